@@ -48,6 +48,7 @@ pub(crate) const HELD: &[&str] = &[
     "src/model_files.rs",
     "src/parsers",
     "src/profile",
+    "src/server",
     "src/text",
     "src/token_rules",
     "src/weights",

@@ -70,9 +70,8 @@ impl Choices {
     /// end by the caller's deadline. From then on, the `names` of their answer abort them. Their
     /// memory is leased on `memory`.
     ///
-    /// If an output is constrained, this completes only once the output has begun. A grammar may
-    /// turn out to be invalid when it is compiled, and this must be known before the status of a
-    /// streamed answer is sent.
+    /// If an output is constrained, this completes only once the output has begun. Only compiling a
+    /// grammar shows whether it is valid, and the status of a streamed answer waits for that.
     pub(in crate::server) async fn submit(
         state: &AppState,
         names: &[&str],

@@ -1,4 +1,4 @@
-//! Blocks event by event: they start, grow and stop one after the other.
+//! Blocks as events: they start, grow and stop one after the other.
 
 use super::{
     content::{ContentBlock, Signature, tool_use_id},
@@ -14,7 +14,7 @@ pub(super) struct BlockEvents {
     open: Option<Open>,
 }
 
-/// The block that grows: the last one.
+/// The last block, which grows.
 enum Open {
     Text,
     Thinking(Signature),
@@ -26,9 +26,9 @@ impl BlockEvents {
         Self { shows_thinking, num_blocks: 0, has_calls: false, open: None }
     }
 
-    /// Appends the events for what is new.
+    /// Appends the events for new output.
     ///
-    /// An incomplete call just stops: the stop reason tells that there is nothing to run.
+    /// An incomplete call only stops: the stop reason shows that no call is to be run.
     pub(super) fn push(&mut self, news: TurnEvent, events: &mut Vec<Event>) {
         match news {
             TurnEvent::Content(text) => {
@@ -65,12 +65,12 @@ impl BlockEvents {
         }
     }
 
-    /// Whether there was a call that is whole.
+    /// Returns whether there was a complete call.
     pub(super) fn has_calls(&self) -> bool {
         self.has_calls
     }
 
-    /// Ends the block that is open, if any.
+    /// Ends the open block, if there is one.
     pub(super) fn stop(&mut self, events: &mut Vec<Event>) {
         let Some(open) = self.open.take() else { return };
         let index = self.num_blocks - 1;

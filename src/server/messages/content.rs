@@ -23,8 +23,8 @@ impl ContentBlock {
     }
 }
 
-/// What goes with thoughts. Clients hand it back untouched, and nobody looks: it is their digest,
-/// so that equal thoughts have equal signatures.
+/// The signature of thoughts. Clients send it back unchanged, and this server does not check it. It
+/// is the digest of the thoughts, so equal thoughts have equal signatures.
 #[derive(Default)]
 pub(super) struct Signature(Sha256);
 
@@ -38,8 +38,8 @@ impl Signature {
     }
 }
 
-/// The id of a call in this API's form. An id of the model's own form stays: its template may have
-/// rules for it.
+/// Returns the id of a call in this API's form. An id in the model's own form stays, because its
+/// template may have rules for it.
 pub(super) fn tool_use_id(id: String) -> String {
     match id.strip_prefix("chatcmpl-tool-") {
         Some(rest) => format!("toolu_{rest}"),
@@ -47,7 +47,7 @@ pub(super) fn tool_use_id(id: String) -> String {
     }
 }
 
-/// The blocks that `events` tell of. An incomplete call has the part of its input that came.
+/// Returns the blocks of `events`. An incomplete call has the part of its input that came.
 pub(super) fn content(
     events: impl IntoIterator<Item = TurnEvent>,
     shows_thinking: bool,
@@ -59,7 +59,7 @@ pub(super) fn content(
     drafts.into_iter().map(|draft| draft.block(shows_thinking)).collect()
 }
 
-/// A block while it grows.
+/// A block that may still grow.
 enum Draft {
     Text(String),
     Thinking(String),
@@ -145,7 +145,7 @@ mod tests {
             arguments(1, "{}"),
             TurnEvent::ToolCallEnd { index: 1 },
         ];
-        // `printf hm | sha256sum`
+        // Made by `printf hm | sha256sum`.
         let signature = "b82e2178ecf4d0c5859dc2e169d7fed8673f9f6eeb9f3591bed5f253b7742408";
         let expected = json!([
             {"type": "thinking", "thinking": "hm", "signature": signature},

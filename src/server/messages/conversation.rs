@@ -1,4 +1,4 @@
-//! From blocks to the messages that chat templates know.
+//! Turns blocks into the messages that chat templates know.
 
 use serde_json::{Map, Value, json};
 
@@ -8,11 +8,11 @@ use crate::server::http::error::ApiError;
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
     messages: Vec<Message>,
-    /// Whether the last block was text: only that can be gone on with.
+    /// Whether the last block was text. The answer can continue only text.
     ends_in_text: bool,
 }
 
-/// One message; which fields it has depends on who speaks.
+/// One message. Its role decides which fields it has.
 #[derive(Debug)]
 struct Message {
     role: Role,
@@ -32,10 +32,10 @@ enum Role {
 
 impl Conversation {
     /// Reads the fields `system` and `messages`. Neighbours with the same role become one message,
-    /// and each tool result one of its own.
+    /// and each tool result a message of its own.
     ///
     /// # Errors
-    /// When a message is malformed or holds what is no text; the place is named.
+    /// If a message is malformed or holds a block other than text. The error names the place.
     pub(super) fn read(system: Option<&Value>, messages: &[Value]) -> Result<Self, ApiError> {
         if messages.is_empty() {
             return Err(ApiError::validation("body.messages", "at least one message is required"));
@@ -69,12 +69,12 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// Whether the answer goes on with the last message, instead of beginning one.
+    /// Returns whether the answer continues the last message, instead of beginning one.
     pub(super) fn goes_on(&self) -> bool {
         self.messages.last().is_some_and(|last| last.role == Role::Assistant)
     }
 
-    /// The messages as JSON.
+    /// Returns the messages as JSON.
     pub(super) fn into_messages(self) -> Vec<Value> {
         self.messages.into_iter().map(|message| Value::Object(message.into_json())).collect()
     }
@@ -104,12 +104,12 @@ impl Conversation {
             (_, "text") => self.text(role, string(block, place, "text")?),
             (Role::Assistant, "thinking") => {
                 let thinking = string(block, place, "thinking")?;
-                // Thoughts that were not shown come back empty.
+                // Thoughts that were hidden come back empty.
                 if !thinking.is_empty() {
                     self.message(role).reasoning.push(thinking.to_owned());
                 }
             }
-            // Only who encrypted them could read them.
+            // Only the service that encrypted them can read them.
             (Role::Assistant, "redacted_thinking") => {}
             (Role::Assistant, "tool_use") => {
                 let call = tool_call(place, block)?;
@@ -130,7 +130,7 @@ impl Conversation {
         self.ends_in_text = true;
     }
 
-    /// The message that `role` is speaking.
+    /// Returns the open message of `role`.
     fn message(&mut self, role: Role) -> &mut Message {
         let index = match self.messages.last() {
             Some(last) if last.role == role => self.messages.len() - 1,
@@ -142,7 +142,7 @@ impl Conversation {
         &mut self.messages[index]
     }
 
-    /// Forgets a message that was begun for tool results alone.
+    /// Removes a message that was begun for tool results alone.
     fn drop_empty(&mut self) {
         self.messages.pop_if(|last| last.role == Role::User && last.texts.is_empty());
     }
@@ -188,7 +188,7 @@ impl Role {
         }
     }
 
-    /// The blocks that its messages may hold.
+    /// Returns the kinds of blocks that its messages may hold.
     fn blocks(self) -> &'static str {
         match self {
             Self::System | Self::Tool => "text",
@@ -233,7 +233,7 @@ fn tool_result(place: &str, block: &Value) -> Result<Message, ApiError> {
     }
     match block.get("is_error") {
         None | Some(Value::Null | Value::Bool(false)) => {}
-        // Templates have no other way to tell.
+        // Templates have no other way to show it.
         Some(Value::Bool(true)) => texts.insert(0, "Error:".to_owned()),
         Some(_) => {
             let wanted = "Input should be a valid boolean";
@@ -251,7 +251,7 @@ fn unsupported(role: Role, place: &str, kind: &str) -> ApiError {
     ApiError::invalid(place, message)
 }
 
-/// A field that has to be there, and a string.
+/// Returns a required field that is a string.
 fn string<'a>(object: &'a Value, place: &str, field: &str) -> Result<&'a str, ApiError> {
     if !object.is_object() {
         return Err(ApiError::validation(place, "Input should be a valid dictionary"));

@@ -29,7 +29,7 @@ pub(in crate::server) struct TokensCount {
     context_management: ContextManagement,
 }
 
-/// What the prompt would be without edits, of which there are none.
+/// The length of the prompt without edits. It is the same, because there are no edits.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CountedContextManagement)]
 struct ContextManagement {
@@ -48,7 +48,7 @@ impl FromParts for CountTokensRequest {
     }
 }
 
-/// Counts what `POST /v1/messages` would give the model for the same fields.
+/// Counts the prompt that `POST /v1/messages` would give the model for the same fields.
 pub(in crate::server) async fn count_tokens(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<CountTokensRequest>,

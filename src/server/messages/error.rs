@@ -1,4 +1,5 @@
-//! Errors in the shape of this API: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+//! Errors in the shape of this API:
+//! `{"type": "error", "error": {"type", "message"}, "request_id"}`.
 
 use axum::{
     Json,
@@ -17,15 +18,15 @@ use crate::server::http::{error::ApiError, sse};
 const PATH: &str = "/v1/messages";
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Longer names of clients are not taken over.
+/// Longest name of a client's that is taken over.
 const REQUEST_ID_LENGTH_MAX: usize = 128;
 
-/// What client and log call a request.
+/// The name of a request for the client and in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) struct RequestId(pub(super) String);
 
 impl RequestId {
-    /// The client's name for it, or a random one.
+    /// Returns the client's name for it, or a random one.
     fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(&X_REQUEST_ID).and_then(|value| value.to_str().ok());
         match given.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_LENGTH_MAX) {
@@ -55,7 +56,7 @@ fn body<'a>(status: StatusCode, message: &'a str, request_id: &'a RequestId) -> 
     ErrorBody { r#type: "error", error, request_id: &request_id.0 }
 }
 
-/// The kind of error that a status stands for.
+/// Returns the kind of error for a status.
 fn kind(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 => "authentication_error",
@@ -70,12 +71,12 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// The event that ends a stream that failed.
+/// Returns the event that ends a failed stream.
 pub(super) fn error_event(error: &ApiError, request_id: &RequestId) -> Bytes {
     sse::named_event("error", &body(error.status, &error.message, request_id))
 }
 
-/// Middleware: names requests to this API, and writes errors in its shape, whoever made them.
+/// Middleware: names the requests to this API, and writes all errors in its shape.
 pub(in crate::server) async fn in_own_shape(mut request: Request, next: Next) -> Response {
     if !is_ours(request.uri().path()) {
         return next.run(request).await;
@@ -89,12 +90,12 @@ pub(in crate::server) async fn in_own_shape(mut request: Request, next: Next) ->
     response
 }
 
-/// Whether errors at `path` have this shape.
+/// Returns whether errors at `path` have this shape.
 pub(in crate::server) fn is_ours(path: &str) -> bool {
     path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// An error keeps its status and headers.
+/// Returns an error in this shape, with its status and headers unchanged.
 fn translate(mut response: Response, request_id: &RequestId) -> Response {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::server::http::sse;
 
-/// One event; its `type` is the event's name as well.
+/// One event. Its `type` is also the event's name.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Event {
@@ -22,7 +22,7 @@ pub(super) enum Event {
     MessageStop,
 }
 
-/// What a block grows by.
+/// An addition to a block.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "type")]
 pub(super) enum Delta {
@@ -49,7 +49,7 @@ impl Event {
         }
     }
 
-    /// As it is sent.
+    /// Returns the event's bytes in a stream.
     pub(super) fn to_bytes(&self) -> Bytes {
         sse::named_event(self.name(), self)
     }

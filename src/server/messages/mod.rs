@@ -1,9 +1,9 @@
 //! Anthropic's Messages API: `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 //!
-//! Blocks become a conversation of chat messages ([`conversation`]), which is planned and read as
-//! those of other protocols are ([`turn`](super::turn)); what the model does becomes blocks again:
-//! in one piece ([`content`]), or event by event ([`block_events`]). Errors are written once, by a
-//! layer around the routes ([`error`]), so whoever refuses a request need not know of them.
+//! Blocks become a conversation of chat messages ([`conversation`]). It is planned and read like
+//! those of other protocols ([`turn`](super::turn)). The model's output becomes blocks again: in
+//! one piece ([`content`]), or event by event ([`block_events`]). A layer around the routes writes
+//! the errors ([`error`]), so other code need not know this API's shape of errors.
 
 mod answer;
 mod block_events;

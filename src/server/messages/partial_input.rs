@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
-/// Deepest nesting that is read, as serde_json's own.
+/// Deepest nesting that is read, equal to serde_json's own limit.
 const MAX_DEPTH: usize = 127;
 
-/// The object that `text` is or begins: each member and element that is whole. A client's library
-/// makes the same of the `input_json_delta`s of a stream. Nothing, where `text` begins no object.
+/// Returns the object that `text` is or begins, with each complete member and element. A client's
+/// library makes the same of a stream's `input_json_delta`s. Returns an empty object if `text`
+/// begins none.
 pub(super) fn partial_input(text: &str) -> Map<String, Value> {
     if let Ok(whole) = serde_json::from_str(text) {
         return whole;
@@ -18,13 +19,13 @@ pub(super) fn partial_input(text: &str) -> Map<String, Value> {
     serde_json::from_str(&format!("{}{closers}", &text[..end])).unwrap_or_default()
 }
 
-/// Follows the text to the last place where a value has just ended or a container begun.
+/// Reads the text up to the last place where a value has just ended or a container begun.
 struct Reader {
-    /// Of the containers that are open, the innermost last.
+    /// The closers of the open containers, the innermost last.
     closers: String,
     /// The next string is the key of a member.
     expects_key: bool,
-    /// That place, and what was open there.
+    /// That place, and the closers at that place.
     whole: Option<(usize, String)>,
 }
 
@@ -58,7 +59,7 @@ impl Reader {
                 ':' => self.expects_key = false,
                 c if c.is_ascii_whitespace() => {}
                 _ => {
-                    // A number, or a word. What nothing follows may go on.
+                    // A number or a word. At the end of the text it may be incomplete.
                     let is_part = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
                     while chars.next_if(|(_, c)| is_part(*c)).is_some() {}
                     let Some(&(end, _)) = chars.peek() else { return };
@@ -77,7 +78,7 @@ impl Reader {
     }
 }
 
-/// Where the string ends that `text` begins with, behind its quote.
+/// Returns the end, after the closing quote, of the string that `text` begins with.
 fn string_end(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     let end = text.bytes().enumerate().skip(1).find(|(_, byte)| {

@@ -1,4 +1,4 @@
-//! The fields that make the prompt: what both routes read.
+//! The fields of the prompt, which both routes read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -50,10 +50,10 @@ struct FormatField {
 }
 
 impl PromptFields {
-    /// The name to answer under.
+    /// Returns the name to answer under.
     ///
     /// # Errors
-    /// When there is none, or no model goes by it.
+    /// If there is none, or no model has this name.
     pub(super) fn model(&self, state: &AppState) -> Result<String, ApiError> {
         match &self.model {
             Some(model) if !model.is_empty() => state.model_name(Some(model)),
@@ -61,21 +61,22 @@ impl PromptFields {
         }
     }
 
-    /// Refuses more messages or tools than one request may have.
+    /// Rejects more messages or tools than one request may have.
     pub(super) fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
         at_most("messages", self.messages.as_ref().map_or(0, Vec::len), limits.max_messages)?;
         at_most("tools", self.tools.as_ref().map_or(0, Vec::len), limits.max_tools)
     }
 
-    /// Whether the client sees the thoughts, and not only that there are some.
+    /// Returns whether the client sees the thoughts. Otherwise it sees only that there are some.
     pub(super) fn shows_thinking(&self) -> Result<bool, ApiError> {
         Ok(Thinking::read(self.thinking.as_ref())?.is_shown)
     }
 
-    /// The request for the engine, all but its tenant and the like, and how to read its answer.
+    /// Returns the request for the engine, without the facts about its client, and the style that
+    /// reads its answer.
     ///
     /// # Errors
-    /// When a field cannot be honoured.
+    /// If a field is not supported.
     pub(super) fn plan(
         &self,
         state: &AppState,

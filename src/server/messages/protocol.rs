@@ -48,13 +48,13 @@ pub(in crate::server) struct MessagesFields {
     top_k: Option<Int>,
 }
 
-/// How to write a message.
+/// The form of a message.
 pub(super) struct Style {
-    /// How to read what the model writes.
+    /// The parsers for the model's output.
     pub(super) turn: TurnStyle,
-    /// Whether the client sees the thoughts, and not only that there are some.
+    /// Whether the client sees the thoughts. Otherwise it sees only that there are some.
     pub(super) shows_thinking: bool,
-    /// Whether the client is told what came from the prefix cache.
+    /// Whether usage shows the tokens that came from the prefix cache.
     pub(super) shows_cached: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The answer in one piece, and what streams share with it.
+//! The answer in one piece, and the parts that streams share with it.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -28,7 +28,7 @@ pub(in crate::server) struct Message {
     usage: Usage,
 }
 
-/// Why the message ended; nothing while it has not.
+/// Why the message ended. Both are empty until it has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Stop {
     stop_reason: Option<StopReason>,
@@ -45,13 +45,13 @@ enum StopReason {
     PauseTurn,
 }
 
-/// What a message cost, tokens. The prompt is `input_tokens` and `cache_read_input_tokens` together.
+/// The tokens of a message. `input_tokens` and `cache_read_input_tokens` add up to the prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = MessageUsage)]
 pub(super) struct Usage {
     input_tokens: usize,
     output_tokens: usize,
-    /// Nothing is charged for putting a prompt into the cache.
+    /// Tokens charged for writing the cache: always zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_creation_input_tokens: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,17 +66,17 @@ struct OutputTokensDetails {
 }
 
 impl Message {
-    /// A message that nothing is written of yet.
+    /// Returns a message without content.
     pub(super) fn begun(id: String, model: String, choices: &Choices) -> Self {
         let usage = Usage { input_tokens: choices.num_prompt_tokens(), ..Usage::default() };
         let (content, stop) = (Vec::new(), Stop::default());
         Self { id, r#type: "message", role: "assistant", model, content, stop, usage }
     }
 
-    /// The message with all that `reader` makes of `done`.
+    /// Returns the message with the content that `reader` makes of `done`.
     ///
     /// # Errors
-    /// When the request failed.
+    /// If the request failed.
     pub(super) fn completed(
         self,
         style: &Style,
@@ -98,10 +98,10 @@ impl Message {
 }
 
 impl Stop {
-    /// The API's word for `finish`, after a message with whole calls or without.
+    /// Returns the API's word for `finish`. `calls` says whether the message has complete calls.
     ///
     /// # Errors
-    /// When the request failed.
+    /// If the request failed.
     pub(super) fn new(finish: &FinishReason, calls: bool) -> Result<Self, ApiError> {
         let reason = match finish {
             FinishReason::Stop(Some(Stopped::String(text))) => {
@@ -111,7 +111,8 @@ impl Stop {
             FinishReason::Stop(_) if calls => StopReason::ToolUse,
             FinishReason::Stop(_) | FinishReason::Repetition => StopReason::EndTurn,
             FinishReason::Length => StopReason::MaxTokens,
-            // What an operator aborts keeps its text, and may be gone on from.
+            // A message that an operator aborts keeps its text, and another request may continue
+            // it.
             FinishReason::Abort => StopReason::PauseTurn,
             FinishReason::Error(failure) => return Err(failure.into()),
         };
@@ -120,8 +121,8 @@ impl Stop {
 }
 
 impl Usage {
-    /// All that `choices` have cost. Where the operator keeps to himself what came from the prefix
-    /// cache, all of the prompt is input.
+    /// Returns the usage of `choices`. If the operator hides the tokens from the prefix cache, the
+    /// whole prompt is input.
     pub(super) fn of(choices: &Choices, reader: &TurnReader, style: &Style) -> Self {
         let cached = if style.shows_cached { choices.num_cached_tokens() } else { 0 };
         let thinking_tokens = reader.num_reasoning_tokens();

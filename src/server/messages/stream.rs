@@ -29,7 +29,8 @@ struct MessageEvents {
     request_id: RequestId,
 }
 
-/// Returns a response that sends the output of `choices`, read by `reader`, as the rest of `message`.
+/// Returns a response that sends the output of `choices`, read by `reader`, as the rest of
+/// `message`.
 pub(super) fn respond(
     choices: Choices,
     message: Message,
@@ -38,7 +39,7 @@ pub(super) fn respond(
     request_id: RequestId,
     log: RequestLog,
 ) -> Response {
-    // The ping shows the client that the stream works: the first block can be long in coming.
+    // The ping shows the client that the stream works, because the first block may come late.
     let opening = [Event::MessageStart { message: Box::new(message) }, Event::Ping];
     let blocks = BlockEvents::new(style.shows_thinking);
     let writer = MessageEvents { style, reader, blocks, finish: None, request_id };

@@ -1,4 +1,4 @@
-//! `thinking`: whether the model thinks, how long, and who sees it.
+//! `thinking`: whether the model thinks, how long, and whether the client sees it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::server::http::{error::ApiError, fields::Int};
 
-/// The names that templates have for the switch.
+/// The names of the switch in templates.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
 /// The field as the client sent it.
@@ -18,22 +18,22 @@ pub(super) struct ThinkingField {
     display: Option<String>,
 }
 
-/// What it means.
+/// The meaning of the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thinking {
-    /// Whether to think; without a word, as the model's template has it.
+    /// Whether to think. `None` leaves it to the model's template.
     is_on: Option<bool>,
     /// Most tokens of thought.
     pub(super) budget: Option<u32>,
-    /// Whether the client sees the thoughts, and not only that there are some.
+    /// Whether the client sees the thoughts. Otherwise it sees only that there are some.
     pub(super) is_shown: bool,
 }
 
 impl Thinking {
-    /// Reads the field. A budget below Anthropic's least is taken as well: models differ.
+    /// Reads the field. A budget below Anthropic's minimum is accepted, too, because models differ.
     ///
     /// # Errors
-    /// When a value is none of those known, or a budget is missing or no number of tokens.
+    /// If a value is unknown, or a budget is missing or no number of tokens.
     pub(super) fn read(field: Option<&ThinkingField>) -> Result<Self, ApiError> {
         let Some(field) = field else {
             return Ok(Self { is_on: None, budget: None, is_shown: true });
@@ -59,7 +59,7 @@ impl Thinking {
         Ok(Self { is_on: Some(is_on), budget, is_shown })
     }
 
-    /// The variables that tell a chat template.
+    /// Returns the chat template's variables for it.
     pub(super) fn template_kwargs(self) -> Map<String, Value> {
         let names = self.is_on.map(|is_on| SWITCHES.map(|name| (name, is_on)));
         names.into_iter().flatten().map(|(name, is_on)| (name.to_owned(), is_on.into())).collect()

@@ -1,4 +1,4 @@
-//! The tools on offer, and whether one must be called.
+//! The tools of a request, and whether one must be called.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::server::{
     turn::ToolChoice,
 };
 
-/// One of `tools`. Only a client's own tools can be offered: this server runs none itself.
+/// One of `tools`. Only a client's own tools are accepted, because this server runs none itself.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(super) struct ToolField {
@@ -33,21 +33,21 @@ pub(super) struct ToolChoiceField {
 }
 
 impl ToolChoiceField {
-    /// Whether one turn may hold several calls.
+    /// Returns whether one turn may hold several calls.
     pub(super) fn is_parallel(&self) -> bool {
         !self.disable_parallel_tool_use.unwrap_or(false)
     }
 }
 
-/// Where the first tool stands whose every call is to keep to its schema.
+/// Returns the index of the first tool whose calls must match its schema.
 pub(super) fn first_strict(tools: &[ToolField]) -> Option<usize> {
     tools.iter().position(|tool| tool.strict == Some(true))
 }
 
-/// `tools` as chat completions have them; none where the list is empty.
+/// Returns `tools` as chat completions have them. `None` if the list is empty.
 ///
 /// # Errors
-/// When one is malformed, or asks for what this server does not do.
+/// If one is malformed, or asks for a feature that this server does not have.
 pub(super) fn chat_tools(tools: &[ToolField]) -> Result<Option<Vec<Value>>, ApiError> {
     let chat: Result<Vec<Value>, ApiError> = tools
         .iter()
@@ -57,10 +57,11 @@ pub(super) fn chat_tools(tools: &[ToolField]) -> Result<Option<Vec<Value>>, ApiE
     Ok(Some(chat?).filter(|chat| !chat.is_empty()))
 }
 
-/// What `tool_choice` says: nothing means auto where there are tools.
+/// Reads `tool_choice`. If it is absent, it is auto where there are tools.
 ///
 /// # Errors
-/// When it names a tool that is not on offer, asks for a call without tools, or means nothing.
+/// If it names a tool that the request does not define, asks for a call without tools, or is
+/// malformed.
 pub(super) fn tool_choice(
     choice: Option<&ToolChoiceField>,
     tools: &[ToolField],

@@ -1,4 +1,4 @@
-//! Fields that cannot be honoured, and such that change nothing here.
+//! Fields that are not supported, and fields that change nothing here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::server::http::{error::ApiError, fields::IsSet};
 
-/// Whoever sends one is told: an answer that ignores it would be wrong.
+/// Fields that are rejected, because an answer that ignores one would be wrong.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct UnsupportedFields {
@@ -20,7 +20,7 @@ pub(in crate::server) struct UnsupportedFields {
     context_management: Option<ContextManagement>,
 }
 
-/// Hints to who runs the server: prompts are cached without being asked to, and all requests are
+/// Hints for the operator. They change nothing: prompts are always cached, and all requests are
 /// served alike.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -39,7 +39,7 @@ struct Metadata {
     _user_id: Option<String>,
 }
 
-/// What to take out of a long conversation.
+/// The edits of a long conversation.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 struct ContextManagement {
@@ -47,7 +47,7 @@ struct ContextManagement {
 }
 
 impl UnsupportedFields {
-    /// An error that names the first field that cannot be honoured.
+    /// Returns an error that names the first field that is not supported.
     pub(super) fn refuse(&self) -> Result<(), ApiError> {
         let fields = [
             ("container", self.container),
@@ -65,7 +65,7 @@ impl UnsupportedFields {
             return Err(ApiError::invalid("speed", message));
         }
         let mut edits = self.context_management.iter().flat_map(|management| &management.edits);
-        // To keep all thoughts is no edit.
+        // An edit that keeps all thoughts changes nothing.
         if edits.any(|edit| edit["type"] != "clear_thinking_20251015" || edit["keep"] != "all") {
             return Err(ApiError::unsupported("context_management"));
         }

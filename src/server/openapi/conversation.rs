@@ -1,6 +1,6 @@
-//! What messages, tools and the choice of one look like in chat completions. They are read as JSON
-//! values, since templates may use fields that nobody here knows; these types are for the document
-//! alone.
+//! The shapes of messages, tools and tool choices in chat completions. Requests read them as JSON
+//! values, because templates may use fields that this server does not know. These types exist only
+//! for the document.
 #![allow(dead_code, reason = "only their schemas are used")]
 
 use serde::Serialize;
@@ -10,16 +10,16 @@ use utoipa::ToSchema;
 /// One message of a conversation. Templates may know further fields.
 #[derive(Serialize, ToSchema)]
 pub(in crate::server) struct ChatMessageParam {
-    /// `system`, `developer`, `user`, `assistant`, `tool`, or whom else the template knows.
+    /// `system`, `developer`, `user`, `assistant`, `tool`, or another role that the template knows.
     role: String,
     content: Option<MessageContent>,
-    /// Who speaks, where several have the same role.
+    /// The name of the participant, where several have the same role.
     name: Option<String>,
-    /// What an assistant thought before it.
+    /// The assistant's thoughts before it.
     reasoning: Option<String>,
-    /// The calls of an assistant.
+    /// The assistant's calls.
     tool_calls: Option<Vec<ToolCallParam>>,
-    /// The call that a tool answers.
+    /// The call whose result this is.
     tool_call_id: Option<String>,
 }
 
@@ -59,7 +59,7 @@ struct ToolCallParam {
 #[derive(Serialize, ToSchema)]
 struct CallParam {
     name: String,
-    /// JSON, as text.
+    /// JSON as text.
     arguments: String,
 }
 
@@ -69,7 +69,7 @@ enum FunctionType {
     Function,
 }
 
-/// A tool on offer.
+/// A tool that the model may call.
 #[derive(Serialize, ToSchema)]
 pub(in crate::server) struct ToolParam {
     r#type: FunctionType,
@@ -82,11 +82,11 @@ struct FunctionParam {
     description: Option<String>,
     /// A JSON schema.
     parameters: Option<Map<String, Value>>,
-    /// Whether every call has to keep to the schema.
+    /// Whether every call must match the schema.
     strict: Option<bool>,
 }
 
-/// Whether to call one.
+/// Whether the model may or must call a tool.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(in crate::server) enum ToolChoiceParam {
@@ -109,7 +109,7 @@ pub(in crate::server) struct NamedToolChoice {
     function: FunctionName,
 }
 
-/// Only some of the tools may be called.
+/// The model may call only some of the tools.
 #[derive(Serialize, ToSchema)]
 pub(in crate::server) struct AllowedToolChoice {
     r#type: AllowedToolsType,
@@ -125,16 +125,16 @@ enum AllowedToolsType {
 #[derive(Serialize, ToSchema)]
 struct AllowedTools {
     mode: AllowedToolsMode,
-    /// At least one.
+    /// The tools, at least one.
     tools: Vec<NamedToolChoice>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum AllowedToolsMode {
-    /// As the model likes.
+    /// The model may call one.
     Auto,
-    /// One of them at least.
+    /// The model must call at least one.
     Required,
 }
 

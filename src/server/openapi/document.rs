@@ -1,4 +1,4 @@
-//! Puts the document together, an operation at a time.
+//! Builds the document, one operation at a time.
 
 use std::any::type_name;
 
@@ -25,15 +25,15 @@ use crate::server::{
 
 const JSON: &str = "application/json";
 
-/// What is described so far.
+/// The document so far.
 #[derive(Default)]
 pub(super) struct Document {
     paths: Paths,
     schemas: Schemas,
-    /// What requests are read from, and what is told of them.
+    /// The fields that requests are read from, and the document's fields for them.
     #[cfg_attr(not(test), allow(dead_code, reason = "tests hold one against the other"))]
     pub(super) requests: Vec<Fields>,
-    /// Names that stand for several schemas.
+    /// Names that several schemas have.
     #[cfg_attr(not(test), allow(dead_code, reason = "a test holds that there are none"))]
     pub(super) clashes: Vec<String>,
 }
@@ -47,13 +47,13 @@ pub(super) struct Fields {
 }
 
 impl Document {
-    /// A route that takes a `Q` and answers with an `A`.
+    /// Adds a route that takes a `Q` and answers with an `A`.
     pub(super) fn post<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
         let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
         self.post_for::<Q>(path, summary, answer.build());
     }
 
-    /// The same; with `stream: true` the answer comes as server-sent events.
+    /// Adds the same. With `stream: true` the answer is server-sent events.
     pub(super) fn post_or_stream<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
         let events = Content::new(Some(Object::with_type(Type::String)));
         let answer = ResponseBuilder::new()
@@ -63,7 +63,7 @@ impl Document {
         self.post_for::<Q>(path, summary, answer.build());
     }
 
-    /// A route that takes an object of several shapes.
+    /// Adds a route that takes an object of several shapes.
     pub(super) fn post_any<A: ToSchema>(&mut self, path: &str, summary: &str) {
         let body = RequestBodyBuilder::new()
             .content(JSON, Content::new(Some(Object::with_type(Type::Object))))
@@ -74,7 +74,7 @@ impl Document {
         self.add(HttpMethod::Post, path, summary, operation);
     }
 
-    /// A route without a body that changes something.
+    /// Adds a route without a body that changes the server's state.
     pub(super) fn command<A: ToSchema>(
         &mut self,
         path: &str,
@@ -86,13 +86,13 @@ impl Document {
         self.add(HttpMethod::Post, path, summary, operation.response("200", answer));
     }
 
-    /// A route that answers with an `A`.
+    /// Adds a route that answers with an `A`.
     pub(super) fn get<A: ToSchema>(&mut self, path: &str, summary: &str) {
         let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
     }
 
-    /// A route about one of several things.
+    /// Adds a route about one of several objects.
     pub(super) fn one_of<A: ToSchema>(&mut self, method: HttpMethod, path: &str, summary: &str) {
         let id = ParameterBuilder::new()
             .name("id")
@@ -105,7 +105,7 @@ impl Document {
         self.add(method, path, summary, operation);
     }
 
-    /// A route that answers with server-sent events.
+    /// Adds a route that answers with server-sent events.
     pub(super) fn get_events(&mut self, path: &str, summary: &str) {
         let events = Content::new(Some(Object::with_type(Type::String)));
         let answer = ResponseBuilder::new()
@@ -114,14 +114,14 @@ impl Document {
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
     }
 
-    /// A route that answers with text.
+    /// Adds a route that answers with text.
     pub(super) fn get_text(&mut self, path: &str, summary: &str) {
         let text = Content::new(Some(Object::with_type(Type::String)));
         let answer = ResponseBuilder::new().description("Done").content("text/plain", text);
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
     }
 
-    /// A route that answers yes with 200 and an empty body, no with 503.
+    /// Adds a route that answers 200 with an empty body, or 503.
     pub(super) fn probe(&mut self, method: HttpMethod, path: &str, summary: &str) {
         let no = Content::new(Some(
             ObjectBuilder::new().property("status", Object::with_type(Type::String)),
@@ -132,7 +132,7 @@ impl Document {
         self.add(method, path, summary, operation);
     }
 
-    /// The whole document.
+    /// Returns the whole document.
     pub(super) fn finish(self, root_path: &str) -> OpenApi {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
         let components = ComponentsBuilder::new()
@@ -185,7 +185,7 @@ impl Document {
         self.paths.add_path_operation(path, vec![method], operation.build());
     }
 
-    /// The schema of a request: all fields of all of its parts.
+    /// Returns the schema of a request: all fields of all of its parts.
     fn request<Q: FromParts>(&mut self) -> RefOr<Schema> {
         let name = name_of::<Q>();
         let mut schemas = Schemas::new();
@@ -226,7 +226,7 @@ fn reference(name: String) -> RefOr<Schema> {
     Ref::from_schema_name(name).into()
 }
 
-/// The last word of a type's path.
+/// Returns the last word of a type's path.
 fn name_of<T>() -> String {
     let path = type_name::<T>();
     path.rsplit("::").next().unwrap_or(path).to_owned()

@@ -1,5 +1,5 @@
-//! What single fields look like, where their types read themselves. Spellings that are taken for the
-//! sake of lenient clients are not told.
+//! The schemas of single fields whose types read themselves. They leave out spellings that are
+//! accepted only for lenient clients.
 
 use std::borrow::Cow;
 

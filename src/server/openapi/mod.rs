@@ -1,10 +1,10 @@
-//! `GET /openapi.json`: the API as OpenAPI 3.1, made of the types that requests are read into and
-//! answers are written from.
+//! `GET /openapi.json`: the API as OpenAPI 3.1. It is made of the types that requests are read into
+//! and answers are written from.
 //!
-//! A new route is a line in `paths.rs`: method, path, the types of request and answer, and a sentence.
-//! The schema of a request is that of the [`Parts`](super::http::parts::Parts) it is read from, so the two
-//! cannot drift apart; parts and answers derive `ToSchema` (and the types of a part's fields
-//! `Serialize`, to tell their defaults). Two types with the same name need
+//! A new route is a line in `paths.rs`: method, path, the types of request and answer, and a
+//! sentence. The schema of a request is that of the [`Parts`](super::http::parts::Parts) it is read
+//! from, so the two cannot diverge. Parts and answers derive `ToSchema`. The types of a part's
+//! fields also derive `Serialize`, for their defaults. Two types with the same name need
 //! `#[schema(as = …)]` on one. Tests fail for a route without a line, and for a field without a
 //! schema.
 
@@ -25,7 +25,7 @@ pub(super) async fn serve(State(state): State<AppState>) -> Json<OpenApi> {
     Json(document(&state.config.root_path))
 }
 
-/// The document of a server under `root_path`.
+/// Returns the document of a server under `root_path`.
 fn document(root_path: &str) -> OpenApi {
     let mut document = Document::default();
     paths::describe(&mut document);

@@ -1,4 +1,4 @@
-//! All routes, a line each. Whoever adds one to the router adds it here.
+//! All routes, a line each. A route in the router needs a line here.
 
 use serde_json::Value;
 use utoipa::openapi::{
@@ -76,7 +76,7 @@ pub(super) fn describe(document: &mut Document) {
     admin(d);
 }
 
-/// The operator's routes.
+/// Adds the operator's routes.
 fn admin(d: &mut Document) {
     d.get::<Value>("/server_info", "The settings in force");
     d.post::<AbortRequest, Value>("/abort_requests", "End requests");

@@ -1,5 +1,5 @@
-// Speaks to the server that the page is from: relative addresses, the key if there is one, and
-// server-sent events read from the body, because EventSource cannot bring a key.
+// Requests to the server that the page is from. Addresses are relative, and the key is sent if
+// there is one. Server-sent events are read from the body, because EventSource cannot send a key.
 
 import { $ } from './dom.js';
 
@@ -8,7 +8,7 @@ let asking = null;
 
 const address = (path) => new URL(path, document.baseURI);
 
-/** An answer that is no success. */
+/** An answer whose status is an error. */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -27,7 +27,7 @@ async function failure(response) {
   return new ApiError(response.status, message);
 }
 
-/** Asks for a key until there is one; several who want it wait for the same answer. */
+/** Asks for a key until there is one. Concurrent callers wait for the same answer. */
 function askForKey(wasRefused) {
   asking ??= new Promise((resolve) => {
     const dialog = $('key-dialog');
@@ -45,7 +45,7 @@ function askForKey(wasRefused) {
   return asking;
 }
 
-/** `fetch`, with the key; asks for one when the server wants it. */
+/** Calls `fetch` with the key. Asks for a key if the server needs one. */
 export async function request(path, { body, signal, method } = {}) {
   for (;;) {
     const used = key;
@@ -61,13 +61,13 @@ export async function request(path, { body, signal, method } = {}) {
     });
     if (response.ok) return response;
     const error = await failure(response);
-    // Somebody else may have been given a key meanwhile.
+    // Another request may have asked for a key meanwhile.
     if (response.status === 401 && (key !== used || await askForKey(used !== ''))) continue;
     throw error;
   }
 }
 
-/** The events of a stream, as the text after `data:`. */
+/** Yields the events of a stream, as the text after `data:`. */
 export async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';

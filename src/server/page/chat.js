@@ -1,4 +1,4 @@
-// The conversation: what was said, what is being said, and who may stop it.
+// The conversation: its messages, the answer in progress, and the button that stops it.
 
 import { events, request } from './api.js';
 import { $, h } from './dom.js';
@@ -10,12 +10,12 @@ const STARTERS = ['Who are you?', 'Tell me a short story', 'What is 17 + 25?'];
 
 let messages = [];
 let speaking = null;
-/** Results that the last answer's calls still want. */
+/** Results that the last answer's calls still need. */
 let wanted = new Set();
 
 const list = () => $('messages');
 
-/** Keeps the end in view, unless somebody reads further up. */
+/** Keeps the end in view, unless the user reads further up. */
 function follow(force) {
   const box = list();
   const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 120;
@@ -47,7 +47,7 @@ function setSpeaking(controller) {
   $('stop').hidden = controller === null;
 }
 
-/** Reads the stream into `answer`; gives what there is to say of it. */
+/** Reads the stream into `answer`. Returns a remark about its end, if there is one. */
 async function read(response, answer, began) {
   const told = { reason: null, tokens: 0, firstMs: 0, ms: 0 };
   for await (const data of events(response)) {
@@ -67,10 +67,10 @@ async function read(response, answer, began) {
   return told;
 }
 
-/** Takes back a question that got no answer: two in a row are more than some chat templates bear. */
+/** Removes a question without an answer, because some chat templates reject two in a row. */
 function takeBack(conversation, { message, element }) {
   conversation.splice(conversation.indexOf(message), 1);
-  // Cleared meanwhile, or something else is being typed.
+  // The conversation was cleared meanwhile, or the user types another message.
   if (conversation !== messages || $('ask').value.trim()) return;
   element.remove();
   if (!list().childElementCount) showEmpty();
@@ -78,7 +78,7 @@ function takeBack(conversation, { message, element }) {
   grow();
 }
 
-/** Has the conversation answered. `question` is what asks for it, unless that is a call's result. */
+/** Requests the next answer. `question` is the user's message; without it, a call's result asks. */
 async function speak(settings, question) {
   const controller = new AbortController();
   setSpeaking(controller);
@@ -86,7 +86,7 @@ async function speak(settings, question) {
   answer.onDraw = () => follow(false);
   show(answer.element);
   const began = performance.now();
-  // Cleared meanwhile, it is another conversation.
+  // If it is cleared meanwhile, it is another conversation.
   const conversation = messages;
   const body = {
     ...settings,
@@ -103,7 +103,7 @@ async function speak(settings, question) {
   } catch (error) {
     const wasStopped = controller.signal.aborted;
     answer.end({ reason: wasStopped ? 'stopped' : null });
-    // What was said so far was said.
+    // The text so far stays in the conversation.
     if (answer.content) {
       conversation.push({ role: 'assistant', content: answer.content });
     } else {
@@ -140,7 +140,7 @@ async function send() {
   await speak(settings, question);
 }
 
-/** The box is as high as what is in it. */
+/** Makes the box as high as its content. */
 function grow() {
   const box = $('ask');
   box.style.height = 'auto';
@@ -155,7 +155,7 @@ function clear() {
   $('ask').focus();
 }
 
-/** Begins. */
+/** Starts the view. */
 export function startChat() {
   showEmpty();
   $('composer').addEventListener('submit', (event) => {

@@ -1,4 +1,4 @@
-// Elements, made of names, attributes and children. Text is always text: nothing here reads markup.
+// Elements, made of names, attributes and children. Text is always text: no code here reads markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -14,29 +14,29 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** An HTML element: `h('p', {class: 'note'}, 'text', child)`. */
+/** Returns an HTML element: `h('p', {class: 'note'}, 'text', child)`. */
 export function h(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
-/** The same for SVG. */
+/** Returns the same for SVG. */
 export function svg(name, attributes, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** The element with that id, which the document has. */
+/** Returns the element with that id, which the document has. */
 export const $ = (id) => document.getElementById(id);
 
-/** Writes `text` only if it is news: what is read aloud must not be said again. */
+/** Writes `text` only if it differs, so that screen readers do not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** A value of the style sheet. */
+/** Returns a value of the style sheet. */
 export const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** Whether things may move. */
+/** Returns whether the user allows motion. */
 export const mayMove = () => !matchMedia('(prefers-reduced-motion: reduce)').matches;
 
 /** Calls back when the colours of the page change. */
@@ -63,7 +63,7 @@ export function duration(ms) {
   return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
 }
 
-/** A canvas as large as it is shown, and its pen; `null` while it is not shown. */
+/** Returns a canvas at its size on the page, and its pen; `null` while it is hidden. */
 export function pen(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
   if (!width || !height) return null;

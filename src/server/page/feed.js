@@ -1,10 +1,10 @@
-// Keeps the last snapshot of the house and hands it to who wants it. It listens while the page is
-// seen, and comes back when the server does.
+// Keeps the last snapshot of the house and passes it to the views. It listens while the page is
+// visible, and connects again when the server is back.
 
 import { events, request } from './api.js';
 
 const RETRY_MS = 1000;
-/** A page that nobody sees stops listening after this. */
+/** Time after which a hidden page stops listening. */
 const HIDDEN_MS = 10_000;
 
 const listeners = new Set();
@@ -29,7 +29,7 @@ async function listen(signal) {
       const response = await request('house/events', { signal });
       for await (const data of events(response)) tell(JSON.parse(data));
     } catch (error) {
-      // Without a key there is nothing to see until the page is loaded again or a message is sent.
+      // Without a key there is no data until the page is loaded again or a message is sent.
       if (error.status === 401) return;
     }
     if (signal.aborted) return;
@@ -53,7 +53,7 @@ function disconnect() {
   connection = null;
 }
 
-/** Begins; goes on as long as the page is seen. */
+/** Starts to listen. Goes on as long as the page is visible. */
 export function start() {
   connect();
   document.addEventListener('visibilitychange', () => {
@@ -62,5 +62,5 @@ export function start() {
   });
 }
 
-/** Tries again, should a missing key have ended it. */
+/** Tries again, if a missing key has ended it. */
 export const wake = connect;

@@ -5,7 +5,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 /// A style sheet of the page.
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// All of them.
+/// All files.
 pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("index.html", "text/html; charset=utf-8", include_str!("index.html")),
     ("house.svg", "image/svg+xml", include_str!("house.svg")),

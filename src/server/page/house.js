@@ -1,15 +1,15 @@
-// The supervision tree as a house: a room an actor. Where the light is on, somebody lives; messages
-// walk from room to room, as many as there are.
+// The supervision tree as a house: a room for each actor. A light shows that its actor is alive.
+// Messages walk from room to room, as many as there are.
 
 import { request } from './api.js';
 import { $, duration, h, mayMove, say, short, svg, whole } from './dom.js';
 import { ROLES, idOf, nameOf, planOf, shortName, waysOf, waysOut } from './plan.js';
 
 const NARROW = matchMedia('(max-width: 700px)');
-/** An actor that is at one message for this long is told of. */
+/** An actor that works on one message for this long is reported. */
 const BUSY_MS = 500;
 const MAX_EVENTS = 30;
-/** What stands in front of the house. */
+/** The ground in front of the house. */
 const ICONS = {
   in: 'M4 5h16v11H11l-4 4v-4H4z',
   out: 'M4 5h16v11h-3v4l-4-4H4zM8 9h8M8 12.500h5',
@@ -28,7 +28,7 @@ export class HouseView {
   #snapshot = null;
   #frame = 0;
 
-  /** Draws it as it is now. */
+  /** Draws the current state. */
   draw(snapshot, point) {
     this.#snapshot = snapshot;
     this.point = point;
@@ -51,7 +51,7 @@ export class HouseView {
     if (mayMove()) this.#frame ||= requestAnimationFrame((now) => this.#move(now, now));
   }
 
-  /** Keeps what happened. */
+  /** Records an event. */
   note(news) {
     const clock = new Date().toLocaleTimeString('en-GB');
     for (const { kind, text } of news) {
@@ -139,7 +139,7 @@ export class HouseView {
       onclick: () => this.#choose(id),
       onkeydown: (event) => press(event, () => this.#choose(id)),
     }, rect('light', room, { rx: 5 }), iconOf(actor.role, room));
-    // The button's label says it all: the text beside it is for eyes.
+    // The button's label has the same content: the text beside it is only for the eyes.
     const told = svg('g', { class: 'told-in-room', 'aria-hidden': 'true' }, parts.title, parts.state, parts.restarts);
     const strike = hasButton ? this.#strikeButton(actor, name, room, isPlaque) : null;
     parts.group = svg('g', { class: `room${isPlaque ? ' plaque' : ''}` }, parts.button, told, strike);
@@ -199,7 +199,7 @@ export class HouseView {
     for (const actor of this.#snapshot.actors) this.#drawRoom(actor, this.#snapshot);
   }
 
-  /** What there is to say of the room that was chosen. */
+  /** Returns the facts about the chosen room. */
   #card() {
     const { actors, has_chaos: hasChaos } = this.#snapshot;
     const actor = actors.find((one) => idOf(one) === this.#chosen) ?? actors[0];
@@ -265,7 +265,7 @@ export class HouseView {
         row(edge, short(this.point.edges.get(edge) ?? 0), whole(messages)))));
   }
 
-  /** Messages walk. Stops when the view is left, or when nothing is to move. */
+  /** Moves messages. Stops when the view is left, or when no message moves. */
   #move(now, before) {
     this.#frame = 0;
     if ($('view-house').hidden || document.hidden || !mayMove()) return;
@@ -282,7 +282,7 @@ export class HouseView {
 const rect = (name, { x, y, w, h: height }, more) =>
   svg('rect', { class: name, x, y, width: w, height, ...more });
 
-/** What hangs on the wall, where there is room for it. */
+/** Returns the object on the wall, if there is room for it. */
 function iconOf(role, room) {
   const d = ROLES[role]?.[2];
   if (!d || room.h < 50) return null;

@@ -1,4 +1,4 @@
-// The tabs, the lamp in the corner, and who is told of each snapshot.
+// The tabs, the lamp in the corner, and the views that get each snapshot.
 
 import { startChat } from './chat.js';
 import { $, say, short } from './dom.js';
@@ -34,7 +34,7 @@ function route() {
   if (name !== 'main') show(NAMES.includes(name) ? name : 'chat');
 }
 
-/** Shown at once: `hashchange` comes later, and a second key may come before it. */
+/** Shows the tab at once: `hashchange` comes later, and a second key may come before it. */
 function go(name) {
   show(name);
   location.hash = `#/${name}`;

@@ -1,5 +1,5 @@
-// A small part of Markdown, as elements. What is not understood is shown as it was written; no text
-// of a model ever becomes markup.
+// A small part of Markdown, as elements. Other syntax is shown as it was written. No text of a
+// model ever becomes markup.
 
 import { h } from './dom.js';
 
@@ -10,7 +10,7 @@ const RULE = /^\s{0,3}([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^\s{0,3}>\s?/;
 const ROW = /^\s*\|.*\|\s*$/;
 const DIVIDER = /^\s*\|(\s*:?-+:?\s*\|)+\s*$/;
-/** Code, bold, italic, struck, links, bare addresses: the first that fits. */
+/** Code, bold, italic, struck, links, bare addresses: the first match counts. */
 const INLINE = new RegExp([
   '(`+)(?<code>.+?)\\1(?!`)',
   '\\*\\*(?<bold>\\S(?:.*?\\S)?)\\*\\*',
@@ -20,12 +20,12 @@ const INLINE = new RegExp([
   '\\[(?<label>[^\\]]+)\\]\\((?<link>https?://[^\\s)]+)\\)',
   '(?<url>https?://[^\\s<>()]+[^\\s<>().,:;!?])',
 ].join('|'), 'gs');
-/** Lists and quotes within each other, no deeper. */
+/** Deepest nesting of lists and quotes. */
 const MAX_DEPTH = 8;
 
 const link = (href, ...label) => h('a', { href, rel: 'noopener noreferrer', target: '_blank' }, ...label);
 
-/** Text within a paragraph, as nodes. */
+/** Returns text within a paragraph, as nodes. */
 function inline(text, depth = 0) {
   const nodes = [];
   let end = 0;
@@ -45,7 +45,7 @@ function inline(text, depth = 0) {
   return nodes;
 }
 
-/** A line break where the text has one. */
+/** Returns inline nodes, with a line break where the text has one. */
 const lines = (text) =>
   text.split('\n').flatMap((line, i) => (i ? [h('br'), ...inline(line)] : inline(line)));
 
@@ -60,7 +60,7 @@ class Reader {
     return this.lines[this.at];
   }
 
-  /** Lines for as long as they fit. */
+  /** Takes lines as long as `fits` accepts them. */
   while(fits) {
     const from = this.at;
     while (this.at < this.lines.length && fits(this.line)) this.at += 1;
@@ -91,7 +91,7 @@ class Reader {
       const deeper = Math.min(...more.map(leading));
       const body = [match[4], ...more.map((line) => line.slice(deeper))].join('\n');
       items.push(h('li', null, more.length ? blocks(body, this.depth + 1) : inline(match[4])));
-      // One empty line between two items is none between two lists.
+      // One empty line between two items does not end the list.
       if (this.line === '' && ITEM.test(this.lines[this.at + 1] ?? '')) this.at += 1;
     }
     return bullet ? h('ul', null, items) : h('ol', { start: number }, items);
@@ -145,5 +145,5 @@ function blocks(text, depth) {
   return found;
 }
 
-/** The elements that `text` stands for. */
+/** Returns the elements for `text`. */
 export const markdown = (text) => blocks(text.replaceAll('\r\n', '\n').replaceAll('\t', '    '), 0);

@@ -4,7 +4,7 @@ import { $, colour, duration, h, onColourChange, pen, say, whole } from './dom.j
 import { usage } from './rates.js';
 
 const STATES = ['free', 'cached', 'kept', 'held'];
-/** Of larger cells the server looks at a sample. */
+/** The server samples cells that stand for more blocks. */
 const SAMPLES_PER_CELL = 16;
 const TOLD = {
   free: 'free, nothing in it can be used again',
@@ -12,7 +12,7 @@ const TOLD = {
   kept: 'kept for the request that was filling it',
   held: 'held',
 };
-/** As many colours as there are in the style sheet. */
+/** The number of colours in the style sheet. */
 const NUM_COLOURS = 8;
 
 export const ownerColour = (id) => colour(`owner-${id % NUM_COLOURS}`);
@@ -41,7 +41,7 @@ export class MemoryView {
     ].map(([name, text]) => h('li', null, h('i', { class: `key ${name}` }), text)));
   }
 
-  /** Draws it as it is now. */
+  /** Draws the current state. */
   draw(snapshot, point) {
     const cache = snapshot.kv_cache;
     this.#facts(snapshot, point);
@@ -83,7 +83,7 @@ export class MemoryView {
     const count = this.#cells.length;
     const width = canvas.clientWidth;
     if (!count || !width) return;
-    // Cells as large as a picture of moderate height allows.
+    // The largest cells that a picture of moderate height allows.
     const size = Math.max(4, Math.min(22, Math.floor(Math.sqrt((width * 360) / count))));
     const columns = Math.max(1, Math.floor(width / size));
     this.#grid = { columns, size };
@@ -154,7 +154,7 @@ function stripe(ctx, x, y, size) {
   ctx.fill();
 }
 
-/** Figures with a name and a remark. */
+/** Shows figures with a name and a remark. */
 export function showFacts(box, facts) {
   if (box.childElementCount !== facts.length) {
     box.replaceChildren(...facts.map(([name]) => h('div', { class: 'fact' },

@@ -1,10 +1,10 @@
-// One message as it is shown. An answer grows while it comes: it is drawn once a frame at most.
+// One message on the page. An answer that grows is drawn at most once a frame.
 
 import { duration, h } from './dom.js';
 import { markdown } from './markdown.js';
 import { tokenText } from './tokens.js';
 
-/** Below this a rate tells how pieces arrived, and not how fast they were made. */
+/** Below this, a rate shows how pieces arrived, and not how fast they were made. */
 const RATE_MS_MIN = 50;
 
 const NAMES = { user: 'You', assistant: 'Playhouse', tool: 'Tool' };
@@ -13,17 +13,17 @@ function frame(role, ...children) {
   return h('article', { class: `message ${role}` }, h('h2', null, NAMES[role]), ...children);
 }
 
-/** What somebody said. */
+/** A message of the user or the system. */
 export function said(role, text) {
   return frame(role, h('p', { class: 'plain' }, text));
 }
 
-/** What went wrong. */
+/** An error. */
 export function problem(text) {
   return h('p', { class: 'message problem', role: 'alert' }, text);
 }
 
-/** A thing that was called, and a place for what it gave. */
+/** A tool call, and a place for its result. */
 function callCard(call, onResult) {
   const name = h('code');
   const given = h('pre', null, h('code'));
@@ -34,7 +34,7 @@ function callCard(call, onResult) {
     try {
       text = JSON.stringify(JSON.parse(text), null, 2);
     } catch {
-      // It is not whole yet, or no JSON at all: shown as it is.
+      // The text is incomplete, or no JSON at all, and is shown unchanged.
     }
     given.firstChild.textContent = text;
   };
@@ -51,7 +51,7 @@ function callCard(call, onResult) {
   return { element, update, askForResult };
 }
 
-/** An answer that comes in pieces. */
+/** An answer that arrives in pieces. */
 export class Answer {
   content = '';
   reasoning = '';
@@ -71,7 +71,7 @@ export class Answer {
     this.element.setAttribute('aria-busy', 'true');
   }
 
-  /** The next piece. */
+  /** Adds the next piece. */
   add(delta, logprobs) {
     this.content += delta.content ?? '';
     this.reasoning += delta.reasoning ?? '';
@@ -107,7 +107,7 @@ export class Answer {
     this.onDraw?.();
   }
 
-  /** It is complete, or was cut off. */
+  /** Ends the answer, which is complete or was cut off. */
   end({ reason, tokens, firstMs, ms }) {
     cancelAnimationFrame(this.#due);
     this.element.removeAttribute('aria-busy');
@@ -127,7 +127,7 @@ export class Answer {
     if (reason === 'tool_calls') this.#cards.forEach((card) => card.askForResult());
   }
 
-  /** As the API wants it back. */
+  /** Returns the message in the form that the API reads. */
   message() {
     const calls = this.calls.filter(Boolean);
     const message = { role: 'assistant', content: this.content || null };

@@ -1,5 +1,5 @@
-//! The page at `/`: files that are built in, and the headers that they are sent with. What it shows it
-//! asks the API for, as any client does; this part knows nothing but bytes.
+//! The page at `/`: built-in files, and the headers of their responses. The page asks the API for
+//! its data, as any client does. This module knows only bytes.
 
 mod files;
 
@@ -24,10 +24,10 @@ use sha2::{Digest, Sha256};
 use self::files::FILES;
 use super::{http::error::ApiError, state::AppState};
 
-/// Nothing from elsewhere, no script and no style within the document.
+/// Allows nothing from elsewhere, and no script and no style within the document.
 const POLICY: &str = "default-src 'self'; base-uri 'self'; form-action 'none'; \
                       frame-ancestors 'none'; object-src 'none'";
-/// Where the document says what its addresses are relative to.
+/// The line that sets the base of the document's relative addresses.
 const BASE: &str = r#"<base href="/">"#;
 
 /// A file, ready to be sent.
@@ -39,7 +39,7 @@ struct File {
     etag: String,
 }
 
-/// `/` and the files that it refers to, under `/page/`.
+/// Returns the routes of `/` and of the files that it refers to, under `/page/`.
 pub(super) fn routes(root_path: &str) -> Router<AppState> {
     let files: Arc<[File]> = FILES.iter().map(|&file| File::new(file, root_path)).collect();
     let document = Arc::clone(&files);
@@ -49,7 +49,7 @@ pub(super) fn routes(root_path: &str) -> Router<AppState> {
     Router::new().route("/", get(index)).route("/page/{file}", get(file))
 }
 
-/// Whether `path` leads to a file of the page.
+/// Returns whether `path` leads to a file of the page.
 pub(super) fn is_file(path: &str) -> bool {
     path == "/" || path.starts_with("/page/")
 }
@@ -64,7 +64,7 @@ fn answer(files: &[File], name: &str, headers: &HeaderMap) -> Response {
 impl File {
     fn new((name, kind, content): (&'static str, &'static str, &'static str), root: &str) -> Self {
         let content = match name {
-            // Behind a proxy the page does not lie at the top.
+            // Behind a proxy, the page may not be at the top.
             "index.html" => {
                 let base = format!(r#"<base href="{}/">"#, escaped(root));
                 Bytes::from(content.replace(BASE, &base))
@@ -79,7 +79,8 @@ impl File {
     fn answer(&self, headers: &HeaderMap) -> Response {
         let given: [(HeaderName, HeaderValue); 5] = [
             (CONTENT_TYPE, HeaderValue::from_static(self.kind)),
-            // Kept, and asked about each time: another version has another hash.
+            // Browsers store it and check each time whether it changed: another version has another
+            // hash.
             (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
             (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
             (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -96,7 +97,7 @@ impl File {
     }
 }
 
-/// Text within an attribute.
+/// Returns text as it is written within an attribute.
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('"', "&quot;");
     text.replace('<', "&lt;").replace('>', "&gt;")
@@ -139,7 +140,7 @@ mod tests {
         assert_ne!(file("index.html", "").etag, file("index.html", "/llm").etag);
     }
 
-    /// What the policy forbids would be missing on the page without a word.
+    /// An object that the policy forbids would be missing on the page without an error.
     #[test]
     fn the_document_obeys_its_policy_and_refers_to_files_that_are_there() {
         let (_, _, document) = FILES.iter().find(|(name, ..)| *name == "index.html").unwrap();

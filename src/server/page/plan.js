@@ -1,7 +1,7 @@
-// The plan of the house: which room lies where, and which way messages take. Pure: roles in, boxes and
-// paths out. Two plans, one for wide windows and one for phones.
+// The plan of the house: the place of each room, and the paths of messages. Pure: roles in, boxes
+// and paths out. There are two plans, one for wide windows and one for phones.
 
-/** What each role does, for those who ask, and what hangs on the wall of its room. */
+/** The work of each role, for the user, and the object on the wall of its room. */
 export const ROLES = {
   root: ['Root', 'Holds up the roof: supervises the supervisors, and owns what must outlive every actor.',
     'M12 3l2.6 6 6.4.5-4.9 4.2 1.5 6.3-5.6-3.4L6.4 20l1.5-6.3L3 9.5 9.4 9z'],
@@ -32,34 +32,34 @@ export const shortName = (name) => name.replace('Detokenizer', 'Detok.');
 
 const box = (x, y, w, h) => ({ x, y, w, h });
 
-/** `count` boxes on top of each other. Many stand closer, or nothing would be left of them. */
+/** Returns `count` boxes on top of each other. Many stand closer, so that they keep some height. */
 const column = (area, count, gap) => {
   const apart = Math.min(gap, area.h / (3 * count));
   const height = (area.h - apart * (count - 1)) / count;
   return Array.from({ length: count }, (_, i) => box(area.x, area.y + i * (height + apart), area.w, height));
 };
 
-/** `count` boxes beside each other. */
+/** Returns `count` boxes beside each other. */
 const row = (area, count, gap) => {
   const apart = Math.min(gap, area.w / (3 * count));
   const width = (area.w - apart * (count - 1)) / count;
   return Array.from({ length: count }, (_, i) => box(area.x + i * (width + apart), area.y, width, area.h));
 };
 
-/** How many rooms of a kind are so large that their names can be read: in a column, and in a row on a phone. */
+/** Most rooms of a kind whose names can be read: in a column, and in a row on a phone. */
 const COLUMN_MOST = 7;
 const ROW_MOST = 2;
-/** What tells of the others takes so much of a column, and of a row. */
+/** The part of a column, and of a row, for the number of others. */
 const TOLD_HEIGHT = 28;
 const TOLD_WIDTH = 88;
 
-/** The first actors of a role, and how many others there are. */
+/** Returns the first actors of a role, and how many others there are. */
 function firstOf(actors, role, most) {
   const all = actors.filter((actor) => actor.role === role).map(({ index }) => index);
   return { shown: all.slice(0, most), others: Math.max(0, all.length - most) };
 }
 
-/** Divides an area among rooms; where there are others, its end tells of them. */
+/** Divides an area among rooms. If there are others, its end says how many. */
 function furnish(plan, { x, y, w, h }, gap, ids, others) {
   const [width, height] = plan.isNarrow ? [others && TOLD_WIDTH, h] : [w, others && TOLD_HEIGHT];
   const rooms = plan.isNarrow
@@ -141,10 +141,10 @@ function narrow(actors) {
   return plan;
 }
 
-/** The plan for these actors. */
+/** Returns the plan for these actors. */
 export const planOf = (actors, isNarrow) => (isNarrow ? narrow : wide)(actors);
 
-/** Rooms of an end of an edge: several where there are several of a role. */
+/** Returns the rooms of an end of an edge: several if a role has several actors. */
 function roomsOf(plan, end) {
   const role = { supervisor: 'core', device: 'worker', compiler: 'structured_output' }[end] ?? end;
   return [...plan.rooms].filter(([id]) => id.startsWith(`${role}/`)).map(([, room]) => room);
@@ -153,7 +153,7 @@ function roomsOf(plan, end) {
 const middle = ({ x, y, w, h }) => [x + w / 2, y + h / 2];
 const at = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 
-/** Where a line from the middle of `room` towards `[x, y]` leaves it. */
+/** Returns the point where a line from the middle of `room` towards `[x, y]` leaves it. */
 function border(room, [x, y]) {
   const [cx, cy] = middle(room);
   const [dx, dy] = [x - cx, y - cy];
@@ -161,7 +161,7 @@ function border(room, [x, y]) {
   return [cx + dx * scale, cy + dy * scale];
 }
 
-/** From one room to a neighbour, a little to the side: there may be a way back. */
+/** Returns the way from one room to a neighbour, a little to the side: there may be a way back. */
 function straight(from, to) {
   const [a, b] = [border(from, middle(to)), border(to, middle(from))];
   const [dx, dy] = [b[0] - a[0], b[1] - a[1]];
@@ -170,7 +170,7 @@ function straight(from, to) {
   return `M${at(a[0] + ox, a[1] + oy)}L${at(b[0] + ox, b[1] + oy)}`;
 }
 
-/** Where a corridor at `x` is entered from `room`: from above or below where it passes by, or else from a side. */
+/** Returns where a corridor at `x` meets `room`: above or below it, or else at a side. */
 function gate(room, x, isAbove, shift) {
   const isOver = x > room.x + 12 && x < room.x + room.w - 12;
   if (isOver) return { x, y: isAbove ? room.y : room.y + room.h, isOver };
@@ -190,7 +190,7 @@ function around(from, to, x, lane) {
   return begin + end;
 }
 
-/** Straight down, at the middle of `room`. */
+/** Returns the way straight down, at the middle of `room`. */
 const drop = ({ x, w }, from, to) => `M${at(x + w / 2, from)}V${to}`;
 
 /** The corridor between two rooms that are no neighbours, if they are none. */
@@ -207,7 +207,7 @@ function corridor(plan, from, to, lane) {
   return isTo('detokenizer') || isTo('streamer') ? 770 + lane * 7 : null;
 }
 
-/** Several ways through one corridor keep apart. */
+/** Keeps several ways through one corridor apart. */
 const LANES = {
   'ledger->detokenizer': 0,
   'detokenizer->ledger': -1,
@@ -216,7 +216,7 @@ const LANES = {
   'scheduler->ledger': 1,
 };
 
-/** All ways of an edge named `from->to`; none for what stays within a room. */
+/** Returns all ways of an edge named `from->to`; none for an edge within a room. */
 export function waysOf(plan, edge) {
   const [from, to] = edge.split('->');
   if (!to || from === 'compiler' || from === 'device' || edge === 'door->scheduler') return [];
@@ -233,7 +233,7 @@ export function waysOf(plan, edge) {
   return starts.flatMap((start) => ends.map((end) => way(start, end)));
 }
 
-/** The ways out: from each streamer to the clients. */
+/** Returns the ways out: from each streamer to the clients. */
 export function waysOut(plan) {
   const [x, y] = plan.outside.clients;
   if (plan.isNarrow) {

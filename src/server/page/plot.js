@@ -7,7 +7,7 @@ const LEFT = 54;
 const BOTTOM = 18;
 const TOP = 8;
 
-/** A round number at or above `value`: one, two or five times a power of ten. */
+/** Returns a round number at or above `value`: one, two or five times a power of ten. */
 export function roundUp(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -15,7 +15,7 @@ export function roundUp(value) {
 }
 
 export class Plot {
-  /** `lines`: `{name, colour, of}`, where `of` gives the value of a point, or `null` for none. */
+  /** `lines`: `{name, colour, of}`, where `of` returns the value of a point, or `null` for none. */
   constructor(title, unit, lines, format) {
     Object.assign(this, { title, unit, lines, format });
     this.canvas = h('canvas', { role: 'img' });

@@ -1,10 +1,10 @@
-// What a snapshot does not say by itself: how fast things go. Pure: snapshots in, numbers out.
+// Rates, which a snapshot does not contain. Pure: snapshots in, numbers out.
 
 import { nameOf } from './plan.js';
 
-/** How far back the plots go. */
+/** The time span of the plots. */
 export const WINDOW_MS = 60_000;
-/** Rates are of about this time: shorter ones only flicker. */
+/** The time over which rates are measured: shorter ones only flicker. */
 const RATE_MS = 1000;
 
 /** The last minute. */
@@ -12,10 +12,10 @@ export class History {
   points = [];
   #snapshots = [];
 
-  /** Takes the next snapshot, and gives what there is to say now. */
+  /** Takes the next snapshot, and returns the current rates. */
   push(snapshot) {
     const last = this.#snapshots.at(-1);
-    // Another engine counts from the start.
+    // Another engine counts from its own start.
     if (last && snapshot.at_ms < last.at_ms) {
       this.#snapshots = [];
       this.points = [];
@@ -47,18 +47,18 @@ export class History {
     return point;
   }
 
-  /** The last snapshot from before `at`, or the first there is. */
+  /** Returns the last snapshot from before `at`, or the first one. */
   #before(at) {
     return this.#snapshots.findLast((one) => one.at_ms <= at) ?? this.#snapshots[0];
   }
 }
 
-/** The share of the KV cache that requests hold. */
+/** Returns the share of the KV cache that requests hold. */
 export function usage(cache) {
   return cache?.num_blocks ? 1 - cache.num_free / cache.num_blocks : 0;
 }
 
-/** What was different a snapshot before, in words. */
+/** Returns the differences from the last snapshot, in words. */
 export function news(before, now) {
   if (!before || before.at_ms > now.at_ms) return [];
   const told = [];

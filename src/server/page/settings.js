@@ -1,5 +1,5 @@
-// What stands beside the conversation, as the fields of a request. What is left empty is not sent: the
-// server's defaults hold.
+// The settings beside the conversation, as the fields of a request. Empty ones are not sent, so the
+// server's defaults apply.
 
 import { request } from './api.js';
 import { $, h } from './dom.js';
@@ -16,7 +16,7 @@ function tools() {
   return list.length ? list : undefined;
 }
 
-/** The fields, or `null` when one of them cannot be meant; that one is focused then. */
+/** Returns the fields, or `null` if one is invalid; that one gets the focus. */
 export function fields() {
   const found = { model: $('model').value || undefined };
   const wrong = NUMBERS.map($).find((input) => !input.checkValidity());
@@ -42,7 +42,7 @@ export function fields() {
   return found;
 }
 
-/** The system prompt as messages: one or none. */
+/** Returns the system prompt as messages: one or none. */
 export function system() {
   const content = $('system').value.trim();
   return content ? [{ role: 'system', content }] : [];

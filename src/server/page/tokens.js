@@ -1,5 +1,5 @@
-// An answer token by token: the less probable, the warmer; what else might have come on hover and on
-// focus. One token can be tabbed to, arrow keys go to the others.
+// An answer token by token: a warmer colour means a less probable token. The alternatives appear on
+// hover and on focus. One token can be reached by tab, and arrow keys go to the others.
 
 import { h } from './dom.js';
 
@@ -12,10 +12,10 @@ const percent = (logprob) => {
   return `${share.toFixed(share < 10 ? 1 : 0)} %`;
 };
 
-/** White space that can be seen. */
+/** Makes white space visible. */
 const visible = (text) => text.replaceAll('\n', '⏎').replaceAll('\t', '⇥').replaceAll(' ', '␣') || '∅';
 
-/** 0 for what was sure, 5 for what was a surprise. */
+/** Returns 0 for the most probable tokens, 5 for the least. */
 const surprise = (logprob) => Math.min(5, Math.floor(-logprob / 0.55));
 
 function showTip(token, entry) {
@@ -49,7 +49,7 @@ function steer(event) {
   next.focus();
 }
 
-/** An element that `add` appends tokens to, each with its `logprob` and `top_logprobs`. */
+/** Returns an element that `add` appends tokens to, each with `logprob` and `top_logprobs`. */
 export function tokenText() {
   const element = h('p', { class: 'tokens', onkeydown: steer });
   const add = (entry) => {

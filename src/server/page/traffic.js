@@ -1,4 +1,4 @@
-// Requests: who runs, who waits and for what, how fast it goes, and what each did in which step.
+// Requests: which run, which wait and for what, the rates, and what each did in which step.
 
 import { $, colour, duration, h, pen, say, short, whole } from './dom.js';
 import { ownerColour, showFacts } from './memory.js';
@@ -18,7 +18,7 @@ const REASONS = {
 };
 const KINDS = ['prefill', 'again', 'decode', 'preempted'];
 const KIND_TEXTS = ['a part of the prompt', 'computed again', 'one token', 'preempted'];
-/** Steps shown: so many at least. */
+/** Smallest number of steps shown. */
 const MIN_STEPS = 60;
 const MAX_STEPS = 400;
 const MAX_ROWS = 24;
@@ -51,7 +51,7 @@ export class TrafficView {
     h('li', null, h('i', { class: 'key epoch-line' }), 'a new epoch'));
   }
 
-  /** Draws it as it is now. */
+  /** Draws the current state. */
   draw(snapshot, point, history) {
     const { totals } = snapshot;
     showFacts($('traffic-facts'), [
@@ -86,7 +86,7 @@ export class TrafficView {
   }
 
   #timelines({ timelines, epochs, scheduler }) {
-    // Those that live first, then those that ended last.
+    // Live requests first, then those that ended last.
     const shown = timelines.filter(({ segments }) => segments.length)
       .sort((a, b) => a.has_ended - b.has_ended || b.id - a.id).slice(0, MAX_ROWS)
       .sort((a, b) => a.id - b.id);
@@ -126,7 +126,7 @@ export class TrafficView {
     const x = (step) => ((step - from) / Math.max(1, last + 1 - from)) * width;
     for (const segment of segments) {
       const [kind, first, , count] = segment;
-      // A chunk of a prompt is as high as it has tokens.
+      // The height of a prompt's chunk grows with its tokens.
       const high = kind === 2 ? 0.4 : kind === 3 ? 1 : 0.4 + 0.6 * Math.min(1, Math.log2(1 + count) / 9);
       const [left, right] = [x(first), x(end(segment))];
       ctx.fillStyle = colour(`step-${KINDS[kind]}`);

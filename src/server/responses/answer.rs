@@ -73,7 +73,7 @@ fn stream(mut run: ResponseRun, keeper: Option<Keeper>) -> HttpResponse {
     let state = (run, keeper, frames);
     let rest = stream::unfold(state, |(mut run, mut keeper, mut frames)| async move {
         let events = frames.write_all(&run.next().await?);
-        // A client that reads of the end can go on from the response.
+        // A client that reads the end can continue from the response.
         if run.writer.response.status.is_over() {
             keeper.take().map(|keeper| keeper.keep(&run.writer.response, false));
         }

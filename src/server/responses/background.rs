@@ -1,4 +1,4 @@
-//! Responses that go on without their clients.
+//! Responses that run without their clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use super::{
 };
 use crate::server::http::error::ApiError;
 
-/// When a response that had no room may be asked for again.
+/// Time after which a client may ask again for a response that had no room.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Runs `run` to its end, or until it is cancelled, and tells `stored` how it goes.
+/// Runs `run` to its end, or until it is cancelled. Writes its progress to `stored`.
 pub(super) fn start(store: &Arc<ResponseStore>, mut run: ResponseRun, stored: Arc<Stored>) {
     let mut frames = Frames::default();
     let begun = frames.write_all(&run.writer.begin());
@@ -45,7 +45,8 @@ fn no_room() -> ApiError {
     ApiError::unavailable(message.to_owned(), RETRY_AFTER)
 }
 
-/// Nobody waits for ever for a response whose task is gone, whatever became of that.
+/// Ends the response on drop, if the task ended without that. Otherwise clients would wait for it
+/// for ever.
 struct Unfinished {
     stored: Arc<Stored>,
     store: Arc<ResponseStore>,

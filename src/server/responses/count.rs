@@ -13,14 +13,15 @@ use crate::server::{
     tokenize::count_prompt_tokens,
 };
 
-/// How long a prompt is.
+/// The length of a prompt.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::server) struct InputTokens {
     object: &'static str,
     input_tokens: usize,
 }
 
-/// Counts what `POST /v1/responses` would give the model for the same fields, before any is cut off.
+/// Counts the prompt that `POST /v1/responses` would give the model for the same fields, before any
+/// token is cut off.
 pub(in crate::server) async fn count_input_tokens(
     State(state): State<AppState>,
     caller: Caller,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::server::{generate::logprobs::ChatLogprob, http::sse};
 
-/// Something that happened, by its name.
+/// An event and its name.
 #[derive(Debug, Serialize)]
 pub(super) struct Event {
     r#type: &'static str,
@@ -54,12 +54,12 @@ enum What {
     },
 }
 
-/// Where in the output.
+/// A place in the output.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Place {
     pub(super) item_id: String,
     pub(super) output_index: usize,
-    /// Calls have no parts.
+    /// Index of the part. `None` for calls, which have no parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content_index: Option<usize>,
 }
@@ -77,8 +77,8 @@ impl Event {
         Self::response("response.in_progress", response)
     }
 
-    /// The last event. As in vLLM, a response that was cut off is told as complete, and its status
-    /// says what it is.
+    /// Returns the last event. As in vLLM, a response that was cut off has the event of a complete
+    /// one, and its status shows the end.
     pub(super) fn over(response: &Response) -> Self {
         let is_failed = response.status == Status::Failed;
         let kind = if is_failed { "response.failed" } else { "response.completed" };
@@ -136,7 +136,7 @@ impl Event {
     }
 }
 
-/// Numbers events and writes them as a stream sends them. Event `n` is the `n`th, from 0.
+/// Numbers events and writes them as a stream sends them. The first number is 0.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     next: usize,

@@ -1,4 +1,4 @@
-//! The fields of a request that are this API's own.
+//! The fields of a request that only this API has.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -14,9 +14,10 @@ use crate::server::{
     http::{error::ApiError, fields::Int},
 };
 
-/// What `include` may ask for.
+/// The value that `include` may ask for.
 const LOGPROBS: &str = "message.output_text.logprobs";
-/// What is in the open anyway, or would only be there with hosted tools and images.
+/// Values that add nothing: answers have these fields anyway, or only hosted tools and images
+/// would.
 const NOTHING_TO_INCLUDE: [&str; 7] = [
     "reasoning.encrypted_content",
     "file_search_call.results",
@@ -28,11 +29,11 @@ const NOTHING_TO_INCLUDE: [&str; 7] = [
 ];
 
 const METADATA_PAIRS_MAX: usize = 16;
-/// Characters.
+/// Most characters.
 const METADATA_KEY_MAX: usize = 64;
 const METADATA_VALUE_MAX: usize = 512;
 
-/// Absent and `null` mean the same everywhere.
+/// The fields. Absent and `null` always mean the same.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ResponsesFields {
@@ -53,7 +54,7 @@ pub(in crate::server) struct ResponsesFields {
     top_logprobs: Option<Int>,
     truncation: Option<Truncation>,
     metadata: Option<Map<String, Value>>,
-    /// There is one tier.
+    /// Ignored, because there is one tier.
     #[serde(rename = "service_tier")]
     _service_tier: Option<String>,
     user: Option<String>,
@@ -79,7 +80,7 @@ enum Truncation {
 }
 
 impl ResponsesFields {
-    /// What the response repeats of the request. How to sample is told elsewhere.
+    /// Returns the fields that the response repeats. The sampling parameters come from elsewhere.
     pub(super) fn asked(&self, model: String) -> Result<Asked, ApiError> {
         let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
         let default_choice = || Value::from(if has_tools { "auto" } else { "none" });
@@ -106,34 +107,35 @@ impl ResponsesFields {
         })
     }
 
-    /// Whether a prompt that is too long loses its beginning.
+    /// Returns whether a prompt that is too long loses its beginning.
     pub(super) fn truncates(&self) -> bool {
         self.truncation == Some(Truncation::Auto)
     }
 
-    /// How much to think.
+    /// Returns how much to think.
     pub(super) fn effort(&self) -> Option<&str> {
         self.reasoning.as_ref()?.effort.as_deref()
     }
 
-    /// How much to say.
+    /// Returns how long the answer shall be.
     pub(super) fn verbosity(&self) -> Option<&'static str> {
         Some(self.text.as_ref()?.verbosity?.as_str())
     }
 
-    /// What the answer has to look like.
+    /// Returns the structure of the answer.
     pub(super) fn format(&self) -> Result<Option<StructuredOutput>, ApiError> {
         self.text.as_ref().map_or(Ok(None), TextFields::constraint)
     }
 
-    /// Most tokens of thought; -1 is no bound.
+    /// Returns the most tokens of thought. -1 means no limit.
     pub(super) fn thinking_token_budget(&self) -> Result<Option<u32>, ApiError> {
         let budget = self.thinking_token_budget.filter(|&budget| budget != Int(-1));
         let wanted = "-1 (no bound), or at least 0";
         budget.map(|budget| budget.cast("thinking_token_budget", wanted)).transpose()
     }
 
-    /// How many likely tokens to tell of with each; none, not even its own likelihood.
+    /// Returns how many likely tokens to report with each token. `None`: not even the token's own
+    /// log-probability.
     pub(super) fn logprobs(&self) -> Result<Option<u32>, ApiError> {
         let top = logprobs("top_logprobs", self.top_logprobs)?;
         let include = self.include.as_deref().unwrap_or_default();
@@ -157,7 +159,7 @@ impl ResponsesFields {
         }
     }
 
-    /// Refuses what has no place in a response.
+    /// Rejects parameters that a response cannot have.
     pub(super) fn check_params(params: &SamplingParams) -> Result<(), ApiError> {
         if params.n != 1 {
             let message = format!("n must be 1: a response is one, got {}", params.n);
@@ -169,7 +171,7 @@ impl ResponsesFields {
         }
     }
 
-    /// It bounds calls of hosted tools, of which there are none.
+    /// Returns the limit on calls of hosted tools, which do not exist here.
     fn max_tool_calls(&self) -> Result<Option<u32>, ApiError> {
         let most = self.max_tool_calls.map(|most| most.cast("max_tool_calls", "at least 1"));
         match most.transpose()? {

@@ -1,4 +1,4 @@
-//! Tells the events of a response that is made in the background.
+//! Sends the events of a response that runs in the background.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use futures_util::stream;
 use super::stored::Stored;
 use crate::server::http::sse;
 
-/// Event `first` and those after it, as they come. The client's leaving ends nothing.
+/// Returns event `first` and those after it, as they come. A client that leaves ends nothing.
 pub(super) fn follow(stored: &Arc<Stored>, first: usize) -> Response {
     let progress = stored.follow();
     let batches = stream::unfold((progress, first), |(mut progress, next)| async move {

@@ -1,21 +1,21 @@
-//! Names of responses and of what is in them.
+//! Ids of responses and of their items.
 
 use uuid::Uuid;
 
 const RESPONSE: &str = "resp_";
 
-/// A name that nobody can guess.
+/// Returns a random id that no client can guess.
 pub(super) fn response_id() -> String {
     format!("{RESPONSE}{}", Uuid::new_v4().simple())
 }
 
-/// What is the response's own in its id.
+/// Returns the part of a response's id that its items share.
 pub(super) fn name_of(response_id: &str) -> &str {
     response_id.strip_prefix(RESPONSE).unwrap_or(response_id)
 }
 
-/// Names the items of one response, those of its input first. An item's name tells whose it is, so
-/// that it can be found by name alone.
+/// The ids of one response's items, those of its input first. An item's id contains that of its
+/// response, so the item can be found by its id alone.
 #[derive(Debug, Clone)]
 pub(super) struct ItemIds {
     response: String,
@@ -27,7 +27,7 @@ impl ItemIds {
         Self { response: name_of(response_id).to_owned(), next: 0 }
     }
 
-    /// The name of the next item, which is of this kind: `msg`, `fc`, `fco` or `rs`.
+    /// Returns the id of the next item, which is of this kind: `msg`, `fc`, `fco` or `rs`.
     pub(super) fn next(&mut self, kind: &str) -> String {
         let id = format!("{kind}_{}_{}", self.response, self.next);
         self.next += 1;
@@ -35,7 +35,7 @@ impl ItemIds {
     }
 }
 
-/// The response that an item of this name belongs to, if the name is one of [`ItemIds`].
+/// Returns the response that an item with this id belongs to, if the id is one of [`ItemIds`].
 pub(super) fn response_of(item_id: &str) -> Option<String> {
     let mut parts = item_id.split('_');
     let (_kind, response, _index) = (parts.next()?, parts.next()?, parts.next()?);

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn as_many_references_as_a_request_may_have_are_found_at_once() {
-        // A common beginning makes each comparison long.
+        // A long common beginning makes each comparison slow.
         let id = |number: usize| format!("{}{number}", "msg_".repeat(200));
         let ids: Vec<String> = (0..200_000).map(id).collect();
         let items: Items = ids.iter().map(|id| message(id, "x")).collect();

@@ -1,4 +1,5 @@
-//! From `input` to the items of a conversation. What no template could show is refused by place.
+//! Turns `input` into the items of a conversation. It rejects parts that no template could show,
+//! and names the place.
 
 use std::sync::Arc;
 
@@ -19,23 +20,23 @@ use crate::server::{
 
 /// Reads `input`.
 pub(super) struct InputReader<'a> {
-    /// Who is asked, for errors.
+    /// The model's name, for errors.
     pub(super) model: &'a str,
-    /// Names what has no name.
+    /// Gives ids to items without one.
     pub(super) ids: &'a mut ItemIds,
     /// Finds items of earlier responses.
     pub(super) find: &'a dyn Fn(&str) -> Option<Arc<Item>>,
-    /// Counts those that were found.
+    /// Counts the bytes of the items that were found.
     pub(super) shared: &'a mut SharedBytes,
 }
 
 type Fields = Map<String, Value>;
 
 impl InputReader<'_> {
-    /// The items: a text alone is a user's message.
+    /// Returns the items. A text alone becomes a user's message.
     ///
     /// # Errors
-    /// When there are none, or one that this server cannot take.
+    /// If there are none, or one that this server does not accept.
     pub(super) fn read(&mut self, input: Option<&Value>) -> Result<Items, ApiError> {
         match input {
             None | Some(Value::Null) => Err(ApiError::validation("body.input", "Field required")),

@@ -1,5 +1,5 @@
-//! What a conversation consists of. Input and output have the same items: a client may send back
-//! what it was sent.
+//! The items of a conversation. Input and output have the same items, so a client may send back the
+//! items that it received.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::server::generate::logprobs::ChatLogprob;
 
-/// One thing that was said, thought, called or answered.
+/// A message, thought, call, or result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Item {
@@ -42,7 +42,7 @@ pub(super) enum Role {
     Assistant,
 }
 
-/// A piece of text, by whose it is.
+/// A piece of text. Its kind shows its author.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Part {
@@ -51,9 +51,9 @@ pub(super) enum Part {
     },
     OutputText {
         text: String,
-        /// Sources that hosted tools would cite; there are none.
+        /// Sources that hosted tools would cite. Always empty.
         annotations: [(); 0],
-        /// Empty unless asked for.
+        /// Empty unless the request asks for them.
         logprobs: Vec<ChatLogprob>,
     },
     Refusal {
@@ -74,7 +74,7 @@ pub(super) struct Reasoning {
     pub(super) status: ItemStatus,
     pub(super) summary: Vec<Part>,
     pub(super) content: Vec<Part>,
-    /// Thoughts are shown in the open.
+    /// Absent, because thoughts are not encrypted.
     pub(super) encrypted_content: Option<String>,
 }
 
@@ -82,10 +82,10 @@ pub(super) struct Reasoning {
 pub(super) struct FunctionCall {
     pub(super) id: String,
     pub(super) status: ItemStatus,
-    /// The name that the call's output refers to.
+    /// The id that the call's output refers to.
     pub(super) call_id: String,
     pub(super) name: String,
-    /// JSON, as text; cut off in an incomplete call.
+    /// JSON as text. It is cut off in an incomplete call.
     pub(super) arguments: String,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct FunctionCallOutput {
     pub(super) output: Output,
 }
 
-/// What a function gave back.
+/// The result of a function.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Output {
@@ -105,15 +105,15 @@ pub(super) enum Output {
     Parts(Vec<Part>),
 }
 
-/// Bytes that an item, and each of its parts, counts beside its text. Its JSON values for a template
-/// take seven times as many.
+/// Bytes that an item, and each of its parts, counts beside its text. Its JSON values for a
+/// template take seven times as many.
 pub(super) const VALUE_BYTES: usize = 96;
 
-/// Items that a conversation shares with those that refer to them.
+/// Items that a conversation shares with others that refer to them.
 pub(super) type Items = Vec<Arc<Item>>;
 
 impl Item {
-    /// Returns the bytes of a prompt that shows it: of its text and of the values around it.
+    /// Returns the bytes of a prompt that shows it: those of its text and of the values around it.
     pub(super) fn prompt_bytes(&self) -> usize {
         let bytes = |part: &Part| VALUE_BYTES + part.text().len();
         let parts = |parts: &[Part]| parts.iter().map(bytes).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Responses that are kept: looked at, followed, cancelled, forgotten.
+//! Stored responses: routes to retrieve, follow, cancel and delete them.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(in crate::server) async fn retrieve(
     Ok(follow(&stored, starting_after.map_or(0, |last| last.saturating_add(1))))
 }
 
-/// `POST /v1/responses/{id}/cancel`: the response as it ended, also if it was over already.
+/// `POST /v1/responses/{id}/cancel`: the response as it ended, even if it had ended before.
 pub(in crate::server) async fn cancel(
     State(state): State<AppState>,
     caller: Caller,
@@ -85,7 +85,7 @@ pub(in crate::server) struct Deleted {
     deleted: bool,
 }
 
-/// `DELETE /v1/responses/{id}`: what still runs is cancelled.
+/// `DELETE /v1/responses/{id}`: cancels a response that still runs.
 pub(in crate::server) async fn delete(
     State(state): State<AppState>,
     caller: Caller,
@@ -118,7 +118,7 @@ pub(in crate::server) struct ItemList {
     has_more: bool,
 }
 
-/// `GET /v1/responses/{id}/input_items`: all that the model was given, the latest first.
+/// `GET /v1/responses/{id}/input_items`: all items that the model was given, the latest first.
 pub(in crate::server) async fn input_items(
     State(state): State<AppState>,
     caller: Caller,
@@ -131,7 +131,7 @@ pub(in crate::server) async fn input_items(
     whole(&memory, asked.list(stored.given().collect())?).await
 }
 
-/// `value` as the whole of an answer, whose memory is taken before it is written.
+/// Returns `value` as an answer in one piece. Its memory is leased before it is written.
 async fn whole<T: Serialize>(memory: &RequestMemory, value: T) -> Result<Json<T>, ApiError> {
     memory.grow(json_bytes(&value)).await?;
     Ok(Json(value))

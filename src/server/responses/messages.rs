@@ -1,4 +1,4 @@
-//! From the items of a conversation to the messages that chat templates know.
+//! Turns the items of a conversation into the messages that chat templates know.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use super::items::{FunctionCall, Item, ItemStatus, Message, Output, Part, Reasoning, Role};
 use crate::server::http::error::ApiError;
 
-/// The messages: what the assistant thinks, says and calls in a row is one of them.
+/// Returns the messages. The assistant's thoughts, text and calls in a row become one message.
 ///
 /// # Errors
-/// When a function's output belongs to no call.
+/// If a function's output belongs to no call.
 pub(super) fn messages<'a>(
     instructions: Option<&str>,
     items: impl IntoIterator<Item = &'a Arc<Item>>,
@@ -33,7 +33,7 @@ struct Messages<'a> {
     calls: BTreeSet<&'a str>,
 }
 
-/// What the assistant did since somebody else spoke.
+/// The assistant's items since the last item of another role.
 #[derive(Default)]
 struct AssistantTurn<'a> {
     reasoning: String,
@@ -72,7 +72,7 @@ impl<'a> Messages<'a> {
         Ok(())
     }
 
-    /// Thoughts come before what is said and called.
+    /// Adds thoughts, which come before text and calls.
     fn think(&mut self, reasoning: &Reasoning) {
         if self.turn.content.is_some() || !self.turn.calls.is_empty() {
             self.flush();
@@ -82,7 +82,7 @@ impl<'a> Messages<'a> {
         parts.into_iter().flatten().for_each(|part| self.turn.reasoning.push_str(part.text()));
     }
 
-    /// What is said comes before what is called.
+    /// Adds text, which comes before calls.
     fn say(&mut self, message: &'a Message) {
         if self.turn.content.is_some() || !self.turn.calls.is_empty() {
             self.flush();
@@ -90,7 +90,7 @@ impl<'a> Messages<'a> {
         self.turn.content = Some(&message.content);
     }
 
-    /// A call that was cut off cannot be shown: its arguments are no JSON.
+    /// Adds a call. One that was cut off is left out: its arguments are no JSON.
     fn call(&mut self, call: &'a FunctionCall) {
         if call.status == ItemStatus::Incomplete {
             return;
@@ -119,7 +119,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// One part is a text; how several are joined is the template's.
+/// Returns one part as a text. The template joins several parts.
 fn content(parts: &[Part]) -> Value {
     match parts {
         [part] => Value::from(part.text()),

@@ -1,9 +1,9 @@
 //! `/v1/responses`: OpenAI's Responses API.
 //!
-//! [`input`] reads the items of a request and [`messages`] makes the conversation of them that the
-//! model sees. A [`writer::ResponseWriter`] turns the model's answer into events and, at their end, the response;
-//! an answer in one piece is made of the same events. The [`store`] keeps responses, so that later
-//! ones can go on from them; [`background`] ones go on without their client.
+//! [`input`] reads the items of a request, and [`messages`] makes the conversation of them that the
+//! model sees. A [`writer::ResponseWriter`] turns the model's answer into events and, at their end,
+//! the response. An answer in one piece is made of the same events. The [`store`] keeps responses,
+//! so that later ones can continue them. Those in the [`background`] run without their client.
 
 mod answer;
 mod background;

@@ -1,4 +1,4 @@
-//! Makes the items of a response, and the events that tell of them, of what the model does.
+//! Turns the model's output into the items of a response and their events.
 
 use super::{
     events::{Event, Place},
@@ -7,12 +7,12 @@ use super::{
 };
 use crate::server::{generate::logprobs::ChatLogprob, turn::TurnEvent};
 
-/// The output so far. One item at a time grows: the last one.
+/// The output so far. Only the last item grows.
 pub(super) struct OutputWriter {
     ids: ItemIds,
     items: Vec<Item>,
     is_open: bool,
-    /// Of tokens whose text has not shown yet.
+    /// Log-probabilities of tokens whose text is not in an event yet.
     logprobs: Vec<ChatLogprob>,
 }
 
@@ -21,7 +21,7 @@ impl OutputWriter {
         Self { ids, items: Vec::new(), is_open: false, logprobs: Vec::new() }
     }
 
-    /// Log-probabilities of the tokens that the next events come of.
+    /// Adds the log-probabilities of the tokens that the next events come from.
     pub(super) fn push_logprobs(&mut self, logprobs: Vec<ChatLogprob>) {
         self.logprobs.extend(logprobs);
     }
@@ -37,7 +37,8 @@ impl OutputWriter {
         }
     }
 
-    /// The items; what still grows ends with `status`. A model that did nothing said nothing.
+    /// Returns the items. An unfinished one ends with `status`. Without output, there is one empty
+    /// message.
     pub(super) fn finish(&mut self, status: ItemStatus, events: &mut Vec<Event>) -> Vec<Item> {
         if self.items.is_empty() && status == ItemStatus::Completed {
             self.open_message(events);
@@ -122,7 +123,7 @@ impl OutputWriter {
         }
     }
 
-    /// Ends the item that grows, if one does.
+    /// Ends the unfinished item, if there is one.
     fn close(&mut self, wanted: ItemStatus, events: &mut Vec<Event>) {
         let at = self.place(Some(0));
         let index = at.output_index;
@@ -147,7 +148,7 @@ impl OutputWriter {
         self.is_open = false;
     }
 
-    /// The last item, and the part of it.
+    /// Returns the place of the last item and one of its parts.
     fn place(&self, content_index: Option<usize>) -> Place {
         Place {
             item_id: self.items.last().map(|item| item.id().to_owned()).unwrap_or_default(),

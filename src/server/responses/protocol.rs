@@ -173,7 +173,7 @@ impl ResponsesRequest {
         RequestNames { log, abort }
     }
 
-    /// The items of the input. Those that it refers to count as `shared`.
+    /// Returns the items of the input. Stored items that it refers to count as `shared`.
     fn input(
         &self,
         state: &AppState,
@@ -187,7 +187,7 @@ impl ResponsesRequest {
         reader.read(self.fields.input.as_ref()).map(Arc::new)
     }
 
-    /// What the answer has to look like: in OpenAI's way or in vLLM's.
+    /// Returns the structure of the answer, in OpenAI's form or in vLLM's.
     fn format(&self) -> Result<Option<StructuredOutput>, ApiError> {
         match (self.fields.format()?, self.structured.output()?) {
             (Some(_), Some(_)) => {
@@ -198,7 +198,7 @@ impl ResponsesRequest {
         }
     }
 
-    /// Whether the response is kept.
+    /// Returns whether the response is stored.
     fn store(&self, state: &AppState) -> Result<bool, ApiError> {
         let is_enabled = state.responses.is_enabled();
         let background = self.fields.background.unwrap_or(false);
@@ -218,7 +218,7 @@ impl ResponsesRequest {
         }
     }
 
-    /// The turns of the conversation that the request goes on with.
+    /// Returns the turns of the conversation that the request continues.
     fn history(&self, state: &AppState, owner: Owner) -> Result<Vec<Arc<Turn>>, ApiError> {
         const FIELD: &str = "previous_response_id";
         let Some(id) = &self.fields.previous_response_id else { return Ok(Vec::new()) };

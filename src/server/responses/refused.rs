@@ -1,4 +1,4 @@
-//! Fields that a response cannot honour. Whoever sends one is told so, and what to send instead.
+//! Fields that a response does not support. An error names the field and the one to use instead.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ pub(in crate::server) struct RefusedFields {
     return_token_ids: IsSet,
     use_beam_search: IsSet,
     stream_options: StreamOptions,
-    // Their names in chat completions.
+    // The names of these fields in chat completions.
     messages: IsSet,
     max_tokens: IsSet,
     max_completion_tokens: IsSet,
@@ -35,7 +35,7 @@ struct StreamOptions {
 
 impl RefusedFields {
     /// # Errors
-    /// One that names the first field that cannot be honoured.
+    /// Names the first field that is not supported.
     pub(super) fn refuse(&self) -> Result<(), ApiError> {
         let unknown = [
             ("conversation", self.conversation),

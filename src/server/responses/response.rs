@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::items::{Item, Items};
 use crate::server::{http::error::ApiError, state::unix_seconds};
 
-/// The body of `/v1/responses`, in full at any time.
+/// The body of `/v1/responses`, complete at any time.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::server) struct Response {
     pub(super) id: String,
@@ -30,13 +30,13 @@ pub(super) enum Status {
     Queued,
     InProgress,
     Completed,
-    /// Cut off: see `incomplete_details`.
+    /// Cut off. `incomplete_details` has the reason.
     Incomplete,
     Failed,
     Cancelled,
 }
 
-/// What the client asked for, or what held because it did not.
+/// The client's fields, with the defaults of absent ones.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Asked {
     pub(super) model: String,
@@ -88,7 +88,7 @@ pub(super) struct IncompleteDetails {
     pub(super) reason: &'static str,
 }
 
-/// What a response cost, tokens.
+/// The tokens of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct ResponseUsage {
     input_tokens: usize,
@@ -101,7 +101,7 @@ pub(super) struct ResponseUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct InputTokensDetails {
     cached_tokens: usize,
-    /// What a provider would charge for filling its cache: nothing here.
+    /// Tokens charged for writing the cache: always zero.
     cache_write_tokens: usize,
 }
 
@@ -111,7 +111,7 @@ struct OutputTokensDetails {
 }
 
 impl Response {
-    /// One that has just been asked for.
+    /// Returns a response without output.
     pub(super) fn new(id: String, status: Status, asked: Asked) -> Self {
         Self {
             id,
@@ -127,7 +127,7 @@ impl Response {
         }
     }
 
-    /// Ends it.
+    /// Ends the response.
     pub(super) fn end(&mut self, status: Status, output: Vec<Item>, usage: Option<ResponseUsage>) {
         self.status = status;
         self.output = Arc::new(output.into_iter().map(Arc::new).collect());
@@ -140,7 +140,7 @@ impl Response {
 }
 
 impl Status {
-    /// Whether nothing changes any more.
+    /// Returns whether the response has ended.
     pub(super) fn is_over(self) -> bool {
         !matches!(self, Self::Queued | Self::InProgress)
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{items::Item, stored::Turn};
 use crate::server::http::error::ApiError;
 
-/// Bytes of stored items, each as often as it is shown; no more than a body could bring.
+/// Bytes of stored items, each as often as it is shown. They may be at most as many as those of a
+/// body.
 pub(super) struct SharedBytes {
     before: usize,
     referenced: usize,
@@ -27,7 +28,7 @@ impl SharedBytes {
     /// Adds an item that the request refers to.
     ///
     /// # Errors
-    /// 413 if that is more than the limit. The next item is not looked at then.
+    /// 413 if that is more than the limit. The next item is not read then.
     pub(super) fn refer(&mut self, item: &Item) -> Result<(), ApiError> {
         let Self { before, referenced, limit } = *self;
         let referenced = referenced.saturating_add(item.prompt_bytes());

@@ -1,4 +1,4 @@
-//! Keeps responses for those who asked for them: so many, so large, so long.
+//! Stores responses for their owners, with limits on number, size and time.
 
 use std::{
     sync::{
@@ -16,18 +16,18 @@ use super::{ids::response_of, items::Item, stored::Stored, weight::Weight};
 use crate::api::{Lease, MemoryBudget, Tenant};
 use crate::server::{ServerConfig, http::error::ApiError};
 
-/// The part of the memory for requests that responses may take: one in so many bytes.
+/// The share of the memory for requests that responses may take: one byte of this many.
 const MEMORY_PART: usize = 4;
-/// When a response that had no room may be asked for again.
+/// Time after which a client may ask again for a response that had no room.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Whose a response is: who has another key does not see it.
+/// The key that a response belongs to. Other keys do not see the response.
 pub(super) type Owner = Option<Tenant>;
 
 /// The responses of a server, in memory.
 pub(in crate::server) struct ResponseStore {
     limits: Limits,
-    /// Bytes of everything that is kept, also of turns whose own response is forgotten already.
+    /// Bytes of everything stored, including turns whose own response was removed.
     total: Arc<AtomicUsize>,
     memory: Arc<MemoryBudget>,
     kept: Mutex<Kept>,
@@ -41,11 +41,11 @@ struct Limits {
     ttl: Duration,
 }
 
-/// What is kept, with who looked at what last.
+/// The stored responses, with the time of their last use.
 #[derive(Default)]
 struct Kept {
     entries: IndexMap<(Owner, String), Entry>,
-    /// Counts looks.
+    /// Counts uses.
     now: u64,
 }
 
@@ -56,7 +56,7 @@ struct Entry {
 }
 
 impl ResponseStore {
-    /// What is kept is part of `memory`, which bounds it as well.
+    /// Returns an empty store. Its bytes are part of `memory`, which bounds it as well.
     pub(in crate::server) fn new(config: &ServerConfig, memory: Arc<MemoryBudget>) -> Self {
         let limits = Limits {
             max_count: config.responses_store_max_count,
@@ -72,21 +72,21 @@ impl ResponseStore {
         }
     }
 
-    /// Whether anything is kept at all.
+    /// Returns whether responses are stored at all.
     pub(super) fn is_enabled(&self) -> bool {
         self.limits.max_count > 0
     }
 
-    /// For something that is to be kept here.
+    /// Returns the weight of an object that will be stored here.
     pub(super) fn weight(&self) -> Weight {
         Weight::new(self.total.clone(), self.memory.lease())
     }
 
-    /// Room for a response of `bytes` that goes on without its client, with memory of `request` as
-    /// far as that has it.
+    /// Returns room for a response of `bytes` that runs without its client. Takes the memory of
+    /// `request` first.
     ///
     /// # Errors
-    /// 503 if what still runs leaves no room.
+    /// 503 if running responses leave no room.
     pub(super) fn reserve(&self, bytes: usize, request: &Lease) -> Result<Weight, ApiError> {
         let weight = self.weight();
         let mut kept = self.kept.lock();
@@ -104,7 +104,7 @@ impl ResponseStore {
         Err(ApiError::unavailable(message, RETRY_AFTER))
     }
 
-    /// Whether there is room for what something grew by, once others were forgotten.
+    /// Returns whether there is room after an object has grown. Removes old responses first.
     pub(super) fn has_room(&self) -> bool {
         let is_full = || self.total.load(Ordering::Relaxed) > self.limits.max_bytes;
         if is_full() {
@@ -120,13 +120,13 @@ impl ResponseStore {
         kept.make_room(&self.limits, &self.total, now);
     }
 
-    /// Forgets what has to go since something grew.
+    /// Removes responses until the store is within its limits.
     pub(super) fn make_room(&self) {
         self.kept.lock().make_room(&self.limits, &self.total, Instant::now());
     }
 
     /// # Errors
-    /// 404 if there is no such response, or it is somebody else's.
+    /// 404 if there is no such response, or if it belongs to another owner.
     pub(super) fn get(&self, owner: Owner, id: &str) -> Result<Arc<Stored>, ApiError> {
         let found = self.kept.lock().get(owner, id, &self.limits, Instant::now());
         found.ok_or_else(|| unknown(id))
@@ -140,17 +140,17 @@ impl ResponseStore {
         Ok(found)
     }
 
-    /// An item of a response that is kept.
+    /// Returns an item of a stored response.
     pub(super) fn item(&self, owner: Owner, item_id: &str) -> Option<Arc<Item>> {
         self.get(owner, &response_of(item_id)?).ok()?.item(item_id)
     }
 
-    /// Runs what goes on without its client.
+    /// Runs work that goes on without its client.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.background.spawn(work);
     }
 
-    /// Completes when nothing goes on in the background.
+    /// Completes when no work runs in the background.
     pub(in crate::server) async fn drained(&self) {
         self.background.close();
         self.background.wait().await;
@@ -184,8 +184,8 @@ impl Kept {
         Some(entry.stored.clone())
     }
 
-    /// Forgets what is too old, and then what nobody has looked at for longest. What still runs
-    /// stays: [`ResponseStore::reserve`] bounds how much that is.
+    /// Removes responses that are too old, and then those that were unused for longest. Running
+    /// ones stay: [`ResponseStore::reserve`] bounds their size.
     fn make_room(&mut self, limits: &Limits, total: &AtomicUsize, now: Instant) {
         self.entries.retain(|_, entry| !entry.is_old(limits, now));
         while self.entries.len() > limits.max_count

@@ -1,4 +1,4 @@
-//! A response that is kept, and what it goes on from.
+//! A stored response, and the turns that it continues.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::{
 use crate::api::Lease;
 use crate::server::memory::json::json_bytes;
 
-/// What an event takes beside its bytes: its place in the list, and an allocation.
+/// Memory of an event beside its bytes: its place in the list, and an allocation.
 const FRAME_BYTES: usize = size_of::<Bytes>() + 32;
 
-/// What was said to the model, and what it did. Responses that go on from it share it.
+/// The items that the model was given, and its output. Responses that continue it share it.
 pub(super) struct Turn {
     input: Arc<Items>,
     output: Arc<Items>,
@@ -26,48 +26,50 @@ pub(super) struct Turn {
     _weight: Weight,
 }
 
-/// A response, as far as it is, and the conversation that it belongs to.
+/// A response in its current state, and the conversation that it belongs to.
 pub(super) struct Stored {
-    /// Whether it goes on without its client.
+    /// Whether it runs without its client.
     is_background: bool,
-    /// Whether its events are kept.
+    /// Whether its events are stored.
     is_streamed: bool,
     /// The turns before it.
     history: Vec<Arc<Turn>>,
     input: Arc<Items>,
     input_index: ItemIndex,
-    /// Bytes of what was asked for, of its input, and of the list of turns before it.
+    /// Bytes of the request's fields.
     asked_bytes: usize,
+    /// Bytes of the input, with its index.
     input_bytes: usize,
+    /// Bytes of the list of turns before it.
     history_bytes: usize,
     progress: watch::Sender<Progress>,
     cancel: CancellationToken,
     weight: Weight,
 }
 
-/// How far a response is.
+/// The current state of a response.
 pub(super) struct Progress {
     pub(super) response: Response,
-    /// Its events so far, as they are sent; empty where they are not kept.
+    /// Its events so far, as they are sent. Empty if they are not stored.
     pub(super) frames: Vec<Bytes>,
     frame_bytes: usize,
-    /// There once it is over.
+    /// Present once it has ended.
     turn: Option<Arc<Turn>>,
 }
 
-/// Bytes that a response takes in the store from its beginning.
+/// Returns the bytes that a response takes in the store from its beginning.
 pub(super) fn stored_bytes(asked: &Asked, history: &[Arc<Turn>], input: &Items) -> usize {
     json_bytes(asked) + items_bytes(input) + size_of_val(history)
 }
 
-/// Bytes that items take, with their index.
+/// Returns the bytes of items, with their index.
 fn items_bytes(items: &Items) -> usize {
     json_bytes(items) + items.len() * ItemIndex::ITEM_BYTES
 }
 
 impl Stored {
-    /// One that is in `history`'s conversation and was asked `input`. It weighs from now on, with
-    /// memory of `request` as far as that has it.
+    /// Returns a response to `input` that continues `history`. Its weight counts from now on. It
+    /// takes the memory of `request` first.
     pub(super) fn new(
         response: Response,
         is_streamed: bool,
@@ -99,7 +101,7 @@ impl Stored {
         stored
     }
 
-    /// Goes on to `response`, if that has changed, with what was told since.
+    /// Stores `response` as the current state, if it has changed, and the new events.
     pub(super) fn update(&self, response: Option<&Response>, frames: Vec<Bytes>) {
         self.progress.send_modify(|progress| {
             if let Some(response) = response {
@@ -119,7 +121,7 @@ impl Stored {
         });
     }
 
-    /// From here on, others can go on from it. Its input weighs with the turn.
+    /// Makes the response one that others can continue. The weight of its input moves to the turn.
     fn close(&self, progress: &mut Progress) {
         let output = progress.response.output.clone();
         let _weight = self.weight.another(self.input_bytes + items_bytes(&output));
@@ -127,7 +129,7 @@ impl Stored {
         progress.turn = Some(Arc::new(Turn { input, output, output_index, _weight }));
     }
 
-    /// The response as it is now.
+    /// Returns the response in its current state.
     pub(super) fn response(&self) -> Response {
         self.progress.borrow().response.clone()
     }
@@ -144,19 +146,19 @@ impl Stored {
         self.is_streamed
     }
 
-    /// The turns that a response after this one goes on from; none before it is over.
+    /// Returns the turns that a response after this one continues. `None` before it has ended.
     pub(super) fn conversation(&self) -> Option<Vec<Arc<Turn>>> {
         let turn = self.progress.borrow().turn.clone()?;
         Some(self.history.iter().cloned().chain([turn]).collect())
     }
 
-    /// What the model was given: all that was said before, and the input.
+    /// Returns the items that the model was given: all earlier turns, and the input.
     pub(super) fn given(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.history.iter().flat_map(|turn| turn.items()).chain(self.input.iter())
     }
 
-    /// The item of that name, if it is one of this response's own. Its output is there once it is
-    /// over.
+    /// Returns the item with that id, if it belongs to this response itself. Its output is found
+    /// once it has ended.
     pub(super) fn item(&self, id: &str) -> Option<Arc<Item>> {
         let given = self.input_index.find(&self.input, id);
         given.cloned().or_else(|| {
@@ -165,17 +167,17 @@ impl Stored {
         })
     }
 
-    /// Follows it as it goes on.
+    /// Returns a receiver of its changes.
     pub(super) fn follow(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    /// Asks for its end.
+    /// Requests its end.
     pub(super) fn cancel(&self) {
         self.cancel.cancel();
     }
 
-    /// Completes when somebody has asked for its end.
+    /// Completes when its end was requested.
     pub(super) async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }

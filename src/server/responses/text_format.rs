@@ -1,4 +1,4 @@
-//! `text`: what the answer has to look like.
+//! `text`: the structure of the answer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) struct TextFields {
     pub(super) verbosity: Option<Verbosity>,
 }
 
-/// How much to say: for templates that know it.
+/// How long the answer shall be, for templates that know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verbosity {
@@ -35,10 +35,10 @@ impl Verbosity {
 }
 
 impl TextFields {
-    /// The constraint; none for plain text.
+    /// Returns the constraint. `None` for plain text.
     ///
     /// # Errors
-    /// When the format is unknown or lacks its schema.
+    /// If the format is unknown or lacks its schema.
     pub(super) fn constraint(&self) -> Result<Option<StructuredOutput>, ApiError> {
         let Some(format) = &self.format else { return Ok(None) };
         let wrong = |key: &str, message: &str| {

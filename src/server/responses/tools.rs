@@ -7,10 +7,10 @@ use crate::server::{
     turn::{AllowedForm, ToolChoice, allow},
 };
 
-/// The tools on offer, as chat completions have them; `None` if there are none.
+/// Returns the tools, as chat completions have them. `None` if there are none.
 ///
 /// # Errors
-/// When a tool is not a function with a name.
+/// If a tool is not a function with a name.
 pub(super) fn functions(tools: &[Value]) -> Result<Option<Vec<Value>>, ApiError> {
     let places = tools.iter().enumerate();
     let functions: Vec<Value> = places
@@ -54,16 +54,17 @@ fn unknown_tool(param: &str, kind: &str) -> ApiError {
     ApiError::invalid(param, message)
 }
 
-/// Whether to call one of `tools`. A choice that allows only some of them leaves only those.
+/// Returns whether to call one of `tools`. A choice that allows only some of them removes the
+/// others.
 ///
 /// # Errors
-/// When it names a tool that is not on offer, or means nothing.
+/// If it names a tool that the request does not define, or is malformed.
 pub(super) fn choice(
     choice: Option<&Value>,
     tools: &mut Option<Vec<Value>>,
 ) -> Result<ToolChoice, ApiError> {
     let Some(Value::Object(fields)) = choice else {
-        // Without tools there is nothing that the model could choose.
+        // Without tools there is nothing to choose.
         let is_auto = choice.is_some_and(|choice| choice == "auto");
         let choice = choice.filter(|_| !(is_auto && tools.is_none()));
         return ToolChoice::read(choice, tools.as_deref());

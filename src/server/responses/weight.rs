@@ -1,4 +1,4 @@
-//! What is kept of a response, as bytes of the store and of the memory for requests.
+//! The stored bytes of a response, in the store and in the memory for requests.
 
 use std::sync::{
     Arc,
@@ -15,20 +15,20 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// Nothing yet, of this total.
+    /// Returns a weight of zero bytes that counts towards `total`.
     pub(super) fn new(total: Arc<AtomicUsize>, lease: Lease) -> Self {
         Self { bytes: AtomicUsize::new(0), total, lease }
     }
 
-    /// One of `bytes`, some of which this one may have had.
+    /// Returns another weight of `bytes`. It takes the memory of this one first.
     pub(super) fn another(&self, bytes: usize) -> Self {
         let weight = Self::new(self.total.clone(), self.lease.budget().lease());
         weight.set(bytes, Some(&self.lease));
         weight
     }
 
-    /// Makes it `bytes`; what is missing comes from `request` as far as that has it. The store's
-    /// limit, which is a part of the memory for requests, bounds the rest.
+    /// Changes the weight to `bytes`. Missing memory comes first from `request`. The store's limit,
+    /// which is a part of the memory for requests, bounds the rest.
     pub(super) fn set(&self, bytes: usize, request: Option<&Lease>) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         let before = self.bytes.swap(bytes, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Writes one response: outputs of the engine become events, and at the end the whole response.
+//! Writes one response: turns outputs of the engine into events, and at the end into the response.
 
 use super::{
     events::Event,
@@ -49,7 +49,7 @@ impl ResponseWriter {
         vec![Event::created(&self.response), second]
     }
 
-    /// Returns the response, once it is over.
+    /// Returns the response, once it has ended.
     ///
     /// # Errors
     /// The error that ended it.

@@ -75,9 +75,9 @@ impl TurnReader {
         parts.into_iter().filter_map(|part| self.event(part)).collect()
     }
 
-    /// Returns the API's word for the end of the turn. If the model stopped for its calls, the word
-    /// is that for calls. If the request named the function, the word does not change, as in
-    /// OpenAI's API.
+    /// Returns the API's word for the end of the turn. It is `tool_calls` if the model stopped
+    /// after complete calls. If the request named the function, it stays `stop`, as in OpenAI's
+    /// API.
     pub(in crate::server) fn finish_reason(&self, finish: &FinishReason) -> &'static str {
         match finish {
             FinishReason::Stop(_) if self.num_calls > 0 && !self.is_named => "tool_calls",

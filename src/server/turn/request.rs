@@ -76,8 +76,8 @@ impl TurnRequest {
     /// reads its answers.
     ///
     /// # Errors
-    /// If tools are to be called and the server has no parser for that, if a call cannot be forced,
-    /// or if thoughts cannot be bounded.
+    /// - If tools are to be called and the server has no parser for that.
+    /// - If a call cannot be forced, or if thoughts cannot be bounded.
     pub(in crate::server) fn plan(
         mut self,
         state: &AppState,

@@ -1,4 +1,4 @@
-//! Streams of blocks, and that they say what an answer in one piece says.
+//! Streams of blocks, and their equality with answers in one piece.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ fn arguments(index: usize, delta: &str) -> TurnEvent {
     TurnEvent::ToolCallArguments { index, delta: delta.to_owned() }
 }
 
-/// A turn with everything in it.
+/// Returns a turn with every kind of event.
 fn turn() -> Vec<TurnEvent> {
     let thought = |text: &str| TurnEvent::Reasoning(text.to_owned());
     let said = |text: &str| TurnEvent::Content(text.to_owned());
@@ -43,7 +43,7 @@ fn turn() -> Vec<TurnEvent> {
     ]
 }
 
-/// What a client makes of a stream.
+/// Returns the message that a client builds of a stream.
 fn accumulated(events: &[Value]) -> Value {
     let mut blocks: Vec<Value> = Vec::new();
     let mut inputs: Map<String, Value> = Map::new();

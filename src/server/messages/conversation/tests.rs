@@ -10,7 +10,7 @@ fn read(system: Value, messages: Value) -> Result<Conversation, String> {
     Conversation::read(system, messages).map_err(|error| error.param.unwrap())
 }
 
-/// What `messages` become.
+/// Returns the chat messages for `messages`.
 fn chat(messages: Value) -> Value {
     Value::from(read(Value::Null, messages).unwrap().into_messages())
 }

@@ -1,4 +1,4 @@
-//! Whole streams, to the byte but for the blocks, which have tests of their own.
+//! Whole streams, byte by byte. Blocks have tests of their own.
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{super::partial_input::partial_input, *};
 use crate::api::{Failure, OutputDelta, SampledToken, StopReason};
 use crate::server::turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style};
 
-/// Text as it arrives, and how it ends.
+/// Returns text as it arrives, and the end of the stream.
 fn outputs(texts: &[&str], finish: Option<FinishReason>) -> Vec<OutputDelta> {
     let mut deltas: Vec<OutputDelta> = texts
         .iter()
@@ -34,7 +34,7 @@ fn choices(deltas: Vec<OutputDelta>) -> Choices {
     Choices::new(vec![([1, 2, 3].into(), vec![deltas])])
 }
 
-/// The names and the data of the events.
+/// Returns the names and the data of the events.
 async fn sent(tool_choice: ToolChoice, deltas: Vec<OutputDelta>) -> Vec<(String, Value)> {
     sent_in(style(tool_choice), deltas).await
 }
@@ -153,7 +153,8 @@ async fn whole(style: &Style, deltas: Vec<OutputDelta>) -> Value {
     serde_json::to_value(message.completed(style, &choices, reader, done).unwrap()).unwrap()
 }
 
-/// The blocks that a client makes of `events`: of an input that is cut off, the part that is whole.
+/// Returns the blocks that a client builds of `events`. An input that is cut off has its complete
+/// part.
 fn added_up(events: &[(String, Value)]) -> Vec<Value> {
     let (mut blocks, mut input) = (Vec::new(), String::new());
     for (name, data) in events {

@@ -1,4 +1,4 @@
-//! What is kept, for whom, and how long.
+//! Which responses are stored, for which owner, and how long.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn said(id: &str, text: &str) -> Vec<Item> {
     })]
 }
 
-/// A response that goes on from `previous`, if there is one.
+/// Returns a response that continues `previous`, if there is one.
 fn stored(store: &ResponseStore, id: &str, text: &str, previous: Option<&Stored>) -> Arc<Stored> {
     let mut response = Response::new(id.to_owned(), Status::InProgress, Asked::default());
     response.end(Status::Completed, said(&format!("msg_{}_1", &id[5..]), text), None);
@@ -162,7 +162,7 @@ fn who_goes_on_needs_an_end() {
     assert!(run.item("msg_run_1").is_some());
 }
 
-/// One in the background that was asked `text` and waits.
+/// Returns a response in the background that was asked `text` and waits.
 fn waiting(store: &ResponseStore, id: &str, text: &str) -> Result<Arc<Stored>, ApiError> {
     let request = store.memory.lease();
     let asked = Asked { background: true, ..Asked::default() };

@@ -1,4 +1,4 @@
-//! From `input` to the messages of a chat.
+//! `input` and the chat messages it becomes.
 
 use serde_json::{Value, json, to_value};
 
@@ -13,7 +13,7 @@ use crate::server::{
     },
 };
 
-/// Bytes of stored items that a conversation may show.
+/// Most bytes of stored items that a conversation may show.
 const SHARED_MAX: usize = 4_000;
 
 fn read(input: &Value) -> Result<Items, ApiError> {

@@ -1,4 +1,4 @@
-//! Items in, messages out; what the model does in, events out.
+//! Input items become messages, and the model's output becomes events.
 
 mod conversation;
 mod output;

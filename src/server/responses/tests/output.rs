@@ -1,4 +1,4 @@
-//! The events of a response, in order, and what they add up to.
+//! The events of a response, in order, and their sum.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn write(turn: Vec<TurnEvent>, last: ItemStatus) -> (Vec<Event>, Vec<Item>) {
     (events, items)
 }
 
-/// Each event as it is sent, but for its name, and the items.
+/// Returns each event as it is sent, without its name, and the items.
 fn told(turn: Vec<TurnEvent>, last: ItemStatus) -> (Vec<(String, Value)>, Value) {
     let (events, items) = write(turn, last);
     let mut frames = Frames::default();
@@ -59,7 +59,7 @@ fn names(told: &[(String, Value)]) -> Vec<&str> {
     told.iter().map(|(name, _)| name.strip_prefix("response.").unwrap()).collect()
 }
 
-/// What a client that only adds deltas up sees.
+/// Returns the texts that a client sees if it only joins deltas.
 fn added_up(told: &[(String, Value)]) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for (name, data) in told {

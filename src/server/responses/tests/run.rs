@@ -1,4 +1,4 @@
-//! Responses to outputs that are given: how they go on and how they end.
+//! Responses to given outputs: how they progress and how they end.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::server::{
     turn::{ToolChoice, Turn, TurnReader, outputs::for_each_cut_output, tests::test_style},
 };
 
-/// One that is given `pieces`, a byte a token, as answer to a prompt of two tokens; without an end
-/// it goes on for ever.
+/// Returns a response whose answer to a prompt of two tokens is `pieces`, a byte a token. Without
+/// `finish` it never ends.
 fn run(pieces: &[&str], finish: Option<FinishReason>, status: Status) -> ResponseRun {
     let reader = test_style("hermes", "qwen3", ToolChoice::Auto).reader("resp_r", 0, &[1, 2]);
     run_read_by(reader, pieces, finish, status)
@@ -60,7 +60,7 @@ fn run_read_by(
     Run::new(choices, writer, RequestLog::new("id".to_owned(), "/test", None))
 }
 
-/// The events until the end.
+/// Returns the events until the end.
 async fn events(run: &mut ResponseRun) -> Vec<Value> {
     let mut events = run.writer.begin();
     while let Some(news) = run.next().await {
@@ -136,7 +136,7 @@ async fn thoughts_and_calls_are_read() {
 #[tokio::test]
 async fn a_token_is_told_with_its_text() {
     let stop = Some(FinishReason::Stop(None));
-    // The parser holds what may become a call until it knows that it does not.
+    // The parser holds back text that may become a call until it knows that it does not.
     let pieces = ["<think>h</think>", "a", "<tool", "b"];
     let mut said = run(&pieces, stop, Status::InProgress);
     let told = events(&mut said).await;
@@ -189,7 +189,7 @@ async fn what_waits_begins_and_what_is_cancelled_keeps_what_it_has() {
     assert_eq!(response["output"][0]["status"], "incomplete");
 }
 
-/// The text of each item that a client makes of the deltas.
+/// Returns the text of each item that a client builds of the deltas.
 fn added_up(events: &[Value]) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for event in events {
