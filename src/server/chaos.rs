@@ -24,7 +24,7 @@ use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, How, Role};
 /// Longest delay of a message, milliseconds: ten minutes, longer than any part waits.
 const DELAY_MS_MAX: f64 = 600_000.0;
 
-/// The routes under `/chaos`.
+/// Returns the routes under `/chaos`.
 pub(super) fn routes(state: &AppState) -> Router<AppState> {
     Router::new()
         .route("/chaos/kill", post(kill))

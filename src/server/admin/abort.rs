@@ -45,8 +45,9 @@ impl FromParts for AbortRequest {
     }
 }
 
-/// Their streams end with finish reason `abort`. `aborted` counts choices, not ids. A beam search
-/// counts as one choice an answer. An id that is unknown or has ended counts as none.
+/// Ends these answers. Their streams end with finish reason `abort`. `aborted` counts choices, not
+/// ids. A beam search counts as one choice an answer. An id that is unknown or has ended counts as
+/// none.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,

@@ -86,7 +86,7 @@ fn check_origin(config: &ServerConfig, is_from_a_page: bool) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Whether only this machine reaches what listens on `host`.
+/// Returns whether only this machine reaches a server that listens on `host`.
 fn is_local(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_share_is_not_copied_without_end() {
+    fn shared_fields_are_copied_up_to_a_limit() {
         let message = json!([{"role": "user", "content": "hi"}]);
         let body = |count, len| json!({"messages": vec![&message; count], "user": "x".repeat(len)});
         assert_eq!(param(body(10, 1 << 20)), None);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_what_is_shared_are_counted_before_they_are_made() {
+    fn copies_of_shared_fields_are_counted_before_they_are_made() {
         let message = json!([{"role": "user", "content": "hi"}]);
         let copied = |count, shared: &str| {
             let body = json!({"messages": vec![&message; count], "user": shared});
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_cannot_do_is_refused_by_name() {
+    fn unsupported_fields_of_a_batch_are_rejected_by_name() {
         for field in [json!({"stream": true}), json!({"n": 2}), json!({"tools": []})] {
             let name = field.as_object().unwrap().keys().next().unwrap().clone();
             assert_eq!(param(field), Some(name));

@@ -111,7 +111,7 @@ async fn an_answer_has_thoughts_content_and_calls() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_the_same_piece_by_piece() {
+async fn a_stream_has_the_same_content_piece_by_piece() {
     let style = style("hermes", "qwen3", ToolChoice::Auto);
     let message =
         whole(&style, &CALL, FinishReason::Stop(None)).await["choices"][0]["message"].clone();
@@ -189,7 +189,7 @@ async fn content_is_null_only_beside_something_else() {
 }
 
 #[tokio::test]
-async fn a_chunk_that_has_nothing_to_tell_is_not_sent() {
+async fn an_empty_chunk_is_not_sent() {
     let style = style("hermes", "none", ToolChoice::Auto);
     let (deltas, finish, _) = streamed(style, &["a<tool", "_ca", "b"], FinishReason::Length).await;
     let contents: Vec<&str> = deltas.iter().map(|d| d["content"].as_str().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: text that goes on from a prompt.
+//! `POST /v1/completions`: text that continues a prompt.
 
 mod answer;
 mod protocol;

@@ -256,8 +256,8 @@ impl<'de> Visitor<'de> for PromptsVisitor {
         Ok(Prompts::Texts(vec![text.to_owned()]))
     }
 
-    /// The first item decides the kind of the list. The others are read as that kind, so a prompt
-    /// of many tokens takes no more memory than the tokens do.
+    /// Reads a list. Its first item decides its kind, and the others are read as that kind. So a
+    /// prompt of many tokens takes no more memory than the tokens do.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompts, A::Error> {
         match list.next_element()? {
             None => Ok(Prompts::Texts(Vec::new())),

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_begun_is_still_told_from_its_beginning() {
+    async fn output_before_the_first_read_is_not_lost() {
         let mut choices =
             choices(vec![vec![delta("a", None), delta("b", Some(FinishReason::Length))]]);
         choices.begun().await.unwrap();

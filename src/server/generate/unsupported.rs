@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_refused_by_name() {
+    fn a_set_field_is_rejected_by_name() {
         for field in ["audio", "suffix", "prompt_embeds", "guided_json"] {
             let mut body = Map::new();
             body.insert(field.to_owned(), json!("x"));

@@ -19,7 +19,7 @@ pub(in crate::server) fn status(health: Health) -> &'static str {
 struct Report {
     status: &'static str,
     reason: Option<&'static str>,
-    /// `/health`: accepted requests go on.
+    /// `/health`: accepted requests run.
     serves: bool,
     /// `/readyz`: new requests are accepted.
     is_ready: bool,
@@ -44,7 +44,8 @@ fn report(health: Health) -> Report {
     Report { status, reason, serves, is_ready, lives }
 }
 
-/// A thread of the runtime is stuck, or all of them are.
+/// Returns the report of a runtime with frozen threads. `is_lost` says whether they will not
+/// recover.
 fn frozen_report(is_lost: bool) -> Report {
     Report { status: "frozen", reason: None, serves: false, is_ready: false, lives: !is_lost }
 }
@@ -118,7 +119,7 @@ mod tests {
     use crate::api::Unhealthy;
 
     #[tokio::test]
-    async fn each_state_is_told_by_its_name() {
+    async fn each_state_answers_with_its_name() {
         // The answers of `/health`, `/readyz` and `/livez`.
         let cases = [
             (Health::Starting, "starting", [503, 503, 200]),

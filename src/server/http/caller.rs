@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_goes_with_whatever_salt_the_client_gives() {
+    fn a_scope_precedes_every_salt_of_a_client() {
         let salted = |cache_scope, salt: Option<&str>| {
             let (tenant, timeout, deadline) = (Some(Tenant(3)), None, Deadline::default());
             let caller = Caller { tenant, cache_scope, timeout, deadline };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_is_late_is_given_up() {
+    async fn late_work_is_dropped() {
         let soon = Deadline::after(Some(Duration::from_millis(1)));
         let late = soon.meet(std::future::pending::<()>()).await.unwrap_err();
         assert_eq!(late.status, 504);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_origin_method_or_header_is_refused_by_name() {
+    fn an_invalid_origin_method_or_header_is_rejected_by_name() {
         let open = || ServerConfig {
             allowed_origins: vec!["https://a.example".to_owned()],
             ..Default::default()

@@ -60,41 +60,41 @@ impl ApiError {
         Self { status, message: message.into(), kind, param: None, word: None, retry_after: None }
     }
 
-    /// The request cannot be served as it is.
+    /// Returns the error of a request that cannot be served as it is.
     pub(in crate::server) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
     }
 
-    /// A field has a value that cannot be served.
+    /// Returns the error of a field whose value cannot be served.
     pub(in crate::server) fn invalid(param: &str, message: impl Into<String>) -> Self {
         Self::bad_request(message).with_param(param)
     }
 
-    /// A field asks for a feature that this server does not have.
+    /// Returns the error of a field that asks for a feature this server does not have.
     pub(in crate::server) fn unsupported(param: &str) -> Self {
         Self::invalid(param, format!("`{param}` is not supported by this server"))
     }
 
-    /// The body does not have the shape that the route needs. `loc` is a path like
+    /// Returns the error of a body without the shape that the route needs. `loc` is a path like
     /// `body.messages.0.role`.
     pub(in crate::server) fn validation(loc: &str, message: impl std::fmt::Display) -> Self {
         let message = format!("1 validation error:\n  {loc}: {message}");
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message).with_param(loc)
     }
 
-    /// The body is not declared as JSON.
+    /// Returns the error of a body that is not declared as JSON.
     pub(in crate::server) fn unsupported_media_type() -> Self {
         let message = "Unsupported Media Type: Only 'application/json' is allowed";
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message)
     }
 
-    /// The body is larger than the server accepts.
+    /// Returns the error of a body that is larger than the server accepts.
     pub(in crate::server) fn too_large(limit: usize) -> Self {
         let message = format!("the request body is larger than the limit of {limit} bytes");
         Self::payload_too_large(message)
     }
 
-    /// The body needs more memory than one request may have, even if no other is open.
+    /// Returns the error of a body that needs more memory than one request may have, even alone.
     pub(in crate::server) fn too_large_for_memory(bytes: usize, most: usize) -> Self {
         Self::payload_too_large(format!(
             "the request body has {bytes} bytes, and the memory for one request holds bodies of \
@@ -102,45 +102,45 @@ impl ApiError {
         ))
     }
 
-    /// The request asks for more than the server accepts.
+    /// Returns the error of a request that asks for more than the server accepts.
     pub(in crate::server) fn payload_too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLargeError", message)
     }
 
-    /// The client took too long to send its request.
+    /// Returns the error of a client that took too long to send its request.
     pub(in crate::server) fn timeout(limit: Duration) -> Self {
         let message = format!("the request body did not arrive within {} s", limit.as_secs());
         Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
     }
 
-    /// No model has this name.
+    /// Returns the error of a model's name that is unknown.
     pub(in crate::server) fn unknown_model(model: &str, served: &[String]) -> Self {
         let names = served.join(", ");
         let message = format!("The model `{model}` does not exist. Valid names: {names}.");
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message).with_param("model")
     }
 
-    /// The route needs a key, and the request has no known one.
+    /// Returns the error of a request without a known key, where the route needs one.
     pub(in crate::server) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "AuthenticationError", "Unauthorized")
     }
 
-    /// This caller has no permission.
+    /// Returns the error of a caller without permission.
     pub(in crate::server) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "PermissionDeniedError", message)
     }
 
-    /// The API has the feature, this server does not.
+    /// Returns the error of a feature that the API has and this server does not.
     pub(in crate::server) fn not_implemented(param: &str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplementedError", message).with_param(param)
     }
 
-    /// The object that `param` names does not exist.
+    /// Returns the error of an object that does not exist. `param` names it.
     pub(in crate::server) fn missing(param: &str, message: String) -> Self {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_param(param)
     }
 
-    /// No route has this path.
+    /// Returns the error of a path that no route has.
     pub(in crate::server) fn not_found(method: &Method, path: &str) -> Self {
         let shown: String = path.chars().take(PATH_CHARS_MAX).collect();
         let rest = if shown.len() < path.len() { "…" } else { "" };
@@ -149,20 +149,20 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message)
     }
 
-    /// No model has this id, in the words of OpenAI's API.
+    /// Returns the error of an unknown model's id, in the words of OpenAI's API.
     pub(in crate::server) fn no_such_model(id: &str) -> Self {
         let message = format!("The model '{id}' does not exist");
         let error = Self::missing("model", message);
         Self { word: Some("model_not_found"), ..error }
     }
 
-    /// The path exists, for other methods.
+    /// Returns the error of a path that exists only for other methods.
     pub(in crate::server) fn method_not_allowed() -> Self {
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self::new(status, "MethodNotAllowedError", "Method Not Allowed")
     }
 
-    /// The server has a fault.
+    /// Returns the error of a fault in the server.
     pub(in crate::server) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
     }
@@ -174,7 +174,7 @@ impl ApiError {
         self
     }
 
-    /// The server cannot serve the request now.
+    /// Returns the error of a request that the server cannot serve now.
     pub(in crate::server) fn unavailable(message: String, retry_after: Duration) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = Self::new(status, "ServiceUnavailableError", message);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn a_missing_object_is_named() {
         let error = ApiError::not_found(&Method::POST, "/v1/chat");
         let message = "Not Found: no route POST /v1/chat; /openapi.json lists all routes";
         assert_eq!(error.message, message);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_says_when_to_come_back() {
+    fn a_full_queue_reports_when_to_retry() {
         let retry_after = Duration::from_millis(1_200);
         let error = RequestError::QueueFull { what: "waiting requests", limit: 9, retry_after };
         let response = ApiError::from(error).into_response();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_timed_out() {
+    fn a_client_that_does_not_read_times_out() {
         let error = ApiError::from(RequestError::ReaderStalled);
         assert_eq!((error.status, error.retry_after), (StatusCode::REQUEST_TIMEOUT, None));
     }

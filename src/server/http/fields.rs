@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_as_set() {
+    fn values_that_count_as_set() {
         let read = |text| serde_json::from_str::<IsSet>(text).unwrap().0;
         assert!(!read("null"));
         assert!(!read("false"));

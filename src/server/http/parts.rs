@@ -44,7 +44,7 @@ pub(in crate::server) trait Parts: Sized + Send + 'static {
     /// Reads each of them from the text of a whole body.
     fn parse(text: &str) -> Result<Self, ApiError>;
 
-    /// The names of all fields.
+    /// Returns the names of all fields.
     fn fields() -> Vec<&'static str>;
 
     /// Returns an object with all fields. Adds the schemas that it refers to to `schemas`.

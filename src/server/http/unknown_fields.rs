@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_unknown() {
+    fn other_fields_are_unknown() {
         let text = r#"{"a": 1, "\u0062": {"x": 1}, "min_characters": [2], "c": null}"#;
         assert_eq!(unknown(text, &["a", "b"]), ["min_characters", "c"]);
         assert!(unknown("{}", &[]).is_empty());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_that_others_wrote_are_translated_too() {
+    async fn errors_of_other_layers_are_translated() {
         let (_, body) = translated(StatusCode::UNAUTHORIZED.into_response()).await;
         assert_eq!(body["error"]["type"], "authentication_error");
         assert!(body["error"]["message"].as_str().unwrap().contains("x-api-key"));

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_whole_is_kept() {
+    fn complete_values_are_kept() {
         let table = [
             ("", json!({})),
             ("{", json!({})),

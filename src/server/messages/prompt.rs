@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_begun_is_gone_on_with() {
+    fn an_open_answer_is_continued() {
         let begun = json!([
             {"role": "user", "content": "hi"}, {"role": "assistant", "content": "I"},
         ]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_arrives() {
+    fn requested_values_arrive() {
         let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}});
         let turn = turn(json!({
             "tools": [{"name": "now", "input_schema": {}}],
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_wrong_field_is_named() {
         let wrong = [
             (json!({"messages": null}), "body.messages"),
             (json!({"output_config": {"effort": "none"}}), "body.output_config.effort"),

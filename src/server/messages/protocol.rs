@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_wrong_field_is_named() {
         let wrong = [
             json!({"temperature": 1.5}),
             json!({"temperature": -0.1}),

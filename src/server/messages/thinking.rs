@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_wrong_field_is_named() {
         let wrong = [
             (json!({}), "body.thinking.type"),
             (json!({"type": "between_tools"}), "body.thinking.type"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_hear_of_it_under_the_names_they_know() {
+    fn templates_get_it_under_the_names_they_know() {
         let kwargs = |field| Value::Object(read(field).unwrap().template_kwargs());
         assert_eq!(kwargs(Value::Null), json!({}));
         let off = json!({"enable_thinking": false, "thinking": false});

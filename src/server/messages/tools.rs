@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tool_of_the_client_is_refused() {
+    fn a_tool_that_is_not_the_clients_is_rejected() {
         let with = |field: &str, value: Value| {
             let mut tool = now();
             tool[field] = value;

@@ -81,7 +81,7 @@ mod tests {
     use crate::server::http::extract::parse_object;
 
     #[test]
-    fn what_is_set_is_refused_by_name() {
+    fn a_set_field_is_rejected_by_name() {
         let refused = |body: &Value| {
             let fields: UnsupportedFields = parse_object(&body.to_string()).unwrap();
             fields.refuse().err().map(|error| error.param.unwrap())

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_knows_a_file_is_not_sent_it_again() {
+    async fn a_file_that_a_browser_has_is_not_sent_again() {
         let file = file("main.js", "");
         let fresh = file.answer(&HeaderMap::new());
         assert_eq!(fresh.status(), StatusCode::OK);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_said_has_the_documented_value() {
+    fn an_absent_field_has_the_documented_value() {
         let asked = fields(&json!({})).asked("tiny".to_owned()).unwrap();
         let asked = serde_json::to_value(asked).unwrap();
         assert_eq!(asked["tool_choice"], "none");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused_by_name() {
+    fn an_unsupported_field_is_rejected_by_name() {
         let pairs: Map<String, Value> = (0..17).map(|i| (i.to_string(), json!("x"))).collect();
         let wrong = [
             (json!({"max_tool_calls": 0}), "max_tool_calls"),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_tells_whose_it_is() {
+    fn an_item_names_its_response() {
         let response = response_id();
         let mut ids = ItemIds::new(&response);
         let (first, second) = (ids.next("msg"), ids.next("fc"));

@@ -37,8 +37,8 @@ impl OutputWriter {
         }
     }
 
-    /// Returns the items. An unfinished one ends with `status`. Without output, there is one empty
-    /// message.
+    /// Returns the items. An unfinished one ends with `status`. A complete response without output
+    /// has one empty message.
     pub(super) fn finish(&mut self, status: ItemStatus, events: &mut Vec<Event>) -> Vec<Item> {
         if self.items.is_empty() && status == ItemStatus::Completed {
             self.open_message(events);

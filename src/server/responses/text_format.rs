@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_place() {
+    fn a_wrong_format_is_rejected_by_its_place() {
         let wrong = [
             (json!("json"), "body.text.format"),
             (json!({}), "body.text.format.type"),

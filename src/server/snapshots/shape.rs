@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answered_is_null_and_who_did_is_shown_as_it_was() {
+    fn a_silent_actor_is_null_and_others_are_shown_as_they_were() {
         let mut shaper = shaper();
         let first = shaped(&mut shaper, view(100));
         assert_eq!((&first["seq"], &first["at_ms"]), (&json!(1), &json!(100)));

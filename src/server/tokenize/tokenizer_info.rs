@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_models_tokenizer_is_told_with_its_template() {
+    fn the_demo_models_tokenizer_has_its_template() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"));
         let info = read(folder).unwrap();
         assert!(info["tokenizer_class"].is_string());

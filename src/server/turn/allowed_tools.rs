@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_by_its_place() {
+    fn a_malformed_choice_is_rejected_by_its_place() {
         let place = |choice: Value, form| read(&choice, form).unwrap_err().param.unwrap();
         let flat_place = |choice: Value| place(choice, AllowedForm::Flat);
         assert_eq!(flat_place(flat("maybe", &["now"])), "body.tool_choice.mode");

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_the_markers_counts() {
+    fn tokens_between_the_markers_count() {
         assert_eq!(count(false, &[7, 8, 1, 2, 3, 9, 4]), 3);
         assert_eq!(count(false, &[7, 8, 1]), 1, "cut off");
         assert_eq!(count(false, &[1, 2, 9, 4]), 0, "never begun");

@@ -179,7 +179,7 @@ fn thoughts_go_on_where_the_message_in_the_prompt_left_them() {
 }
 
 #[test]
-fn thoughts_that_nobody_wants_to_see_still_cost() {
+fn hidden_thoughts_still_count() {
     let unseen = TurnRequest { include_reasoning: false, ..request(ToolChoice::None) };
     let style = style(&parsers("none", "qwen3"), unseen);
     let turn = whole(&style, "", "<think>hm</think>yes", FinishReason::Stop(None));
@@ -305,7 +305,7 @@ fn a_parser_whose_markers_are_special_tokens_sees_them() {
 }
 
 #[test]
-fn what_the_server_cannot_do_is_refused() {
+fn unsupported_turns_are_rejected() {
     let none = TurnParsers::default();
     let param = |parsers: &TurnParsers, request: TurnRequest| {
         plan(parsers, request).err().and_then(|error| error.param)

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn any_of_the_keys_opens_and_tells_whose_it_is() {
+    fn every_key_opens_and_identifies_its_tenant() {
         let keys = keys(two());
         assert_eq!(tenant(&keys, "Bearer first"), Some(Tenant(0)));
         assert_eq!(tenant(&keys, "bearer second"), Some(Tenant(1)));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn reloading_keeps_who_is_who() {
+    fn reloading_keeps_the_tenants() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         let write = |text: &str| std::fs::write(&path, text).unwrap();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_tells_nothing_is_open() {
+    fn only_routes_without_private_data_are_open() {
         for guarded in ["/v1/models", "/reset_prefix_cache", "/chaos/kill", "/healthy", "/nothing"]
             .into_iter()
             .chain(["/house", "/house/events", "/pages", "/tokenize", "/load", "/health/"])

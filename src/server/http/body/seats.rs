@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use crate::server::http::error::ApiError;
 
-/// The time after which a refused request may try again.
+/// The time after which a rejected request may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The seats of one connection; cheap to clone.

@@ -44,7 +44,7 @@ async fn a_body_comes_as_it_was_sent_and_is_leased() {
 }
 
 #[tokio::test]
-async fn what_is_announced_takes_nothing_and_what_came_is_held() {
+async fn an_announced_length_leases_nothing_and_arrived_bytes_are_leased() {
     let budget = budget();
     let memory = RequestMemory::new(&budget);
     let begun = chunks(1_000, 1_000).chain(stream::pending());
@@ -56,7 +56,7 @@ async fn what_is_announced_takes_nothing_and_what_came_is_held() {
 }
 
 #[tokio::test]
-async fn what_could_never_be_held_is_refused_with_the_numbers() {
+async fn a_body_beyond_the_memory_is_rejected_with_the_numbers() {
     let budget = MemoryBudget::new(16 * MIB, "m", "0");
     let refused = async |headers: HeaderMap, len| {
         let memory = RequestMemory::new(&budget);
@@ -77,7 +77,7 @@ async fn what_could_never_be_held_is_refused_with_the_numbers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stands_still_gives_way_and_others_wait_or_are_told_when_to_come_back() {
+async fn a_stalled_body_is_ended_and_others_wait_or_learn_when_to_retry() {
     let budget = budget();
     let (stalled, second) = (RequestMemory::new(&budget), RequestMemory::new(&budget));
     let begun = Body::from_stream(chunks(4 * MIB, 64 << 10).chain(stream::pending()));
@@ -102,7 +102,7 @@ async fn a_body_that_stands_still_gives_way_and_others_wait_or_are_told_when_to_
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_connection_only_so_many_bodies_wait() {
+async fn the_waiting_bodies_of_a_connection_are_limited() {
     let budget = budget();
     let holder = budget.lease();
     holder.set(budget.request_limit(), None);

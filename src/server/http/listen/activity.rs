@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_http2_says_beside_requests_changes_nothing() {
+    async fn other_http2_frames_change_nothing() {
         let activity = fresh();
         let (first, rest) = HTTP2_PREFACE.split_at(5);
         activity.received(first);

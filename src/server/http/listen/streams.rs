@@ -26,12 +26,12 @@ impl Progress {
         PROGRESS.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// A piece of the answer was sent: the client has to read it.
+    /// Records that a piece of the answer was sent: the client has to read it.
     pub(super) fn handed(&self) {
         *self.0.lock() = Some(Instant::now());
     }
 
-    /// The next piece is requested: the client has read all before it.
+    /// Records that the next piece is requested: the client has read all before it.
     pub(super) fn asked(&self) {
         *self.0.lock() = None;
     }

@@ -56,7 +56,7 @@ fn neighbours_of_one_role_are_one_message() {
 }
 
 #[test]
-fn calls_and_results_are_told_apart() {
+fn calls_and_results_are_distinguished() {
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "f", "input": {"x": 1}});
     let results = json!([
         {"type": "tool_result", "tool_use_id": "1", "content": "sunny"},
@@ -91,7 +91,7 @@ fn calls_and_results_are_told_apart() {
 }
 
 #[test]
-fn only_an_assistants_text_is_gone_on_with() {
+fn only_an_assistants_text_is_continued() {
     let goes_on = |last: Value| {
         let messages = json!([{"role": "user", "content": "a"}, last]);
         read(Value::Null, messages).map(|conversation| conversation.goes_on())

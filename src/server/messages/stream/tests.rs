@@ -62,7 +62,7 @@ fn names(events: &[(String, Value)]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_text_is_told_in_order() {
+async fn a_text_has_its_events_in_order() {
     let events =
         sent(ToolChoice::None, outputs(&["He", "llo"], Some(FinishReason::Stop(None)))).await;
     let message = json!({
@@ -208,7 +208,7 @@ fn a_stream_adds_up_to_the_whole_answer_wherever_it_ends() {
 }
 
 #[tokio::test]
-async fn the_stop_sequence_is_told() {
+async fn the_stop_sequence_is_reported() {
     let stopped = FinishReason::Stop(Some(StopReason::String("END".to_owned())));
     let events = sent(ToolChoice::None, outputs(&["a"], Some(stopped))).await;
     let stop = json!({"stop_reason": "stop_sequence", "stop_sequence": "END"});

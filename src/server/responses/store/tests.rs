@@ -50,7 +50,7 @@ fn has(store: &ResponseStore, id: &str) -> bool {
 }
 
 #[test]
-fn the_one_nobody_looked_at_for_longest_goes_first() {
+fn the_response_unused_for_longest_is_removed_first() {
     let store = store(LIMITS);
     for id in ["resp_a", "resp_b", "resp_c"] {
         store.insert(None, stored(&store, id, "x", None));
@@ -64,7 +64,7 @@ fn the_one_nobody_looked_at_for_longest_goes_first() {
 }
 
 #[test]
-fn what_runs_stays() {
+fn a_running_response_stays() {
     let store = store(Limits { max_count: 1, ..LIMITS });
     let run = running(&store, "resp_run");
     store.insert(None, run.clone());
@@ -78,7 +78,7 @@ fn what_runs_stays() {
 }
 
 #[test]
-fn what_is_too_old_is_not_there() {
+fn an_old_response_is_not_found() {
     let store = store(LIMITS);
     let (born, mut kept) = (Instant::now(), Kept::default());
     kept.insert(None, stored(&store, "resp_a", "x", None), born);
@@ -95,7 +95,7 @@ fn what_is_too_old_is_not_there() {
 }
 
 #[test]
-fn somebody_elses_is_not_there() {
+fn a_response_of_another_owner_is_not_found() {
     let store = store(LIMITS);
     let (mine, theirs) = (Some(Tenant(0)), Some(Tenant(1)));
     store.insert(mine, stored(&store, "resp_a", "x", None));
@@ -111,7 +111,7 @@ fn somebody_elses_is_not_there() {
 }
 
 #[test]
-fn turns_count_once_and_until_nobody_goes_on_from_them() {
+fn turns_count_once_and_until_no_response_continues_them() {
     let store = store(LIMITS);
     let text = "x".repeat(10_000);
     let first = stored(&store, "resp_a", &text, None);
@@ -151,7 +151,7 @@ fn memory_is_bounded_along_a_conversation() {
 }
 
 #[test]
-fn who_goes_on_needs_an_end() {
+fn only_an_ended_response_can_be_continued() {
     let store = store(LIMITS);
     let run = running(&store, "resp_run");
     assert!(run.conversation().is_none());
@@ -177,7 +177,7 @@ fn waiting(store: &ResponseStore, id: &str, text: &str) -> Result<Arc<Stored>, A
 }
 
 #[test]
-fn one_that_waits_weighs_from_its_beginning_and_further_ones_have_no_room() {
+fn a_waiting_response_weighs_from_its_beginning_and_further_ones_have_no_room() {
     let store = store(Limits { max_count: 1_000, ..LIMITS });
     let text = "x".repeat(30_000);
     store.insert(None, self::stored(&store, "resp_over", &text, None));

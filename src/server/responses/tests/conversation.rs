@@ -175,7 +175,7 @@ fn items_referred_to_count_each_time_also_those_without_text() {
 }
 
 #[test]
-fn items_have_names_and_keep_those_they_bring() {
+fn items_get_ids_and_keep_their_own() {
     let items = read(&json!([user("a"), {"role": "user", "id": "mine", "content": "b"}])).unwrap();
     let ids: Vec<&str> = items.iter().map(|item| item.id()).collect();
     assert_eq!(ids, ["msg_r_0", "mine"]);

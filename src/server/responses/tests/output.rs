@@ -76,7 +76,7 @@ fn added_up(told: &[(String, Value)]) -> Vec<String> {
 }
 
 #[test]
-fn a_message_is_told_piece_by_piece() {
+fn a_message_has_events_piece_by_piece() {
     let (told, items) = told(vec![say("It is"), say(" noon.")], ItemStatus::Completed);
     let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
     let message = |status: &str, content: Value| {
@@ -170,7 +170,7 @@ fn thoughts_words_and_calls_are_items_of_their_own() {
 }
 
 #[test]
-fn what_is_cut_off_is_incomplete() {
+fn an_item_that_is_cut_off_is_incomplete() {
     for turn in [vec![think("h")], vec![say("a")], vec![call(0), arguments(0, "{\"zo")]] {
         let (told, items) = told(turn, ItemStatus::Incomplete);
         assert_eq!(items[0]["status"], "incomplete");
@@ -190,7 +190,7 @@ fn a_malformed_call_stays_incomplete() {
 }
 
 #[test]
-fn who_says_nothing_has_said_nothing() {
+fn a_complete_response_without_output_is_an_empty_message() {
     let (told, items) = told(Vec::new(), ItemStatus::Completed);
     assert_eq!(items[0]["content"][0]["text"], "");
     assert_eq!(names(&told).len(), 5);

@@ -134,7 +134,7 @@ async fn thoughts_and_calls_are_read() {
 }
 
 #[tokio::test]
-async fn a_token_is_told_with_its_text() {
+async fn a_token_is_reported_with_its_text() {
     let stop = Some(FinishReason::Stop(None));
     // The parser holds back text that may become a call until it knows that it does not.
     let pieces = ["<think>h</think>", "a", "<tool", "b"];
@@ -154,7 +154,7 @@ async fn a_token_is_told_with_its_text() {
 }
 
 #[tokio::test]
-async fn what_fails_says_so() {
+async fn a_failure_is_reported() {
     let failure = FinishReason::Error(Failure::NumericalGarbage);
     let mut failed = run(&["a"], Some(failure), Status::InProgress);
     let told = events(&mut failed).await;
@@ -172,7 +172,7 @@ async fn what_fails_says_so() {
 }
 
 #[tokio::test]
-async fn what_waits_begins_and_what_is_cancelled_keeps_what_it_has() {
+async fn a_waiting_response_begins_and_a_cancelled_one_keeps_its_output() {
     let mut cancelled = run(&["a"], None, Status::Queued);
     let begun: Vec<Value> =
         cancelled.writer.begin().iter().map(|event| to_value(event).unwrap()).collect();
