@@ -31,15 +31,15 @@ pub(super) struct Document {
     paths: Paths,
     schemas: Schemas,
     /// The fields that requests are read from, and the document's fields for them.
-    #[cfg_attr(not(test), allow(dead_code, reason = "tests hold one against the other"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "tests compare them"))]
     pub(super) requests: Vec<Fields>,
     /// Names that several schemas have.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a test holds that there are none"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "a test asserts that there are none"))]
     pub(super) clashes: Vec<String>,
 }
 
 /// The fields of one request.
-#[cfg_attr(not(test), allow(dead_code, reason = "tests hold one against the other"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests compare them"))]
 pub(super) struct Fields {
     pub(super) name: String,
     pub(super) fields: Vec<&'static str>,
@@ -57,7 +57,7 @@ impl Document {
     pub(super) fn post_or_stream<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
         let events = Content::new(Some(Object::with_type(Type::String)));
         let answer = ResponseBuilder::new()
-            .description("Done, or what there is so far, event by event")
+            .description("Done, or the output so far, event by event")
             .content(JSON, self.answer::<A>())
             .content("text/event-stream", events);
         self.post_for::<Q>(path, summary, answer.build());

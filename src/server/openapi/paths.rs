@@ -22,7 +22,7 @@ pub(super) fn describe(document: &mut Document) {
     let d = document;
     d.post_or_stream::<CompletionRequest, Completion>(
         "/v1/completions",
-        "Text that goes on from a prompt",
+        "Text that continues a prompt",
     );
     d.post_or_stream::<ChatRequest, ChatCompletion>(
         "/v1/chat/completions",
@@ -32,22 +32,22 @@ pub(super) fn describe(document: &mut Document) {
         "/v1/chat/completions/batch",
         "The next messages of several conversations",
     );
-    d.post_any::<Value>("/invocations", "A chat or a completion, told apart by its fields");
+    d.post_any::<Value>("/invocations", "A chat or a completion, depending on its fields");
     d.post_or_stream::<ResponsesRequest, Value>(
         "/v1/responses",
         "The next turn of a conversation, as in OpenAI's Responses API",
     );
     d.post::<ResponsesRequest, InputTokens>(
         "/v1/responses/input_tokens",
-        "How long the prompt of such a turn is",
+        "The length of such a turn's prompt",
     );
     d.one_of::<Value>(HttpMethod::Get, "/v1/responses/{id}", "A response that was stored");
     d.one_of::<Value>(HttpMethod::Delete, "/v1/responses/{id}", "Forget a response");
-    d.one_of::<Value>(HttpMethod::Post, "/v1/responses/{id}/cancel", "End one that is being made");
+    d.one_of::<Value>(HttpMethod::Post, "/v1/responses/{id}/cancel", "Cancel a running response");
     d.one_of::<Value>(
         HttpMethod::Get,
         "/v1/responses/{id}/input_items",
-        "What a response was asked",
+        "The items that a response was given",
     );
     d.post_or_stream::<MessagesRequest, Message>(
         "/v1/messages",
@@ -55,23 +55,23 @@ pub(super) fn describe(document: &mut Document) {
     );
     d.post::<CountTokensRequest, TokensCount>(
         "/v1/messages/count_tokens",
-        "How long the prompt of such a message is",
+        "The length of such a message's prompt",
     );
     d.get::<ModelList>("/v1/models", "The names of the model");
-    d.one_of::<ModelCard>(HttpMethod::Get, "/v1/models/{id}", "One of them");
+    d.one_of::<ModelCard>(HttpMethod::Get, "/v1/models/{id}", "One of the names");
     d.post::<TokenizeRequest, Tokenized>("/tokenize", "The tokens of a text or a conversation");
     d.post::<DetokenizeRequest, Detokenized>("/detokenize", "The text of tokens");
-    d.probe(HttpMethod::Get, "/health", "Whether accepted requests are worked on");
+    d.probe(HttpMethod::Get, "/health", "Whether the engine works on accepted requests");
     d.probe(HttpMethod::Get, "/ping", "The same");
     d.probe(HttpMethod::Post, "/ping", "The same");
-    d.probe(HttpMethod::Get, "/livez", "Whether a restart would not help");
-    d.probe(HttpMethod::Get, "/readyz", "Whether new requests are taken");
+    d.probe(HttpMethod::Get, "/livez", "Whether the server may recover without a restart");
+    d.probe(HttpMethod::Get, "/readyz", "Whether new requests are accepted");
     d.get::<Value>("/version", "The version of the server");
-    d.get::<Value>("/load", "How many requests are open");
+    d.get::<Value>("/load", "The number of open requests");
     d.get_text("/metrics", "Metrics for Prometheus");
     d.get::<Value>("/openapi.json", "This document");
-    d.get::<EngineSnapshot>("/house", "The actors, the requests and the KV cache, now");
-    d.get_events("/house/events", "The same again and again, each event's data a snapshot");
+    d.get::<EngineSnapshot>("/house", "A snapshot of the actors, the requests and the KV cache");
+    d.get_events("/house/events", "Snapshots, one in each event's data");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
     admin(d);
 }
@@ -81,12 +81,12 @@ fn admin(d: &mut Document) {
     d.get::<Value>("/server_info", "The settings in force");
     d.post::<AbortRequest, Value>("/abort_requests", "End requests");
     let mode = || text("mode");
-    d.command::<Value>("/pause", "Hold requests back", vec![mode(), flag("clear_cache")]);
-    d.command::<Value>("/resume", "Go on", vec![]);
-    d.get::<Value>("/is_paused", "Whether requests are held back");
-    d.command::<Value>("/sleep", "Pause, and give memory back", vec![count("level"), mode()]);
-    d.command::<Value>("/wake_up", "Take it again, and go on", vec![text("tags")]);
-    d.get::<Value>("/is_sleeping", "Whether the memory is given back");
+    d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);
+    d.command::<Value>("/resume", "Resume requests", vec![]);
+    d.get::<Value>("/is_paused", "Whether requests are paused");
+    d.command::<Value>("/sleep", "Pause, and release memory", vec![count("level"), mode()]);
+    d.command::<Value>("/wake_up", "Take the memory again, and resume", vec![text("tags")]);
+    d.get::<Value>("/is_sleeping", "Whether the memory is released");
     d.command::<Value>(
         "/reset_prefix_cache",
         "Forget cached prefixes",

@@ -288,7 +288,7 @@ mod tests {
         let seen = |tenant| serde_json::to_value(snapshot.seen_by(Tenant(tenant))).unwrap();
         assert_eq!(seen(1)["scheduler"]["requests"][0]["id"], 9);
         assert_eq!(seen(2)["scheduler"]["requests"], json!([]));
-        assert_eq!(seen(2)["kv_cache"]["runs"], json!([[5, 3, 0, 2]]), "somebody's");
+        assert_eq!(seen(2)["kv_cache"]["runs"], json!([[5, 3, 0, 2]]), "a block of another tenant");
 
         let third = shaped(&mut shaper, HouseView { kv_cache: Ok(None), ..view(700) });
         assert_eq!(third["scheduler"]["age_ms"], 500);
