@@ -26,7 +26,7 @@ use super::{
 };
 use crate::server::health::pulse::RuntimePulse;
 
-/// Longest time between two turns of the loop.
+/// Interval at which an idle loop makes a turn.
 const TICK: Duration = Duration::from_millis(250);
 /// Time that a connection which the loop serves itself outlasts the freeze.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -80,8 +80,8 @@ impl AcceptContext {
     pub(super) fn start(&self) -> io::Result<AcceptLoop> {
         let (accept_loop, context) = (AcceptLoop::default(), self.clone());
         let (turning, thread_token) = (accept_loop.clone(), self.threads.token());
-        // A runtime must not be dropped on a thread of another runtime. A rejected thread would do
-        // that.
+        // The new thread makes its runtime itself: a failed spawn would drop the runtime here, and
+        // that must not happen on a thread of another runtime.
         let (opened, is_opened) = sync_channel(1);
         let turn = move || {
             let opening = || -> io::Result<_> {
