@@ -33,7 +33,7 @@ use crate::{
 const BEGIN: u32 = b'<' as u32;
 const END: u32 = b'>' as u32;
 
-/// What constraints are made of: a store of grammars, and token rules.
+/// The sources of constraints: a store of grammars, and token rules.
 struct Sources {
     grammars: GrammarStore,
     token_rules: TokenRules,
@@ -199,7 +199,8 @@ fn a_constraint_that_fails_says_why_and_leaves_others_alone() {
     assert_eq!(named(third.allowed), Some(vec![B]));
 }
 
-/// A request with a rule that counts the output's tokens, a rule that does not, and lists of its own.
+/// A request with a rule that counts the output's tokens, a rule that does not, and its own
+/// lists.
 fn ruled() -> Arc<EngineRequest> {
     let params = SamplingParams {
         token_rules: vec![call("at_most", json!({"token": A, "times": 2})), call("from", json!(B))],

@@ -216,8 +216,8 @@ impl StepDeadlines {
     }
 }
 
-/// Time after which a step hangs whatever its excuse, in microseconds, unless twenty times its limit
-/// is longer. A machine can be so busy that a step of 20 ms takes several seconds.
+/// Time after which a step hangs whatever its excuse, in microseconds, unless twenty times its
+/// limit is longer. A machine can be so busy that a step of 20 ms takes several seconds.
 const MOST_EXCUSED: Micros = 10_000_000;
 
 /// Returns how much longer a step may take, after `elapsed`. For `excused` of this time its threads
