@@ -1,6 +1,7 @@
-//! How often a decode step asks for memory, by thread: the operations of a model never do, however long
-//! an output gets; what is counted are results, and the messages that carry them. The only test of its
-//! file, for it counts what the whole process does.
+//! Counts the allocations of a decode step by thread. A model's operations allocate nothing,
+//! however long an output gets. Only results and the messages that carry them are allocated.
+//!
+//! This is the only test of its file because it counts allocations of the whole process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "the counts are what one wants to see")]
@@ -19,15 +20,16 @@ use playhouse::{
     api::{Prompt, RawRequest, SamplingParams},
 };
 
-/// Steps before the count begins, and in each of its halves.
+/// Steps before the count begins, and steps in each half of the count.
 const WARM_UP: u32 = 200;
 const STEPS: u32 = 400;
-/// What a step may take at most on the thread that computes it, however many requests it has: its result, the
-/// message that tells, and what wakes the thread where it waits for the next.
+/// Allocations a step on the thread that computes it, at most, however many requests it has. They
+/// are the step's result, its message, and the wake-up of the thread that waits for the next step.
 const DEVICE_PER_STEP_MAX: f64 = 4.0;
-/// The same on all threads together, of one request; measured: see `benches/RESULTS.md`.
+/// Allocations a step and request on all threads together, at most. `benches/RESULTS.md` has the
+/// measured number.
 const PER_STEP_MAX: f64 = 60.0;
-/// That run at a time in the second part.
+/// Requests that run at a time in the second part.
 const REQUESTS: usize = 16;
 
 const THREADS_MAX: usize = 256;
@@ -39,31 +41,31 @@ thread_local! {
     static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The system's allocator, which counts by thread.
+/// The system's allocator with a count for each thread.
 struct Counting;
 
-// SAFETY: every call is the system allocator's; counting touches neither memory nor arguments.
+// SAFETY: every call goes to the system allocator; counting touches neither memory nor arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -82,7 +84,7 @@ fn count() {
     });
 }
 
-/// Allocations so far by the name of their thread; threads that ended are one.
+/// Returns the allocations so far by thread name. All threads that have ended count as one.
 fn counts() -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for (count, thread) in COUNTS.iter().zip(&THREADS) {
@@ -113,7 +115,8 @@ async fn the_operations_of_a_step_ask_for_no_memory_however_long_an_output_gets(
     engine.shutdown().await;
 }
 
-/// Allocations a step by the name of their thread, in each half of the steps of so many requests.
+/// Returns the allocations a step by thread name, for each half of the steps of `requests`
+/// requests.
 async fn per_step(engine: &Engine, requests: usize) -> Vec<BTreeMap<String, f64>> {
     let mut streams = Vec::new();
     for request in 0..requests as u32 {

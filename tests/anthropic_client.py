@@ -1,12 +1,12 @@
-"""Anthropic's own client against two servers: messages whole and streamed, tools, thoughts, counts,
-errors, retries.
+"""Runs Anthropic's own client against two servers: messages whole and streamed, tools, thoughts,
+counts, errors, retries.
 
     anthropic_client.py PLAIN_URL READING_URL
 
-READING_URL wants the key "secret" and takes one request at a time. It reads the first character of
-an answer as a thought, and the rest as a call of `echo` where that is on offer.
+READING_URL needs the key "secret" and takes one request at a time. It reads the first character of
+an answer as a thought, and the rest as a call of `echo` if the request offers that tool.
 
-Exits 3 where the client is not installed.
+Exits with 3 if the client is not installed.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ def text(message):
 
 
 def blocks(message):
-    """Blocks as they were sent."""
+    """Returns blocks in the form in which they were sent."""
     return [block.model_dump(exclude_unset=True, exclude={"parsed_output"}) for block in message.content]
 
 
 def refused(error_class, kind, words, client, **fields):
-    """The client raises this error, of this type, and its message has these words."""
+    """Asserts that the client raises this error, with this type and these words in its message."""
     try:
         client.messages.create(**hello | fields)
     except error_class as error:
@@ -61,7 +61,7 @@ def refused(error_class, kind, words, client, **fields):
 
 
 client = connect(plain_url)
-# What the client has no argument for goes into the body as it is.
+# Fields without an argument of the client go into the body unchanged.
 greedy = {"temperature": 0}
 hello = {
     "model": "demo", "max_tokens": 24, "extra_body": greedy, "messages": [user("Tell me a story.")]
@@ -255,7 +255,7 @@ def retries():
 
 
 def forced():
-    """What has to be JSON is, though the model writes gibberish."""
+    """Constrained outputs are JSON although the model writes gibberish."""
     offered = hello | {"tools": [weather, echo], "max_tokens": 200}
     named = {"type": "tool", "name": "weather"}
     whole = client.messages.create(**offered, tool_choice=named)

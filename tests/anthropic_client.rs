@@ -1,5 +1,5 @@
-//! Anthropic's own Python client, unmodified, against the server. `PLAYHOUSE_TEST_PYTHON` names a
-//! Python that has it; without one the test says so and passes.
+//! Runs Anthropic's own Python client, unmodified, against the server. `PLAYHOUSE_TEST_PYTHON`
+//! names a Python that has it. Without one, the test prints a note and passes.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -22,7 +22,7 @@ fn engine() -> EngineConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_client_is_served() {
-    // The demo model's template would have thoughts read by default.
+    // The demo model's template would turn on a reasoning parser by default.
     let unread = ServerConfig { reasoning_parser: ParserChoice::None, ..ServerConfig::default() };
     let plain = Served::start(engine(), unread).await;
     let one_at_a_time = EngineConfig { quota_max_open_requests: Some(1), ..engine() };

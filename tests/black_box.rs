@@ -1,5 +1,5 @@
-//! A checker that knows nothing but HTTP: it replays a workload against the program, in peace and
-//! while every part of it is struck, and compares what it is answered byte by byte.
+//! A checker that knows only HTTP. It replays a workload against the program twice: without faults,
+//! and while faults strike every part. It compares the answers byte by byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test may, as tests may")]
 
 #[path = "cli/process.rs"]
@@ -23,12 +23,12 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
-/// Strikes, and the time between two of them.
+/// Number of strikes, and the time between two of them.
 const STRIKES: usize = 60;
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long any answer may take.
+/// Longest time for any answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long an answer about health may take.
+/// Longest time for an answer about health.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
 const ROLES: [&str; 11] = [
@@ -45,11 +45,11 @@ const ROLES: [&str; 11] = [
     "ingress",
 ];
 
-/// The program, serving the demo model from a KV cache too small for the workload.
+/// A program that serves the demo model from a KV cache too small for the workload.
 struct Server {
     child: Child,
     url: String,
-    /// Reads the log on, so that the program never waits for a reader.
+    /// Keeps reading the log, so that the program never waits for a reader.
     log: Option<JoinHandle<String>>,
 }
 
@@ -76,7 +76,7 @@ impl Server {
         Self { child, url, log: Some(std::thread::spawn(read_on)) }
     }
 
-    /// Asks it to end, and returns its exit code and its log.
+    /// Asks the server to end. Returns its exit code and its log.
     fn end(mut self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -87,13 +87,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A test that failed leaves no server behind; one that ended it has none to kill.
+        // A failed test must not leave a server behind. After `end` there is none to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// One request of the workload.
+/// A request of the workload.
 #[derive(Debug, Clone)]
 struct Ask {
     path: &'static str,
@@ -134,8 +134,8 @@ fn workload() -> Vec<Ask> {
     (0..24).map(ask).collect()
 }
 
-/// The answer without what differs from one run to the next: ids, times, and where a stream was
-/// cut into events.
+/// Returns the answer without the parts that differ between runs: ids, times, and the places where
+/// a stream was cut into events.
 async fn answer(client: Client, url: String, ask: Ask) -> String {
     let request = client.post(format!("{url}{}", ask.path)).json(&ask.body).timeout(PATIENCE);
     let response = request.send().await.expect("an answer");
@@ -165,7 +165,7 @@ fn anonymize(answer: &mut Value) {
     fields.remove("created").unwrap();
 }
 
-/// A stream's events, put together: what grows is appended, what is told once is kept.
+/// The events of a stream put together: texts that grow are appended, other values are kept once.
 #[derive(Debug, Default)]
 struct Joined(BTreeMap<String, Value>);
 
@@ -193,7 +193,7 @@ fn append(whole: &mut Value, piece: Value) {
 }
 
 fn append_fields(whole: &mut Map<String, Value>, piece: Map<String, Value>) {
-    /// What does grow; of other texts every event repeats the same.
+    /// Fields whose text grows. Every event repeats other texts in full.
     const GROWING: [&str; 2] = ["text", "content"];
     for (name, value) in piece {
         let known = whole.entry(name.clone()).or_insert(Value::Null);
@@ -206,7 +206,7 @@ fn append_fields(whole: &mut Map<String, Value>, piece: Map<String, Value>) {
     }
 }
 
-/// Asks everything at once.
+/// Sends all requests at once. Returns the answers in the order of the workload.
 async fn replay(client: &Client, url: &str) -> Vec<String> {
     let mut tasks = JoinSet::new();
     for (index, ask) in workload().into_iter().enumerate() {
@@ -218,7 +218,7 @@ async fn replay(client: &Client, url: &str) -> Vec<String> {
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Strikes one part after the other, and asks each time how the server is.
+/// Strikes one part after the other, and asks for the server's health after each strike.
 async fn storm(client: &Client, url: &str) {
     for strike in 0..STRIKES {
         let role = ROLES[strike % ROLES.len()];

@@ -1,5 +1,5 @@
-//! Answers against those that vLLM gave to the same requests. The recordings and the program that
-//! compares stand beside the repository; without them the test says so and passes.
+//! Compares answers with those that vLLM gave to the same requests. The recordings and the
+//! comparing program stand beside the repository. Without them, the test prints a note and passes.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -12,7 +12,7 @@ use playhouse::{EngineConfig, config::Dtype, server::ServerConfig};
 use serde_json::Value;
 use serving::Served;
 
-/// Where the recordings are.
+/// Returns the folder of the recordings, if it exists.
 fn recordings() -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let places = [root.join("../shared/conformance"), root.join("shared/conformance")];

@@ -1,4 +1,4 @@
-//! Every example runs, and shows what it says.
+//! Every example runs and prints the texts that it should.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod building;
@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What each one prints, among else.
+/// Texts that each example prints, among others.
 const EXAMPLES: [(&str, &[&str]); 8] = [
     ("embed", &["\n"]),
     ("stream", &["whole: ", "ended by length", "half:  ", "ended by us", "open requests: 0"]),

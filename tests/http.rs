@@ -1,4 +1,4 @@
-//! The server against clients that send nonsense, leave early, or come all at once.
+//! The server under clients that send nonsense, leave early, or come all at once.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -46,7 +46,7 @@ async fn complete(url: &str, body: &Value) -> Value {
     response.json().await.unwrap()
 }
 
-/// The data of a stream's events, `[DONE]` left out but seen.
+/// Returns the data of a stream's events without `[DONE]`, which must be there.
 async fn events(response: Response) -> Vec<Value> {
     assert_eq!(response.status(), StatusCode::OK);
     let text = response.text().await.unwrap();
@@ -56,7 +56,7 @@ async fn events(response: Response) -> Vec<Value> {
     lines.into_iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A step makes at most one token of a request.
+/// Returns the number of steps. A step makes at most one token of a request.
 async fn steps(served: &Served) -> u64 {
     served.engine.status().await.unwrap().scheduler.step.0
 }
@@ -113,7 +113,7 @@ async fn nonsense_is_refused_and_the_server_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_type_is_told_by_its_field() {
+async fn a_wrong_type_is_rejected_by_its_field() {
     let served = serve().await;
     let chat = |field: &str, value: Value| {
         let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
@@ -147,7 +147,7 @@ async fn a_wrong_type_is_told_by_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_leaves_is_not_worked_for() {
+async fn a_client_that_leaves_costs_no_further_steps() {
     let served = serve().await;
     const MAX_TOKENS: usize = MAX_MODEL_LEN - 20;
     let long = json!({
@@ -184,8 +184,8 @@ async fn a_client_that_leaves_is_not_worked_for() {
     served.stop().await;
 }
 
-/// A client that sends a streaming request and reads nothing of the answer, of which little fits
-/// the buffers on the way.
+/// Sends a streaming request and reads nothing of the answer. Little of the answer fits the buffers
+/// between server and client.
 async fn never_reads(address: &str, body: &Value) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -205,7 +205,7 @@ async fn never_reads(address: &str, body: &Value) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_nothing_is_cut_off() {
+async fn a_client_that_reads_nothing_is_disconnected() {
     const MAX_TOKENS: usize = 4000;
     let engine = EngineConfig { max_model_len: Some(4096), ..engine_config() };
     let server = ServerConfig { write_timeout_secs: 1, ..ServerConfig::default() };
@@ -253,7 +253,7 @@ async fn a_request_ends_by_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_say_what_whole_answers_say_eight_at_a_time() {
+async fn streams_equal_whole_answers_eight_at_a_time() {
     let served = serve().await;
     let request = |i: usize| {
         json!({
@@ -296,7 +296,7 @@ async fn streams_say_what_whole_answers_say_eight_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_guard_what_costs() {
+async fn keys_guard_all_routes_but_health() {
     let server = ServerConfig { api_keys: vec!["secret".to_owned()], ..ServerConfig::default() };
     let served = Served::start(engine_config(), server).await;
     let client = Client::new();
@@ -346,7 +346,7 @@ async fn a_draining_server_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_routes_answer() {
+async fn the_small_routes_answer() {
     let names = ["demo", "an/organization's/demo"].map(str::to_owned);
     let engine = EngineConfig { served_model_name: names.to_vec(), ..engine_config() };
     let server = ServerConfig {
@@ -371,7 +371,7 @@ async fn small_routes_answer() {
     assert_eq!(get("/metrics").await.status(), StatusCode::OK);
     let model: Value = get("/v1/models/demo").await.json().await.unwrap();
     assert_eq!((&model["id"], &model["object"]), (&json!("demo"), &json!("model")));
-    // An id has slashes, which clients encode or not.
+    // An id may have slashes. Some clients encode them, others do not.
     for path in ["/v1/models/an/organization%27s/demo", "/v1/models/an%2Forganization's%2Fdemo"] {
         let model: Value = get(path).await.json().await.unwrap();
         assert_eq!(model["id"], "an/organization's/demo", "{path}");
@@ -412,7 +412,7 @@ async fn small_routes_answer() {
     served.stop().await;
 }
 
-/// The demo model, with no number in the weights of its last norm.
+/// Returns a copy of the demo model that has NaN in the weights of its last norm.
 fn model_without_numbers() -> tempfile::TempDir {
     let model = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"));
     let copy = tempfile::TempDir::new().unwrap();

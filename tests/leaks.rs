@@ -1,5 +1,5 @@
-//! A storm leaves nothing behind in the process: no thread, no file descriptor, no task. The only
-//! test of its file, for it counts what the whole process has.
+//! A storm leaves nothing behind in the process: no thread, no file descriptor, no task. This is
+//! the only test of its file because it counts the resources of the whole process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,13 +11,13 @@ use playhouse::api::{How, Role};
 use tokio::runtime::{Builder, Handle};
 use workload::House;
 
-/// Rounds of strikes: one for each role, half of them panics and half kills.
+/// Rounds of strikes. A round strikes each role once; half of the strikes panic and half kill.
 const ROUNDS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long threads and tasks may take to end.
+/// Longest time until threads and tasks have ended.
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// What a process can leak.
+/// Resources that a process can leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holdings {
     threads: usize,
@@ -42,7 +42,7 @@ impl Holdings {
     }
 }
 
-/// Waits until the process has no more than it had.
+/// Waits until the process has no more resources than `before`.
 async fn settle(before: Holdings, when: &str) {
     let runtime = Handle::current();
     let settled = async {
@@ -63,7 +63,7 @@ async fn storm(house: &House) {
 }
 
 async fn nothing_is_left() {
-    // The first engine starts what the process keeps for good: the threads that compute.
+    // The first engine starts the compute threads, which the process keeps.
     workload::expected().await;
     let runtime = Handle::current();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -84,7 +84,7 @@ async fn nothing_is_left() {
 
 #[test]
 fn a_storm_leaves_nothing_behind() {
-    // Blocking threads end soon, so that they are not taken for leaks.
+    // Blocking threads end soon, so that the test does not take them for leaks.
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(100)).enable_all();
     runtime.build().unwrap().block_on(nothing_is_left());

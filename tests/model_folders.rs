@@ -1,4 +1,4 @@
-//! Whole model folders: what loading reports, and how a broken folder is refused.
+//! Whole model folders: the reports during loading, and how a broken folder is rejected.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -32,7 +32,7 @@ fn refusal(folder: &Path) -> String {
     load(folder).err().unwrap().to_string()
 }
 
-/// The small model, with its weights passed through `change`.
+/// Returns a copy of the small model whose weights file went through `change`.
 fn with_weights(change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     let copy = TempDir::new().unwrap();
     fs::copy(small_model().join("config.json"), copy.path().join("config.json")).unwrap();
@@ -41,7 +41,7 @@ fn with_weights(change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     copy
 }
 
-/// The small model, with some fields of its config changed.
+/// Returns a copy of the small model with some fields of its config changed.
 fn with_config(changes: Value) -> TempDir {
     let copy = with_weights(|weights| weights);
     let path = copy.path().join("config.json");
@@ -87,7 +87,7 @@ fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
     assert_eq!(dtype_of("llama-gqa-f16", Dtype::Auto), WeightDtype::F32);
     assert_eq!(dtype_of("qwen2-tied", Dtype::Float32), WeightDtype::F32);
     assert_eq!(dtype_of("llama-tied", Dtype::Bfloat16), WeightDtype::Bf16);
-    // A config that says nothing leaves it to the tensors.
+    // If the config names no dtype, the tensors decide.
     let silent = with_config(json!({ "torch_dtype": null }));
     assert_eq!(load(silent.path()).unwrap().dtype, WeightDtype::Bf16);
 }
@@ -102,7 +102,7 @@ fn weights_are_made_up_where_that_is_asked_for() {
     let model = load_model(folder.path(), &dummy, &mut |progress| last = progress).unwrap();
     assert_eq!(model.dtype, WeightDtype::Bf16);
     assert!(last.tensors > 0 && last.bytes > 0, "{last:?}");
-    // Those of a quantized model would have to be integers.
+    // Made-up weights of a quantized model would have to be integers.
     let config = json!({"quantization_config": {
         "quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": true,
     }});
@@ -145,7 +145,7 @@ fn a_missing_tensor_is_named() {
 }
 
 #[test]
-fn a_config_that_disagrees_with_the_weights_is_told_with_both_shapes() {
+fn a_config_that_disagrees_with_the_weights_is_rejected_with_both_shapes() {
     for (changes, expected) in [
         (
             json!({ "vocab_size": 513 }),
@@ -246,7 +246,7 @@ fn tensors_of_the_decoder_that_would_be_left_out_are_refused() {
         assert!(load(added(name, [1; 4]).path()).is_ok(), "{name}");
     }
     assert!(load(added("model.layers.0.self_attn.o_proj.bias", [0; 4]).path()).is_ok());
-    // One layer less than there are.
+    // The config has one layer less than the file.
     let message = refusal(with_config(json!({ "num_hidden_layers": 1 })).path());
     assert!(message.contains("tensor `model.layers.1."), "{message}");
 }

@@ -1,7 +1,7 @@
-//! Requests that were right until something was done to them: none breaks anything, and each that
-//! is refused is told so in its route's own form.
+//! Valid requests with random changes. None breaks the server, and each rejection has the form of
+//! its route.
 //!
-//! `MUTATIONS` says how many, `MUTATIONS_SEED` which; a failure names both.
+//! `MUTATIONS` is the number of requests, `MUTATIONS_SEED` their seed. A failure names both.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod mutate;
@@ -29,11 +29,11 @@ use tokio::{
 const MUTATIONS: usize = 5_000;
 /// Requests at the same time.
 const CLIENTS: usize = 16;
-/// How long one answer may take before the test has failed.
+/// Longest time for an answer. After it, the test has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every route that takes a body, with bodies that it takes. Without the operator's:
-/// `/abort_requests` would end what the others ask for.
+/// Returns every route that takes a body, with valid bodies. The operator's routes are left out
+/// because `/abort_requests` would end the other requests.
 fn bodies() -> Vec<(&'static str, Value)> {
     let messages = json!([
         {"role": "system", "content": "Be brief."},
@@ -176,7 +176,8 @@ fn bodies() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Panics of the process, but for those of the grammar library: it makes errors of them itself.
+/// Panics of the process. Those of the grammar library are not counted because it turns them into
+/// errors.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 fn count_panics() {
@@ -190,7 +191,7 @@ fn count_panics() {
     }));
 }
 
-/// What is wrong with an answer.
+/// Returns the fault of an answer, or `None`.
 fn fault(path: &str, answer: &InProcessAnswer) -> Option<&'static str> {
     let text = std::str::from_utf8(&answer.body);
     let body: Option<Value> = text.ok().and_then(|text| serde_json::from_str(text).ok());
@@ -246,7 +247,8 @@ async fn ask(routes: &InProcess, path: &str, body: &str) -> InProcessAnswer {
     }
 }
 
-/// Sends every `CLIENTS`th mutation from `client` on; gives how many of each class were answered.
+/// Sends every `CLIENTS`th mutation, from mutation `client` on. Returns the number of answers in
+/// each class of statuses.
 async fn client(routes: InProcess, client: usize, mutations: usize, seed: usize) -> [usize; 6] {
     let bodies = bodies();
     let mut answered = [0; 6];
@@ -266,7 +268,7 @@ async fn client(routes: InProcess, client: usize, mutations: usize, seed: usize)
     answered
 }
 
-/// Room for a conversation with tools, and little for what comes of one.
+/// Starts an engine with room for a conversation with tools, and for a short answer.
 async fn engine() -> Engine {
     let config = EngineConfig {
         served_model_name: vec!["demo".to_owned()],
@@ -278,7 +280,7 @@ async fn engine() -> Engine {
     Engine::spawn(config, |_| {}).await.unwrap()
 }
 
-/// Small limits, so that what is taken is soon done: reading bodies is tested here.
+/// Returns small limits, so that accepted requests end soon: this test is about reading bodies.
 fn server() -> ServerConfig {
     let limits =
         LimitSettings { max_completion_prompts: 8, max_n_sequences: 8, ..LimitSettings::default() };
@@ -292,7 +294,8 @@ fn server() -> ServerConfig {
     }
 }
 
-/// As the routes read them, without an engine behind, so that there can be forty times as many.
+/// Only the routes' readers run, without an engine, so that forty times as many bodies can be
+/// tested.
 #[test]
 fn mutated_bodies_are_read_or_refused() {
     let (bodies, limits) = (bodies(), server().limits);
@@ -335,10 +338,11 @@ async fn mutated_requests_break_nothing() {
     for of_client in clients.join_all().await {
         (0..6).for_each(|class| answered[class] += of_client[class]);
     }
-    // What is only ever refused would test little beyond the reading, and the reverse little of the reading.
+    // If nearly all requests were rejected, only the reading would be tested. If nearly none were,
+    // the reading would hardly be tested.
     assert!(answered[2] * 10 > mutations && answered[4] * 10 > mutations, "{answered:?}");
 
-    // Those in the background go on without their client.
+    // Requests in the background go on without their client.
     let idle = async {
         while engine.open_requests() > 0 {
             sleep(Duration::from_millis(5)).await;

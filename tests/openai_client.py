@@ -1,8 +1,8 @@
-"""Streams a chat and a completion, and has tools called, with OpenAI's own client.
+"""Streams a chat and a completion, and calls tools, with OpenAI's own client.
 
     openai_client.py BASE_URL
 
-Exits 3 where the client is not installed.
+Exits with 3 if the client is not installed.
 """
 
 import json

@@ -1,5 +1,5 @@
-//! OpenAI's own Python client, unmodified, against the server. `PLAYHOUSE_TEST_PYTHON` names a
-//! Python that has it; without one the test says so and passes.
+//! Runs OpenAI's own Python client, unmodified, against the server. `PLAYHOUSE_TEST_PYTHON` names a
+//! Python that has it. Without one, the test prints a note and passes.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]

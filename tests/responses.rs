@@ -1,4 +1,5 @@
-//! `/v1/responses` without a client library: what leaves, what drains, what is forgotten.
+//! `/v1/responses` without a client library: clients that leave, a server that drains, and the
+//! limit of the store.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -52,7 +53,7 @@ async fn refused(served: &Served, fields: Value) -> Value {
     response.json::<Value>().await.unwrap()["error"]["param"].clone()
 }
 
-/// A response that would take long.
+/// Returns the fields of a response that takes long.
 fn endless() -> Value {
     json!({"max_output_tokens": 3500, "ignore_eos": true})
 }
@@ -101,7 +102,7 @@ async fn a_server_that_stops_waits_for_the_background() {
     let response = create(&served, fields).await;
     assert_eq!(response["status"], "queued");
     let engine = served.engine.clone();
-    // It asserts that nothing was cut off.
+    // `stop` asserts that nothing was cut off.
     served.stop().await;
     assert_eq!(engine.open_requests(), 0);
 }
@@ -144,7 +145,7 @@ async fn a_conversation_that_is_too_long_is_refused_or_loses_its_beginning() {
     let long = "word ".repeat(6_000);
     let param = refused(&served, json!({ "input": long })).await;
     assert_eq!(param, "input_tokens");
-    // One that is refused without a look at its tokens.
+    // This input is rejected by its length, before it is tokenized.
     let param = refused(&served, json!({ "input": "word ".repeat(600_000) })).await;
     assert_eq!(param, "input_tokens");
     let response = create(&served, json!({"input": long, "truncation": "auto"})).await;

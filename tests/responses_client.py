@@ -1,10 +1,10 @@
-"""Holds the Responses API against OpenAI's own client.
+"""Tests the Responses API with OpenAI's own client.
 
     responses_client.py PLAIN_URL READING_URL
 
-PLAIN_URL serves a model as it is. At READING_URL the keys `first` and `second` open it, the first
-character that the model writes is a thought, and where there are tools all the rest is a call of `echo`.
-Exits 3 where the client is not installed.
+PLAIN_URL serves a model without parsers. READING_URL accepts the keys `first` and `second`. It reads
+the first character of an answer as a thought. If the request has tools, it reads the rest as a call
+of `echo`. Exits with 3 if the client is not installed.
 """
 
 import json
@@ -47,7 +47,7 @@ ECHO = {
 
 
 def refused(kind, param, call):
-    """The message of the error that `call` ends with."""
+    """Returns the message of the error that `call` raises."""
     try:
         call()
     except kind as error:
@@ -61,7 +61,7 @@ def create(by=client, **fields):
 
 
 def until(status, response):
-    """The response once it has that status."""
+    """Waits until the response has this status. Returns it."""
     deadline = time.monotonic() + PATIENCE
     while response.status != status:
         assert time.monotonic() < deadline and response.status in ("queued", "in_progress"), response
@@ -88,13 +88,13 @@ def one_piece():
     assert (message.type, message.role, message.status) == ("message", "assistant", "incomplete")
     (part,) = message.content
     assert part.type == "output_text" and part.annotations == [] and part.text == whole.output_text
-    # The same in full: what ends by itself is complete.
+    # The same up to the end: a response that ends by itself is complete.
     stop = whole.output_text.strip()[3:6]
     ended = create(extra_body={"stop": stop})
     assert ended.status == "completed" and ended.completed_at >= ended.created_at
     assert ended.incomplete_details is None and stop not in ended.output_text
     assert whole.output_text.startswith(ended.output_text)
-    # Instructions are a part of the prompt, and other ways to say the same are the same.
+    # Instructions are a part of the prompt. Other forms of the same prompt give the same answer.
     told = create(instructions="Be brief.")
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question["input"]}]
     again = create(input=messages)
@@ -122,7 +122,7 @@ def streamed(whole):
     assert last.status == "incomplete" and last.output_text == whole.output_text
     assert last.usage.output_tokens == 24 and last.id == events[0].response.id
     assert client.responses.retrieve(last.id).output_text == whole.output_text
-    # The client's own way to add up.
+    # The client adds up the events itself.
     with client.responses.stream(**question) as stream:
         snapshot = [event.snapshot for event in stream if event.type == "response.output_text.delta"]
         assert snapshot[-1] == whole.output_text
@@ -179,7 +179,7 @@ def in_the_background(whole):
     assert cancelled.status == "cancelled" and cancelled.usage.output_tokens < 3500
     assert client.responses.cancel(endless.id) == cancelled == client.responses.retrieve(endless.id)
     client.responses.delete(create(**long).id)
-    # A stream that is left goes on, and can be read again from anywhere.
+    # A response goes on when its stream is closed, and can be read again from any event.
     stream = create(background=True, stream=True)
     begun = [next(stream) for _ in range(6)]
     stream.close()
@@ -217,7 +217,7 @@ def tools_and_thoughts():
     assert kinds.count("output_item.added") == kinds.count("output_item.done") == 2
     deltas = [event.delta for event in events if event.type.endswith("arguments.delta")]
     assert "".join(deltas) == call.arguments == events[-1].response.output[1].arguments
-    # The call's output goes back by its name, with the conversation in the store or by hand.
+    # The call's output is sent by the call's id. The conversation is in the store or in the request.
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "said"}
     stored = create(reading, previous_response_id=asked.id, input=[result], tools=[ECHO], tool_choice="none")
     items = [{"role": "user", "content": question["input"]}, *asked.output, result]
@@ -226,7 +226,7 @@ def tools_and_thoughts():
     assert stored.usage.input_tokens == by_hand.usage.input_tokens > asked.usage.input_tokens
     lost = result | {"call_id": "lost"}
     refused(openai.BadRequestError, "input", lambda: create(reading, input=[lost]))
-    # Who has another key has other responses.
+    # A client with another key has other responses.
     refused(openai.NotFoundError, "response_id", lambda: other.responses.retrieve(asked.id))
     refused(openai.NotFoundError, "response_id", lambda: other.responses.delete(asked.id))
     refused(openai.NotFoundError, "previous_response_id", lambda: create(other, previous_response_id=asked.id))
@@ -239,7 +239,7 @@ class Pet(BaseModel):
 
 
 def structured():
-    """Whether the server constrains outputs at all: chat says."""
+    """Returns whether the server constrains outputs, as a chat request shows."""
     try:
         ask = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 1}
         client.chat.completions.create(model=model, **ask, response_format={"type": "json_object"})
@@ -280,7 +280,7 @@ def errors():
         connect(sys.argv[2], "third").responses.retrieve("resp_x")
     except openai.AuthenticationError:
         return
-    raise AssertionError("a key that nobody has was taken")
+    raise AssertionError("an unknown key was accepted")
 
 
 

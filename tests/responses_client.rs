@@ -1,5 +1,5 @@
-//! The Responses API under OpenAI's own Python client, unmodified. `PLAYHOUSE_TEST_PYTHON` names a
-//! Python that has it; without one the test says so and passes.
+//! Runs the Responses API under OpenAI's own Python client, unmodified. `PLAYHOUSE_TEST_PYTHON`
+//! names a Python that has it. Without one, the test prints a note and passes.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]

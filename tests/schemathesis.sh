@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Requests made up from /openapi.json, right ones and wrong ones: none may be answered with 5xx (503
-# aside), none may break its connection, and what is answered must be what the document says.
+# Sends requests made up from /openapi.json, valid and invalid ones. None may get 5xx (except 503) or
+# break its connection, and each answer must have the form that the document describes.
 #
-# Usage: tests/schemathesis.sh [CALLS]      2,000 calls unless told otherwise
-# PLAYHOUSE   the program (default: target/release/playhouse)
-# SCHEMATHESIS  the tester (default: schemathesis, as `pip install schemathesis` puts it on the path)
+# Usage: tests/schemathesis.sh [CALLS]      default: 2,000 calls
+# PLAYHOUSE     the program (default: target/release/playhouse)
+# SCHEMATHESIS  the tester (default: schemathesis, which `pip install schemathesis` puts on the path)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,8 +16,8 @@ folder="$(mktemp -d)"
 log="$folder/log"
 : >"$log"
 
-# Small limits, so that a made-up request is soon done: reading requests is tested here. Without the
-# operator's routes: a server that was paused by one would answer nothing more.
+# Small limits, so that requests end soon: this test is about reading requests. The operator's routes
+# are off, because a server that one of them paused would answer no further requests.
 "$playhouse" serve --port 0 --max-model-len 256 --max-n-sequences 8 --max-completion-prompts 8 \
     --enable-admin-routes=false \
     --log-level "${LOG_LEVEL:-warn}" 2>"$log" &
@@ -34,12 +34,12 @@ until url="$(sed -n 's/^.* serves .* on \(http:[^ ]*\)$/\1/p' "$log")" && [ -n "
     sleep 0.2
 done
 
-# Where nothing can be given, nothing is made up.
+# Requests are made up only for operations with parameters or a body.
 operations="$(curl -sf "$url/openapi.json" | grep -oE '"(requestBody|parameters)":' | wc -l)"
 examples=$(((calls + operations - 1) / operations))
-echo "$calls calls: $examples of each of $operations operations that take something, at $url"
+echo "$calls calls: $examples of each of $operations operations with input, at $url"
 
-# It leaves files behind where it runs.
+# Schemathesis leaves files in its working folder.
 cd "$folder"
 "$schemathesis" --config-file "$settings" run "$url/openapi.json" \
     --phases examples,coverage,fuzzing --max-examples "$examples" --continue-on-failure \
@@ -47,4 +47,4 @@ cd "$folder"
     --request-timeout 60 --suppress-health-check all --generation-database none --warnings off --no-color
 
 curl -sf "$url/health"
-echo "the server is well"
+echo "the server is healthy"

@@ -1,5 +1,5 @@
-//! Tools and thoughts over HTTP, on random weights: what they write is forced, or read by parsers of
-//! the test's own.
+//! Tools and thoughts over HTTP, with random weights. Their text is forced, or read by the test's
+//! own parsers.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -26,7 +26,7 @@ fn demo() -> EngineConfig {
     }
 }
 
-/// A conversation with two tools on offer, and `fields` over it.
+/// Returns a conversation that offers two tools, with `fields` added or replaced.
 fn chat(fields: Value) -> Value {
     let tool = |name: &str, properties: Value| {
         let required: Vec<&String> = properties.as_object().unwrap().keys().collect();
@@ -62,7 +62,7 @@ async fn answer(served: &Served, body: &Value) -> Value {
     answer
 }
 
-/// The message and the finish reason that a stream adds up to.
+/// Returns the message and the finish reason that the events of a stream add up to.
 async fn streamed(served: &Served, body: &Value) -> (Value, Value) {
     let mut body = body.clone();
     body["stream"] = json!(true);
@@ -132,7 +132,7 @@ async fn parsers_of_a_librarys_user_read_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_done_is_refused_by_its_field() {
+async fn unsupported_requests_are_rejected_by_their_field() {
     let served = serve(ServerConfig {
         tool_call_parser: ParserChoice::None,
         reasoning_parser: ParserChoice::None,
@@ -160,7 +160,7 @@ async fn what_cannot_be_done_is_refused_by_its_field() {
     served.stop().await;
 }
 
-/// The calls of a message: names and arguments.
+/// Returns the names and arguments of a message's calls.
 fn calls(message: &Value) -> Vec<(String, Value)> {
     let calls = message["tool_calls"].as_array().unwrap();
     let call = |call: &Value| {
@@ -206,7 +206,7 @@ async fn a_call_that_must_be_made_is_made() {
     served.stop().await;
 }
 
-/// A choice that allows one of the tools.
+/// Returns a tool choice that allows one of the tools.
 fn allowed(mode: &str, name: &str) -> Value {
     let tools = json!([{"type": "function", "function": {"name": name}}]);
     json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
@@ -281,7 +281,7 @@ async fn a_call_that_the_model_makes_as_it_likes_is_found() {
     served.stop().await;
 }
 
-/// The model of the recordings, whose tokenizer knows the markers of thoughts.
+/// Returns the model of the recordings, whose tokenizer knows the markers of thoughts.
 fn thinking_model() -> Option<std::path::PathBuf> {
     let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let places = [root.join("../shared/conformance/model"), root.join("shared/conformance/model")];

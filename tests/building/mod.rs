@@ -1,16 +1,17 @@
-//! The examples as programs. They are built when all tests are run; where only some are, now.
+//! The examples as programs. They are built already when all tests run; otherwise they are built
+//! now.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// What cargo tells a test about its package. Build scripts that look at it would believe that it
-/// has changed, and their packages would be built again.
+/// Beginnings of the variables that cargo sets for a test about its package. Some build scripts
+/// watch them. If they saw them change, cargo would build their packages again.
 const OF_THE_TEST: [&str; 5] =
     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
 
-/// The folder with all examples, beside the program.
+/// Returns the folder that has all examples, beside the program.
 pub(crate) fn examples() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_playhouse")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));

@@ -1,4 +1,4 @@
-//! The chaos surface of a server: what it does, what it says, and what it refuses.
+//! The chaos routes of a server: their effects, their answers, and the requests that they reject.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn the_tree_shows_every_actor() {
     };
     let tree = timeout(Duration::from_secs(60), newer).await.expect("a new epoch");
     let actors = tree["actors"].as_array().unwrap();
-    // Four supervisors, five of a kind, and two each of three kinds.
+    // Four supervisors, five roles with one actor each, and three roles with two actors each.
     assert_eq!(actors.len(), 15, "{tree}");
     for actor in actors {
         assert!(actor["role"].is_string() && actor["index"].is_u64(), "{actor}");
@@ -119,7 +119,7 @@ async fn an_edge_is_disturbed_until_calm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_meant_is_refused_with_what_could() {
+async fn invalid_strikes_and_faults_are_rejected_with_valid_values() {
     let served = serve(ServerConfig::default()).await;
     let kill = "/chaos/kill";
     let edges = "/chaos/edges";

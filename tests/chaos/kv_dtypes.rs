@@ -1,4 +1,4 @@
-//! Blocks of codes and scales outlive those who wrote them, as those of plain numbers do.
+//! Blocks of codes and scales outlive the actors that wrote them, as blocks of plain numbers do.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Every actor dies in every way while clients stream from the demo model, on real threads: each
-//! stream is that of a run without faults, and nothing stays behind.
+//! Every actor dies in every way while clients stream from the demo model, on real threads. Each
+//! stream equals that of a run without faults, and nothing stays behind.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod http;

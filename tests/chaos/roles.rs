@@ -18,12 +18,12 @@ async fn dies(role: Role) {
     let strikes: Vec<_> =
         [How::Panic, How::Kill].into_iter().cycle().map(|how| (role, how)).take(STRIKES).collect();
     let deaths = house.storm(&strikes, PAUSE).await;
-    // On a machine that is busy with something else, a strike may meet one that is dead already.
+    // On a busy machine, a strike may meet an actor that is dead already.
     assert!(deaths >= STRIKES as u64 / 2, "{deaths} deaths");
     house.close().await.shutdown().await;
 }
 
-/// A test for each role, named like it.
+/// Makes a test for each role, named like it.
 macro_rules! deaths {
     ($($role:ident,)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! All roles at once, and lost messages besides.
+//! Storms over all roles at once, and lost messages besides.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::workload::{self, House};
 const STRIKES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// All that may be struck: one every eleventh time hangs, the others panic or are killed.
+/// Returns strikes at all roles but the root, in turn. Every eleventh strike makes its actor hang.
+/// The others make it panic or kill it.
 fn strikes() -> Vec<(Role, How)> {
     let roles = Role::ACTORS.into_iter().filter(|role| *role != Role::Root);
     let ways = [How::Panic, How::Kill].into_iter().cycle();

@@ -1,4 +1,4 @@
-//! `playhouse bench`, as short as it can be.
+//! `playhouse bench` with runs that are as short as possible.
 
 use serde_json::Value;
 

@@ -33,7 +33,7 @@ fn a_pipe_is_a_question_a_line() {
     assert_eq!(chat(&[]).input("Hello\n/retry\n").succeeds(), answer.repeat(2));
 }
 
-/// Tokens of each question's prompt, from what `/stats` says.
+/// Returns the number of tokens of each question's prompt, read from the answers to `/stats`.
 fn prompt_tokens(input: &str) -> Vec<usize> {
     let (code, _, stderr) = chat(&[]).input(input).finish();
     assert_eq!(code, Some(0), "{stderr}");
@@ -101,7 +101,7 @@ fn a_conversation_is_saved_and_gone_on_with() {
 }
 
 #[test]
-fn what_an_answer_took_is_told_and_parameters_are_set() {
+fn the_cost_of_an_answer_is_shown_and_parameters_are_set() {
     let input = "/stats\n/set max_tokens 5\n/set heat 1\n/set\nHello\n/stats\n/wave\n";
     let (code, _, stderr) = chat(&[]).input(input).finish();
     assert_eq!(code, Some(0), "{stderr}");
@@ -128,7 +128,7 @@ fn on_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
     let mut terminal = Terminal::new(flags, &home);
     terminal.shows("> ");
     terminal.types("Hello\r");
-    // The question's own line, and then something of the answer.
+    // Waits for the echo of the question, and then for the first part of the answer.
     terminal.shows("Hello");
     terminal.shows("\n");
     terminal.shows(" ");
@@ -177,8 +177,8 @@ fn colours_are_for_terminals_that_want_them() {
     }
 }
 
-/// What the chat template says of thoughts decides how they are told. Here it says that answers
-/// begin with thoughts, and that only a marker ends them which the demo model does not know.
+/// The chat template decides how thoughts are shown. The template here says that answers begin with
+/// thoughts, and the demo model does not know the marker that ends them.
 #[test]
 fn thoughts_are_apart_from_the_answer() {
     let folder = tempfile::TempDir::new().unwrap();

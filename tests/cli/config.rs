@@ -1,4 +1,4 @@
-//! `playhouse config`, and how settings are refused.
+//! `playhouse config`, and how invalid settings are rejected.
 
 use std::io::Write;
 
@@ -33,7 +33,7 @@ fn each_value_tells_where_it_comes_from() {
 }
 
 #[test]
-fn what_is_printed_can_be_used_as_a_file() {
+fn the_printed_settings_can_be_used_as_a_file() {
     let printed = playhouse(&["config", "--max-model-len", "1K", "--dtype", "float32"]).succeeds();
     let file = file(&printed);
     let again = playhouse(&["config", "--config", file.path().to_str().unwrap()]).succeeds();
@@ -90,7 +90,7 @@ fn settings_that_cannot_be_are_refused_with_their_source() {
 }
 
 #[test]
-fn an_error_that_cannot_be_told_has_its_exit_code() {
+fn an_error_that_cannot_be_printed_has_its_exit_code() {
     let Some(full) = full_device() else { return };
     let (code, ..) = playhouse(&["config", "--port", "99999"]).stderr(full).finish();
     assert_eq!(code, Some(2));

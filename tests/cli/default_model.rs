@@ -1,4 +1,4 @@
-//! The model that is run when none is named.
+//! The model that runs when no model is named.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ fn generate(flags: &[&str]) -> String {
 }
 
 #[test]
-fn it_is_the_demo_model_wherever_it_comes_from() {
+fn the_default_is_the_demo_model() {
     let named = generate(&["--model", IN_SOURCE_TREE]);
     assert_eq!(generate(&[]), named);
     assert_eq!(generate(&["--tokenizer", IN_SOURCE_TREE]), named);
@@ -22,7 +22,7 @@ fn it_is_the_demo_model_wherever_it_comes_from() {
     assert_eq!(generate(&["--model", built_in]), named, "what `config` shows can be given back");
 }
 
-/// As after `cp target/release/playhouse ~/bin`, on a machine without home or source tree.
+/// The case after `cp target/release/playhouse ~/bin`, on a machine without home or source tree.
 #[test]
 fn a_copied_program_has_it() {
     let folder = tempfile::TempDir::new().unwrap();

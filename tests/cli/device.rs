@@ -2,7 +2,7 @@
 
 use crate::process::playhouse;
 
-/// A GPU whose memory is the process's own, if there is one.
+/// Returns the name of a GPU whose memory is the process's own, if there is one.
 pub(crate) fn software_gpu() -> Option<String> {
     let facts = playhouse(&["collect-env", "--output", "json"]).succeeds();
     let facts: serde_json::Value = serde_json::from_str(&facts).unwrap();

@@ -43,7 +43,7 @@ fn a_format_agrees_with_itself_and_eight_bits_nearly_so() {
     let ratio = perplexity(&int8["measured"]) / perplexity(&int8["against"]);
     assert!((0.9..1.1).contains(&ratio), "{int8}");
 
-    // Other windows leave out other tokens: the first of each.
+    // Other windows leave out other tokens: the first token of each window.
     let short = measure(&["--context", "16"]);
     assert_eq!(short["context"], 16);
     assert!(short["tokens"].as_u64() < same["tokens"].as_u64());

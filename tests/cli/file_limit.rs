@@ -1,4 +1,5 @@
-//! A server under a limit on the size of files, which a write beyond it would end by a signal.
+//! A server under a limit on the size of files. By default, a write beyond the limit ends the
+//! process with a signal.
 #![cfg(unix)]
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 
 use crate::server::wordy;
 
-/// In blocks of 512 bytes or of 1024, as the shell has it.
+/// The limit in blocks of 512 or 1024 bytes; the shell decides which.
 const LIMIT_BLOCKS: &str = "32";
 const LIMIT_BYTES_MIN: u64 = 32 * 512;
 

@@ -1,4 +1,4 @@
-//! Files that are cut while they are mapped, and paths that lead to no regular file.
+//! Files that are cut while they are mapped, and paths to files that are not regular.
 
 use std::{
     fs::{self, File},

@@ -8,11 +8,12 @@ use std::{
 use crate::server::{Server, wordy};
 
 const DROPPED: &str = "playhouse:log_lines_dropped_total";
-/// How long the log may take to overflow. The counter is set once a second, and a fast machine answers
-/// a thousand requests in that time, so requests cannot be what is counted.
+/// Longest time until the log overflows. The counter is set once a second, and a fast machine
+/// answers a thousand requests in that time. So the test waits for a time, not for a number of
+/// requests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks until more was logged than the pipe and the queue hold.
+/// Sends requests until the log has more lines than the pipe and the queue hold.
 fn overflow(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while server.metric(DROPPED) == 0.0 {
@@ -27,7 +28,7 @@ fn overflow(server: &Server) {
 }
 
 #[test]
-fn a_log_that_is_not_read_holds_up_nothing_and_tells_what_it_lost() {
+fn a_log_that_is_not_read_delays_nothing_and_counts_lost_lines() {
     let mut server = Server::start(&["--log-level", "debug"]);
     assert_eq!(server.metric(DROPPED), 0.0);
     overflow(&server);

@@ -1,4 +1,4 @@
-//! The program as a user runs it: what it prints, and what it exits with.
+//! The program as a user runs it: its output and its exit codes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bench;
@@ -45,7 +45,7 @@ fn wrong_usage_exits_with_2() {
 }
 
 #[test]
-fn a_missing_model_is_told_in_one_line_with_what_to_do() {
+fn a_missing_model_is_reported_in_one_line_with_advice() {
     let stderr = playhouse(&["generate", "-m", "/nowhere/model", "hello"]).fails_with(1);
     let lines: Vec<_> = stderr.lines().collect();
     assert!(lines[0].starts_with("error: the engine did not start: no model at /nowhere/model"));

@@ -1,4 +1,4 @@
-//! Completions and manual pages.
+//! Shell completions and manual pages.
 
 use std::process::Command;
 
@@ -46,8 +46,8 @@ fn the_manual_is_printed_and_installed() {
     assert!(pages.join("playhouse.1").exists() && pages.join("playhouse-chat.1").exists());
 }
 
-/// Settings that are wrong stop no shell from starting.
+/// Wrong settings must not keep a shell from starting.
 #[test]
-fn they_need_no_settings() {
+fn completions_and_manual_need_no_settings() {
     playhouse(&["completions", "zsh"]).env("PLAYHOUSE_PROT", "1").succeeds();
 }

@@ -1,4 +1,5 @@
-//! The measuring tools, against servers and engines of our own: what they count is known.
+//! The measuring tools, run against servers and engines of our own, so that the right counts are
+//! known.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,8 @@ fn f64_of(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap()
 }
 
-/// The fields that vLLM 0.32's client saves for this kind of run, less `rtfx`, which is about audio.
+/// The fields that vLLM 0.32's client saves for this kind of run, except `rtfx`, which is about
+/// audio.
 const VLLM_FIELDS: &[&str] = &[
     "date",
     "endpoint_type",
@@ -91,7 +93,7 @@ fn the_client_counts_what_a_server_does() {
     }
     assert_eq!((&result["completed"], &result["failed"]), (&json!(12), &json!(0)));
     assert_eq!(result["total_output_tokens"], 72, "by the server's usage");
-    // The server counts prompts as the client's tokenizer does.
+    // The server counts prompt tokens as the client's tokenizer does.
     let lengths: Vec<u64> =
         result["input_lens"].as_array().unwrap().iter().map(|len| len.as_u64().unwrap()).collect();
     assert!(lengths.iter().filter(|len| **len == 20).count() >= 10, "{lengths:?}");
@@ -133,7 +135,7 @@ fn chats_come_at_their_rate_and_objectives_can_be_missed() {
     let times: Vec<f64> =
         result["start_times"].as_array().unwrap().iter().map(|at| at.as_f64().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
-    // The last of ten comes when half a second is over, whatever the seed.
+    // The last of ten requests comes after half a second, whatever the seed.
     assert!((0.5..2.0).contains(&times[9]) && times[0] < 0.4, "{times:?}");
 }
 
@@ -171,7 +173,7 @@ fn recorded_and_repeated_prompts_are_sent() {
 }
 
 #[test]
-fn requests_that_fail_are_counted_and_told() {
+fn requests_that_fail_are_counted_and_reported() {
     let server = Server::start(&[]);
     let url = format!("http://{}", server.address);
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
@@ -227,7 +229,7 @@ fn engines_are_measured_without_a_server() {
 fn a_start_is_measured_to_its_first_token() {
     let flags =
         ["bench", "startup", "--num-iters=2", "--num-iters-warmup=0", "--output=json", "--"];
-    // Where clients need a key, so does this one.
+    // If clients need a key, this command needs it too.
     let run = playhouse(&[&flags, SMALL].concat()).env("PLAYHOUSE_API_KEY", "secret");
     let json = json_of(&run.succeeds());
     let list = |name: &str| -> Vec<f64> {
@@ -257,7 +259,7 @@ fn only_https_wants_certificates() {
         let flags = ["bench", "serve", "--base-url", url];
         playhouse(&flags).env("SSL_CERT_FILE", "/nowhere").env("SSL_CERT_DIR", "").fails_with(1)
     };
-    // Nobody listens on the discard port.
+    // No server listens on the discard port.
     assert!(error("http://127.0.0.1:9").contains("the server's models: "));
     assert!(error("https://127.0.0.1:9").contains("cannot read the system's certificates"));
 }
@@ -307,7 +309,8 @@ fn operations_stand_beside_the_machines_limits() {
     assert!(stderr.contains("no operation begins with [\"linaer\"]"), "{stderr}");
 }
 
-/// A tensor larger than the device's largest binding: its kernels are refused, and it would look fast.
+/// A tensor larger than the device's largest binding. The device rejects its kernels, so it would
+/// look fast.
 #[test]
 fn an_operation_that_the_device_refuses_has_no_time() {
     let Some(device) = software_gpu() else {
@@ -326,7 +329,7 @@ fn an_operation_that_the_device_refuses_has_no_time() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_flags_are_rejected() {
     for (flags, says) in [
         (&["serve", "--request-rate", "0"][..], "--request-rate must be above 0, got 0"),
         (&["serve", "--max-concurrency", "0"], "--max-concurrency must be above 0"),

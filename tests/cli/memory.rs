@@ -1,8 +1,10 @@
-//! Limits of the address space: what does not fit is refused with a message, and nothing aborts.
+//! Limits of the address space. A request for memory beyond them fails with a message, and nothing
+//! aborts.
 
 use std::process::Command;
 
-/// One answer under a limit in KiB: exit code, none for a signal, and standard error.
+/// Returns the result of one answer under a limit in KiB: the exit code, which is `None` for a
+/// signal, and standard error.
 fn generate(limit_kib: u64, flags: &str) -> (Option<i32>, String) {
     let program = env!("CARGO_BIN_EXE_playhouse");
     let line = format!(
@@ -15,7 +17,7 @@ fn generate(limit_kib: u64, flags: &str) -> (Option<i32>, String) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn whatever_the_limit_it_answers_or_says_what_was_refused() {
+fn under_every_limit_it_answers_or_names_the_failed_allocation() {
     let (mut answered, mut refused) = (0, 0);
     for limit_mib in [192, 256, 320, 384, 512, 768, 1024, 2048, 8192] {
         let (code, stderr) = generate(limit_mib << 10, "--kv-cache-memory-bytes 64MiB");

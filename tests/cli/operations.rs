@@ -1,4 +1,4 @@
-//! What `configs/` offers to those who run the server names things that exist.
+//! The files for operators in `configs/` name only things that exist.
 
 use std::{collections::BTreeSet, fs, io::Read, path::Path};
 
@@ -8,7 +8,7 @@ fn config(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(name)).unwrap()
 }
 
-/// The metrics that a text names, as `/metrics` names their families.
+/// Returns the metrics that `text` names, each with the name of its family in `/metrics`.
 fn families(text: &str) -> BTreeSet<String> {
     let names = text.split("playhouse:").skip(1).map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
@@ -51,7 +51,7 @@ fn the_probes_and_flags_exist() {
         let path = probe.split(',').next().unwrap();
         assert!(server.get(path).starts_with("HTTP/1.1 200"), "{path}");
     }
-    // Or a Service named playhouse would set PLAYHOUSE_PORT.
+    // Otherwise, a Service named playhouse would set PLAYHOUSE_PORT.
     assert!(manifest.contains("\n      enableServiceLinks: false\n"));
     let help = playhouse(&["serve", "--help"]).succeeds();
     for file in ["kubernetes.yaml", "playhouse.service", "Dockerfile"] {

@@ -1,4 +1,4 @@
-//! Running the program.
+//! Runs of the program.
 
 use std::{
     fs::File,
@@ -6,18 +6,18 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A device that takes nothing, as a disk that is full; where the system has one.
+/// Returns a device that rejects every write, like a full disk, if the system has one.
 pub(crate) fn full_device() -> Option<File> {
     File::options().write(true).open("/dev/full").ok()
 }
 
-/// One run of the program, not yet started.
+/// A run of the program that has not started yet.
 pub(crate) struct Run {
     command: Command,
     input: Option<String>,
 }
 
-/// A run with these arguments, in an environment without settings.
+/// Returns a run with these arguments, in an environment without settings.
 pub(crate) fn playhouse(arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
     let settings = std::env::vars_os().map(|(name, _)| name);
@@ -29,32 +29,32 @@ pub(crate) fn playhouse(arguments: &[&str]) -> Run {
 }
 
 impl Run {
-    /// With an environment variable.
+    /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// With something piped in.
+    /// Pipes `text` into standard input.
     pub(crate) fn input(mut self, text: &str) -> Self {
         self.command.stdin(Stdio::piped());
         self.input = Some(text.to_owned());
         self
     }
 
-    /// With standard output elsewhere.
+    /// Sends standard output to `file`.
     pub(crate) fn stdout(mut self, file: File) -> Self {
         self.command.stdout(file);
         self
     }
 
-    /// With standard error elsewhere.
+    /// Sends standard error to `file`.
     pub(crate) fn stderr(mut self, file: File) -> Self {
         self.command.stderr(file);
         self
     }
 
-    /// Starts it.
+    /// Starts the program.
     pub(crate) fn spawn(mut self) -> Child {
         let mut child = self.command.spawn().unwrap();
         if let Some(text) = &self.input {
@@ -63,21 +63,22 @@ impl Run {
         child
     }
 
-    /// Waits for its end: exit code, standard output, standard error.
+    /// Waits for the end. Returns the exit code, standard output and standard error.
     pub(crate) fn finish(self) -> (Option<i32>, String, String) {
         let output = self.spawn().wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
-    /// What it prints, if it succeeds.
+    /// Returns standard output. Panics if the program fails.
     pub(crate) fn succeeds(self) -> String {
         let (code, stdout, stderr) = self.finish();
         assert_eq!(code, Some(0), "{stderr}");
         stdout
     }
 
-    /// What it says on standard error when it exits with `code`; it prints nothing then.
+    /// Returns standard error. Panics if the exit code is not `code`, or if standard output is not
+    /// empty.
     pub(crate) fn fails_with(self, code: i32) -> String {
         let (actual, stdout, stderr) = self.finish();
         assert_eq!(actual, Some(code), "{stdout}{stderr}");

@@ -1,4 +1,4 @@
-//! `playhouse profile`: its figures add up, and its trace is one that a viewer can open.
+//! `playhouse profile`: its figures add up, and a viewer can open its trace.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ fn tracks(trace: &Value) -> Tracks {
     tracks
 }
 
-/// Of two events of a track, one contains the other or they do not touch. Times are rounded to
-/// nanoseconds.
+/// Asserts that of two events of a track, one contains the other or they do not touch. Times are
+/// rounded to nanoseconds.
 fn assert_nested(events: &[(String, f64, f64)]) {
     let mut open: Vec<f64> = Vec::new();
     for (name, begin, end) in events {
@@ -64,8 +64,8 @@ fn figures_add_up_and_the_trace_can_be_opened() {
     ]);
     let profile: Value = serde_json::from_str(&json.succeeds()).unwrap();
     assert_eq!(profile["num_lost"], 0);
-    // Two batches of three: a step for each token if they go together, and at most, if each request
-    // comes when the one before has ended, one more for its end.
+    // Two batches of three requests. If the three run together, there is a step for each token. If
+    // each comes after the end of the one before, its end takes one step more.
     let steps = profile["steps"].as_u64().unwrap();
     assert!((2 * 6..=2 * 3 * (6 + 1)).contains(&steps), "{steps}");
     let ops = profile["ops"].as_array().unwrap();

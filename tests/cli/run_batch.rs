@@ -63,7 +63,7 @@ fn every_line_gets_its_answer_and_a_rerun_asks_only_for_the_rest() {
     assert_eq!(found[0]["response"]["body"]["object"], "text_completion");
     assert_eq!(found[1]["response"]["body"]["object"], "chat.completion");
 
-    // The run was killed while it wrote; the rest is asked again, and nothing else.
+    // The run was killed during a write. The next run asks again for that line only.
     fs::write(&output, format!("{done}{}", r#"{"id":"batch_req_half a li"#)).unwrap();
     let more = [first.as_slice(), &[completion("c", "x")]].concat();
     fs::write(&input, lines(&more)).unwrap();
@@ -74,7 +74,7 @@ fn every_line_gets_its_answer_and_a_rerun_asks_only_for_the_rest() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_told_in_its_answer_and_by_the_exit_code() {
+fn a_faulty_line_has_its_error_as_answer_and_changes_the_exit_code() {
     let (_folder, input, output) = files();
     let mut unknown = completion("unknown", "x");
     unknown["body"]["model"] = "other".into();
@@ -117,13 +117,13 @@ fn pipes_are_files_too_and_the_answers_are_the_servers() {
     ]);
     let text = |output: &str| answers(output)[0]["response"]["body"]["choices"][0]["text"].clone();
     assert_eq!(format!("{}\n", text(&output).as_str().unwrap()), generated.succeeds());
-    // A pipe with a name, as a shell's <(...) is one.
+    // A pipe with a name, for example a shell's <(...).
     let named = run_batch("/dev/stdin", "-").input(&requests).succeeds();
     assert_eq!(text(&named), text(&output));
 }
 
 #[test]
-fn files_that_cannot_be_used_are_told_before_the_model_is_loaded() {
+fn unusable_files_are_reported_before_the_model_is_loaded() {
     let (folder, input, output) = files();
     let stderr = run_batch(&input, &output).fails_with(1);
     assert!(stderr.contains("in.jsonl"), "{stderr}");

@@ -22,7 +22,7 @@ fn it_serves_what_its_banner_says_until_sigterm() {
 }
 
 #[test]
-fn what_quantized_weights_are_multiplied_by_is_told() {
+fn the_format_of_activations_is_shown() {
     for (activations, expected) in [("auto", "int8"), ("none", "bfloat16")] {
         let server =
             Server::start(&["--quantization", "int4", "--activation-quantization", activations]);
@@ -62,20 +62,21 @@ fn a_second_signal_does_not_wait() {
         assert_eq!(ended, Some(code), "{log}");
         assert!(log.contains("ended at once"), "{log}");
         let mut rest = String::new();
-        // The connection may be reset: either way the stream breaks off.
+        // The connection may be reset. In both cases the stream breaks off.
         let _ = stream.read_to_string(&mut rest);
         assert!(!rest.contains("[DONE]"));
     }
 }
 
-/// Nobody else ends the first process of a container: to it signals are what it makes of them.
+/// A container's first process has no default signal handling: a signal that it does not handle
+/// itself has no effect.
 #[test]
 fn a_signal_while_the_model_loads_ends_it() {
     let folder = tempfile::tempdir().unwrap();
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let config = std::fs::read_to_string(demo.join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    // To make up so many layers takes longer than to send a signal.
+    // Making up weights for so many layers takes longer than sending a signal.
     config["num_hidden_layers"] = 1000.into();
     config["layer_types"] = serde_json::Value::Null;
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
@@ -98,7 +99,7 @@ fn a_signal_while_the_model_loads_ends_it() {
 }
 
 #[test]
-fn requests_that_outlast_the_drain_are_told_by_the_exit_code() {
+fn requests_that_outlast_the_drain_change_the_exit_code() {
     let server = Server::start(&["--shutdown-timeout", "0"]);
     let mut stream = server.stream(4000);
     stream.read_exact(&mut [0]).unwrap();
@@ -169,7 +170,7 @@ fn what_clients_say_is_not_in_the_log_nor_in_the_metrics() {
 }
 
 #[test]
-fn a_taken_port_is_told_at_once() {
+fn a_taken_port_is_reported_at_once() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let stderr = playhouse(&["serve", "--port", &port]).fails_with(1);
@@ -190,10 +191,10 @@ fn a_hangup_has_the_keys_read_again() {
     assert_eq!(server.end().0, Some(0));
 }
 
-/// The binary of a test build can be struck.
+/// The binary of a test build has the chaos routes.
 #[test]
 fn a_supervisor_that_gives_up_ends_the_process_with_its_own_code() {
-    // So low a tolerance leaves the root no rebuild.
+    // So low a tolerance allows the root no rebuild.
     let server = Server::start(&["--restart-tolerance", "0.1"]);
     let body = r#"{"role":"ledger","how":"kill"}"#;
     let strike = format!(
@@ -204,7 +205,8 @@ fn a_supervisor_that_gives_up_ends_the_process_with_its_own_code() {
     let mut answer = String::new();
     server.connect(&strike).read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // The ledger may die three times. It is struck whenever it is back, until no server answers.
+    // The ledger may die three times. The test strikes it after each restart, until no server
+    // answers.
     while let Ok(mut connection) = server.try_connect(&strike) {
         let _ = connection.read_to_string(&mut String::new());
     }

@@ -10,8 +10,8 @@ use std::{
 
 use crate::process::playhouse;
 
-/// The body of a completion that costs the log over 4 KiB at level `debug`: unknown fields, whose
-/// names are written in escapes.
+/// Returns the body of a completion that adds more than 4 KiB to the log at level `debug`. It has
+/// unknown fields, whose names are written in escapes.
 pub(crate) fn wordy() -> String {
     let names = (0..8).map(|number| format!(r#""{number}{}":0"#, "\u{e000}".repeat(63)));
     let names: Vec<_> = names.collect();
@@ -22,13 +22,13 @@ pub(crate) fn wordy() -> String {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
-    /// What the operator sees at the start.
+    /// The lines that the operator sees at the start.
     pub(crate) banner: String,
     log: BufReader<ChildStderr>,
 }
 
 impl Server {
-    /// Waits until it listens.
+    /// Starts a server and waits until it listens.
     pub(crate) fn start(flags: &[&str]) -> Self {
         let small = ["serve", "--port", "0", "--max-model-len", "4096", "--max-num-seqs", "4"];
         let mut child = playhouse(&[&small[..], flags].concat()).spawn();
@@ -45,19 +45,19 @@ impl Server {
         Self { child, address, banner, log }
     }
 
-    /// Sends a request as it stands.
+    /// Sends `request` as it stands.
     pub(crate) fn connect(&self, request: &str) -> TcpStream {
         self.try_connect(request).unwrap()
     }
 
-    /// Sends a request as it stands, to a server that may have ended.
+    /// Sends `request` as it stands to a server that may have ended.
     pub(crate) fn try_connect(&self, request: &str) -> std::io::Result<TcpStream> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.write_all(request.as_bytes())?;
         Ok(stream)
     }
 
-    /// The whole answer to a GET.
+    /// Returns the whole answer to a GET.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut answer = String::new();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -65,7 +65,7 @@ impl Server {
         answer
     }
 
-    /// A completion that takes a while, as a stream.
+    /// Starts a completion that takes a while. Returns its stream.
     pub(crate) fn stream(&self, max_tokens: u32) -> TcpStream {
         self.post(
             "/v1/completions",
@@ -84,7 +84,7 @@ impl Server {
         ))
     }
 
-    /// Reads the log up to a line that has `text`.
+    /// Reads the log up to a line that has `text`. Returns the line.
     pub(crate) fn until_logged(&mut self, text: &str) -> String {
         let mut line = String::new();
         while !line.contains(text) {
@@ -94,7 +94,7 @@ impl Server {
         line
     }
 
-    /// Memory of the process that is there.
+    /// Returns the resident memory of the process.
     #[cfg(target_os = "linux")]
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -102,13 +102,13 @@ impl Server {
         1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
     }
 
-    /// Sends a signal by `kill`'s name for it.
+    /// Sends the signal that `kill` calls `name`.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// Exit code of a server that ends while its log is not read.
+    /// Returns the exit code of a server that ends while its log is not read.
     pub(crate) fn end_unread(mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// The value of a metric without labels.
+    /// Returns the value of a metric without labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let answer = self.get("/metrics");
         let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -128,7 +128,7 @@ impl Server {
         value.unwrap().parse().unwrap()
     }
 
-    /// Exit code, and what was logged after the banner.
+    /// Waits for the end. Returns the exit code and the log after the banner.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
@@ -138,7 +138,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A test that failed leaves no server behind; one that waited has none to kill.
+        // A failed test must not leave a server behind. After the end there is none to kill.
         let _ = self.child.kill();
     }
 }

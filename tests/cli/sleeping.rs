@@ -1,4 +1,4 @@
-//! What sleeping gives back, as the operating system sees it.
+//! The memory that sleeping frees, as the operating system reports it.
 #![cfg(target_os = "linux")]
 
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! A terminal that a test types into: `script`, of util-linux, makes one.
+//! A terminal that a test types into. `script`, of util-linux, makes it.
 #![allow(clippy::print_stderr, reason = "a test that skips says so")]
 #![allow(clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A test that waits this long has failed.
+/// Longest wait. A test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A command in a terminal.
@@ -17,11 +17,11 @@ pub(crate) struct Terminal {
     child: Child,
     keyboard: Option<ChildStdin>,
     news: Receiver<Vec<u8>>,
-    /// What was shown and not looked at yet.
+    /// Output that was shown and is not read yet.
     screen: String,
 }
 
-/// Whether there is anything to make terminals with.
+/// Returns whether this machine can make terminals.
 pub(crate) fn can_make_terminals() -> bool {
     let can = Command::new("script").arg("--version").output();
     let can =
@@ -33,10 +33,10 @@ pub(crate) fn can_make_terminals() -> bool {
 }
 
 impl Terminal {
-    /// Starts the program with these arguments, quoted for a shell, and these variables.
+    /// Starts the program with `arguments`, quoted for a shell, and `variables`.
     pub(crate) fn new(arguments: &str, variables: &[(&str, &str)]) -> Self {
-        // A shell that waited for the program would die of the Ctrl-C that the program handles:
-        // dash does, and its exit code would be the one that is seen here.
+        // Without `exec`, a shell waits for the program and dies of the Ctrl-C that the program
+        // handles. dash does so, and the test would see its exit code.
         let command = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_playhouse"));
         let mut script = Command::new("script");
         let settings = std::env::vars_os().map(|(name, _)| name);
@@ -61,13 +61,13 @@ impl Terminal {
         Self { child, keyboard, news, screen: String::new() }
     }
 
-    /// Types.
+    /// Types `keys`.
     pub(crate) fn types(&mut self, keys: &str) {
         let keyboard = self.keyboard.as_mut().unwrap();
         keyboard.write_all(keys.as_bytes()).and_then(|()| keyboard.flush()).unwrap();
     }
 
-    /// Waits until `text` is shown, and returns what was shown with it.
+    /// Waits until `text` is shown. Returns all that was shown up to then.
     pub(crate) fn shows(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.screen.find(text) {
@@ -81,9 +81,9 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end: the exit code, and what was shown last.
+    /// Waits for the end. Returns the exit code and the last output.
     pub(crate) fn ends(mut self) -> (Option<i32>, String) {
-        // `script` may notice the end of its program only with that of its own input.
+        // `script` may notice the end of its program only when its own input ends.
         for patience in [Duration::from_secs(2), PATIENCE] {
             while let Ok(bytes) = self.news.recv_timeout(patience) {
                 self.screen.push_str(&String::from_utf8_lossy(&bytes));
@@ -96,7 +96,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Where the test failed. One that has ended needs no end.
+        // Ends the program if the test failed. One that has ended already is not affected.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

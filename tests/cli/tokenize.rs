@@ -21,7 +21,7 @@ fn json_has_the_servers_form() {
 }
 
 #[test]
-fn what_is_no_token_id_is_refused() {
+fn a_text_that_is_no_token_id_is_rejected() {
     let stderr = playhouse(&["tokenize", "--decode", "1", "two"]).fails_with(2);
     assert!(stderr.starts_with("error: \"two\" is no token id"), "{stderr}");
 }

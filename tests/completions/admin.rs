@@ -1,4 +1,4 @@
-//! The operator's routes.
+//! The routes for operators.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{ask, get, post, send, serve, serving::Served};
 
-/// A completion that takes longer than the test, by this name.
+/// Starts a completion with the id `name` that takes longer than the test.
 fn long(served: &Served, name: &str) -> tokio::task::JoinHandle<Value> {
     let body = json!({"prompt": "x", "max_tokens": 500, "ignore_eos": true, "temperature": 0});
     let request = Client::new().post(format!("{}/v1/completions", served.url));
@@ -48,7 +48,7 @@ async fn messages_and_responses_are_aborted_by_their_clients_names() {
     let served = serve(ServerConfig::default()).await;
     let messages = json!({"max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]});
     let responses = json!({"input": "Hello"});
-    // Nothing ends by itself meanwhile.
+    // No request ends by itself while the engine is paused.
     ask(&served, "/pause?mode=keep", json!({})).await;
     for (route, mut body) in [("/v1/messages", messages), ("/v1/responses", responses)] {
         body["model"] = json!("demo");
@@ -168,7 +168,7 @@ async fn the_server_tells_about_itself_but_no_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_turned_off_is_not_there() {
+async fn routes_that_are_turned_off_do_not_exist() {
     let config = ServerConfig { enable_admin_routes: false, ..ServerConfig::default() };
     let served = serve(config).await;
     assert_eq!(get(&served, "/server_info").await.0, 404);

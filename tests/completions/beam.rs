@@ -1,4 +1,4 @@
-//! Beam search against a search by hand over plain completions.
+//! Beam search compared with a search by hand over plain completions.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{ask, post, serve, serving::Served};
 
 const PROMPT: [u32; 4] = [11, 22, 33, 44];
 
-/// The likeliest next tokens, as a plain completion tells them.
+/// Returns the likeliest next tokens with their log-probabilities, read from a plain completion.
 async fn next(served: &Served, tokens: &[u32], count: usize) -> Vec<(u32, f64)> {
     let body = json!({
         "prompt": tokens, "max_tokens": 1, "temperature": 0, "logprobs": count,
@@ -53,7 +53,7 @@ fn token_ids(answer: &Value) -> Vec<Vec<u32>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_finds_what_a_search_by_hand_finds() {
+async fn it_finds_the_results_of_a_search_by_hand() {
     let served = serve(ServerConfig::default()).await;
     let body = json!({
         "prompt": [PROMPT, PROMPT], "use_beam_search": true, "n": 3, "max_tokens": 5,
@@ -82,7 +82,7 @@ async fn it_finds_what_a_search_by_hand_finds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_search_cannot_do_is_refused_by_name() {
+async fn parameters_that_a_search_cannot_use_are_rejected_by_name() {
     let served = serve(ServerConfig::default()).await;
     let cases = [
         ("stream", json!(true)),

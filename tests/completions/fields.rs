@@ -1,4 +1,4 @@
-//! Fields that change the answer's form.
+//! Fields that change the form of the answer.
 
 use playhouse::server::ServerConfig;
 use reqwest::Client;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{ask, post, serve, serving::Served};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_are_told_where_they_are_turned_on() {
+async fn metrics_are_reported_if_they_are_turned_on() {
     let completion = json!({"prompt": "x", "max_tokens": 4, "ignore_eos": true});
     let body = json!({"prompt": ["x", "y"], "max_tokens": 4, "ignore_eos": true});
     let served = serve(ServerConfig::default()).await;
@@ -38,7 +38,7 @@ async fn metrics_are_told_where_they_are_turned_on() {
     served.stop().await;
 }
 
-/// The chunks of a stream that tell how long it took.
+/// Returns the chunks of a stream that report durations.
 async fn chunks_with_metrics(served: &Served, path: &str, mut body: Value) -> Vec<Value> {
     body["stream"] = json!(true);
     body["stream_options"] = json!({"include_usage": true});
@@ -50,7 +50,7 @@ async fn chunks_with_metrics(served: &Served, path: &str, mut body: Value) -> Ve
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn named_tokens_have_their_logprobs_told() {
+async fn the_logprobs_of_named_tokens_are_reported() {
     let served = serve(ServerConfig::default()).await;
     let body = |logprobs: u32, named: &[u32]| {
         json!({
@@ -75,7 +75,7 @@ async fn named_tokens_have_their_logprobs_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_supported_is_named() {
+async fn unsupported_fields_are_named() {
     let served = serve(ServerConfig::default()).await;
     let fields = [
         ("suffix", json!("x")),

@@ -1,4 +1,4 @@
-//! What `/v1/completions` and the routes beside it can do besides sampling.
+//! Features of `/v1/completions` and the routes beside it, except sampling.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -26,7 +26,7 @@ async fn serve(config: ServerConfig) -> Served {
     Served::start(engine, config).await
 }
 
-/// The status, and the body where it is JSON.
+/// Returns the status and the body. The body is null unless it is JSON.
 async fn send(served: &Served, method: Method, path: &str, body: Value) -> (u16, Value) {
     let request = Client::new().request(method, format!("{}{path}", served.url)).json(&body);
     let response = request.send().await.unwrap();
@@ -43,7 +43,7 @@ async fn get(served: &Served, path: &str) -> (u16, Value) {
     send(served, Method::GET, path, Value::Null).await
 }
 
-/// The answer of a request that must succeed.
+/// Returns the answer to a request that must succeed.
 async fn ask(served: &Served, path: &str, body: Value) -> Value {
     let (status, answer) = post(served, path, body).await;
     assert_eq!(status, 200, "{answer}");

@@ -1,5 +1,5 @@
-//! A model that thinks and calls by simple rules, though its weights are random: parsers that find
-//! thoughts and calls in whatever it writes.
+//! A model that thinks and calls tools by simple rules although its weights are random: its parsers
+//! find thoughts and calls in any text.
 
 use playhouse::{
     Engine, EngineConfig,
@@ -25,7 +25,7 @@ pub(crate) fn reading(server: ServerConfig) -> ServerConfig {
     }
 }
 
-/// Takes all that comes for the argument `text` of one call.
+/// A tool parser that takes all text for the argument `text` of one call.
 #[derive(Default)]
 struct Echo {
     is_open: bool,
@@ -56,7 +56,7 @@ impl ToolParser for Echo {
     }
 }
 
-/// The first character is a thought.
+/// A reasoning parser that takes the first character for a thought.
 #[derive(Default)]
 struct Blink {
     is_over: bool,

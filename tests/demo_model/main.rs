@@ -1,5 +1,5 @@
-//! The demo model as it is served by default: it says what PyTorch computed, skill by skill.
-//! `examples/demo-model/evaluate.py --record` asked, and kept the answers that were right.
+//! The demo model, served with default settings, gives the answers that PyTorch computed, for each
+//! skill. `examples/demo-model/evaluate.py --record` asked PyTorch and kept the right answers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use playhouse::{
 };
 use serde::Deserialize;
 
-/// Answers that must agree, of a skill's. PyTorch's sums are float32; here keys and values are kept
-/// in bfloat16, which may turn a close decision.
+/// Smallest share of a skill's answers that must agree. PyTorch sums in float32. Here keys and
+/// values are kept in bfloat16, which may change a close decision.
 const AT_LEAST: f64 = 0.8;
-/// The same, of all.
+/// Smallest share of all answers that must agree.
 const AT_LEAST_OF_ALL: f64 = 0.95;
 
 #[derive(Deserialize)]

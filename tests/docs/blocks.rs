@@ -1,18 +1,19 @@
-//! Fenced blocks of a Markdown file, and what a comment before one says about it.
+//! Fenced blocks of a Markdown file, and the comment that may stand before one.
 
 /// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
     /// The first line of its content, counted from 1.
     pub(crate) line: usize,
-    /// What stands behind the fence.
+    /// The word after the opening fence.
     pub(crate) language: String,
     pub(crate) text: String,
-    /// What it needs that a test does not have: `<!-- needs: a GPU -->` on a line before the fence.
+    /// A thing that the block needs and a test does not have: `<!-- needs: a GPU -->` on a line
+    /// before the fence.
     pub(crate) needs: Option<String>,
 }
 
-/// All blocks of `markdown`, also those in lists.
+/// Returns all blocks of `markdown`, also those in lists.
 pub(crate) fn blocks(markdown: &str) -> Vec<Block> {
     let (mut found, mut open, mut needs) = (Vec::<Block>::new(), None::<(usize, Block)>, None);
     for (number, line) in markdown.lines().enumerate() {
@@ -45,7 +46,7 @@ fn comment(line: &str) -> Option<&str> {
     Some(line.strip_prefix("<!-- needs:")?.strip_suffix("-->")?.trim())
 }
 
-/// The text outside of blocks.
+/// Returns the text outside of blocks.
 pub(crate) fn prose(markdown: &str) -> String {
     let mut is_block = false;
     let lines = markdown.lines().filter(|line| {
@@ -56,13 +57,13 @@ pub(crate) fn prose(markdown: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// What stands in back quotes in prose.
+/// Returns the texts in back quotes in prose.
 pub(crate) fn quoted(markdown: &str) -> Vec<String> {
     let prose = prose(markdown);
     prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Lines of a shell script, those that go on in the next one joined.
+/// Returns the lines of a shell script. A line that continues in the next one is joined with it.
 pub(crate) fn commands(script: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut command = String::new();

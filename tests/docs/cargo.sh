@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Stands for cargo where documents are tested: `run` runs what the tests have built, and everything
-# else is held against what the workspace has, since building it is what cargo is doing already.
+# Replaces cargo in the tests of the documents. `run` runs the programs that the tests have built.
+# The arguments of other commands are compared with the workspace, and nothing is built: cargo
+# builds it already, for these tests.
 set -euo pipefail
 
 fail() { echo "cargo: $*" >&2; exit 1; }

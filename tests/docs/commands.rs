@@ -1,10 +1,10 @@
-//! Every command of every document is typed.
+//! Runs every command of every document.
 
 use std::{collections::BTreeSet, process::Command};
 
 use crate::{Document, blocks::blocks, blocks::quoted, building, documents, sandbox::Sandbox};
 
-/// Runs the blocks of one document in their order, and tells what failed.
+/// Runs the blocks of a document in their order. Returns a text for each block that failed.
 fn run(document: &Document) -> Vec<String> {
     let mut sandbox = Sandbox::new();
     let mut failed = Vec::new();
@@ -23,7 +23,7 @@ fn run(document: &Document) -> Vec<String> {
     failed
 }
 
-/// Like other tests that need what may not be there, those of the documents say so and pass.
+/// Returns whether there is curl. Without it, the tests of the documents print a note and pass.
 fn has_curl() -> bool {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
     if !has_curl {

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# curl, for which an answer of 400 or more is a failure here.
+# curl that fails if the status is 400 or more.
 PATH="${PATH#*:}"
 exec curl --fail-with-body --silent --show-error "$@"

@@ -1,10 +1,10 @@
-//! Rust and TOML in the documents is Rust and TOML that works.
+//! The Rust and TOML in the documents works.
 
 use std::{fs, path::Path};
 
 use crate::{Document, ROOT, blocks::blocks, documents, sandbox::Sandbox};
 
-/// The lines of a text without their indentation, empty ones and comments left out.
+/// Returns the lines of a text without indentation. Empty lines and comments are left out.
 fn lines(text: &str) -> Vec<&str> {
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
@@ -21,12 +21,12 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Whether all of `excerpt` stands in `source`, line after line.
+/// Returns whether all lines of `excerpt` stand in `source`, one after the other.
 fn is_in(excerpt: &[&str], source: &[&str]) -> bool {
     source.windows(excerpt.len().max(1)).any(|window| window == excerpt)
 }
 
-/// Examples are built and run by tests of their own, everything else is the program.
+/// Other tests build and run the examples; all other excerpts come from the program.
 #[test]
 fn rust_stands_in_a_file_that_is_compiled() {
     let mut all = Vec::new();

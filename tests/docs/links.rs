@@ -1,4 +1,4 @@
-//! Every link leads somewhere, and the book has every chapter.
+//! Every link has a target, and the book lists every chapter.
 
 use std::{fs, path::Path};
 
@@ -6,14 +6,14 @@ use crate::{Document, ROOT, blocks::prose, chapter, documents};
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// What the links of a text point to.
+/// Returns the targets of all links of a text.
 fn targets(text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets.map(str::to_owned).collect()
 }
 
-/// The anchors of a text's headings, as GitHub and mdBook make them.
+/// Returns the anchors of a text's headings, as GitHub and mdBook make them.
 fn anchors(text: &str) -> Vec<String> {
     let prose = prose(text);
     let headings = prose.lines().filter(|line| line.starts_with('#'));
@@ -25,7 +25,7 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(anchor).collect()
 }
 
-/// Whether there is the file and, behind `#`, its heading.
+/// Returns whether the file exists and has the heading after `#`.
 fn leads_somewhere(folder: &Path, target: &str) -> bool {
     let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
     let there = folder.join(file);
@@ -81,7 +81,7 @@ fn the_summary_lists_every_chapter() {
     assert!(listed.len() > 8);
 }
 
-/// A book is read alone; what lies outside of `docs` is linked by the repository's address.
+/// A book is read alone, so it links to files outside of `docs` by the repository's address.
 #[test]
 fn the_book_links_within_itself() {
     for Document { path, text } in documents() {

@@ -1,7 +1,7 @@
-//! The documents hold what they say: every command runs, every excerpt is in the sources, every
-//! link leads somewhere, and what is listed is what there is.
+//! The documents are true: every command runs, every excerpt is in the sources, every link has a
+//! target, and every list is complete.
 //!
-//! How a block is tested is told in `docs/src/writing.md`.
+//! `docs/src/writing.md` explains how a block is tested.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stderr, reason = "what is run is told, and what is skipped")]
 
@@ -20,12 +20,12 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A Markdown file.
 pub(crate) struct Document {
-    /// Relative to the repository.
+    /// The path, relative to the repository.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// README, ARCHITECTURE and the book.
+/// Returns README, ARCHITECTURE and the book.
 pub(crate) fn documents() -> Vec<Document> {
     let mut paths = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
     let chapters = fs::read_dir(Path::new(ROOT).join("docs/src")).unwrap();
@@ -42,7 +42,7 @@ pub(crate) fn documents() -> Vec<Document> {
     paths.into_iter().map(document).collect()
 }
 
-/// The file `path` of the book.
+/// Returns the text of the book's file `path`.
 pub(crate) fn chapter(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join("docs/src").join(path)).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What the book lists is what there is: settings, routes, metrics.
+//! The book's lists of settings, routes and metrics equal those of the program.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -26,7 +26,7 @@ A setting `engine.max_num_seqs` is `max_num_seqs` in section `[engine]` of a fil
 variable `PLAYHOUSE_MAX_NUM_SEQS`, and the flag `--max-num-seqs`.
 ";
 
-/// The file of all settings.
+/// Returns the file of all settings.
 fn settings_file() -> String {
     let mut file = FILE_HEAD.to_owned();
     let (mut section, mut heading) = ("", "");
@@ -50,7 +50,7 @@ fn settings_file() -> String {
     file
 }
 
-/// The chapter of all settings.
+/// Returns the chapter of all settings.
 fn settings_chapter() -> String {
     let mut chapter = CHAPTER_HEAD.to_owned();
     let mut section = "";
@@ -67,7 +67,7 @@ fn settings_chapter() -> String {
     chapter
 }
 
-/// With `PLAYHOUSE_UPDATE_DOCS=1` file and chapter are written, otherwise they are compared. The
+/// With `PLAYHOUSE_UPDATE_DOCS=1`, the test writes file and chapter before it compares them. The
 /// unit tests of `src/config` read the file as a server does.
 #[test]
 fn the_file_and_the_chapter_of_all_settings_are_up_to_date() {
@@ -92,7 +92,8 @@ fn the_file_and_the_chapter_of_all_settings_are_up_to_date() {
     }
 }
 
-/// The paths in the first column of a chapter's tables: "`POST /v1/x`", or several with commas.
+/// Returns the routes in the first column of a chapter's tables: "`POST /v1/x`", or several with
+/// commas.
 fn listed_routes(chapter: &str) -> BTreeSet<String> {
     let rows = chapter.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let routes = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
@@ -115,7 +116,7 @@ fn the_chapter_on_the_api_lists_every_route() {
 #[test]
 fn metrics_in_the_book_are_measured() {
     let mut sandbox = Sandbox::new();
-    // Some are there only once there is something to count.
+    // Some metrics exist only after there was something to count.
     let body = r#"{"prompt": "x", "max_tokens": 2, "max_tokenz": 3}"#;
     let answer = sandbox.post("/v1/completions", body);
     assert!(answer.contains("\"choices\""), "{answer}");

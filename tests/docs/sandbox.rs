@@ -1,5 +1,5 @@
-//! A folder in which a reader's commands can be typed: `playhouse` and `cargo` on the path, a model
-//! where the documents have one, and a server where they expect one.
+//! A folder in which a reader's commands can run. It has `playhouse` and `cargo` on the path, a
+//! model at the path that the documents use, and a server if the documents expect one.
 
 use std::{
     fs,
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 use crate::blocks::{Block, commands};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// The port that documents speak of where a server is not given another one.
+/// The port in documents that give a server no other port.
 const PORT: &str = "8000";
 
-/// A command that takes this long has failed.
+/// Longest time for a command. One that takes longer has failed.
 const PATIENCE_SECS: &str = "300";
 
-/// The place where the commands of one document are run.
+/// The folder where the commands of one document run.
 pub(crate) struct Sandbox {
     folder: TempDir,
     server: Option<Server>,
@@ -30,19 +30,19 @@ pub(crate) struct Sandbox {
 struct Server {
     child: Child,
     address: String,
-    /// The port that it would have for a reader.
+    /// The port that the document's commands use.
     documented_port: String,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It stands for a terminal that is closed.
+        // Dropping the server stands for closing its terminal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a script came to.
+/// The result of a script.
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) output: String,
@@ -101,7 +101,7 @@ impl Sandbox {
         command
     }
 
-    /// Types what stands in `block`: a server is left running, and what follows speaks with it.
+    /// Runs the commands in `block`. A server keeps running, and later blocks talk to it.
     pub(crate) fn run(&mut self, block: &Block) -> Outcome {
         let commands = commands(&block.text);
         let serves = |command: &String| is_serve(command);
@@ -120,7 +120,7 @@ impl Sandbox {
         outcome(bash.env("SCRIPT", script).env("PATIENCE", PATIENCE_SECS))
     }
 
-    /// Starts a server as `command` says, but on a free port.
+    /// Starts the server of `command`, but on a free port.
     fn serve(&mut self, command: &str) -> Outcome {
         self.server = None;
         let command = command.split(" #").next().unwrap_or(command);
@@ -144,28 +144,29 @@ impl Sandbox {
             let there = line.split_once(" on http://").map(|(_, rest)| rest.trim().to_owned());
             address = address.or(there);
         }
-        // A log that nobody reads would stop the server.
+        // A log that is not read would stop the server.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         let address = address.unwrap_or_default();
         self.server = Some(Server { child, address, documented_port });
         Outcome { code: Some(0), output }
     }
 
-    /// Whether the flags that `block` gives to the program exist, without running anything.
+    /// Checks that the flags which `block` gives to the program exist. It runs none of the
+    /// commands.
     pub(crate) fn check(&self, block: &Block) -> Outcome {
         let commands = commands(&block.text).into_iter().filter_map(|line| playhouse(&line));
         let script: Vec<_> = commands.map(|command| format!("{command} >/dev/null")).collect();
         outcome(&mut self.bash(&script.join("\n")))
     }
 
-    /// What the program prints.
+    /// Returns the program's output. Panics if the program fails.
     pub(crate) fn playhouse(&self, arguments: &str) -> String {
         let Outcome { code, output } = outcome(&mut self.bash(&format!("playhouse {arguments}")));
         assert_eq!(code, Some(0), "playhouse {arguments}: {output}");
         output
     }
 
-    /// The address of the server, which is started if there is none.
+    /// Returns the address of the server, and starts one if there is none.
     fn address(&mut self) -> String {
         if self.server.is_none() {
             let started = self.serve("playhouse serve --enable-tokenizer-info-endpoint");
@@ -174,13 +175,13 @@ impl Sandbox {
         self.server.as_ref().map(|server| server.address.clone()).unwrap_or_default()
     }
 
-    /// What the server answers to a GET.
+    /// Returns the server's answer to a GET.
     pub(crate) fn get(&mut self, path: &str) -> String {
         let address = self.address();
         http(&address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
     }
 
-    /// What the server answers to a JSON body.
+    /// Returns the server's answer to a POST of a JSON body.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> String {
         let address = self.address();
         let length = body.len();
@@ -190,7 +191,7 @@ impl Sandbox {
     }
 }
 
-/// The body of an answer that is not chunked.
+/// Sends `request` and returns the body of the answer, which must not be chunked.
 fn http(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -206,23 +207,26 @@ fn outcome(command: &mut Command) -> Outcome {
     Outcome { code: output.status.code(), output: String::from_utf8_lossy(&text).into_owned() }
 }
 
-/// The same without a shell between it and us; its variables stay before it.
+/// Returns `command` with `exec`, so that no shell stands between it and the test. Variables stay
+/// in front.
 fn with_exec(command: &str) -> String {
     let variables = command.split_whitespace().take_while(|word| word.contains('=')).count();
     let words: Vec<_> = command.split_whitespace().collect();
     [&words[..variables], &["exec"], &words[variables..]].concat().join(" ")
 }
 
-/// Whether a command starts a server that stays.
+/// Returns whether `command` starts a server that keeps running.
 fn is_serve(command: &str) -> bool {
     let words = command.split_whitespace();
-    // Variables before it, and what stands for `playhouse` in the source tree.
+    // Skips variables before the command, and the words that stand for `playhouse` in the source
+    // tree.
     let begin = ["cargo", "run", "--release", "--features", "chaos", "--", "playhouse"];
     let mut words = words.skip_while(|word| word.contains('=') || begin.contains(word));
     words.next() == Some("serve") && !command.contains("--help")
 }
 
-/// The program's part of a line, with `--help` for its work: its flags are read before.
+/// Returns the part of a line that runs the program, with `--help` instead of its work. The program
+/// reads its flags before `--help` takes effect.
 fn playhouse(line: &str) -> Option<String> {
     let (_, begin) = line.split_once("playhouse ").filter(|(before, _)| {
         before.is_empty() || before.ends_with([' ', '/', '(']) && !before.contains('#')
@@ -243,7 +247,7 @@ fn playhouse(line: &str) -> Option<String> {
 }
 
 #[test]
-fn servers_are_told_from_other_commands() {
+fn servers_are_distinguished_from_other_commands() {
     assert!(is_serve("cargo run --release -- serve"));
     assert!(is_serve("KEY=x playhouse serve models/qwen3 --port 8100"));
     assert!(!is_serve("playhouse serve --help") && !is_serve("playhouse bench serve"));

@@ -1,6 +1,6 @@
-"""Text made from nothing but a seed, and the byte-level BPE tokenizers trained on it.
+"""Text made from a seed alone, and byte-level BPE tokenizers trained on it.
 
-Nothing is downloaded, so the models that are built from this file can be rebuilt anywhere.
+Nothing is downloaded, so the models that use this file can be rebuilt anywhere.
 """
 
 import random
@@ -19,7 +19,7 @@ UNICODE = "naïve café, façade, 東京の駅, привет мир, 5 €, ½ l
 
 
 def sentences(seed, count):
-    """`count` sentences, one a line: prose, numbers, code, JSON and text beyond ASCII."""
+    """Returns `count` sentences, one a line: prose, numbers, code, JSON and text beyond ASCII."""
     rng = random.Random(seed)
     for _ in range(count):
         name, place, thing = rng.choice(NAMES), rng.choice(PLACES), rng.choice(THINGS)
@@ -37,7 +37,7 @@ def sentences(seed, count):
 
 
 def train_tokenizer(vocab_size, seed=0, count=4_000):
-    """A byte-level BPE tokenizer of exactly `vocab_size` tokens, specials first."""
+    """Returns a byte-level BPE tokenizer of exactly `vocab_size` tokens, specials first."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

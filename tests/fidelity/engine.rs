@@ -1,6 +1,6 @@
-//! The same models behind a running engine: eight requests in flight, prompts in chunks of 16
-//! tokens, a KV cache so small that requests are preempted, prefixes hit. The tokens are those of
-//! transformers each time; sampled ones are those of a request that has the engine for itself.
+//! The same models in a running engine: eight requests in flight, prompts in chunks of 16 tokens, a
+//! KV cache so small that requests are preempted, and prefix cache hits. The greedy tokens always
+//! equal transformers'. Sampled tokens equal those of a request that runs alone.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::{TOLERANCE, folder, golden::Golden};
 /// Requests in flight.
 const IN_FLIGHT: usize = 8;
 
-/// What a KV cache may be kept in, beside a model of float32.
+/// KV cache formats that are tested with a model of float32.
 const KV_DTYPES: [KvCacheDtype; 3] =
     [KvCacheDtype::Auto, KvCacheDtype::Bfloat16, KvCacheDtype::Int8PerTokenHead];
 
-/// What one request gave.
+/// The output of one request.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Output {
     pub(crate) tokens: Vec<u32>,
@@ -49,7 +49,7 @@ impl From<OutputDelta> for Output {
 }
 
 impl Output {
-    /// With what came later.
+    /// Appends a later output.
     pub(crate) fn append(&mut self, later: Self) {
         self.tokens.extend(later.tokens);
         self.logprobs.extend(later.logprobs);
@@ -87,8 +87,9 @@ pub(crate) async fn collect(mut stream: ChoiceStream) -> Output {
     output
 }
 
-/// Runs all requests at once on an engine of their own: it begins when it has them all, so that
-/// none is far ahead of the others, however slowly they are sent.
+/// Runs all requests at once on an engine of their own. The engine starts to schedule only after it
+/// has all requests, so that none is far ahead, however slowly they are sent. Returns the outputs,
+/// and the engine's status after the last of them.
 pub(crate) async fn run(config: EngineConfig, requests: Vec<RawRequest>) -> (Vec<Output>, Status) {
     let engine = Engine::spawn(config, |_| ()).await.unwrap();
     engine.pause(PauseMode::Keep).await.unwrap();
@@ -109,7 +110,8 @@ pub(crate) async fn run(config: EngineConfig, requests: Vec<RawRequest>) -> (Vec
     (outputs, status)
 }
 
-/// All recorded prompts of a model, over and over until eight are in flight.
+/// Runs the recorded prompts of a model, repeated until eight are in flight. Compares tokens and
+/// log-probabilities with the recording.
 pub(crate) async fn check(name: &str, change: impl Fn(&mut EngineConfig)) {
     for recorded in Golden::read(&folder(name)).runs {
         let prompts: Vec<_> = recorded.prompts.iter().cycle().take(IN_FLIGHT).collect();
@@ -157,18 +159,18 @@ async fn steps_planned_ahead_in_chunks_of_16_tokens() {
     }
 }
 
-/// The longest recorded prompt of a model that has room for its output.
+/// Returns the longest recorded prompt of a model, and its greedy tokens.
 pub(crate) fn long_prompt(name: &str) -> (Vec<u32>, Vec<u32>) {
     let prompts = Golden::read(&folder(name)).runs.remove(0).prompts;
     let prompt = prompts.iter().max_by_key(|prompt| prompt.ids().len()).unwrap();
     (prompt.ids().to_vec(), prompt.greedy_token_ids.clone())
 }
 
-/// Requests that preempt each other.
+/// Runs requests that preempt each other. Compares their tokens with the recording.
 pub(crate) async fn check_preemption(name: &str, change: impl Fn(&mut EngineConfig)) {
     let (prompt, greedy) = long_prompt(name);
     let mut config = config(name, None);
-    // Three prompts fit to the last block, so that none of them can grow.
+    // Three prompts fill all blocks, so none of their requests can grow.
     let blocks = prompt.len().div_ceil(config.block_size);
     config.num_gpu_blocks_override = Some(3 * blocks + 1);
     config.enable_prefix_caching = false;
@@ -188,7 +190,7 @@ async fn preempted_requests_give_the_same_tokens() {
     }
 }
 
-/// A prompt that is asked twice.
+/// Sends a prompt twice. The second answer comes from the prefix cache and has the same bytes.
 pub(crate) async fn check_prefix_hits(name: &str, change: impl Fn(&mut EngineConfig)) {
     let (prompt, greedy) = long_prompt(name);
     let mut config = config(name, None);
@@ -216,10 +218,10 @@ async fn prefix_hits_give_the_same_bytes() {
     }
 }
 
-/// Other settings.
+/// A change of the settings.
 type Change<'a> = &'a dyn Fn(&mut EngineConfig);
 
-/// The tokens, and the bits of their log-probabilities.
+/// Returns the tokens, and the bits of their log-probabilities.
 pub(crate) fn bits(output: &Output) -> (Vec<u32>, Vec<u32>) {
     (output.tokens.clone(), output.logprobs.iter().map(|p| p.to_bits()).collect())
 }
@@ -234,7 +236,7 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
         config.num_gpu_blocks_override = Some(3 * blocks + 1);
         config.enable_prefix_caching = false;
     };
-    // With whether there is room for all.
+    // Each change comes with a flag: whether all requests fit.
     let together: [(bool, Change<'_>); 4] = [
         (true, &|_| ()),
         (true, &|config| config.max_num_batched_tokens = 16),

@@ -1,4 +1,4 @@
-//! What transformers answered, as `make_models.py` recorded it.
+//! The answers of transformers, as `make_models.py` recorded them.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use serde::Deserialize;
 
 use crate::runner::{Answer, log_softmax};
 
-/// `golden.json`.
+/// The content of `golden.json`.
 #[derive(Deserialize)]
 pub(crate) struct Golden {
     pub(crate) runs: Vec<Run>,
 }
 
-/// Prompts that were asked of a model with one context length.
+/// Prompts that ran on a model with one context length.
 #[derive(Deserialize)]
 pub(crate) struct Run {
     pub(crate) max_model_len: Option<usize>,
@@ -25,10 +25,10 @@ pub(crate) struct Prompt {
     /// The likeliest tokens after each position of the prompt, and their log-probabilities.
     top_token_ids: Vec<Vec<usize>>,
     top_log_probs: Vec<Vec<f64>>,
-    /// The whole distribution after the last position.
+    /// The log-probabilities of all tokens after the last position.
     last_log_probs: Vec<f64>,
     pub(crate) greedy_token_ids: Vec<u32>,
-    /// Of each greedy token.
+    /// The log-probability of each greedy token.
     greedy_log_probs: Vec<f64>,
 }
 
@@ -44,18 +44,19 @@ impl Prompt {
         &self.prompt_token_ids
     }
 
-    /// Log-probability of each greedy token.
+    /// Returns the log-probability of each greedy token.
     pub(crate) fn greedy_log_probs(&self) -> &[f64] {
         &self.greedy_log_probs
     }
 
-    /// The largest difference of a recorded log-probability from `answer`.
+    /// Returns the largest difference between a recorded log-probability and that of `answer`.
     pub(crate) fn difference(&self, answer: &Answer) -> f64 {
-        // Not `f64::max`, which would lose a NaN.
+        // `f64::max` would lose a NaN.
         self.differences(answer).into_iter().fold(0.0, |a, b| if a > b { a } else { b })
     }
 
-    /// The mean difference over the prompt; the greedy tokens may take another path.
+    /// Returns the mean difference over the prompt. The greedy tokens are left out because they may
+    /// take another path.
     pub(crate) fn mean_difference(&self, answer: &Answer) -> f64 {
         let differences = self.differences_in_prompt(answer);
         differences.iter().sum::<f64>() / differences.len() as f64

@@ -1,5 +1,5 @@
-//! The same models on a GPU, or on a software device of the same runtime: transformers' answers, and
-//! the same bytes however the work is cut up.
+//! The same models on a GPU, or on a software device of the same runtime. They give transformers'
+//! answers, and the same bytes however the work is split.
 
 use playhouse::model::{Dtype, LoadOptions, load_model};
 use playhouse_kernels::{ComputeDevice, KvDtype};
@@ -8,14 +8,15 @@ use super::{Path, TOLERANCE, check_chunking, folder};
 use crate::golden::Golden;
 use crate::runner::{Chunking, Runner};
 
-/// One of each: windows, biases and tied weights, norms of heads and layers of two kinds.
+/// A model of each kind: with windows, with biases and tied weights, with norms of heads and two
+/// kinds of layers.
 const MODELS: [&str; 3] = ["mistral-window", "qwen2-tied", "qwen3-layer-types"];
 
-/// A software device is slow.
+/// Prompts a model. A software device is slow.
 const PROMPTS_MAX: usize = 2;
 
-/// The first device beside the CPU. A test that gets none has nothing to test: it prints why, and
-/// passes, unless `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
+/// Returns the first device beside the CPU. If there is none, it prints the reason and the test
+/// passes. With `PLAYHOUSE_TEST_REQUIRE_GPU=1` the test fails instead.
 pub(crate) fn gpu() -> Option<ComputeDevice> {
     let found = playhouse_kernels::devices().into_iter().find(|device| device.id != "cpu");
     if found.is_none() {
@@ -79,9 +80,9 @@ fn narrow_weights_and_caches_are_close() {
     }
 }
 
-/// The demo model, as it is served: the CPU's tokens.
+/// The demo model with its default settings gives the CPU's tokens.
 #[test]
-fn the_demo_model_says_what_it_says_on_the_cpu() {
+fn the_demo_model_gives_the_tokens_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let prompt: Vec<u32> = (0..40).map(|i| 5 + i * 37 % 1900).collect();

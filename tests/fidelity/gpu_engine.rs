@@ -1,4 +1,4 @@
-//! Engines on a GPU, or on a software device of the same runtime: what holds of them on a CPU.
+//! Engines on a GPU, or on a software device of the same runtime, behave as they do on a CPU.
 
 use playhouse::{
     Engine, EngineConfig,
@@ -50,7 +50,7 @@ async fn prefixes_are_shared() {
     check_prefix_hits(NAME, on_gpu).await;
 }
 
-/// The default size of the KV cache is one that the device has buffers for.
+/// The device has enough buffers for the default size of the KV cache.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_settings_fit_the_device() {
     if gpu().is_none() {
@@ -60,7 +60,7 @@ async fn the_default_settings_fit_the_device() {
     let on_cpu = EngineConfig { device: Device::Cpu, ..EngineConfig::new(folder) };
     let mut config = on_cpu.clone();
     on_gpu(&mut config);
-    // What the model is sure of: bf16 is rounded elsewhere on a GPU.
+    // The model is sure of this answer. That matters because a GPU rounds bf16 in other places.
     let question = "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n";
     let prompt = Prompt::Text(question.to_owned());
     let requests = || vec![RawRequest { prompt: prompt.clone(), ..request(&[], 8, 0.0, 0) }];
@@ -89,7 +89,7 @@ async fn a_worker_dies_and_streams_go_on() {
         let mut struck = 0;
         for _ in 0..STRIKES {
             output.append(first.next().await.unwrap().into());
-            // One that is dead already cannot be struck.
+            // A worker that is dead already cannot be struck.
             struck += usize::from(engine.chaos().strike(Role::Worker, 0, how).is_ok());
         }
         assert!(struck > 0, "{how:?}");

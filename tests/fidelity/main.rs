@@ -1,6 +1,6 @@
-//! Models against Hugging Face transformers in float32: log-probabilities within 1e-4, greedy
-//! tokens equal, and the same bytes however the work is cut up. `make_models.py` made the models
-//! and their answers.
+//! Compares models with Hugging Face transformers in float32. Log-probabilities agree within 1e-4,
+//! greedy tokens are equal, and the bytes do not depend on how the work is split. `make_models.py`
+//! made the models and their answers.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
@@ -23,7 +23,7 @@ use playhouse::model::{Dtype, LoadOptions, load_model};
 use playhouse_kernels::KvDtype;
 use runner::{Answer, Chunking, Runner};
 
-/// Largest accepted difference of a log-probability from transformers'.
+/// Largest accepted difference between a log-probability and transformers'.
 const TOLERANCE: f64 = 1e-4;
 
 macro_rules! models {
@@ -57,7 +57,7 @@ fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>) -> Runner {
     Runner::new(load_model(folder, &options, &mut |_| {}).unwrap(), &options.device)
 }
 
-/// Holds one model against transformers, and its ways of running against each other.
+/// Compares one model with transformers, and its ways of running with each other.
 fn check_model(name: &str) {
     let folder = folder(name);
     for run in Golden::read(&folder).runs {
@@ -73,10 +73,10 @@ fn check_model(name: &str) {
     }
 }
 
-/// Every way of running prompts but at once.
+/// Every way of running prompts except in one step.
 const CHUNKINGS: [Chunking; 3] = [Chunking::Chunks(16), Chunking::Chunks(1), Chunking::Ragged];
 
-/// Holds other ways of running `prompts` against the bytes of `whole`.
+/// Asserts that other ways of running `prompts` give the bytes of `whole`.
 fn check_chunking(
     name: &str,
     runner: &Runner,
@@ -92,8 +92,8 @@ fn check_chunking(
     }
 }
 
-/// bfloat16 has eight bits of precision: the answer is near transformers' float32 one, not equal,
-/// but still independent of chunking to the last bit.
+/// bfloat16 has eight bits of precision. The answer is close to transformers' in float32, and still
+/// does not depend on chunking, to the last bit.
 #[test]
 fn bf16_is_close_and_independent_of_chunking() {
     for name in ["llama-biases-sharded", "qwen2-window-mix", "qwen3-layer-types"] {
@@ -110,9 +110,11 @@ fn bf16_is_close_and_independent_of_chunking() {
     }
 }
 
-/// Keys and values of fewer bits than the model's: near, and independent of chunking to the last bit.
-/// The worst prompt differs by 0.017 in bfloat16; int8, whose steps are of a row's largest element and
-/// not of each, by three times that.
+/// Keys and values of fewer bits than the model's. The answers are close, and do not depend on
+/// chunking, to the last bit.
+///
+/// In bfloat16 the worst prompt differs by 0.017, in int8 by three times as much. One step size of
+/// int8 serves a whole row, because it depends on the row's largest element.
 #[test]
 fn narrower_kv_caches_are_close_and_independent_of_chunking() {
     for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.03), (KvDtype::Int8, 0.1)] {

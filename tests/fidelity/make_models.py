@@ -1,13 +1,13 @@
-"""Builds the models of the fidelity tests and asks Hugging Face what they say.
+"""Builds the models of the fidelity tests and records Hugging Face transformers' answers.
 
     python tests/fidelity/make_models.py            # all of them, into tests/fidelity/models
     python tests/fidelity/make_models.py llama-yarn # some of them
 
 Each model is a complete model folder with seeded random weights, plus `golden.json`: prompts as
 token ids, the float32 log-probabilities of transformers for every position, and greedy tokens.
-Norms and biases are moved off their defaults and the weights are large, so that a forgotten norm,
-bias or rope setting moves the answer by far more than the tolerance. The script checks its own
-work: float32 must agree with float64, and no greedy choice may be a near tie.
+Norms and biases differ from their defaults and the weights are large, so that an ignored norm, bias
+or rope setting moves the answer by far more than the tolerance. The script checks its results:
+float32 must agree with float64, and no greedy choice may be a near tie.
 
 Needs: torch, transformers >= 5, tokenizers, safetensors. Nothing is downloaded.
 """
@@ -55,12 +55,12 @@ def rope(rope_type, theta=10_000.0, **rest):
 
 # Each model: the config, how it is stored (`dtype`, `form` of config.json, `max_shard_size`), and
 # the runs that are recorded: (max_model_len, prompt lengths). A None length is the model's own.
-# Where frequencies depend on the length (dynamic, longrope) each run stays on one side of the
-# border, for there Hugging Face changes the frequencies under keys that are already cached.
+# If frequencies depend on the length (dynamic, longrope), each run stays on one side of the border.
+# At the border, Hugging Face changes the frequencies under keys that are already cached.
 ALL_LENGTHS = [(None, [1, 7, 34, 150])]
 MODELS = {
     "llama-tied": dict(
-        # Heads of 12: no multiple of any vector width.
+        # Heads of 12 elements: no multiple of any vector width.
         config=LlamaConfig(
             **TINY | dict(hidden_size=48, num_key_value_heads=4), tie_word_embeddings=True
         ),
@@ -163,7 +163,7 @@ MODELS = {
 
 
 def randomize(model, seed):
-    """Random weights; norms and biases, which start at one and zero, get values that matter."""
+    """Sets random weights. Norms and biases do not stay at one and zero, so they have an effect."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "norm" in name:
@@ -177,7 +177,7 @@ def randomize(model, seed):
 
 
 def transformers_4_form(config):
-    """config.json as transformers 4 wrote it: `rope_theta`, `rope_scaling`, `torch_dtype`."""
+    """Returns transformers 4's config.json: `rope_theta`, `rope_scaling`, `torch_dtype`."""
     parameters = dict(config.pop("rope_parameters"))
     config["rope_theta"] = parameters.pop("rope_theta")
     config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
@@ -198,15 +198,15 @@ def save(model, tokenizer, spec, folder):
 
 
 def log_probs(model, token_ids):
-    """[len(token_ids), vocab] log-probabilities, without any cache."""
+    """Returns log-probabilities [len(token_ids), vocab], computed without a cache."""
     with torch.no_grad():
         return model(torch.tensor([token_ids]), use_cache=False).logits[0].log_softmax(-1)
 
 
 def settle_frequencies(model, max_model_len):
-    """One forward over a full context, as a server with that context would compute frequencies.
+    """Runs a full context once, so that frequencies are those of a server with that context.
 
-    Only dynamic NTK remembers it: its frequencies grow with the longest sequence seen.
+    It has an effect only on dynamic NTK, whose frequencies grow with the longest sequence so far.
     """
     log_probs(model, [0] * max_model_len)
 
@@ -227,7 +227,7 @@ def greedy(model, token_ids):
 
 
 class PoorTest(Exception):
-    """This seed makes a poor test; the next one is tried."""
+    """This seed makes a poor test. The script tries the next one."""
 
 
 def golden_prompt(model, double, text_ids):
@@ -284,7 +284,7 @@ def build(name, spec, tokenizer):
     raise SystemExit(f"{name}: no seed makes a good test")
 
 
-# Rope settings whose frequencies are recorded by themselves, in more variants than models exist.
+# Rope settings whose frequencies are recorded alone, in more variants than there are models.
 ROPE_CASES = [
     dict(rope_type="default"),
     dict(rope_type="linear", factor=2.5),
@@ -333,7 +333,7 @@ ROPE_CASES = [
 
 
 def rope_golden():
-    """Inverse frequencies and attention factors for head_dim 64, theta 1e6, 1,024 positions."""
+    """Records inverse frequencies and attention factors: head_dim 64, theta 1e6, 1,024 positions."""
     cases = []
     for case in ROPE_CASES:
         parameters = dict(case, rope_theta=1_000_000.0)

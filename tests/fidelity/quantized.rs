@@ -1,6 +1,8 @@
-//! Linear layers quantized at load: near transformers' float32 answers, and as independent of
-//! batch, chunks, preemption and the death of a worker as any other format. Ready-made ones: in float32
-//! the model of their floats.
+//! Linear layers that are quantized at load. Their answers are close to transformers' in float32.
+//! As in any other format, they do not depend on batch, chunks, preemption, or the death of a
+//! worker.
+//!
+//! Ready-made checkpoints in float32 give the answers of the model with their dequantized weights.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -23,22 +25,22 @@ use crate::{
     runner::{Runner, log_softmax},
 };
 
-/// Each with the largest mean difference of a log-probability from transformers' in float32. The
-/// models are tiny, so single weights count for much.
+/// Each scheme with the largest accepted mean difference between a log-probability and
+/// transformers' in float32. The models are tiny, so single weights count for much.
 const SCHEMES: [(QuantizationScheme, f64); 3] = [
     (QuantizationScheme::Int8, 0.15),
     (QuantizationScheme::Int4 { group_size: 32 }, 1.2),
     (QuantizationScheme::Int4 { group_size: 128 }, 1.2),
 ];
 
-/// With what activations are then.
+/// The dtype and the setting, each with the format that activations then have.
 const ACTIVATIONS: [(Dtype, ActivationQuantization, ActivationDtype); 3] = [
     (Dtype::Bfloat16, ActivationQuantization::Auto, ActivationDtype::Int8),
     (Dtype::Bfloat16, ActivationQuantization::None, ActivationDtype::Bf16),
     (Dtype::Float32, ActivationQuantization::Auto, ActivationDtype::F32),
 ];
 
-/// With what activations are.
+/// Each scheme with a setting for activations.
 const ENGINE_SCHEMES: [(Quantization, config::ActivationQuantization); 3] = [
     (Quantization::Int8, config::ActivationQuantization::Auto),
     (Quantization::Int4, config::ActivationQuantization::Int8),
@@ -65,7 +67,7 @@ fn quantized_models_are_close_and_independent_of_chunking() {
                 let whole = runner.answer(&prompts, Chunking::Whole);
                 for (prompt, answer) in golden.prompts.iter().zip(&whole) {
                     let difference = prompt.mean_difference(answer);
-                    // Something was quantized, and not too much.
+                    // Quantization had an effect, and no large one.
                     let range = 1e-4..difference_max;
                     let what = format!("{name} in {scheme:?}, activations {}", activations.name());
                     assert!(range.contains(&difference), "{what}: {difference}");
@@ -76,7 +78,7 @@ fn quantized_models_are_close_and_independent_of_chunking() {
     }
 }
 
-/// The model of `folder` with its weights as the float32 that they stand for.
+/// Returns the model of `folder` with its weights dequantized to float32.
 fn dequantized(folder: &Path) -> TempDir {
     let quantization = ModelConfig::of_model(folder, None).unwrap().quantization;
     let checkpoint = Checkpoint::open(folder).unwrap().quantized(quantization.clone());
@@ -87,7 +89,7 @@ fn dequantized(folder: &Path) -> TempDir {
         let (module, part) = name.rsplit_once('.').unwrap();
         let shape = tensor.shape();
         let matrix = match (part, tensor.dtype()) {
-            // Packed along the outputs, or along the inputs.
+            // Packed along the outputs (AWQ), or along the inputs (GPTQ).
             ("qweight", _) if file.tensor(&format!("{module}.g_idx")).is_err() => {
                 [8 * shape[1], shape[0]]
             }
@@ -118,10 +120,11 @@ fn dequantized(folder: &Path) -> TempDir {
     dense
 }
 
-/// The largest difference of a log-probability of any token, after any of the prompts' tokens.
+/// Returns the largest difference between two models' log-probabilities: of any token, after any of
+/// the prompt's tokens.
 fn largest_difference(ids: &[u32], [first, second]: [(&Path, ActivationQuantization); 2]) -> f64 {
     let rows = |(model, activation_quantization): (&Path, ActivationQuantization)| {
-        // float32 asked for by name never quantizes activations.
+        // An explicit float32 never quantizes activations.
         let int8 = activation_quantization == ActivationQuantization::Int8;
         let dtype = if int8 { Dtype::Bfloat16 } else { Dtype::Float32 };
         let options = LoadOptions { dtype, activation_quantization, ..LoadOptions::default() };
@@ -134,8 +137,9 @@ fn largest_difference(ids: &[u32], [first, second]: [(&Path, ActivationQuantizat
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Ready-made checkpoints of each kind, with zero points and biases: float32 is that of the floats,
-/// without any setting. What `activation_quantization` may cost is of another order.
+/// Ready-made checkpoints of each kind, with zero points and biases. Without any setting, float32
+/// gives the answers of the dequantized weights. The differences that `activation_quantization`
+/// makes are much larger.
 #[test]
 fn float32_of_a_quantized_checkpoint_is_that_of_its_floats() {
     let ids: Vec<u32> = (0..48).map(|i| i * 37 % 29 + 3).collect();
@@ -153,7 +157,7 @@ fn float32_of_a_quantized_checkpoint_is_that_of_its_floats() {
     }
 }
 
-/// 8 bits with bfloat16, none with float32, and nothing that cannot be.
+/// The default is 8 bits with bfloat16 and none with float32. Invalid combinations are rejected.
 #[test]
 fn auto_never_rounds_what_float32_asks_for() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/fixtures");
@@ -189,7 +193,7 @@ fn config(name: &str, (quantization, activation_quantization): Scheme) -> Engine
     }
 }
 
-/// Tokens and the bits of their log-probabilities.
+/// Returns the tokens and the bits of their log-probabilities.
 fn bits(outputs: &[Output]) -> Vec<(&[u32], Vec<u32>)> {
     let one = |output: &Output| output.logprobs.iter().map(|p| p.to_bits()).collect();
     outputs.iter().map(|output| (&output.tokens[..], one(output))).collect()
@@ -233,7 +237,7 @@ async fn quantized_streams_survive_their_worker() {
         for seed in 0..4 {
             streams.push(engine.submit(sampled(seed)).await.unwrap().choices.remove(0));
         }
-        // Some tokens are out, most are not.
+        // Some tokens have been sent, most have not.
         let first = streams[0].next().await.unwrap();
         for how in [How::Kill, How::Panic] {
             engine.chaos().strike(Role::Worker, 0, how).unwrap();

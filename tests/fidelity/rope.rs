@@ -1,5 +1,5 @@
-//! Inverse frequencies alone, in more variants than there are models: `rope.json` holds what
-//! `ROPE_INIT_FUNCTIONS` of transformers computes.
+//! Inverse frequencies alone, in more variants than there are models. `rope.json` has the results
+//! of transformers' `ROPE_INIT_FUNCTIONS`.
 
 use playhouse::model::config::Mixer;
 use playhouse::model::{ModelConfig, inverse_frequencies};

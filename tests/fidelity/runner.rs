@@ -1,4 +1,4 @@
-//! The least that runs a model: sequences with scattered blocks, stepped together or alone.
+//! The smallest code that runs a model: sequences with scattered blocks, stepped together or alone.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use playhouse::model::{Model, Positions, Step};
 use playhouse_kernels::{AttentionMetadata, KvCache, KvDtype};
 
 const BLOCK_SIZE: usize = 16;
-/// A prime, so that multiples of any number visit every block.
+/// A prime, so that the multiples of any number visit every block.
 const NUM_BLOCKS: usize = 97;
 const GREEDY_TOKENS: usize = 24;
 
@@ -17,18 +17,19 @@ pub(crate) struct Runner {
     device: Device,
 }
 
-/// How the prompts are cut up.
+/// How the prompts are split.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Chunking {
-    /// Each alone, its prompt in one step.
+    /// Each prompt alone, in one step.
     Whole,
-    /// Each alone, its prompt in chunks of so many tokens.
+    /// Each prompt alone, in chunks of so many tokens.
     Chunks(usize),
-    /// All in one batch, in chunks of different sizes, so that some decode while others prefill.
+    /// All prompts in one batch, in chunks of different sizes, so that some decode while others
+    /// prefill.
     Ragged,
 }
 
-/// What a model answered to one prompt.
+/// A model's answer to one prompt.
 pub(crate) struct Answer {
     /// Logits after each token of the prompt.
     pub(crate) prompt_rows: Vec<Vec<f32>>,
@@ -38,7 +39,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The bits of every logit.
+    /// Returns the bits of every logit.
     pub(crate) fn bits(&self) -> impl Iterator<Item = u32> {
         self.prompt_rows.iter().chain(&self.greedy_rows).flatten().map(|logit| logit.to_bits())
     }
@@ -48,7 +49,7 @@ struct Sequence {
     tokens: Vec<u32>,
     prompt_len: usize,
     blocks: Vec<u32>,
-    /// Logits after each token that has been computed.
+    /// Logits after each computed token.
     rows: Vec<Vec<f32>>,
 }
 
@@ -57,12 +58,12 @@ impl Runner {
         Self { kv_dtype: model.dtype.into(), model, device: device.clone() }
     }
 
-    /// With keys and values in this format.
+    /// Keeps keys and values in this format.
     pub(crate) fn with_kv_dtype(self, kv_dtype: KvDtype) -> Self {
         Self { kv_dtype, ..self }
     }
 
-    /// The answers to `prompts`, each followed by its greedy continuation.
+    /// Returns the answers to `prompts`, each followed by its greedy continuation.
     pub(crate) fn answer(&self, prompts: &[&[u32]], chunking: Chunking) -> Vec<Answer> {
         match chunking {
             Chunking::Whole => self.each(prompts, usize::MAX),
@@ -95,7 +96,7 @@ impl Runner {
         sequences.into_iter().map(Sequence::into_answer).collect()
     }
 
-    /// Computes the next so many tokens of each sequence.
+    /// Computes the next tokens of each sequence: as many as stand beside it.
     fn step(&self, batch: &mut [(&mut Sequence, usize)], kv: &mut KvCache) {
         let mut token_ids = Vec::new();
         let mut meta = AttentionMetadata {
@@ -128,7 +129,7 @@ impl Runner {
     }
 }
 
-/// Sequences for `prompts` whose blocks lie scattered over the arena.
+/// Returns sequences for `prompts` whose blocks lie scattered over the arena.
 fn sequences(prompts: &[&[u32]]) -> Vec<Sequence> {
     let mut scattered = (1..NUM_BLOCKS as u32).map(|i| i * 36 % NUM_BLOCKS as u32);
     let new = |prompt: &&[u32]| {
@@ -144,7 +145,7 @@ fn sequences(prompts: &[&[u32]]) -> Vec<Sequence> {
 }
 
 impl Sequence {
-    /// Tokens that are known but not computed.
+    /// Returns the number of tokens that are known but not computed.
     fn waiting(&self) -> usize {
         self.tokens.len() - self.rows.len()
     }
@@ -157,7 +158,7 @@ impl Sequence {
         self.blocks[position / BLOCK_SIZE] * BLOCK_SIZE as u32 + (position % BLOCK_SIZE) as u32
     }
 
-    /// Appends the likeliest token once everything known is computed.
+    /// Appends the likeliest token if all known tokens are computed.
     fn pick(&mut self) {
         if self.waiting() == 0 {
             let row = self.rows.last().unwrap();
@@ -174,7 +175,7 @@ impl Sequence {
     }
 }
 
-/// Log-probabilities of one row of logits.
+/// Returns the log-probabilities of one row of logits.
 pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let logits: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);

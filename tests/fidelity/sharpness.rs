@@ -1,5 +1,5 @@
-//! That the recorded answers would notice a mistake: each setting, once forgotten, moves some
-//! log-probability by far more than the tolerance.
+//! The recorded answers would reveal a mistake: each setting, if ignored, changes a log-probability
+//! by far more than the tolerance.
 
 use playhouse::model::{Dtype, LoadOptions, load_model};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::golden::Golden;
 use crate::runner::Chunking;
 use crate::{TOLERANCE, folder, runner};
 
-/// The model `name` with some fields of its `config.json` changed.
+/// Returns the model `name` with some fields of its `config.json` changed.
 fn changed(name: &str, changes: &Value) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in std::fs::read_dir(folder(name)).unwrap() {
@@ -50,7 +50,7 @@ fn a_forgotten_setting_shows() {
     }
 }
 
-/// Biases that were forgotten are tensors without use, which the loader refuses.
+/// If biases are ignored, their tensors are unused, and the loader rejects unused tensors.
 #[test]
 fn forgotten_biases_are_refused() {
     for field in ["attention_bias", "mlp_bias"] {

@@ -1,5 +1,5 @@
-//! GGUF files that are cut or changed: refused with a message, or read as something else; never a
-//! panic, never a huge allocation.
+//! GGUF files that are cut or changed. They are rejected with a message or read as something else.
+//! They never cause a panic or a huge allocation.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,8 @@ fn load(model: &Path) -> Result<Arc<Model>, ModelError> {
     load_model(model, &options, &mut |_| {})
 }
 
-/// Where the data of the tensors begins: within 32 bytes after the last tensor's description.
+/// Returns the place where the data of the tensors begins: within 32 bytes after the last tensor's
+/// description.
 fn header_len(file: &[u8]) -> usize {
     let name = b"output_norm.weight";
     let at = file.windows(name.len()).position(|window| window == name).unwrap();
@@ -49,7 +50,7 @@ fn changed_bytes_of_the_header_are_refused_or_harmless() {
         let is_model = name == "llama.gguf";
         let header = if is_model { header_len(&whole) } else { whole.len() };
         let mut refused = 0;
-        // A prime step over the positions, and each position with another change.
+        // The step over the positions is a prime, and the change differs from position to position.
         let step = if is_model { 3 } else { 37 };
         for (round, position) in (0..header).step_by(step).enumerate() {
             let mut changed = whole.clone();
@@ -71,11 +72,11 @@ fn changed_bytes_of_the_header_are_refused_or_harmless() {
 }
 
 #[test]
-fn a_file_that_lies_about_its_model_is_told_by_key() {
+fn a_file_that_lies_about_its_model_is_rejected_by_key() {
     let whole = fs::read(fixture("llama.gguf")).unwrap();
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("lies.gguf");
-    // A u32 after its key and its type.
+    // Writes a u32 after its key and its type.
     let with = |key: &str, value: u32| {
         let mut changed = whole.clone();
         let at = changed.windows(key.len()).position(|window| window == key.as_bytes()).unwrap();

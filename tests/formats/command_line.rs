@@ -1,4 +1,4 @@
-//! A GGUF file and a quantized folder where a command takes a model.
+//! GGUF files and quantized folders as the model of a command.
 
 use std::process::Command;
 
@@ -28,7 +28,8 @@ fn a_tokenizer_of_ones_own_replaces_that_of_the_file() {
     let arguments = ["generate", "-m", model, "--max-tokens", "2", "Hello"];
     let (ok, _, stderr) = playhouse(&arguments);
     assert!(!ok && stderr.contains("metadata `tokenizer.ggml.model` is missing"), "{stderr}");
-    // It has more tokens than this model has embeddings, which is what it is refused for.
+    // The tokenizer has more tokens than this model has embeddings, so it is rejected. The message
+    // shows that it was read.
     let tokenizer = ["--tokenizer", tokenizer.to_str().unwrap()];
     let (ok, _, stderr) = playhouse(&[&arguments[..], &tokenizer].concat());
     assert!(!ok && stderr.contains("the model's vocab_size is 32"), "{stderr}");

@@ -1,4 +1,4 @@
-//! A matrix that a list of exceptions leaves out, beside one that is computed with it.
+//! A matrix that a list of exceptions leaves out, beside one that is multiplied together with it.
 
 use std::fs;
 

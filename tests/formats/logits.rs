@@ -1,4 +1,4 @@
-//! Whole models against transformers in float32 over the same dequantized weights.
+//! Compares whole models with transformers in float32 over the same dequantized weights.
 
 use std::fs;
 use std::path::Path;
@@ -15,19 +15,20 @@ use crate::runner::{Chunking, Runner};
 #[derive(Deserialize)]
 struct Prompt {
     ids: Vec<u32>,
-    /// After the last token.
+    /// Logits after the last token.
     logits: Vec<f64>,
 }
 
-/// With activations in float32, what is left is the order of sums, and that four digits are recorded.
+/// With activations in float32, only the order of sums and the rounding of recorded values to four
+/// digits remain.
 const TOLERANCE: f64 = 5e-5;
 
-/// Activations that are quantized to eight bits before each product, in a model of bfloat16 otherwise,
-/// move logits by a hundredth of their spread, or a few. What a wrong layout does, by contrast, is of the
-/// order of the spread: the logits are unrelated then.
+/// Activations are quantized to eight bits before each product, in a model that is bfloat16
+/// otherwise. This moves logits by one or a few hundredths of their spread. A wrong layout moves
+/// them by about the spread, because the logits are unrelated then.
 const TOLERANCE_INT8: f64 = 0.1;
 
-/// The root of the mean square of differences, in units of the spread of `golden`.
+/// Returns the root of the mean square of differences, in units of the spread of `golden`.
 fn relative_difference(logits: &[f32], golden: &[f64]) -> f64 {
     assert_eq!(logits.len(), golden.len());
     let count = golden.len() as f64;
@@ -58,7 +59,7 @@ fn check_with(options: &LoadOptions, model: &Path, prompts: &[Prompt], tolerance
         let difference = relative_difference(answer.prompt_rows.last().unwrap(), &prompt.logits);
         assert!(difference < tolerance, "{} tokens: {difference}", prompt.ids.len());
     }
-    // A row depends on itself alone, also where weights are quantized.
+    // A row depends on itself alone, also with quantized weights.
     for (ragged, whole) in runner.answer(&ids, Chunking::Ragged).iter().zip(&whole) {
         assert!(ragged.bits().eq(whole.bits()));
     }
@@ -87,15 +88,15 @@ fn compressed_tensors_w8a8_without_its_lm_head() {
     check_folder("compressed-tensors");
 }
 
-/// Rows of q and k in llama.cpp's order; Llama 3's rope scaling as a tensor; q, k and v of three
-/// types, of which v is no quantized one.
+/// Rows of q and k in llama.cpp's order, and Llama 3's rope scaling as a tensor. q, k and v have
+/// three types; that of v is not quantized.
 #[test]
 fn gguf_llama() {
     check_gguf("llama");
 }
 
-/// K-quants, a tied output, heads of another width than the hidden size tells, q, k and v of two
-/// types.
+/// K-quants, a tied output, and a head size that does not follow from the hidden size. q, k and v
+/// have two types.
 #[test]
 fn gguf_qwen3() {
     check_gguf("qwen3");
@@ -111,7 +112,7 @@ fn the_metadata_of_a_gguf_file_is_the_models_config() {
     assert_eq!((attention.num_heads, attention.num_kv_heads), (2, 1));
     assert_eq!((attention.head_dim, config.layers.len(), config.max_model_len), (16, 1, 256));
     assert!(config.tie_word_embeddings && !attention.qkv_bias);
-    // <|im_end|>, and <|endoftext|>, which ends an output of any model that has it.
+    // `<|im_end|>`, and `<|endoftext|>`, which ends an output of any model that has it.
     assert_eq!(config.eos_token_ids, [284, 282]);
     let generation = GenerationConfig::of_model(&fixture("qwen3.gguf")).unwrap();
     assert_eq!((generation.temperature, generation.top_k), (Some(0.5), Some(20)));

@@ -1,5 +1,5 @@
-//! Ready-made quantized checkpoints: what is read from them, held against what other
-//! implementations read (`make_fixtures.py` recorded it), and files that are broken.
+//! Ready-made quantized checkpoints compared with other implementations, whose results
+//! `make_fixtures.py` recorded; and broken files.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,12 +1,12 @@
-"""Makes the fixtures of tests/formats: quantized matrices and tiny models in every format that is
-read, with what other implementations make of them.
+"""Makes the fixtures of tests/formats: quantized matrices and tiny models in every format that
+Playhouse reads, with the results of other implementations.
 
     python tests/formats/make_fixtures.py
 
 Matrices: `gguf.quants` dequantizes the blocks of GGUF, `compressed_tensors` its own formats. GPTQ
-and AWQ have no reference that installs without a GPU: their weights are built here from integers,
-zero points and scales, packed as the formats define it, and what they stand for is known from the
-start. Models: transformers computes the logits in float32 from the dequantized weights.
+and AWQ have no reference that installs without a GPU. This script builds their weights from
+integers, zero points and scales, and packs them as the formats define it. So their values are known
+from the start. Models: transformers computes the logits in float32 from the dequantized weights.
 Tokenizers: transformers and sentencepiece encode the texts.
 
 Needs: torch, transformers >= 5, gguf, compressed-tensors, sentencepiece, numpy. Nothing is
@@ -41,7 +41,7 @@ rng = np.random.default_rng(5)
 
 
 def random_blocks(kind, rows, columns):
-    """Random valid blocks: any bits, but scales that are small numbers. `[rows, bytes]`"""
+    """Returns random valid blocks `[rows, bytes]`: any bits, but scales that are small numbers."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (rows * columns // elements, size), dtype=np.uint8)
     halves = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_K: [0, 2], T.Q6_K: [208]}[kind]
@@ -52,8 +52,10 @@ def random_blocks(kind, rows, columns):
 
 
 def quantized(kind, weight):
-    """`weight` in blocks of `kind`. The package cannot make K-quants, so those are random, brought
-    to the size of `weight`."""
+    """Returns `weight` in blocks of `kind`.
+
+    The package cannot make K-quants. These are random, with values as large as those of `weight`.
+    """
     if kind in (T.Q8_0, T.Q4_0, T.F16, T.BF16):
         return gguf.quants.quantize(weight, kind)
     blocks = random_blocks(kind, *weight.shape)
@@ -84,7 +86,7 @@ def make_blocks():
 
 
 def pack(fields, bits, axis, order=None):
-    """Words of 32 bits along `axis`, the first field in the lowest bits."""
+    """Returns words of 32 bits along `axis`, the first field in the lowest bits."""
     per_word = 32 // bits
     fields = np.moveaxis(fields.astype(np.uint32), axis, -1)
     fields = fields.reshape(*fields.shape[:-1], -1, per_word)
@@ -96,7 +98,7 @@ def pack(fields, bits, axis, order=None):
 
 
 def integers(out, inputs, bits, groups, scale, symmetric=False):
-    """Codes `[out, in]`, zero points and f16 scales `[out, groups]`."""
+    """Returns codes `[out, in]`, zero points and f16 scales `[out, groups]`."""
     codes = rng.integers(0, 2**bits, (out, inputs))
     # The first version of GPTQ's format cannot store a zero point of 0.
     zeros = rng.integers(1, 2**bits, (out, groups))
@@ -107,7 +109,7 @@ def integers(out, inputs, bits, groups, scale, symmetric=False):
 
 
 def gptq(out, inputs, bits=4, group=32, act_order=False, version=1, scale=0.01, symmetric=False):
-    """Tensors by their names after the module's, and the weight that they stand for."""
+    """Returns tensors by their names in the module, and the weight that they stand for."""
     group = inputs if group == -1 else group
     codes, zeros, scales = integers(out, inputs, bits, inputs // group, scale, symmetric)
     g_idx = np.arange(inputs, dtype=np.int32) // group
@@ -143,7 +145,7 @@ def awq(out, inputs, group=32, scale=0.01):
 
 
 def compressed(out, inputs, bits, strategy, symmetric=True, group=32, packed=True, scale=0.3):
-    """Tensors by their names after the module's, and the weight that the package reads from them."""
+    """Returns tensors by their names in the module, and the weight that the package reads."""
     args = QuantizationArgs(
         num_bits=bits,
         type="int",
@@ -165,7 +167,7 @@ def compressed(out, inputs, bits, strategy, symmetric=True, group=32, packed=Tru
         state["weight_zero_point"] = torch.from_numpy(zeros.astype(np.int8))
     compressor = PackedQuantizationCompressor if packed else NaiveQuantizationCompressor
     stored = compressor.compress(state, scheme)
-    # Scales in f32, or the package would round the weight to their bf16.
+    # Scales are in f32. With bf16 scales, the package would round the weight to bf16.
     exact = {**stored, "weight_scale": stored["weight_scale"].float()}
     weight = compressor.decompress(exact, scheme)["weight"].float()
     return stored, weight.numpy(), scheme
@@ -190,7 +192,7 @@ def make_matrices():
     add("gptq8_act_order", *gptq(8, 32, bits=8, group=16, act_order=True))
     add("gptq8_symmetric", *gptq(8, 32, bits=8, group=16, symmetric=True))
     add("awq", *awq(8, 32, group=16))
-    # Six outputs fill no word of zero points.
+    # Six outputs do not fill a word of zero points.
     for name, *arguments in [
         ("packed4", 6, 32, 4, "group"),
         ("packed4_asymmetric", 16, 32, 4, "group", False),
@@ -235,13 +237,13 @@ def random_model(config):
             values = rng.uniform(0.5, 1.5, parameter.shape)
         else:
             values = rng.normal(0, 0.2, parameter.shape)
-        # Exact in f16, in which some of them are stored.
+        # These values are exact in f16, which is the format of some of them.
         parameter.data = torch.from_numpy(values.astype(np.float16).astype(np.float32))
     return model
 
 
 def golden(model, path):
-    """Prompts, and transformers' logits after their last tokens."""
+    """Returns prompts, and transformers' logits after their last tokens."""
     prompts = []
     for length in (1, 9, 40):
         ids = rng.integers(3, model.config.vocab_size, length).tolist()
@@ -252,7 +254,7 @@ def golden(model, path):
 
 
 def make_folder(name, config, quantization_config, quantize):
-    """A model folder whose linear layers are `quantize`d: `(tensors, weight)` of a shape."""
+    """Makes a model folder. `quantize(shape)` gives `(tensors, weight)` of each linear layer."""
     folder = OUT / name
     folder.mkdir()
     model = random_model(config)
@@ -330,13 +332,13 @@ def gguf_name(key):
 
 
 def interleave(weight, heads):
-    """The order that llama.cpp's converter gives the rows of q and k of its architecture llama."""
+    """Returns `weight` with its rows in the order of llama.cpp's converter for q and k."""
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weight.shape))
 
 
 def make_gguf(name, architecture, config, kinds, metadata):
-    """A model in one file: `kinds` gives the type of a matrix by the end of its name."""
+    """Makes a model in one file. `kinds` gives the type of a matrix by the end of its name."""
     model = random_model(config)
     writer = gguf.GGUFWriter(OUT / f"{name}.gguf", architecture)
     writer.add_context_length(config.max_position_embeddings)
@@ -372,7 +374,7 @@ def make_gguf(name, architecture, config, kinds, metadata):
 
 
 def rope_freqs(config):
-    """What the converter writes for Llama 3's scaling: a divisor for each frequency."""
+    """Returns the converter's tensor for Llama 3's scaling: a divisor for each frequency."""
     rope = config.rope_parameters
     dim = config.hidden_size // config.num_attention_heads
     frequencies = 1.0 / rope["rope_theta"] ** (np.arange(0, dim, 2, dtype=np.float32) / dim)

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::fixture;
 
-/// Holds `name` of `checkpoint` against `expected`: equal numbers (a zero may have another sign).
+/// Compares `name` of `checkpoint` with `expected`. The numbers must be equal, but a zero may have
+/// another sign.
 fn check(checkpoint: &Checkpoint, name: &str, expected: &TensorView<'_>) {
     let shape = [expected.shape()[0], expected.shape()[1]];
     let matrix = checkpoint.matrix(name, shape).unwrap();
@@ -27,8 +28,9 @@ fn check(checkpoint: &Checkpoint, name: &str, expected: &TensorView<'_>) {
     check_product(name, checkpoint.matrix(name, shape).unwrap(), &expected);
 }
 
-/// Holds products with the packed matrix against those with `weight`: of activations as they are, and
-/// of such as are rounded to 127 steps in each block of 128 inputs, or of a group that is larger.
+/// Compares products with the packed matrix and products with `weight`. Activations are taken as
+/// they are, or rounded to 127 steps. A step size holds for a block of 128 inputs, or for a group
+/// that is larger.
 fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
     let MatrixElements::Quantized(matrix) = matrix.elements else { panic!("{name} is dense") };
     let inputs = matrix.in_features();
@@ -39,7 +41,7 @@ fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
         Offsets::Values(values) => values.iter().fold(0.0, |a: f32, b| a.max(b.abs())),
         Offsets::None | Offsets::ZeroPoints(_) => 0.0,
     };
-    // How far an activation may be off.
+    // Each kind of activation with the largest rounding error of one activation.
     let kinds = [(ActivationDtype::F32, 0.0), (ActivationDtype::Int8, largest / 254.0)];
     for (activations, error) in kinds {
         let packed = LinearWeight::pack_quantized(vec![matrix.clone()], activations, &device);
@@ -52,7 +54,7 @@ fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
             for (w, x) in row.iter().zip(&x) {
                 exact += f64::from(*w) * f64::from(*x);
                 bound += f64::from(w.abs() * (error + 1e-5 * x.abs()));
-                // Scales and offsets may be rounded to f16 then.
+                // With int8 activations, scales and offsets may be rounded to f16.
                 let factors = f64::from((w.abs() + largest_offset) * x.abs()) / 1024.0;
                 bound += if activations == ActivationDtype::Int8 { factors } else { 0.0 };
             }
@@ -127,7 +129,7 @@ fn a_module_that_was_left_out_is_read_as_it_is() {
 }
 
 #[test]
-fn settings_that_do_not_fit_the_tensors_are_told() {
+fn settings_that_do_not_fit_the_tensors_are_rejected() {
     let refusal = |quantization, name: &str, shape| {
         let checkpoint = Checkpoint::open(&fixture("matrices")).unwrap().quantized(quantization);
         checkpoint.matrix(name, shape).unwrap_err().to_string()
@@ -156,10 +158,10 @@ fn settings_that_do_not_fit_the_tensors_are_told() {
     }
 }
 
-/// A tensor of a module `m`: its name there, type, shape, and elements.
+/// A tensor of module `m`: its name in the module, dtype, shape, and bytes.
 type Part = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// The matrix `m` that `parts` are read as, row by row.
+/// Returns the matrix `m` of `parts`, row by row.
 fn read(parts: &[Part], quantization: Quantization, shape: [usize; 2]) -> Result<Vec<f32>, String> {
     let views = parts.iter().map(|(part, dtype, shape, bytes)| {
         (format!("m.{part}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
@@ -202,7 +204,7 @@ fn int_quantized_groups_hold_the_inputs_that_they_are_given() {
     assert_eq!(values(Some([0, 0, 1, 1])), neighbours);
     let turns = Ok(vec![10.0, 2.0, 30.0, 4.0, -1000.0, -200.0, -3000.0, -400.0]);
     assert_eq!(values(Some([1, 0, 1, 0])), turns);
-    // No order was chosen.
+    // The order is not set, so inputs belong to groups by position.
     assert_eq!(values(Some([-1; 4])), neighbours);
     let error = values(Some([0, 0, 0, 1])).unwrap_err();
     let expected = "tensor `m.weight_g_idx`: group 0 has 3 inputs; expected 2";
@@ -228,7 +230,7 @@ fn packed_groups_hold_the_inputs_that_they_are_given() {
     assert!(error.ends_with("tensor `m.weight_g_idx`: group 2 of 2"), "{error}");
 }
 
-/// All zero points are stored as ones in every bit.
+/// A zero point of 0 is stored as -1, which has every bit set.
 #[test]
 fn a_gptq_zero_point_of_0_wraps_around_in_the_first_version() {
     let row = |bits: usize, zeros_less_one| {

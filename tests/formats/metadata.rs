@@ -1,4 +1,4 @@
-//! GGUF files with more metadata than their writer gave them: what it means for the model.
+//! GGUF files with more metadata than their writer gave them, and its effect on the model.
 
 use std::fs;
 
@@ -8,19 +8,19 @@ use tempfile::TempDir;
 
 use crate::fixture;
 
-/// One more key with its value.
+/// A key with its value, to be added.
 enum Entry {
     Number(&'static str, f32),
     Text(&'static str, &'static str),
 }
 
-/// The types of values, by their numbers in the file.
+/// The numbers of value types in a file.
 const F32: u32 = 6;
 const TEXT: u32 = 8;
 
-/// The file starts with magic, version and the number of tensors; then comes that of the entries.
+/// The place of the number of entries, after magic, version and the number of tensors.
 const COUNT_AT: usize = 4 + 4 + 8;
-/// What tensors are aligned to.
+/// The alignment of tensors, in bytes.
 const ALIGNMENT: usize = 32;
 
 fn text(text: &str) -> Vec<u8> {
@@ -31,7 +31,7 @@ fn entry(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
     [&text(key)[..], &kind.to_le_bytes(), value].concat()
 }
 
-/// The config of the fixture `name`, whose metadata begins with `entries`.
+/// Returns the config of the fixture `name`, whose metadata then begins with `entries`.
 fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
     let mut added: Vec<u8> = Vec::new();
     for more in entries {
@@ -40,7 +40,7 @@ fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
             Entry::Text(key, value) => entry(key, TEXT, &text(value)),
         });
     }
-    // The tensors stay aligned.
+    // A filler keeps the tensors aligned.
     let unfilled = added.len() + entry("filler", TEXT, &text("")).len();
     let filler = " ".repeat(unfilled.next_multiple_of(ALIGNMENT) - unfilled);
     added.extend(entry("filler", TEXT, &text(&filler)));
@@ -60,7 +60,7 @@ const TYPE: &str = "qwen3.rope.scaling.type";
 const FACTOR: &str = "qwen3.rope.scaling.factor";
 const OLD_FACTOR: &str = "qwen3.rope.scale_linear";
 
-/// How positions are scaled, and the longest context; the file's own is 256.
+/// Returns how positions are scaled, and the longest context. The file's own context is 256.
 fn scaling(entries: &[Entry]) -> (RopeScaling, usize) {
     let config = config("qwen3.gguf", entries).unwrap();
     let Mixer::Attention(attention) = &config.layers[0].mixer;
@@ -77,7 +77,7 @@ fn a_factor_without_a_type_is_one_of_linear_scaling() {
     assert_eq!(scaling(&[Number(OLD_FACTOR, 2.0)]), by(2.0));
     assert_eq!(scaling(&[Text(TYPE, "linear"), Number(OLD_FACTOR, 2.0)]), by(2.0));
     assert_eq!(scaling(&[Number(FACTOR, 4.0), Number(OLD_FACTOR, 2.0)]), by(4.0));
-    // What changes nothing.
+    // These entries have no effect.
     assert_eq!(scaling(&[Number(FACTOR, 0.0), Number(OLD_FACTOR, 2.0)]), none);
     assert_eq!(scaling(&[Number(FACTOR, 1.0)]), none);
     assert_eq!(scaling(&[Text(TYPE, "none"), Number(FACTOR, 4.0)]), none);

@@ -1,5 +1,5 @@
-//! Tokenizers in GGUF files against those they were made from: transformers' Qwen2, Llama 3's,
-//! SmolLM's and GPT-2's `tokenizer.json`, and sentencepiece itself.
+//! Compares tokenizers in GGUF files with their sources: the `tokenizer.json` of Qwen2, Llama 3,
+//! SmolLM and GPT-2 in transformers, and sentencepiece itself.
 
 use std::fs;
 
@@ -61,7 +61,7 @@ fn special_tokens_and_chat_template_come_along() {
     assert_eq!(codec.eos_token(), Some(("<|im_end|>".to_owned(), 284)));
     assert_eq!(codec.bos_token(), Some(("<|endoftext|>".to_owned(), 282)));
     assert!(codec.is_special(284) && !codec.is_special(285), "<tool_call> is text");
-    // What fills up the vocabulary is no token.
+    // Entries that only fill up the vocabulary are not tokens.
     assert_eq!(codec.token_piece(287), None);
     let chat = ChatPrompt {
         messages: vec![json!({ "role": "user", "content": "Hi" })],

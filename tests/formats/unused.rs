@@ -1,4 +1,4 @@
-//! Tensors that a GGUF file has and its metadata has no use for.
+//! Tensors in a GGUF file that its metadata does not use.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::fixture;
 
 /// The place of the number of tensors, after magic and version.
 const COUNT_AT: usize = 4 + 4;
-/// The alignment of tensors, bytes.
+/// The alignment of tensors, in bytes.
 const ALIGNMENT: usize = 32;
 /// Values of the added tensor.
 const LENGTH: usize = 8;
@@ -19,13 +19,14 @@ const F32: u32 = 0;
 /// The file's last tensor.
 const LAST: &[u8] = b"rope_freqs.weight";
 
-/// The bytes up to the end of the last tensor's description: name, one dimension, type and place.
+/// Returns the bytes up to the end of the last tensor's description: name, one dimension, type and
+/// place.
 fn header_len(file: &[u8]) -> usize {
     let at = file.windows(LAST.len()).rposition(|window| window == LAST).unwrap();
     at + LAST.len() + 4 + 8 + 4 + 8
 }
 
-/// Loads a llama's file that has one more tensor, of `value` everywhere.
+/// Loads a llama file with one tensor more, whose elements are all `value`.
 fn load_with(name: &str, value: f32) -> Result<(), String> {
     let file = fs::read(fixture("llama.gguf")).unwrap();
     let (header, rest) = file.split_at(header_len(&file));

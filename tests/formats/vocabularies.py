@@ -1,5 +1,5 @@
-"""The tokenizers of `make_fixtures.py`: in GGUF files, and what transformers, the models' own
-`tokenizer.json` and sentencepiece make of some texts."""
+"""The tokenizers of `make_fixtures.py`, in GGUF files. Some texts come with the tokens of
+transformers, of the models' own `tokenizer.json`, and of sentencepiece."""
 
 import io
 import json
@@ -68,7 +68,7 @@ CHAT_TEMPLATE = (
 
 
 def qwen_tokenizer():
-    """Metadata of a Qwen tokenizer, and transformers' own with the same vocabulary."""
+    """Returns metadata of a Qwen tokenizer, and transformers' tokenizer with the same vocabulary."""
     added = SPECIAL + ["<tool_call>", "</tool_call>"]
     vocab, merges = train_bpe(BPE_VOCAB - len(added) - 1)
     tokens = sorted(vocab, key=vocab.get) + added + ["[PAD287]"]
@@ -94,7 +94,7 @@ def qwen_tokenizer():
     return metadata, lambda text: reference(text)["input_ids"]
 
 
-# Llama 3's expression, as its tokenizer.json has it.
+# Llama 3's expression, from its tokenizer.json.
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -129,7 +129,7 @@ def make_bpe_tokenizers():
         writer.add_eos_token_id(len(vocab) + 1)
         finish(writer)
 
-        # As the models' own tokenizer.json: Llama 3, SmolLM, GPT-2.
+        # As in the models' own tokenizer.json: Llama 3, SmolLM, GPT-2.
         ignore = pre == "llama-bpe"
         reference = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ignore))
         reference.add_special_tokens([AddedToken(t, special=True) for t in tokens[-2:]])
@@ -151,7 +151,7 @@ def make_bpe_tokenizers():
 
 
 def make_sentencepiece_tokenizer():
-    """Ids by sentencepiece itself, special tokens left out of the texts: it does not look for them."""
+    """Records the ids of sentencepiece. The texts lack special tokens, which it does not find."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=sentences(0, 2_000),

@@ -21,11 +21,11 @@ fn module_of(path: &str) -> Option<String> {
     Some(path.replace('/', "::"))
 }
 
-/// Returns the path from the crate's root that `name` in `module` may stand for. A single word is no
-/// import: `pub(super)` names no parent.
+/// Returns the path from the crate's root that `name` in `module` may stand for. A single word is
+/// no import: `pub(super)` names no parent.
 fn absolute(module: &str, name: &str) -> Option<String> {
     let (first, _) = name.split_once("::")?;
-    // A path without a beginning of its own may name a child of the module.
+    // A path without `crate`, `self` or `super` may name a child of the module.
     let mut path: Vec<_> = if first == "crate" { Vec::new() } else { module.split("::").collect() };
     for part in name.split("::").skip(usize::from(first == "crate")) {
         match part {
@@ -41,8 +41,8 @@ fn absolute(module: &str, name: &str) -> Option<String> {
 fn imports(sources: &[&Source]) -> Imports {
     let modules: BTreeMap<String, &Source> =
         sources.iter().filter_map(|source| Some((module_of(&source.path)?, *source))).collect();
-    // The longest beginning of a path that is a module. What a folder's own file re-exports, or
-    // defines, belongs to that file.
+    // The owner is the longest beginning of a path that is a module. Items that a folder's own file
+    // re-exports or defines belong to that file.
     let owner = |path: &str| {
         let mut path = path;
         loop {

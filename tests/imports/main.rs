@@ -1,4 +1,4 @@
-//! Holds the layout: who may import whom, and the house rules that a compiler does not know.
+//! Holds the layout: the table of allowed imports, and rules that a compiler does not know.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod circles;
@@ -15,7 +15,7 @@ use self::{
     source::{Source, names},
 };
 
-/// Returns what `source` names and `rule` forbids.
+/// Returns the names in `source` that `rule` forbids.
 fn violations(rule: &Rule, source: &Source) -> Vec<String> {
     match rule.except.iter().any(|folder| source.is_in(folder)) {
         true => Vec::new(),
@@ -23,12 +23,12 @@ fn violations(rule: &Rule, source: &Source) -> Vec<String> {
     }
 }
 
-/// Returns what `source` names and `rule` forbids outside its exceptions.
+/// Returns the names in `source` that `rule` forbids, exceptions ignored.
 fn violations_without_exceptions(rule: &Rule, source: &Source) -> Vec<String> {
     if !source.is_in(rule.folder) || source.is_test() {
         return Vec::new();
     }
-    // A path is forbidden with all below it, a single name wherever it stands in a path.
+    // A path is forbidden with all paths below it, a single name wherever it stands in a path.
     let is_forbidden = |name: &str| {
         rule.forbidden.iter().any(|forbidden| match forbidden.contains("::") {
             true => format!("{name}::").starts_with(&format!("{forbidden}::")),
@@ -133,7 +133,7 @@ fn planted_violations_are_found() {
 }
 
 #[test]
-fn what_is_allowed_is_left_alone() {
+fn allowed_imports_are_left_alone() {
     let allowed = [
         ("actors/src/logic/new.rs", "// tokio is not used here\nuse std::collections::BTreeMap;"),
         ("actors/src/logic/new.rs", "const WHY: &str = \"no HashMap, \\\" no tokio\";"),
@@ -155,7 +155,7 @@ fn what_is_allowed_is_left_alone() {
     }
 }
 
-/// The workspace as cargo sees it on this machine.
+/// Returns the workspace as cargo sees it on this machine.
 fn metadata() -> Metadata {
     let rustc = Command::new("rustc").arg("-vV").output().unwrap();
     let version = String::from_utf8(rustc.stdout).unwrap();
@@ -164,7 +164,7 @@ fn metadata() -> Metadata {
     MetadataCommand::new().other_options(options).exec().unwrap()
 }
 
-/// The names of all packages that `package` needs, tests aside.
+/// Returns the names of all packages that `package` needs, except for tests.
 fn tree(metadata: &Metadata, package: &PackageId) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().unwrap();
     let (mut seen, mut open) = (BTreeSet::new(), vec![package]);

@@ -1,21 +1,21 @@
-//! Who may import whom: the table of ARCHITECTURE.md.
+//! The import rules, which are the table of ARCHITECTURE.md.
 
 /// Source files under `folder` must not name any of `forbidden` (a path, or the beginning of one).
 pub(crate) struct Rule {
-    /// Where it holds.
+    /// The folder where the rule holds.
     pub(crate) folder: &'static str,
-    /// Where it does not.
+    /// Files and folders in it where it does not hold.
     pub(crate) except: &'static [&'static str],
-    /// What must not be named.
+    /// Paths and names that must not be used.
     pub(crate) forbidden: &'static [&'static str],
-    /// Why.
+    /// The reason for the rule.
     pub(crate) reason: &'static str,
 }
 
-/// What runs things at the same time.
+/// Names that run code concurrently.
 const RUNTIME: &[&str] = &["ractor", "tokio", "async", "await"];
 
-/// What sends a message past an address.
+/// Functions that send a message directly and not through an address.
 const SENDS: &[&str] = &["ractor::rpc", "ractor::cast", "ractor::call", "ractor::forward"];
 
 /// The folders of the server's protocols.
@@ -371,11 +371,11 @@ pub(crate) const RULES: &[Rule] = &[
     },
 ];
 
-/// Crates that must not stand anywhere below a workspace member, tests aside.
+/// Crates that must not stand below a workspace member, except for tests.
 pub(crate) const TREES: &[(&str, &[&str])] = &[
     ("playhouse-actors", &["burn", "hyper", "axum", "tokenizers", "safetensors", "cubecl"]),
     ("playhouse-kernels", &["playhouse-actors", "ractor", "hyper", "axum", "tokenizers"]),
 ];
 
-/// Only `playhouse-kernels` may declare dependencies that begin so.
+/// Beginnings of crate names. Only `playhouse-kernels` may depend on these crates.
 pub(crate) const DEVICE_CRATES: &[&str] = &["burn-", "cubecl", "cubek"];

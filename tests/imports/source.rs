@@ -1,15 +1,15 @@
-//! Source files, and what their code names.
+//! Source files, and the names that their code uses.
 
 use std::{fs, path::Path};
 
 /// One file of the workspace.
 pub(crate) struct Source {
-    /// Relative to the workspace's root, with `/`.
+    /// The path relative to the workspace's root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// All Rust files of the workspace.
+/// Returns all Rust files of the workspace.
 pub(crate) fn all() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = Vec::new();
@@ -33,13 +33,13 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
 }
 
 impl Source {
-    /// Whether it is part of `folder`; every file is part of the folder "".
+    /// Returns whether the file is part of `folder`. Every file is part of the folder "".
     pub(crate) fn is_in(&self, folder: &str) -> bool {
         let rest = self.path.strip_prefix(folder);
         rest.is_some_and(|rest| folder.is_empty() || rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Whether it is only compiled for tests.
+    /// Returns whether the file is only compiled for tests.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         let folders = self.path.split('/').any(|part| part == "tests" || part == "benches");
@@ -47,8 +47,9 @@ impl Source {
     }
 }
 
-/// The names that stand in code, outside comments, texts and test modules: paths with their `use`
-/// groups taken apart (`use a::{b, c::d}` is `a::b`, `a::c::d`), and single words. With the line.
+/// Returns the names in code, each with its line. Comments, strings and test modules are left out.
+/// Names are paths, with their `use` groups expanded (`use a::{b, c::d}` is `a::b`, `a::c::d`), and
+/// single words.
 pub(crate) fn names(text: &str) -> Vec<(usize, String)> {
     let code = code_of(text);
     let mut names = Vec::new();
@@ -90,7 +91,8 @@ pub(crate) fn names(text: &str) -> Vec<(usize, String)> {
     names
 }
 
-/// `text` without comments and the content of texts, up to its test module. Lines stay.
+/// Returns `text` without comments and the content of strings, up to its test module. Lines keep
+/// their numbers.
 fn code_of(text: &str) -> String {
     let (mut code, mut in_text) = (String::new(), false);
     for line in text.lines() {
@@ -109,8 +111,8 @@ fn code_of(text: &str) -> String {
             }
         }
         code.push('\n');
-        // A text goes on in the next line only after a backslash; whatever else looks so is a raw
-        // text with quotes in it, and ends somewhere in this line.
+        // A string continues in the next line only after a backslash. Otherwise it is a raw string
+        // with quotes in it, and ends in this line.
         in_text &= line.ends_with('\\');
     }
     code

@@ -1,4 +1,4 @@
-//! House rules about every file.
+//! Rules about every file.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::source::{self, Source, names};
 
 const MAX_LINES: usize = 500;
 
-/// What is untidy about `source`.
+/// Returns the faults of `source`.
 fn untidiness(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let lines = source.text.lines().count();
@@ -60,7 +60,8 @@ fn the_changelog_has_a_place_for_what_comes_next() {
     assert!(changelog.contains("## [Unreleased]"));
 }
 
-/// What ARCHITECTURE.md names in back quotes among its invariants: tests and files.
+/// Returns the names of tests and files that ARCHITECTURE.md has in back quotes among its
+/// invariants.
 fn named_in_invariants(architecture: &str) -> Vec<&str> {
     let (_, rest) = architecture.split_once("\n## Invariants\n").unwrap();
     let invariants = rest.split("\n## ").next().unwrap_or(rest);

@@ -1,4 +1,4 @@
-//! Clients that want all of the memory, one kind a function.
+//! Clients that try to take all memory, one kind a function.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     server::Server,
 };
 
-/// A client gives up where the server does not read for so long.
+/// A client gives up if the server does not read for this long.
 const FEED_PATIENCE: Duration = Duration::from_millis(500);
 
-/// `count` requests that announce `announced` bytes and send a kilobyte.
+/// Opens `count` requests that announce `announced` bytes and send a kilobyte.
 pub(crate) async fn announced(server: &Server, count: usize, announced: usize) -> Vec<TcpStream> {
     let mut open = Vec::new();
     for _ in 0..count {
@@ -24,7 +24,7 @@ pub(crate) async fn announced(server: &Server, count: usize, announced: usize) -
     open
 }
 
-/// `count` bodies of `bytes`, as much of each as the server reads, without their ends.
+/// Opens `count` bodies of `bytes` that do not end. Sends as much of each as the server reads.
 pub(crate) async fn unfinished(server: &Server, count: usize, bytes: usize) -> Vec<TcpStream> {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
@@ -38,19 +38,20 @@ pub(crate) async fn unfinished(server: &Server, count: usize, bytes: usize) -> V
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-/// One stored item of `bytes`, and a response that refers to it `count` times.
+/// Stores an item of `bytes` and sends a response that refers to it `count` times. Returns the
+/// answer.
 pub(crate) async fn references(server: &Server, bytes: usize, count: usize) -> Sent {
     let item = stored_item(server, bytes).await.unwrap();
     refer(server.address(), &item, count).await.unwrap()
 }
 
-/// The name of an item of `bytes` that the server stores.
+/// Stores an item of `bytes` at the server. Returns its id.
 pub(crate) async fn stored_item(server: &Server, bytes: usize) -> Option<String> {
     let text = "word ".repeat(bytes.div_ceil(5))[..bytes].to_owned();
     let body = json!({"input": text, "truncation": "auto", "max_output_tokens": 1});
     let stored = post(server.address(), "/v1/responses", &json_body(&body)).await?;
     let response: Value = serde_json::from_str(&stored.text).ok()?;
-    // The first item of a response's input has its name and the number 0.
+    // The id of the first item in a response's input ends in 0 and has the response's name.
     Some(format!("msg_{}_0", response["id"].as_str()?.strip_prefix("resp_")?))
 }
 
@@ -60,7 +61,7 @@ pub(crate) async fn refer(address: &str, item: &str, count: usize) -> Option<Sen
     post(address, "/v1/responses", &body).await
 }
 
-/// A response in the background that holds `bytes` and no more than a few tokens.
+/// Returns the body of a response in the background: it holds `bytes` and only a few tokens.
 pub(crate) fn background(bytes: usize) -> Shared {
     json_body(&json!({
         "input": "Hi", "background": true, "user": "x".repeat(bytes), "max_output_tokens": 2000,
@@ -68,14 +69,15 @@ pub(crate) fn background(bytes: usize) -> Shared {
     }))
 }
 
-/// How many of `count` responses of `bytes` in the background are taken, and how many are refused.
+/// Sends `count` responses of `bytes` in the background. Returns how many are accepted and how many
+/// are rejected.
 pub(crate) async fn waiting_responses(
     server: &Server,
     count: usize,
     bytes: usize,
 ) -> (usize, usize) {
     let body = background(bytes);
-    // What is accepted waits.
+    // While the engine is paused, accepted responses wait.
     let none = Shared::default();
     let paused = post(server.address(), "/pause?mode=keep", &none).await.unwrap();
     assert_eq!(paused.status, 200, "{}", paused.text);
@@ -98,7 +100,7 @@ pub(crate) async fn waiting_responses(
     (kept, refused)
 }
 
-/// `count` bodies of `bytes` with as many values as they can have.
+/// Sends `count` bodies of `bytes` with as many JSON values as fit. Returns the answers.
 pub(crate) async fn many_values(server: &Server, count: usize, bytes: usize) -> Vec<Sent> {
     let objects = r#"{"":0},"#.repeat(bytes / 7);
     let body = Arc::new(format!(r#"{{"messages": [{objects}0]}}"#).into_bytes());

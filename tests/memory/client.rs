@@ -1,4 +1,4 @@
-//! A client that sends what it likes, and as much of it as it likes.
+//! A client that sends anything, and any amount of it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,18 +9,18 @@ use tokio::{
     time::timeout,
 };
 
-/// How long an answer may take; a debug build on a busy machine is slow.
+/// Longest time for an answer. A debug build on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PIECE: usize = 64 << 10;
 
-/// An answer: its status, and what followed the head.
+/// An answer: its status, and the text after the head.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) status: u16,
     pub(crate) text: String,
 }
 
-/// A body that many send.
+/// A body that many requests share.
 pub(crate) type Shared = Arc<Vec<u8>>;
 
 pub(crate) fn json_body(value: &Value) -> Shared {
@@ -51,13 +51,14 @@ pub(crate) async fn feed(stream: &mut TcpStream, bytes: usize, patience: Duratio
     sent
 }
 
-/// The answer to a whole request; `None` if the connection broke off or took too long.
+/// Sends a whole request. Returns its answer, or `None` if the connection broke off or took too
+/// long.
 pub(crate) async fn post(address: &str, path: &str, body: &Shared) -> Option<Sent> {
     let exchange = async {
         let stream = begin(address, path, body.len()).await?;
         let (mut reader, mut writer) = stream.into_split();
         let body = Arc::clone(body);
-        // A server that refuses early answers while the body is still sent.
+        // A server that rejects a request early answers while the client still sends the body.
         let writing = tokio::spawn(async move {
             let _ = writer.write_all(&body).await;
             writer
@@ -73,7 +74,7 @@ pub(crate) async fn post(address: &str, path: &str, body: &Shared) -> Option<Sen
     timeout(PATIENCE, exchange).await.ok()?
 }
 
-/// The answer to a GET.
+/// Returns the answer to a GET.
 pub(crate) async fn get(address: &str, path: &str) -> Option<Sent> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.ok()?;

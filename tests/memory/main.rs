@@ -1,5 +1,5 @@
-//! The memory of the program under clients that want all of it: each attack alone, and all at once.
-//! What is there is read from `/proc`.
+//! The memory of the program under clients that try to take all of it: each attack alone, and all
+//! at once. The tests read the memory from `/proc`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test may, as tests may")]
 
@@ -14,13 +14,13 @@ use serde_json::json;
 use server::Server;
 
 const MIB: u64 = 1 << 20;
-/// What a server may gain beyond the memory for requests: buffers of connections, threads, the
-/// allocator's reserves.
+/// Memory that a server may use in addition to the memory for requests: buffers of connections,
+/// threads, the allocator's reserves.
 const SLACK: u64 = 160 * MIB;
 
-/// The growth of `server` while `attack` goes on, bytes.
+/// Returns the growth of `server` during `attack`, in bytes.
 async fn growth(server: &Server, attack: impl Future<Output = ()>) -> u64 {
-    // The first request takes what all share.
+    // The first request allocates memory that all requests share.
     assert!(server.completes().await);
     let before = server.resident_bytes();
     server.reset_peak();
@@ -29,9 +29,9 @@ async fn growth(server: &Server, attack: impl Future<Output = ()>) -> u64 {
     server.peak_bytes().saturating_sub(before)
 }
 
-/// 200 bodies that announce 31 MiB and send a kilobyte: each took all of it at once.
+/// 200 bodies that announce 31 MiB and send a kilobyte. Each used to take 31 MiB at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_body_announces_takes_no_memory() {
+async fn the_announced_size_of_a_body_takes_no_memory() {
     let server = Server::start(&["--max-request-memory-bytes", "512MiB"]);
     let grown = growth(&server, async {
         let open = announced(&server, 200, 31 << 20).await;
@@ -42,14 +42,14 @@ async fn what_a_body_announces_takes_no_memory() {
     assert!(grown < SLACK, "{} MiB", grown / MIB);
 }
 
-/// 48 bodies of 9 MiB that never end, which take 81 MiB each with what they become.
+/// 48 bodies of 9 MiB that never end. Each would take 81 MiB with the values made from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_never_end_hold_what_the_budget_has() {
+async fn bodies_that_never_end_stay_within_the_budget() {
     let server = Server::start(&["--max-request-memory-bytes", "128MiB"]);
     let grown = growth(&server, async {
         let open = unfinished(&server, 48, 9 << 20).await;
         assert!(server.completes().await, "others are served meanwhile");
-        // A large one that ends gets their memory, if it comes back when it is told to.
+        // A large request that ends gets memory from them if it retries after each 503.
         let text = "x".repeat(4 << 20);
         let body = json_body(&json!({"prompt": text, "max_tokens": 1}));
         for _ in 0..10 {
@@ -60,13 +60,13 @@ async fn bodies_that_never_end_hold_what_the_budget_has() {
                 return;
             }
         }
-        panic!("it was never let in");
+        panic!("it was never accepted");
     });
     let grown = grown.await;
     assert!(grown < 128 * MIB + SLACK, "{} MiB", grown / MIB);
     assert!(server.metric("playhouse:request_memory_refused_total").await > 0.0);
     assert_eq!(server.metric("playhouse:request_memory_limit_bytes").await, (128 * MIB) as f64);
-    // All that was leased was given back, but for the request that asks.
+    // All leased memory was released, except that of the request for the metric.
     assert!(server.metric("playhouse:request_memory_bytes").await < MIB as f64);
 }
 
@@ -77,7 +77,7 @@ async fn references_to_a_stored_item_share_it_and_their_sum_is_refused_with_the_
     let grown = growth(&server, async {
         let Sent { status, text } = references(&server, 256 << 10, 1_000).await;
         assert_eq!(status, 413, "{text}");
-        // Reading stops at the first item that is too much.
+        // Reading stops at the first item that exceeds the limit.
         let figure = |word: &str| word.parse().ok().filter(|bytes| *bytes > 32 * MIB);
         let refused: Option<u64> = text.split(' ').find_map(figure);
         assert!(refused.is_some_and(|bytes| bytes < 33 * MIB), "{text}");
@@ -87,7 +87,7 @@ async fn references_to_a_stored_item_share_it_and_their_sum_is_refused_with_the_
     assert!(grown < SLACK, "{} MiB", grown / MIB);
 }
 
-/// 60 responses of 6 MiB in the background, which wait: 360 MiB that weighed nothing.
+/// 60 responses of 6 MiB that wait in the background. Their 360 MiB used not to be counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_that_wait_in_the_background_are_bounded_and_refused_with_a_time() {
     let server = Server::start(&["--max-request-memory-bytes", "128MiB"]);
@@ -99,7 +99,7 @@ async fn responses_that_wait_in_the_background_are_bounded_and_refused_with_a_ti
     assert!(grown < 128 * MIB + SLACK, "{} MiB", grown / MIB);
 }
 
-/// 600,000 objects in a body of 4 MiB: each takes a hundred times its text.
+/// 600,000 objects in a body of 4 MiB. An object takes a hundred times the memory of its text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_of_many_small_values_is_weighed_before_it_is_parsed() {
     let server = Server::start(&["--max-request-memory-bytes", "128MiB"]);
@@ -107,7 +107,7 @@ async fn a_body_of_many_small_values_is_weighed_before_it_is_parsed() {
         let sent = many_values(&server, 4, 4 << 20).await;
         assert!(sent.iter().any(|sent| sent.status == 413), "{sent:?}");
         for Sent { status, text } in sent {
-            // Those for whose bodies others leave no room are told to come back.
+            // A request whose body finds no room beside the others gets 503 and may retry.
             assert!([413, 503].contains(&status), "{text}");
             assert!(text.contains("max_request_memory_bytes"), "{text}");
         }
@@ -116,9 +116,9 @@ async fn a_body_of_many_small_values_is_weighed_before_it_is_parsed() {
     assert!(grown < 128 * MIB + SLACK, "{} MiB", grown / MIB);
 }
 
-/// Answers that are many times their request, of routes that compute without the model.
+/// Routes that compute without the model, and whose answers are many times as long as the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_text_becomes_is_weighed_before_it_is_tokenized() {
+async fn the_tokens_of_a_text_are_weighed_before_it_is_tokenized() {
     let server = Server::start(&["--max-request-memory-bytes", "64MiB"]);
     let text = "a ".repeat(1 << 19);
     let tokens = vec![7; 1 << 18];

@@ -1,4 +1,4 @@
-//! The program as a process that serves, and its memory.
+//! The program as a server process, and its memory.
 
 use std::{
     fs,
@@ -15,17 +15,18 @@ use crate::client::{get, json_body, post};
 pub(crate) struct Server {
     child: Child,
     address: String,
-    /// Reads the log on, so that the program never waits for a reader.
+    /// Keeps reading the log, so that the program never waits for a reader.
     _log: JoinHandle<()>,
 }
 
 impl Server {
-    /// The program that was built with the tests, with these flags.
+    /// Starts the program that was built with the tests, with `flags`.
     pub(crate) fn start(flags: &[&str]) -> Self {
         Self::run(Command::new(env!("CARGO_BIN_EXE_playhouse")), flags)
     }
 
-    /// `command` with these flags: the program, or what limits and runs it.
+    /// Starts `command` with `flags`. The command is the program, or a program that limits and runs
+    /// it.
     pub(crate) fn run(mut command: Command, flags: &[&str]) -> Self {
         let settings = std::env::vars_os().map(|(name, _)| name);
         for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
@@ -55,22 +56,22 @@ impl Server {
         &self.address
     }
 
-    /// Memory of the process that is there, bytes.
+    /// Returns the resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.status("VmRSS")
     }
 
-    /// The most that was there since [`Server::reset_peak`], bytes.
+    /// Returns the peak of the resident memory since [`Server::reset_peak`], in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.status("VmHWM")
     }
 
-    /// Counts the peak from now on.
+    /// Starts a new measurement of the peak.
     pub(crate) fn reset_peak(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
 
-    /// Whether the process is there.
+    /// Returns whether the process runs.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -81,14 +82,14 @@ impl Server {
         1024 * line.unwrap().trim().trim_end_matches(" kB").parse::<u64>().unwrap()
     }
 
-    /// Whether a small request is answered.
+    /// Returns whether a small request is answered.
     pub(crate) async fn completes(&self) -> bool {
         let body = json!({"prompt": "Once", "max_tokens": 2, "ignore_eos": true});
         let sent = post(&self.address, "/v1/completions", &json_body(&body)).await;
         sent.is_some_and(|sent| sent.status == 200)
     }
 
-    /// A metric with whatever labels.
+    /// Returns the value of a metric, whatever its labels.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let metrics = get(&self.address, "/metrics").await.unwrap().text;
         let line = metrics.lines().find(|line| line.starts_with(&format!("{name}{{")));

@@ -1,8 +1,8 @@
 //! All attacks at once, beside clients that ask for little. `.ci/long memory` runs it on a release
 //! build under a limit that would kill the server.
 //!
-//! MEMORY_SECONDS (600): how long. PLAYHOUSE: the program, that of the tests by default.
-//! MEMORY_LIMITER: words to run the program with, which bound its memory from outside.
+//! MEMORY_SECONDS (600) is the duration in seconds. PLAYHOUSE is the program, by default that of
+//! the tests. MEMORY_LIMITER is a command prefix that limits the program's memory from outside.
 
 use std::{
     env,
@@ -24,22 +24,22 @@ use crate::{
     server::Server,
 };
 
-/// Memory that the server is given for requests, and that it may have in all, bytes.
+/// The server's memory for requests, and the most that it may have in all, in bytes.
 const REQUEST_MEMORY: u64 = 512 * MIB;
 const LIMIT: u64 = 2048 * MIB;
-/// The longest texts, bytes: a tokenizer made a hundred times as much of them.
+/// The longest texts, in bytes. A tokenizer once took a hundred times as much memory.
 const TEXT: usize = 8 << 20;
 const PAUSE: Duration = Duration::from_millis(20);
-/// What is asked of health within this time is answered.
+/// Longest time for an answer about health.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What came back, by what it was.
+/// Numbers of answers by their kind.
 #[derive(Debug, Default)]
 struct Tally {
     answered: AtomicU64,
-    /// 413 and other answers that blame the request.
+    /// 413 and other statuses that blame the request.
     refused: AtomicU64,
-    /// 503, which all give a time to come back.
+    /// 503, always with a time after which the client may retry.
     overloaded: AtomicU64,
     broken: AtomicU64,
 }
@@ -68,7 +68,7 @@ async fn repeat(address: Arc<str>, path: &'static str, body: Shared, tally: Arc<
     }
 }
 
-/// Begins streams and reads nothing of them.
+/// Starts streams and reads nothing of them.
 async fn unread(address: Arc<str>) {
     let body = json!({
         "prompt": "Once", "n": 16, "max_tokens": 4000, "ignore_eos": true, "logprobs": 5,
@@ -88,7 +88,7 @@ async fn unread(address: Arc<str>) {
     }
 }
 
-/// Bodies that announce much and send little.
+/// Sends bodies that announce much and contain little.
 async fn announce(address: Arc<str>) {
     loop {
         let mut open = Vec::new();
@@ -109,7 +109,7 @@ async fn refer_on(address: Arc<str>, item: String, tally: Arc<Tally>) {
     }
 }
 
-/// The bodies that are sent again and again, with their routes.
+/// Returns the bodies that are sent again and again, with their routes.
 fn bodies() -> Vec<(&'static str, Shared)> {
     let text = "a quick brown fox ".repeat(TEXT / 18);
     let said = json!([{"role": "user", "content": text}]);
@@ -138,7 +138,7 @@ fn bodies() -> Vec<(&'static str, Shared)> {
     ]
 }
 
-/// Starts every attack, each twice.
+/// Starts every attack twice.
 fn attack(server: &Arc<Server>, item: &str, tally: &Arc<Tally>) -> JoinSet<()> {
     let mut attacks = JoinSet::new();
     let address: Arc<str> = server.address().into();
@@ -163,7 +163,7 @@ fn attack(server: &Arc<Server>, item: &str, tally: &Arc<Tally>) -> JoinSet<()> {
     attacks
 }
 
-/// Asks for little, and counts what comes.
+/// Sends small requests and counts the answers.
 async fn ask(address: Arc<str>, tally: Arc<Tally>) {
     let body = json_body(&json!({"prompt": "Once", "max_tokens": 4, "ignore_eos": true}));
     repeat(address, "/v1/completions", body, tally).await;
@@ -183,7 +183,7 @@ fn program() -> Command {
     command
 }
 
-/// Nobody is let in for more than there is, nobody is locked out, and the process goes on.
+/// Memory stays below the limit, small requests are still served, and the process goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes MEMORY_SECONDS: .ci/long memory"]
 async fn a_storm_of_all_attacks_stays_below_the_limit_while_others_are_served() {

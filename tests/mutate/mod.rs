@@ -1,15 +1,15 @@
-//! What can be done to a JSON body: in its values, and in its text.
+//! Changes of a JSON body: in its values, and in its text.
 
 use serde_json::{Map, Value, json};
 
-/// Stands for a lone surrogate, which no string can hold but its JSON text can.
+/// Stands for a lone surrogate. A string cannot hold one, but its JSON text can.
 const SURROGATE: char = '\u{E000}';
 
-/// Numbers that look random, the same for the same seed: splitmix64.
+/// A generator of pseudo-random numbers, the same for the same seed: splitmix64.
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The numbers of one of the bodies of `seed`.
+    /// Returns the generator for body `index` of `seed`.
     pub(crate) fn new(seed: u64, index: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ index.wrapping_mul(0xD1B5_4A32_D192_ED03))
     }
@@ -21,7 +21,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `end`, or 0.
+    /// Returns a number less than `end`, or 0 if `end` is 0.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
@@ -31,7 +31,7 @@ impl Rng {
     }
 }
 
-/// The text of `body` after one to three changes.
+/// Returns the text of `body` after one to three changes.
 pub(crate) fn mutated(body: &Value, rng: &mut Rng) -> String {
     let mut body = body.clone();
     let mut twice = None;
@@ -52,14 +52,14 @@ pub(crate) fn mutated(body: &Value, rng: &mut Rng) -> String {
     }
     let mut text = body.to_string();
     if let (Some((name, value)), true) = (twice, text.starts_with('{') && text.len() > 2) {
-        // A field that is there twice.
+        // Adds a field a second time.
         text.insert_str(1, &format!("{}:{value},", Value::String(name)));
     }
     text = text.replace(SURROGATE, rng.pick(&["\\ud800", "\\udfff", "\\udc00\\ud800"]));
     if rng.below(12) == 0 { damaged(&text, rng) } else { text }
 }
 
-/// One of the values in `body`, those near its root most often.
+/// Returns one of the values in `body`, most often one near its root.
 fn place<'a>(body: &'a mut Value, rng: &mut Rng) -> &'a mut Value {
     let len = match &body {
         Value::Object(fields) => fields.len(),
@@ -76,7 +76,7 @@ fn place<'a>(body: &'a mut Value, rng: &mut Rng) -> &'a mut Value {
         Value::Array(values) => values.get_mut(index),
         _ => None,
     };
-    // There is one, as it was counted.
+    // The child exists, because it was counted.
     let child = child.unwrap();
     if goes_on { place(child, rng) } else { child }
 }
@@ -110,7 +110,7 @@ fn some_field(body: &Value, rng: &mut Rng) -> Option<(String, Value)> {
     Some((name.clone(), value(rng, body)))
 }
 
-/// Another value of the same type: more is behind it than behind one of another type.
+/// Returns another value of the same type. It reaches more code than a value of another type.
 fn alike(value: &Value, rng: &mut Rng) -> Value {
     match value {
         Value::Bool(is_so) => Value::Bool(!is_so),
@@ -151,7 +151,7 @@ fn value(rng: &mut Rng, body: &Value) -> Value {
         6 => nested(rng),
         7 => rng.pick(&[json!([]), json!({}), json!([[]]), json!([null]), json!({"": null})]),
         8 => Value::Array((0..rng.below(12)).map(|_| Value::String(string(rng))).collect()),
-        // Something of the body itself, where it does not belong.
+        // A part of the body itself, in a place where it does not belong.
         _ => place(&mut body.clone(), rng).clone(),
     }
 }
@@ -220,7 +220,7 @@ fn nested(rng: &mut Rng) -> Value {
     value
 }
 
-/// Bytes changed, taken out, or missing at the end.
+/// Returns `text` with bytes changed, taken out, or missing at the end.
 fn damaged(text: &str, rng: &mut Rng) -> String {
     let mut bytes = text.as_bytes().to_vec();
     match rng.below(3) {

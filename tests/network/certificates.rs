@@ -1,4 +1,4 @@
-//! An authority, and what it signs.
+//! A certificate authority and the certificates that it signs.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -10,13 +10,13 @@ use rustls::{
 };
 use tempfile::TempDir;
 
-/// Signs certificates and keeps them in a folder of its own.
+/// A certificate authority. It keeps the certificates that it signs in a folder of its own.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
 }
 
-/// Two files.
+/// The files of a certificate and its key.
 pub(crate) struct Signed {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
@@ -32,12 +32,13 @@ impl Authority {
         Self { issuer, folder }
     }
 
-    /// The file of its own certificate.
+    /// Returns the file of the authority's own certificate.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("authority.pem")
     }
 
-    /// A certificate for `localhost` in files called `name`; what they held is replaced.
+    /// Signs a certificate for `localhost`. Writes it to files called `name`, and replaces older
+    /// ones.
     pub(crate) fn sign(&self, name: &str) -> Signed {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -49,7 +50,8 @@ impl Authority {
         signed
     }
 
-    /// What a client is told that trusts it, speaks `protocol`, and shows `own`.
+    /// Returns the settings of a client that trusts this authority, speaks `protocol`, and shows
+    /// `own`.
     pub(crate) fn client(&self, protocol: &str, own: Option<&Signed>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path()).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A client that speaks what it is told to over whatever it is given.
+//! A client that speaks a given HTTP version over a given connection.
 
 use std::{io, sync::Arc};
 
@@ -34,13 +34,13 @@ pub(crate) fn post(path: &str, body: &Value) -> Request<String> {
     request.header(CONTENT_TYPE, "application/json").body(body.to_string()).unwrap()
 }
 
-/// A plain connection to a server's TCP port.
+/// Opens a plain connection to the server's TCP port.
 pub(crate) async fn connect(served: &Served) -> TcpStream {
     let (_, address) = served.url.split_once("://").unwrap();
     TcpStream::connect(address).await.unwrap()
 }
 
-/// The same with TLS.
+/// Opens a TLS connection to the server's TCP port.
 pub(crate) async fn shake_hands(
     served: &Served,
     config: Arc<ClientConfig>,
@@ -49,7 +49,7 @@ pub(crate) async fn shake_hands(
     TlsConnector::from(config).connect(name, connect(served).await).await
 }
 
-/// What the server answers to one request on a connection of its own.
+/// Sends one request on a connection of its own. Returns the status and the text of the answer.
 pub(crate) async fn ask(
     connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     version: Version,

@@ -1,4 +1,4 @@
-//! Sockets and what is spoken on them; connections that ask too much or nothing at all.
+//! Sockets and their protocols; connections that send too much or nothing at all.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -18,10 +18,10 @@ use crate::{
     serve, streamed,
 };
 
-/// All that comes until the server closes the connection.
+/// Returns all text that arrives until the server closes the connection.
 async fn until_closed(connection: &mut TcpStream) -> String {
     let mut text = Vec::new();
-    // A reset is an end as well.
+    // A reset also ends the connection.
     let _ = timeout(PATIENCE, connection.read_to_end(&mut text)).await.unwrap();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -71,7 +71,7 @@ async fn too_many_or_too_large_headers_are_refused() {
     for headers in [many, large] {
         let mut connection = connect(&served).await;
         let request = format!("GET /health HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
-        // It may be refused before it is sent.
+        // The server may reject the request before all of it is sent.
         let _ = connection.write_all(request.as_bytes()).await;
         let answer = until_closed(&mut connection).await;
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
@@ -82,7 +82,7 @@ async fn too_many_or_too_large_headers_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_nothing_or_too_slowly_is_sent_away() {
+async fn idle_and_slow_connections_are_closed() {
     let server = ServerConfig {
         header_timeout_secs: 1,
         keep_alive_timeout_secs: 3,
@@ -95,7 +95,7 @@ async fn who_asks_nothing_or_too_slowly_is_sent_away() {
     let mut idle = connect(&served).await;
     idle.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let busy = async {
-        // An answer may take longer than either.
+        // An answer may take longer than both limits.
         let body = serde_json::json!({
             "prompt": "x", "max_tokens": 4000, "ignore_eos": true, "stream": true,
         });

@@ -1,4 +1,4 @@
-//! What a server answers from the signal to its end.
+//! The answers of a server from the signal to its end.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     serve, streamed,
 };
 
-/// One answer without a body on a connection that is kept.
+/// Returns an answer without a body on a connection that stays open.
 async fn kept_probe(connection: &mut TcpStream) -> String {
     connection.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let (mut head, mut byte) = (Vec::new(), [0]);
@@ -35,7 +35,7 @@ async fn probes_are_answered_until_the_last_stream_ends() {
     let (url, engine) = (served.url.clone(), served.engine.clone());
     let address = url.strip_prefix("http://").unwrap();
     let connect_again = || TcpStream::connect(address);
-    // A stream that stands still, so that the drain lasts as long as the test needs.
+    // The stream stands still, so that the drain lasts as long as the test needs.
     engine.pause(PauseMode::Keep).await.unwrap();
     let (mut sender, driver) =
         http1::handshake(TokioIo::new(connect(&served).await)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Threads of the runtime that do not come back, seen from outside.
+//! Stuck threads of the runtime, seen from outside.
 
 use std::{
     io::{Read, Write},
@@ -13,10 +13,11 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{serve, serving::Served};
 
 const WORKERS: usize = 2;
-/// Within twice the three seconds after which a thread counts as stuck, and what a slow machine adds.
+/// A thread counts as stuck after three seconds. The limit is twice that time, and two seconds for
+/// a slow machine.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// Holds up threads until it is opened, or a minute has passed.
+/// Holds up threads until it is opened, or until a minute has passed.
 #[derive(Default)]
 struct Barrier(Mutex<bool>, Condvar);
 
@@ -33,7 +34,7 @@ impl Barrier {
     }
 }
 
-/// A server on a runtime of its own, which the test's thread does not run.
+/// Starts a server on a runtime of its own, which does not use the test's thread.
 fn start() -> (Runtime, Served) {
     let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
     let served = runtime.block_on(serve(ServerConfig::default()));
@@ -49,7 +50,8 @@ fn freeze(runtime: &Runtime, threads: usize) -> Arc<Barrier> {
     barrier
 }
 
-/// The whole answer on a connection of its own; empty if none comes within half a second.
+/// Returns the whole answer on a connection of its own. It is empty if none comes within half a
+/// second.
 fn ask(served: &Served, request: &str, body: &str) -> String {
     let (_, address) = served.url.split_once("://").unwrap();
     let mut connection = TcpStream::connect(address).unwrap();
@@ -59,7 +61,7 @@ fn ask(served: &Served, request: &str, body: &str) -> String {
         "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     );
-    // One that is refused early says so in its answer.
+    // A request that is rejected early still has an answer.
     let _ = connection.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer);
@@ -70,7 +72,7 @@ fn get(served: &Served, path: &str) -> String {
     ask(served, &format!("GET {path}"), "")
 }
 
-/// Asks until the answer begins so; returns the time that took.
+/// Sends requests until the answer begins with `status`. Returns the time that this took.
 fn until(served: &Served, path: &str, status: &str) -> Duration {
     let began = Instant::now();
     loop {

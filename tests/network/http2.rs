@@ -1,4 +1,4 @@
-//! HTTP/2: streams that are not read, and connections that say much and ask nothing.
+//! HTTP/2: streams that are not read, and connections that send pings but no requests.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use crate::{
 
 type Driver = Connection<TokioIo<TcpStream>, String, TokioExecutor>;
 
-/// A client that lets the server send `window` bytes of a stream that it does not read, and pings
-/// all the while.
+/// Connects a client that lets the server send `window` bytes of an unread stream. It pings all the
+/// time.
 async fn client(served: &Served, window: u32) -> (SendRequest<String>, Driver) {
     let io = TokioIo::new(connect(served).await);
     http2::Builder::new(TokioExecutor::new())
@@ -96,8 +96,8 @@ async fn an_idle_connection_lives_for_its_time_whatever_it_pings() {
 const BODIES: usize = 8;
 const KIB: usize = 1 << 10;
 
-/// Sends large bodies, which wait for memory, and then a small one. Returns whether the small one was
-/// answered before any of the large ones had waited its time.
+/// Sends large bodies, which wait for memory, and then a small one. Returns whether the small one
+/// was answered before any large one had waited its full time.
 async fn is_small_first(served: &Served) -> bool {
     let held = served.engine.memory().in_use();
     let (sender, driver) = client(served, 1 << 16).await;
@@ -120,7 +120,7 @@ async fn is_small_first(served: &Served) -> bool {
         assert!(began.elapsed() < PATIENCE, "the bodies do not arrive");
         sleep(Duration::from_millis(10)).await;
     }
-    // They fill the window that they have.
+    // The bodies fill the window that they have.
     sleep(Duration::from_millis(300)).await;
     send(true, 4 * KIB);
     let (mut is_first, mut is_open) = (true, true);
@@ -139,10 +139,10 @@ async fn bodies_that_wait_for_memory_do_not_hold_up_others_of_their_connection()
     let served = Served::start(engine, ServerConfig::default()).await;
     let memory = served.engine.memory();
     let holder = memory.lease();
-    // The rest is for small requests.
+    // The rest of the memory is for small requests.
     holder.set(memory.request_limit(), None);
     let mut attempts = 0;
-    // A large one waits a second; on a busy machine a small one may take as long.
+    // A large body waits a second. On a busy machine, a small one may take as long.
     while !is_small_first(&served).await {
         attempts += 1;
         assert!(attempts < 3, "the small one waits as long as the large ones");

@@ -1,4 +1,5 @@
-//! API keys: what each opens, a file of them that changes, and what they do not share.
+//! API keys: the routes that each opens, a file of keys that changes, and the data that keys do not
+//! share.
 
 use std::fs;
 
@@ -49,7 +50,7 @@ async fn a_file_of_keys_is_read_again_when_it_changes() {
     served.stop().await;
 }
 
-/// Prompt tokens that came from the cache when `key` sends a long prompt.
+/// Sends a long prompt with `key`. Returns how many of its tokens came from the prefix cache.
 async fn cached(served: &Served, key: &str, salt: Option<&str>) -> u64 {
     let prompt = "All the world is a stage, and all the men and women merely players. ".repeat(8);
     let body = json!({"prompt": prompt, "max_tokens": 1, "cache_salt": salt});
@@ -65,7 +66,7 @@ async fn ask(served: &Served, key: &str, method: &Method, path: &str, body: &Val
     request.json(body).send().await.unwrap()
 }
 
-/// Every route of the router, as the OpenAPI document has them, and those of `/chaos`.
+/// Returns every route of the OpenAPI document, and those of `/chaos`.
 async fn routes(served: &Served) -> Vec<(Method, String)> {
     let document = ask(served, "", &Method::GET, "/openapi.json", &Value::Null).await;
     let document: Value = document.json().await.unwrap();
@@ -81,7 +82,7 @@ async fn routes(served: &Served) -> Vec<(Method, String)> {
     routes
 }
 
-/// The keys of two clients and of an operator.
+/// Returns settings with the keys of two clients and of an operator.
 fn with_keys() -> ServerConfig {
     ServerConfig {
         api_keys: vec!["alice".to_owned(), "bob".to_owned()],
@@ -125,7 +126,7 @@ async fn the_operators_routes_need_an_operators_key() {
         (Method::POST, "/reset_prefix_cache"),
         (Method::POST, "/chaos/calm"),
     ];
-    // With clients' keys alone no key opens them.
+    // If only clients have keys, no key opens the operator's routes.
     for admin_api_keys in [vec!["root".to_owned()], Vec::new()] {
         let has_operator = !admin_api_keys.is_empty();
         let served = serve(ServerConfig { admin_api_keys, ..with_keys() }).await;
@@ -142,7 +143,8 @@ async fn the_operators_routes_need_an_operators_key() {
     }
 }
 
-/// A completion that takes longer than the test, by a name that others choose as well.
+/// Starts a completion that takes longer than the test. Its id is one that other clients choose as
+/// well.
 fn long(served: &Served, key: &str) -> tokio::task::JoinHandle<Value> {
     let body = json!({"prompt": "x", "max_tokens": 4000, "ignore_eos": true});
     let request = Client::new().post(format!("{}/v1/completions", served.url));

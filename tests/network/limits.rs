@@ -1,4 +1,4 @@
-//! What one request may hold, and streams that have nothing to say.
+//! The limits of one request, and streams that have nothing to send.
 
 use futures_util::StreamExt;
 use playhouse::{EngineConfig, config::LimitSettings, server::ServerConfig};
@@ -63,7 +63,8 @@ async fn a_stream_that_waits_its_turn_says_that_it_lives() {
         json!({"prompt": "x", "max_tokens": 4000, "ignore_eos": true, "stream": true, "n": 4});
     let mut first = post(&served, "/v1/completions", &body).await.bytes_stream();
     first.next().await.unwrap().unwrap();
-    // Its four choices run one after the other, and this comes after them.
+    // The four choices of the first request run one after the other, and this request comes after
+    // them.
     let mut second = post(&served, "/v1/completions", &body).await.bytes_stream();
     let comment = timeout(PATIENCE, second.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(comment, ": keep-alive\n\n");

@@ -1,4 +1,5 @@
-//! Texts that are long to tokenize: cut, counted up to a limit, and passed by others.
+//! Texts that take long to tokenize: they are cut, counted up to a limit, and do not delay other
+//! requests.
 
 use playhouse::server::ServerConfig;
 use reqwest::{Client, Response};
@@ -7,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::{PATIENCE, serve, serving::Served};
 
-/// As much as `/tokenize` takes.
+/// The longest text that `/tokenize` takes, in bytes.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 async fn post(served: &Served, path: &str, body: &Value) -> Response {
@@ -21,9 +22,10 @@ async fn tokenized(served: &Served, text: &str) -> Vec<u64> {
     answer["tokens"].as_array().unwrap().iter().map(|token| token.as_u64().unwrap()).collect()
 }
 
-/// Four prompts of 30 MiB at once, each as much as a body may be, and 20 short ones meanwhile.
+/// Four prompts of 30 MiB at once, each as long as a body may be, and 20 short ones at the same
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_truncated_prompt_of_megabytes_holds_up_nobody() {
+async fn a_truncated_prompt_of_megabytes_does_not_delay_others() {
     let served = serve(ServerConfig::default()).await;
     let end = "and so they sailed on, until the wind died down.";
     let long = "Once upon a time, in 1234 BC, the lantern was lit.\n".repeat((30 << 20) / 51) + end;
@@ -54,7 +56,7 @@ async fn a_truncated_prompt_of_megabytes_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_only_tokenized_has_a_limit_with_numbers() {
+async fn routes_that_only_tokenize_have_a_limit_with_numbers() {
     let served = serve(ServerConfig::default()).await;
     let too_long = "x ".repeat(TEXT_BYTES_MAX / 2) + "x";
     let said = json!([{ "role": "user", "content": too_long }]);
@@ -70,11 +72,11 @@ async fn what_is_only_tokenized_has_a_limit_with_numbers() {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains("4194304") && message.contains(" bytes of text"), "{message}");
     }
-    // One that has no place to be cut.
+    // A text that has no place to be cut.
     let run = post(&served, "/tokenize", &json!({ "prompt": "x".repeat((1 << 20) + 1) })).await;
     assert_eq!(run.status(), 400);
     assert!(run.text().await.unwrap().contains("at most 1048576 such bytes"));
-    // What is just short enough has the tokens of its parts.
+    // A text just short enough has the tokens of its parts.
     let part = "It was late. The fox slept.\n";
     let (one, whole) = (tokenized(&served, part).await, part.repeat(40_000));
     assert_eq!(tokenized(&served, &whole).await.len(), one.len() * 40_000);

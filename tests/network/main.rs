@@ -25,7 +25,7 @@ use crate::serving::Served;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The demo model.
+/// Returns the settings of an engine with the demo model.
 fn engine() -> EngineConfig {
     EngineConfig {
         served_model_name: vec!["demo".to_owned()],
@@ -40,7 +40,7 @@ async fn serve(server: ServerConfig) -> Served {
     Served::start(engine(), server).await
 }
 
-/// A completion request that is streamed and says so at its end.
+/// Returns a streamed completion request whose last event says that it ended.
 fn streamed() -> Value {
     json!({"prompt": "x", "max_tokens": 8, "ignore_eos": true, "stream": true})
 }

@@ -1,4 +1,4 @@
-//! Web pages from elsewhere, and servers behind proxies.
+//! Web pages of other origins, and servers behind proxies.
 
 use playhouse::server::ServerConfig;
 use reqwest::{Client, Method, Response, StatusCode};

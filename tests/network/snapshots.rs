@@ -1,4 +1,4 @@
-//! The page at `/`, and what it shows: snapshots for all who watch, whatever dies.
+//! The page at `/` and its data: every viewer gets the same snapshots, whatever dies.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Watch {
         Self { response, rest: String::new() }
     }
 
-    /// The next one; `None` when the server has ended the stream.
+    /// Returns the next snapshot, or `None` if the server has ended the stream.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.rest.split_once("\n\n") {
@@ -47,7 +47,7 @@ impl Watch {
         }
     }
 
-    /// The first one that shows what is wanted.
+    /// Returns the first snapshot for which `shows` holds.
     async fn until(&mut self, shows: impl Fn(&Value) -> bool) -> Value {
         let looks = async {
             loop {
@@ -66,7 +66,7 @@ fn actor<'a>(snapshot: &'a Value, role: &str) -> &'a Value {
     actors.iter().find(|actor| actor["role"] == role).unwrap()
 }
 
-/// A completion that goes on for a while; its text.
+/// Asks for a completion that goes on for a while. Returns its text.
 async fn complete(served: &Served, max_tokens: usize) -> String {
     let body = json!({
         "prompt": "Once upon a time", "max_tokens": max_tokens, "ignore_eos": true, "seed": 5,
@@ -111,7 +111,7 @@ async fn the_page_is_served_with_its_types_its_policy_and_its_hash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_guards_what_is_shown_but_not_the_page_that_asks_for_it() {
+async fn a_key_guards_the_snapshots_but_not_the_page() {
     let server = ServerConfig { api_keys: vec!["secret".to_owned()], ..ServerConfig::default() };
     let served = serve(server).await;
     for path in ["/house", "/house/events"] {
@@ -126,7 +126,7 @@ async fn a_key_guards_what_is_shown_but_not_the_page_that_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_tells_of_actors_requests_and_blocks_but_not_of_what_was_said() {
+async fn a_snapshot_has_actors_requests_and_blocks_but_no_texts() {
     let served = serve(ServerConfig::default()).await;
     let mut watch = Watch::start(&served).await;
     let first = watch.next().await.unwrap();
@@ -177,7 +177,7 @@ async fn a_snapshot_tells_of_actors_requests_and_blocks_but_not_of_what_was_said
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_watch_get_the_same_snapshots_and_no_more_than_four_a_second() {
+async fn all_viewers_get_the_same_snapshots_and_at_most_four_a_second() {
     let served = serve(ServerConfig::default()).await;
     let seq = |snapshot: &Value| snapshot["seq"].as_u64().unwrap();
     let began = Instant::now();
@@ -189,7 +189,7 @@ async fn all_who_watch_get_the_same_snapshots_and_no_more_than_four_a_second() {
             seen.push(watch.next().await.unwrap().to_string());
         }
     }
-    // Whoever asks once is not told of a newer one, either.
+    // A single request for a snapshot causes no newer one either.
     let asked = futures_util::future::join_all((0..24).map(|_| get(&served, "/house"))).await;
     let mut last = 0;
     for answer in asked {
@@ -211,7 +211,7 @@ async fn all_who_watch_get_the_same_snapshots_and_no_more_than_four_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_events_go_on_while_what_they_tell_of_dies() {
+async fn the_events_go_on_while_actors_die() {
     let served = serve(ServerConfig::default()).await;
     let in_peace = complete(&served, 600).await;
     let mut watch = Watch::start(&served).await;
@@ -239,14 +239,15 @@ async fn the_events_go_on_while_what_they_tell_of_dies() {
     served.stop().await;
 }
 
-/// A scheduler that hangs is shown as it was last, with its age; nobody waits for it.
+/// A scheduler that hangs is shown in its last known state, with the state's age. No request waits
+/// for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_answer_is_shown_as_it_was() {
+async fn a_hanging_scheduler_is_shown_in_its_last_state() {
     let served = serve(ServerConfig::default()).await;
     let mut watch = Watch::start(&served).await;
     watch.until(|snapshot| snapshot["scheduler"]["age_ms"] == 0).await;
-    // A scheduler that hangs is replaced within a fifth of a second, so it is struck again and again
-    // until a look falls into that time.
+    // A scheduler that hangs is replaced within a fifth of a second. So the test strikes it again
+    // and again, until a snapshot falls into that time.
     let strikes = async {
         let mut pace = tokio::time::interval(Duration::from_millis(40));
         loop {

@@ -1,4 +1,4 @@
-//! TLS: both protocols over it, certificates of clients, and certificates that change.
+//! TLS with both protocols, certificates of clients, and certificates that change.
 
 use playhouse::{
     config::CertReqs,
@@ -37,7 +37,7 @@ async fn both_protocols_are_spoken_over_tls() {
         assert_eq!(status, 200, "{protocol}: {text}");
         assert!(text.ends_with("data: [DONE]\n\n"), "{protocol}: {text}");
     }
-    // What is no TLS gets no answer, and does no harm.
+    // A plain request gets no answer and does no harm.
     assert!(ask(connect(&served).await, Version::Http1, get("/health")).await.is_err());
     served.stop().await;
 }
@@ -56,7 +56,7 @@ async fn clients_show_certificates_where_they_must() {
         let served = serve(config).await;
         for (own, welcome) in [(Some(&ours), true), (Some(&theirs), false), (None, without)] {
             let config = authority.client("http/1.1", own);
-            // With TLS 1.3 a client hears of its refusal only after its handshake.
+            // With TLS 1.3, a client learns that it is rejected only after its handshake.
             let answered = match shake_hands(&served, config).await {
                 Ok(connection) => ask(connection, Version::Http1, get("/health")).await.is_ok(),
                 Err(_) => false,
@@ -87,7 +87,7 @@ async fn certificates_that_change_are_read_again() {
         }
     };
     timeout(PATIENCE, changed).await.unwrap();
-    // What cannot be used changes nothing.
+    // Unusable files change nothing.
     std::fs::write(&signed.certificate, "no certificate").unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(knows(&second).await);

@@ -1,4 +1,4 @@
-// A headless Chromium, and pages in it that keep account of what must not happen.
+// A headless Chromium. Its pages record their problems.
 
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -8,12 +8,12 @@ import { chromium } from 'playwright-core';
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
   '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 
-/** A browser without a past. */
+/** Starts a browser without history. */
 export async function launch() {
   const folder = await mkdtemp(join(tmpdir(), 'playhouse-page-'));
   const contexts = [];
   return {
-    /** A page at `url`, of a context of its own. */
+    /** Opens a page at `url` in a context of its own. */
     async open(url, { width = 1280, height = 800, ...options } = {}) {
       const context = await chromium.launchPersistentContext(join(folder, String(contexts.length)), {
         executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
@@ -43,7 +43,7 @@ export async function launch() {
   };
 }
 
-/** Waits until `check` gives something that counts, and gives it. */
+/** Waits until `check` returns a truthy value. Returns the value. */
 export async function until(what, check, limitMs = 30_000) {
   const end = Date.now() + limitMs;
   for (;;) {

@@ -1,10 +1,10 @@
-// The page in a headless Chromium, over a server that may be broken on purpose.
+// The page in a headless Chromium, on a server with chaos routes.
 //
 //   node --test tests/page/page.test.js                    the test
 //   node tests/page/page.test.js --screenshots FOLDER      the test, and pictures of all views
 //
-// PLAYHOUSE is the program, built with the feature `chaos` (default: target/debug/playhouse), CHROMIUM
-// the browser (default: /usr/bin/chromium).
+// PLAYHOUSE is the program, built with the feature `chaos` (default: target/debug/playhouse).
+// CHROMIUM is the browser (default: /usr/bin/chromium).
 
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
@@ -21,7 +21,7 @@ let server;
 let browser;
 const opened = [];
 
-/** A page that is closed at the end of the test `t`; what it complained of is read at the end of all. */
+/** Opens a page that closes at the end of the test `t`. The last test checks its problems. */
 async function open(t, options) {
   const page = await browser.open(server.url, options);
   opened.push(page);
@@ -29,7 +29,7 @@ async function open(t, options) {
   return page;
 }
 
-/** Whatever the model is like, its answers are as long as the test needs them, and text to their end. */
+/** Makes every answer as long as the test needs, and text to its end, whatever the model. */
 const endless = (page, maxTokens) => page.route('**/v1/chat/completions', (route) => {
   const body = JSON.parse(route.request().postData());
   body.max_tokens ??= maxTokens;
@@ -37,7 +37,7 @@ const endless = (page, maxTokens) => page.route('**/v1/chat/completions', (route
   return route.continue({ postData: JSON.stringify(body) });
 });
 
-/** An answer that the model does not have to give. */
+/** Answers with `chunks` instead of the model. */
 const canned = (page, ...chunks) => page.route('**/v1/chat/completions', (route) => route.fulfill({
   contentType: 'text/event-stream',
   body: [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''),
@@ -49,14 +49,14 @@ const ask = async (page, text) => {
 };
 
 const answer = (page) => page.locator('.message.assistant').last();
-/** What it says, without its thoughts. */
+/** Returns the text of the answer, without its thoughts. */
 const textOf = (page) => answer(page).locator(':scope > .prose').textContent();
 const isDone = async (page) => (await answer(page).getAttribute('aria-busy')) === null;
 const go = async (page, view) => {
   await page.click(`#tab-${view}`);
   await page.waitForSelector(`#view-${view}:not([hidden])`);
 };
-/** As the page shows it. */
+/** Returns the number of restarts that the page shows. */
 const restarts = async (page, room) => {
   const label = await page.locator(`[data-room="${room}"]`).getAttribute('aria-label');
   return Number(label.match(/restarts: (\d+)/)[1]);
@@ -90,7 +90,7 @@ test('an answer streams, tells how long it took, and can be stopped', async (t) 
   await page.click('#stop');
   await until('the end', () => isDone(page));
   assert.equal(await foot.textContent(), 'stopped by you');
-  await until('nobody to compute for', async () => (await (await fetch(`${server.url}/load`)).json()).server_load === 0);
+  await until('the server to be idle', async () => (await (await fetch(`${server.url}/load`)).json()).server_load === 0);
   await page.click('#clear');
   assert.equal(await page.locator('.message').count(), 0);
 });
@@ -111,7 +111,7 @@ test('a stream that began goes on while rooms go dark and are lit again', async 
     const before = await restarts(page, room);
     await page.locator(`[data-kill="${room}"]`).click();
     await until(`${room} was replaced`, async () => (await restarts(page, room)) > before);
-    // Otherwise nothing went on while they were away.
+    // The answer must still run; otherwise the test does not show that it survives.
     if (room === 'scheduler/0') assert.equal(await isDone(page), false);
   }
   await page.locator('[data-room="streamer/0"]').click();
@@ -160,7 +160,7 @@ test('plots, blocks, requests and steps move under load', async (t) => {
   }
 });
 
-test('nothing moves for those who do not want it', async (t) => {
+test('nothing moves if the user prefers reduced motion', async (t) => {
   const page = await open(t, { reducedMotion: 'reduce' });
   await go(page, 'house');
   const stop = load(server.url, 2);
@@ -215,7 +215,7 @@ test('the keyboard is enough', async (t) => {
   await page.focus('#tab-memory');
   await page.keyboard.press('End');
   assert.equal(await focused(), 'tab-traffic');
-  // Keys that follow each other faster than the address can.
+  // Keys that come faster than the address changes.
   const shown = await page.evaluate(() => {
     for (const key of ['Home', 'ArrowRight', 'ArrowRight']) {
       document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
@@ -244,7 +244,7 @@ test('on a phone nothing is wider than the screen', async (t) => {
   }
 });
 
-test('what a model writes is shown as text, its thoughts folded, its calls with a place for results', async (t) => {
+test('answers are shown as text, thoughts folded, calls with a place for results', async (t) => {
   const page = await open(t);
   const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>';
   await canned(page,
@@ -277,7 +277,7 @@ test('what a model writes is shown as text, its thoughts folded, its calls with 
   assert.equal(await page.textContent('.message.problem'), 'no more');
   assert.deepEqual(sent.messages.at(-1), { role: 'tool', tool_call_id: 'c1', content: '{"degrees": 3}' });
   assert.equal(sent.messages.at(-2).tool_calls[0].function.name, 'weather');
-  // The browser tells of the 400, as it should.
+  // The browser reports the 400, which is right.
   assert.ok(page.problems.every((problem) => /status of 400/.test(problem)), page.problems);
   page.problems.length = 0;
 });
@@ -308,12 +308,12 @@ test('a question that gets no answer is taken back', async (t) => {
   await until('it to be back', isBack);
   assert.equal(await page.locator('.message').count(), 0);
   assert.ok(await page.locator('.empty').isVisible());
-  // The browser tells of the 400, as it should.
+  // The browser reports the 400, which is right.
   assert.ok(page.problems.every((problem) => /status of 400/.test(problem)), page.problems);
   page.problems.length = 0;
 });
 
-test('how sure the model is shows as colour, with what else might have come', async (t) => {
+test('the probability of a token is shown as colour, with its alternatives', async (t) => {
   const page = await open(t);
   await endless(page, 12);
   await page.check('#logprobs');
@@ -338,7 +338,7 @@ test('the token that ends an answer is a mark behind it', async (t) => {
   assert.match(answered, /^I am .*[.]∎$/);
 });
 
-test('what cannot be sent is said before it is', async (t) => {
+test('invalid input is reported before it is sent', async (t) => {
   const page = await open(t);
   await page.fill('#tools', '[{"type": ');
   await ask(page, 'Hello');
@@ -374,7 +374,7 @@ test('colours, names and roles are as they should be, by day and by night', asyn
   }
 });
 
-test('a server that cannot be broken has no buttons for it', async (t) => {
+test('a server without chaos routes has no buttons for them', async (t) => {
   const snapshot = await (await fetch(`${server.url}/house`)).json();
   const page = await open(t);
   await page.route('**/house/events', (route) => route.fulfill({
@@ -426,7 +426,7 @@ test('the page finds the server again', async () => {
   }
 });
 
-test('no page had anything to complain of, or asked for anything elsewhere', () => {
+test('no page reported a problem or sent a request elsewhere', () => {
   for (const page of opened) assert.deepEqual(page.problems, []);
 });
 

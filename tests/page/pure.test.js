@@ -1,4 +1,4 @@
-// What the page computes without a document: rates, news, the plan of the house.
+// The page's computations without a document: rates, news, the plan of the house.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -45,7 +45,7 @@ test('points older than the plots are forgotten, and another engine begins anew'
   assert.equal(point.output, 0);
 });
 
-test('what happened is what is different', () => {
+test('news are the differences between snapshots', () => {
   const before = snapshot(1000);
   assert.deepEqual(news(null, before), []);
   assert.deepEqual(news(before, snapshot(1250)), []);
@@ -60,12 +60,12 @@ test('what happened is what is different', () => {
   assert.deepEqual(news(now, before), [], 'another engine');
 });
 
-test('a cache that nobody knows is not in use', () => {
+test('an unknown cache is not in use', () => {
   assert.equal(usage(null), 0);
   assert.equal(usage({ num_blocks: 8, num_free: 6 }), 0.25);
 });
 
-/** Every room is within the view, and none over another. */
+/** Asserts that every room is within the view, and that no rooms overlap. */
 function isHabitable({ rooms, view: [left, top, width, height] }) {
   for (const [id, a] of rooms) {
     assert.ok(a.w > 100 && a.h > 25, `${id} is ${a.w} by ${a.h}`);
@@ -86,7 +86,7 @@ test('every actor has a room that no other overlaps', () => {
   }
 });
 
-test('of many actors the first have rooms, and the others are told of', () => {
+test('of many actors the first have rooms, and the others are counted', () => {
   const others = ACTORS.filter(({ role }) => !['detokenizer', 'streamer', 'input'].includes(role));
   for (const isNarrow of [false, true]) {
     for (const count of [1, 3, 4, 5, 8, 9, 40, 1024]) {
@@ -104,7 +104,7 @@ test('of many actors the first have rooms, and the others are told of', () => {
   }
 });
 
-test('messages have a way, as many as there are rooms to go between', () => {
+test('messages have ways between rooms', () => {
   for (const isNarrow of [false, true]) {
     const plan = planOf(ACTORS, isNarrow);
     const count = (edge) => waysOf(plan, edge).length;

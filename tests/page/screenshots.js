@@ -1,11 +1,11 @@
-// Pictures of all views under load, by day and by night, on a desk and on a phone.
+// Pictures of all views under load, in light and dark, on a desktop and on a phone.
 
 import { mkdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { until } from './browser.js';
 
 const BYTES_MAX = 200_000;
-/** Until the plots have a shape. */
+/** The time until the plots have a shape. */
 const LOOK_MS = 25_000;
 
 const PICTURES = [
@@ -17,7 +17,7 @@ const PICTURES = [
   { name: 'house-phone', view: 'house', colorScheme: 'light', width: 360, height: 1100 },
 ];
 
-/** Writes them into `folder`; none may be large. */
+/** Writes the pictures into `folder`. Throws if one is too large. */
 export async function screenshots(folder, { open, load, go, ask }) {
   await mkdir(folder, { recursive: true });
   const stop = load();

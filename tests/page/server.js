@@ -1,4 +1,4 @@
-// A server of the test's own: the program with the demo model, on a free port.
+// A server for the test: the program with the demo model, on a free port.
 
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -7,7 +7,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PLAYHOUSE = process.env.PLAYHOUSE ?? `${ROOT}target/debug/playhouse`;
 const START_MS = 120_000;
 
-/** Starts it, and waits until it serves. */
+/** Starts the server and waits until it serves. */
 export async function serve(...flags) {
   const port = flags.includes('--port') ? [] : ['--port', '0'];
   const args = ['serve', ...port, '--served-model-name', 'demo', '--max-model-len', '4096',
@@ -37,7 +37,7 @@ export async function serve(...flags) {
   return { url, stop, log: () => log };
 }
 
-/** Requests that keep the engine busy until `stop` is called. */
+/** Sends requests that keep the engine busy. Returns a function that stops them. */
 export function load(url, clients) {
   const controller = new AbortController();
   const ask = async (client) => {

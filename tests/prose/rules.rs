@@ -52,7 +52,7 @@ pub(crate) const HELD: &[&str] = &[
     "src/text",
     "src/token_rules",
     "src/weights",
-    "tests/prose",
+    "tests",
 ];
 
 /// Words that make a reader stop, and what to write instead. A `^` stands for the beginning of a
@@ -85,7 +85,10 @@ pub(crate) const FORBIDDEN: &[(&str, &str)] = &[
 ];
 
 /// Faults that stand, each with its reason: path, beginning of the fault, reason.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("tests/own_model.rs", "", "new, and not rewritten yet"),
+    ("tests/token_rules.rs", "", "new, and not rewritten yet"),
+];
 
 /// Whether `fault` of the file at `path` is an exception.
 pub(crate) fn is_excepted(path: &str, fault: &str) -> bool {

@@ -1,14 +1,14 @@
-//! Scripts in Python that judge a server or its outputs by what others wrote: the official clients,
-//! `jsonschema`. `PLAYHOUSE_TEST_PYTHON` names a Python that has them; where there is none, the
-//! tests say so and pass.
+//! Python scripts that check a server or its outputs with independent software: the official
+//! clients and `jsonschema`. `PLAYHOUSE_TEST_PYTHON` names a Python that has these packages.
+//! Without one, the tests print a note and pass.
 #![allow(clippy::panic, clippy::print_stdout, reason = "part of a test")]
 
 use std::process::Command;
 
-/// What a script exits with where its package is not installed.
+/// Exit code of a script whose package is not installed.
 const NO_PACKAGE: i32 = 3;
 
-/// Runs `tests/SCRIPT`, and fails if it does. Gives what it says, or nothing where it could not run.
+/// Runs `tests/SCRIPT`, and panics if it fails. Returns its output, or `None` if it could not run.
 pub(crate) async fn run(script: &str, args: &[&str]) -> Option<String> {
     let python = std::env::var("PLAYHOUSE_TEST_PYTHON").unwrap_or("python3".to_owned());
     let mut command = Command::new(&python);

@@ -1,4 +1,4 @@
-//! A server on a free port, or on a Unix socket, within the test's process.
+//! A server on a free port, or on a Unix socket, in the test's process.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use playhouse::{
@@ -7,9 +7,9 @@ use playhouse::{
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// A running server. Stop it: a test that ends without leaves actors behind.
+/// A running server. A test must stop it; otherwise actors stay behind.
 pub(crate) struct Served {
-    /// Without a slash at the end.
+    /// The URL without a slash at the end.
     pub(crate) url: String,
     pub(crate) engine: Engine,
     stop: oneshot::Sender<()>,
@@ -39,7 +39,7 @@ impl Served {
         Self { url, engine, stop, task }
     }
 
-    /// Asks the server to stop, waits until it has, and stops the engine.
+    /// Asks the server to stop, waits until it has stopped, and stops the engine.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         let drain = self.task.await.unwrap().unwrap();

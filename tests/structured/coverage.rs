@@ -1,7 +1,8 @@
-//! Generations at temperature 1 for every schema of the table, judged by Python's `jsonschema`.
+//! Generates outputs at temperature 1 for every schema of the table. Python's `jsonschema` checks
+//! them.
 //!
-//! `PLAYHOUSE_SCHEMA_GENERATIONS` says how many, 150 if it is not set; the table is gone through
-//! over and over, with other seeds.
+//! `PLAYHOUSE_SCHEMA_GENERATIONS` is the number of outputs, by default 150. The table is used again
+//! and again, with other seeds.
 
 use std::io::Write;
 
@@ -15,16 +16,17 @@ use crate::{config, python, run, schemas::SCHEMAS};
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 32;
-/// Enough for all but a few, at the bias below.
+/// Enough for nearly all outputs, with the bias below.
 const MAX_TOKENS: u32 = 600;
 
 fn num_generations() -> usize {
     std::env::var("PLAYHOUSE_SCHEMA_GENERATIONS").map_or(150, |count| count.parse().unwrap())
 }
 
-/// The tokens that close what is open. The weights would take hundreds of tokens to write one of them by
-/// chance, so they get a bias, and quotation marks a larger one: in a string the others close nothing.
-/// Everything else is up to the weights.
+/// Returns biases for tokens that close strings, lists and objects, and for tokens that end the
+/// output. Without a bias, the weights would take hundreds of tokens to write one of them by
+/// chance. Quotation marks have a larger one, because in a string the others close nothing. The
+/// weights decide the rest.
 fn closing(engine: &Engine) -> Vec<(u32, f32)> {
     let codec = engine.codec();
     let ends = engine.model_info().eos_token_ids.iter().map(|end| (*end, 6.0));
@@ -48,7 +50,7 @@ fn request(index: usize, bias: &[(u32, f32)]) -> RawRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_generated_is_valid() {
+async fn generated_outputs_are_valid() {
     let engine = Engine::spawn(config(), |_| ()).await.unwrap();
     let (count, bias) = (num_generations(), closing(&engine));
     let mut outputs = Vec::new();
@@ -64,7 +66,7 @@ async fn what_is_generated_is_valid() {
         let schema: Value = serde_json::from_str(SCHEMAS[index % SCHEMAS.len()]).unwrap();
         match output.finish {
             Some(FinishReason::Stop(_)) => num_ended += 1,
-            // A string, a number or a list that the weights made longer than the limit.
+            // A string, number or list that the weights made longer than the limit.
             Some(FinishReason::Length) => {
                 num_cut += 1;
                 continue;

@@ -1,4 +1,4 @@
-//! Constrained requests among others: in company, in chunks, preempted, after a crash.
+//! Constrained requests among others: in a batch, in chunks, preempted, and after a crash.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use playhouse::{
 
 use crate::{Output, collect, config, run};
 
-/// A list of numbers, long enough for things to happen meanwhile.
+/// A list of numbers and words that is long enough for events in the meantime.
 const LIST: &str = r#"{"type": "array", "items": {"enum": [17, 233, 4096, "word", null]},
     "minItems": 24, "maxItems": 30}"#;
 
@@ -48,7 +48,7 @@ fn requests() -> Vec<RawRequest> {
     (0..).zip(formats()).map(|(index, format)| request(index, format)).collect()
 }
 
-/// Each request with the engine for itself.
+/// Returns the outputs of the requests, each run alone.
 async fn alone() -> Vec<Output> {
     let engine = Engine::spawn(config(), |_| ()).await.unwrap();
     let mut outputs = Vec::new();
@@ -59,7 +59,8 @@ async fn alone() -> Vec<Output> {
     outputs
 }
 
-/// All at once: none begins before the last has come.
+/// Runs all requests at once: none starts before the last has arrived. Returns the outputs and the
+/// number of preemptions.
 async fn together(config: EngineConfig) -> (Vec<Output>, u64) {
     let engine = Engine::spawn(config, |_| ()).await.unwrap();
     engine.pause(PauseMode::Keep).await.unwrap();
@@ -95,7 +96,7 @@ async fn tokens_do_not_depend_on_the_batch() {
     assert_eq!(together(config()).await.0, expected, "in company");
     let chunks = EngineConfig { max_num_batched_tokens: 16, ..config() };
     assert_eq!(together(chunks).await.0, expected, "in chunks");
-    // Room for all prompts, and for about two of the eight at their ends.
+    // There is room for all prompts, and for about two of the eight at their ends.
     let tight =
         EngineConfig { num_gpu_blocks_override: Some(25), max_model_len: Some(384), ..config() };
     let (outputs, num_preemptions) = together(tight).await;
@@ -137,7 +138,7 @@ async fn a_worker_that_dies_changes_nothing() {
     engine.shutdown().await;
 }
 
-/// The mask decides what is drawn, not what is told of the model's mind.
+/// The mask decides which token is drawn. It does not change the reported log-probabilities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_probabilities_are_those_of_the_model() {
     let engine = Engine::spawn(config(), |_| ()).await.unwrap();
@@ -157,7 +158,7 @@ async fn log_probabilities_are_those_of_the_model() {
     assert!(outputs[1].text.bytes().all(|b| b.is_ascii_digit()), "{:?}", outputs[1].text);
 }
 
-/// Whatever else is asked for, the format is kept to.
+/// The output keeps to the format, whatever other parameters the request has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_grammar_has_the_last_word() {
     let engine = Engine::spawn(config(), |_| ()).await.unwrap();
@@ -189,7 +190,7 @@ async fn the_answer_follows_thoughts_that_keep_to_their_budget() {
     request.prompt = Prompt::Tokens([encode("Well?"), begin.clone()].concat());
     let thinking = Thinking { begin, end: end.clone(), budget: Some(5) };
     request.params.thinking = Some(Arc::new(thinking));
-    // The model would rather end here.
+    // Without this minimum, the model would end here.
     request.params.min_tokens = 5;
     let output = run(&engine, vec![request]).await.remove(0);
     engine.shutdown().await;
@@ -200,14 +201,14 @@ async fn the_answer_follows_thoughts_that_keep_to_their_budget() {
     assert!(output.text.ends_with("[/THINK]yes"), "{output:?}");
 }
 
-/// What cannot be compiled fails its request, and no other.
+/// A grammar that does not compile fails its own request and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_grammar_fails_alone() {
     let engine = Engine::spawn(config(), |_| ()).await.unwrap();
     let bad = request(1, Some(OutputFormat::Regex("[a-".to_owned()).into()));
     let good = request(2, Some(OutputFormat::Regex("[ab]{3}".to_owned()).into()));
     let good = engine.submit(good).await.unwrap().choices.remove(0);
-    // Refused at once, or by its stream's end.
+    // The engine rejects the request at once, or its stream ends with an error.
     if let Ok(mut submission) = engine.submit(bad).await {
         let output = collect(submission.choices.remove(0)).await;
         assert!(matches!(output.finish, Some(FinishReason::Error(_))), "{output:?}");

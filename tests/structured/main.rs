@@ -1,5 +1,5 @@
-//! Outputs that are held to a format, through the engine's Rust API on the demo model, whose weights
-//! are random: whatever it writes well, it was made to.
+//! Outputs constrained to a format, through the engine's Rust API on the demo model. The weights
+//! are random, so only the constraint makes an output valid.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
@@ -15,12 +15,12 @@ use playhouse::{
     api::{ChoiceStream, FinishReason, RawRequest},
 };
 
-/// What one choice came to.
+/// The result of one choice.
 #[derive(Debug, Clone, PartialEq)]
 struct Output {
     text: String,
     tokens: Vec<u32>,
-    /// Of each token: itself, then the likeliest.
+    /// For each token: the token itself, then the likeliest ones.
     logprobs: Vec<Vec<(u32, f32)>>,
     finish: Option<FinishReason>,
 }
@@ -47,7 +47,7 @@ async fn collect(mut stream: ChoiceStream) -> Output {
     output
 }
 
-/// All at once; the choices of each request in order.
+/// Runs all requests at once. Returns their choices in order.
 async fn run(engine: &Engine, requests: Vec<RawRequest>) -> Vec<Output> {
     let mut streams = Vec::new();
     for request in requests {

@@ -1,6 +1,6 @@
 //! JSON schemas in the style of the JSON-Schema-Test-Suite: each keyword alone, then together.
 
-/// Each compiles, and each output of it has to be accepted by an independent validator.
+/// Each schema compiles, and an independent validator must accept each output of it.
 pub(crate) const SCHEMAS: &[&str] = &[
     // type
     r#"{"type": "null"}"#,
@@ -99,7 +99,7 @@ pub(crate) const SCHEMAS: &[&str] = &[
         "required": ["next"], "additionalProperties": false}"##,
     r##"{"$schema": "http://json-schema.org/draft-07/schema#", "type": "array",
         "items": [{"type": "integer"}, {"type": "boolean"}], "additionalItems": false}"##,
-    // All together, as a client has them.
+    // All keywords together, as clients use them.
     r##"{"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Order",
         "description": "What was ordered", "type": "object", "properties": {
             "id": {"type": "integer", "minimum": 1, "description": "A number"},

@@ -1,6 +1,6 @@
-"""Holds texts against their JSON schemas: a line of the file a pair, {"schema": ..., "text": ...}.
+"""Validates texts against their JSON schemas: each line of the file is {"schema": ..., "text": ...}.
 
-Exits with 1 if any is invalid, with 3 where the package `jsonschema` is not installed.
+Exits with 1 if a text is invalid, and with 3 if the package `jsonschema` is not installed.
 """
 import json
 import sys
@@ -13,7 +13,7 @@ except ImportError as error:
     sys.exit(3)
 
 
-# The package's check of times is that of draft 3, which knew no offsets.
+# The package checks times as draft 3 does, which has no offsets.
 FORMATS = FormatChecker(format for format in FormatChecker.checkers if format != "time")
 
 

@@ -1,5 +1,5 @@
-//! What the clients of a chaos test ask for, and what they must get whatever is struck: requests of
-//! every kind on the demo model, in a KV cache too small for all of them.
+//! The requests of a chaos test's clients, and their expected answers, which no strike may change.
+//! There are requests of every kind on the demo model, in a KV cache too small for all of them.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -26,16 +26,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Clients that stream at any time, each a request of its own, over and over.
+/// Clients that stream at any time. Each sends its own request again and again.
 pub(crate) const CLIENTS: usize = 32;
-/// Clients that leave in the middle, besides.
+/// Further clients, which leave in the middle of a stream.
 const LEAVING_CLIENTS: usize = 4;
-/// How long anything may take before the test has failed.
+/// Longest wait. A test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often something awaited is looked at.
+/// The time between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// All that a client gets of one choice, except how much of it came from the prefix cache.
+/// All that a client gets of one choice, except the number of tokens from the prefix cache.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Output {
     text: String,
@@ -44,7 +44,8 @@ pub(crate) struct Output {
     finish: Option<FinishReason>,
 }
 
-/// The request of one client: eight kinds, each with four prompts that begin alike.
+/// Returns the request of one client. There are eight kinds, each with four prompts that begin
+/// alike.
 fn request(client: usize) -> RawRequest {
     let (kind, family) = (client % 8, (client / 8) as u32);
     let shared = (0..40).map(|i| 300 + (i * 7 + family * 131) % 1_000);
@@ -71,7 +72,7 @@ fn request(client: usize) -> RawRequest {
         _ => SamplingParams { temperature: 0.0, logprobs: Some(0), min_tokens: 4, ..base },
     };
     let prompt = match kind {
-        // Through the tokenizer.
+        // This prompt goes through the tokenizer.
         2 | 6 => Prompt::Text(format!("Once upon a time, {}", "a lantern ".repeat(8 + client))),
         _ => Prompt::Tokens(shared.chain(own).collect()),
     };
@@ -100,12 +101,12 @@ async fn ask(engine: &Engine, client: usize) -> Result<Vec<Output>, RequestError
     Ok(outputs)
 }
 
-/// An engine that finds out quickly what is wrong, and whose KV cache holds half of the clients.
+/// Starts an engine that detects faults quickly, and whose KV cache holds half of the clients.
 pub(crate) async fn engine() -> Engine {
     engine_with(|_| ()).await
 }
 
-/// As [`engine`], with other settings.
+/// Starts an engine like [`engine`], with other settings.
 pub(crate) async fn engine_with(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig {
         max_model_len: Some(512),
@@ -125,13 +126,13 @@ pub(crate) async fn engine_with(change: impl FnOnce(&mut EngineConfig)) -> Engin
     Engine::spawn_with(config, |_| (), impatient).await.unwrap()
 }
 
-/// What the clients get when nothing is struck.
+/// Returns the answers that clients get without strikes.
 pub(crate) async fn expected() -> &'static [Vec<Output>] {
     static EXPECTED: OnceCell<Vec<Vec<Output>>> = OnceCell::const_new();
     EXPECTED.get_or_init(|| fault_free(KvCacheDtype::Auto)).await
 }
 
-/// What they get with such a KV cache.
+/// Returns the answers that clients get without strikes, with this KV cache format.
 pub(crate) async fn fault_free(kv_cache_dtype: KvCacheDtype) -> Vec<Vec<Output>> {
     let engine = engine_with(|config| config.kv_cache_dtype = kv_cache_dtype).await;
     let mut tasks = JoinSet::new();
@@ -159,12 +160,12 @@ pub(crate) struct House {
 }
 
 impl House {
-    /// Lets the clients in.
+    /// Starts the clients.
     pub(crate) async fn open(engine: Engine) -> Self {
         Self::open_expecting(engine, expected().await.to_vec()).await
     }
 
-    /// Lets the clients in, who must get what is expected.
+    /// Starts the clients, which must get the answers `expected`.
     pub(crate) async fn open_expecting(engine: Engine, expected: Vec<Vec<Output>>) -> Self {
         let mut house = Self {
             engine,
@@ -178,7 +179,7 @@ impl House {
             house.clients.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     let outputs = ask(&engine, client).await.unwrap();
-                    assert!(outputs == expected, "client {client} got something else");
+                    assert!(outputs == expected, "client {client} got another answer");
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -197,18 +198,18 @@ impl House {
         house
     }
 
-    /// Requests answered so far, each as it should be.
+    /// Returns how many requests have been answered. Every answer was as expected.
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// How often actors of this role were replaced.
+    /// Returns how often actors of this role were replaced.
     pub(crate) fn restarts(&self, role: Role) -> u64 {
         let actors = self.engine.actors();
         actors.iter().filter(|actor| actor.role == role).map(|actor| actor.restarts).sum()
     }
 
-    /// Strikes an actor, and waits until it is replaced and requests are answered again.
+    /// Strikes an actor. Waits until it is replaced and requests are answered again.
     pub(crate) async fn strike(&self, role: Role, index: usize, how: How) {
         let before = self.restarts(role);
         self.engine.chaos().strike(role, index, how).unwrap();
@@ -231,17 +232,17 @@ impl House {
         total() - before
     }
 
-    /// Waits until `holds`.
+    /// Waits until `holds` returns true.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let look = async {
             while !holds() {
                 sleep(LOOK).await;
             }
         };
-        assert!(timeout(PATIENCE, look).await.is_ok(), "{what}: waited in vain");
+        assert!(timeout(PATIENCE, look).await.is_ok(), "{what}: waited too long");
     }
 
-    /// Waits for the clients, and sees that nothing stays behind.
+    /// Waits for the clients, and checks that nothing stays behind.
     pub(crate) async fn close(mut self) -> Engine {
         self.engine.chaos().calm();
         self.is_over.store(true, Ordering::Relaxed);
@@ -250,15 +251,18 @@ impl House {
                 ended.unwrap();
             }
         };
-        assert!(timeout(PATIENCE, all).await.is_ok(), "the clients wait for answers in vain");
+        assert!(timeout(PATIENCE, all).await.is_ok(), "the clients still wait for answers");
         self.until("the end of all requests", || self.engine.open_requests() == 0).await;
         let free = async {
-            // It fails while a block is held, or while a part is being replaced.
+            // The reset fails while a request holds a block, or while an actor is being replaced.
             while !self.engine.reset_prefix_cache(false).await.unwrap_or(false) {
                 sleep(LOOK).await;
             }
         };
-        assert!(timeout(PATIENCE, free).await.is_ok(), "KV cache blocks are held by nobody");
+        assert!(
+            timeout(PATIENCE, free).await.is_ok(),
+            "KV cache blocks are held without a request"
+        );
         self.engine
     }
 }

@@ -1,7 +1,6 @@
-//! Tokens to text: whatever tokens come, the pieces are the whole.
+//! Tokens to text: for all tokens, the pieces joined are the whole text.
 //!
-//! An input is a byte of options, one that says how many tokens are the prompt, and two bytes a
-//! token.
+//! An input is a byte of options, a byte with the number of prompt tokens, and two bytes a token.
 #![no_main]
 
 use std::{path::Path, sync::LazyLock};
@@ -15,7 +14,7 @@ static CODEC: LazyLock<HfTextCodec> = LazyLock::new(|| {
     HfTextCodec::load(folder).unwrap()
 });
 
-/// The text of `output`, as it comes.
+/// Returns the text of `output`, decoded one token at a time.
 fn streamed(prompt: &[u32], output: &[u32], options: DecodeOptions) -> String {
     let mut decoder = CODEC.decoder(prompt, options);
     let mut text = String::new();
@@ -34,7 +33,8 @@ fuzz_target!(|data: &[u8]| {
     let tokens: Vec<u32> = pairs.iter().map(|pair| u16::from_le_bytes(*pair).into()).collect();
     let whole = CODEC.decode(&tokens, skip_special_tokens).unwrap();
     assert_eq!(streamed(&[], &tokens, options), whole);
-    // After a prompt, too: what stands before is the prompt's, less a character it left unfinished.
+    // The same after a prompt. The text before the output belongs to the prompt, except a character
+    // that the prompt left unfinished.
     let (prompt, output) = tokens.split_at((*prompt_len as usize).min(tokens.len()));
     let text = streamed(prompt, output, options);
     assert!(whole.ends_with(&text), "{text:?} does not end {whole:?}");

@@ -1,11 +1,12 @@
-//! Formats of structured outputs: whatever a client asks for is compiled or refused, in bounded
-//! time, and what is compiled can be walked.
+//! Formats of structured outputs: every format of a client is compiled or rejected in bounded time.
+//! Each compiled format can be walked.
 //!
-//! An input is a byte that picks the format (`s`, `o`, `r`, `c`, `g`, `t`), one of options, and the
-//! text of the format. A choice is one line.
+//! An input is a byte that picks the format (`s`, `o`, `r`, `c`, `g`, `t`), a byte of options, and
+//! the text of the format. Each line of the text is one choice of `c`.
 #![no_main]
 
-// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
+// The modules are included. A dependency on the crate would build and instrument its tensors
+// without need.
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not all of it is used here")]
 #[path = "../../../src/grammar/mod.rs"]
 mod grammar;
@@ -22,12 +23,12 @@ use playhouse_actors::{logic::request::structured_output::{OutputFormat, Structu
 
 const EOS: u32 = 256;
 const VOCAB_SIZE: u32 = 260;
-/// Tokens that are walked.
+/// Tokens of one walk.
 const STEPS: usize = 24;
-/// How long one input may take, instrumented and beside others.
+/// Longest time for one input, instrumented and beside other processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A token a byte, and one that ends outputs.
+/// A tokenizer with a token a byte, and one that ends outputs.
 struct Bytes;
 
 impl TextCodec for Bytes {
@@ -83,8 +84,8 @@ impl TextCodec for Bytes {
 static STORE: LazyLock<GrammarStore> =
     LazyLock::new(|| GrammarStore::new(Arc::new(Bytes), VOCAB_SIZE, vec![EOS]));
 
-/// The library's own panics are errors by the time they come out of it: only such as leave our code
-/// are to end the fuzzer, which sees those as well.
+/// Sets a hook that only prints. The fuzzer's own hook would end it at every panic, also at those
+/// that the grammar library turns into errors. A panic that leaves our code still ends the fuzzer.
 fn contain_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| panic::set_hook(Box::new(|panic| eprintln!("{panic}"))));
@@ -107,7 +108,7 @@ fn output(kind: u8, options: u8, text: &str) -> Option<StructuredOutput> {
     })
 }
 
-/// Takes one of the tokens that may come, over and over: `choices` says which.
+/// Walks: takes one of the allowed tokens again and again, as `choices` says.
 fn walk(output: &StructuredOutput, choices: &[u8]) -> Result<(), GrammarError> {
     let mut matcher = STORE.matcher(output)?;
     for choice in choices.iter().cycle().take(STEPS) {
@@ -127,7 +128,7 @@ fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(text);
     let Some(output) = output(*kind, *options, &text) else { return };
     let start = Instant::now();
-    // Refused is as good as compiled; what may not be is a panic, or no end.
+    // A format may be rejected. It must not panic or run without end.
     let _ = walk(&output, data);
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
 });

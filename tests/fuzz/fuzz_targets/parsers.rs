@@ -1,10 +1,11 @@
-//! Tool and reasoning parsers: whatever a model writes, none panics, none loses text, and none
-//! minds how the text is cut.
+//! Tool and reasoning parsers: for all texts of a model, no parser panics or loses text. The events
+//! do not depend on how the text is cut.
 //!
-//! An input is a byte that picks the parser, three that say where to cut, and the text.
+//! An input is a byte that picks the parser, three bytes that say where to cut, and the text.
 #![no_main]
 
-// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
+// The modules are included. A dependency on the crate would build and instrument its tensors
+// without need.
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not all of it is used here")]
 #[path = "../../../src/parsers/mod.rs"]
 mod parsers;
@@ -24,12 +25,12 @@ static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
     Tools::from_request(&serde_json::from_str::<Vec<serde_json::Value>>(tools).unwrap())
 });
 
-/// What is read in which way. The names of the registry, and what a request can force.
+/// A way of reading: by the names of the registry, or by a call that a request can force.
 #[derive(Clone)]
 enum Reader {
     Tool(String),
     Reasoning(String, Option<bool>),
-    /// Thoughts, then calls.
+    /// Reasoning, then calls.
     Both(String, String),
     NamedCall,
     RequiredCall,
@@ -67,13 +68,13 @@ impl Reader {
         MessageParser::new(reasoning, tool)
     }
 
-    /// Takes free text for arguments.
+    /// Returns whether the parser takes free text for arguments.
     fn is_openai(&self) -> bool {
         matches!(self, Self::Tool(name) | Self::Both(_, name) if name == "openai")
     }
 
-    /// Harmony has markers around every message. The tool parser drops thoughts, and the reasoning
-    /// parser ends a call that nothing ends.
+    /// Returns whether the parser reads Harmony, which has markers around every message. Its tool
+    /// parser drops thoughts. Its reasoning parser ends a call that has no end.
     fn is_harmony(&self) -> bool {
         let (Self::Reasoning(name, _) | Self::Both(name, _)) = self else {
             return self.is_openai();
@@ -92,7 +93,7 @@ fn events(reader: &Reader, pieces: &[&str]) -> Vec<MessageEvent> {
     merged(events)
 }
 
-/// Joins neighbours that a cut parted.
+/// Joins neighbouring events that a cut separated.
 fn merged(events: Vec<MessageEvent>) -> Vec<MessageEvent> {
     use MessageEvent::{Answer, Reasoning};
     use ToolEvent::{CallArguments, Content};
@@ -111,7 +112,8 @@ fn merged(events: Vec<MessageEvent>) -> Vec<MessageEvent> {
     merged
 }
 
-/// Calls count from 0, each with a start, arguments, and an end or a break; nothing is empty.
+/// Asserts that calls count from 0, and that each has a start, arguments, and an end or a break. No
+/// text is empty.
 fn check_order(events: &[MessageEvent]) {
     let (mut num_calls, mut is_open) = (0, false);
     for event in events {
@@ -137,19 +139,19 @@ fn check_order(events: &[MessageEvent]) {
     assert!(!is_open);
 }
 
-/// Whether the characters of `part` all stand in `whole`, in this order.
+/// Returns whether the characters of `part` all stand in `whole`, in this order.
 fn is_within(part: &str, whole: &str) -> bool {
     let mut rest = whole.chars();
     part.chars().all(|c| rest.any(|other| other == c))
 }
 
-/// What is no call is content, or thoughts, less the markers of those.
+/// Asserts that a text without calls is content or thoughts, except for the markers of thoughts.
 fn check_text(reader: &Reader, events: &[MessageEvent], text: &str) {
     let mut message = Message::default();
     message.extend(events.iter().cloned());
     if !reader.is_openai() {
         for call in message.calls.iter().filter(|call| call.is_complete) {
-            // The syntax alone: 1e999 is JSON that no f64 holds.
+            // Only the syntax is checked, because 1e999 is JSON that no f64 holds.
             assert!(serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok(), "{call:?}");
         }
     }
@@ -168,13 +170,14 @@ fn check_text(reader: &Reader, events: &[MessageEvent], text: &str) {
     let (thoughts, content, text) = (blank(&thoughts), blank(&content), blank(text));
     match reader {
         _ if reader.is_harmony() => {}
-        // A list of calls that is cut off is no text.
+        // A list of calls that is cut off does not become text.
         Reader::RequiredCall => assert!(is_within(&content, &text), "{content:?}"),
         Reader::Reasoning(..) | Reader::Both(..) => {
-            // Each in its own order: text that a block held back is told as content at the end.
+            // Each text keeps its own order. Text that a block held back becomes content at the
+            // end.
             assert!(is_within(&thoughts, &text), "{thoughts:?}");
             assert!(is_within(&content, &text), "{content:?}");
-            // Two markers at most.
+            // At most two markers are lost.
             let lost = text.len().saturating_sub(thoughts.len() + content.len());
             assert!(lost <= 64, "{lost} bytes are lost");
         }

@@ -1,4 +1,4 @@
-//! Request bodies: whatever a client sends, its route reads it, or refuses it as the client's fault.
+//! Request bodies: for all bodies, the route reads the body or rejects it with a 4xx status.
 //!
 //! An input is a byte that picks the route, and the body.
 #![no_main]
@@ -14,7 +14,7 @@ use playhouse::{
     server::{BodyError, ROUTES_WITH_BODY, check_body},
 };
 
-/// How long one input may take, instrumented and beside others.
+/// Longest time for one input, instrumented and beside other processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 static LIMITS: LazyLock<LimitSettings> = LazyLock::new(LimitSettings::default);

@@ -1,10 +1,11 @@
-//! Server-sent events as the benchmark's client reads them: however a stream is cut, the same events are
-//! found, none says more than came, and what a server writes is read as it was.
+//! Server-sent events as the benchmark's client reads them. The events do not depend on how the
+//! stream is cut, and have no more bytes than it. The client reads the events that a server wrote.
 //!
 //! An input is three bytes that say where to cut, and the stream.
 #![no_main]
 
-// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
+// The module is included. A dependency on the crate would build and instrument its tensors without
+// need.
 #[path = "../../../src/cli/bench/serve/sse.rs"]
 mod sse;
 
@@ -29,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     }
     pieces.push(rest);
     assert_eq!(events(pieces.into_iter()), whole);
-    // Whatever stands in a line, as a server writes lines.
+    // Writes the lines of the input as a server writes lines.
     let lines: Vec<&[u8]> = stream.split(|byte| b"\r\n".contains(byte)).collect();
     let written: Vec<u8> =
         lines.iter().flat_map(|line| [b"data: ", *line, b"\n\n"].concat()).collect();

@@ -1,8 +1,7 @@
-//! Chat templates: whatever a template and a conversation are, they are rendered or refused, within
-//! the fuel.
+//! Chat templates: every template and conversation is rendered or rejected within the fuel.
 //!
-//! An input is a byte of options, the template, a zero byte, and a JSON array of messages; without
-//! the latter, a conversation of every kind of message.
+//! An input is a byte of options, the template, a zero byte, and a JSON array of messages. Without
+//! the array, the conversation has every kind of message.
 #![no_main]
 
 use std::{
@@ -16,7 +15,7 @@ use playhouse::text::HfTextCodec;
 use playhouse_actors::ports::{ChatPrompt, TextCodec};
 use serde_json::{Value, json};
 
-/// How long one input may take, instrumented and beside others.
+/// Longest time for one input, instrumented and beside other processes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static CODEC: LazyLock<HfTextCodec> = LazyLock::new(|| {
@@ -38,8 +37,8 @@ fn conversation() -> Value {
     ])
 }
 
-/// What the library panics at refuses the request: no finding.
-fn forgive_the_library() {
+/// Ignores panics of the template library: they reject the request and are no finding.
+fn ignore_panics_of_the_library() {
     let abort = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let is_librarys = |file: &str| file.contains("/minijinja-");
@@ -49,7 +48,7 @@ fn forgive_the_library() {
     }));
 }
 
-fuzz_target!(init: forgive_the_library(), |data: &[u8]| {
+fuzz_target!(init: ignore_panics_of_the_library(), |data: &[u8]| {
     let Some((options, rest)) = data.split_first() else { return };
     let mut parts = rest.splitn(2, |byte| *byte == 0);
     let template = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
@@ -61,7 +60,7 @@ fuzz_target!(init: forgive_the_library(), |data: &[u8]| {
         tools: (options & 1 != 0).then(|| vec![tool]),
         add_generation_prompt: options & 2 != 0,
         continue_final_message: options & 4 != 0,
-        // The model's own template otherwise.
+        // Otherwise the model's own template is used.
         chat_template: (options & 8 == 0).then_some(template),
         ..ChatPrompt::default()
     };
