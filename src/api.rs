@@ -1,5 +1,5 @@
-//! What the server, the command line and embedding programs may name of the actors' crate. Those that
-//! need another name of it add a line here.
+//! The names of the actors' crate that the server, the command line and embedding programs may use.
+//! A further name needs a line here.
 
 // --- Requests.
 
@@ -14,11 +14,11 @@ pub use playhouse_actors::logic::{
 };
 // The end of a prompt that is cut off.
 pub use playhouse_actors::logic::input::fit::TruncationSide;
-// What an output has to match.
+// The format that an output must match.
 pub use playhouse_actors::logic::request::structured_output::{OutputFormat, StructuredOutput};
 // The markers and the budget of thoughts.
 pub use playhouse_actors::logic::input::thinking::{Thinking, Thoughts};
-// The owner of a request, for quotas and for what others may not see.
+// The owner of a request: it has quotas, and other tenants do not see its requests.
 pub use playhouse_actors::logic::admission::Tenant;
 // The numbers of requests and tokens.
 pub use playhouse_actors::logic::request::ids::{RequestId, TokenId};
@@ -36,7 +36,7 @@ pub use playhouse_actors::error::{ActorError, RequestError};
 
 // --- Text.
 
-// The tokenizer with its chat template, and what it decodes with.
+// The tokenizer with its chat template, and its decoder.
 pub use playhouse_actors::ports::{DecodeOptions, IncrementalDecoder, TextCodec, TextError};
 // Tokenizing in the turns that requests take.
 pub use playhouse_actors::logic::input::text_pieces::{EncodedText, WantedTokens};
@@ -46,7 +46,7 @@ pub use playhouse_actors::system::{TextJobError, TextJobs};
 
 // The facts about a loaded model.
 pub use playhouse_actors::ports::ModelInfo;
-// Whether the engine can serve, and what it does.
+// The engine's health, and its current work.
 pub use playhouse_actors::{
     supervision::directory::ActorStats,
     system::{Health, Status, Unhealthy},
@@ -57,14 +57,14 @@ pub use playhouse_actors::{logic::request::ids::Epoch, message::Role};
 pub use playhouse_actors::{logic::scheduler::PauseState, system::PauseMode};
 // The memory that requests hold.
 pub use playhouse_actors::system::{Lease, MemoryBudget, MemoryError};
-// Receives the time that actors take over messages.
+// Receives the time that actors take for each message.
 pub use playhouse_actors::ports::{Handled, HandlerProfiler};
 // The names and descriptions of all metrics.
 pub use playhouse_actors::system::metrics::SystemMetrics;
 // The actors' settings, which tests change.
 pub use playhouse_actors::system::SystemConfig;
 
-// --- What the page shows of the engine.
+// --- The engine as the page shows it.
 
 // Blocks, latencies and timelines of requests.
 pub use playhouse_actors::logic::observe::{
@@ -84,9 +84,9 @@ pub use playhouse_actors::system::{HouseView, totals::TotalsView};
 pub use playhouse_actors::fault::{EdgeFaults, How};
 // The edges between actors, whose messages may get lost.
 pub use playhouse_actors::message::Edge;
-// What strikes actors, why one did not, and what hung by itself.
+// Strikes on demand, the reasons why a strike failed, and actors that hung by themselves.
 #[cfg(feature = "chaos")]
 pub use playhouse_actors::system::chaos::{ChaosControl, ChaosError, Hangs};
-// All actors that may be struck, for tests that are written once for each.
+// All actors that may be struck: a test is written once and runs for each.
 #[cfg(feature = "chaos")]
 pub use playhouse_actors::for_each_role;

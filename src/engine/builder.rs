@@ -1,4 +1,4 @@
-//! An engine with parts of the embedding program's own.
+//! Builds an engine with the embedding program's own parts.
 
 use std::{error::Error, fmt};
 
@@ -12,7 +12,7 @@ use crate::{
     token_rules::{TokenRule, TokenRuleRegistry, Vocabulary},
 };
 
-/// The parts that an engine may have of its own; by default those of this crate.
+/// The parts that each engine has a set of. The default set is this crate's.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Registries {
     pub(super) families: ModelRegistry,
@@ -20,7 +20,7 @@ pub(super) struct Registries {
     pub(super) token_rules: TokenRuleRegistry,
 }
 
-/// Builds an [`Engine`] with parts of the program's own beside those of this crate. Each engine has
+/// Builds an [`Engine`] with the program's own parts beside those of this crate. Each engine has
 /// its own set. A name that is registered twice makes [`EngineBuilder::start`] fail.
 #[must_use = "an engine starts by `start`"]
 pub struct EngineBuilder {
@@ -53,8 +53,8 @@ impl EngineBuilder {
         self.note(registered)
     }
 
-    /// Adds a tool parser, which the server's setting `tool_call_parser` may name. `make` makes one
-    /// for an answer, given the request's tools.
+    /// Adds a tool parser, which the server's setting `tool_call_parser` may name. For each answer,
+    /// `make` makes a parser from the request's tools.
     pub fn tool_parser(
         mut self,
         name: impl Into<String>,
@@ -71,8 +71,9 @@ impl EngineBuilder {
         self.note(registered)
     }
 
-    /// Adds a reasoning parser, which the server's setting `reasoning_parser` may name. `make`
-    /// makes one for an answer, given what tells whether the answer begins with thoughts.
+    /// Adds a reasoning parser, which the server's setting `reasoning_parser` may name. For each
+    /// answer, `make` makes a parser from the facts that show whether the answer begins with
+    /// thoughts.
     pub fn reasoning_parser(
         mut self,
         name: impl Into<String>,
@@ -95,8 +96,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Adds a token rule, which requests may ask for by `name`. `make` makes it for the model once
-    /// that is loaded.
+    /// Adds a token rule, which requests may ask for by `name`. `make` makes it after the model is
+    /// loaded.
     pub fn token_rule(
         mut self,
         name: impl Into<String>,
@@ -109,12 +110,12 @@ impl EngineBuilder {
         self.note(registered)
     }
 
-    /// Loads the model and starts the actors. Must be called within a tokio runtime of several
+    /// Loads the model and starts the actors. It must be called within a tokio runtime with several
     /// threads.
     ///
     /// # Errors
-    /// [`StartError`] names a part that was registered twice, or says what is wrong with the
-    /// model's folder, the settings or the machine.
+    /// [`StartError`] names a part that was registered twice, or the fault of the model's folder,
+    /// the settings or the machine.
     pub async fn start(self) -> Result<Engine, StartError> {
         match self.refused {
             Some(refused) => Err(refused),

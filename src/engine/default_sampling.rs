@@ -4,29 +4,29 @@ use playhouse_actors::logic::request::sampling_params::SamplingParams;
 
 use crate::model::GenerationConfig;
 
-/// What `generation_config.json` says about sampling; what it leaves open has the API's defaults.
+/// The sampling parameters of `generation_config.json`. An absent one has the API's default.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DefaultSampling {
     /// Sampling temperature.
     pub temperature: Option<f32>,
     /// Nucleus mass.
     pub top_p: Option<f32>,
-    /// Most tokens to sample from; 0 for all.
+    /// The number of likeliest tokens to sample from; 0 for all.
     pub top_k: Option<u32>,
-    /// Least probability, relative to the likeliest token.
+    /// The least probability of a token, relative to the likeliest one.
     pub min_p: Option<f32>,
-    /// Divides the logits of tokens seen before.
+    /// The divisor of the logits of tokens seen before.
     pub repetition_penalty: Option<f32>,
-    /// Subtracted from the logits of tokens generated before.
+    /// The number subtracted from the logits of tokens generated before.
     pub presence_penalty: Option<f32>,
-    /// The same for each time that they were generated.
+    /// The number subtracted from a token's logit for each time that it was generated.
     pub frequency_penalty: Option<f32>,
-    /// Most tokens to generate.
+    /// The most tokens to generate.
     pub max_tokens: Option<u32>,
 }
 
 impl DefaultSampling {
-    /// Puts the defaults that are set into `params`.
+    /// Copies the defaults that are set into `params`.
     pub fn apply(&self, params: &mut SamplingParams) {
         params.temperature = self.temperature.unwrap_or(params.temperature);
         params.top_p = self.top_p.unwrap_or(params.top_p);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_file_sets_is_applied_and_nothing_else() {
+    fn only_what_the_file_sets_is_applied() {
         let config = GenerationConfig {
             top_k: Some(-1),
             presence_penalty: Some(1.5),

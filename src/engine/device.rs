@@ -5,10 +5,10 @@ use playhouse_kernels::{ComputeDevice, TensorCores, devices};
 use super::StartError;
 use crate::config::{Device, EngineConfig};
 
-/// The device of `wanted`, of those of this build and machine.
+/// Returns the device `wanted` of this machine, if this build supports it.
 pub(crate) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
     let (runtime, index) = match wanted {
-        // Drivers, which may take long to load, are not asked.
+        // Asks no drivers, because they may take long to load.
         Device::Auto | Device::Cpu => return Ok(ComputeDevice::cpu()),
         Device::Cuda(index) => ("cuda", index),
         Device::Wgpu(index) => ("wgpu", index),
@@ -19,12 +19,12 @@ pub(crate) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
         Some(index) => found.retain(|device| device.id == format!("{runtime}:{index}")),
         None => found.retain(|device| device.id.split(':').next() == Some(runtime)),
     }
-    // Those with memory of their own come first, imitations last.
+    // Devices with their own memory come first, imitations last.
     found.sort_by_key(|device| device.kind);
     found.into_iter().next().ok_or(StartError::NoDevice { wanted, available })
 }
 
-/// How it may multiply.
+/// Returns how the settings allow the use of tensor cores.
 pub(crate) fn tensor_cores(config: &EngineConfig) -> TensorCores {
     match (config.deterministic, config.autotune) {
         (true, _) => TensorCores::Off,

@@ -1,4 +1,4 @@
-//! Why an engine did not start, told to the operator.
+//! Errors of a start, for the operator.
 
 use std::path::PathBuf;
 
@@ -13,22 +13,22 @@ use crate::{
     token_rules::{DuplicateTokenRule, TokenRuleError},
 };
 
-/// Why an engine did not start.
+/// The reason why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no such folder or file.
+    /// The model's folder or file does not exist.
     #[error(
         "no model at {}: expected a folder with config.json, *.safetensors and tokenizer.json, or \
          a GGUF file",
         .0.display()
     )]
     NoModel(PathBuf),
-    /// There is no such device.
+    /// This machine has no such device, or this build does not support it.
     #[error("device = \"{wanted}\": there is none; this machine has, for this build: {}", available.join(", "))]
     NoDevice {
         /// The device asked for.
         wanted: crate::config::Device,
-        /// Those there are.
+        /// The devices of this machine and build.
         available: Vec<String>,
     },
     /// The model could not be loaded.
@@ -37,7 +37,7 @@ pub enum StartError {
     /// A configuration file of the model is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The settings do not go with the model.
+    /// The settings do not fit the model.
     #[error(transparent)]
     Settings(#[from] InvalidSetting),
     /// The tokenizer or the chat template could not be loaded.
@@ -48,7 +48,7 @@ pub enum StartError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// Two model families were registered for one architecture.
@@ -63,42 +63,42 @@ pub enum StartError {
     /// A token rule could not be made for the model.
     #[error(transparent)]
     TokenRule(#[from] TokenRuleError),
-    /// There is not enough memory for a KV cache that can serve even one request.
+    /// The memory is too small for a KV cache that can serve one request.
     #[error(
         "the KV cache would have {num_blocks} blocks of {block_size} tokens ({budget_bytes} bytes), \
          a request of max_model_len = {max_model_len} tokens needs {needed_blocks}: lower \
          max_model_len or raise kv_cache_memory_bytes"
     )]
     KvCacheTooSmall {
-        /// Blocks that fit, the null block among them.
+        /// Blocks that fit, including the null block.
         num_blocks: usize,
-        /// Tokens a block holds.
+        /// Tokens of a block.
         block_size: usize,
-        /// Bytes there are.
+        /// Bytes available for the cache.
         budget_bytes: u64,
         /// Tokens that one request may have.
         max_model_len: usize,
-        /// Blocks needed, the null block among them.
+        /// Blocks needed, including the null block.
         needed_blocks: usize,
     },
-    /// The device did not run a first step as it should.
+    /// A first step on the device failed.
     #[error("a first step on {device} failed: {why}")]
     WarmUp {
         /// The device's name.
         device: String,
-        /// What it said.
+        /// The device's error.
         why: String,
     },
     /// The KV cache could not be allocated.
     #[error("the KV cache could not be allocated: {0}")]
     KvCache(#[from] KernelError),
-    /// The threads to compute on could not be started.
+    /// The compute threads could not be started.
     #[error("threads could not be started: {0}")]
     Threads(#[source] std::io::Error),
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),
-    /// Loading panicked: a bug, told with its message.
+    /// The load panicked with this message. This is a bug.
     #[error("loading the model panicked: {0}")]
     Panicked(String),
 }

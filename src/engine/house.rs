@@ -1,18 +1,18 @@
-//! Looking in from outside.
+//! Views of the running engine, for the page.
 
 use playhouse_actors::system::HouseView;
 
 use super::Engine;
 
 impl Engine {
-    /// How everything stands now: actors, messages, queues, KV cache, counts. An actor that is dead or
-    /// hangs is missing, and waited for no longer than a moment.
+    /// Returns a snapshot of the engine: actors, messages, queues, KV cache, counts. It waits for
+    /// each actor only briefly, so an actor that is dead or hangs is missing.
     pub async fn look(&self) -> HouseView {
         self.inner.system.look().await
     }
 
-    /// Whether somebody looks again and again: then the steps of each request are noted for
-    /// [`Engine::look`].
+    /// Sets whether a client calls [`Engine::look`] again and again. While it does, the steps of
+    /// each request are recorded for it.
     pub fn set_watched(&self, is_watched: bool) {
         self.inner.system.set_watched(is_watched);
     }

@@ -1,4 +1,4 @@
-//! How many blocks the KV cache gets.
+//! The number of blocks of the KV cache.
 
 use playhouse_actors::logic::kv_cache::KvSpec;
 use playhouse_kernels::{ComputeDevice, DeviceKind, KvDtype, device_memory};
@@ -9,19 +9,21 @@ use crate::{
     model::Model,
 };
 
-/// What the KV cache may take where nobody says what is free.
+/// The memory of the KV cache where the free memory is unknown.
 const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
-/// Returns what the model keeps in its KV cache. All layers are one group, whose tokens read all
-/// earlier ones.
+/// Returns the spec of the model's KV cache. All layers are one group, in which a token reads all
+/// earlier tokens.
 pub(super) fn spec(model: &Model, block_size: usize, dtype: KvDtype) -> KvSpec {
     let block = model.kv_cache_shape(1, block_size);
     KvSpec::full(block.num_layers, block_size, block.bytes(dtype) as u64)
 }
 
-/// Blocks of the KV cache, the null block among them: as many as its memory and the device's buffers
-/// hold, and enough for at least one request of full length. What else the model needs on the device
-/// must be there already.
+/// Returns the number of blocks of the KV cache, including the null block: as many as its memory
+/// and the device's buffers hold. All other buffers of the model must be on the device already.
+///
+/// # Errors
+/// [`StartError::KvCacheTooSmall`] if they do not hold one request of full length.
 pub(super) fn count(
     config: &EngineConfig,
     model: &Model,
@@ -58,7 +60,8 @@ pub(super) fn count(
     Ok(num_blocks)
 }
 
-/// Bytes that the KV cache may take. A device that imitates a GPU has the machine's memory.
+/// Returns the bytes that the KV cache may take. A device that imitates a GPU uses the machine's
+/// memory.
 fn free(config: &EngineConfig, model: &Model, device: &ComputeDevice) -> u64 {
     match device_memory(&device.device) {
         Some(memory) if device.kind != DeviceKind::Software => match memory.total_bytes {

@@ -1,4 +1,4 @@
-//! The steps of a start: files, tokenizer and weights, a first step, the KV cache.
+//! The stages of a start: files, tokenizer and weights, a first step, the KV cache.
 
 use std::{panic::resume_unwind, sync::Arc, thread};
 
@@ -28,20 +28,21 @@ use crate::{
 pub(super) struct Loaded {
     pub(super) model: LoadedModel,
     pub(super) executors: Arc<RunnerFactory>,
-    /// What the executors constrain outputs by. Grammars are compiled before.
+    /// The grammars and token rules by which the executors constrain outputs. The grammars are
+    /// compiled before an executor needs them.
     pub(super) constraints: Constraints,
 }
 
-/// What a program registered for the load.
+/// The program's parts that the load uses.
 pub(super) struct LoadRegistries {
     pub(super) families: ModelRegistry,
     pub(super) token_rules: TokenRuleRegistry,
 }
 
-/// Loads everything that the actors need. Blocks for as long as that takes.
+/// Loads everything that the actors need. It blocks until the load ends.
 ///
 /// # Errors
-/// [`StartError`] of the first step that fails.
+/// [`StartError`] of the first stage that fails.
 pub(super) fn load(
     config: &EngineConfig,
     registries: LoadRegistries,
@@ -70,7 +71,7 @@ struct KvCache {
     num_blocks: usize,
 }
 
-/// A start under way: what each of its steps needs.
+/// The state that all stages of a start share.
 struct Start<'a> {
     config: &'a EngineConfig,
     families: ModelRegistry,
@@ -80,7 +81,7 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// Finds the model's files, the device, and the threads to compute on.
+    /// Finds the model's files and the device, and starts the compute threads.
     fn new(
         config: &'a EngineConfig,
         families: ModelRegistry,
@@ -95,8 +96,8 @@ impl<'a> Start<'a> {
         Ok(Self { config, families, device, threads, progress })
     }
 
-    /// Reads the tokenizer and the weights, at the same time: a large vocabulary takes about as long
-    /// as a gigabyte of weights.
+    /// Reads the tokenizer and the weights at the same time, because a large vocabulary takes about
+    /// as long as a gigabyte of weights.
     fn read(&mut self) -> Result<(HfTextCodec, Arc<Model>), StartError> {
         let (config, options) = (self.config, self.load_options());
         let (threads, progress) = (&self.threads, &mut *self.progress);
@@ -128,14 +129,15 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Checks the tokenizer and the settings against the model. Returns what its authors recommend.
+    /// Checks that the tokenizer and the settings fit the model. Returns its sampling defaults and
+    /// end-of-sequence tokens.
     fn check(&self, codec: &HfTextCodec, model: &Model) -> Result<GenerationConfig, StartError> {
         codec.check_vocab(model.vocab_size)?;
         self.config.validate_for(model.max_model_len)?;
         generation_config(self.config)
     }
 
-    /// Runs first steps where the device wants them.
+    /// Runs first steps if the device needs them.
     fn warm_up(&mut self, model: &Model, dtype: KvDtype) -> Result<(), StartError> {
         let (config, device, progress) = (self.config, &self.device, &mut *self.progress);
         let mut warmed =
@@ -148,7 +150,7 @@ impl<'a> Start<'a> {
         self.threads.run(warm_up).map_err(failed)
     }
 
-    /// Puts together what is known of the loaded model.
+    /// Collects the facts about the loaded model.
     fn describe(
         &self,
         codec: HfTextCodec,
@@ -189,7 +191,7 @@ impl<'a> Start<'a> {
         Arc::new(grammars)
     }
 
-    /// Allocates the KV cache.
+    /// Makes the executors' factory, which allocates the KV cache.
     fn executors(
         self,
         loaded: &LoadedModel,
@@ -233,7 +235,8 @@ fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
     Ok(codec.with_chat_template(source))
 }
 
-/// The tokenizer's end-of-sequence token first, as in vLLM: that one stops without a stop reason.
+/// Returns the end-of-sequence tokens. The tokenizer's token is first. As in vLLM, an output that
+/// ends with it has no stop reason.
 fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
     let mut ids: Vec<u32> = codec.eos_token().map(|(_, id)| id).into_iter().collect();
     for &id in model.iter().chain(&generation.eos_token_ids) {

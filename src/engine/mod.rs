@@ -39,7 +39,8 @@ use self::{
 };
 use crate::{config::EngineConfig, executor::Constraints, parsers, token_rules::TokenRules};
 
-/// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
+/// A loaded model that serves requests. Clones share one engine. Two engines in one process share
+/// no actors.
 #[derive(Debug, Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -56,23 +57,23 @@ struct Inner {
 }
 
 impl Engine {
-    /// Returns a builder for an engine with parts of the program's own: model families, parsers,
-    /// token rules.
+    /// Returns a builder for an engine with the program's own model families, parsers and token
+    /// rules.
     #[must_use]
     pub fn builder(config: EngineConfig) -> EngineBuilder {
         EngineBuilder::new(config)
     }
 
-    /// Loads the model of `config` and starts the actors. Must be called within a tokio runtime of
-    /// several threads.
+    /// Loads the model of `config` and starts the actors. It must be called within a tokio runtime
+    /// with several threads.
     ///
     /// # Errors
-    /// [`StartError`] says what is wrong with the model's folder, the settings or the machine.
+    /// [`StartError`] names the fault of the model's folder, the settings or the machine.
     pub async fn start(config: EngineConfig) -> Result<Self, StartError> {
         Self::builder(config).start().await
     }
 
-    /// [`Engine::start`], which calls `progress` from a blocking thread while weights load.
+    /// Starts as [`Engine::start`] does, and calls `progress` from a blocking thread meanwhile.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -83,7 +84,8 @@ impl Engine {
         Self::builder(config).on_progress(progress).start().await
     }
 
-    /// [`Engine::spawn`], whose `profiler` receives the time that actors take over each message.
+    /// Starts as [`Engine::spawn`] does. `profiler` receives the time that actors take for each
+    /// message.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -96,8 +98,8 @@ impl Engine {
         Self::launch(config, Registries::default(), progress, change).await
     }
 
-    /// [`Engine::spawn`], where `change` may change those settings of the actors that no operator
-    /// needs to set.
+    /// Starts as [`Engine::spawn`] does. `change` may change the actors' settings, including those
+    /// that an operator cannot set.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -137,43 +139,43 @@ impl Engine {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What the engine knows of its model.
+    /// Returns the facts about the model that the actors use.
     #[must_use]
     pub fn model_info(&self) -> &ModelInfo {
         &self.inner.loaded.info
     }
 
-    /// The loaded model: where it came from, its formats, its sizes.
+    /// Returns the loaded model: its origin, its formats and its sizes.
     #[must_use]
     pub fn loaded(&self) -> &LoadedModel {
         &self.inner.loaded
     }
 
-    /// Names that requests may use; the first stands in answers.
+    /// Returns the names that requests may use for the model. Answers contain the first.
     #[must_use]
     pub fn served_model_names(&self) -> &[String] {
         &self.inner.served_model_names
     }
 
-    /// What it was told.
+    /// Returns the engine's settings.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
         &self.inner.config
     }
 
-    /// The model's folder as it was given.
+    /// Returns the model's path as the settings give it.
     #[must_use]
     pub fn model_root(&self) -> &str {
         &self.inner.loaded.root
     }
 
-    /// What the model's authors would sample with.
+    /// Returns the sampling defaults of the model's authors.
     #[must_use]
     pub fn default_sampling(&self) -> &DefaultSampling {
         &self.inner.loaded.default_sampling
     }
 
-    /// Tokenizer and chat template.
+    /// Returns the tokenizer with its chat template.
     #[must_use]
     pub fn codec(&self) -> &Arc<dyn TextCodec> {
         &self.inner.loaded.codec
@@ -191,35 +193,36 @@ impl Engine {
         &self.inner.token_rules
     }
 
-    /// The memory for requests. An embedding program that takes requests from others leases what
-    /// they hold, as the server does; outputs that wait for their readers are leased already.
+    /// Returns the memory budget for requests. An embedding program that takes requests from others
+    /// leases the memory of those requests, as the server does. Outputs that wait for their readers
+    /// are leased already.
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         self.inner.system.memory()
     }
 
-    /// Tokenizing and templating, in the turns that requests take.
+    /// Returns the jobs that tokenize and render templates, in turns with requests.
     #[must_use]
     pub fn text_jobs(&self) -> &Arc<TextJobs> {
         self.inner.system.text_jobs()
     }
 
-    /// Accepts a request: from here on it ends exactly once, whatever actor dies.
+    /// Submits a request. An accepted request ends exactly once, whichever actor dies.
     ///
     /// # Errors
-    /// [`RequestError`] says what is wrong with it, or that the engine is full or draining.
+    /// [`RequestError`] if the request is invalid, or the engine is full or draining.
     pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
         self.inner.token_rules.check(&request.params.token_rules)?;
         self.inner.system.submit(request).await
     }
 
-    /// Whether the engine can serve.
+    /// Returns whether the engine can serve.
     #[must_use]
     pub fn health(&self) -> Health {
         self.inner.system.health()
     }
 
-    /// Queues, KV cache and restarts.
+    /// Returns the state of the queues and the KV cache, and the count of restarts.
     ///
     /// # Errors
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
@@ -227,42 +230,44 @@ impl Engine {
         self.inner.system.status().await
     }
 
-    /// Requests accepted whose end was not delivered.
+    /// Returns the number of accepted requests whose end is not delivered yet.
     #[must_use]
     pub fn open_requests(&self) -> usize {
         self.inner.system.open_requests()
     }
 
-    /// How every actor does, supervisors first.
+    /// Returns the statistics of every actor, supervisors first.
     #[must_use]
     pub fn actors(&self) -> Vec<ActorStats> {
         self.inner.system.actors()
     }
 
-    /// Grows whenever the core starts over from what is committed.
+    /// Returns the epoch of the core. It grows whenever the core restarts from the committed
+    /// tokens.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.inner.system.epoch()
     }
 
-    /// Breaks things on purpose.
+    /// Returns the control that injects faults.
     #[cfg(feature = "chaos")]
     #[must_use]
     pub fn chaos(&self) -> ChaosControl<'_> {
         self.inner.system.chaos()
     }
 
-    /// Takes no new requests from now on.
+    /// Rejects new requests from now on.
     pub fn begin_drain(&self) {
         self.inner.system.begin_drain();
     }
 
-    /// Takes no new requests and waits until all are done; `false` when some are left after `limit`.
+    /// Rejects new requests and waits until all open ones end. Returns `false` if some are still
+    /// open after `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.inner.system.drain(limit).await
     }
 
-    /// Aborts what is open and stops all actors.
+    /// Aborts open requests and stops all actors.
     pub async fn shutdown(&self) {
         self.inner.system.shutdown().await;
     }

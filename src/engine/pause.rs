@@ -1,4 +1,4 @@
-//! Holding the engine back.
+//! Aborts, pauses and sleep.
 
 use playhouse_actors::{
     error::RequestError,
@@ -9,36 +9,37 @@ use playhouse_actors::{
 use super::Engine;
 
 impl Engine {
-    /// Stops working on requests; their streams end with finish reason `abort`.
+    /// Aborts requests. Their streams end with finish reason `abort`.
     pub fn abort(&self, requests: Vec<RequestId>) {
         self.inner.system.abort(requests);
     }
 
-    /// The same for all that are open; tells how many they are.
+    /// Aborts all open requests. Returns their number.
     pub fn abort_all(&self) -> usize {
         self.inner.system.abort_all()
     }
 
-    /// Holds all requests back until [`Engine::resume`]. Completes when nothing runs any more.
+    /// Holds all requests back until [`Engine::resume`]. Completes when no request runs.
     ///
     /// # Errors
-    /// [`RequestError::Unavailable`] when aborted requests do not leave: the engine is paused then.
+    /// [`RequestError::Unavailable`] if aborted requests do not end in time. The engine is paused
+    /// nevertheless.
     pub async fn pause(&self, mode: PauseMode) -> Result<(), RequestError> {
         self.inner.system.pause(mode).await
     }
 
-    /// Ends a pause, and a sleep.
+    /// Ends a pause or a sleep.
     pub fn resume(&self) {
         self.inner.system.resume();
     }
 
-    /// What is held back.
+    /// Returns which requests are held back.
     #[must_use]
     pub fn pause_state(&self) -> PauseState {
         self.inner.system.pause_state()
     }
 
-    /// Pauses, and gives the memory of the KV cache back to the operating system.
+    /// Pauses, and returns the memory of the KV cache to the operating system.
     ///
     /// # Errors
     /// As [`Engine::pause`].
@@ -46,22 +47,22 @@ impl Engine {
         self.inner.system.sleep(mode).await
     }
 
-    /// Takes the memory again, and goes on.
+    /// Allocates the KV cache again, and resumes.
     ///
     /// # Errors
-    /// [`RequestError::Unavailable`] when there is not enough of it: the engine sleeps on.
+    /// [`RequestError::Unavailable`] if there is not enough memory. The engine then still sleeps.
     pub async fn wake_up(&self) -> Result<(), RequestError> {
         self.inner.system.wake_up().await
     }
 
-    /// Whether the memory of the KV cache was given back.
+    /// Returns whether the memory of the KV cache is released.
     #[must_use]
     pub fn is_sleeping(&self) -> bool {
         self.inner.system.is_sleeping()
     }
 
-    /// Forgets all cached prefixes. `false` when running requests hold blocks, unless those are to
-    /// be preempted.
+    /// Forgets all cached prefixes. Returns `false` if running requests hold blocks.
+    /// `reset_running_requests` preempts those requests first.
     ///
     /// # Errors
     /// [`RequestError::Unavailable`] while the core is being replaced.
@@ -72,7 +73,7 @@ impl Engine {
         self.inner.system.reset_prefix_cache(reset_running_requests).await
     }
 
-    /// Holds back new requests, or all.
+    /// Sets which requests are held back.
     pub fn set_pause(&self, pause: PauseState) {
         self.inner.system.set_pause(pause);
     }

@@ -1,4 +1,4 @@
-//! From settings to those of the model, the executors and the actors; and what a start results in.
+//! Turns the engine's settings into those of the model and the executors. Describes a loaded model.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,11 +14,11 @@ use crate::{
 /// How far the start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartProgress {
-    /// All is done but the tokenizer, which is read meanwhile.
+    /// The weights are loaded. The tokenizer, which is read at the same time, is not ready yet.
     Tokenizer,
     /// Weights are being packed.
     Weights(LoadProgress),
-    /// On a GPU, kernels are compiled, and those not yet known are measured.
+    /// On a GPU, kernels are being compiled, and new ones are being measured.
     WarmUp {
         /// Steps done.
         steps: usize,
@@ -34,32 +34,32 @@ pub enum StartProgress {
     },
 }
 
-/// A loaded model and what goes with it.
+/// A loaded model, its formats and its tokenizer.
 #[derive(Clone)]
 pub struct LoadedModel {
-    /// What the actors need to know.
+    /// The facts that the actors need.
     pub info: ModelInfo,
-    /// The model's folder as it was given.
+    /// The model's path as the settings give it.
     pub root: String,
     /// HF's name of the architecture.
     pub architecture: String,
     /// The format of the weights.
     pub dtype: WeightDtype,
-    /// What the weights of linear layers are, where they are quantized.
+    /// The format of quantized linear layers, if any are.
     pub quantized_weights: Option<QuantizedWeights>,
-    /// What it runs on, as `--device` names it.
+    /// The device that the model runs on, as `--device` names it.
     pub device: String,
-    /// What that is.
+    /// The kind of that device.
     pub device_kind: DeviceKind,
     /// The format of the KV cache.
     pub kv_cache_dtype: KvDtype,
     /// The size of the KV cache.
     pub kv_cache_bytes: u64,
-    /// What the model's authors would sample with.
+    /// The sampling defaults of the model's authors.
     pub default_sampling: DefaultSampling,
     /// Tokenizer and chat template.
     pub codec: Arc<dyn TextCodec>,
-    /// The sources of the chat templates: the default one first.
+    /// The sources of the chat templates, the default first.
     pub chat_templates: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn generation_config(config: &EngineConfig) -> Result<GenerationConfi
     let folder: &Path = match &config.generation_config {
         GenerationConfigSource::Auto => return Ok(GenerationConfig::of_model(&config.model)?),
         GenerationConfigSource::Folder(folder) => folder,
-        // As in vLLM, the model's tokens that end a sequence count all the same.
+        // As in vLLM, the model's end-of-sequence tokens still count.
         GenerationConfigSource::Vllm => {
             let GenerationConfig { eos_token_ids, .. } = GenerationConfig::of_model(&config.model)?;
             return Ok(GenerationConfig { eos_token_ids, ..GenerationConfig::default() });
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_of_the_api_leave_the_model_its_ends() {
+    fn defaults_of_the_api_keep_the_models_end_of_sequence_tokens() {
         let folder = tempfile::TempDir::new().unwrap();
         let json = r#"{"eos_token_id": [7, 9], "temperature": 0.6}"#;
         std::fs::write(folder.path().join("generation_config.json"), json).unwrap();

@@ -1,4 +1,4 @@
-//! From the engine's settings to those of the actors.
+//! Turns the engine's settings into those of the actors.
 //!
 //! Each struct is written out in full, without `..`: the compiler rejects a field that has no value
 //! here.
@@ -95,15 +95,15 @@ fn admission_limits(config: &EngineConfig) -> AdmissionLimits {
     }
 }
 
-/// Returns the time that any step may take. On a GPU, the kernels of a new shape may have to be
-/// compiled.
+/// Returns the time that any step may take. It is longer on a GPU, because a new shape may need its
+/// kernels compiled.
 fn min_step_deadline(configured: Option<f64>, device: DeviceKind) -> Duration {
     let by_default = if device == DeviceKind::Cpu { 0.1 } else { 2.0 };
     seconds(configured.unwrap_or(by_default))
 }
 
-/// Returns how often actors may die. A build with the feature `chaos` exists to be struck, so by
-/// default it never gives up.
+/// Returns how often actors may die. A build with the feature `chaos` by default never gives up,
+/// because it exists to be struck.
 fn supervision(tolerance: Option<f64>) -> Supervision {
     match tolerance {
         Some(times) => Supervision::default().tolerating(times),
@@ -112,7 +112,7 @@ fn supervision(tolerance: Option<f64>) -> Supervision {
     }
 }
 
-/// Returns a setting's time. A number that is no time means no limit.
+/// Returns a setting as a duration. A number that is not a duration means no limit.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,5 +1,5 @@
-//! Beam search, as a loop in front of the engine: each step submits one request of one token for
-//! each beam, which the prefix cache makes cheap, and goes on from the likeliest.
+//! Beam search, as a loop in front of the engine. Each step submits a request of one token for each
+//! beam, and continues the likeliest beams. The prefix cache makes these requests cheap.
 
 mod search;
 
@@ -25,32 +25,32 @@ use tokio_util::sync::CancellationToken;
 use self::search::{BeamSearch, Hypothesis, SearchParams};
 use super::Engine;
 
-/// How to search. The log-probabilities are the model's own: temperature, penalties and filters
-/// play no part.
+/// The parameters of a beam search. It uses the model's own log-probabilities, without temperature,
+/// penalties and filters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BeamSearchParams {
-    /// Beams that live at a time, and that come out; at least 1, and at most half of the engine's
+    /// The most beams that live at a time, and that are returned: from 1 to half of the engine's
     /// `max_logprobs`.
     pub beam_width: u32,
-    /// Tokens at most; `None`: as many as the context leaves.
+    /// The most tokens of an output. `None` allows as many as the context leaves.
     pub max_tokens: Option<u32>,
-    /// Go on past the end-of-sequence token.
+    /// Whether a beam continues after the end-of-sequence token.
     pub ignore_eos: bool,
-    /// A beam's score is the sum of its log-probabilities over its length, prompt included, to the
-    /// power of this: above 0, longer ones are preferred.
+    /// The exponent of a beam's length, prompt included. A beam's score is the sum of its
+    /// log-probabilities divided by that power. An exponent above 0 prefers longer beams.
     pub length_penalty: f32,
-    /// Keep the end-of-sequence token among the tokens.
+    /// Whether the end-of-sequence token stays among the tokens.
     pub include_stop_str_in_output: bool,
-    /// Leave special tokens out of the text.
+    /// Whether special tokens are left out of the text.
     pub skip_special_tokens: bool,
-    /// Likely tokens to tell beside each token; `None`: no log-probabilities.
+    /// Likely tokens to report with each token. `None` reports no log-probabilities.
     pub logprobs: Option<u32>,
-    /// The same for the prompt's tokens.
+    /// Likely tokens to report with each token of the prompt.
     pub prompt_logprobs: Option<u32>,
 }
 
 impl BeamSearchParams {
-    /// vLLM's defaults.
+    /// Returns vLLM's defaults.
     #[must_use]
     pub fn new(beam_width: u32) -> Self {
         Self {
@@ -81,31 +81,31 @@ impl BeamSearchParams {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BeamSearchOutput {
     /// The prompt as the model sees it.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// Row `i` belongs to prompt position `i + 1`; empty unless asked for.
+    /// Row `i` belongs to prompt position `i + 1`. Empty unless the request asks for it.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that the first step found in the prefix cache.
     pub num_cached_tokens: Option<usize>,
     /// Microseconds until that step was scheduled.
     pub queue_time: Option<Micros>,
-    /// Best first. A single one, without text, where the engine ended the search.
+    /// The beams, best first. A single beam without text if the engine ended the search.
     pub beams: Vec<Beam>,
 }
 
-/// One way to go on from the prompt.
+/// One continuation of the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beam {
-    /// Without the token that ended it.
+    /// The text, without the token that ended the beam.
     pub text: String,
     /// Its tokens.
     pub tokens: Vec<SampledToken>,
     /// Natural logarithm of its probability.
     pub cum_logprob: f64,
-    /// What the beams are sorted by.
+    /// The score, by which beams are sorted.
     pub score: f64,
     /// `Stop` with the end-of-sequence token, or `Length`; `Abort` or `Error` when the engine ended
     /// the search.
@@ -113,12 +113,12 @@ pub struct Beam {
 }
 
 impl Engine {
-    /// Searches for the likeliest ways to go on from the prompt of `request`, whose sampling
-    /// parameters and `max_tokens` are not used. Dropping the future aborts the search.
+    /// Searches for the likeliest continuations of the prompt of `request`. Its sampling parameters
+    /// and its `max_tokens` are not used. Dropping the future aborts the search.
     ///
     /// # Errors
-    /// [`RequestError`] says what is wrong with the request, or that the engine is full or
-    /// draining; a search that has begun is not refused for draining.
+    /// [`RequestError`] if the request is invalid, or the engine is full or draining. A drain does
+    /// not end a search that has begun.
     pub async fn beam_search(
         &self,
         request: RawRequest,
@@ -127,8 +127,8 @@ impl Engine {
         self.beam_search_until(request, params, &CancellationToken::new()).await
     }
 
-    /// The same, until `aborted`: from then on the search takes no further step and ends with a
-    /// single beam whose finish reason is `abort`.
+    /// Searches until `aborted` is cancelled. The search then takes no further step and returns a
+    /// single beam with finish reason `abort`.
     ///
     /// # Errors
     /// As [`Engine::beam_search`].
@@ -143,7 +143,7 @@ impl Engine {
             OutputTokens { wanted: params.max_tokens, default: request.max_tokens_default };
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;
-        // The steps of one search take turns with others as one request.
+        // All steps of a search count as one request when requests take turns.
         let first = submission.choices.first().map(ChoiceStream::request);
         let request = RawRequest { group: request.group.or(first), ..request };
         let prompt_token_ids = Arc::clone(&submission.prompt_token_ids);
@@ -197,7 +197,7 @@ impl Engine {
         Ok(output(found.map(|found| self.beam(found, params.skip_special_tokens)).collect()))
     }
 
-    /// The tokens that the output may have.
+    /// Returns the most tokens that the output may have.
     fn room(&self, prompt_tokens: usize, output: OutputTokens) -> Result<usize, RequestError> {
         let max_model_len = self.model_info().max_model_len;
         let room = max_model_len.saturating_sub(prompt_tokens);
@@ -211,7 +211,7 @@ impl Engine {
     fn beam(&self, (score, found): (f64, Hypothesis), skip_special_tokens: bool) -> Beam {
         let text = self.codec().decode(found.text_token_ids(), skip_special_tokens);
         Beam {
-            // As everywhere: a decoder that fails has no text to show.
+            // As everywhere, an output whose decoder fails has no text.
             text: text.unwrap_or_default(),
             tokens: found.tokens(),
             cum_logprob: found.cum_logprob,
@@ -221,12 +221,12 @@ impl Engine {
     }
 }
 
-/// The first step: one token, with as many likely ones as the search needs.
+/// Returns the request of the first step: one token, with the likely tokens that the search needs.
 fn step_request(request: RawRequest, params: &BeamSearchParams) -> RawRequest {
     let candidates = BeamSearch::num_candidates(params.beam_width as usize) as u32;
     let params = SamplingParams {
         temperature: 0.0,
-        // What ends a beam is the search's to say.
+        // The search itself decides which tokens end a beam.
         ignore_eos: true,
         logprobs: Some(candidates.max(params.logprobs.unwrap_or(0))),
         prompt_logprobs: params.prompt_logprobs,
@@ -235,7 +235,7 @@ fn step_request(request: RawRequest, params: &BeamSearchParams) -> RawRequest {
     RawRequest { params, max_tokens: Some(1), bad_words: Vec::new(), ..request }
 }
 
-/// The same for a beam of `tokens`, prompt included.
+/// Returns the request of a later step, for a beam of `tokens`, prompt included.
 fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
     let params = SamplingParams { prompt_logprobs: None, ..first.params.clone() };
     RawRequest {
@@ -251,7 +251,7 @@ fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
     }
 }
 
-/// What one step says of one beam.
+/// The result of one step for one beam.
 #[derive(Default)]
 struct NextTokens {
     likeliest: TokenLogprobs,
@@ -262,7 +262,7 @@ struct NextTokens {
 }
 
 impl NextTokens {
-    /// Nothing came of it.
+    /// Returns the result of an aborted step.
     fn aborted() -> Self {
         Self { finish: Some(FinishReason::Abort), ..Self::default() }
     }
@@ -276,7 +276,7 @@ async fn next_tokens(submission: Submission) -> NextTokens {
             next.num_cached_tokens = next.num_cached_tokens.or(delta.num_cached_tokens);
             next.queue_time = next.queue_time.or(delta.queue_time);
             for token in delta.tokens {
-                // The first entry is the token that was drawn, which the others hold as well.
+                // The first entry is the drawn token. The entries after it contain it again.
                 next.likeliest = token.logprobs.into_iter().flatten().skip(1).collect();
             }
             next.finish = next.finish.or(delta.finish);
@@ -285,12 +285,12 @@ async fn next_tokens(submission: Submission) -> NextTokens {
     next
 }
 
-/// What becomes of the search when a step did not end by its length.
+/// Returns the only beam of a search whose step did not end by its length.
 fn unwanted(finish: &Option<FinishReason>) -> Option<Beam> {
     let finish = match finish {
         Some(FinishReason::Length) => return None,
         Some(finish) => finish.clone(),
-        // The engine went away.
+        // The engine has stopped.
         None => FinishReason::Abort,
     };
     Some(Beam { text: String::new(), tokens: Vec::new(), cum_logprob: 0.0, score: 0.0, finish })

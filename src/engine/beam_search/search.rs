@@ -1,4 +1,4 @@
-//! The search itself: which beams live, which have ended, and which are best. Knows no engine.
+//! The search itself: live beams, ended beams, and their order. It does not know the engine.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -8,40 +8,40 @@ use playhouse_actors::logic::request::{
     outputs::{Logprob, SampledToken, TokenLogprobs},
 };
 
-/// What is searched for.
+/// The parameters of a search.
 #[derive(Debug, Clone)]
 pub(super) struct SearchParams {
-    /// Beams that live at a time, and that come out; at least 1.
+    /// The most beams that live at a time, and that are returned; at least 1.
     pub(super) beam_width: usize,
-    /// Steps at most.
+    /// The most steps.
     pub(super) max_tokens: usize,
-    /// A score is the sum of the log-probabilities over the length to the power of this.
+    /// The exponent of the length, by which the sum of the log-probabilities is divided.
     pub(super) length_penalty: f64,
     /// Tokens that end a beam.
     pub(super) eos_token_ids: Vec<TokenId>,
     /// Whether the token that ended a beam is one of its tokens.
     pub(super) include_stop_token: bool,
-    /// Likely tokens to keep beside each token; `None`: no log-probabilities at all.
+    /// Likely tokens to keep with each token. `None` keeps no log-probabilities.
     pub(super) num_logprobs: Option<usize>,
 }
 
-/// A search over what a model says comes next.
+/// A search for the likeliest outputs of a model.
 #[derive(Debug)]
 pub(super) struct BeamSearch {
     params: SearchParams,
     num_prompt_tokens: usize,
     num_steps: usize,
-    /// At most `beam_width`, likeliest first, all of the same length.
+    /// At most `beam_width` beams, likeliest first, all of the same length.
     live: Vec<Hypothesis>,
-    /// At most `beam_width`, best score first.
+    /// At most `beam_width` beams, best score first.
     ended: Vec<(f64, Hypothesis)>,
 }
 
-/// A way to go on from the prompt.
+/// A continuation of the prompt.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hypothesis {
     pub(super) token_ids: Vec<TokenId>,
-    /// For each token its row, where rows are kept: shared by all beams that came through it.
+    /// The row of each token, if rows are kept. Beams that share a token share its row.
     rows: Vec<Arc<TokenLogprobs>>,
     pub(super) cum_logprob: f64,
     ended_by: Option<TokenId>,
@@ -53,25 +53,25 @@ impl BeamSearch {
         Self { params, num_prompt_tokens, num_steps: 0, live, ended: Vec::new() }
     }
 
-    /// How many of the likeliest next tokens a step needs for each beam: even if as many of them
-    /// end it as there are beams, enough are left to fill all beams.
+    /// Returns how many of the likeliest next tokens a step needs for each beam. If `beam_width` of
+    /// them end the beam, enough are left to fill all beams.
     pub(super) fn num_candidates(beam_width: usize) -> usize {
         2 * beam_width
     }
 
-    /// The beams to be extended.
+    /// Returns the beams to extend.
     pub(super) fn live(&self) -> &[Hypothesis] {
         &self.live
     }
 
-    /// Whether more steps could not change what comes out.
+    /// Returns whether further steps cannot change the result.
     pub(super) fn is_done(&self) -> bool {
         let Some(best) = self.live.first() else { return true };
         if self.num_steps >= self.params.max_tokens {
             return true;
         }
-        // A beam only gets less likely. So this is the best score that one could still reach: at
-        // once, or, where length is rewarded, at the very end.
+        // A beam only gets less likely. So this is the best score that a live beam can still reach:
+        // at its present length, or at the full length if length is rewarded.
         let length = match self.params.length_penalty > 0.0 {
             true => self.num_prompt_tokens + self.params.max_tokens,
             false => self.num_prompt_tokens + best.token_ids.len(),
@@ -81,7 +81,7 @@ impl BeamSearch {
         is_full && self.ended.last().is_some_and(|(worst, _)| *worst >= reachable)
     }
 
-    /// One step: `next[i]` are the likeliest tokens after live beam `i`, likeliest first.
+    /// Does one step. `next[i]` has the likeliest tokens after live beam `i`, likeliest first.
     pub(super) fn extend(&mut self, next: &[TokenLogprobs]) {
         self.num_steps += 1;
         let before = std::mem::take(&mut self.live);
@@ -98,7 +98,7 @@ impl BeamSearch {
                 }
             }
         }
-        // A stable sort: of two that are equally likely, the one of the likelier beam goes first.
+        // The sort is stable: of two equally likely candidates, that of the likelier beam is first.
         candidates.sort_by(|(a, ..), (b, ..)| likelier(*a, *b));
         candidates.truncate(self.params.beam_width);
         let extended = candidates.into_iter().map(|(cum_logprob, beam, entry)| {
@@ -107,7 +107,7 @@ impl BeamSearch {
         self.live = extended.collect();
     }
 
-    /// The best beams, best first, with their scores.
+    /// Returns the best beams with their scores, best first.
     pub(super) fn finish(mut self) -> Vec<(f64, Hypothesis)> {
         for live in std::mem::take(&mut self.live) {
             self.keep_if_good(live);
@@ -147,7 +147,7 @@ impl BeamSearch {
         ended
     }
 
-    /// Of equal scores, the one that was there first is the better one.
+    /// Keeps a finished beam if it is among the best. Of equal scores, the earlier beam is better.
     fn keep_if_good(&mut self, hypothesis: Hypothesis) {
         let length = self.num_prompt_tokens + hypothesis.text_token_ids().len();
         let score = score(hypothesis.cum_logprob, length, self.params.length_penalty);
@@ -160,7 +160,7 @@ impl BeamSearch {
 }
 
 impl Hypothesis {
-    /// Its tokens without the one that ended it.
+    /// Returns its tokens without the token that ended it.
     pub(super) fn text_token_ids(&self) -> &[TokenId] {
         match (self.ended_by, self.token_ids.split_last()) {
             (Some(end), Some((&last, rest))) if end == last => rest,
@@ -168,7 +168,7 @@ impl Hypothesis {
         }
     }
 
-    /// Its tokens as the engine gives them out.
+    /// Returns its tokens in the form of the engine's outputs.
     pub(super) fn tokens(&self) -> Vec<SampledToken> {
         let rows = self.rows.iter().map(|row| Some(TokenLogprobs::clone(row)));
         let rows = rows.chain(std::iter::repeat(None));
@@ -176,19 +176,19 @@ impl Hypothesis {
         self.token_ids.iter().zip(rows).map(token).collect()
     }
 
-    /// Why it ended.
+    /// Returns why it ended.
     pub(super) fn finish_reason(&self) -> FinishReason {
         let stop = |token| FinishReason::Stop(Some(StopReason::Token(token)));
         self.ended_by.map_or(FinishReason::Length, stop)
     }
 }
 
-/// Puts the greater one first.
+/// Compares two scores; the greater one comes first.
 fn likelier(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
-/// `length` counts the prompt, as vLLM's does.
+/// Returns the score of a beam. `length` counts the prompt, as in vLLM.
 fn score(cum_logprob: f64, length: usize, length_penalty: f64) -> f64 {
     cum_logprob / (length as f64).powf(length_penalty)
 }

@@ -1,4 +1,4 @@
-//! The search against a naive one, over models whose next token depends on all before.
+//! The search compared with a naive one, on models whose next token depends on all tokens before.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const VOCAB: u32 = 6;
 const EOS: TokenId = 0;
 const PROMPT: usize = 3;
 
-/// A model whose next token depends on all tokens before: log-probabilities of the vocabulary.
+/// Returns the log-probabilities of the vocabulary, `[VOCAB]`, which depend on all tokens before.
 fn model(seed: u64, tokens: &[TokenId]) -> Vec<f32> {
     let mut state = seed ^ 0x9E37_79B9_7F4A_7C15;
     let mut mix = |value: u64| {
@@ -56,7 +56,7 @@ fn run(seed: u64, params: SearchParams) -> (Vec<(f64, Hypothesis)>, usize) {
     (search.finish(), steps)
 }
 
-/// The textbook's search, as vLLM runs it: all steps, all that ended kept, sorted at the end.
+/// Searches as textbooks and vLLM do: takes all steps, keeps all ended beams, sorts them last.
 fn naive(seed: u64, params: &SearchParams) -> Vec<(Vec<TokenId>, f64)> {
     let mut live = vec![(Vec::new(), 0.0_f64)];
     let mut ended = Vec::new();
@@ -86,7 +86,7 @@ fn naive(seed: u64, params: &SearchParams) -> Vec<(Vec<TokenId>, f64)> {
 }
 
 #[test]
-fn it_finds_what_the_naive_search_finds() {
+fn the_search_and_the_naive_search_find_the_same() {
     let mut saved = 0;
     for seed in 0..400 {
         for (width, penalty) in [(1, 1.0), (2, 0.0), (2, 1.0), (3, 2.5), (3, -1.0)] {
@@ -103,7 +103,7 @@ fn it_finds_what_the_naive_search_finds() {
 #[test]
 fn a_beam_for_every_sequence_finds_the_likeliest_of_all() {
     for seed in 0..50 {
-        // 5 tokens that go on, 3 steps: 125 sequences, fewer than there are beams.
+        // No token ends a beam: 3 steps over 6 tokens make 216 outputs, as many as there are beams.
         let wide = SearchParams { eos_token_ids: Vec::new(), ..params(216, 3, 0.0) };
         let (found, _) = run(seed, wide);
         let mut best = (f64::NEG_INFINITY, Vec::new());
