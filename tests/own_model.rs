@@ -1,4 +1,4 @@
-//! `examples/own_model`: a program outside the workspace, on the public API alone.
+//! `examples/own_model`: a program outside the workspace that uses only the public API.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
@@ -11,15 +11,16 @@ use std::{
 use reqwest::Client;
 use serde_json::{Value, json};
 
-/// Builds the program beside the tests' own programs, where the crates that it depends on mostly are:
-/// with the workspace's versions and profiles.
+/// Builds the program with the workspace's versions and profiles, and returns its path. It is built
+/// beside the tests' own programs, where most of its dependencies are built already.
 fn build() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("examples/own_model");
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_playhouse")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    // What cargo says of the test's package is not true of this one, and build scripts look at it.
+    // Cargo's variables describe the test's package. They must not reach this package's build
+    // scripts.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_") && name != "CARGO_HOME" {
             cargo.env_remove(&name);
@@ -35,12 +36,12 @@ fn build() -> PathBuf {
     programs.join("own_model")
 }
 
-/// Ends its program when the test ends, however that is.
+/// A program that is killed when the test ends, also if the test fails.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

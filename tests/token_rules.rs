@@ -1,5 +1,5 @@
-//! Token rules of an embedding program: in Rust and over HTTP, refused and obeyed, and while workers
-//! die.
+//! Token rules of an embedding program, in Rust and over HTTP: accepted, rejected, and while
+//! workers die.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod serving;
@@ -15,11 +15,11 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use serving::Served;
 
-/// Tokens that the rule `lanes` leaves to choose from.
+/// The number of remainders that the rule `lanes` allows.
 const LANES: u32 = 40;
 
-/// Lets a token come only if the sum of it and all tokens before it, modulo the argument, is below
-/// [`LANES`]. What it says therefore depends on every single token before.
+/// A rule that allows a token if the sum of it and all tokens before it, modulo the argument, is
+/// below [`LANES`]. Its answer therefore depends on every earlier token.
 struct Lanes;
 
 struct Modulus(u32);
@@ -41,7 +41,7 @@ impl RequestRule for Modulus {
     }
 }
 
-/// Forbids everything where its argument is true, and panics where it is null.
+/// A rule that forbids every token if its argument is true, and panics if it is null.
 struct Stubborn;
 
 struct Says(Option<bool>);
@@ -85,7 +85,8 @@ fn request(rules: Vec<TokenRuleCall>, max_tokens: u32) -> RawRequest {
     request
 }
 
-/// The tokens of a request, and how it ended. `look` sees how many there are whenever some have come.
+/// Returns the tokens of a request, and why it ended. `look` receives the number of tokens so far,
+/// each time that new ones arrive.
 async fn output(
     engine: &Engine,
     request: RawRequest,

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use playhouse_actors::logic::request::ids::TokenId;
 
-/// Added to the logit of a token that must not come.
+/// The bias of a forbidden token.
 const FORBIDDEN: f32 = f32::NEG_INFINITY;
-/// The largest bias, as that of `logit_bias`.
+/// The largest bias, the same as for `logit_bias`.
 const BIAS_MAX: f32 = 100.0;
 
 /// The tokens that may come next in a request: the request's own `allowed_token_ids` and
-/// `logit_bias`, and what its rules add. A token that no rule speaks of is left as it is.
+/// `logit_bias`, and those of its rules. A token that no rule mentions stays as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NextToken {
     allowed: Option<Vec<TokenId>>,
@@ -18,12 +18,12 @@ pub struct NextToken {
 }
 
 impl NextToken {
-    /// Returns what a request allows before its rules are asked.
+    /// Returns the restrictions of a request before its rules run.
     pub(crate) fn new(allowed: Option<&[TokenId]>, biases: &[(TokenId, f32)]) -> Self {
         Self { allowed: allowed.map(<[TokenId]>::to_vec), biases: biases.to_vec() }
     }
 
-    /// Forbids all tokens but these. Of what several rules allow, the tokens that all of them allow
+    /// Forbids all tokens except these. If several rules call it, the tokens that all of them allow
     /// are left.
     pub fn allow_only(&mut self, tokens: impl IntoIterator<Item = TokenId>) {
         let tokens: BTreeSet<TokenId> = tokens.into_iter().collect();
@@ -51,7 +51,7 @@ impl NextToken {
         self.allowed.as_deref()
     }
 
-    /// Returns what is added to the logits of tokens.
+    /// Returns the numbers to add to the logits of tokens.
     pub(crate) fn biases(&self) -> &[(TokenId, f32)] {
         &self.biases
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rules_allow_is_what_all_of_them_allow() {
+    fn a_token_is_allowed_if_all_rules_allow_it() {
         let mut next = NextToken::new(Some(&[5, 3, 9]), &[]);
         next.allow_only([9, 5, 7]);
         assert_eq!(next.allowed(), Some(&[5, 9][..]));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_follow_the_requests_own_and_are_finite_or_forbid() {
+    fn biases_come_after_the_requests_own_and_are_finite_or_forbid() {
         let mut next = NextToken::new(None, &[(1, 0.5)]);
         next.bias(2, f32::INFINITY);
         next.bias(3, f32::NAN);

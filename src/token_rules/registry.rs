@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::{RequestRule, TokenRule, Vocabulary};
 
-/// Most rules of one request.
+/// The most rules of one request.
 const RULES_MAX: usize = 16;
-/// Largest argument of a rule, bytes of JSON.
+/// The largest argument of a rule, in bytes of JSON.
 const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 /// The name of a request's rules in errors.
 const FIELD: &str = "token_rules";
@@ -20,13 +20,13 @@ type Factory = Arc<dyn Fn(&Vocabulary<'_>) -> Result<Box<dyn TokenRule>, BoxErro
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The rules that an engine is to have.
+/// The rules that an engine will have.
 #[derive(Clone, Default)]
 pub struct TokenRuleRegistry {
     factories: IndexMap<String, Factory>,
 }
 
-/// The registry has a rule of that name.
+/// The registry has a rule of that name already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is a token rule '{name}' already")]
 pub struct DuplicateTokenRule {
@@ -40,7 +40,7 @@ pub struct DuplicateTokenRule {
 pub struct TokenRuleError {
     /// The rule.
     pub name: String,
-    /// Why not.
+    /// The reason.
     pub source: BoxError,
 }
 
@@ -48,7 +48,7 @@ impl TokenRuleRegistry {
     /// Adds the rule `name`. `make` is called once for an engine, when its tokenizer is loaded.
     ///
     /// # Errors
-    /// [`DuplicateTokenRule`] if there is one already; it stays.
+    /// [`DuplicateTokenRule`] if the name has a rule already, which stays.
     pub fn register(
         &mut self,
         name: impl Into<String>,
@@ -93,7 +93,7 @@ impl TokenRules {
     /// Checks the rules that a request asks for: their number, their names and their arguments.
     ///
     /// # Errors
-    /// [`RequestError::InvalidParameter`] names what is wrong, and lists the rules that there are.
+    /// [`RequestError::InvalidParameter`] names the fault, and lists the engine's rules.
     pub fn check(&self, calls: &[TokenRuleCall]) -> Result<(), RequestError> {
         if calls.len() > RULES_MAX {
             let accepted = format!("at most {RULES_MAX} rules");
@@ -133,7 +133,7 @@ impl TokenRules {
     }
 }
 
-/// The beginning of a client's text, for an error.
+/// Returns the beginning of a client's text, for an error.
 fn shown(text: &str) -> String {
     const SHOWN_CHARS: usize = 200;
     text.chars().take(SHOWN_CHARS).collect()
@@ -152,7 +152,7 @@ pub(crate) mod tests {
         *,
     };
 
-    /// Forbids a token once the output has it so many times: `{"token": id, "times": n}`.
+    /// A rule that forbids a token once the output has it n times: `{"token": id, "times": n}`.
     struct AtMost;
 
     struct AtMostOf {
@@ -181,7 +181,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Allows the tokens from its argument to 99.
+    /// A rule that allows the tokens from its argument to 99.
     struct From;
 
     struct FromToken(u32);
@@ -201,7 +201,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// An engine's rules `at_most` and `from`.
+    /// Returns an engine's rules: `at_most` and `from`.
     pub(crate) fn rules() -> TokenRules {
         let rules: [(&str, Box<dyn TokenRule>); 2] =
             [("at_most", Box::new(AtMost)), ("from", Box::new(From))];
@@ -209,7 +209,7 @@ pub(crate) mod tests {
         TokenRules { rules: rules.collect() }
     }
 
-    /// A request's use of a rule.
+    /// Returns a request's use of a rule.
     pub(crate) fn call(name: &str, argument: Value) -> TokenRuleCall {
         TokenRuleCall { name: name.to_owned(), argument: argument.to_string() }
     }

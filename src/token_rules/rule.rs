@@ -19,16 +19,17 @@ pub trait TokenRule: Send + Sync {
 
 /// A rule with the argument of one request.
 pub trait RequestRule: Send {
-    /// Adds to `next` what the token after `tokens` may be. It must depend on nothing else.
+    /// Adds its restrictions of the token after `tokens` to `next`. They must depend on nothing
+    /// else.
     fn restrict(&self, tokens: TokensSoFar<'_>, next: &mut NextToken);
 }
 
-/// The tokens that a request has.
+/// The tokens of a request so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokensSoFar<'a> {
     /// The prompt; at least one token.
     pub prompt: &'a [TokenId],
-    /// The output up to here.
+    /// The output so far.
     pub output: &'a [TokenId],
 }
 
@@ -37,7 +38,7 @@ pub struct TokensSoFar<'a> {
 pub struct Vocabulary<'a> {
     /// The tokenizer.
     pub codec: &'a Arc<dyn TextCodec>,
-    /// Every token id is smaller. Some ids may have no text.
+    /// The size of the vocabulary. Every token id is smaller. Some ids may have no text.
     pub vocab_size: u32,
     /// Tokens that end an output.
     pub eos_token_ids: &'a [TokenId],

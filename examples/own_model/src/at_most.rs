@@ -1,4 +1,4 @@
-//! A token rule: words come so many times at most. `{"hmm": 1}` allows a single "hmm".
+//! A token rule that limits how often words may come. `{"hmm": 1}` allows a single "hmm".
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl AtMost {
         Self { codec: vocabulary.codec.clone() }
     }
 
-    /// The token of a word that the model knows.
+    /// Returns the token of a word, if the model knows the word.
     fn token(&self, word: &str) -> Option<TokenId> {
         match self.codec.encode(word, false).ok()?[..] {
             [token] if !self.codec.is_special(token) => Some(token),

@@ -1,4 +1,5 @@
-//! The folder of a parrot: `config.json`, weights, tokenizer. A checkpoint would be downloaded.
+//! Writes the folder of a parrot: `config.json`, weights, tokenizer. A real program would have a
+//! checkpoint instead.
 
 use std::{collections::BTreeMap, error::Error, fs, path::Path};
 
@@ -7,13 +8,13 @@ use serde_json::json;
 
 use crate::model::ARCHITECTURE;
 
-/// The vocabulary. A text is words with white space between them; others are `<unk>`.
+/// The vocabulary. A text is words with white space between them. Other words are `<unk>`.
 const WORDS: [&str; 16] = [
     "<unk>", "<end>", "you:", "me:", "hmm", "so", "look", "paris", "oslo", ".", "what", "is",
     "the", "weather", "?", "!",
 ];
 
-/// What may follow a word, and how likely that is.
+/// Pairs of words, and the score of the second one after the first.
 const SUCCESSORS: [(&str, &str, f32); 8] = [
     ("me:", "hmm", 3.0),
     ("hmm", "hmm", 3.0),
@@ -25,7 +26,7 @@ const SUCCESSORS: [(&str, &str, f32); 8] = [
     ("oslo", ".", 3.0),
 ];
 
-/// What a word loses when the whole text is that word.
+/// The score that a word loses if the whole text is that word.
 const BOREDOM: f32 = 4.0;
 
 /// Writes the files of the model into a new folder.
@@ -37,7 +38,7 @@ pub(crate) fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
         (0..size).for_each(|i| matrix[i * size + i] = value);
         matrix
     };
-    // The row is the next word, the column the last one. All texts end after a full stop.
+    // The row is the next word, the column is the last word. All texts end after a full stop.
     let mut successors = vec![0.0; size * size];
     for (last, next, score) in SUCCESSORS.into_iter().chain([(".", "<end>", 9.0)]) {
         successors[place(next) * size + place(last)] = score;

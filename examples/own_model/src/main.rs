@@ -1,6 +1,7 @@
-//! A program with a model family, parsers and a token rule of its own, on Playhouse's public API.
+//! A program with its own model family, parsers and token rule, on Playhouse's public API.
 //!
-//! Without arguments it asks the model some questions. `serve PORT` serves OpenAI's API on 127.0.0.1.
+//! Without arguments it asks the model some questions. `serve PORT` serves OpenAI's API on
+//! 127.0.0.1.
 
 mod at_most;
 mod folder;
@@ -49,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Settings that choose our parsers.
+/// Returns settings that choose our parsers.
 fn server() -> ServerConfig {
     ServerConfig {
         tool_call_parser: ParserChoice::Named("look".to_owned()),
@@ -104,7 +105,7 @@ async fn ask(engine: &Engine) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The model's answer to our question, with these token rules.
+/// Returns the model's answer to our question, with these token rules.
 async fn answer(engine: &Engine, rules: Vec<TokenRuleCall>) -> Result<String, Box<dyn Error>> {
     let chat = ChatPrompt {
         messages: vec![json!({"role": "user", "content": QUESTION})],

@@ -1,4 +1,5 @@
-//! The family of parrots: models that say what usually comes next, and tire of what was said.
+//! The family of parrots: models that prefer the usual next word, and avoid words already in the
+//! text.
 //!
 //! `logits = S · x + M · mean(x₁ … xₜ)`, where `x` is the one-hot vector of a token.
 //!
@@ -6,7 +7,7 @@
 //! |---|---|
 //! | `embedding.weight`, the identity | `[vocab, vocab]` |
 //! | `successors.weight`, S: the score of each next token | `[vocab, vocab]` |
-//! | `memory.weight`, M: what the share of each token in the text adds | `[vocab, vocab]` |
+//! | `memory.weight`, M: the score that each token's share of the text adds | `[vocab, vocab]` |
 //! | x, keys, values, hidden states | `[num_tokens, vocab]` |
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use playhouse::model::{
     },
 };
 
-/// What `architectures` in `config.json` says of a parrot.
+/// The entry in `architectures` of a parrot's `config.json`.
 pub(crate) const ARCHITECTURE: &str = "ParrotForCausalLM";
 
 /// The family.
@@ -32,10 +33,10 @@ struct Parrot {
     memory: LinearWeight,
 }
 
-/// Hidden states are logits already.
+/// A head without weights: the hidden states are logits already.
 struct Identity;
 
-/// A score of zero for every key: the softmax is a mean.
+/// Attention with a score of zero for every key: its softmax is a mean.
 const MEAN: AttentionParams = AttentionParams {
     num_heads: 1,
     scale: 0.0,
@@ -58,7 +59,7 @@ impl ModelFamily for Parrots {
                 architecture: ARCHITECTURE.to_owned(),
                 vocab_size: vocab,
                 max_model_len,
-                // The tokenizer names it.
+                // The tokenizer names the end-of-sequence token.
                 eos_token_ids: Vec::new(),
                 kv_layers: KvLayers { num_layers: 1, num_kv_heads: 1, head_dim: vocab },
                 dtype: loader.dtype(),

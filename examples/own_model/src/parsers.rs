@@ -1,24 +1,24 @@
-//! What parrots mark in their texts: thoughts end with the word "so", and `look paris .` calls the
-//! tool `weather`.
+//! Parsers of parrots' texts: thoughts end with the word "so", and `look paris .` calls the tool
+//! `weather`.
 
 use playhouse::parsers::{ReasoningEvent, ReasoningParser, ToolEvent, ToolParser};
 use serde_json::json;
 
-/// Reads calls.
+/// Reads the tool calls of an answer.
 #[derive(Default)]
 pub(crate) struct Look {
     held: String,
     num_calls: usize,
 }
 
-/// Reads thoughts.
+/// Reads the thoughts of an answer.
 #[derive(Default)]
 pub(crate) struct Hmm {
     held: String,
     is_answer: bool,
 }
 
-/// The length of the part of `text` that is certainly before any `marker`.
+/// Returns the length in bytes of the part of `text` that cannot belong to a `marker`.
 fn before(text: &str, marker: &str) -> usize {
     let mut starts = text.char_indices().map(|(start, _)| start);
     starts.find(|&start| marker.starts_with(&text[start..])).unwrap_or(text.len())
@@ -29,7 +29,7 @@ impl ToolParser for Look {
         self.held.push_str(text);
         let mut events = Vec::new();
         while let Some((content, call)) = self.held.split_once("look ") {
-            // A call is told once it is whole.
+            // A call is reported once it is complete.
             let Some((city, rest)) = call.split_once(" .") else { return events };
             if !content.trim().is_empty() {
                 events.push(ToolEvent::Content(content.to_owned()));
