@@ -1,18 +1,18 @@
-//! What activations are when they meet weights of small integers.
+//! The dtype of activations that are multiplied with quantized weights.
 
 use playhouse_kernels::{ActivationDtype, WeightDtype};
 
 use super::ModelError;
 use crate::config::{ActivationQuantization, Dtype};
 
-/// What decides.
+/// The facts that the dtype depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Circumstances {
-    /// Whether weights are quantized here, in place of being read so.
+    /// Whether weights are quantized at load. Otherwise they are quantized in the checkpoint.
     pub(super) at_load: bool,
-    /// The type that was asked for.
+    /// The setting `dtype`.
     pub(super) requested: Dtype,
-    /// The type of what is not quantized.
+    /// The type of the weights that are not quantized.
     pub(super) dtype: WeightDtype,
     pub(super) is_on_cpu: bool,
 }
@@ -20,17 +20,17 @@ pub(super) struct Circumstances {
 /// The quantized weights of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizedWeights {
-    /// What they are, in words.
+    /// Their format, in words.
     pub format: String,
-    /// What activations are when they meet them.
+    /// The dtype of the activations that are multiplied with them.
     pub activations: ActivationDtype,
 }
 
 impl ActivationQuantization {
-    /// What activations are.
+    /// Returns the dtype of activations that are multiplied with quantized weights.
     ///
     /// # Errors
-    /// 8 bits on a GPU, or beside float32, which was asked for as well.
+    /// [`ModelError::ActivationQuantization`] if 8 bits are set for a GPU or together with float32.
     pub(super) fn resolve(self, given: Circumstances) -> Result<ActivationDtype, ModelError> {
         let is_exact = given.requested == Dtype::Float32;
         let int8 = match self {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_takes_8_bits_where_they_are_fast_and_nothing_is_to_be_exact() {
+    fn auto_takes_8_bits_on_a_cpu_unless_float32_is_asked_for() {
         for at_load in [false, true] {
             let given = Circumstances { at_load, ..CPU };
             assert_eq!(auto(given), "int8");
@@ -76,14 +76,14 @@ mod tests {
             let exact =
                 Circumstances { requested: Dtype::Float32, dtype: WeightDtype::F32, ..given };
             assert_eq!(auto(exact), "float32");
-            // A checkpoint of float32 asks for no less; one that is quantized at load does.
+            // A float32 checkpoint keeps float32 activations, unless it is quantized at load.
             let stored = Circumstances { dtype: WeightDtype::F32, ..given };
             assert_eq!(auto(stored), if at_load { "int8" } else { "float32" });
         }
     }
 
     #[test]
-    fn what_is_asked_for_is_done_or_refused() {
+    fn an_explicit_setting_is_obeyed_or_rejected() {
         let none = ActivationQuantization::None;
         assert_eq!(none.resolve(CPU).unwrap(), ActivationDtype::Bf16);
         let int8 = |given| ActivationQuantization::Int8.resolve(given).map_err(|e| e.to_string());

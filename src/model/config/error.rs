@@ -1,15 +1,15 @@
-//! What can be wrong with a configuration, told to the operator.
+//! Errors of a model's configuration, for the operator.
 
 use std::path::PathBuf;
 
 use crate::gguf::GgufError;
 use crate::model_files::ModelFileError;
 
-/// A configuration that cannot be served. Each message names the file, the field, its value, and
-/// what would have been accepted.
+/// The fault of a configuration that cannot be served. Each message names the file, the field, its
+/// value and the accepted values.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The operating system refused the file.
+    /// The file could not be read.
     #[error(transparent)]
     File(#[from] ModelFileError),
     /// The file is not a JSON object.
@@ -17,7 +17,7 @@ pub enum ConfigError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's error.
         reason: String,
     },
     /// A field that has no default is absent.
@@ -27,7 +27,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// The field, with dots for nesting.
         field: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
     /// A field has a value that is malformed or not supported.
@@ -39,7 +39,7 @@ pub enum ConfigError {
         field: String,
         /// Its value as JSON.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
     /// The model is of a family that this program does not know.
@@ -54,10 +54,10 @@ pub enum ConfigError {
         field: String,
         /// Its value as JSON.
         value: String,
-        /// The families that are.
+        /// The supported families.
         supported: String,
     },
-    /// The scaling of positions makes the context longer than any that is supported.
+    /// With the scaling of positions, the context is longer than the longest supported one.
     #[error(
         "{}: with its scaling the context has {limit} positions; expected at most {accepted}",
         path.display()
@@ -65,12 +65,12 @@ pub enum ConfigError {
     Positions {
         /// `config.json`.
         path: PathBuf,
-        /// The context by the config, in tokens.
+        /// The model's context with its scaling, in tokens.
         limit: usize,
-        /// The longest that is supported, in tokens.
+        /// The longest supported context, in tokens.
         accepted: usize,
     },
-    /// A longer context was asked for than the model's positions reach.
+    /// The setting `max_model_len` is longer than the model's context.
     #[error(
         "max_model_len is {requested}; expected 1 to {limit}, the longest context by {}",
         path.display()
@@ -78,12 +78,12 @@ pub enum ConfigError {
     MaxModelLen {
         /// `config.json`.
         path: PathBuf,
-        /// The length asked for, in tokens.
+        /// The setting, in tokens.
         requested: usize,
-        /// The longest that is accepted, in tokens.
+        /// The longest accepted context, in tokens.
         limit: usize,
     },
-    /// The file is GGUF, and something is wrong with it or its metadata.
+    /// The GGUF file or its metadata has a fault.
     #[error(transparent)]
     Gguf(#[from] GgufError),
 }

@@ -1,5 +1,5 @@
-//! Every field of the config classes of transformers 4.57 and 5.24: what happens to a value of it
-//! that is not the default.
+//! Every field of the config classes of transformers 4.57 and 5.24: the effect of a value that is
+//! not the default.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::{ConfigError, ModelConfig};
 
 #[derive(Debug)]
 enum Outcome {
-    /// The model is another one.
+    /// The config of the model changes.
     Honoured,
     /// An error names the field.
     Refused,
@@ -24,12 +24,13 @@ const FAMILIES: [(&str, &str); 4] = [
     ("qwen3", "Qwen3ForCausalLM"),
 ];
 
-/// The fields of `LlamaConfig`, `MistralConfig`, `Qwen2Config` and `Qwen3Config`; all four have the
-/// first ones, `head_dim` also where a class reads it without declaring it.
+/// The fields that `LlamaConfig`, `MistralConfig`, `Qwen2Config` and `Qwen3Config` share. Some
+/// classes read `head_dim` without declaring it.
 const COMMON: &str = "vocab_size hidden_size intermediate_size num_hidden_layers \
     num_attention_heads num_key_value_heads hidden_act max_position_embeddings initializer_range \
     rms_norm_eps use_cache pad_token_id bos_token_id eos_token_id tie_word_embeddings \
     rope_parameters rope_theta rope_scaling attention_dropout head_dim";
+/// The fields of one class only, by `model_type`.
 const OWN: [(&str, &str); 4] = [
     ("llama", "pretraining_tp attention_bias mlp_bias"),
     ("mistral", "sliding_window"),
@@ -47,7 +48,7 @@ const BASE: &str = "output_hidden_states output_attentions return_dict torchscri
     per_layer_config tie_last_hidden_states auto_map quantization_config is_causal \
     partial_rotary_factor original_max_position_embeddings";
 
-/// Sampling defaults, which transformers 4 also read here.
+/// Sampling defaults, which transformers 4 also reads from `config.json`.
 const GENERATION: &str = "max_length min_length do_sample early_stopping num_beams temperature \
     top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size \
     encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores \
@@ -55,7 +56,7 @@ const GENERATION: &str = "max_length min_length do_sample early_stopping num_bea
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens num_beam_groups \
     diversity_penalty";
 
-/// A field, a value that is not its default, other fields beside it, and what happens.
+/// Returns a value of `field` that is not its default, other fields to set, and the outcome.
 fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
     let none = json!({});
     let windows =
@@ -173,9 +174,9 @@ fn every_field_is_honoured_refused_or_harmless() {
     }
 }
 
-/// The values with which a field of the kind that is refused changes nothing.
+/// Fields that are refused have values that change nothing. These are accepted.
 #[test]
-fn what_changes_nothing_is_accepted() {
+fn values_that_change_nothing_are_accepted() {
     let mut config = json!({
         "architectures": ["LlamaForCausalLM", "LlamaForCausalLM"], "model_type": "llama",
         "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

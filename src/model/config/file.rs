@@ -1,4 +1,4 @@
-//! A JSON file read field by field, so that each complaint can name the field and its value.
+//! A JSON file read field by field, so that each error can name the field and its value.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use serde_json::{Map, Value};
 use super::ConfigError;
 use crate::model_files::{self, ModelFileError};
 
-/// The largest size, count or position in any field. Positions up to here are exact in f32, in
-/// which rotary embeddings are computed; and products of two sizes cannot overflow.
+/// The largest size, count or position in any field. Up to it, positions are exact in f32, which
+/// rotary embeddings compute in. Products of two sizes cannot overflow.
 pub(in crate::model) const SIZE_MAX: usize = 1 << 24;
 
-/// The longest context: twice that of the longest there are. Tables of cosines and sines, two numbers
-/// for a position and half of a head, are made for all of it before the first request.
+/// The longest context: twice the longest of any existing model. It is bounded because tables of
+/// cosines and sines cover all of it before the first request. They have two numbers for each
+/// position and pair of a head.
 pub(in crate::model) const POSITIONS_MAX: usize = 1 << 23;
 
 /// A JSON object of a configuration file, or one nested in it. A field that is `null` counts as
@@ -24,11 +25,13 @@ pub(crate) struct Fields {
     /// The dotted name of this object in the file, ending in a dot; empty for the file itself.
     prefix: String,
     object: Map<String, Value>,
-    /// What complaints call a field, where its value comes from somewhere else.
+    /// The names that errors use for fields whose values come from somewhere else: pairs of a
+    /// dotted name and that name.
     origins: Arc<[(String, String)]>,
 }
 
 impl Fields {
+    /// Reads the JSON object in the file `path`.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = model_files::read(path).map_err(ModelFileError::read(path))?;
         let object = serde_json::from_slice(&text).map_err(|error| ConfigError::Json {
@@ -38,8 +41,8 @@ impl Fields {
         Ok(Self::translated(path, object, Vec::new()))
     }
 
-    /// Fields that come from something else in `path`: `origins` tells what complaints call them
-    /// (by their dotted names).
+    /// Returns fields that are translated from another form in `path`. `origins` pairs their dotted
+    /// names with the names that errors use.
     pub(super) fn translated(
         path: &Path,
         object: Map<String, Value>,
@@ -48,7 +51,7 @@ impl Fields {
         Self { path: path.to_owned(), prefix: String::new(), object, origins: origins.into() }
     }
 
-    /// An object without fields, whose complaints name those of `outer`.
+    /// Returns an object without fields, whose errors name fields as those of `outer`.
     pub(super) fn empty_in(outer: &Self) -> Self {
         Self { object: Map::new(), ..outer.clone() }
     }
@@ -66,27 +69,27 @@ impl Fields {
         &self.path
     }
 
-    /// The names of all fields.
+    /// Returns the names of all fields.
     pub(super) fn names(&self) -> Vec<String> {
         self.object.keys().cloned().collect()
     }
 
-    /// The value of a field that is present and not null.
+    /// Returns the value of a field that is present and not null.
     pub(super) fn value(&self, field: &str) -> Option<&Value> {
         self.object.get(field).filter(|value| !value.is_null())
     }
 
-    /// Whether a field is there, be it null.
+    /// Returns whether a field is present, even if it is null.
     pub(super) fn has(&self, field: &str) -> bool {
         self.object.contains_key(field)
     }
 
-    /// Sets a field, as a value from an enclosing object.
+    /// Sets a field, for example to a value from an enclosing object.
     pub(super) fn set(&mut self, field: &str, value: Value) {
         self.object.insert(field.to_owned(), value);
     }
 
-    /// Sets a field unless it is there.
+    /// Sets a field if it is absent or null.
     pub(super) fn set_default(&mut self, field: &str, value: Option<&Value>) {
         if self.value(field).is_none()
             && let Some(value) = value
@@ -99,7 +102,7 @@ impl Fields {
         self.size_up_to(field, SIZE_MAX)
     }
 
-    /// A number of positions.
+    /// Returns a number of positions.
     pub(super) fn positions(&self, field: &str) -> Result<Option<usize>, ConfigError> {
         self.size_up_to(field, POSITIONS_MAX)
     }
@@ -139,7 +142,7 @@ impl Fields {
         self.parse(field, "a string", Value::as_str)
     }
 
-    /// A required list of exactly `length` positive numbers.
+    /// Returns a required list of exactly `length` positive numbers.
     pub(super) fn positive_list(
         &self,
         field: &str,
@@ -154,7 +157,7 @@ impl Fields {
         list.ok_or_else(|| self.missing(field, &expected))
     }
 
-    /// Token ids given as one integer or a list of them.
+    /// Returns token ids, which the file gives as one integer or a list.
     pub(super) fn token_ids(&self, field: &str) -> Result<Vec<u32>, ConfigError> {
         let token_id = |value: &Value| u32::try_from(value.as_u64()?).ok();
         let ids = self.parse(field, "a token id or a list of token ids", |value| match value {
@@ -164,7 +167,7 @@ impl Fields {
         Ok(ids.unwrap_or_default())
     }
 
-    /// The object under `field`.
+    /// Returns the object under `field`.
     pub(super) fn nested(&self, field: &str) -> Result<Option<Self>, ConfigError> {
         let object = self.parse(field, "an object", Value::as_object)?;
         Ok(object.map(|object| Self {
@@ -175,7 +178,7 @@ impl Fields {
         }))
     }
 
-    /// What a complaint calls a field: its dotted name, or where its value comes from.
+    /// Returns the name of a field in errors: its dotted name, or the origin of its value.
     fn shown_name(&self, field: &str) -> String {
         let name = format!("{}{field}", self.prefix);
         let origin = self.origins.iter().find(|(known, _)| *known == name);
@@ -199,7 +202,7 @@ impl Fields {
         }
     }
 
-    /// The model is of a family that is none of `supported`.
+    /// Returns the error that the model's family is none of `supported`.
     pub(crate) fn unsupported_family(&self, field: &str, supported: &str) -> ConfigError {
         ConfigError::UnsupportedFamily {
             path: self.path.clone(),

@@ -7,7 +7,7 @@ use super::{ConfigError, gguf};
 use crate::gguf::{GgufFile, is_gguf};
 use crate::model_files;
 
-/// What `generation_config.json` says, as far as vLLM reads it; everything may be absent.
+/// The fields of `generation_config.json` that vLLM reads. Each may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerationConfig {
     /// Tokens that end a sequence.
@@ -16,23 +16,23 @@ pub struct GenerationConfig {
     pub temperature: Option<f64>,
     /// Nucleus mass, in (0, 1].
     pub top_p: Option<f64>,
-    /// Most tokens to sample from; 0 or -1 for all.
+    /// The number of likeliest tokens to sample from; 0 or -1 for all.
     pub top_k: Option<i64>,
-    /// Least probability, relative to the likeliest token.
+    /// The least probability of a token, relative to the likeliest one.
     pub min_p: Option<f64>,
-    /// Divides the logits of tokens seen before; 1 leaves them alone.
+    /// The divisor of the logits of tokens seen before; 1 changes nothing.
     pub repetition_penalty: Option<f64>,
-    /// Subtracted from the logits of tokens generated before.
+    /// The number subtracted from the logits of tokens generated before.
     pub presence_penalty: Option<f64>,
-    /// The same for each time that they were generated.
+    /// The number subtracted from a token's logit for each time that it was generated.
     pub frequency_penalty: Option<f64>,
-    /// Most tokens to generate.
+    /// The most tokens to generate.
     pub max_new_tokens: Option<usize>,
 }
 
 impl GenerationConfig {
-    /// What `model` itself says: a folder's `generation_config.json`, or the sampling parameters in
-    /// the metadata of a GGUF file.
+    /// Reads the settings of `model` itself: a folder's `generation_config.json`, or the sampling
+    /// parameters in the metadata of a GGUF file.
     ///
     /// # Errors
     /// As [`GenerationConfig::from_dir`].
@@ -43,10 +43,10 @@ impl GenerationConfig {
         }
     }
 
-    /// Reads `generation_config.json` of `folder`; where there is none, nothing is set.
+    /// Reads `generation_config.json` of `folder`. Without the file, all fields are absent.
     ///
     /// # Errors
-    /// [`ConfigError`] where the file is not readable, not JSON, or a field has another type.
+    /// [`ConfigError`] if the file is not readable or not JSON, or a field has another type.
     pub fn from_dir(folder: &Path) -> Result<Self, ConfigError> {
         let path = folder.join("generation_config.json");
         if !model_files::exists(&path) {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_is_there() {
+    fn fields_that_are_present_are_read() {
         let read = |json| GenerationConfig::from_fields(&fields(json)).unwrap();
         assert_eq!(read(json!({})), GenerationConfig::default());
         let config = read(json!({
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_wrong() {
+    fn an_error_names_the_field_and_its_value() {
         let json = json!({ "eos_token_id": [1, -1] });
         let error = GenerationConfig::from_fields(&fields(json)).unwrap_err().to_string();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The metadata of a GGUF file in the form of `config.json`, so that one reader checks both.
 //!
-//! The keys are those of `gguf.constants.Keys`; what they default to is what llama.cpp assumes.
+//! The keys are those of `gguf.constants.Keys`. Their defaults are llama.cpp's.
 
 use serde_json::{Map, Value, json};
 
@@ -10,18 +10,18 @@ use super::{ConfigError, GenerationConfig};
 use crate::gguf::{FORMAT, GgufError, GgufFile};
 use crate::model_files::ModelFileError;
 
-/// Architectures that are read, with Hugging Face's names for them.
+/// The supported architectures, with Hugging Face's names for them.
 const ARCHITECTURES: [(&str, &str); 3] =
     [("llama", "LlamaForCausalLM"), ("qwen2", "Qwen2ForCausalLM"), ("qwen3", "Qwen3ForCausalLM")];
-/// Llama with a sliding window: GGUF has no architecture of its own for it.
+/// Llama with a sliding window. GGUF has no separate architecture for it.
 const WITH_WINDOW: &str = "MistralForCausalLM";
 
-/// Tokens that end a turn, whose ids the metadata may give.
+/// The keys of tokens that end a turn.
 const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
 /// Control tokens that end an output in any model that has them, as in llama.cpp.
 const END_TOKENS: [&str; 6] =
     ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"];
-/// The number of control tokens in `tokenizer.ggml.token_type`.
+/// The value in `tokenizer.ggml.token_type` that marks a control token.
 const CONTROL: i64 = 3;
 
 /// Returns the config of the model in `file`.
@@ -32,7 +32,7 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     metadata.tokens()?;
     let Metadata { object, keys, .. } = metadata;
     let fields = Fields::translated(file.path(), object, keys);
-    // Whether a projection has a bias is told by the tensors; no key does.
+    // No key says whether a projection has a bias. The tensors show it.
     let has_bias = |module: &str| file.tensor(&format!("blk.0.{module}.bias")).is_some();
     let biases = StoredBiases {
         qkv: has_bias("attn_q"),
@@ -42,7 +42,7 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     Ok(ConfigSource { fields, biases: Some(biases) })
 }
 
-/// What the model's authors would sample with.
+/// Returns the sampling defaults of the model's authors.
 pub(super) fn read_generation(file: &GgufFile) -> Result<GenerationConfig, ConfigError> {
     let number = |key: &str| file.number(&format!("general.sampling.{key}"));
     let top_k = number("top_k")?;
@@ -59,7 +59,7 @@ pub(super) fn read_generation(file: &GgufFile) -> Result<GenerationConfig, Confi
     })
 }
 
-/// Fields of a `config.json` in the making, and which keys they come from.
+/// The fields of a `config.json` that is being built, and the keys that they come from.
 struct Metadata<'a> {
     file: &'a GgufFile,
     architecture: &'a str,
@@ -91,18 +91,18 @@ impl<'a> Metadata<'a> {
         Ok(metadata)
     }
 
-    /// `name` below the architecture.
+    /// Returns the key `name` of the architecture.
     fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
 
-    /// Sets `field`, and remembers that it is `key`.
+    /// Sets `field`, and records that it comes from `key`.
     fn set(&mut self, field: &str, key: String, value: impl Into<Value>) {
         self.object.insert(field.to_owned(), value.into());
         self.keys.push((field.to_owned(), key));
     }
 
-    /// Sets `field` to the integer under `name`, where there is one.
+    /// Sets `field` to the integer under `name`, if there is one, and returns it.
     fn integer(&mut self, field: &str, name: &str) -> Result<Option<u64>, GgufError> {
         let key = self.key(name);
         let value = self.file.same_in_all_layers(&key)?;
@@ -117,7 +117,7 @@ impl<'a> Metadata<'a> {
         value.ok_or_else(|| self.file.missing(&self.key(name), "a positive integer"))
     }
 
-    /// Sizes, heads, the norm, the vocabulary.
+    /// Sets the sizes, the heads, the norm and the vocabulary.
     fn shape(&mut self) -> Result<(), GgufError> {
         let file = self.file;
         self.required_integer("hidden_size", "embedding_length")?;
@@ -150,7 +150,7 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    /// The width of a head, of which all must be rotated.
+    /// Sets the width of a head. Checks that the whole head is rotated.
     fn head_dim(&mut self, heads: u64) -> Result<(), GgufError> {
         let file = self.file;
         let hidden = self.object.get("hidden_size").and_then(Value::as_u64).unwrap_or(0);
@@ -176,7 +176,7 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    /// Positions.
+    /// Sets the rotary embedding and its scaling.
     fn rope(&mut self) -> Result<(), GgufError> {
         let file = self.file;
         let theta = self.key("rope.freq_base");
@@ -209,7 +209,8 @@ impl<'a> Metadata<'a> {
                     false => file.missing(&kind_key, expected),
                 });
             }
-            // Llama 3's scaling, worked out: a divisor for each frequency, whatever the length.
+            // The tensor has the result of Llama 3's scaling: a divisor for each frequency, at any
+            // length.
             scaling.insert("rope_type".to_owned(), "longrope".into());
             scaling.insert("short_factor".to_owned(), json!(factors));
             scaling.insert("long_factor".to_owned(), json!(factors));
@@ -226,8 +227,8 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    /// What positions are divided by, where that changes them, and the key that says so. A factor
-    /// of 0 is one that is not known; the old key counts where there is no new one.
+    /// Returns the divisor of positions and its key, unless the divisor changes nothing. A factor
+    /// of 0 means unknown. The old key counts if the new one is absent.
     fn scaling_factor(&self) -> Result<Option<(String, f64)>, GgufError> {
         for name in ["rope.scaling.factor", "rope.scale_linear"] {
             let key = self.key(name);
@@ -238,7 +239,7 @@ impl<'a> Metadata<'a> {
         Ok(None)
     }
 
-    /// What only YaRN has.
+    /// Adds the parameters that only YaRN has.
     fn yarn(&mut self, scaling: &mut Map<String, Value>) -> Result<(), GgufError> {
         for (field, name) in [
             ("original_max_position_embeddings", "rope.scaling.original_context_length"),
@@ -258,7 +259,7 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    /// `rope_freqs.weight`, where there is one: `[head_dim / 2]`.
+    /// Returns the tensor `rope_freqs.weight`, `[head_dim / 2]`, if there is one.
     fn frequency_factors(&self) -> Result<Option<Vec<f32>>, GgufError> {
         const NAME: &str = "rope_freqs.weight";
         let Some(tensor) = self.file.tensor(NAME) else { return Ok(None) };
@@ -270,7 +271,7 @@ impl<'a> Metadata<'a> {
         Ok(Some(words.iter().map(|word| f32::from_le_bytes(*word)).collect()))
     }
 
-    /// The tokens that begin and end a sequence.
+    /// Sets the tokens that begin and end a sequence.
     fn tokens(&mut self) -> Result<(), GgufError> {
         let file = self.file;
         let id = |name: &str| file.unsigned(&format!("tokenizer.ggml.{name}"));

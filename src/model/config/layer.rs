@@ -1,4 +1,4 @@
-//! The layers of a model as data: what mixes the tokens in each, and what follows.
+//! The layers of a model as data: a mixer of tokens, and a feed-forward part.
 
 mod heads;
 mod windows;
@@ -12,13 +12,13 @@ pub(crate) use windows::WindowRule;
 /// One decoder layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
-    /// Mixes each token with those before it.
+    /// The part that mixes each token with the tokens before it.
     pub mixer: Mixer,
-    /// Computes each token alone.
+    /// The part that computes each token alone.
     pub feed_forward: FeedForward,
 }
 
-/// How a layer mixes each token with those before it.
+/// The part of a layer that mixes each token with the tokens before it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mixer {
     /// Softmax attention over cached keys and values.
@@ -30,11 +30,12 @@ pub enum Mixer {
 pub struct AttentionConfig {
     /// Query heads.
     pub num_heads: usize,
-    /// Key and value heads; divides the query heads.
+    /// Key and value heads; a divisor of the number of query heads.
     pub num_kv_heads: usize,
     /// Width of one head; even.
     pub head_dim: usize,
-    /// How many tokens a token attends to, itself included; all before it where absent.
+    /// The number of tokens that a token attends to, including itself. `None`: all tokens before
+    /// it.
     pub sliding_window: Option<u32>,
     /// Its rotary embedding.
     pub rope: RopeParameters,
@@ -44,10 +45,10 @@ pub struct AttentionConfig {
     pub o_bias: bool,
 }
 
-/// How a layer computes each token alone.
+/// The part of a layer that computes each token alone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForward {
-    /// Two projections, one of which gates the other, and one back.
+    /// Two projections, one of which gates the other, and a projection back.
     GatedMlp(GatedMlpConfig),
 }
 
@@ -61,18 +62,18 @@ pub struct GatedMlpConfig {
 }
 
 impl AttentionConfig {
-    /// Elements of a token's queries.
+    /// Returns the number of elements of a token's queries.
     pub(crate) fn q_size(&self) -> usize {
         self.num_heads * self.head_dim
     }
 
-    /// Elements of a token's keys, and of its values.
+    /// Returns the number of elements of a token's keys, which is also that of its values.
     pub(crate) fn kv_size(&self) -> usize {
         self.num_kv_heads * self.head_dim
     }
 }
 
-/// The layers of the model, first layer first.
+/// Reads the layers of the model, first layer first.
 pub(super) fn read(
     config: &Fields,
     family: &Family,
@@ -85,7 +86,7 @@ pub(super) fn read(
         intermediate_size: config.required_size("intermediate_size")?,
         bias: bias(config, family.mlp_bias)?,
     });
-    // Layers of one kind have one rotary embedding, and a kind without layers needs none.
+    // All layers of a kind share a rotary embedding. A kind without layers needs none.
     let mut ropes: [Option<RopeParameters>; 2] = [None, None];
     let layer = |sliding_window: Option<u32>| {
         let kind = usize::from(sliding_window.is_some());

@@ -3,12 +3,13 @@
 use super::file::{Fields, POSITIONS_MAX, SIZE_MAX};
 use super::{ConfigError, LayerConfig, Mixer, RopeScaling};
 
-/// The longest context in tokens: `requested`, which must not be longer than the model allows; else
-/// all that the model allows.
+/// Returns the longest context in tokens: `requested`, which the model must allow, or by default
+/// the longest that the model allows.
 ///
-/// The rule is vLLM's (`_get_and_verify_max_len`): `max_position_embeddings` is what the scaling
-/// starts from for linear and dynamic scaling, which multiply it by their factor; YaRN multiplies
-/// its own `original_max_position_embeddings`; the others already include their scaling in it.
+/// The rule is vLLM's (`_get_and_verify_max_len`). Linear and dynamic scaling multiply
+/// `max_position_embeddings` by their factor. YaRN multiplies its own
+/// `original_max_position_embeddings`. For the other kinds, `max_position_embeddings` already
+/// includes the scaling.
 pub(super) fn resolve(
     config: &Fields,
     layers: &[LayerConfig],
@@ -18,7 +19,7 @@ pub(super) fn resolve(
     within_limit(config, limit(config, layers, max_position_embeddings)?, requested)
 }
 
-/// Returns `requested`, which must be from 1 to `limit`, or `limit` without it.
+/// Returns `requested`, which must be from 1 to `limit`. Without a request, returns `limit`.
 ///
 /// # Errors
 /// [`ConfigError::MaxModelLen`] names the file that the limit comes from.
@@ -36,7 +37,7 @@ pub(in crate::model) fn within_limit(
     }
 }
 
-/// The longest context that the model allows.
+/// Returns the longest context that the model allows, in tokens.
 fn limit(
     config: &Fields,
     layers: &[LayerConfig],
@@ -82,7 +83,7 @@ mod tests {
         resolve(&config, &layers, 1024, requested).map_err(|error| error.to_string())
     }
 
-    /// What vLLM derives from the same settings.
+    /// The expected lengths are those that vLLM derives from the same settings.
     #[test]
     fn scales_as_vllm_does() {
         let longrope = json!({ "rope_type": "longrope", "short_factor": [1, 1],

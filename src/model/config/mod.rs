@@ -1,5 +1,5 @@
-//! What a model folder says about its model: `config.json`, in the forms of transformers 4 and 5,
-//! and `generation_config.json`; or the metadata of a GGUF file, brought into the same form.
+//! The configuration of a model: `config.json` in the forms of transformers 4 and 5, and
+//! `generation_config.json`. The metadata of a GGUF file is translated into the same form.
 
 mod error;
 mod file;

@@ -12,40 +12,40 @@ use crate::weights::{Quantization, StoredDtype};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
-/// Field names are those of `config.json`. What differs by layer is in `layers`. What transformers
-/// hard-codes for a family (Qwen2 always has q, k and v biases) is resolved here, so that no code
-/// below asks for the family.
+/// Field names are those of `config.json`. Settings that differ by layer are in `layers`. The rules
+/// that transformers hard-codes for a family are resolved here: Qwen2 always has q, k and v biases.
+/// So no code below depends on the family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The family that `architectures` names.
     pub(crate) family: &'static Family,
-    /// Rows of the embedding, and logits of a token.
+    /// Rows of the embedding; also the number of logits of a token.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Added to the mean square in every norm.
+    /// The number added to the mean square in every norm.
     pub rms_norm_eps: f32,
-    /// Whether the output layer is the embedding.
+    /// Whether the output layer uses the matrix of the embedding.
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
     pub layers: Vec<LayerConfig>,
-    /// The context that positions were made for, before any scaling that goes beyond it.
+    /// The field `max_position_embeddings`: the context in tokens before linear or dynamic scaling.
     pub max_position_embeddings: usize,
     /// The longest context served, in tokens.
     pub max_model_len: usize,
-    /// The dtype that the weights were meant for, where the config says.
+    /// The dtype that the weights were made for, if the config has it.
     pub dtype: Option<StoredDtype>,
-    /// How a Hugging Face folder stores the weights of linear layers, where not as floats.
+    /// The format in which a Hugging Face folder stores the weights of linear layers, if quantized.
     pub quantization: Option<Quantization>,
-    /// The token put before a prompt, where there is one.
+    /// The token before a prompt, if there is one.
     pub bos_token_id: Option<u32>,
-    /// Tokens that end a sequence; `generation_config.json` may name more.
+    /// Tokens that end a sequence. `generation_config.json` may name more.
     pub eos_token_ids: Vec<u32>,
 }
 
 impl ModelConfig {
-    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`, of a
-    /// family of this crate.
+    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`. The
+    /// model must be of a family of this crate.
     ///
     /// # Errors
     /// As [`ModelConfig::from_dir`].
@@ -53,16 +53,16 @@ impl ModelConfig {
         Self::of_source(&ConfigSource::read(model)?, max_model_len)
     }
 
-    /// Reads `config.json` of `folder`. `max_model_len` shortens the context; without it the
-    /// model's own is used.
+    /// Reads `config.json` of `folder`. `max_model_len` shortens the context, which is by default
+    /// the model's.
     ///
     /// # Errors
-    /// [`ConfigError`]: the file or a field is missing, malformed, or not supported.
+    /// [`ConfigError`] if the file or a field is missing, malformed or not supported.
     pub fn from_dir(folder: &Path, max_model_len: Option<usize>) -> Result<Self, ConfigError> {
         Self::of_source(&ConfigSource::of_folder(folder)?, max_model_len)
     }
 
-    /// The entry of `architectures` that the model is served as.
+    /// Returns the entry of `architectures` that the model is served as.
     #[must_use]
     pub fn architecture(&self) -> &'static str {
         self.family.architecture
@@ -129,7 +129,8 @@ impl ModelConfig {
     }
 }
 
-/// The class that transformers loads a model as is that of `model_type`; vLLM goes by `architectures`.
+/// Checks that `model_type` and `architectures` agree. transformers chooses the class of a model by
+/// `model_type`, vLLM by `architectures`.
 fn check_model_type(config: &Fields, family: &Family) -> Result<(), ConfigError> {
     match config.text("model_type")? {
         None => Ok(()),
@@ -142,7 +143,7 @@ fn check_model_type(config: &Fields, family: &Family) -> Result<(), ConfigError>
     }
 }
 
-/// `dtype` of transformers 5, `torch_dtype` of transformers 4.
+/// Reads the field `dtype` of transformers 5, or `torch_dtype` of transformers 4.
 fn dtype(config: &Fields) -> Result<Option<StoredDtype>, ConfigError> {
     let field = if config.value("dtype").is_some() { "dtype" } else { "torch_dtype" };
     match config.text(field)? {

@@ -1,4 +1,4 @@
-//! `quantization_config`: how the weights of a ready-made quantized checkpoint are stored.
+//! `quantization_config`: the format of the weights in a quantized checkpoint.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use crate::weights::{GptqFormat, Quantization};
 
 const METHODS: &str = "\"gptq\", \"awq\" or \"compressed-tensors\"";
 
-/// Reads `quantization_config`, or `compression_config`, as the first writers of compressed-tensors
-/// called it.
+/// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
+/// compressed-tensors.
 pub(super) fn read(config: &Fields) -> Result<Option<Quantization>, ConfigError> {
     if let Some(quantization) = config.nested("quantization_config")? {
         return of_method(&quantization).map(Some);
@@ -41,7 +41,7 @@ fn gptq(config: &Fields) -> Result<Quantization, ConfigError> {
             return Err(config.invalid("checkpoint_format", "\"gptq\" or \"gptq_v2\""));
         }
     };
-    // Modules with settings of their own.
+    // `dynamic` gives single modules their own settings.
     let dynamic = config.value("dynamic");
     if dynamic.is_some_and(|dynamic| dynamic.as_object().is_none_or(|rules| !rules.is_empty())) {
         return Err(config.invalid("dynamic", "nothing: the same settings for all modules"));
@@ -51,7 +51,7 @@ fn gptq(config: &Fields) -> Result<Quantization, ConfigError> {
 }
 
 fn awq(config: &Fields) -> Result<Quantization, ConfigError> {
-    // AutoAWQ's own files have other names for the same.
+    // AutoAWQ's own files use other names for the same fields.
     let named = |names: [&'static str; 2]| {
         names.into_iter().find(|name| config.value(name).is_some()).unwrap_or(names[0])
     };
@@ -70,7 +70,7 @@ fn awq(config: &Fields) -> Result<Quantization, ConfigError> {
     Ok(Quantization::Awq { group_size: group_size(config, named(["group_size", "q_group_size"]))? })
 }
 
-/// Inputs that share a scale; -1 is all of a row.
+/// Reads the number of inputs that share a scale. `None`, -1 in the file, is the whole row.
 fn group_size(config: &Fields, field: &str) -> Result<Option<usize>, ConfigError> {
     match config.value(field) {
         Some(value) if value.as_i64() == Some(-1) => Ok(None),
@@ -79,7 +79,7 @@ fn group_size(config: &Fields, field: &str) -> Result<Option<usize>, ConfigError
     }
 }
 
-/// The schemes of all groups of modules must be ones of integer weights.
+/// Checks that all groups of modules have schemes of integer weights.
 fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
     refuse_online_transforms(config)?;
     let groups = config
@@ -98,7 +98,7 @@ fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
                 return Err(owner.missing("format", expected));
             }
         }
-        // A group may concern activations alone: attention, say.
+        // A group may have a scheme for activations only, for example those of attention.
         if let Some(weights) = group.nested("weights")? {
             check_weights(&weights)?;
         }
@@ -106,8 +106,8 @@ fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
     Ok(Quantization::CompressedTensors)
 }
 
-/// Rotations (QuIP, SpinQuant) of weights alone are in them already; those of what goes into a layer,
-/// or comes out of it, would have to be computed.
+/// Refuses rotations (QuIP, SpinQuant) of a layer's inputs or outputs, because they would have to
+/// be computed. Rotations of weights alone are part of the stored weights.
 fn refuse_online_transforms(config: &Fields) -> Result<(), ConfigError> {
     const OFFLINE: [&str; 2] = ["weight_input", "weight_output"];
     let transforms = config.nested("transform_config")?;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_writers_write_is_read() {
+    fn configs_of_the_known_writers_are_read() {
         let gptq = json!({ "quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true,
             "sym": true, "dynamic": {}, "damp_percent": 0.01, "lm_head": false });
         let expect = |bits, group_size, zeros_less_one| {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_named() {
+    fn an_unsupported_setting_is_named() {
         let gptq = json!({ "quant_method": "gptq", "bits": 4, "group_size": 128 });
         let awq = json!({ "quant_method": "awq", "bits": 4, "group_size": 128 });
         let compressed = |format: &str, weights| {

@@ -1,40 +1,40 @@
 //! Rotary embedding parameters: `rope_theta` and `rope_scaling` of transformers 4, or
-//! `rope_parameters` of transformers 5, which holds both, and may do so for each kind of layer.
+//! `rope_parameters` of transformers 5, which has both, and may have them for each kind of layer.
 //!
 //! The fields and their defaults are those of `transformers/modeling_rope_utils.py`
-//! (`RotaryEmbeddingConfigMixin.standardize_rope_params`); what they mean is in
-//! `layers::rotary::inverse_frequencies`.
+//! (`RotaryEmbeddingConfigMixin.standardize_rope_params`). `layers::rotary::inverse_frequencies`
+//! explains them.
 
 use serde_json::Value;
 
 use super::ConfigError;
 use super::file::Fields;
 
-/// The base that transformers assumes where a config gives none.
+/// The default base of transformers.
 const DEFAULT_THETA: f64 = 10_000.0;
 const TYPES: &str =
     "one of \"default\", \"linear\", \"dynamic\", \"yarn\", \"llama3\", \"longrope\"";
 
-/// How positions turn into angles in one layer.
+/// The rotary embedding of one layer: the rule that turns positions into angles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeParameters {
     /// The base of the wavelengths.
     pub theta: f64,
-    /// How the base frequencies are stretched for longer contexts.
+    /// The scaling of the frequencies for longer contexts.
     pub scaling: RopeScaling,
 }
 
-/// How frequencies are stretched for contexts longer than the model was trained on.
+/// The scaling of frequencies for contexts longer than those of the training.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     Default,
-    /// Positions divided by a factor.
+    /// Positions are divided by a factor.
     Linear {
         /// The factor.
         factor: f64,
     },
-    /// A base that grows with the context (dynamic NTK).
+    /// The base grows with the context (dynamic NTK).
     Dynamic {
         /// The factor by which contexts may outgrow `max_position_embeddings`.
         factor: f64,
@@ -54,9 +54,9 @@ pub struct YarnScaling {
     pub factor: f64,
     /// The context of pretraining, in tokens.
     pub original_max_position_embeddings: usize,
-    /// Multiplies cos and sin; derived from the factor where absent.
+    /// The factor of cos and sin. `None`: derived from `factor`.
     pub attention_factor: Option<f64>,
-    /// Rotations above which a dimension is left alone.
+    /// Rotations above which a dimension does not change.
     pub beta_fast: f64,
     /// Rotations below which a dimension is fully interpolated.
     pub beta_slow: f64,
@@ -71,7 +71,7 @@ pub struct YarnScaling {
 /// The parameters of Llama 3.1's scaling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Llama3Scaling {
-    /// What long wavelengths are divided by.
+    /// The divisor of frequencies with long wavelengths.
     pub factor: f64,
     /// Wavelengths above `original_max_position_embeddings / low_freq_factor` are long.
     pub low_freq_factor: f64,
@@ -90,7 +90,7 @@ pub struct LongRopeScaling {
     pub long_factor: Vec<f32>,
     /// The factor by which the context grows.
     pub factor: f64,
-    /// Multiplies cos and sin; derived from the factor where absent.
+    /// The factor of cos and sin. `None`: derived from `factor`.
     pub attention_factor: Option<f64>,
     /// The context of pretraining, in tokens.
     pub original_max_position_embeddings: usize,
@@ -127,7 +127,7 @@ pub(super) fn read(
     Ok(RopeParameters { theta, scaling })
 }
 
-/// `rope_scaling` if it says something, else `rope_parameters`.
+/// Returns `rope_scaling` if it is not empty, else `rope_parameters`.
 fn rope_object(config: &Fields) -> Result<Option<Fields>, ConfigError> {
     match config.nested("rope_scaling")? {
         Some(scaling) if !scaling.is_empty() => Ok(Some(scaling)),
@@ -153,7 +153,7 @@ fn read_scaling(
         "dynamic" if head_dim > 2 => RopeScaling::Dynamic { factor: factor()? },
         "yarn" => RopeScaling::Yarn(read_yarn(parameters, max_position_embeddings)?),
         "llama3" => RopeScaling::Llama3(read_llama3(parameters)?),
-        // "su" is what the first Phi-3 checkpoints call it.
+        // "su" is its name in the first Phi-3 checkpoints.
         "longrope" | "su" => {
             RopeScaling::LongRope(read_longrope(parameters, head_dim, max_position_embeddings)?)
         }
@@ -179,7 +179,7 @@ fn read_yarn(
     })
 }
 
-/// transformers treats 0 as absent in these fields.
+/// Returns `number` unless it is 0, which transformers treats as absent in these fields.
 fn non_zero(number: Option<f64>) -> Option<f64> {
     number.filter(|x| *x != 0.0)
 }

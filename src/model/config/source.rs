@@ -1,4 +1,4 @@
-//! Where a config comes from: `config.json` of a folder, or the metadata of a GGUF file in its form.
+//! The source of a config: `config.json` of a folder, or the metadata of a GGUF file in its form.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::gguf::{GgufFile, is_gguf};
 #[derive(Debug, Clone)]
 pub(crate) struct ConfigSource {
     pub(super) fields: Fields,
-    /// Set for a GGUF file, whose tensors tell which projections have biases.
+    /// The biases of a GGUF file, which its tensors show; `None` for a folder.
     pub(super) biases: Option<StoredBiases>,
 }
 
@@ -28,7 +28,7 @@ impl ConfigSource {
     /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`.
     ///
     /// # Errors
-    /// [`ConfigError`] if the file cannot be read, or is no JSON object or GGUF file.
+    /// [`ConfigError`] if the file cannot be read, or is not a JSON object or a GGUF file.
     pub(crate) fn read(model: &Path) -> Result<Self, ConfigError> {
         match is_gguf(model) {
             true => gguf::read(&GgufFile::open(model)?),
@@ -44,7 +44,7 @@ impl ConfigSource {
         Ok(Self { fields: Fields::read(&folder.join("config.json"))?, biases: None })
     }
 
-    /// Returns the fields, by which errors name a field and its value.
+    /// Returns the fields. Their errors name a field and its value.
     pub(crate) fn fields(&self) -> &Fields {
         &self.fields
     }
@@ -60,7 +60,7 @@ impl From<Fields> for ConfigSource {
 /// Returns the one architecture that `architectures` lists.
 ///
 /// # Errors
-/// [`ConfigError`] if the field is missing, lists no architecture that is `known`, or several.
+/// [`ConfigError`] if the field is missing, or does not list exactly one `known` architecture.
 pub(crate) fn architecture<'c>(config: &'c Fields, known: &[&str]) -> Result<&'c str, ConfigError> {
     let supported = known.join(", ");
     let expected = format!("a list with one of {supported}");
@@ -72,7 +72,7 @@ pub(crate) fn architecture<'c>(config: &'c Fields, known: &[&str]) -> Result<&'c
         true => config.invalid("architectures", &expected),
         false => config.unsupported_family("architectures", &supported),
     })?;
-    // Two classes compute different things; which of them is meant, nothing says.
+    // Two classes compute different results, and no field says which one is meant.
     if names.iter().any(|name| name != found) {
         return Err(config.invalid("architectures", "a list of one class"));
     }

@@ -1,13 +1,12 @@
-//! Fields of `config.json` that change what a model computes, and that are not computed here: each
-//! is refused unless it has a value that changes nothing. `fields_tests` goes through all fields of
-//! the config classes.
+//! Fields of `config.json` that change the model's results and are not supported. Each is refused
+//! unless its value changes nothing. `fields_tests` covers all fields of the config classes.
 
 use serde_json::Value;
 
 use super::ConfigError;
 use super::file::Fields;
 
-/// A field, whether a value of it changes nothing, and what complaints say is expected.
+/// A field, the test for values that change nothing, and the expected value in errors.
 struct Unsupported {
     field: &'static str,
     changes_nothing: fn(&Value) -> bool,
@@ -52,7 +51,7 @@ fn is_empty(value: &Value) -> bool {
         || value.as_array().is_some_and(|list| list.is_empty())
 }
 
-/// Refuses what would silently be computed wrongly.
+/// Refuses a config whose results would silently be wrong.
 pub(super) fn refuse(config: &Fields) -> Result<(), ConfigError> {
     for Unsupported { field, changes_nothing, expected } in FIELDS {
         if config.value(field).is_some_and(|value| !changes_nothing(value)) {

@@ -1,13 +1,13 @@
-//! How many heads an attention has, and how wide they are.
+//! The number and the width of attention heads.
 
 use crate::model::config::ConfigError;
 use crate::model::config::file::Fields;
 use crate::model::family::Family;
 
-/// Query heads, key-value heads, and the width of a head.
+/// Reads the number of query heads, the number of key-value heads, and the width of a head.
 pub(super) fn read(config: &Fields, family: &Family) -> Result<(usize, usize, usize), ConfigError> {
     let heads = config.required_size("num_attention_heads")?;
-    // A null means as many as query heads; only a config without the field takes the default.
+    // Null means as many as query heads. Only a config without the field takes the default.
     let kv_heads = match (config.size("num_key_value_heads")?, family.defaults.num_key_value_heads)
     {
         (Some(kv_heads), _) => kv_heads,

@@ -1,28 +1,28 @@
-//! Which layers slide, by family.
+//! The layers with a sliding window, by family.
 
 use serde_json::{Value, json};
 
 use super::super::file::fields;
 use super::windows::{self, FULL, SLIDING, WindowRule};
 
-/// The windows of three layers.
+/// Returns the windows of three layers.
 fn windows(rule: WindowRule, mut config: Value) -> Result<Vec<Option<u32>>, String> {
     config["num_hidden_layers"] = json!(3);
     windows::read(&fields(config), rule).map_err(|error| error.to_string())
 }
 
-/// As HF `MistralConfig` and `MistralModel` do.
+/// The same as in HF `MistralConfig` and `MistralModel`.
 #[test]
-fn mistral_slides_everywhere() {
+fn all_mistral_layers_have_a_window() {
     let rule = WindowRule::Always;
     assert_eq!(windows(rule, json!({ "sliding_window": 24 })), Ok(vec![Some(24); 3]));
     assert_eq!(windows(rule, json!({ "sliding_window": null })), Ok(vec![None; 3]));
     assert_eq!(windows(rule, json!({})), Ok(vec![Some(4096); 3]));
 }
 
-/// As HF `Qwen2Config.__post_init__` does.
+/// The same as in HF `Qwen2Config.__post_init__`.
 #[test]
-fn qwen_slides_from_max_window_layers_on() {
+fn qwen_layers_from_max_window_layers_on_have_a_window() {
     let rule = WindowRule::FromMaxWindowLayers;
     let config = json!({ "sliding_window": 24, "max_window_layers": 1 });
     assert_eq!(windows(rule, config.clone()), Ok(vec![None; 3]));
@@ -40,12 +40,12 @@ fn qwen_slides_from_max_window_layers_on() {
 }
 
 #[test]
-fn llama_knows_no_window() {
+fn llama_layers_have_no_window() {
     assert_eq!(windows(WindowRule::Never, json!({ "sliding_window": 24 })), Ok(vec![None; 3]));
 }
 
 #[test]
-fn layer_types_win() {
+fn layer_types_override_the_rule_of_the_family() {
     let listed = |window: Value, types: Value| {
         let config = json!({ "sliding_window": window, "use_sliding_window": true,
             "max_window_layers": 0, "layer_types": types });

@@ -1,4 +1,4 @@
-//! Which layers have a sliding window, and of which size.
+//! The layers with a sliding window, and its size.
 
 use serde_json::Value;
 
@@ -10,32 +10,32 @@ pub(in crate::model::config) const LAYER_TYPES: [&str; 2] = [FULL, SLIDING];
 pub(super) const FULL: &str = "full_attention";
 pub(super) const SLIDING: &str = "sliding_attention";
 
-/// The window that transformers assumes in `MistralConfig`, `Qwen2Config` and `Qwen3Config` where a
-/// config gives none at all.
+/// The default window of `MistralConfig`, `Qwen2Config` and `Qwen3Config` in transformers.
 const DEFAULT_WINDOW: usize = 4_096;
 
-/// Far above any model; it keeps an absurd count from being allocated.
+/// The most layers of a model, far above any real one. The limit prevents absurd allocations.
 const LAYERS_MAX: usize = 4_096;
 
-/// How a family decides which layers have a sliding window, where `layer_types` does not say.
+/// A family's rule for the layers that have a sliding window. `layer_types` overrides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WindowRule {
-    /// None has: HF `LlamaConfig` knows no window.
+    /// No layer, as HF `LlamaConfig` has no window.
     Never,
-    /// All have, if `sliding_window` is not null: HF `MistralConfig`.
+    /// All layers, unless `sliding_window` is null: HF `MistralConfig`.
     Always,
-    /// With `use_sliding_window`, those from `max_window_layers` on: HF `Qwen2Config`.
+    /// With `use_sliding_window`, the layers from `max_window_layers` on: HF `Qwen2Config`.
     FromMaxWindowLayers,
 }
 
-/// The window of each layer, first layer first; `None` for a layer that attends to all tokens before.
+/// Reads the window of each layer, first layer first. A layer with `None` attends to all earlier
+/// tokens.
 pub(super) fn read(config: &Fields, rule: WindowRule) -> Result<Vec<Option<u32>>, ConfigError> {
     let window = window_size(config, rule)?;
     let layers = sliding_layers(config, rule, window)?.into_iter();
     Ok(layers.map(|is_sliding| window.filter(|_| is_sliding)).collect())
 }
 
-/// The window that the config turns on.
+/// Returns the size of the window, if the config turns it on.
 fn window_size(config: &Fields, rule: WindowRule) -> Result<Option<u32>, ConfigError> {
     let in_use = match rule {
         WindowRule::Never => false,
@@ -50,7 +50,7 @@ fn window_size(config: &Fields, rule: WindowRule) -> Result<Option<u32>, ConfigE
     Ok(config.size("sliding_window")?.or(default).map(|window| window as u32))
 }
 
-/// For each layer, whether it has a sliding window.
+/// Returns for each layer whether it has a sliding window.
 fn sliding_layers(
     config: &Fields,
     rule: WindowRule,
@@ -68,7 +68,8 @@ fn sliding_layers(
         _ if window.is_none() => count,
         WindowRule::Never => count,
         WindowRule::Always => 0,
-        // 28 is the default of HF `Qwen2Config`. Zero is a legal value, so this is no size.
+        // 28 is the default of HF `Qwen2Config`. Zero is accepted here, so this is not read as a
+        // size.
         WindowRule::FromMaxWindowLayers => match config.number("max_window_layers")? {
             None => 28,
             Some(first) if first >= 0.0 && first.fract() == 0.0 => first as usize,

@@ -1,4 +1,4 @@
-//! A whole `config.json`, in the spellings of both versions of transformers, and broken ones.
+//! Whole `config.json` files in the spellings of both versions of transformers, and invalid ones.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn llama() -> Value {
     })
 }
 
-/// `llama()` with some fields replaced.
+/// Returns `llama()` with some fields replaced.
 fn with(changes: Value) -> Value {
     let mut config = llama();
     for (field, value) in changes.as_object().unwrap() {
@@ -30,14 +30,14 @@ fn error(changes: Value) -> String {
     read(with(changes)).unwrap_err()
 }
 
-/// The attention of a layer, and the MLP after it.
+/// Returns the attention of a layer, and the MLP after it.
 fn parts(config: &ModelConfig, layer: usize) -> (&AttentionConfig, &GatedMlpConfig) {
     let Mixer::Attention(attention) = &config.layers[layer].mixer;
     let FeedForward::GatedMlp(mlp) = &config.layers[layer].feed_forward;
     (attention, mlp)
 }
 
-/// The values are those of the HF config classes when built with no arguments.
+/// The expected values are those of HF config classes built without arguments.
 #[test]
 fn absent_fields_take_the_defaults_of_transformers() {
     let config = read(llama()).unwrap();
@@ -88,7 +88,7 @@ fn reads_both_spellings() {
 }
 
 #[test]
-fn names_field_value_and_what_is_accepted() {
+fn errors_name_the_field_its_value_and_the_accepted_values() {
     for (changes, expected) in [
         (
             json!({ "architectures": ["GPT2LMHeadModel"] }),

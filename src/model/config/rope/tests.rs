@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::file::fields;
 use super::*;
 
-/// Heads of 4 and 1,024 positions.
+/// Reads the parameters of a layer with heads of width 4 and 1,024 positions.
 fn read_for(layer_type: &str, config: Value) -> Result<RopeParameters, String> {
     read(&fields(config), layer_type, 4, 1024).map_err(|error| error.to_string())
 }
@@ -60,7 +60,7 @@ fn the_context_of_pretraining_is_found() {
     let mut inside = llama3.clone();
     inside["original_max_position_embeddings"] = json!(64);
     assert_eq!(original(json!({ "rope_parameters": inside })), 64);
-    // Phi-3 writes it beside, where it wins.
+    // Phi-3 writes the field beside `rope_parameters`. That value has precedence.
     let beside = json!({ "rope_parameters": inside, "original_max_position_embeddings": 32 });
     assert_eq!(original(beside), 32);
 }
@@ -83,7 +83,7 @@ fn yarn_defaults() {
 }
 
 #[test]
-fn names_what_is_wrong() {
+fn an_error_names_the_field_and_its_value() {
     for (parameters, expected) in [
         (
             json!({ "rope_type": "mrope" }),
