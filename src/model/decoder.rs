@@ -8,8 +8,8 @@
 //! | gate, up | `[num_tokens, intermediate_size]` |
 //! | logits | `[rows, vocab_size]` |
 //!
-//! The residual stream is carried beside the hidden state, so that each addition is one pass with
-//! the norm that follows it.
+//! The residual stream is a separate tensor beside the hidden state. So each addition and the norm
+//! after it are computed in one pass.
 
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ impl Backbone for Decoder {
 }
 
 impl DecoderLayer {
-    /// The layer's output, and the residual stream that it is to be added to.
+    /// Returns the layer's output and the residual stream, both `[num_tokens, hidden_size]`. The
+    /// next norm adds them.
     fn forward(
         &self,
         hidden: Tensor<2>,
@@ -101,7 +102,7 @@ pub(super) fn load(
         .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
         .collect::<Result<_, _>>()?;
     let norm = RmsNorm::load(loader, names.norm, hidden, config.rms_norm_eps)?;
-    // The layers of these families have the same heads; a config has a layer at least.
+    // All layers of these families have the same heads, and a config has at least one layer.
     let Mixer::Attention(attention) = &config.layers[0].mixer;
     Ok(Model {
         architecture: config.architecture().to_owned(),

@@ -1,4 +1,4 @@
-//! The dense decoders of this crate as entries of the registry: data, over one decoder.
+//! The dense decoders of this crate as entries of the registry: data for one shared decoder.
 
 use super::config::ModelConfig;
 use super::family::Family;
@@ -23,11 +23,12 @@ impl ModelFamily for DenseFamily {
     }
 }
 
-/// What `config.json` says the weights are; where it does not say, what the embedding is.
+/// Returns the dtype of the weights by `config.json`, or by default the dtype of the embedding.
 fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
     let embedding = config.family.names.embed_tokens;
     match config.dtype {
-        // Beside weights of few bits, the three bits that float16 has more do not matter.
+        // The three bits of precision that float16 has more than bfloat16 do not matter beside
+        // quantized weights.
         _ if config.quantization.is_some() || checkpoint.is_quantized(embedding) => {
             Ok(config.dtype.filter(|dtype| *dtype == StoredDtype::F32).unwrap_or(StoredDtype::Bf16))
         }

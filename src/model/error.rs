@@ -1,4 +1,4 @@
-//! Why a model cannot be served, told to the operator.
+//! Errors of a model, for the operator.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use playhouse_kernels::KernelError;
 use super::config::ConfigError;
 use crate::weights::WeightsError;
 
-/// A model folder that cannot be served.
+/// The reason why a model folder cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The configuration is missing, malformed, or not supported.
@@ -16,27 +16,27 @@ pub enum ModelError {
     /// The weights are missing, damaged, or disagree with the configuration.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// Weights were to be quantized at load that are quantized already.
+    /// The setting `quantization` is set, but the weights are quantized already.
     #[error("the weights are quantized already: {format}; load them without `quantization`")]
     AlreadyQuantized {
-        /// What the checkpoint holds.
+        /// The format of the checkpoint's weights.
         format: String,
     },
-    /// Activations were to be quantized where they cannot be.
+    /// The setting asks for quantized activations, which are not possible here.
     #[error("activation_quantization is int8, but {why}; expected auto or none{accepted}")]
     ActivationQuantization {
-        /// Why not.
+        /// The reason.
         why: &'static str,
-        /// What else would do.
+        /// Other settings that would be accepted.
         accepted: &'static str,
     },
-    /// Weights are to be made up for a model whose own are quantized.
+    /// Dummy weights are asked for, but the model's own weights are quantized.
     #[error(
         "load_format dummy makes no weights that are quantized already, and config.json asks for \
          {format}; remove its `quantization_config`, and set `quantization` instead"
     )]
     DummyQuantized {
-        /// What `config.json` asks for.
+        /// The format in `config.json`.
         format: String,
     },
     /// The folder holds an adapter, which is not applied.
@@ -49,7 +49,7 @@ pub enum ModelError {
         /// Its configuration.
         path: PathBuf,
     },
-    /// Some of the matrices that are computed as one are quantized, and some are not.
+    /// Of the matrices that are computed as one, some are quantized and some are not.
     #[error(
         "the weight of {quantized} is quantized and that of {plain} is not, and both are computed as \
          one: quantize both, or leave both out (`ignore`, `modules_to_not_convert`)"
@@ -57,10 +57,10 @@ pub enum ModelError {
     QuantizedInPart {
         /// A module that is quantized.
         quantized: String,
-        /// One that is not.
+        /// A module that is not quantized.
         plain: String,
     },
-    /// A family says of its model what cannot be.
+    /// A family gives an invalid fact about its model.
     #[error("the model family of {architecture} gives {fact} = {value}; expected {accepted}")]
     Fact {
         /// The architecture of the model.
@@ -69,18 +69,18 @@ pub enum ModelError {
         fact: &'static str,
         /// Its value.
         value: usize,
-        /// What would be accepted.
+        /// The accepted values.
         accepted: String,
     },
-    /// A family cannot build its model, for a reason of its own.
+    /// A family outside this crate cannot build its model.
     #[error(transparent)]
     Family(#[from] Box<dyn std::error::Error + Send + Sync>),
-    /// The device cannot take something that is built from the folder.
+    /// The device rejects a part of the model, for example for lack of memory.
     #[error("{part}: {source}")]
     Device {
-        /// What was being built, by its name in the checkpoint.
+        /// The part, by its name in the checkpoint.
         part: String,
-        /// Why.
+        /// The reason.
         source: KernelError,
     },
 }

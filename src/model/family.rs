@@ -1,4 +1,4 @@
-//! What sets one model family apart from another, as data. The rest comes from `config.json`.
+//! The differences between model families, as data. All other facts come from `config.json`.
 
 use super::config::WindowRule;
 use super::{llama, mistral, qwen2, qwen3};
@@ -7,14 +7,15 @@ use super::{llama, mistral, qwen2, qwen3};
 pub(super) const FAMILIES: [&Family; 4] =
     [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
 
-/// A family of decoder models: its rules where `config.json` is silent, and its weight names.
+/// A family of decoder models: its rules for settings that `config.json` does not have, and its
+/// weight names.
 #[derive(Debug)]
 pub(crate) struct Family {
     /// Its entry in `architectures`.
     pub(crate) architecture: &'static str,
     /// Its `model_type`, by which transformers finds the config class.
     pub(crate) model_type: &'static str,
-    /// What the HF config class assumes for fields that `config.json` leaves out.
+    /// The HF config class's defaults for fields that are absent from `config.json`.
     pub(crate) defaults: Defaults,
     /// Biases of the q, k and v projections.
     pub(crate) qkv_bias: Bias,
@@ -22,9 +23,9 @@ pub(crate) struct Family {
     pub(crate) o_bias: Bias,
     /// Biases of the MLP's projections.
     pub(crate) mlp_bias: Bias,
-    /// Which layers have a sliding window.
+    /// The rule for the layers that have a sliding window.
     pub(crate) windows: WindowRule,
-    /// What its tensors are called.
+    /// The names of its tensors.
     pub(crate) names: WeightNames,
 }
 
@@ -37,9 +38,9 @@ impl PartialEq for Family {
 /// Defaults that differ between the HF config classes.
 #[derive(Debug)]
 pub(crate) struct Defaults {
-    /// As many as query heads where `None`.
+    /// Key and value heads. `None`: as many as query heads.
     pub(crate) num_key_value_heads: Option<usize>,
-    /// `hidden_size / num_attention_heads` where `None`.
+    /// The width of a head. `None`: `hidden_size / num_attention_heads`.
     pub(crate) head_dim: Option<usize>,
     pub(crate) max_position_embeddings: usize,
 }
@@ -49,12 +50,12 @@ pub(crate) struct Defaults {
 pub(crate) enum Bias {
     Never,
     Always,
-    /// As this boolean of `config.json` says.
+    /// If this boolean of `config.json` is true.
     IfSet(&'static str),
 }
 
-/// Names of modules in the checkpoint; `.weight` and `.bias` are appended. Those below `layer` are
-/// relative to `{layer}.{index}.`.
+/// Names of modules in the checkpoint, to which `.weight` and `.bias` are appended. Names of a
+/// layer's modules are relative to `{layer}.{index}.`.
 #[derive(Debug)]
 pub(crate) struct WeightNames {
     pub(crate) embed_tokens: &'static str,
@@ -67,7 +68,7 @@ pub(crate) struct WeightNames {
     pub(crate) lm_head: &'static str,
 }
 
-/// Names of the modules of an attention.
+/// Names of the modules of attention.
 #[derive(Debug)]
 pub(crate) struct AttentionNames {
     pub(crate) q_proj: &'static str,
@@ -88,18 +89,18 @@ pub(crate) struct GatedMlpNames {
 }
 
 impl WeightNames {
-    /// The module `name` of layer `index`.
+    /// Returns the full name of the module `name` of layer `index`.
     pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
         format!("{}.{index}.{name}", self.layer)
     }
 }
 
-/// The family whose `architectures` entry is `name`.
+/// Returns the family whose `architectures` entry is `name`.
 pub(crate) fn by_architecture(name: &str) -> Option<&'static Family> {
     FAMILIES.into_iter().find(|family| family.architecture == name)
 }
 
-/// The `architectures` entries of these families.
+/// Returns the `architectures` entries of these families.
 pub(crate) fn architectures() -> [&'static str; FAMILIES.len()] {
     FAMILIES.map(|family| family.architecture)
 }

@@ -1,6 +1,6 @@
-//! The tensors of a model by its config, compared with those of its checkpoint before anything of
-//! their size is allocated: all must be there in their shapes, and none may be left that would have
-//! changed the results.
+//! Compares the tensors that a config implies with those of the checkpoint, before large memory is
+//! allocated. All tensors must be present with their shapes. The checkpoint may have no further
+//! tensor that would change the results.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::config::{AttentionConfig, FeedForward, GatedMlpConfig, Mixer, ModelCo
 use super::family::{AttentionNames, GatedMlpNames};
 use crate::weights::{Checkpoint, WeightsError};
 
-/// Parts of names of tensors that no result depends on: tables that old checkpoints stored, and the
-/// scales of KV caches in eight bits.
+/// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
+/// scales of 8-bit KV caches.
 const HARMLESS: [&str; 5] = ["inv_freq", "k_scale", "v_scale", "q_scale", "prob_scale"];
 
-/// Compares `checkpoint` with what `config` says it holds.
+/// Checks that `checkpoint` has the tensors of `config`.
 ///
 /// # Errors
-/// [`WeightsError::MissingTensor`] and [`WeightsError::Shape`]; [`WeightsError::Unused`] for a
-/// tensor of the decoder that the config has no use for.
+/// [`WeightsError::MissingTensor`] and [`WeightsError::Shape`]. [`WeightsError::Unused`] if the
+/// checkpoint has a tensor of the decoder that the config does not imply.
 pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), ModelError> {
     let tensors = tensors(config);
     for (name, shape) in &tensors {
@@ -35,7 +35,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         if module == config.family.names.lm_head && part != "bias" {
             require_tied(config, checkpoint, name)?;
         } else if part == "bias" && is_known && checkpoint.is_zero(name) {
-            // Writers of GPTQ give all layers biases, of zeros where the model has none.
+            // Writers of GPTQ store biases for all layers: zeros if the model has none.
         } else if is_known || name.starts_with(&format!("{}.", config.family.names.layer)) {
             let why = match checkpoint.is_gguf() {
                 false => {
@@ -58,8 +58,8 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
     Ok(())
 }
 
-/// An output layer beside an embedding that it is tied to must be equal to it: transformers 4 takes
-/// the embedding then, transformers 5 the output layer.
+/// Checks that a stored output layer is equal to the embedding that it is tied to. If both are
+/// stored, transformers 4 uses the embedding, and transformers 5 the output layer.
 fn require_tied(
     config: &ModelConfig,
     checkpoint: &Checkpoint,
@@ -88,7 +88,7 @@ impl Tensors {
         self.0.push((format!("{module}.weight"), shape.to_vec()));
     }
 
-    /// A linear layer, `[outputs, inputs]`.
+    /// Adds a linear layer, `[outputs, inputs]`.
     fn linear(&mut self, module: &str, [outputs, inputs]: [usize; 2], has_bias: bool) {
         self.weight(module, &[outputs, inputs]);
         if has_bias {
@@ -97,7 +97,7 @@ impl Tensors {
     }
 }
 
-/// Every tensor of the model with its shape.
+/// Returns every tensor of the model with its shape.
 fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let names = &config.family.names;
     let (vocab, hidden) = (config.vocab_size, config.hidden_size);

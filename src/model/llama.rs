@@ -1,7 +1,8 @@
-//! Llama 2, 3, 3.1, 3.2, 3.3 and the many models that share their shape: HF `LlamaForCausalLM`.
+//! Llama 2, 3, 3.1, 3.2, 3.3 and the many models of the same shape: HF `LlamaForCausalLM`.
 //!
-//! The decoder of [`super::decoder`] is this family's own; the other families say how they differ.
-//! Biases are off in Meta's models; `attention_bias` and `mlp_bias` turn them on in descendants.
+//! [`super::decoder`] is this family's decoder. The files of the other families name their
+//! differences. Meta's models have no biases. `attention_bias` and `mlp_bias` turn them on in
+//! descendants.
 
 use super::config::WindowRule;
 use super::family::{AttentionNames, Bias, Defaults, Family, GatedMlpNames, WeightNames};

@@ -17,34 +17,36 @@ use crate::{
     model_files,
 };
 
-/// What peft's folders hold. transformers would load the model that it names, and apply the adapter.
+/// The file that peft writes into an adapter's folder. transformers would load the model that it
+/// names and apply the adapter.
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 
-/// How to load a model.
+/// The options of a load.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// Where the weights come from.
+    /// The source of the weights.
     pub load_format: LoadFormat,
     /// The type of the weights.
     pub dtype: Dtype,
-    /// How linear layers are quantized; the output layer never to less than 8 bits.
+    /// The quantization of linear layers at load. The output layer never has less than 8 bits.
     pub quantization: Option<QuantizationScheme>,
-    /// What activations are when they meet quantized weights.
+    /// The quantization of activations that are multiplied with quantized weights.
     pub activation_quantization: ActivationQuantization,
     /// A context shorter than the model's own, in tokens.
     pub max_model_len: Option<usize>,
-    /// Where the model will run.
+    /// The device that the model will run on.
     pub device: Device,
-    /// Whether it may multiply there by tensor cores.
+    /// Whether products on the device may use tensor cores.
     pub tensor_cores: TensorCores,
-    /// Folder to keep packed weights in, and to map them from.
+    /// The folder where packed weights are stored, and mapped from at later loads.
     pub weights_cache: Option<PathBuf>,
     /// The families that a model may be of.
     pub families: ModelRegistry,
 }
 
 impl Default for LoadOptions {
-    /// The checkpoint's types and context, on the CPU, without a cache, of a family of this crate.
+    /// Returns options with the checkpoint's types and context, the CPU, no cache, and the families
+    /// of this crate.
     fn default() -> Self {
         Self {
             load_format: LoadFormat::default(),
@@ -60,27 +62,27 @@ impl Default for LoadOptions {
     }
 }
 
-/// How far loading has come.
+/// The progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LoadProgress {
     /// Tensors packed so far.
     pub tensors: usize,
-    /// Tensors in the checkpoint; 0 where they are made up.
+    /// Tensors in the checkpoint; 0 for dummy weights.
     pub tensors_total: usize,
     /// Bytes of the checkpoint packed so far.
     pub bytes: u64,
     /// Size of the checkpoint.
     pub bytes_total: u64,
-    /// Whether they come packed from a cache.
+    /// Whether the weights come packed from a cache.
     pub is_cached: bool,
 }
 
-/// Loads `model`, a Hugging Face folder (`config.json` and safetensors files) or a GGUF file: maps
-/// its weights and packs each for the device. `progress` is called after each tensor, and at the end with everything
-/// done, also where the checkpoint holds tensors that the model does not need.
+/// Loads `model`, a Hugging Face folder (`config.json` and safetensors files) or a GGUF file. It
+/// maps the weights and packs each for the device. `progress` is called after each tensor. The last
+/// call reports all tensors, also those that the model does not need.
 ///
 /// # Errors
-/// [`ModelError`], naming the file and the field or tensor at fault.
+/// [`ModelError`] names the file and the field or tensor at fault.
 pub fn load_model(
     model: &Path,
     options: &LoadOptions,

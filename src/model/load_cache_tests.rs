@@ -1,4 +1,4 @@
-//! Models out of the cache of packed weights: the same to the bit, whatever state its file is in.
+//! Models from the cache of packed weights give the same bits, in any state of the cache's file.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ impl House {
         (model, last.is_cached)
     }
 
-    /// What the model says, and whether it came from the cache.
+    /// Returns the model's answer, and whether the weights came from the cache.
     fn load(&self) -> (Vec<u32>, bool) {
         let (model, is_cached) = self.load_as(Dtype::Auto);
         (answer(&model), is_cached)
@@ -48,7 +48,7 @@ impl House {
         fs::read_dir(self.cache.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// The only file of the cache.
+    /// Returns the only file of the cache.
     fn file(&self) -> PathBuf {
         let files = self.files();
         assert_eq!(files.len(), 1, "{files:?}");
@@ -56,7 +56,7 @@ impl House {
     }
 }
 
-/// Logits after three tokens, to the bit.
+/// Returns the bits of the logits after three tokens, `[vocab]`.
 fn answer(model: &Model) -> Vec<u32> {
     let device = Device::flex();
     let mut kv = KvCache::new(model.kv_cache_shape(2, 4), model.dtype.into(), &device).unwrap();
@@ -75,7 +75,7 @@ fn answer(model: &Model) -> Vec<u32> {
 }
 
 #[test]
-fn the_second_start_packs_nothing_and_answers_alike() {
+fn the_second_load_packs_nothing_and_answers_alike() {
     let house = House::new();
     let plain = load_model(house.model.path(), &LoadOptions::default(), &mut |_| ()).unwrap();
     let (cold, was_cached) = house.load();
@@ -116,7 +116,7 @@ fn a_changed_checkpoint_is_packed_again() {
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     let mut weights = fs::read(&path).unwrap();
     let last = weights.len() - 1;
-    // As many bytes, written at the same time, but other elements.
+    // The file keeps its size and its time of change, but has other elements.
     for at in (last / 2..last).step_by(64) {
         weights[at] ^= 1;
     }
@@ -127,13 +127,13 @@ fn a_changed_checkpoint_is_packed_again() {
     assert_ne!(after, before);
     house.file();
     assert_eq!(house.load(), (after.clone(), true));
-    // Touched only: the cache cannot know.
+    // Only the time of change is new. The cache cannot know that the content is the same.
     fs::write(&path, &weights).unwrap();
     assert_eq!(house.load(), (after, false));
 }
 
 #[test]
-fn what_the_config_says_of_stored_weights_is_a_part_of_their_form() {
+fn a_changed_quantization_config_packs_the_weights_again() {
     let house = House::of("tests/formats/fixtures/gptq");
     let (first_version, _) = house.load();
     assert_eq!(house.load(), (first_version.clone(), true));
@@ -141,7 +141,7 @@ fn what_the_config_says_of_stored_weights_is_a_part_of_their_form() {
     let config = fs::read_to_string(&path).unwrap();
     let bits = "\"bits\": 4";
     assert!(config.contains(bits));
-    // The same files, whose zero points mean something else.
+    // The weights are the same, but their zero points have another meaning.
     let second = config.replace(bits, &format!("{bits}, \"checkpoint_format\": \"gptq_v2\""));
     fs::write(&path, second).unwrap();
     let (second_version, is_cached) = house.load();
@@ -157,7 +157,7 @@ fn weights_of_the_cache_alone_are_mapped() {
     assert_eq!(house.load_as(Dtype::Auto).0.mapped_bytes(), 0);
     let (model, is_cached) = house.load_as(Dtype::Auto);
     assert!(is_cached);
-    // The file has a head, an index, and gaps between its sections, too.
+    // The file also has a head, an index, and gaps between its sections.
     let file = fs::metadata(house.file()).unwrap().len();
     let mapped = model.mapped_bytes();
     assert!((file / 2..file).contains(&mapped), "{mapped} of {file} bytes");
@@ -178,7 +178,7 @@ fn each_format_has_a_file() {
 }
 
 #[test]
-fn what_a_dead_process_left_is_written_over_and_a_living_one_is_left_alone() {
+fn an_unfinished_file_is_overwritten_unless_a_live_process_writes_it() {
     let house = House::new();
     house.load();
     let unfinished = house.file().with_extension("packed.unfinished");
@@ -195,7 +195,7 @@ fn what_a_dead_process_left_is_written_over_and_a_living_one_is_left_alone() {
 }
 
 #[test]
-fn without_a_place_to_write_models_load_all_the_same() {
+fn models_load_without_a_folder_for_the_cache() {
     let house = House::new();
     let in_the_way = house.cache.path().join("a file");
     fs::write(&in_the_way, "").unwrap();

@@ -1,8 +1,8 @@
 //! Mistral 7B and Nemo: HF `MistralForCausalLM`.
 //!
-//! Llama with a sliding window in every layer (<https://arxiv.org/abs/2310.06825>), unless
-//! `sliding_window` is null, as it is from version 0.2 on; `layer_types` wins where it is given. No
-//! biases.
+//! Llama without biases, with a sliding window in every layer (<https://arxiv.org/abs/2310.06825>).
+//! If `sliding_window` is null, as from version 0.2 on, no layer has a window. `layer_types`
+//! overrides this rule.
 
 use super::config::WindowRule;
 use super::family::{Bias, Defaults, Family};

@@ -1,12 +1,12 @@
 //! Models: from a Hugging Face model folder to logits.
 //!
 //! [`load_model`] reads a folder and returns a [`Model`]: a [`Backbone`] with its [`LmHead`]. The
-//! entry of `architectures` chooses a [`ModelFamily`] of a [`ModelRegistry`], which builds the model of
-//! a [`ModelSource`]. A family of this crate is a small file of data (`llama`, `mistral`, …); `config`
-//! turns it and `config.json` into a checked [`ModelConfig`], in which each layer is data too. From
-//! that `decoder` builds the backbone out of shared `layers`. A family outside this crate builds its
-//! own, of the operations in [`ops`]. Nothing here knows actors, requests or devices: the arithmetic
-//! is the kernels crate's.
+//! entry of `architectures` chooses a [`ModelFamily`] of a [`ModelRegistry`], which builds the
+//! model from a [`ModelSource`]. A family of this crate is a small file of data (`llama`,
+//! `mistral`, …). `config` combines it with `config.json` into a checked [`ModelConfig`], in which
+//! each layer is data too. From that, `decoder` builds the backbone with the shared `layers`. A
+//! family outside this crate builds its own backbone from the operations in [`ops`]. No code here
+//! knows actors, requests or devices: the arithmetic is in the kernels crate.
 
 mod activations;
 pub mod config;

@@ -8,20 +8,20 @@ use playhouse_kernels::{KvCacheShape, WeightDtype};
 use super::config::{POSITIONS_MAX, SIZE_MAX};
 use super::{ModelError, Positions, QuantizedWeights, Step};
 
-/// From tokens to hidden states.
+/// The part of a model from tokens to hidden states.
 ///
-/// A row's bytes depend on its sequence alone: not on the rest of the batch, on how the sequence was
-/// cut into chunks, or on which blocks hold it; unless the weights were loaded to use a GPU's tensor
-/// cores.
+/// A row's bytes depend on its sequence alone. They do not depend on the rest of the batch, on the
+/// chunks of the sequence, or on its blocks. This does not hold for weights that were loaded for a
+/// GPU's tensor cores.
 pub trait Backbone: Send + Sync {
-    /// The hidden states that tokens begin with: `[num_tokens, hidden_size]`, f32.
+    /// Returns the hidden states before the first layer: `[num_tokens, hidden_size]`, f32.
     ///
     /// # Panics
     /// If a token id is outside the vocabulary: the input has been validated.
     fn embed(&self, token_ids: &[u32]) -> Tensor<2>;
 
-    /// Runs the layers over `hidden`, which is [`Backbone::embed`]'s, and writes keys and values of
-    /// the step's tokens into its cache. Returns the hidden state of every token after the final
+    /// Runs the layers over `hidden`, the result of [`Backbone::embed`], and writes keys and values
+    /// of the step's tokens into its cache. Returns the hidden state of every token after the final
     /// norm: `[num_tokens, hidden_size]`, f32.
     ///
     /// # Panics
@@ -34,8 +34,8 @@ pub trait Backbone: Send + Sync {
         step: &mut Step<'_>,
     ) -> Tensor<2>;
 
-    /// Bytes of weights that are pages of a file: the system counts them as free memory, and yet
-    /// each step reads them.
+    /// Returns the bytes of weights that are pages of a file. The system counts them as free
+    /// memory, although each step reads them.
     fn mapped_bytes(&self) -> u64 {
         0
     }
@@ -43,69 +43,70 @@ pub trait Backbone: Send + Sync {
 
 /// The head that predicts the next token.
 pub trait LmHead: Send + Sync {
-    /// Logits of some rows of `hidden` `[num_tokens, hidden_size]`: `[rows, vocab_size]`, f32.
+    /// Returns the logits of some rows of `hidden`, `[num_tokens, hidden_size]`. They are
+    /// `[rows, vocab_size]`, f32.
     ///
     /// # Panics
     /// If a row is outside `hidden`.
     fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2>;
 
-    /// As [`Backbone::mapped_bytes`].
+    /// Returns the same as [`Backbone::mapped_bytes`], for the head.
     fn mapped_bytes(&self) -> u64 {
         0
     }
 }
 
-/// A model: a backbone with its head, and what the engine needs to know about them.
+/// A model: a backbone with its head, and the facts that the engine needs.
 #[derive(Clone)]
 pub struct Model {
     /// The entry of `architectures` that the model is served as.
     pub architecture: String,
-    /// Logits of a token. Every token id is smaller.
+    /// The number of logits of a token. Every token id is smaller.
     pub vocab_size: usize,
     /// The longest context served, in tokens.
     pub max_model_len: usize,
     /// Tokens that end a sequence. The tokenizer and `generation_config.json` may name more.
     pub eos_token_ids: Vec<u32>,
-    /// What the backbone keeps of a token in the KV cache.
+    /// The shape of a token's keys and values in the KV cache.
     pub kv_layers: KvLayers,
-    /// The type in which weights are kept, and by default keys and values.
+    /// The type of the weights, and by default of keys and values.
     pub dtype: WeightDtype,
-    /// How weights are quantized, if any are.
+    /// The format of quantized weights, if any are.
     pub quantized_weights: Option<QuantizedWeights>,
-    /// From tokens to hidden states.
+    /// The part from tokens to hidden states.
     pub backbone: Arc<dyn Backbone>,
-    /// From hidden states to logits.
+    /// The part from hidden states to logits.
     pub lm_head: Arc<dyn LmHead>,
 }
 
-/// What a backbone keeps of a token in the KV cache: in each layer the keys and the values of some
-/// heads. The engine makes its `KvSpec` of this. All layers are one group, whose tokens read all
-/// earlier ones.
+/// The shape of a token's keys and values in the KV cache: in each layer those of some heads. The
+/// engine makes its `KvSpec` from this. All layers are one group, in which a token reads all
+/// earlier tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvLayers {
     /// Layers of the cache, which [`Step::kv`] numbers from 0.
     pub num_layers: usize,
-    /// Heads of keys, and of values, in each layer.
+    /// Heads of keys in each layer; as many heads of values.
     pub num_kv_heads: usize,
     /// Elements of a head; even.
     pub head_dim: usize,
 }
 
 impl Model {
-    /// Bytes of weights that are pages of a file, as [`Backbone::mapped_bytes`].
+    /// Returns the bytes of weights that are pages of a file: see [`Backbone::mapped_bytes`].
     #[must_use]
     pub fn mapped_bytes(&self) -> u64 {
         self.backbone.mapped_bytes() + self.lm_head.mapped_bytes()
     }
 
-    /// The shape of a KV cache of `num_blocks` blocks of `block_size` tokens for this model.
+    /// Returns the shape of this model's KV cache of `num_blocks` blocks of `block_size` tokens.
     #[must_use]
     pub fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
         let KvLayers { num_layers, num_kv_heads, head_dim } = self.kv_layers;
         KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim }
     }
 
-    /// Rejects facts that nothing could be served with: a family is not trusted to tell good ones.
+    /// Rejects facts that the engine cannot serve, because a family may give wrong ones.
     ///
     /// # Errors
     /// [`ModelError::Fact`] names the first fact, its value and what is accepted.

@@ -1,7 +1,7 @@
 //! Qwen2 and Qwen2.5: HF `Qwen2ForCausalLM`.
 //!
-//! Llama with biases on q, k and v but nowhere else (<https://arxiv.org/abs/2407.10671>), and a
-//! sliding window in the upper layers where `use_sliding_window` asks for it.
+//! Llama with biases on q, k and v only (<https://arxiv.org/abs/2407.10671>). With
+//! `use_sliding_window`, the upper layers have a sliding window.
 
 use super::config::WindowRule;
 use super::family::{Bias, Defaults, Family};

@@ -1,7 +1,7 @@
 //! Qwen3, the dense models: HF `Qwen3ForCausalLM`.
 //!
-//! Qwen2 with an RMS norm over each query and key head in place of the biases
-//! (<https://arxiv.org/abs/2505.09388>), and heads whose width is not tied to the hidden size.
+//! Qwen2 with an RMS norm over each query and key head instead of the biases
+//! (<https://arxiv.org/abs/2505.09388>). The width of a head does not depend on the hidden size.
 
 use super::config::WindowRule;
 use super::family::{AttentionNames, Bias, Defaults, Family, WeightNames};

@@ -7,15 +7,15 @@ use indexmap::IndexMap;
 use super::dense::DenseFamily;
 use super::{Model, ModelError, ModelSource, family};
 
-/// A family of models. It makes a [`Model`] of a folder.
+/// A family of models. It makes a [`Model`] from a folder.
 ///
-/// The models of one family have one architecture, and differ in what `config.json` says.
+/// The models of one family have the same architecture, and differ in their `config.json`.
 pub trait ModelFamily: Send + Sync {
-    /// Builds the model that `source` describes. It is called on the thread that loads, once a
-    /// start; a death of an actor does not call it again.
+    /// Builds the model that `source` describes. It is called once for each start, on the thread
+    /// that loads. The death of an actor does not call it again.
     ///
     /// # Errors
-    /// [`ModelError`] tells the operator what is wrong with the folder or the settings.
+    /// [`ModelError`] names the fault of the folder or the settings for the operator.
     fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError>;
 }
 
@@ -26,7 +26,7 @@ pub struct ModelRegistry {
     families: IndexMap<String, Arc<dyn ModelFamily>>,
 }
 
-/// The registry has a family of that architecture.
+/// The registry has a family for that architecture already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is a model family for the architecture '{architecture}' already")]
 pub struct DuplicateFamily {
@@ -44,7 +44,7 @@ impl ModelRegistry {
     /// Adds the family of the models whose `architectures` is `architecture`.
     ///
     /// # Errors
-    /// [`DuplicateFamily`] if there is one already; it stays.
+    /// [`DuplicateFamily`] if the architecture has a family already, which stays.
     pub fn register(
         &mut self,
         architecture: impl Into<String>,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::model::{LoadOptions, load_model};
 
-    /// A family that no model can be of.
+    /// A family that refuses every model.
     struct Refuses;
 
     impl ModelFamily for Refuses {

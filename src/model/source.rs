@@ -16,7 +16,7 @@ use crate::{
     weights::{Checkpoint, Quantization, READER_VERSION, StoredDtype, WeightsCache},
 };
 
-/// A model that a [`ModelFamily`](super::ModelFamily) is to load.
+/// The files and options of a model that a [`ModelFamily`](super::ModelFamily) loads.
 pub struct ModelSource<'a> {
     pub(super) model: &'a Path,
     pub(super) config: &'a ConfigSource,
@@ -46,8 +46,8 @@ impl ModelSource<'_> {
         self.config.fields().required_size(field)
     }
 
-    /// Returns the longest context to serve, in tokens: `limit`, which is the longest that the
-    /// model can compute, or what the setting `max_model_len` asks for.
+    /// Returns the longest context to serve, in tokens: the setting `max_model_len`, or by default
+    /// `limit`, the longest that the model can compute.
     ///
     /// # Errors
     /// [`ConfigError::MaxModelLen`] if the setting asks for more than `limit`.
@@ -61,12 +61,12 @@ impl ModelSource<'_> {
         &self.options.device
     }
 
-    /// Opens the weights, lets `build` make something of them, and checks that no file changed
-    /// meanwhile. `stored` is the type that the weights were made for: they are kept in it unless
-    /// the setting `dtype` says otherwise.
+    /// Opens the weights, calls `build` with them, and checks that no file changed meanwhile.
+    /// `stored` is the type that the weights were made for. They are kept in it unless the setting
+    /// `dtype` names another.
     ///
     /// # Errors
-    /// [`ModelError`] of the files, of settings that do not go with them, and of `build`.
+    /// [`ModelError`] of the files, of settings that do not fit them, and of `build`.
     pub fn load_weights<T>(
         &mut self,
         stored: StoredDtype,
@@ -75,9 +75,9 @@ impl ModelSource<'_> {
         self.load_checkpoint(None, Some(stored), |_| Ok(stored), build)
     }
 
-    /// The same for a checkpoint whose matrices may be quantized. `check` compares the checkpoint
-    /// with the config, and returns the type that its weights were made for. `dummy` is the type of
-    /// weights that are made up.
+    /// Does the same for a checkpoint whose matrices may be quantized. `check` compares the
+    /// checkpoint with the config, and returns the type that its weights were made for. `dummy` is
+    /// the type of dummy weights.
     pub(super) fn load_checkpoint<T>(
         &mut self,
         quantization: Option<&Quantization>,
@@ -92,7 +92,7 @@ impl ModelSource<'_> {
             return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
         }
         let dtype = weight_dtype(options.dtype, check(&checkpoint)?, &options.device);
-        // Weights of other devices are not in memory that a file could be mapped to.
+        // A file can be mapped into the CPU's memory only.
         let is_dummy = options.load_format == LoadFormat::Dummy;
         let is_cached = options.device == Device::flex() && !is_dummy;
         let cache = options.weights_cache.as_deref().filter(|_| is_cached);
@@ -130,11 +130,11 @@ impl std::fmt::Debug for ModelSource<'_> {
     }
 }
 
-/// Returns the format of the model's quantized weights, and what they are multiplied by.
+/// Returns the format of the model's quantized weights, and the dtype of their activations.
 ///
 /// # Errors
-/// As [`ActivationQuantization::resolve`], or activations that are to be quantized beside weights
-/// that are not.
+/// The errors of [`ActivationQuantization::resolve`]. [`ModelError::ActivationQuantization`] if
+/// activations are to be quantized, but no weights are.
 fn quantized_weights(
     checkpoint: &Checkpoint,
     dtype: WeightDtype,
@@ -161,8 +161,8 @@ fn quantized_weights(
     Ok(Some(QuantizedWeights { format, activations }))
 }
 
-/// The form that weights are kept in, as the name of their cache tells it, and what they are read
-/// as: `config.json` and this program may change beside files that do not.
+/// Returns the form of packed weights, for the identity of their cache. It includes the format that
+/// they are read as, because `config.json` or this program may change while the files do not.
 fn form(
     dtype: WeightDtype,
     scheme: Option<QuantizationScheme>,
@@ -175,7 +175,7 @@ fn form(
         Some(QuantizationScheme::Int8) => format!("{dtype}-int8"),
         Some(QuantizationScheme::Int4 { group_size }) => format!("{dtype}-int4-{group_size}"),
     };
-    // Scales are kept as activations need them.
+    // The form of the scales depends on the activations.
     let by = |quantized: &QuantizedWeights| format!(" by {}", quantized.activations.name());
     let activations = quantized.map_or_else(String::new, by);
     format!("{kept}{activations}, read as {stored:?} by {READER_VERSION}")

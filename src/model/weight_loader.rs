@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint, on their way to the layers that are being built.
+//! Loads the tensors of a checkpoint for the layers that are being built.
 
 use burn::tensor::Device;
 use playhouse_kernels::{
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::weights::{Checkpoint, MatrixElements, StoredMatrix, StoredTensor, WeightsCache};
 
-/// Hands the tensors of a checkpoint to the layers that are being built, and counts them.
+/// Loads the tensors of a checkpoint onto the model's device, and counts them.
 ///
-/// Its layers are on the model's device. Matrices are quantized as the settings say, or as the
-/// checkpoint is; with a weights cache they come packed from it.
+/// Matrices are quantized as the settings or the checkpoint define. With a weights cache, they come
+/// packed from it.
 pub struct WeightLoader<'a> {
     checkpoint: &'a Checkpoint,
     dtype: WeightDtype,
@@ -64,18 +64,18 @@ impl<'a> WeightLoader<'a> {
         self.dtype
     }
 
-    /// How linear layers are quantized.
+    /// Returns the quantization of linear layers at load.
     pub(super) fn quantization(&self) -> Option<QuantizationScheme> {
         self.quantization
     }
 
-    /// Returns what the quantized weights are, if any are.
+    /// Returns the format of quantized weights, if any are.
     #[must_use]
     pub fn quantized_weights(&self) -> Option<&QuantizedWeights> {
         self.quantized.as_ref()
     }
 
-    /// What activations are when they meet quantized weights.
+    /// Returns the dtype of activations that are multiplied with quantized weights.
     pub(super) fn activations(&self) -> ActivationDtype {
         let quantized = self.quantized.as_ref();
         quantized.map_or(self.dtype.into(), |quantized| quantized.activations)
@@ -87,22 +87,22 @@ impl<'a> WeightLoader<'a> {
         self.device
     }
 
-    /// Returns whether products and attention may go through a GPU's tensor cores.
+    /// Returns whether products and attention may use a GPU's tensor cores.
     #[must_use]
     pub fn tensor_cores(&self) -> TensorCores {
         self.tensor_cores
     }
 
     /// Returns the tensor `name` in the format of its file, for layers that this loader does not
-    /// make. Pass it to [`WeightLoader::loaded`] once it was read.
+    /// make. The caller must pass it to [`WeightLoader::loaded`] after it has read it.
     ///
     /// # Errors
-    /// [`ModelError::Weights`] if it is missing, or has another shape than `expected`.
+    /// [`ModelError::Weights`] if the tensor is missing, or its shape is not `expected`.
     pub fn tensor(&self, name: &str, expected: &[usize]) -> Result<StoredTensor<'a>, ModelError> {
         Ok(self.checkpoint.tensor(name, expected)?)
     }
 
-    /// The weight `[out, in]` of `module`, which may be quantized.
+    /// Returns the weight of `module`, `[outputs, inputs]`, which may be quantized.
     pub(super) fn matrix(
         &self,
         module: &str,
@@ -145,7 +145,7 @@ impl<'a> WeightLoader<'a> {
         self.stacked_vector(&[(name.to_owned(), length)])
     }
 
-    /// The same for vectors that become one.
+    /// Returns several vectors as one, the first one first.
     pub(super) fn stacked_vector(
         &mut self,
         parts: &[(String, usize)],
@@ -160,7 +160,7 @@ impl<'a> WeightLoader<'a> {
         WeightVector::new(values, self.device).map_err(refused(name))
     }
 
-    /// The weight `name`, `[outputs, inputs]`, from the cache, or else as `pack` makes it.
+    /// Returns the weight `name`, `[outputs, inputs]`, from the cache, or by default from `pack`.
     pub(super) fn packed(
         &mut self,
         name: &str,
@@ -182,19 +182,20 @@ impl<'a> WeightLoader<'a> {
         Ok(weight.with_activations(self.activations()))
     }
 
-    /// Counts a tensor as loaded, and lets the system have its pages: it will not be read again.
+    /// Counts a tensor as loaded, and releases its pages, because it is not read again.
     pub fn loaded(&mut self, tensor: &StoredTensor<'_>) {
         self.checkpoint.release(tensor);
         self.count(1, tensor.size_bytes() as u64);
     }
 
-    /// Whether matrices that are computed as one may be quantized in part. GGUF files mix formats, as
-    /// llama.cpp does; elsewhere a list of exceptions is at fault, which vLLM refuses as well.
+    /// Returns whether, of matrices that are computed as one, some may be quantized and some not.
+    /// GGUF files mix formats, as llama.cpp does. In other checkpoints this is a fault in a list of
+    /// exceptions, which vLLM refuses too.
     pub(super) fn may_mix(&self) -> bool {
         self.checkpoint.is_gguf()
     }
 
-    /// Says that a matrix will not be read again.
+    /// Releases the pages of a matrix that is not read again.
     pub(super) fn release(&self, matrix: &StoredMatrix<'_>) {
         if let MatrixElements::Dense(tensor) = &matrix.elements {
             self.checkpoint.release(tensor);
@@ -212,7 +213,7 @@ impl<'a> WeightLoader<'a> {
         if let Some(cache) = self.cache {
             cache.finish();
         }
-        // Weights that are made up were not known beforehand.
+        // The totals of dummy weights are not known before.
         let LoadProgress { tensors, tensors_total, bytes, bytes_total, .. } = self.progress;
         let (tensors, bytes) = (tensors.max(tensors_total), bytes.max(bytes_total));
         (self.report)(LoadProgress { tensors, bytes, ..self.progress });
@@ -225,7 +226,7 @@ impl std::fmt::Debug for WeightLoader<'_> {
     }
 }
 
-/// For `map_err`: says which part the kernels refused.
+/// Returns a function for `map_err` that adds the name of the part to a kernel's error.
 pub(super) fn refused(part: &str) -> impl FnOnce(KernelError) -> ModelError {
     let part = part.to_owned();
     move |source| ModelError::Device { part, source }

@@ -1,5 +1,5 @@
-//! Grouped-query attention over the paged KV cache (HF `LlamaAttention`, and `Qwen3Attention` where
-//! the heads are normed; <https://arxiv.org/abs/2305.13245>).
+//! Grouped-query attention over the paged KV cache (<https://arxiv.org/abs/2305.13245>): HF
+//! `LlamaAttention`, and `Qwen3Attention` with norms over heads.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::model::config::AttentionConfig;
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{ModelError, Positions, Step};
 
-/// Attention of one layer.
+/// The attention of one layer.
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv_proj: Linear,
@@ -28,8 +28,8 @@ pub(in crate::model) struct Attention {
 }
 
 impl Attention {
-    /// From and to `[num_tokens, hidden]`; writes the keys and values of these tokens into the
-    /// step's cache.
+    /// Maps `[num_tokens, hidden]` to the same shape. Writes the keys and values of these tokens
+    /// into the step's cache.
     pub(in crate::model) fn forward(
         &self,
         x: Tensor<2>,
@@ -46,7 +46,7 @@ impl Attention {
         timed("o", || self.o_proj.forward(output))
     }
 
-    /// Bytes of weights that are pages of a file.
+    /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.qkv_proj.mapped_bytes() + self.o_proj.mapped_bytes()
     }

@@ -9,7 +9,7 @@ use super::Linear;
 use crate::model::ModelError;
 use crate::model::weight_loader::{WeightLoader, refused};
 
-/// A vector for each token of the vocabulary.
+/// The vectors of all tokens of the vocabulary.
 #[derive(Debug)]
 pub(in crate::model) enum Embedding {
     Table(EmbeddingTable),
@@ -28,7 +28,7 @@ impl Embedding {
         table(loader, module, vocab, hidden).map(Self::Table)
     }
 
-    /// `[num_tokens, hidden]`.
+    /// Returns the vectors of `token_ids`, `[num_tokens, hidden]`.
     pub(in crate::model) fn forward(&self, token_ids: &[u32]) -> Tensor<2> {
         timed("embedding", || match self {
             Self::Table(table) => embedding(table, token_ids),
@@ -37,7 +37,7 @@ impl Embedding {
     }
 }
 
-/// Loads `{module}.weight`, `[vocab, hidden]`; a quantized one is kept as floats.
+/// Loads `{module}.weight`, `[vocab, hidden]`. A quantized matrix becomes a table of floats.
 pub(in crate::model) fn table(
     loader: &mut WeightLoader<'_>,
     module: &str,

@@ -1,4 +1,4 @@
-//! How a layer computes each token alone.
+//! The part of a layer that computes each token alone.
 
 use burn::tensor::Tensor;
 
@@ -24,14 +24,14 @@ impl FeedForwardLayer {
         }
     }
 
-    /// From and to `[num_tokens, hidden]`.
+    /// Maps `[num_tokens, hidden]` to the same shape.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         match self {
             Self::GatedMlp(mlp) => mlp.forward(x),
         }
     }
 
-    /// Bytes of weights that are pages of a file.
+    /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         match self {
             Self::GatedMlp(mlp) => mlp.mapped_bytes(),

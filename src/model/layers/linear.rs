@@ -1,4 +1,4 @@
-//! Linear layers, several of which may be stacked into one product (HF `nn.Linear`).
+//! Linear layers (HF `nn.Linear`). Several of them may be stacked into one product.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
@@ -17,9 +17,9 @@ pub(in crate::model) struct Linear {
 }
 
 impl Linear {
-    /// Loads the modules `parts`, each with its name and number of outputs, as one layer whose
-    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, in whatever form
-    /// the checkpoint stores it, and `{module}.bias`, if wanted, `[outputs]`.
+    /// Loads the modules `parts`, pairs of a name and a number of outputs, as one layer. Its
+    /// outputs are theirs side by side. `{module}.weight` is `[outputs, inputs]`, in any format of
+    /// the checkpoint. `{module}.bias`, if `has_bias`, is `[outputs]`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         parts: &[(String, usize)],
@@ -35,13 +35,13 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
-    /// Returns the weight alone, of a layer without bias.
+    /// Returns the weight of a layer without bias.
     pub(in crate::model) fn into_weight(self) -> LinearWeight {
         self.weight
     }
 
-    /// The output layer `module`, `[outputs, inputs]`. Which token is the likeliest hangs on small
-    /// differences of its results: where others are quantized to 4 bits it has 8.
+    /// Loads the output layer `module`, `[outputs, inputs]`. It has 8 bits where other layers are
+    /// quantized to 4, because the likeliest token depends on small differences of its results.
     pub(in crate::model) fn lm_head(
         loader: &mut WeightLoader<'_>,
         module: &str,
@@ -53,27 +53,27 @@ impl Linear {
         Ok(Self { weight, bias: None })
     }
 
-    /// Bytes of the weight that are pages of a file.
+    /// Returns the bytes of the weight that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.weight.mapped_bytes() as u64
     }
 
-    /// Whether [`Linear::rows`] gives the weight's rows as they are in the checkpoint.
+    /// Returns whether [`Linear::rows`] returns the weight's rows as they are in the checkpoint.
     pub(in crate::model) fn has_rows(&self) -> bool {
         self.weight.has_rows()
     }
 
-    /// Rows of the weight itself, `[token_ids.len(), inputs]`: the embedding that it is tied to.
+    /// Returns rows of the weight itself, `[token_ids.len(), inputs]`, for a tied embedding.
     pub(in crate::model) fn rows(&self, token_ids: &[u32]) -> Tensor<2> {
         tied_embedding(&self.weight, token_ids)
     }
 
-    /// From `[rows, inputs]` to `[rows, outputs]`.
+    /// Maps `[rows, inputs]` to `[rows, outputs]`.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         linear(x, &self.weight, self.bias.as_ref())
     }
 
-    /// `silu(gate) · up` of the outputs, the gate being their first half: to `[rows, outputs / 2]`.
+    /// Returns `silu(gate) · up`, `[rows, outputs / 2]`. The gate is the first half of the outputs.
     pub(in crate::model) fn forward_swiglu(&self, x: Tensor<2>) -> Tensor<2> {
         match &self.bias {
             None => linear_swiglu(x, &self.weight),
@@ -82,7 +82,7 @@ impl Linear {
     }
 }
 
-/// The weights of `parts`, side by side.
+/// Loads the weights of `parts` side by side.
 fn weight(
     loader: &mut WeightLoader<'_>,
     parts: &[(String, usize)],
@@ -101,8 +101,8 @@ fn weight(
     })
 }
 
-/// Refuses, or at least reports, matrices of one layer that are not all quantized: all of them would
-/// be kept as floats.
+/// Refuses matrices of one layer of which only some are quantized, because all of them become
+/// floats. If the checkpoint's format may mix, logs a warning instead.
 fn check_mix(
     loader: &WeightLoader<'_>,
     parts: &[(String, usize)],
@@ -126,8 +126,8 @@ fn check_mix(
     Ok(())
 }
 
-/// Keeps few-bit integers as they are where all of `matrices` are such, and can be stacked; else
-/// everything as floats, or quantized now.
+/// Packs `matrices` as one weight. If all of them are quantized and can be stacked, they stay as
+/// they are. Otherwise they become floats, or are quantized now.
 fn pack(
     loader: &mut WeightLoader<'_>,
     module: &str,

@@ -27,7 +27,7 @@ impl LinearHead {
         Ok(Self { weight: Arc::new(weight) })
     }
 
-    /// The matrix, where its rows are those of the checkpoint: an embedding may read them.
+    /// Returns the matrix if its rows are those of the checkpoint, so that an embedding may use it.
     pub(in crate::model) fn shared_rows(&self) -> Option<Arc<Linear>> {
         self.weight.has_rows().then(|| Arc::clone(&self.weight))
     }

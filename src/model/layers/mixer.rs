@@ -1,4 +1,4 @@
-//! How a layer mixes each token with those before it.
+//! The part of a layer that mixes each token with the tokens before it.
 
 use burn::tensor::Tensor;
 
@@ -28,7 +28,8 @@ impl MixerLayer {
         }
     }
 
-    /// From and to `[num_tokens, hidden]`; writes what later tokens read into the step's cache.
+    /// Maps `[num_tokens, hidden]` to the same shape. Writes the state that later tokens read into
+    /// the step's cache.
     pub(in crate::model) fn forward(
         &self,
         x: Tensor<2>,
@@ -40,7 +41,7 @@ impl MixerLayer {
         }
     }
 
-    /// Bytes of weights that are pages of a file.
+    /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         match self {
             Self::Attention(attention) => attention.mapped_bytes(),

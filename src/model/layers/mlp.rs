@@ -33,13 +33,13 @@ impl Mlp {
         })
     }
 
-    /// From and to `[num_tokens, hidden]`.
+    /// Maps `[num_tokens, hidden]` to the same shape.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let activated = timed("gate_up", || self.gate_up_proj.forward_swiglu(x));
         timed("down", || self.down_proj.forward(activated))
     }
 
-    /// Bytes of weights that are pages of a file.
+    /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.gate_up_proj.mapped_bytes() + self.down_proj.mapped_bytes()
     }

@@ -1,5 +1,5 @@
-//! The layers that decoders are made of. Each knows its weights by name, loads them, and has one
-//! `forward` that calls the kernels.
+//! The layers of decoders. Each layer loads its weights by name, and has one `forward` that calls
+//! the kernels.
 
 mod attention;
 mod embedding;

@@ -25,7 +25,7 @@ impl RmsNorm {
         Ok(Self { weight, eps })
     }
 
-    /// The norm of `x + residual`, and that sum; both `[rows, size]`.
+    /// Returns the norm of `x + residual`, and that sum, both `[rows, size]`.
     pub(in crate::model) fn forward(
         &self,
         x: Tensor<2>,

@@ -1,4 +1,4 @@
-//! Where a layer is in its model.
+//! The place of a layer in its model.
 
 use crate::model::config::{LayerConfig, ModelConfig};
 use crate::model::family::WeightNames;
@@ -8,12 +8,12 @@ use crate::model::family::WeightNames;
 pub(in crate::model) struct LayerPlace<'a> {
     /// The model.
     pub(in crate::model) config: &'a ModelConfig,
-    /// Which of its layers it is, from 0.
+    /// The index of the layer, from 0.
     pub(in crate::model) index: usize,
 }
 
 impl<'a> LayerPlace<'a> {
-    /// The layer as data.
+    /// Returns the layer's config.
     pub(in crate::model) fn layer(self) -> &'a LayerConfig {
         &self.config.layers[self.index]
     }
@@ -22,7 +22,7 @@ impl<'a> LayerPlace<'a> {
         &self.config.family.names
     }
 
-    /// The layer's module `name` in the checkpoint.
+    /// Returns the name in the checkpoint of the layer's module `name`.
     pub(in crate::model) fn module(self, name: &str) -> String {
         self.names().of_layer(self.index, name)
     }

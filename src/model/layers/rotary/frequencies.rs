@@ -1,7 +1,7 @@
-//! Inverse frequencies: by how much each pair of a head turns from one position to the next.
+//! Inverse frequencies: the angle by which each pair of a head turns from one position to the next.
 //!
-//! The formulas are those of `transformers/modeling_rope_utils.py`, each named at its function, and
-//! so is the rounding: powers and products in f32, borders of ramps in f64.
+//! The formulas are those of `transformers/modeling_rope_utils.py`, each named at its function. The
+//! rounding is the same too: powers and products in f32, borders of ramps in f64.
 
 use std::f64::consts::{PI, TAU};
 
@@ -9,22 +9,23 @@ use crate::model::config::{
     Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling,
 };
 
-/// The angles of one position, and what their cosines and sines are multiplied by.
+/// The angles of one position, and the factor of their cosines and sines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InverseFrequencies {
-    /// Radians a position: `[head_dim / 2]`, fastest first.
+    /// Radians per position: `[head_dim / 2]`, fastest first.
     pub inv_freq: Vec<f32>,
-    /// Factor on every cosine and sine.
+    /// The factor of every cosine and sine.
     pub attention_factor: f32,
 }
 
-/// The inverse frequencies of heads of `head_dim` in a model that serves `max_model_len` tokens.
+/// Returns the inverse frequencies of heads of `head_dim` in a model that serves `max_model_len`
+/// tokens.
 ///
-/// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in sight. That
-/// would make a request's result depend on its neighbours, and change frequencies under keys that
-/// are already cached. Here they are those HF has for a sequence of `max_model_len` tokens, from the
-/// first token on. It is vLLM's choice too: at the model's own context length for dynamic NTK, at
-/// any length for LongRoPE.
+/// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in the batch.
+/// A request's result would then depend on its neighbours, and cached keys would have other
+/// frequencies. So all tokens here have the frequencies of HF for a sequence of `max_model_len`
+/// tokens. vLLM does the same: for dynamic NTK at the model's own context length, for LongRoPE at
+/// any length.
 #[must_use]
 pub fn inverse_frequencies(
     parameters: &RopeParameters,
@@ -53,7 +54,7 @@ pub fn inverse_frequencies(
     InverseFrequencies { inv_freq, attention_factor: attention_factor as f32 }
 }
 
-/// `theta^(2i / head_dim)` for each pair i.
+/// Returns `theta^(2i / head_dim)` for each pair i.
 fn wavelengths(theta: f64, head_dim: usize) -> impl Iterator<Item = f32> {
     let theta = f64::from(theta as f32);
     (0..head_dim).step_by(2).map(move |i| {
@@ -62,24 +63,25 @@ fn wavelengths(theta: f64, head_dim: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// HF `LlamaRotaryEmbedding.compute_default_rope_parameters`.
+/// Returns unscaled frequencies: HF `LlamaRotaryEmbedding.compute_default_rope_parameters`.
 fn default_frequencies(theta: f64, head_dim: usize) -> Vec<f32> {
     wavelengths(theta, head_dim).map(f32::recip).collect()
 }
 
-/// HF `_compute_linear_scaling_rope_parameters`: positions divided by a factor.
+/// Divides positions by a factor: HF `_compute_linear_scaling_rope_parameters`.
 fn linear(inv_freq: Vec<f32>, factor: f64) -> Vec<f32> {
     inv_freq.into_iter().map(|frequency| frequency / factor as f32).collect()
 }
 
-/// HF `_compute_dynamic_ntk_parameters`: the base for a context `stretch` times that of training.
+/// Returns the base for a context `stretch` times that of training: HF
+/// `_compute_dynamic_ntk_parameters`.
 fn dynamic_base(theta: f64, factor: f64, stretch: f64, head_dim: usize) -> f64 {
     let head_dim = head_dim as f64;
     theta * (factor * stretch - (factor - 1.0)).powf(head_dim / (head_dim - 2.0))
 }
 
-/// HF `_compute_yarn_parameters`: slow dimensions are interpolated, fast ones left alone, with a
-/// ramp between.
+/// Interpolates slow dimensions and keeps fast ones, with a ramp between them: HF
+/// `_compute_yarn_parameters`.
 fn yarn(scaling: &YarnScaling, theta: f64, head_dim: usize) -> Vec<f32> {
     let (low, high) = yarn_ramp(scaling, theta, head_dim);
     // An empty ramp becomes a step.
@@ -95,7 +97,7 @@ fn yarn(scaling: &YarnScaling, theta: f64, head_dim: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The pairs between which the ramp lies.
+/// Returns the first and the last pair of the ramp.
 fn yarn_ramp(scaling: &YarnScaling, theta: f64, head_dim: usize) -> (f64, f64) {
     let dim = head_dim as f64;
     let context = scaling.original_max_position_embeddings as f64;
@@ -107,7 +109,8 @@ fn yarn_ramp(scaling: &YarnScaling, theta: f64, head_dim: usize) -> (f64, f64) {
     (low.max(0.0), high.min(dim - 1.0))
 }
 
-/// HF `_compute_yarn_parameters`: the attention factor, where it is not given.
+/// Returns the attention factor, derived unless the config gives it: HF
+/// `_compute_yarn_parameters`.
 fn yarn_attention_factor(scaling: &YarnScaling) -> f64 {
     let mscale = |weight: f64| match scaling.factor {
         factor if factor <= 1.0 => 1.0,
@@ -120,8 +123,8 @@ fn yarn_attention_factor(scaling: &YarnScaling) -> f64 {
     }
 }
 
-/// HF `_compute_llama3_parameters`: long wavelengths are divided by the factor, short ones left
-/// alone, those between blended.
+/// Divides the frequencies of long wavelengths by the factor, keeps those of short ones, and blends
+/// between them: HF `_compute_llama3_parameters`.
 fn llama3(inv_freq: Vec<f32>, scaling: &Llama3Scaling) -> Vec<f32> {
     let context = scaling.original_max_position_embeddings as f64;
     let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
@@ -143,8 +146,8 @@ fn llama3(inv_freq: Vec<f32>, scaling: &Llama3Scaling) -> Vec<f32> {
         .collect()
 }
 
-/// HF `_compute_longrope_parameters`: each dimension has its own factor, one for short and one for
-/// long contexts.
+/// Divides each frequency by its own factor, which differs between short and long contexts: HF
+/// `_compute_longrope_parameters`.
 fn longrope(
     scaling: &LongRopeScaling,
     theta: f64,
@@ -159,7 +162,8 @@ fn longrope(
         .collect()
 }
 
-/// HF `_compute_longrope_parameters`: the attention factor, where it is not given.
+/// Returns the attention factor, derived unless the config gives it: HF
+/// `_compute_longrope_parameters`.
 fn longrope_attention_factor(scaling: &LongRopeScaling) -> f64 {
     let context = scaling.original_max_position_embeddings as f64;
     match (scaling.attention_factor, scaling.factor) {

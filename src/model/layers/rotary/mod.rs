@@ -18,11 +18,11 @@ use crate::model::weight_loader::refused;
 
 const WHAT: &str = "cosines and sines of max_model_len positions";
 
-/// The tables of a model's layers; layers with equal parameters share one.
+/// The tables of a model's layers. Layers with equal parameters share a table.
 pub(in crate::model) struct RotaryTables<'a> {
     config: &'a ModelConfig,
     device: &'a Device,
-    /// By parameters and width of a head.
+    /// The finished tables with their parameters and widths of a head.
     built: Vec<(RopeParameters, usize, Arc<RotaryTable>)>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> RotaryTables<'a> {
         Self { config, device, built: Vec::new() }
     }
 
-    /// The table of an attention.
+    /// Returns the table of an attention, which it builds at the first call.
     pub(in crate::model) fn of(
         &mut self,
         attention: &AttentionConfig,
@@ -48,14 +48,15 @@ impl<'a> RotaryTables<'a> {
     }
 }
 
-/// Cosines and sines of `position * inverse frequency`, each `[max_model_len, head_dim / 2]`.
+/// Returns the cosines and sines of `position * inverse frequency`, each
+/// `[max_model_len, head_dim / 2]`.
 ///
-/// As in HF, the angle is rounded to f32 before its cosine is taken. The cosine is taken in f64,
+/// As in HF, the angle is rounded to f32 before its cosine is taken. The cosine is computed in f64,
 /// so that every platform rounds it alike.
 ///
 /// # Errors
-/// As [`RotaryTable::new`], and where there is no memory for them: `config.json` alone says how large
-/// they are, however few the weights.
+/// The errors of [`RotaryTable::new`]. [`KernelError::OutOfMemory`] if the memory is too small: a
+/// `config.json` can ask for huge tables even if the weights are few.
 fn build(
     parameters: &RopeParameters,
     head_dim: usize,
@@ -69,14 +70,15 @@ fn build(
         config.max_model_len,
     );
     let len = config.max_model_len.saturating_mul(inv_freq.len());
-    // The system grants more than it has, and kills who uses it: it is asked what there is.
+    // The system grants more memory than it has, and kills the process that uses it. So the
+    // available memory is checked before.
     let bytes = len.saturating_mul(2 * size_of::<f32>());
     if available_memory_bytes().is_some_and(|available| bytes as u64 > available) {
         return Err(KernelError::OutOfMemory { what: WHAT, bytes });
     }
     let table = |function: fn(f64) -> f64| {
         let mut table = try_zeroed(len, WHAT)?;
-        // Rows over threads: a long context has millions of angles.
+        // Rows are computed by several threads, because a long context has millions of angles.
         let rows = table.par_chunks_mut(inv_freq.len().max(1)).enumerate();
         rows.for_each(|(position, row)| {
             for (value, frequency) in row.iter_mut().zip(&inv_freq) {
@@ -95,8 +97,8 @@ mod tests {
     use super::*;
     use crate::model::config::Mixer;
 
-    /// The demo model's config, with contexts of `max_model_len`, and the attention of its first
-    /// layer, with heads of `head_dim`.
+    /// Returns the demo model's config with a context of `max_model_len`, and the attention of its
+    /// first layer with heads of `head_dim`.
     fn config(max_model_len: usize, head_dim: usize) -> (ModelConfig, AttentionConfig) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
         let config = ModelConfig::from_dir(folder.as_ref(), None).unwrap();
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn tables_beyond_all_memory_are_refused_and_not_allocated() {
-        // 2^50 bytes, from a config whose numbers are all accepted.
+        // Each number is accepted, but the tables would have 2^50 bytes.
         let (config, attention) = config(1 << 24, 1 << 24);
         let device = Device::flex();
         let error = RotaryTables::new(&config, &device).of(&attention).err().unwrap();
