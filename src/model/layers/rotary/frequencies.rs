@@ -22,10 +22,10 @@ pub struct InverseFrequencies {
 /// tokens.
 ///
 /// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in the batch.
-/// A request's result would then depend on its neighbours, and cached keys would have other
-/// frequencies. So all tokens here have the frequencies of HF for a sequence of `max_model_len`
-/// tokens. vLLM does the same: for dynamic NTK at the model's own context length, for LongRoPE at
-/// any length.
+/// A request's result would then depend on its neighbours, and the frequencies would change after
+/// keys are cached. So all tokens here have the frequencies of HF for a sequence of
+/// `max_model_len` tokens. vLLM does the same: for dynamic NTK at the model's own context length,
+/// for LongRoPE at any length.
 #[must_use]
 pub fn inverse_frequencies(
     parameters: &RopeParameters,
