@@ -76,6 +76,10 @@ fn files(folder: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut open, mut found) = (vec![root.join(folder)], Vec::new());
     while let Some(path) = open.pop() {
+        // Packages and builds are not ours.
+        if path.ends_with("node_modules") || path.ends_with("target") {
+            continue;
+        }
         if path.is_dir() {
             open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else {
