@@ -59,7 +59,6 @@ struct Inner {
 impl Engine {
     /// Returns a builder for an engine with the program's own model families, parsers and token
     /// rules.
-    #[must_use]
     pub fn builder(config: EngineConfig) -> EngineBuilder {
         EngineBuilder::new(config)
     }
