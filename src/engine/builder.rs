@@ -90,7 +90,7 @@ impl EngineBuilder {
         self.note(registered)
     }
 
-    /// Replaces all parsers, those of this crate included.
+    /// Replaces all parsers: those of this crate, and those added before this call.
     pub fn parsers(mut self, parsers: Registry) -> Self {
         self.registries.parsers = parsers;
         self
@@ -114,8 +114,8 @@ impl EngineBuilder {
     /// threads.
     ///
     /// # Errors
-    /// [`StartError`] names a part that was registered twice, or the fault of the model's folder,
-    /// the settings or the machine.
+    /// [`StartError`] names a part that was registered twice, or a token rule that could not be
+    /// made. It may also name the fault of the model's folder, the settings or the machine.
     pub async fn start(self) -> Result<Engine, StartError> {
         match self.refused {
             Some(refused) => Err(refused),

@@ -2,9 +2,9 @@
 //! this crate.
 //!
 //! Activations are [`Tensor`]s of f32, `[num_tokens, features]`. Each operation promises that a row
-//! of its result depends on that row alone, and attention on a token's own sequence alone. A
-//! backbone keeps the promise of [`Backbone`](super::Backbone) if it mixes tokens by
-//! [`paged_attention`] only.
+//! of its result depends on that row alone, and attention on a token's own sequence alone. This
+//! does not hold for weights that were loaded for a GPU's tensor cores. A backbone keeps the
+//! promise of [`Backbone`](super::Backbone) if it mixes tokens by [`paged_attention`] only.
 
 pub use burn::tensor::{Device, Tensor};
 pub use playhouse_kernels::{

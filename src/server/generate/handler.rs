@@ -66,7 +66,8 @@ pub(in crate::server) struct RequestNames {
 }
 
 impl RequestNames {
-    /// Returns the answer's id, and the part of the id that the client may have chosen.
+    /// Returns the names of the answer `response_id`. The log has its id. Its id, and the part of
+    /// the id that the client may have chosen, abort it.
     pub(in crate::server) fn of(response_id: &str) -> Self {
         let abort = [response_id, chosen(response_id)].map(str::to_owned);
         Self { log: response_id.to_owned(), abort }
@@ -92,7 +93,7 @@ pub(in crate::server) trait Answer: Send + Sized {
 }
 
 /// Handles a request of protocol `P`. A client that disconnects drops the response, which aborts
-/// the request.
+/// the request. Only a response in the background goes on without its client.
 pub(in crate::server) async fn generate<P: Protocol>(
     State(state): State<AppState>,
     caller: Caller,

@@ -30,7 +30,7 @@ struct MessageEvents {
 }
 
 /// Returns a response that sends the output of `choices`, read by `reader`, as the rest of
-/// `message`.
+/// `message`. When the client leaves, the response is dropped, and `choices` with it.
 pub(super) fn respond(
     choices: Choices,
     message: Message,

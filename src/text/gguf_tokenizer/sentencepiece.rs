@@ -17,7 +17,7 @@ use crate::gguf::GgufFile;
 const SCORES: &str = "tokenizer.ggml.scores";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 /// Longer pieces are not cut, so that a file cannot make this slow. Sentencepiece's own have 16
-/// bytes at most.
+/// characters at most, unless a training sets `max_sentencepiece_length`.
 const PIECE_BYTES_MAX: usize = 512;
 
 /// Returns the `tokenizer.json` that the metadata describes.
