@@ -1,5 +1,5 @@
 //! `<tool_call>{"name": "now", "arguments": {"utc": true}}</tool_call>`: Hermes 2 Pro, Qwen 2.5,
-//! Qwen 3, Granite 4 and many models trained on their outputs.
+//! Qwen 3, Granite 4 and many models that learned the format from them.
 
 use super::{
     block::BlockParser,

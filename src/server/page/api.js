@@ -61,7 +61,7 @@ export async function request(path, { body, signal, method } = {}) {
     });
     if (response.ok) return response;
     const error = await failure(response);
-    // Another request may have asked for a key meanwhile.
+    // Another request may have been given a key meanwhile.
     if (response.status === 401 && (key !== used || await askForKey(used !== ''))) continue;
     throw error;
   }
