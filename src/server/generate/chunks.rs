@@ -45,7 +45,8 @@ struct Chunks<F> {
     show_cached: bool,
 }
 
-/// Returns a response that sends the output of `choices`.
+/// Returns a response that sends the output of `choices`. When the client leaves, the response is
+/// dropped, and `choices` with it.
 pub(in crate::server) fn respond(
     choices: Choices,
     format: impl ChunkFormat,
