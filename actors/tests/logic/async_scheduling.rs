@@ -159,7 +159,8 @@ fn garbage_is_computed_again_after_the_steps_in_flight() {
     let commits = harness.scheduler.update_from_output(spoil(&first), 0);
     assert_eq!(commits.len(), 1);
     assert!(!harness.scheduler.can_plan_ahead());
-    // The worker's result for it in the second step is dropped.
+    // The worker's result for it in the second step is dropped, because it follows from the spoiled
+    // row and not from the repeated one.
     let commits = harness.scheduler.update_from_output(spoil(&second), 0);
     assert_eq!(commits.iter().map(|commit| commit.request.0).collect::<Vec<_>>(), [1]);
     assert_eq!(harness.plan(), tokens([(0, 20), (1, 1)]));

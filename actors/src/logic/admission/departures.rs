@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Tenant;
 use crate::logic::request::ids::Micros;
 
-/// Departures before this time are ignored, in microseconds.
+/// Age of the oldest departures that count, in microseconds. Older ones say nothing about now.
 const WINDOW: Micros = 30_000_000;
 /// Maximum number of departures remembered.
 const CAPACITY: usize = 256;
