@@ -108,7 +108,7 @@ pub(super) fn launch(
     }
 }
 
-/// Returns a grid with a cube for each tile of heads and item, and a few more.
+/// Returns a grid with a cube for each tile of heads and item, and at most a few more.
 fn grid(kv: &CubeKv, plan: &PlanForm) -> CubeCount {
     let x = kv.shape.num_kv_heads * plan.tile.per_group();
     let y = plan.items.min(CUBES_MAX);
