@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Measures everything that needs a GPU, in one run: first correctness, then speed.
 #
-#   benches/gpu.sh build [FOLDER]            binaries into FOLDER (default target/gpu); no toolkit is needed
-#   benches/gpu.sh run [FOLDER] [PART…]      kernels, answers, chaos, ceilings, decode, prefill, torch; all of
-#                                            them by default
+# - `benches/gpu.sh build [FOLDER]` puts binaries into FOLDER (default: target/measure-gpu). It
+#   needs no toolkit.
+# - `benches/gpu.sh run [FOLDER] [PART…]` runs the parts (default: all). The parts are kernels,
+#   answers, chaos, ceilings, experts, decode, prefill and torch.
 #
-# The commands may run on two machines: `run` needs FOLDER, a checkout and the driver. Results go to FOLDER/results,
-# one file a part. If a part fails, this is reported, the others go on, and the exit code is 1.
+# The commands may run on two machines. `run` needs FOLDER, a checkout and the driver. It writes one
+# file a part to FOLDER/results. If a part fails, this is reported, the others go on, and the exit
+# code is 1. Variables and their defaults:
 #
-#   DEVICE (cuda)                the value of --device; wgpu measures through Vulkan or Metal
-#   FEATURES (cuda,wgpu)         features of playhouse for `build`
-#   SHAPES (qwen3-0.6b llama-3.1-8b)   folders of benches/shapes; their weights are made up on the machine
-#   KILLS (500)  CLIENTS (32)  OUTPUT_TOKENS (64)   of the part `chaos`
-#   BATCHES (1 8 32 128 256)  PREFILLS (512 2048 8192)  CONTEXT (1024)
-#   PYTHON (python3)             with torch and transformers, for the part `torch`
+# - DEVICE (cuda): the value of --device. With wgpu, it measures through Vulkan or Metal.
+# - FEATURES (cuda,wgpu): the features of playhouse for `build`.
+# - SHAPES (qwen3-0.6b llama-3.1-8b): folders of benches/shapes. The machine makes up the weights.
+# - KILLS (500), CLIENTS (32), OUTPUT_TOKENS (64): the settings of the part `chaos`.
+# - BATCHES (1 8 32 128 256), PREFILLS (512 2048 8192), CONTEXT (1024): the sizes to measure.
+# - PYTHON (python3): a Python with torch and transformers, for the part `torch`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,11 +24,11 @@ port=${PORT:-18765}
 
 say() { printf '\n== %s  %s\n' "$(date +%T)" "$*"; }
 
-# Builds the kernels' test binary with some features, under a name of its own.
+# Builds the kernels' test binary with some features: `kernel_tests FEATURES NAME`.
 kernel_tests() {
   local features=$1 name=$2 binary
   say "kernels with $features"
-  binary=$(cargo test --release -p playhouse-kernels --lib --features "$features" --no-run --message-format json \
+  binary=$(cargo test --profile gpu -p playhouse-kernels --lib --features "$features" --no-run --message-format json \
     | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1)
   [ -n "$binary" ] && cp "$binary" "$folder/$name" && strip "$folder/$name"
 }
@@ -37,8 +39,8 @@ build() {
   kernel_tests cuda-nvrtc kernels-nvrtc || return 1
   kernel_tests vulkan kernels-vulkan || return 1
   say playhouse
-  cargo build --release --features "${FEATURES:-cuda,wgpu},chaos" --bin playhouse || return 1
-  cp "${CARGO_TARGET_DIR:-target}/release/playhouse" "$folder/playhouse" && strip "$folder/playhouse"
+  cargo build --profile gpu --features "${FEATURES:-cuda,wgpu},chaos" --bin playhouse || return 1
+  cp "${CARGO_TARGET_DIR:-target}/gpu/playhouse" "$folder/playhouse" && strip "$folder/playhouse"
   ls -lh "$folder"
 }
 
@@ -47,7 +49,8 @@ kernels() {
   local binary failed=0
   for binary in "$folder"/kernels-*; do
     echo "-- ${binary##*/}"
-    # One at a time: an allocation of another thread would end the recording of a CUDA graph.
+    # Tests run one at a time, because an allocation of another thread would end the recording of a
+    # CUDA graph.
     PLAYHOUSE_TEST_REQUIRE_GPU=1 "$binary" cube --test-threads 1 || failed=1
   done
   return $failed
@@ -72,17 +75,28 @@ served() {
 # Compares the engine's answers with PyTorch's, in any batch.
 answers() { served; }
 
-# Kills actors and the worker under streams: no stream is lost, none differs.
+# Kills actors and the worker under streams. No stream may be lost or differ.
 chaos() {
   "$folder/playhouse" bench chaos --device "$device" --deterministic --kills "${KILLS:-500}" --interval-ms 30 \
     --clients "${CLIENTS:-32}" --output-tokens "${OUTPUT_TOKENS:-64}"
 }
 
-# Measures operations beside the device's limits of reading and multiplying.
+# Measures operations, and the device's limits of reading and multiplying.
 ceilings() {
   local shape
   for shape in $shapes; do
     "$folder/playhouse" bench kernels --device "$device" -m "benches/shapes/$shape" || return 1
+  done
+}
+
+# Measures a mixture's experts in each format, for few tokens of an expert and for many. `kernels`
+# compares them with their reference first.
+experts() {
+  local format formats=("--dtype bfloat16" "--quantization int8" "--quantization int4")
+  for format in "${formats[@]}"; do
+    echo "-- $format"
+    # shellcheck disable=SC2086
+    "$folder/playhouse" bench kernels --device "$device" --op experts $format --num-tokens 1,8,32,128,512,2048 || return 1
   done
 }
 
@@ -125,13 +139,13 @@ torch() {
 }
 
 command=${1:-}
-folder=${2:-target/gpu}
+folder=${2:-target/measure-gpu}
 shapes=${SHAPES:-qwen3-0.6b llama-3.1-8b}
 case "$command" in
   build) build ;;
   run)
     shift; [ $# -gt 0 ] && shift
-    [ $# -gt 0 ] || set -- kernels answers chaos ceilings decode prefill torch
+    [ $# -gt 0 ] || set -- kernels answers chaos ceilings experts decode prefill torch
     results="$folder/results"
     mkdir -p "$results"
     command -v nvidia-smi > /dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
@@ -139,7 +153,7 @@ case "$command" in
     for part in "$@"; do
       say "$part"
       case "$part" in
-        kernels | answers | chaos | ceilings | decode | prefill | torch) ;;
+        kernels | answers | chaos | ceilings | experts | decode | prefill | torch) ;;
         *) echo "there is no part '$part'"; exit 2 ;;
       esac
       "$part" 2>&1 | tee "$results/$part.txt" || failed+=("$part")

@@ -1,9 +1,9 @@
-"""Makes the standard model of the benchmarks: a Qwen3 of 596 M parameters with random weights, in Hugging Face format.
+"""Makes a model of the benchmarks with random weights, in Hugging Face format: `shapes/qwen3-0.6b`, or another shape.
 
-    python make_model.py OUT [KEY=VALUE ...]
+    python make_model.py OUT [SHAPE] [KEY=VALUE ...]
 
-Speed does not depend on the values of the weights, so nothing is downloaded. KEY=VALUE (JSON) changes the
-configuration, e.g. `num_hidden_layers=2`; `seed` changes the weights. The tokenizer is a byte-level BPE trained on
+Speed does not depend on the values of the weights, so nothing is downloaded. SHAPE is a folder with a `config.json`.
+KEY=VALUE (JSON) changes the configuration, e.g. `num_hidden_layers=2`; `seed` changes the weights. The tokenizer is a byte-level BPE trained on
 Python's own library. Its tokens are shorter than a real tokenizer's, and it takes the same work to run.
 """
 import glob
@@ -36,15 +36,13 @@ def tokenizer():
 
 
 def main():
-    out = sys.argv[1]
-    config = dict(
-        vocab_size=151936, hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
-        head_dim=128, intermediate_size=3072, max_position_embeddings=40960, rope_theta=1000000,
-        tie_word_embeddings=True, seed=0,
-    )
-    config.update((key, json.loads(value)) for key, value in (pair.split("=", 1) for pair in sys.argv[2:]))
-    torch.manual_seed(config.pop("seed"))
-    cfg = AutoConfig.for_model("qwen3", **config)
+    out, *rest = sys.argv[1:]
+    shape = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shapes", "qwen3-0.6b")
+    if rest and "=" not in rest[0]:
+        shape = rest.pop(0)
+    changes = {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in rest)}
+    torch.manual_seed(changes.pop("seed", 0))
+    cfg = AutoConfig.from_pretrained(shape, **changes)
     cfg.bos_token_id, cfg.pad_token_id, cfg.eos_token_id = None, 0, 2
     model = AutoModelForCausalLM.from_config(cfg, dtype=torch.bfloat16)
     tokenizer().save_pretrained(out)

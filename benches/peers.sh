@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Installs the other engines from PyPI, and makes the model: `benches/peers.sh [DIR]`.
-# DIR (default: $PLAYHOUSE_PEERS or ~/.cache) gets
-#   peers-venv/           vLLM's CPU build, Hugging Face transformers                (about 7 GB, 4 minutes to load)
-#   models/qwen3-0.6b/    the standard model (make_model.py), bf16, 1.2 GB
-#   llama.cpp/            llama-server, llama-bench, llama-batched-bench, llama-quantize, built for this machine (20 minutes of one core)
-#   models/*.gguf         the standard model for llama.cpp, in bf16 and in Q8_0, and the demo model in bf16
-# Existing parts are kept, so a second run completes an interrupted one. JOBS is the number of compilers that run at
-# once (default 1). Nothing outside DIR is written.
+# DIR is by default $PLAYHOUSE_PEERS or ~/.cache. It gets:
+#
+# - peers-venv/: vLLM's CPU build and Hugging Face transformers (about 7 GB, 4 minutes to load);
+# - models/qwen3-0.6b/: the standard model (make_model.py), bf16, 1.2 GB;
+# - llama.cpp/: llama-server, llama-bench, llama-batched-bench and llama-quantize. They are built
+#   for this machine (20 minutes of one core);
+# - models/*.gguf: the standard model for llama.cpp in bf16 and Q8_0, and the demo model in bf16.
+#
+# Existing parts are kept, so a second run completes an interrupted one. JOBS is the number of
+# compilers that run at once (default 1). Nothing outside DIR is written.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-${PLAYHOUSE_PEERS:-$HOME/.cache}}
@@ -17,9 +20,9 @@ dir=$(cd "$dir" && pwd)
 venv=$dir/peers-venv model=$dir/models/qwen3-0.6b llama=$dir/llama.cpp
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 
-# The wheel requires a torch build that PyPI does not have. So torch is installed first, and the wheel without its
-# dependencies. vLLM looks itself up by the name `vllm`, and uses the CPU if its version says so. So the metadata is
-# also installed under that name.
+# The wheel requires a torch build that PyPI does not have. So torch is installed first, and the
+# wheel without its dependencies. vLLM looks itself up by the name `vllm`, and uses the CPU if its
+# version says so. So the metadata is also installed under that name.
 install_vllm() {
   python3 -m venv "$venv"
   local pip="$venv/bin/pip -q" wheel site
@@ -39,7 +42,7 @@ install_vllm() {
   touch "$venv/.complete"
 }
 
-# llama.cpp's sources come with its Python binding's source distribution.
+# Builds llama.cpp. Its sources come with the source distribution of its Python binding.
 build_llama() {
   local tools=$llama/tools
   mkdir -p "$llama"
@@ -60,7 +63,8 @@ build_llama() {
 # Makes a GGUF file in bf16: `make_gguf FOLDER FILE`.
 make_gguf() {
   local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py
-  # The converter identifies tokenizers by their tokens of a text. It does not know this one, which cuts as GPT-2's.
+  # The converter identifies a tokenizer by its tokens of a fixed text. It does not know this
+  # tokenizer, which cuts texts as GPT-2's does.
   PYTHONPATH=$llama/vendor/llama.cpp:$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" -c '
 import runpy, sys
 from conversion.base import TextModel

@@ -71,6 +71,14 @@ pub(crate) enum Contents {
     Mapped(MappedFile),
     /// A file within the program.
     BuiltIn(&'static [u8]),
+    /// Bytes that were read from another place of a file.
+    Read(Vec<u8>),
+}
+
+impl From<Vec<u8>> for Contents {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Read(bytes)
+    }
 }
 
 impl Contents {
@@ -89,6 +97,7 @@ impl Contents {
         match self {
             Self::Mapped(file) => file.bytes(),
             Self::BuiltIn(contents) => contents,
+            Self::Read(bytes) => bytes,
         }
     }
 
@@ -103,7 +112,7 @@ impl Contents {
     pub(crate) fn is_unchanged(&self) -> bool {
         match self {
             Self::Mapped(file) => file.is_unchanged(),
-            Self::BuiltIn(_) => true,
+            Self::BuiltIn(_) | Self::Read(_) => true,
         }
     }
 

@@ -9,7 +9,7 @@ use std::{fs, time::Duration};
 
 use playhouse::api::{How, Role};
 use tokio::runtime::{Builder, Handle};
-use workload::House;
+use workload::BusyEngine;
 
 /// Rounds of strikes. A round strikes each role once; half of the strikes panic and half kill.
 const ROUNDS: usize = 5;
@@ -54,12 +54,12 @@ async fn settle(before: Holdings, when: &str) {
     assert!(in_time, "{when}: {before:?} became {:?}", Holdings::now(&runtime));
 }
 
-async fn storm(house: &House) {
+async fn storm(busy: &BusyEngine) {
     let roles = Role::ACTORS.into_iter().filter(|role| *role != Role::Root);
     let ways = [How::Panic, How::Kill].into_iter().cycle();
     let strikes = roles.cycle().zip(ways).take(ROUNDS * (Role::ACTORS.len() - 1));
     let strikes: Vec<_> = strikes.chain([(Role::Worker, How::Hang)]).collect();
-    house.storm(&strikes, PAUSE).await;
+    busy.storm(&strikes, PAUSE).await;
 }
 
 async fn nothing_is_left() {
@@ -69,12 +69,12 @@ async fn nothing_is_left() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let empty = Holdings::now(&runtime);
 
-    let engine = House::open(workload::engine().await).await.close().await;
+    let engine = BusyEngine::open(workload::engine().await).await.close().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let idle = Holdings::now(&runtime);
-    let house = House::open(engine).await;
-    storm(&house).await;
-    let engine = house.close().await;
+    let busy = BusyEngine::open(engine).await;
+    storm(&busy).await;
+    let engine = busy.close().await;
     settle(idle, "after a storm").await;
 
     engine.shutdown().await;

@@ -176,13 +176,19 @@ fn a_config_that_disagrees_with_the_weights_is_rejected_with_both_shapes() {
 
 #[test]
 fn absurd_configs_are_refused_before_anything_is_allocated() {
-    for changes in [
-        json!({ "num_hidden_layers": 4_096 }),
-        json!({ "vocab_size": 16_777_216, "hidden_size": 16_777_216, "head_dim": 2 }),
-        json!({ "num_attention_heads": 1 << 24, "num_key_value_heads": 1, "head_dim": 1 << 24 }),
+    for (changes, expected) in [
+        (json!({ "num_hidden_layers": 4_096 }), "model.safetensors: tensor"),
+        (
+            json!({ "vocab_size": 16_777_216, "hidden_size": 16_777_216, "head_dim": 2 }),
+            "model.safetensors: tensor",
+        ),
+        (
+            json!({ "num_attention_heads": 1 << 24, "num_key_value_heads": 1, "head_dim": 1 << 24 }),
+            "`num_attention_heads` is 16777216; expected an integer from 1 to 4096",
+        ),
     ] {
         let message = refusal(with_config(changes).path());
-        assert!(message.contains("model.safetensors: tensor"), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
@@ -237,6 +243,7 @@ fn tensors_of_the_decoder_that_would_be_left_out_are_refused() {
         "model.layers.0.self_attn.o_proj.bias",
         "model.layers.0.mlp.up_proj.lora_A.weight",
         "model.layers.2.mlp.up_proj.weight",
+        "lm_head.bias",
     ] {
         let message = refusal(added(name, [1; 4]).path());
         let expected = format!("model.safetensors: tensor `{name}` is not used: the model that");
@@ -245,7 +252,9 @@ fn tensors_of_the_decoder_that_would_be_left_out_are_refused() {
     for name in ["model.layers.0.self_attn.rotary_emb.inv_freq", "vision.weight"] {
         assert!(load(added(name, [1; 4]).path()).is_ok(), "{name}");
     }
-    assert!(load(added("model.layers.0.self_attn.o_proj.bias", [0; 4]).path()).is_ok());
+    for name in ["model.layers.0.self_attn.o_proj.bias", "lm_head.bias"] {
+        assert!(load(added(name, [0; 4]).path()).is_ok(), "{name}");
+    }
     // The config has one layer less than the file.
     let message = refusal(with_config(json!({ "num_hidden_layers": 1 })).path());
     assert!(message.contains("tensor `model.layers.1."), "{message}");

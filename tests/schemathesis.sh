@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Sends requests made up from /openapi.json, valid and invalid ones. None may get 5xx (except 503) or
-# break its connection, and each answer must have the form that the document describes.
+# Sends requests made up from /openapi.json, valid and invalid ones. No request may get a status of
+# 500 or more, except 503, or lose its connection. Each answer must have the form that the document
+# describes.
 #
-# Usage: tests/schemathesis.sh [CALLS]      default: 2,000 calls
-# PLAYHOUSE     the program (default: target/release/playhouse)
-# SCHEMATHESIS  the tester (default: schemathesis, which `pip install schemathesis` puts on the path)
+# Usage: tests/schemathesis.sh [CALLS]
+#
+# - CALLS: the number of requests (default: 2,000).
+# - PLAYHOUSE: the program (default: target/release/playhouse).
+# - SCHEMATHESIS: the tester (default: schemathesis, which `pip install schemathesis` installs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,8 +19,8 @@ folder="$(mktemp -d)"
 log="$folder/log"
 : >"$log"
 
-# Small limits, so that requests end soon: this test is about reading requests. The operator's routes
-# are off, because a server that one of them paused would answer no further requests.
+# The limits are small so that requests end soon, because this test is about reading requests. The
+# operator's routes are off, because one of them could pause the server for all further requests.
 "$playhouse" serve --port 0 --max-model-len 256 --max-n-sequences 8 --max-completion-prompts 8 \
     --enable-admin-routes=false \
     --log-level "${LOG_LEVEL:-warn}" 2>"$log" &

@@ -1,6 +1,6 @@
 //! Planned faults: messages that are lost, doubled or late, and actors that panic, are killed or
-//! hang. The feature `chaos` builds them in. Without it there are no faults, and asking for one
-//! costs nothing.
+//! hang. The feature `chaos` builds them in. Without it there are no faults, and the checks for
+//! faults cost nothing.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub struct EdgeFaults {
     pub drop: f64,
     /// Probability in `[0, 1]` that it arrives twice.
     pub duplicate: f64,
-    /// Probability in `[0, 1]` that it is late, so that later ones overtake it.
+    /// Probability in `[0, 1]` that it is late. Later messages may overtake it.
     pub late: f64,
     /// Maximum delay of a late message.
     pub delay: Duration,
@@ -110,7 +110,7 @@ mod off {
             CallFate::Plain
         }
 
-        /// Delivers a late message at once, because here none is late.
+        /// Delivers a message at once, because no message is late in this build.
         #[inline]
         pub fn later(&self, _delay: Duration, deliver: impl FnOnce()) {
             deliver();
@@ -182,7 +182,7 @@ mod on {
         pub hang: f64,
     }
 
-    /// The source of all faults of one system. Draws are a function of its seed and of the order of
+    /// The source of all faults of one system. Draws depend only on its seed and on the order of
     /// the calls.
     pub struct Chaos {
         is_on: AtomicBool,

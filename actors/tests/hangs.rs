@@ -1,6 +1,8 @@
 //! Handlers and steps that hang are found in a tenth of a second. Those that lack a processor, or
 //! wait for late events, are left alone. All settings are the defaults, with an upper bound of five
 //! seconds.
+//!
+//! The tests measure times, so they have a program of their own.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -13,9 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{collect, expected_text, request, spawn};
+use common::{collect, expected_text, request, spawn, spawn_with};
 use playhouse_actors::{fault::How, message::Role, system::System};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Mutex,
+    time::{sleep, timeout},
+};
+
+/// The tests run one at a time, because one of them takes all processors.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// Longest time to find a hang: well below the bound of five seconds, and far above a tenth of a
 /// second, because the machine may be loaded.
@@ -52,6 +60,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_of_any_role_that_hangs_is_replaced_soon() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let (system, _) = spawn(128).await;
     system.ready().await.unwrap();
     for role in [
@@ -80,6 +89,7 @@ async fn a_handler_of_any_role_that_hangs_is_replaced_soon() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_handler_that_blocks_its_thread_is_replaced_soon() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let (system, faults) = spawn(128).await;
     faults.block_decoder.store(true, Ordering::Relaxed);
     let began = Instant::now();
@@ -91,8 +101,24 @@ async fn a_handler_that_blocks_its_thread_is_replaced_soon() {
     std::mem::forget(system);
 }
 
+/// The blocked thread alone could run the ledger, because the ledger is its next task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_actor_that_waits_behind_a_blocked_thread_is_replaced() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let hang_timeout = Duration::from_millis(500);
+    let (system, faults) = spawn_with(128, |config| config.hang_timeout = hang_timeout).await;
+    let system = Arc::new(system);
+    faults.disturbed.set(Arc::clone(&system)).unwrap();
+    faults.block_decoder.store(true, Ordering::Relaxed);
+    streams_are_right(&system).await;
+    assert!(restarts(&system, Role::Ledger) > 0);
+    // A blocked task keeps the runtime from ending, so the test does not wait for it.
+    std::mem::forget(system);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_hangs_is_done_again_soon() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let (system, faults) = spawn(128).await;
     streams_are_right(&system).await;
     let steps = faults.steps.load(Ordering::Relaxed);
@@ -108,6 +134,7 @@ async fn a_step_that_hangs_is_done_again_soon() {
 /// Runs sixteen threads that never wait, on any number of cores.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loaded_machine_raises_no_alarm() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let is_over = Arc::<AtomicBool>::default();
     let load: Vec<_> = (0..16)
         .map(|_| {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, TensorCores, ThreadPool,
-    cpu_isa, paged_attention, reshape_and_cache,
+    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, ThreadPool, cpu_isa,
+    paged_attention, reshape_and_cache,
 };
 use rayon::prelude::*;
 
@@ -137,18 +137,20 @@ fn processor_time() -> Duration {
 fn shape(heads: Heads, num_layers: usize, tokens: usize) -> KvCacheShape {
     let Heads { num_kv_heads, head_dim, .. } = heads;
     let num_blocks = tokens / BLOCK_SIZE;
-    KvCacheShape { num_layers, num_blocks, block_size: BLOCK_SIZE, num_kv_heads, head_dim }
+    KvCacheShape {
+        num_layers,
+        num_blocks,
+        block_size: BLOCK_SIZE,
+        num_kv_heads,
+        head_dim,
+        value_head_dim: head_dim,
+        values_in_keys: false,
+        state_len: 0,
+    }
 }
 
 fn params(heads: Heads) -> AttentionParams {
-    let num_heads = heads.num_heads;
-    AttentionParams {
-        num_heads,
-        scale: 0.09,
-        sliding_window: None,
-        soft_cap: None,
-        tensor_cores: TensorCores::Off,
-    }
+    AttentionParams::new(heads.num_heads, 0.09)
 }
 
 /// Returns a cache with every slot written, because unwritten pages are all one page of zeros.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use playhouse_kernels::sampling::{SamplingRow, SamplingScratch, sample};
-use playhouse_kernels::{WeightVector, rms_norm, swiglu};
+use playhouse_kernels::{Activation, WeightVector, activate, layer_norm, rms_norm, swiglu};
 
 fn values(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
@@ -28,6 +28,14 @@ fn bench_rows(c: &mut Criterion) {
         group.bench_function(format!("rms_norm {rows}x4096"), |b| {
             b.iter(|| black_box(rms_norm(x.clone(), &weight, 1e-5)));
         });
+        group.bench_function(format!("layer_norm {rows}x4096"), |b| {
+            b.iter(|| black_box(layer_norm(x.clone(), Some(&weight), Some(&weight), 1e-5)));
+        });
+        for activation in [Activation::Gelu, Activation::GeluTanh] {
+            group.bench_function(format!("{activation:?} {rows}x4096"), |b| {
+                b.iter(|| black_box(activate(x.clone(), activation)));
+            });
+        }
         let x = tensor(rows, 2 * 4096);
         group.throughput(Throughput::Bytes((rows * 4096 * 12) as u64));
         group.bench_function(format!("swiglu {rows}x4096"), |b| {

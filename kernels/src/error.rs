@@ -60,6 +60,14 @@ pub enum KernelError {
         /// The device asked for.
         device: String,
     },
+    /// A device other than the CPU, for a thing that only the CPU has kernels for.
+    #[error("{what}: runs on the CPU only, not on device {device}")]
+    CpuOnly {
+        /// The thing being built.
+        what: &'static str,
+        /// The name of the device asked for, as settings know it.
+        device: String,
+    },
     /// A buffer larger than the device's largest.
     #[error("{what}: needs a buffer of {bytes} bytes, and the device's largest has {largest}")]
     BufferTooLarge {

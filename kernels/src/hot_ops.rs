@@ -7,13 +7,27 @@ use burn::backend::{Backend, backend_extension};
 use burn_cubecl::CubeBackend;
 use burn_flex::Flex;
 
+use crate::activation::Activation;
+use crate::causal_conv::CausalConv;
+use crate::elementwise::ElementMap;
+use crate::experts::Experts;
+use crate::gated_norm::GatedNorm;
 use crate::kv_cache::KvLayer;
+use crate::latent::{LatentNorm, LatentProjections};
 use crate::linear::LinearWeight;
+use crate::linear_attention::{GatedDeltaRule, LightningAttention};
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
 use crate::qk_norm_rope::QkvHeads;
 use crate::rope::RotaryTable;
+use crate::router::{Router, Routing};
+use crate::selective_scan::SelectiveScan;
+use crate::ssd::Ssd;
 use crate::weight_vector::WeightVector;
-use crate::{kv_cache, linear, paged_attention, qk_norm_rope, rms_norm, rope, select_rows, swiglu};
+use crate::{
+    activation, causal_conv, elementwise, experts, gated_norm, kv_cache, latent, layer_norm,
+    linear, linear_attention, paged_attention, qk_norm_rope, rms_norm, rope, router, select_rows,
+    selective_scan, ssd,
+};
 
 /// Declares each operation `module::name` once: in the trait, and for both backends. Their versions
 /// are the functions `module::cpu::name` and `module::cube::name`. Types stand in parentheses,
@@ -63,6 +77,21 @@ hot_ops! {
         weight: (&WeightVector),
         eps: (f32),
     ) -> ((FloatTensor<Self>, FloatTensor<Self>));
+    /// See [`layer_norm::layer_norm`]; returns x, too.
+    layer_norm::layer_norm(
+        x: (FloatTensor<Self>),
+        weight: (Option<&WeightVector>),
+        bias: (Option<&WeightVector>),
+        eps: (f32),
+    ) -> ((FloatTensor<Self>, FloatTensor<Self>));
+    /// See [`layer_norm::add_layer_norm`].
+    layer_norm::add_layer_norm(
+        x: (FloatTensor<Self>),
+        residual: (FloatTensor<Self>),
+        weight: (Option<&WeightVector>),
+        bias: (Option<&WeightVector>),
+        eps: (f32),
+    ) -> ((FloatTensor<Self>, FloatTensor<Self>));
     /// See [`rope::rope`].
     rope::rope(
         x: (FloatTensor<Self>),
@@ -75,14 +104,43 @@ hot_ops! {
         qkv: (FloatTensor<Self>),
         heads: (&QkvHeads),
         positions: (&[u32]),
-        table: (&RotaryTable),
+        table: (Option<&RotaryTable>),
     ) -> ((FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>));
-    /// See [`swiglu::swiglu`].
-    swiglu::swiglu(gate_up: (FloatTensor<Self>)) -> (FloatTensor<Self>);
+    /// See [`activation::activate`].
+    activation::activate(
+        x: (FloatTensor<Self>),
+        activation: (Activation),
+    ) -> (FloatTensor<Self>);
+    /// See [`activation::gated`].
+    activation::gated(
+        gate_up: (FloatTensor<Self>),
+        activation: (Activation),
+    ) -> (FloatTensor<Self>);
+    /// See [`elementwise`].
+    elementwise::map_elements(x: (FloatTensor<Self>), map: (ElementMap)) -> (FloatTensor<Self>);
+    /// See [`elementwise::add_scaled`].
+    elementwise::add_scaled(
+        x: (FloatTensor<Self>),
+        y: (FloatTensor<Self>),
+        factor: (f32),
+    ) -> (FloatTensor<Self>);
+    /// See [`elementwise::scale_rows`].
+    elementwise::scale_rows(x: (FloatTensor<Self>), factors: (&[f32])) -> (FloatTensor<Self>);
+    /// See [`elementwise::gate_rows`].
+    elementwise::gate_rows(
+        x: (FloatTensor<Self>),
+        gate: (FloatTensor<Self>),
+    ) -> (FloatTensor<Self>);
     /// See [`kv_cache::reshape_and_cache`]; returns the number of tokens written.
     kv_cache::reshape_and_cache(
         k: (FloatTensor<Self>),
         v: (FloatTensor<Self>),
+        layer: (&mut KvLayer),
+        slot_mapping: (&[u32]),
+    ) -> (usize);
+    /// See [`kv_cache::cache_keys`]; returns the number of tokens written.
+    kv_cache::cache_keys(
+        k: (FloatTensor<Self>),
         layer: (&mut KvLayer),
         slot_mapping: (&[u32]),
     ) -> (usize);
@@ -93,6 +151,82 @@ hot_ops! {
         meta: (&AttentionMetadata),
         params: (&AttentionParams),
     ) -> (FloatTensor<Self>);
+    /// See [`latent::latent_queries`].
+    latent::latent_queries(
+        q: (FloatTensor<Self>),
+        projections: (&LatentProjections),
+        positions: (&[u32]),
+        table: (&RotaryTable),
+    ) -> (FloatTensor<Self>);
+    /// See [`latent::latent_keys`].
+    latent::latent_keys(
+        kv: (FloatTensor<Self>),
+        norm: (&LatentNorm),
+        positions: (&[u32]),
+        table: (&RotaryTable),
+    ) -> (FloatTensor<Self>);
+    /// See [`latent::latent_values`].
+    latent::latent_values(
+        latents: (FloatTensor<Self>),
+        projections: (&LatentProjections),
+    ) -> (FloatTensor<Self>);
+    /// See [`causal_conv::causal_conv`].
+    causal_conv::causal_conv(
+        x: (FloatTensor<Self>),
+        column: (usize),
+        conv: (&CausalConv),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
+    /// See [`ssd::ssd`].
+    ssd::ssd(
+        xbc: (FloatTensor<Self>),
+        dt: (FloatTensor<Self>),
+        column: (usize),
+        model: (&Ssd),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
+    /// See [`selective_scan::selective_scan`].
+    selective_scan::selective_scan(
+        x: (FloatTensor<Self>),
+        dt: (FloatTensor<Self>),
+        b: (FloatTensor<Self>),
+        c: (FloatTensor<Self>),
+        scan: (&SelectiveScan),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
+    /// See [`gated_norm::gated_norm`].
+    gated_norm::gated_norm(
+        x: (FloatTensor<Self>),
+        gate: (FloatTensor<Self>),
+        column: (usize),
+        norm: (&GatedNorm),
+    ) -> (FloatTensor<Self>);
     /// See [`select_rows::select_rows`].
     select_rows::select_rows(x: (FloatTensor<Self>), rows: (&[u32])) -> (FloatTensor<Self>);
+    /// See [`router::route`].
+    router::route(logits: (FloatTensor<Self>), router: (&Router)) -> (Routing);
+    /// See [`experts::experts`].
+    experts::experts(
+        x: (FloatTensor<Self>),
+        routing: (&Routing),
+        experts: (&Experts),
+    ) -> (FloatTensor<Self>);
+    /// See [`linear_attention::gated_delta_rule`].
+    linear_attention::gated_delta_rule(
+        qkv: (FloatTensor<Self>),
+        gates: (FloatTensor<Self>),
+        rule: (&GatedDeltaRule),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
+    /// See [`linear_attention::lightning_attention`].
+    linear_attention::lightning_attention(
+        qkv: (FloatTensor<Self>),
+        attention: (&LightningAttention),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
 }

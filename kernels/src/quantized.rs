@@ -27,14 +27,21 @@ pub enum Codes {
     U4(Vec<u8>),
     /// `-128..=127`: `[out, in]`.
     I8(Vec<i8>),
+    /// Floats of four bits, packed as U4: the element format E2M1 of the OCP Microscaling formats.
+    E2M1(Vec<u8>),
 }
+
+/// The number of each code of [`Codes::E2M1`].
+pub(crate) const E2M1_VALUES: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// The number that a code of 0 stands for, by group: `[out, in / group_size]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Offsets {
     /// Zero.
     None,
-    /// The negative of the scale times this integer, which is the code that stands for zero.
+    /// The negative of the scale times this integer, which is the code that stands for zero. It
+    /// must be in the range of the codes.
     ZeroPoints(Vec<i8>),
     /// Numbers, one a group.
     Values(Vec<f32>),
@@ -76,7 +83,7 @@ impl QuantizedMatrix {
         KernelError::require(divides, WHAT, "group_size", group_size as u64, accepted())?;
         let elements = out_features.saturating_mul(in_features);
         match &codes {
-            Codes::U4(bytes) => {
+            Codes::U4(bytes) | Codes::E2M1(bytes) => {
                 KernelError::require_len(WHAT, "codes", bytes.len(), elements / 2)?;
             }
             Codes::I8(codes) => KernelError::require_len(WHAT, "codes", codes.len(), elements)?,
@@ -91,11 +98,35 @@ impl QuantizedMatrix {
             let got = bad.map_or(0, |zero| u64::from(zero.cast_unsigned()));
             KernelError::require(bad.is_none(), WHAT, "zero_points", got, "0 to 15")?;
         }
+        if let (Offsets::ZeroPoints(_), Codes::E2M1(_)) = (&offsets, &codes) {
+            KernelError::require(false, WHAT, "zero_points", 1, "none beside floats of 4 bits")?;
+        }
         if let Some(order) = &input_order {
             KernelError::require_len(WHAT, "input_order", order.len(), in_features)?;
             is_permutation(order, WHAT)?;
         }
         Ok(Self { codes, scales, offsets, input_order, out_features, in_features, group_size })
+    }
+
+    /// Returns the matrix whose row `i` is row `rows[i]` of this one.
+    ///
+    /// # Panics
+    /// If a row is outside the matrix.
+    #[must_use]
+    pub fn with_rows(self, rows: &[u32]) -> Self {
+        let groups = self.in_features / self.group_size;
+        let codes = match self.codes {
+            Codes::U4(codes) => Codes::U4(select(&codes, rows, self.in_features / 2)),
+            Codes::I8(codes) => Codes::I8(select(&codes, rows, self.in_features)),
+            Codes::E2M1(codes) => Codes::E2M1(select(&codes, rows, self.in_features / 2)),
+        };
+        let offsets = match self.offsets {
+            Offsets::None => Offsets::None,
+            Offsets::ZeroPoints(offsets) => Offsets::ZeroPoints(select(&offsets, rows, groups)),
+            Offsets::Values(offsets) => Offsets::Values(select(&offsets, rows, groups)),
+        };
+        let scales = select(&self.scales, rows, groups);
+        Self { codes, scales, offsets, out_features: rows.len(), ..self }
     }
 
     /// Returns the number of rows: the width of a product.
@@ -154,6 +185,9 @@ impl QuantizedMatrix {
             let code = match &self.codes {
                 Codes::U4(bytes) => f32::from(bytes[element / 2] >> (4 * (element % 2)) & 15),
                 Codes::I8(codes) => f32::from(codes[element]),
+                Codes::E2M1(bytes) => {
+                    E2M1_VALUES[usize::from(bytes[element / 2] >> (4 * (element % 2)) & 15)]
+                }
             };
             let group = o * groups + column / self.group_size;
             let scale = self.scales[group];
@@ -178,6 +212,11 @@ pub(crate) fn is_permutation(order: &[u32], what: &'static str) -> Result<(), Ke
         KernelError::require(first, what, "input_order", u64::from(input), accepted())?;
     }
     Ok(())
+}
+
+/// Returns rows of a matrix with rows of `width`.
+fn select<T: Copy>(elements: &[T], rows: &[u32], width: usize) -> Vec<T> {
+    rows.iter().flat_map(|row| &elements[*row as usize * width..][..width]).copied().collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Vectors of weights on their device: those of norms, and biases.
+//! Vectors of weights on their device: those of norms, biases, and numbers of attention heads.
 
 use burn::tensor::Device;
 
@@ -47,6 +47,28 @@ impl WeightVector {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Returns a copy of the elements, also of those on a GPU, for tests.
+    #[cfg(test)]
+    pub(crate) fn to_host(&self) -> Vec<f32> {
+        match &self.storage {
+            Storage::Cpu(values) => values.clone(),
+            #[cfg(feature = "gpu")]
+            Storage::Cube(elements) => {
+                let (client, _) = crate::cube::test_device::test_client().unwrap();
+                bytemuck::pod_collect_to_vec(&client.read_one(elements.clone()).unwrap()[..])
+            }
+        }
+    }
+
+    /// Returns whether it is in the CPU's memory.
+    pub(crate) fn is_on_cpu(&self) -> bool {
+        match &self.storage {
+            Storage::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            Storage::Cube(_) => false,
+        }
     }
 
     /// Returns the elements on the CPU.

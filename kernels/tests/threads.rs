@@ -4,8 +4,8 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
     AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
-    TensorCores, ThreadPool, WeightDtype, WeightVector, WeightView, add_rms_norm, linear,
-    linear_swiglu, paged_attention, reshape_and_cache, rms_norm, rope,
+    ThreadPool, WeightDtype, WeightVector, WeightView, add_rms_norm, linear, linear_swiglu,
+    paged_attention, reshape_and_cache, rms_norm, rope,
 };
 
 const TOKENS: usize = 100;
@@ -38,6 +38,9 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         block_size: 16,
         num_kv_heads: HEADS,
         head_dim: HEAD_DIM,
+        value_head_dim: HEAD_DIM,
+        values_in_keys: false,
+        state_len: 0,
     };
     let mut cache = KvCache::new(shape, kv_dtype, &device).unwrap();
     let tokens: Vec<u32> = (0..TOKENS as u32).collect();
@@ -49,13 +52,7 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         positions: tokens.clone(),
     };
     meta.validate(&shape).unwrap();
-    let params = AttentionParams {
-        num_heads: HEADS,
-        scale: 0.1,
-        sliding_window: None,
-        soft_cap: None,
-        tensor_cores: TensorCores::Off,
-    };
+    let params = AttentionParams::new(HEADS, 0.1);
 
     let (normed, residual) = add_rms_norm(tensor(0.0), Some(tensor(1.0)), &norm, 1e-5);
     let q = rope(linear(normed, &weight(WIDTH, WIDTH), None), &tokens, HEAD_DIM, &table);

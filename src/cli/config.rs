@@ -67,7 +67,8 @@ fn as_toml(settings: &[Shown]) -> String {
             Value::Array(items) if setting.is_secret() && !items.is_empty() => {
                 format!("# {name} = {value}")
             }
-            // TOML's integers are smaller. As texts, these numbers are read as well.
+            // TOML's integers end at 2⁶³ − 1. Larger ones are written as texts, which the reader
+            // accepts too.
             Value::Number(number) if number.is_u64() && !number.is_i64() => {
                 format!("{name} = \"{value}\"")
             }
@@ -93,7 +94,7 @@ mod tests {
     use crate::config::{Key, layer};
 
     #[test]
-    fn the_text_is_a_file_that_means_the_same() {
+    fn the_text_is_a_file_of_the_same_settings() {
         let flag = |name, value: &str| {
             let key = Key::new("engine", name);
             let origin = Origin::Flag(key.flag());

@@ -52,7 +52,7 @@ fn require_threads(count: usize) -> io::Result<()> {
         let _ = thread.join();
     }
     rayon::ThreadPoolBuilder::new().build_global().or_else(|error| match error.source() {
-        // The other threads run already.
+        // Rayon's threads run already.
         None => Ok(()),
         Some(_) => Err(io::Error::other(error)),
     })

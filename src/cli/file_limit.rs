@@ -1,13 +1,14 @@
-//! The limit on the size of files (`ulimit -f`). A write beyond it fails like others, and its
-//! writer reports that. Without this module, the system would end the process.
+//! The limit on the size of files (`ulimit -f`). A write beyond it fails with an error, which its
+//! writer reports. Without this module, the system would end the process.
 
 use super::CliError;
 
-/// Shortest interval between log lines about it, because the log's own file may be the full one.
+/// Shortest interval between log lines about the limit, because the file of the log may be the full
+/// one.
 #[cfg(unix)]
 const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Lets SIGXFSZ be logged in place of ending the process. Must be called within a runtime.
+/// Logs each SIGXFSZ, which would otherwise end the process. Must be called within a runtime.
 #[cfg(unix)]
 pub(crate) fn survive() -> Result<(), CliError> {
     use tokio::signal::unix::{SignalKind, signal};

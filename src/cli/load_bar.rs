@@ -13,14 +13,14 @@ use parking_lot::{Condvar, Mutex};
 use super::style::shows_bars;
 use crate::engine::StartProgress;
 
-/// Loading that takes less needs no bar.
+/// Loading that takes less time shows no bar.
 const SHORT: Duration = Duration::from_millis(400);
 /// How often the bar is drawn.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Longest wait at the end of loading until the bar is cleared.
 const CLEAR_LIMIT: Duration = Duration::from_millis(500);
 
-/// A bar that appears if loading takes long. Dropping it clears it.
+/// A bar that appears if loading takes long. It is cleared when it is dropped.
 pub(super) struct LoadBar(Arc<Shared>);
 
 /// The state that loading and the bar's thread share.
@@ -109,7 +109,8 @@ impl Shared {
     }
 }
 
-/// The work in progress, with its bytes done and in total if these show the progress.
+/// The current work. `bytes` are the bytes done and the bytes in total, if they measure the
+/// progress.
 #[derive(Clone)]
 struct Phase {
     message: String,
@@ -121,7 +122,7 @@ impl Phase {
         let without_bytes = |message: &str| Self { message: message.to_owned(), bytes: None };
         match progress {
             StartProgress::Tokenizer => without_bytes("reading the tokenizer"),
-            // The last tensor is read, but not yet kept completely.
+            // The last tensor is read, but not yet stored completely.
             StartProgress::Weights(weights) if weights.bytes >= weights.bytes_total => {
                 without_bytes("finishing the weights")
             }
@@ -139,8 +140,8 @@ impl Phase {
     }
 }
 
-/// Returns a function that draws a bar of bytes, or without bytes the time. A full bar would look
-/// finished.
+/// Returns a function that draws a bar of bytes. Without bytes it shows the elapsed time, because a
+/// full bar would look finished.
 fn draw_on(bar: ProgressBar) -> impl FnMut(Option<Phase>) {
     move |phase| {
         let Some(Phase { message, bytes }) = phase else { return bar.finish_and_clear() };
@@ -172,7 +173,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn no_bar_is_full_while_something_is_done() {
+    fn no_bar_is_full_before_loading_ends() {
         let weights = |bytes| {
             StartProgress::Weights(LoadProgress { bytes, bytes_total: 9, ..Default::default() })
         };

@@ -18,6 +18,7 @@ mod load_bar;
 mod log_level;
 mod logging;
 mod manual;
+mod models;
 mod output;
 mod profile;
 mod run_batch;
@@ -51,6 +52,7 @@ Examples:
                                                    What quantization costs in quality
   playhouse bench serve --base-url URL             Measure a server
   playhouse profile                                See where a step's time goes
+  playhouse models gemma                           See which models are supported
   playhouse config --max-num-seqs 64               See what the settings come to
   playhouse completions bash                       Let a shell complete commands and flags
 
@@ -92,6 +94,7 @@ enum Configured {
     Profile(Box<profile::ProfileArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
+    Models(models::ModelsArgs),
     Config(Box<config::ConfigArgs>),
 }
 
@@ -133,7 +136,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Profile(args) => args.engine.entries(),
         Configured::Config(args) => args.entries(),
         Configured::Tokenize(args) => args.entries(),
-        Configured::CollectEnv(_) => Vec::new(),
+        Configured::CollectEnv(_) | Configured::Models(_) => Vec::new(),
     };
     let defaults = match &command {
         Configured::Bench(args) => args.defaults(),
@@ -157,6 +160,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Profile(args) => profile::run(&args, resolved.config.engine),
         Configured::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
         Configured::CollectEnv(args) => collect_env::run(&args),
+        Configured::Models(args) => models::run(&args),
         Configured::Config(args) => config::run(&args, &resolved),
     }
 }

@@ -253,44 +253,6 @@ impl<'de> Deserialize<'de> for GenerationConfigSource {
     }
 }
 
-/// The parser of a model's answers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum ParserChoice {
-    /// The one that the model's chat template suggests, if it suggests any.
-    #[default]
-    Auto,
-    /// None.
-    None,
-    /// The one of this name.
-    Named(String),
-}
-
-impl fmt::Display for ParserChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::None => "none",
-            Self::Named(name) => name,
-        })
-    }
-}
-
-impl Serialize for ParserChoice {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ParserChoice {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(match String::deserialize(from)?.as_str() {
-            "auto" => Self::Auto,
-            "none" => Self::None,
-            name => Self::Named(name.to_owned()),
-        })
-    }
-}
-
 /// Whether clients must show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]

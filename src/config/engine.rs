@@ -78,9 +78,10 @@ settings! {
                 "SCHEME",
                 "Activations beside quantized weights: auto, none (they stay floats) or int8",
             );
-        /// Most tokens of prompt and output together. Without it, the model's own limit.
+        /// Maximum number of tokens of prompt and output together. Without it, the model's own
+        /// limit.
         max_model_len: Option<usize> = None, some_tokens, at_least(1),
-            Usage::new("TOKENS", "Most tokens of prompt and output together: 4096, 4K")
+            Usage::new("TOKENS", "Maximum number of tokens of prompt and output together: 4096, 4K")
                 .default("the model's")
                 .example(r#""4K""#);
         /// Source of default sampling parameters: auto (the model's generation_config.json), vllm
@@ -91,9 +92,9 @@ settings! {
         chat_template: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with a chat template to use instead of the model's")
                 .example(r#""template.jinja""#);
-        /// Most log-probabilities that a request may ask for at each position.
+        /// Maximum number of log-probabilities that a request may ask for at each position.
         max_logprobs: usize = 20, count, any,
-            Usage::new("N", "Most log-probabilities that a request may ask for");
+            Usage::new("N", "Maximum number of log-probabilities that a request may ask for");
 
         "Machine":
         /// Device of the model: auto or cpu (the processor), wgpu, or in builds with the feature
@@ -158,7 +159,7 @@ settings! {
                 "DTYPE",
                 "Format of the KV cache: auto, float32, bfloat16, int8 or, on a GPU, float16",
             );
-        /// Tokens that a KV cache block holds.
+        /// Tokens that a KV cache block holds. Models with states take a multiple of it.
         block_size: usize = 16, count, within(1, 1024),
             Usage::new("TOKENS", "Tokens a KV cache block holds");
         /// Actors that apply chat templates and tokenize.
@@ -199,12 +200,12 @@ settings! {
 
         "Recovery":
         /// Seconds at one message after which an actor is replaced, whatever the cause. A handler
-        /// that hangs although it has a processor is replaced after 0.1 s or ten times the usual
-        /// time of its message.
+        /// that hangs although it has a processor is replaced earlier: after 0.1 s or ten times its
+        /// message's usual time, whichever is longer.
         hang_timeout_secs: f64 = 5.0, number, seconds,
             Usage::new(
                 "SECONDS",
-                "Most seconds at one message before an actor is replaced",
+                "Seconds at one message after which an actor is replaced",
             );
         /// Factor by which actors may die more often than by default. Above that, their supervisor
         /// is replaced too, and finally the process exits with code 70. A build with the feature
@@ -217,19 +218,20 @@ settings! {
             ).example("1.0");
 
         "Scheduling":
-        /// Most requests that run at a time. A step reads all weights once for all of them, so
-        /// throughput grows with the batch. Requests that do not fit the KV cache wait, whatever
-        /// the value.
+        /// Maximum number of requests that run at a time. A step reads all weights once for all of
+        /// them, so throughput grows with the batch. Requests that do not fit the KV cache wait,
+        /// whatever the value.
         max_num_seqs: usize = 256, count, at_least(1),
-            Usage::new("N", "Most requests that run at a time");
-        /// Most tokens that one step computes, prompts and outputs together.
+            Usage::new("N", "Maximum number of requests that run at a time");
+        /// Maximum number of tokens that one step computes, prompts and outputs together.
         max_num_batched_tokens: usize = 2048, count, at_least(1),
-            Usage::new("TOKENS", "Most tokens that one step computes");
-        /// Most tokens of one prompt in a step that others could share. 0: no such limit.
+            Usage::new("TOKENS", "Maximum number of tokens that one step computes");
+        /// Maximum number of tokens of one prompt in a step that others could share. 0: no limit.
         long_prefill_token_threshold: usize = 0, count, any,
             Usage::new(
                 "TOKENS",
-                "Most tokens of one prompt in a step that others could share; 0: no limit",
+                "Maximum number of tokens of one prompt in a step that others could share; \
+                 0: no limit",
             );
         /// Plans a step and sends it to the device while the step before is computed, so the device
         /// does not wait for the scheduler. A request that ends is computed once more, and that
@@ -252,21 +254,22 @@ settings! {
         /// Share of the blocks that admission leaves free for running requests.
         watermark: f64 = 0.0, number, share_of_blocks,
             Usage::new("SHARE", "Share of the blocks that admission leaves free");
-        /// Most requests that wait to run for the first time. Further ones are answered 503 with
-        /// Retry-After.
+        /// Maximum number of requests that wait to run for the first time. Further ones are
+        /// answered 503 with Retry-After.
         max_num_queued_reqs: Option<usize> = None, some_count, any,
-            Usage::new("N", "Most requests that wait to run; further ones get 503")
+            Usage::new("N", "Maximum number of requests that wait to run; further ones get 503")
                 .default("max-num-requests")
                 .example("1000");
-        /// Most prompt tokens of the requests that wait to run. Further requests are answered 503
-        /// with Retry-After.
+        /// Maximum number of prompt tokens of the requests that wait to run. Further requests are
+        /// answered 503 with Retry-After.
         max_num_queued_tokens: Option<usize> = None, some_tokens, at_least(1),
-            Usage::new("TOKENS", "Most prompt tokens of waiting requests; further ones get 503")
-                .default("no limit")
-                .example(r#""1M""#);
-        /// Most open requests, whatever their state: the hard bound.
+            Usage::new(
+                "TOKENS",
+                "Maximum number of prompt tokens of waiting requests; further ones get 503",
+            ).default("no limit").example(r#""1M""#);
+        /// Maximum number of open requests, whatever their state: the hard bound.
         max_num_requests: usize = 16_384, count, at_least(1),
-            Usage::new("N", "Most open requests, whatever their state");
+            Usage::new("N", "Maximum number of open requests, whatever their state");
         /// Memory for requests: bodies and their derived data, stored responses, and outputs that
         /// wait for their readers. Without it, a quarter of the memory that is free once the model
         /// is loaded. A request that does not fit waits up to five seconds, then gets 503 with
@@ -275,18 +278,18 @@ settings! {
             Usage::new("BYTES", "Memory for requests and their outputs, for example 2GiB")
                 .default("a quarter of the memory that is free once the model is loaded")
                 .example(r#""2GiB""#);
-        /// Most open requests of one API key. Further ones are answered 429 with Retry-After. 0: no
-        /// quota.
+        /// Maximum number of open requests of one API key. Further ones are answered 429 with
+        /// Retry-After. 0: no quota.
         quota_max_open_requests: Option<usize> = None, quota, at_least(1),
-            Usage::new("N", "Most open requests of one API key; further ones get 429")
+            Usage::new("N", "Maximum number of open requests of one API key; further ones get 429")
                 .default("no quota")
                 .example("64");
-        /// Most prompt and output tokens of one API key within a minute. Further requests are
-        /// answered 429 with Retry-After. 0: no quota.
+        /// Maximum number of prompt and output tokens of one API key within a minute. Further
+        /// requests are answered 429 with Retry-After. 0: no quota.
         quota_tokens_per_minute: Option<usize> = None, quota, at_least(1),
             Usage::new(
                 "TOKENS",
-                "Most tokens of one API key within a minute; further ones get 429",
+                "Maximum number of tokens of one API key within a minute; further ones get 429",
             ).default("no quota").example(r#""100k""#);
         /// Shares the KV blocks of common prefixes between requests.
         enable_prefix_caching: bool = true, switch, any,

@@ -4,10 +4,10 @@ use std::{fs, path::Path};
 
 use super::EngineConfig;
 
-/// Share of the memory available after the weights are loaded that the KV cache may take on a CPU.
-/// The rest is for activations, for the page cache that holds mapped files, and for other programs.
-/// Other programs use a machine's memory too, unlike a GPU's. A cache that makes the machine swap
-/// is worse than one that preempts.
+/// Share of memory that the KV cache may take on a CPU. It is a share of the memory that is
+/// available after the weights are loaded. The rest is for activations, for the page cache that
+/// holds mapped files, and for other programs. Other programs use a machine's memory too, unlike a
+/// GPU's. A cache that makes the machine swap is worse than one that preempts.
 pub const KV_CACHE_MEMORY_SHARE: f64 = 0.5;
 
 /// The part of a GPU's memory that recorded steps may hold, and the largest amount. For a model of
@@ -22,16 +22,20 @@ const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 impl EngineConfig {
     /// Returns the bytes for the KV cache: `kv_cache_memory_bytes` if given, otherwise the `free`
-    /// bytes. The latter are limited to the need of `max_num_seqs` requests of `max_model_len`
-    /// tokens in blocks of `block_bytes`, and one null block.
+    /// bytes. The latter are limited to the need of `max_num_seqs` requests of `blocks_a_request`
+    /// blocks of `block_bytes`, and one null block.
     #[must_use]
-    pub fn kv_cache_budget_bytes(&self, free: u64, block_bytes: u64, max_model_len: usize) -> u64 {
+    pub fn kv_cache_budget_bytes(
+        &self,
+        free: u64,
+        block_bytes: u64,
+        blocks_a_request: usize,
+    ) -> u64 {
         if let Some(bytes) = self.kv_cache_memory_bytes {
             return bytes;
         }
-        let blocks_a_request = max_model_len.div_ceil(self.block_size.max(1)) as u64;
-        let blocks = blocks_a_request.saturating_mul(self.max_num_seqs as u64).saturating_add(1);
-        blocks.saturating_mul(block_bytes).min(free)
+        let blocks = (blocks_a_request as u64).saturating_mul(self.max_num_seqs as u64);
+        blocks.saturating_add(1).saturating_mul(block_bytes).min(free)
     }
 
     /// Returns the bytes that are free for the KV cache of a CPU with `available` bytes of memory.
@@ -43,8 +47,8 @@ impl EngineConfig {
     }
 
     /// Returns the bytes that are free for the KV cache of a GPU of `total` bytes, of which this
-    /// process holds `held`. These are the rest of [`EngineConfig::gpu_memory_utilization`] without
-    /// the bytes for recorded steps.
+    /// process holds `held`. They are the share [`EngineConfig::gpu_memory_utilization`] of all
+    /// bytes, without the held bytes and those for recorded steps.
     #[must_use]
     pub fn free_for_kv_cache_on_gpu(&self, total: u64, held: u64) -> u64 {
         let ours = (total as f64 * self.gpu_memory_utilization) as u64;
@@ -63,8 +67,8 @@ impl EngineConfig {
     }
 }
 
-/// Returns the bytes of memory that are available now without swapping: the system's number, within
-/// the limits of this process's control groups. `None` if the system does not report it.
+/// Returns the bytes of memory that are available now without swapping. They are the system's
+/// number, limited by this process's control groups. `None` if the system does not report it.
 #[must_use]
 pub fn available_memory_bytes() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
@@ -92,15 +96,15 @@ fn own_group(groups: &str) -> &str {
     groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/")
 }
 
-/// Returns the bytes below the tightest memory limit of the control group `group` and its
-/// ancestors, whose root is in `root`. A container may see its own group as the root, so folders
-/// that do not exist have no limit.
+/// Returns the bytes that are left below the tightest memory limit of the control group `group` and
+/// its ancestors, whose root is in `root`. A container may see its own group as the root, so
+/// folders that do not exist have no limit.
 fn headroom_bytes(root: &Path, group: &str) -> Option<u64> {
     let group = Path::new(group.trim_start_matches('/'));
     group.ancestors().filter_map(|group| group_headroom_bytes(&root.join(group))).min()
 }
 
-/// Returns the bytes below the limit of the control group in `folder`, if it has one.
+/// Returns the bytes that are left below the limit of the control group in `folder`, if it has one.
 fn group_headroom_bytes(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let limit: u64 = read("memory.max")?.trim().parse().ok()?;
@@ -123,16 +127,16 @@ mod tests {
 
     #[test]
     fn the_cache_takes_free_memory_up_to_its_need() {
-        let config = EngineConfig { max_num_seqs: 2, block_size: 16, ..EngineConfig::new("m") };
-        // 2 requests × 7 blocks (100 tokens) and the null block.
-        assert_eq!(config.kv_cache_budget_bytes(1 << 30, 160, 100), 15 * 160);
-        assert_eq!(config.kv_cache_budget_bytes(500, 160, 100), 500);
+        let config = EngineConfig { max_num_seqs: 2, ..EngineConfig::new("m") };
+        // 2 requests × 7 blocks and the null block.
+        assert_eq!(config.kv_cache_budget_bytes(1 << 30, 160, 7), 15 * 160);
+        assert_eq!(config.kv_cache_budget_bytes(500, 160, 7), 500);
         let given = EngineConfig { kv_cache_memory_bytes: Some(7), ..config };
-        assert_eq!(given.kv_cache_budget_bytes(1 << 30, 160, 100), 7);
+        assert_eq!(given.kv_cache_budget_bytes(1 << 30, 160, 7), 7);
     }
 
     #[test]
-    fn half_of_a_machine_is_free_and_a_gpu_but_for_what_it_holds() {
+    fn half_of_a_machine_and_the_rest_of_a_gpu_are_free() {
         let config = EngineConfig { gpu_memory_utilization: 0.75, ..EngineConfig::new("m") };
         assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 0), 500);
         assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 400), 300);
@@ -206,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_files_are_no_use_of_memory() {
+    fn pages_of_files_do_not_count_as_used_memory() {
         let left = |current, stat| {
             let root = control_groups(&[("", "1000\n", current, stat)]);
-            // A container whose mount gives its group another name than the system does.
+            // In a container, the mount may give the group another name than the system does.
             headroom_bytes(root.path(), "/docker/0123")
         };
         assert_eq!(left("700\n", "inactive_file 300\nactive_file 200\n"), Some(800));

@@ -15,6 +15,7 @@ mod limits;
 mod log;
 mod model;
 mod origin;
+mod parser_choice;
 pub(crate) mod quantity;
 mod request_memory;
 pub mod resolve;
@@ -27,7 +28,7 @@ use serde::Serialize;
 
 pub use choice::{
     ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
-    KvCacheDtype, LoadFormat, ParserChoice, Quantization,
+    KvCacheDtype, LoadFormat, Quantization,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};
@@ -36,6 +37,7 @@ pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_
 pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use origin::Origin;
+pub use parser_choice::ParserChoice;
 pub use playhouse_actors::logic::scheduler::request_queue::SchedulingPolicy;
 pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use super::{
     check::{any, at_least, keys, root_path, seconds, seconds_or_never, within},
-    choice::{CertReqs, FileMode, ParserChoice},
+    choice::{CertReqs, FileMode},
     limits::LimitSettings,
+    parser_choice::ParserChoice,
     setting::Usage,
     table::settings,
 };
@@ -84,15 +85,15 @@ settings! {
         /// token, one client can then find out which text another has sent.
         share_prefix_cache_between_keys: bool = false, switch, any,
             Usage::switch("Let requests with different keys share cached prefixes");
-        /// Most connections. Further ones wait.
+        /// Maximum number of connections. Further ones wait.
         max_connections: usize = 16_384, count, within(1, 1 << 20),
-            Usage::new("N", "Most connections; further ones wait");
-        /// Most header lines of a request.
+            Usage::new("N", "Maximum number of connections; further ones wait");
+        /// Maximum number of header lines of a request.
         h11_max_header_count: usize = 256, count, within(16, 1 << 15),
-            Usage::new("N", "Most header lines of a request");
-        /// Most bytes of a request's headers. More lines or bytes are answered 431.
+            Usage::new("N", "Maximum number of header lines of a request");
+        /// Maximum size of a request's headers in bytes. More lines or bytes are answered 431.
         h11_max_incomplete_event_size: usize = 64 << 10, bytes_usize, within(8192, 16 << 20),
-            Usage::new("BYTES", "Most bytes of a request's headers");
+            Usage::new("BYTES", "Maximum size of a request's headers");
         /// Seconds that a client may take for its TLS handshake, and for the headers of a request.
         header_timeout_secs: u64 = 10, count_u64, seconds,
             Usage::new("SECONDS", "Seconds for a TLS handshake, and for the headers of a request")
@@ -103,9 +104,9 @@ settings! {
         keep_alive_timeout_secs: u64 = 75, count_u64, seconds,
             Usage::new("SECONDS", "Seconds that a connection is kept without a request")
                 .key("timeout_keep_alive");
-        /// Most bytes of a request's body. More is answered 413.
+        /// Maximum size of a request's body in bytes. More is answered 413.
         body_limit_bytes: usize = 32 << 20, bytes_usize, any,
-            Usage::new("BYTES", "Most bytes of a request's body");
+            Usage::new("BYTES", "Maximum size of a request's body");
         /// Seconds that a client may take to send its body.
         body_timeout_secs: u64 = 60, count_u64, seconds,
             Usage::new("SECONDS", "Seconds that a client may take to send its body")
@@ -132,14 +133,14 @@ settings! {
                 "SECONDS",
                 "Seconds without an event after which a stream sends a comment; 0: never",
             ).key("sse_keep_alive_interval");
-        /// Most responses of /v1/responses that are kept. 0: none, and no conversation can continue
-        /// from one.
+        /// Maximum number of responses of /v1/responses that are kept. 0: none, and no conversation
+        /// can continue from one.
         responses_store_max_count: usize = 10_000, count, any,
-            Usage::new("N", "Most responses of /v1/responses that are kept; 0: none");
-        /// Most memory for them, in bytes of JSON. It is also limited to a quarter of
+            Usage::new("N", "Maximum number of responses of /v1/responses that are kept; 0: none");
+        /// Maximum memory for them, in bytes of JSON. It is also limited to a quarter of
         /// max_request_memory_bytes. Responses unused for longest are removed first.
         responses_store_max_bytes: usize = 256 << 20, bytes_usize, any,
-            Usage::new("BYTES", "Most memory for them");
+            Usage::new("BYTES", "Maximum memory for them");
         /// Seconds that they are kept.
         responses_store_ttl_secs: u64 = 86_400, count_u64, at_least(1),
             Usage::new("SECONDS", "Seconds that they are kept").was("responses_store_ttl");
@@ -198,7 +199,7 @@ settings! {
         exclude_tools_when_tool_choice_none: bool = false, switch, any,
             Usage::switch("Hide tools from a model that must not call them");
         /// Serves /pause, /sleep, /server_info and other operators' routes to keys of
-        /// admin_api_key. Without such keys, they are served only if the server listens to this
+        /// admin_api_key. Without any keys, they are served only if the server listens to this
         /// machine alone, and not to web pages.
         enable_admin_routes: bool = true, switch, any,
             Usage::switch(

@@ -4,10 +4,11 @@ use std::{error::Error, fmt};
 
 use super::{Engine, StartError, StartProgress};
 use crate::{
-    config::EngineConfig,
+    config::{EngineConfig, ParserChoice},
     model::{ModelFamily, ModelRegistry},
     parsers::{
-        DuplicateParser, ParserKind, ReasoningParser, ReasoningStart, Registry, ToolParser, Tools,
+        DuplicateParser, ParserKind, ReasoningParser, ReasoningStart, Registry, ReservedParser,
+        ToolParser, Tools,
     },
     token_rules::{TokenRule, TokenRuleRegistry, Vocabulary},
 };
@@ -26,6 +27,8 @@ pub(super) struct Registries {
 pub struct EngineBuilder {
     config: EngineConfig,
     registries: Registries,
+    /// The parsers that are added to those of the registry.
+    added_parsers: Registry,
     progress: Box<dyn FnMut(StartProgress) + Send>,
     /// The first name that was registered twice.
     refused: Option<StartError>,
@@ -34,7 +37,7 @@ pub struct EngineBuilder {
 impl EngineBuilder {
     pub(super) fn new(config: EngineConfig) -> Self {
         let (registries, progress) = (Registries::default(), Box::new(|_| ()));
-        Self { config, registries, progress, refused: None }
+        Self { config, registries, added_parsers: Registry::empty(), progress, refused: None }
     }
 
     /// Calls `progress` from a blocking thread while the engine starts.
@@ -60,7 +63,7 @@ impl EngineBuilder {
         name: impl Into<String>,
         make: impl Fn(&Tools) -> Box<dyn ToolParser> + Send + Sync + 'static,
     ) -> Self {
-        let (name, parsers) = (name.into(), &mut self.registries.parsers);
+        let (name, parsers) = (name.into(), &mut self.added_parsers);
         let registered = match parsers.tool_parser(&name) {
             Ok(_) => Err(DuplicateParser { kind: ParserKind::Tool, name }),
             Err(_) => {
@@ -79,7 +82,7 @@ impl EngineBuilder {
         name: impl Into<String>,
         make: impl Fn(&ReasoningStart<'_>) -> Box<dyn ReasoningParser> + Send + Sync + 'static,
     ) -> Self {
-        let (name, parsers) = (name.into(), &mut self.registries.parsers);
+        let (name, parsers) = (name.into(), &mut self.added_parsers);
         let registered = match parsers.reasoning_parser(&name) {
             Ok(_) => Err(DuplicateParser { kind: ParserKind::Reasoning, name }),
             Err(_) => {
@@ -90,7 +93,8 @@ impl EngineBuilder {
         self.note(registered)
     }
 
-    /// Replaces all parsers: those of this crate, and those added before this call.
+    /// Replaces this crate's parsers. Those added by [`EngineBuilder::tool_parser`] and
+    /// [`EngineBuilder::reasoning_parser`] stay, whether they come before or after this call.
     pub fn parsers(mut self, parsers: Registry) -> Self {
         self.registries.parsers = parsers;
         self
@@ -114,13 +118,17 @@ impl EngineBuilder {
     /// threads.
     ///
     /// # Errors
-    /// [`StartError`] names a part that was registered twice, or a token rule that could not be
-    /// made. It may also name the fault of the model's folder, the settings or the machine.
+    /// [`StartError`] names a part that was registered twice, a parser that no setting can name, or
+    /// a token rule that could not be made. It may also name the fault of the model's folder, the
+    /// settings or the machine.
     pub async fn start(self) -> Result<Engine, StartError> {
-        match self.refused {
-            Some(refused) => Err(refused),
-            None => Engine::launch(self.config, self.registries, self.progress, |_| ()).await,
+        let Self { config, mut registries, added_parsers, progress, refused } = self;
+        if let Some(refused) = refused {
+            return Err(refused);
         }
+        registries.parsers.append(added_parsers)?;
+        check_parser_names(&registries.parsers)?;
+        Engine::launch(config, registries, progress, |_| ()).await
     }
 
     fn note<E: Into<StartError>>(mut self, registered: Result<(), E>) -> Self {
@@ -129,11 +137,91 @@ impl EngineBuilder {
     }
 }
 
+/// Checks that settings can choose each parser by its name.
+fn check_parser_names(parsers: &Registry) -> Result<(), ReservedParser> {
+    let tool = parsers.tool_parser_names().map(|name| (ParserKind::Tool, name));
+    let reasoning = parsers.reasoning_parser_names().map(|name| (ParserKind::Reasoning, name));
+    let is_reserved = |name| !matches!(ParserChoice::of(name), ParserChoice::Named(_));
+    match tool.chain(reasoning).find(|(_, name)| is_reserved(name)) {
+        Some((kind, name)) => Err(ReservedParser { kind, name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
 impl fmt::Debug for EngineBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineBuilder")
             .field("config", &self.config)
             .field("registries", &self.registries)
+            .field("added_parsers", &self.added_parsers)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parsers::{ReasoningEvent, ToolEvent};
+
+    struct Plain;
+
+    impl ToolParser for Plain {
+        fn push(&mut self, _: &str) -> Vec<ToolEvent> {
+            Vec::new()
+        }
+
+        fn finish(&mut self) -> Vec<ToolEvent> {
+            Vec::new()
+        }
+    }
+
+    impl ReasoningParser for Plain {
+        fn push(&mut self, _: &str) -> Vec<ReasoningEvent> {
+            Vec::new()
+        }
+
+        fn finish(&mut self) -> Vec<ReasoningEvent> {
+            Vec::new()
+        }
+    }
+
+    fn builder() -> EngineBuilder {
+        let config = EngineConfig { model: "no such folder".into(), ..EngineConfig::default() };
+        EngineBuilder::new(config)
+    }
+
+    /// Returns the error of a start. The model does not exist, so a start always fails.
+    async fn refused(builder: EngineBuilder) -> String {
+        builder.start().await.unwrap_err().to_string()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_parser_has_a_name_that_settings_can_choose() {
+        let tool = builder().tool_parser("auto", |_| Box::new(Plain));
+        let expected = "a tool parser cannot have the name 'auto': settings give it a meaning";
+        assert_eq!(refused(tool).await, expected);
+        let mut registry = Registry::default();
+        registry.register_reasoning_parser("none", |_| Box::new(Plain));
+        let expected = "a reasoning parser cannot have the name 'none': settings give it a meaning";
+        assert_eq!(refused(builder().parsers(registry)).await, expected);
+        let good = builder().tool_parser("automatic", |_| Box::new(Plain));
+        assert!(refused(good).await.starts_with("no model at"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_order_of_calls_does_not_decide_which_parsers_there_are() {
+        let with_hermes =
+            |builder: EngineBuilder| builder.tool_parser("hermes", |_| Box::new(Plain));
+        let taken = "there is a tool parser 'hermes' already";
+        assert_eq!(refused(with_hermes(builder())).await, taken);
+        assert_eq!(refused(with_hermes(with_hermes(builder()))).await, taken);
+        assert_eq!(refused(with_hermes(builder().parsers(Registry::default()))).await, taken);
+        assert_eq!(refused(with_hermes(builder()).parsers(Registry::default())).await, taken);
+        let before = with_hermes(builder()).parsers(Registry::empty());
+        let after = with_hermes(builder().parsers(Registry::empty()));
+        for builder in [before, after] {
+            assert!(builder.added_parsers.tool_parser("hermes").is_ok());
+            assert!(refused(builder).await.starts_with("no model at"));
+        }
     }
 }

@@ -8,7 +8,7 @@ use playhouse_kernels::KernelError;
 use crate::{
     config::InvalidSetting,
     model::{ConfigError, DuplicateFamily, ModelError},
-    parsers::DuplicateParser,
+    parsers::{DuplicateParser, ReservedParser},
     text::TextLoadError,
     token_rules::{DuplicateTokenRule, TokenRuleError},
 };
@@ -57,6 +57,9 @@ pub enum StartError {
     /// Two parsers were registered by one name.
     #[error(transparent)]
     DuplicateParser(#[from] DuplicateParser),
+    /// A parser was registered by a name that no setting can choose.
+    #[error(transparent)]
+    ReservedParser(#[from] ReservedParser),
     /// Two token rules were registered by one name.
     #[error(transparent)]
     DuplicateTokenRule(#[from] DuplicateTokenRule),

@@ -1,17 +1,17 @@
-//! The engine: a loaded model behind a running actor system. This is what an embedding program, the
-//! server and the command line use.
+//! The engine: a loaded model behind a running actor system. Embedding programs, the server and the
+//! command line use it.
 
 mod beam_search;
 mod builder;
 mod default_sampling;
 mod device;
 mod error;
-mod house;
 mod kv_blocks;
 mod load;
 mod pause;
 mod start;
 mod system_config;
+mod view;
 
 use std::{sync::Arc, time::Duration};
 
@@ -206,7 +206,7 @@ impl Engine {
         self.inner.system.text_jobs()
     }
 
-    /// Submits a request. An accepted request ends exactly once, whichever actor dies.
+    /// Submits a request. An accepted request ends exactly once, even if an actor dies.
     ///
     /// # Errors
     /// [`RequestError`] if the request is invalid, or the engine is full or draining.

@@ -59,7 +59,8 @@ pub(super) struct RaggedBatch {
     pub(super) chunks: Vec<Chunk>,
     /// `[num_tokens]`
     pub(super) token_ids: Vec<TokenId>,
-    pub(super) attention: AttentionMetadata,
+    /// One for each group of layers. They differ in block tables and slots.
+    pub(super) groups: Vec<AttentionMetadata>,
     /// Requests of the step that cannot continue.
     pub(super) broken: Vec<(RequestId, RowFailure)>,
     /// Block tables of earlier steps, kept for their memory.
@@ -68,18 +69,27 @@ pub(super) struct RaggedBatch {
 
 impl RaggedBatch {
     fn clear(&mut self) {
-        let attention = &mut self.attention;
-        // Replaying a recorded step may have appended further tables.
-        attention.block_tables.truncate(self.chunks.len());
+        for attention in &mut self.groups {
+            // Replaying a recorded step may have appended further tables.
+            attention.block_tables.truncate(self.chunks.len());
+            attention.query_start_loc.clear();
+            attention.seq_lens.clear();
+            attention.slot_mapping.clear();
+            attention.positions.clear();
+            self.spare_tables.append(&mut attention.block_tables);
+        }
         self.chunks.clear();
         self.token_ids.clear();
         self.broken.clear();
-        attention.query_start_loc.clear();
-        attention.seq_lens.clear();
-        attention.slot_mapping.clear();
-        attention.positions.clear();
-        self.spare_tables.append(&mut attention.block_tables);
     }
+}
+
+/// The sizes of a KV cache that the layout of a batch depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KvSizes {
+    pub(super) block_size: usize,
+    /// Groups of layers that share block tables.
+    pub(super) num_groups: usize,
 }
 
 /// The requests that the scheduler runs.
@@ -97,21 +107,22 @@ impl PersistentBatch {
     pub(super) fn lay_out(
         &mut self,
         step: &SchedulerOutput,
-        block_size: usize,
+        sizes: KvSizes,
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
             self.sequences.swap_remove(request);
         }
         batch.clear();
-        batch.attention.query_start_loc.push(0);
+        batch.groups.resize_with(sizes.num_groups, AttentionMetadata::default);
+        batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
         for data in &step.scheduled_new {
             let chunk = self.begin(data);
-            self.append_chunk(chunk, block_size, batch)?;
+            self.append_chunk(chunk, sizes, batch)?;
         }
         for data in &step.scheduled_cached {
             match self.advance(data)? {
-                Ok(chunk) => self.append_chunk(chunk, block_size, batch)?,
+                Ok(chunk) => self.append_chunk(chunk, sizes, batch)?,
                 Err(failure) => batch.broken.push((data.request, failure)),
             }
         }
@@ -200,35 +211,38 @@ impl PersistentBatch {
     fn append_chunk(
         &self,
         chunk: Chunk,
-        block_size: usize,
+        sizes: KvSizes,
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
+        let KvSizes { block_size, num_groups } = sizes;
         let Chunk { request, start, end, .. } = chunk;
         let sequence = self.sequence(&chunk)?;
-        // All layers are one group.
-        let block_ids = sequence.block_ids.group(0);
-        let (known, blocks) = (sequence.token_ids.len(), block_ids.len());
+        let known = sequence.token_ids.len();
+        let lens = (0..num_groups).map(|group| sequence.block_ids.group(group).len());
+        let blocks = lens.min().unwrap_or_default();
         if start >= end || end > known || end > blocks * block_size {
             return Err(ExecuteError::InvalidStep(format!(
                 "request {request}: tokens {start}..{end} of {known} in {blocks} blocks of \
                  {block_size}"
             )));
         }
-        batch.token_ids.extend_from_slice(&sequence.token_ids[start..end]);
-        let attention = &mut batch.attention;
-        for position in start..end {
-            let block = block_ids[position / block_size];
-            attention.slot_mapping.push(block * block_size as u32 + (position % block_size) as u32);
-            attention.positions.push(position as u32);
+        let RaggedBatch { chunks, token_ids, groups, spare_tables, .. } = batch;
+        token_ids.extend_from_slice(&sequence.token_ids[start..end]);
+        for (group, attention) in groups.iter_mut().enumerate() {
+            let block_ids = sequence.block_ids.group(group);
+            for position in start..end {
+                let (block, offset) = (block_ids[position / block_size], position % block_size);
+                attention.slot_mapping.push(block * block_size as u32 + offset as u32);
+                attention.positions.push(position as u32);
+            }
+            attention.query_start_loc.push(token_ids.len() as u32);
+            attention.seq_lens.push(end as u32);
+            let mut table = spare_tables.pop().unwrap_or_default();
+            table.clear();
+            table.extend_from_slice(&block_ids[..end.div_ceil(block_size)]);
+            attention.block_tables.push(table);
         }
-        attention.query_start_loc.push(batch.token_ids.len() as u32);
-        attention.seq_lens.push(end as u32);
-        let blocks = end.div_ceil(block_size);
-        let mut table = batch.spare_tables.pop().unwrap_or_default();
-        table.clear();
-        table.extend_from_slice(&block_ids[..blocks]);
-        attention.block_tables.push(table);
-        batch.chunks.push(chunk);
+        chunks.push(chunk);
         Ok(())
     }
 }
@@ -254,9 +268,10 @@ mod tests {
     fn padding_of_a_recorded_step_is_not_kept() {
         let chunk = Chunk { request: RequestId(1), sequence: 0, start: 0, end: 1 };
         let mut batch = RaggedBatch { chunks: vec![chunk], ..RaggedBatch::default() };
-        batch.attention.block_tables = vec![vec![7], vec![0], vec![0]];
+        let block_tables = vec![vec![7], vec![0], vec![0]];
+        batch.groups = vec![AttentionMetadata { block_tables, ..AttentionMetadata::default() }];
         batch.clear();
         assert_eq!(batch.spare_tables, [[7]]);
-        assert_eq!(batch.attention.num_seqs(), 0);
+        assert_eq!(batch.groups[0].num_seqs(), 0);
     }
 }

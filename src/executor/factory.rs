@@ -4,17 +4,18 @@ use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
 use playhouse_actors::{
-    logic::request::ids::Epoch,
+    logic::{kv_cache::KvSpec, request::ids::Epoch},
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
-use playhouse_kernels::KernelError;
+use playhouse_kernels::{KernelError, KvCacheShape};
 
 use super::{
+    batch::KvSizes,
     kv_arena::{KvArena, KvMemory, KvSettings},
-    runner::{Constraints, ModelRunner},
+    runner::{Constraints, KvLayout, ModelRunner},
     threads::ComputeThreads,
 };
-use crate::model::Model;
+use crate::model::{KvPlace, Model};
 
 /// Creates runners over one loaded model. A new runner after a crash costs microseconds: the
 /// weights stay loaded, and the KV cache keeps its content.
@@ -22,6 +23,7 @@ pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<Model>,
     kv_arena: KvArena,
+    kv_layout: KvLayout,
     constraints: Constraints,
     threads: Mutex<ComputeThreads>,
 }
@@ -39,10 +41,13 @@ impl RunnerFactory {
         constraints: Constraints,
         threads: ComputeThreads,
     ) -> Result<Self, KernelError> {
+        let num_layers = info.kv_spec.layers_per_block();
         let shape = model.kv_cache_shape(info.num_blocks, info.kv_spec.block_size);
+        let shape = KvCacheShape { num_layers, ..shape };
         let queue = threads.queue();
         let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
-        Ok(Self { info, model, kv_arena, constraints, threads: Mutex::new(threads) })
+        let kv_layout = kv_layout(&info.kv_spec);
+        Ok(Self { info, model, kv_arena, kv_layout, constraints, threads: Mutex::new(threads) })
     }
 
     /// Returns the counts of recorded and replayed steps over the current KV cache.
@@ -60,6 +65,19 @@ impl RunnerFactory {
         *threads = threads.unoccupied().map_err(refused)?;
         Ok(())
     }
+}
+
+fn kv_layout(spec: &KvSpec) -> KvLayout {
+    let KvSpec { block_size, groups } = spec;
+    let sizes = KvSizes { block_size: *block_size, num_groups: groups.len() };
+    let num_layers: usize = groups.iter().map(|group| group.layers.len()).sum();
+    let mut places = vec![KvPlace::default(); num_layers];
+    for (group, of_group) in groups.iter().enumerate() {
+        for (layer, &of_model) in of_group.layers.iter().enumerate() {
+            places[of_model] = KvPlace { group, layer };
+        }
+    }
+    KvLayout { sizes, places: places.into() }
 }
 
 impl ExecutorFactory for RunnerFactory {
@@ -90,8 +108,8 @@ impl ExecutorFactory for RunnerFactory {
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
-        let (constraints, block_size) = (self.constraints.clone(), self.info.kv_spec.block_size);
-        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, constraints, block_size)))
+        let (constraints, kv_layout) = (self.constraints.clone(), self.kv_layout.clone());
+        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, constraints, kv_layout)))
     }
 }
 

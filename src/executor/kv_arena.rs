@@ -290,6 +290,9 @@ mod tests {
             block_size: 4,
             num_kv_heads: 1,
             head_dim: 2,
+            value_head_dim: 2,
+            values_in_keys: false,
+            state_len: 0,
         };
         let (dtype, device) = (KvDtype::F32, Device::flex());
         let settings = KvSettings { dtype, device, step_graph_bytes: 0 };

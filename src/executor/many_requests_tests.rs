@@ -32,7 +32,7 @@ impl Backbone for InstantModel {
     }
 
     fn forward(&self, hidden: Tensor<2>, _: Positions<'_>, step: &mut Step<'_>) -> Tensor<2> {
-        assert_eq!(step.meta.block_tables.len(), NUM_REQUESTS);
+        assert_eq!(step.layer(0).0.block_tables.len(), NUM_REQUESTS);
         hidden
     }
 }
@@ -76,7 +76,7 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
     let info = ModelInfo {
         vocab_size: 4,
         max_model_len: 4_096,
-        kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
+        kv_spec: KvSpec::full(model.kv_layers.windows.len(), BLOCK_SIZE, 1),
         num_blocks: 128,
         eos_token_ids: Vec::new(),
     };

@@ -21,7 +21,7 @@ use playhouse_kernels::{
 };
 
 use super::{
-    batch::{Chunk, PersistentBatch, RaggedBatch},
+    batch::{Chunk, KvSizes, PersistentBatch, RaggedBatch},
     constraint::{Allowed, ConstraintSources, Masks, Next},
     execute_error,
     kv_arena::{KvLease, KvMemory},
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     grammar::GrammarStore,
-    model::{Model, Positions, Step},
+    model::{KvPlace, Model, Positions, Step},
     token_rules::TokenRules,
 };
 
@@ -48,9 +48,17 @@ pub(super) struct ModelRunner {
     kv_lease: KvLease,
     threads: ComputeThreads,
     constraints: Constraints,
-    block_size: usize,
+    kv_layout: KvLayout,
     batch: PersistentBatch,
     buffers: Buffers,
+}
+
+/// The layout of the KV cache, as steps see it.
+#[derive(Debug, Clone)]
+pub(super) struct KvLayout {
+    pub(super) sizes: KvSizes,
+    /// The place of each layer.
+    pub(super) places: Arc<[KvPlace]>,
 }
 
 /// The sources of constraints on outputs.
@@ -109,10 +117,10 @@ impl ModelRunner {
         kv_lease: KvLease,
         threads: ComputeThreads,
         constraints: Constraints,
-        block_size: usize,
+        kv_layout: KvLayout,
     ) -> Self {
         let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
-        Self { model, kv_lease, threads, constraints, block_size, batch, buffers }
+        Self { model, kv_lease, threads, constraints, kv_layout, batch, buffers }
     }
 
     /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
@@ -145,12 +153,13 @@ impl ModelRunner {
         let mut kv_memory = self.kv_lease.lock()?;
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
-        let forward = |token_ids: &[u32], meta: &AttentionMetadata| {
-            let mut step = Step { meta, kv: cache };
-            backbone.forward(backbone.embed(token_ids), Positions::of_text(meta), &mut step)
+        let places = &*self.kv_layout.places;
+        let forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
+            let mut step = Step::of_groups(metas, places, cache);
+            backbone.forward(backbone.embed(token_ids), Positions::of_text(&metas[0]), &mut step)
         };
-        let RaggedBatch { token_ids, attention, .. } = batch;
-        let hidden = self.threads.run(|| graphs.run(token_ids, attention, forward));
+        let RaggedBatch { token_ids, groups, .. } = batch;
+        let hidden = self.threads.run(|| graphs.run(token_ids, groups, forward));
         if let Some(why) = graphs.take_failure() {
             tracing::warn!(
                 why,
@@ -175,7 +184,7 @@ impl ModelRunner {
         prompt_rows.clear();
         for (index, chunk) in ragged.chunks.iter().enumerate() {
             let sequence = self.batch.sequence(chunk)?;
-            let first_row = ragged.attention.query_start_loc[index];
+            let first_row = ragged.groups[0].query_start_loc[index];
             let row = |position: usize| first_row + (position - chunk.start) as u32;
             if sequence.request.sampling().prompt_logprobs.is_some() {
                 // The logits at a position predict the token after it.
@@ -317,7 +326,8 @@ impl ModelRunner {
         step: &SchedulerOutput,
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
-        timed("lay_out", || self.batch.lay_out(step, self.block_size, &mut buffers.ragged))?;
+        let sizes = self.kv_layout.sizes;
+        timed("lay_out", || self.batch.lay_out(step, sizes, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),

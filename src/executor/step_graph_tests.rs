@@ -51,7 +51,7 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     let info = ModelInfo {
         vocab_size: model.vocab_size as u32,
         max_model_len: 64,
-        kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
+        kv_spec: KvSpec::full(model.kv_layers.windows.len(), BLOCK_SIZE, 1),
         num_blocks: 1 + 2 * NUM_REQUESTS_MAX,
         eos_token_ids: Vec::new(),
     };

@@ -60,14 +60,15 @@ impl Backbone for Prankster {
     }
 }
 
-struct House {
+/// A factory of runners of one demo model.
+struct TestRunners {
     factory: RunnerFactory,
     prank: Arc<Mutex<Option<Prank>>>,
     epochs: AtomicU64,
 }
 
-impl House {
-    /// Returns the state with this many threads of its own. A hanging runner occupies one.
+impl TestRunners {
+    /// Returns a factory with `count` compute threads. A runner that hangs occupies one.
     fn on_threads(count: usize) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
         let device = Device::flex();
@@ -76,7 +77,7 @@ impl House {
         let info = ModelInfo {
             vocab_size: model.vocab_size as u32,
             max_model_len: 64,
-            kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
+            kv_spec: KvSpec::full(model.kv_layers.windows.len(), BLOCK_SIZE, 1),
             num_blocks: 4,
             eos_token_ids: Vec::new(),
         };
@@ -151,22 +152,22 @@ fn is_superseded(result: Result<impl Sized, ExecuteError>) -> bool {
 
 #[test]
 fn a_runner_from_before_a_reclaim_is_refused_and_the_content_kept() {
-    let house = House::on_threads(1);
-    let mut old = house.runner();
+    let runners = TestRunners::on_threads(1);
+    let mut old = runners.runner();
     let whole = next(&mut *old, &step(&prompt(1), 0));
-    assert_eq!(house.reclaim(), Ok(KvContent::Kept));
-    let mut new = house.runner();
+    assert_eq!(runners.reclaim(), Ok(KvContent::Kept));
+    let mut new = runners.runner();
     assert!(is_superseded(old.execute(&step(&prompt(2), 0))));
     assert_eq!(next(&mut *new, &step(&prompt(1), 19)), whole, "19 tokens were in the cache");
 }
 
 #[test]
 fn what_a_hung_runner_writes_late_is_seen_by_nobody() {
-    let house = House::on_threads(1);
-    let mut hung = house.runner();
+    let runners = TestRunners::on_threads(1);
+    let mut hung = runners.runner();
     let (began, has_begun) = sync_channel(1);
     let (wake, is_woken) = sync_channel::<()>(1);
-    house.before_forward(move || {
+    runners.before_forward(move || {
         began.send(()).unwrap();
         is_woken.recv().unwrap();
     });
@@ -176,9 +177,9 @@ fn what_a_hung_runner_writes_late_is_seen_by_nobody() {
             (late, hung.execute(&step(&prompt(2), 0)).map(drop))
         });
         has_begun.recv().unwrap();
-        assert_eq!(house.reclaim(), Ok(KvContent::Lost));
+        assert_eq!(runners.reclaim(), Ok(KvContent::Lost));
         // The hung runner has the only thread, so this runner computes on others.
-        let mut new = house.runner();
+        let mut new = runners.runner();
         let whole = next(&mut *new, &step(&prompt(1), 0));
         wake.send(()).unwrap();
         let (late, later) = zombie.join().unwrap();
@@ -190,20 +191,20 @@ fn what_a_hung_runner_writes_late_is_seen_by_nobody() {
 
 #[test]
 fn a_lost_cache_is_empty() {
-    let house = House::on_threads(1);
-    let mut old = house.runner();
+    let runners = TestRunners::on_threads(1);
+    let mut old = runners.runner();
     let whole = next(&mut *old, &step(&prompt(1), 0));
     let (began, has_begun) = sync_channel(1);
     let (wake, is_woken) = sync_channel::<()>(1);
-    house.before_forward(move || {
+    runners.before_forward(move || {
         began.send(()).unwrap();
         is_woken.recv().unwrap();
     });
     std::thread::scope(|scope| {
         scope.spawn(move || old.execute(&step(&prompt(2), 0)).map(drop));
         has_begun.recv().unwrap();
-        assert_eq!(house.reclaim(), Ok(KvContent::Lost));
-        let mut new = house.runner();
+        assert_eq!(runners.reclaim(), Ok(KvContent::Lost));
+        let mut new = runners.runner();
         assert_ne!(next(&mut *new, &step(&prompt(1), 19)), whole);
         assert_eq!(next(&mut *new, &step(&prompt(1), 0)), whole);
         wake.send(()).unwrap();
@@ -212,20 +213,20 @@ fn a_lost_cache_is_empty() {
 
 #[test]
 fn a_panic_in_a_step_leaves_cache_and_threads_to_the_next_runner() {
-    let house = House::on_threads(2);
-    let whole = next(&mut *house.runner(), &step(&prompt(1), 0));
+    let runners = TestRunners::on_threads(2);
+    let whole = next(&mut *runners.runner(), &step(&prompt(1), 0));
     for threads in ["its own", "a piece's"] {
-        let mut unlucky = house.runner();
-        house.before_forward(move || match threads {
+        let mut unlucky = runners.runner();
+        runners.before_forward(move || match threads {
             "its own" => panic!("on purpose"),
             _ => (0..64).into_par_iter().for_each(|i| assert_ne!(i, 13, "on purpose")),
         });
         let panicked =
             catch_unwind(AssertUnwindSafe(|| unlucky.execute(&step(&prompt(2), 0)).map(drop)));
         assert!(panicked.is_err(), "the worker's thread is to see it, {threads}");
-        assert_eq!(house.reclaim(), Ok(KvContent::Kept), "the lock is free");
+        assert_eq!(runners.reclaim(), Ok(KvContent::Kept), "the lock is free");
         assert!(is_superseded(unlucky.execute(&step(&prompt(2), 0)).map(drop)));
-        let mut new = house.runner();
+        let mut new = runners.runner();
         assert_eq!(next(&mut *new, &step(&prompt(1), 0)), whole, "{threads}");
     }
 }

@@ -1,4 +1,4 @@
-//! The persistent batch, compared with block tables written by hand.
+//! Tests that compare the persistent batch with block tables written by hand.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use playhouse_actors::{
     ports::ExecuteError,
 };
 
-use super::batch::{Chunk, PersistentBatch, RaggedBatch};
+use super::batch::{Chunk, KvSizes, PersistentBatch, RaggedBatch};
 
-const BLOCK_SIZE: usize = 4;
+const SIZES: KvSizes = KvSizes { block_size: 4, num_groups: 1 };
 
-/// Returns a new request, with so many computed tokens and tokens to compute.
+/// Returns a new request with `computed` tokens computed already and `count` tokens to compute.
 pub(super) fn new(
     id: u64,
     prompt: &[u32],
@@ -54,7 +54,7 @@ fn lay_out(
     step: &SchedulerOutput,
 ) -> Result<RaggedBatch, ExecuteError> {
     let mut laid = RaggedBatch::default();
-    batch.lay_out(step, BLOCK_SIZE, &mut laid).map(|()| laid)
+    batch.lay_out(step, SIZES, &mut laid).map(|()| laid)
 }
 
 #[test]
@@ -73,12 +73,43 @@ fn prefill_and_decode_share_a_ragged_batch() {
     };
     let laid = lay_out(&mut batch, &second).unwrap();
     assert_eq!(laid.token_ids, [24, 25, 99]);
-    assert_eq!(laid.attention.positions, [4, 5, 4]);
-    assert_eq!(laid.attention.slot_mapping, [8, 9, 28]);
-    assert_eq!(laid.attention.query_start_loc, [0, 2, 3]);
-    assert_eq!(laid.attention.seq_lens, [6, 5]);
-    assert_eq!(laid.attention.block_tables, [vec![5, 2], vec![3, 7]]);
+    assert_eq!(laid.groups[0].positions, [4, 5, 4]);
+    assert_eq!(laid.groups[0].slot_mapping, [8, 9, 28]);
+    assert_eq!(laid.groups[0].query_start_loc, [0, 2, 3]);
+    assert_eq!(laid.groups[0].seq_lens, [6, 5]);
+    assert_eq!(laid.groups[0].block_tables, [vec![5, 2], vec![3, 7]]);
     assert_eq!(laid.chunks[1], Chunk { request: RequestId(1), sequence: 0, start: 4, end: 5 });
+}
+
+#[test]
+fn each_group_has_block_tables_of_its_own() {
+    let sizes = KvSizes { num_groups: 2, ..SIZES };
+    let (mut batch, mut laid) = (PersistentBatch::default(), RaggedBatch::default());
+    let mut begun = new(1, &[10, 11, 12, 13, 14, 15, 16, 17, 18], &[], 8, 1);
+    // The second group has a window. Its prefix hit begins at the second block.
+    begun.block_ids = [vec![3, 4, 5], vec![0, 6, 7]].into_iter().collect();
+    let step = SchedulerOutput { scheduled_new: vec![begun], ..SchedulerOutput::default() };
+    batch.lay_out(&step, sizes, &mut laid).unwrap();
+    batch.continue_with(&laid.chunks[0], Ok(&drawn([19])));
+    let [full, sliding] = &laid.groups[..] else { panic!("{laid:?}") };
+    assert_eq!((&full.slot_mapping, &full.block_tables), (&vec![20], &vec![vec![3, 4, 5]]));
+    assert_eq!((&sliding.slot_mapping, &sliding.block_tables), (&vec![28], &vec![vec![0, 6, 7]]));
+    assert_eq!((full.positions[..] == [8], &full.positions), (true, &sliding.positions));
+    assert_eq!((&full.seq_lens, &full.query_start_loc), (&vec![9], &vec![0, 1]));
+
+    let next =
+        SchedulerOutput { scheduled_cached: vec![cached(1, 9, &[])], ..SchedulerOutput::default() };
+    batch.lay_out(&next, sizes, &mut laid).unwrap();
+    assert_eq!(
+        (&laid.groups[0].slot_mapping, &laid.groups[1].slot_mapping),
+        (&vec![21], &vec![29])
+    );
+
+    // A step must have blocks in all groups.
+    let mut lacking = new(2, &[1, 2, 3, 4, 5], &[], 0, 5);
+    lacking.block_ids = [vec![8, 9], vec![10]].into_iter().collect();
+    let step = SchedulerOutput { scheduled_new: vec![lacking], ..SchedulerOutput::default() };
+    assert!(batch.lay_out(&step, sizes, &mut laid).is_err());
 }
 
 #[test]
@@ -151,7 +182,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_new: vec![new(1, &[1; 9], &[1, 2, 3], 0, 9), new(2, &[2; 5], &[4, 5], 0, 5)],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&wide, BLOCK_SIZE, &mut laid).unwrap();
+    batch.lay_out(&wide, SIZES, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[1], Ok(&drawn([8])));
     // The first request ends first, so the others' places change.
     let narrow = SchedulerOutput {
@@ -159,7 +190,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_cached: vec![cached(2, 5, &[])],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&narrow, BLOCK_SIZE, &mut laid).unwrap();
+    batch.lay_out(&narrow, SIZES, &mut laid).unwrap();
     let mut other = PersistentBatch::default();
     let alone = SchedulerOutput {
         scheduled_new: vec![new(2, &[2; 5], &[4, 5], 0, 5)],
@@ -171,5 +202,5 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         SchedulerOutput { scheduled_cached: vec![cached(2, 5, &[])], ..SchedulerOutput::default() };
     let expected = lay_out(&mut other, &alone).unwrap();
     assert_eq!((&laid.token_ids, &laid.chunks), (&expected.token_ids, &expected.chunks));
-    assert_eq!(laid.attention, expected.attention);
+    assert_eq!(laid.groups, expected.groups);
 }

@@ -87,8 +87,7 @@ fn step(
     let edited = SamplingRow { logit_bias: &[(0, 1.0)], num_logprobs: Some(1), ..plain.clone() };
     for row in [plain, edited] {
         let Model { backbone, lm_head, .. } = model;
-        let (positions, mut shared) =
-            (Positions::of_text(&meta), Step { meta: &meta, kv: kv_cache });
+        let (positions, mut shared) = (Positions::of_text(&meta), Step::new(&meta, kv_cache));
         let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut shared);
         let rows = vec![row; last_rows.len()];
         let mut drawn = Vec::new();
@@ -133,8 +132,16 @@ mod tests {
 
     #[test]
     fn a_step_is_one_that_kernels_take() {
-        let (num_layers, num_blocks, block_size, num_kv_heads, head_dim) = (1, 1, 16, 1, 8);
-        let shape = KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim };
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 1,
+            block_size: 16,
+            num_kv_heads: 1,
+            head_dim: 8,
+            value_head_dim: 8,
+            values_in_keys: false,
+            state_len: 0,
+        };
         for (requests, tokens) in [(5, 16), (1, 1)] {
             let (token_ids, meta) = batch(requests, tokens);
             assert_eq!(token_ids.len(), requests * tokens);

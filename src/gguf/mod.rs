@@ -90,6 +90,16 @@ impl GgufFile {
         self.map
     }
 
+    /// Returns all keys of the metadata, in their order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.header.metadata.keys()
+    }
+
+    /// Returns whether the value under `key` is a list.
+    pub(crate) fn is_list(&self, key: &str) -> bool {
+        matches!(self.header.metadata.get(key), Some(Value::List(_)))
+    }
+
     /// Returns whether there is a value under `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.header.metadata.contains_key(key)
@@ -134,6 +144,16 @@ impl GgufFile {
         Ok(numbers.map(|numbers| numbers.into_iter().map(|number| number as f32).collect()))
     }
 
+    /// Returns a list of booleans, which may be stored as the integers 0 and 1.
+    pub(crate) fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, GgufError> {
+        self.scalars(key, "a list of booleans", |value| match *value {
+            Value::Flag(flag) => Some(flag),
+            Value::Unsigned(number @ (0 | 1)) => Some(number == 1),
+            Value::Signed(number @ (0 | 1)) => Some(number == 1),
+            _ => None,
+        })
+    }
+
     /// Returns a list of integers.
     pub(crate) fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
         self.scalars(key, "a list of integers", Value::signed)
@@ -141,7 +161,7 @@ impl GgufFile {
 
     /// Returns an integer, which may also be stored as a list with an equal value for each layer.
     pub(crate) fn same_in_all_layers(&self, key: &str) -> Result<Option<u64>, GgufError> {
-        if !matches!(self.header.metadata.get(key), Some(Value::List(_))) {
+        if !self.is_list(key) {
             return self.unsigned(key);
         }
         let values = self.scalars(key, "a list of integers", Value::unsigned)?.unwrap_or_default();

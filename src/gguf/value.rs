@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::reader::Reader;
 
-/// One value of the metadata. Integers of all widths become one kind, which holds each of them, and
-/// so do floats.
+/// One value of the metadata. Unsigned and signed integers and floats of all widths become 64 bits
+/// wide.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Unsigned(u64),
@@ -22,7 +22,7 @@ pub(super) enum Value {
 pub(super) struct List {
     pub(super) kind: Kind,
     pub(super) count: usize,
-    /// The range of the elements, in bytes from the start of the file; within the file.
+    /// The range of the elements, in bytes from the start of the file. It lies within the file.
     pub(super) range: Range<usize>,
 }
 
@@ -66,7 +66,8 @@ impl Kind {
         kind.ok_or_else(|| format!("a value of the unknown type {number}"))
     }
 
-    /// Returns the bytes of one value. For a value without a fixed size, the least it takes.
+    /// Returns the size of one value in bytes. For a value without a fixed size, returns the least
+    /// size.
     fn size_bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -106,7 +107,9 @@ impl Value {
                 1 => Self::Flag(true),
                 other => return Err(format!("a boolean of value {other}")),
             },
-            Kind::Text | Kind::List => return Err("a list where a number is due".to_owned()),
+            Kind::Text | Kind::List => {
+                return Err("a text or a list, where a number is expected".to_owned());
+            }
         })
     }
 
@@ -148,7 +151,7 @@ impl List {
                     reader.text()?;
                 }
             }
-            // The count was compared with the bytes left.
+            // `Reader::count` has compared the count with the bytes that are left.
             kind => {
                 reader.take((count * kind.size_bytes()) as u64)?;
             }
@@ -157,7 +160,7 @@ impl List {
     }
 }
 
-/// For errors, shortened.
+/// Shows the value in errors. Texts are shortened, and lists show only their length.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_CHARS: usize = 80;

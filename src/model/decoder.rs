@@ -1,47 +1,70 @@
-//! The pre-norm decoder of the Llama line: HF `LlamaForCausalLM` and its descendants.
+//! The decoder of all families of this crate. HF `LlamaForCausalLM` is its plainest form.
 //!
 //! | tensor | shape |
 //! |---|---|
 //! | hidden state, residual | `[num_tokens, hidden_size]` |
 //! | q | `[num_tokens, num_heads * head_dim]` |
 //! | k, v | `[num_tokens, num_kv_heads * head_dim]` |
-//! | gate, up | `[num_tokens, intermediate_size]` |
+//! | inner projections | `[num_tokens, intermediate_size]`, or twice that with a gate |
 //! | logits | `[rows, vocab_size]` |
 //!
 //! The residual stream is a separate tensor beside the hidden state. So each addition and the norm
 //! after it are computed in one pass.
 
+mod layer;
+
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use playhouse_kernels::recycle;
+use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 
-use super::config::{Mixer, ModelConfig};
+use self::layer::DecoderLayer;
+use super::config::{
+    AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
+    ModelConfig, ParallelConfig,
+};
+use super::gemma3n::Gemma3n;
 use super::layers::rotary::RotaryTables;
-use super::layers::{Embedding, FeedForwardLayer, LayerPlace, LinearHead, MixerLayer, RmsNorm};
+use super::layers::{Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table};
 use super::weight_loader::WeightLoader;
-use super::{Backbone, KvLayers, Model, ModelError, Positions, Step};
+use super::{Backbone, KvLayers, KvWindow, Model, ModelError, Positions, Step};
 
 /// HF `LlamaModel`.
 #[derive(Debug)]
 struct Decoder {
     embed_tokens: Embedding,
+    embedding: EmbeddingConfig,
+    embed_norm: Option<Norm>,
+    project_in: Option<Linear>,
+    embed_positions: Option<LearnedPositions>,
     layers: Vec<DecoderLayer>,
-    norm: RmsNorm,
+    norm: Option<Norm>,
+    project_out: Option<Linear>,
 }
 
-/// HF `LlamaDecoderLayer`.
+/// A vector for each position, which is added to the embedding of the token.
 #[derive(Debug)]
-struct DecoderLayer {
-    input_layernorm: RmsNorm,
-    mixer: MixerLayer,
-    post_attention_layernorm: RmsNorm,
-    feed_forward: FeedForwardLayer,
+struct LearnedPositions {
+    table: EmbeddingTable,
+    /// The row of position 0.
+    offset: usize,
 }
 
 impl Backbone for Decoder {
     fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
-        self.embed_tokens.forward(token_ids)
+        let hidden = self.embed_tokens.forward(token_ids);
+        let hidden = match self.embedding.multiplier {
+            1.0 => hidden,
+            multiplier => scale(hidden, multiplier),
+        };
+        let hidden = match &self.project_in {
+            None => hidden,
+            Some(projection) => projection.forward(hidden),
+        };
+        match &self.embed_norm {
+            None => hidden,
+            Some(norm) => norm.forward(hidden),
+        }
     }
 
     fn forward(
@@ -50,92 +73,166 @@ impl Backbone for Decoder {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
+        if let Some(learned) = &self.embed_positions {
+            hidden = add(hidden, learned.of(positions));
+        }
         let mut residual = None;
         for layer in &self.layers {
             let (output, sum) = layer.forward(hidden, residual, positions, step);
-            (hidden, residual) = (output, Some(sum));
+            (hidden, residual) = (output, sum);
         }
-        let (hidden, residual) = self.norm.forward(hidden, residual);
-        recycle(residual);
-        hidden
+        hidden = match (&self.norm, residual) {
+            (Some(norm), residual) => {
+                let (hidden, residual) = norm.add_forward(hidden, residual);
+                recycle(residual);
+                hidden
+            }
+            (None, Some(residual)) => add(hidden, residual),
+            (None, None) => hidden,
+        };
+        match &self.project_out {
+            None => hidden,
+            Some(projection) => projection.forward(hidden),
+        }
     }
 
     fn mapped_bytes(&self) -> u64 {
-        let layers = self.layers.iter();
-        layers.map(|layer| layer.mixer.mapped_bytes() + layer.feed_forward.mapped_bytes()).sum()
+        self.layers.iter().map(DecoderLayer::mapped_bytes).sum()
     }
 }
 
-impl DecoderLayer {
-    /// Returns the layer's output and the residual stream, both `[num_tokens, hidden_size]`. The
-    /// next norm adds them.
-    fn forward(
-        &self,
-        hidden: Tensor<2>,
-        residual: Option<Tensor<2>>,
-        positions: Positions<'_>,
-        step: &mut Step<'_>,
-    ) -> (Tensor<2>, Tensor<2>) {
-        let (hidden, residual) = self.input_layernorm.forward(hidden, residual);
-        let hidden = self.mixer.forward(hidden, positions, step);
-        let (hidden, residual) = self.post_attention_layernorm.forward(hidden, Some(residual));
-        (self.feed_forward.forward(hidden), residual)
+impl LearnedPositions {
+    /// Returns the vectors of the step's tokens, `[num_tokens, hidden]`.
+    fn of(&self, positions: Positions<'_>) -> Tensor<2> {
+        match self.offset as u32 {
+            0 => embedding(&self.table, positions.in_sequence()),
+            offset => {
+                let rows: Vec<u32> =
+                    positions.in_sequence().iter().map(|position| position + offset).collect();
+                embedding(&self.table, &rows)
+            }
+        }
     }
 }
 
-/// Builds the model that `config` describes: HF `LlamaForCausalLM`.
+impl Decoder {
+    /// Loads all but the output layer.
+    fn load(
+        loader: &mut WeightLoader<'_>,
+        config: &ModelConfig,
+        embed_tokens: Embedding,
+    ) -> Result<Self, ModelError> {
+        let names = &config.names;
+        let (hidden, width) = (config.hidden_size, config.embedding_width());
+        let embedding = config.embedding;
+        let embed_norm =
+            embedding.has_norm.then(|| Norm::load(loader, names.embed_norm, hidden, config.norm));
+        let embed_norm = embed_norm.transpose()?;
+        let mut projection = |part: fn(EmbeddingProjections) -> &'static str, shape: [usize; 2]| {
+            let [outputs, inputs] = shape;
+            let load = |projections| {
+                let part = [Part::new(part(projections).to_owned(), outputs)];
+                Linear::load(loader, &part, inputs, false)
+            };
+            embedding.projections.map(load).transpose()
+        };
+        let project_in = projection(|projections| projections.project_in, [hidden, width])?;
+        let project_out = projection(|projections| projections.project_out, [width, hidden])?;
+        let embed_positions = embedding.learned_positions.map(|offset| {
+            let rows = config.max_position_embeddings + offset;
+            let table = embedding_table(loader, names.embed_positions, rows, hidden)?;
+            Ok::<_, ModelError>(LearnedPositions { table, offset })
+        });
+        let mut rotary = RotaryTables::new(config, loader.device());
+        let layers = (0..config.layers.len())
+            .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
+            .collect::<Result<_, _>>()?;
+        let norm = || Norm::load(loader, names.norm, hidden, config.norm);
+        let norm = config.has_final_norm.then(norm).transpose()?;
+        Ok(Self {
+            embed_tokens,
+            embedding,
+            embed_norm,
+            project_in,
+            embed_positions: embed_positions.transpose()?,
+            layers,
+            norm,
+            project_out,
+        })
+    }
+}
+
+/// Builds the model that `config` describes.
 pub(super) fn load(
     config: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Model, ModelError> {
-    let names = &config.family.names;
-    let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+    let names = &config.names;
+    let (vocab, width) = (config.vocab_size, config.embedding_width());
     let is_tied = config.tie_word_embeddings;
     let module = if is_tied { names.embed_tokens } else { names.lm_head };
-    let lm_head = LinearHead::load(loader, module, vocab, hidden)?;
+    let lm_head = LinearHead::load(loader, module, names.lm_head, [vocab, width], config.logits)?;
     let embed_tokens = match lm_head.shared_rows().filter(|_| is_tied) {
         Some(weight) => Embedding::Tied(weight),
-        None => Embedding::load(loader, names.embed_tokens, vocab, hidden)?,
+        None => Embedding::load(loader, names.embed_tokens, vocab, width)?,
     };
-    let mut rotary = RotaryTables::new(config, loader.device());
-    let layers = (0..config.layers.len())
-        .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
-        .collect::<Result<_, _>>()?;
-    let norm = RmsNorm::load(loader, names.norm, hidden, config.rms_norm_eps)?;
-    // All layers of these families have the same heads, and a config has at least one layer.
-    let Mixer::Attention(attention) = &config.layers[0].mixer;
+    let backbone: Arc<dyn Backbone> = match config.altup {
+        Some(altup) => Arc::new(Gemma3n::load(loader, config, altup, embed_tokens)?),
+        None => Arc::new(Decoder::load(loader, config, embed_tokens)?),
+    };
     Ok(Model {
         architecture: config.architecture().to_owned(),
         vocab_size: config.vocab_size,
         max_model_len: config.max_model_len,
         eos_token_ids: config.eos_token_ids.clone(),
-        kv_layers: KvLayers {
-            num_layers: config.layers.len(),
-            num_kv_heads: attention.num_kv_heads,
-            head_dim: attention.head_dim,
-        },
+        kv_layers: kv_layers(config),
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
-        backbone: Arc::new(Decoder { embed_tokens, layers, norm }),
+        backbone,
         lm_head: Arc::new(lm_head),
     })
 }
 
-impl DecoderLayer {
-    fn load(
-        loader: &mut WeightLoader<'_>,
-        place: LayerPlace<'_>,
-        rotary: &mut RotaryTables<'_>,
-    ) -> Result<Self, ModelError> {
-        let (config, names) = (place.config, place.names());
-        let norm = |loader: &mut WeightLoader<'_>, name| {
-            RmsNorm::load(loader, &place.module(name), config.hidden_size, config.rms_norm_eps)
-        };
-        Ok(Self {
-            input_layernorm: norm(loader, names.input_layernorm)?,
-            mixer: MixerLayer::load(loader, place, rotary)?,
-            post_attention_layernorm: norm(loader, names.post_attention_layernorm)?,
-            feed_forward: FeedForwardLayer::load(loader, place)?,
-        })
+/// Returns the layers of the KV cache.
+fn kv_layers(config: &ModelConfig) -> KvLayers {
+    // All attention of these families has the same heads.
+    let heads = config.layers.iter().find_map(|layer| match &layer.mixer {
+        Mixer::Latent(latent) => {
+            let LatentConfig { kv_lora_rank, .. } = *latent;
+            Some((1, latent.cached_size(), Some(kv_lora_rank)))
+        }
+        mixer => {
+            let attention = mixer.attention()?;
+            Some((attention.num_kv_heads, attention.cached_head_dim(), None))
+        }
+    });
+    let (num_kv_heads, head_dim, value_prefix) = heads.unwrap_or((0, 0, None));
+    let windows = config.layers.iter().flat_map(windows).collect();
+    KvLayers { windows, num_kv_heads, head_dim, value_prefix }
+}
+
+/// Returns what a layer reads in each of its layers of the KV cache.
+fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
+    match &layer.mixer {
+        // It reads the keys and values of another layer.
+        Mixer::Attention(attention) if attention.kv_from.is_some() => Vec::new(),
+        Mixer::Attention(attention) => vec![window(attention)],
+        Mixer::Latent(_) => vec![KvWindow::Full],
+        Mixer::Mamba(mamba) => vec![KvWindow::State(mamba.state_len())],
+        Mixer::Mamba2(mamba) => vec![KvWindow::State(mamba.state_len())],
+        Mixer::Parallel(ParallelConfig { attention, mamba, .. }) => {
+            vec![window(attention), KvWindow::State(mamba.state_len())]
+        }
+        Mixer::Recurrent(mixer) => vec![KvWindow::State(mixer.state_len())],
+        Mixer::None => Vec::new(),
+    }
+}
+
+/// Returns the tokens that a token reads.
+fn window(attention: &AttentionConfig) -> KvWindow {
+    match (attention.sliding_window, attention.chunk) {
+        (Some(window), _) => KvWindow::Sliding(window),
+        (None, Some(chunk)) => KvWindow::Chunked(chunk),
+        (None, None) => KvWindow::Full,
     }
 }

@@ -3,6 +3,7 @@
 use super::config::ModelConfig;
 use super::family::Family;
 use super::registry::ModelFamily;
+use super::source::Expected;
 use super::{Model, ModelError, ModelSource, decoder, inventory};
 use crate::weights::{Checkpoint, StoredDtype};
 
@@ -16,16 +17,18 @@ impl ModelFamily for DenseFamily {
             inventory::check(&config, checkpoint)?;
             stored_dtype(&config, checkpoint)
         };
-        let quantization = config.quantization.as_ref();
-        source.load_checkpoint(quantization, config.dtype, check, |loader| {
-            decoder::load(&config, loader)
-        })
+        let expected = Expected {
+            quantization: config.quantization.as_ref(),
+            dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
+            base: config.names.base(),
+        };
+        source.load_checkpoint(expected, check, |loader| decoder::load(&config, loader))
     }
 }
 
 /// Returns the dtype of the weights by `config.json`, or by default the dtype of the embedding.
 fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
-    let embedding = config.family.names.embed_tokens;
+    let embedding = config.names.embed_tokens;
     match config.dtype {
         // The three bits of precision that float16 has more than bfloat16 do not matter beside
         // quantized weights.
@@ -35,7 +38,7 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
         Some(dtype) => Ok(dtype),
         None => {
             let name = format!("{embedding}.weight");
-            let shape = [config.vocab_size, config.hidden_size];
+            let shape = [config.vocab_size, config.embedding_width()];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
     }

@@ -60,6 +60,15 @@ pub enum ModelError {
         /// A module that is not quantized.
         plain: String,
     },
+    /// A matrix that the architecture stores as `[inputs, outputs]` is quantized.
+    #[error(
+        "the weight of {module} is quantized and stored as inputs by outputs, which is not \
+         supported; use the weights before their quantization"
+    )]
+    QuantizedTransposed {
+        /// The module of the matrix.
+        module: String,
+    },
     /// A family gives an invalid fact about its model.
     #[error("the model family of {architecture} gives {fact} = {value}; expected {accepted}")]
     Fact {
@@ -72,7 +81,7 @@ pub enum ModelError {
         /// The accepted values.
         accepted: String,
     },
-    /// A family outside this crate cannot build its model.
+    /// A family cannot build its model, for a reason of its own.
     #[error(transparent)]
     Family(#[from] Box<dyn std::error::Error + Send + Sync>),
     /// The device rejects a part of the model, for example for lack of memory.

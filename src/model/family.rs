@@ -1,11 +1,6 @@
 //! The differences between model families, as data. All other facts come from `config.json`.
 
-use super::config::WindowRule;
-use super::{llama, mistral, qwen2, qwen3};
-
-/// The families of this crate.
-pub(super) const FAMILIES: [&Family; 4] =
-    [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+use super::config::{ConfigError, Fields, LayerConfig, ModelConfig, WindowRule};
 
 /// A family of decoder models: its rules for settings that `config.json` does not have, and its
 /// weight names.
@@ -15,6 +10,12 @@ pub(crate) struct Family {
     pub(crate) architecture: &'static str,
     /// Its `model_type`, by which transformers finds the config class.
     pub(crate) model_type: &'static str,
+    /// The `model_type` of models that other code made of this class.
+    pub(crate) other_model_types: &'static [&'static str],
+    /// Its published models.
+    pub(crate) models: &'static str,
+    /// Fields whose names are its own: pairs of that name and the name in most families.
+    pub(crate) aliases: &'static [(&'static str, &'static str)],
     /// The HF config class's defaults for fields that are absent from `config.json`.
     pub(crate) defaults: Defaults,
     /// Biases of the q, k and v projections.
@@ -25,9 +26,43 @@ pub(crate) struct Family {
     pub(crate) mlp_bias: Bias,
     /// The rule for the layers that have a sliding window.
     pub(crate) windows: WindowRule,
+    /// The latent attention, in families that have it in place of grouped-query attention.
+    pub(crate) latent: Option<&'static LatentRule>,
+    /// The norm of hidden states.
+    pub(crate) norm: NormRule,
+    /// The norm of query and key heads, if [`AttentionNames`] has names for it.
+    pub(crate) head_norm: HeadNormRule,
+    /// The encoding of positions.
+    pub(crate) positions: PositionRule,
+    /// The fields of rotary embeddings.
+    pub(crate) rope: RopeRule,
+    /// The feed-forward part.
+    pub(crate) mlp: MlpRule,
+    /// Whether attention and the feed-forward part read the same hidden state.
+    pub(crate) is_parallel: bool,
+    /// How its layers are read.
+    pub(crate) layers: LayerRule,
     /// The names of its tensors.
     pub(crate) names: WeightNames,
+    /// Reads the fields that only this family has, and rejects those that are not supported.
+    pub(crate) adjust: Adjust,
 }
+
+/// How a family's layers are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LayerRule {
+    /// All have attention, and the same feed-forward part.
+    Alike,
+    /// By the family's own fields.
+    Own(ReadLayers),
+}
+
+/// Reads the layers of a family, first layer first. The last argument is the default of
+/// `max_position_embeddings`, or the field.
+pub(crate) type ReadLayers = fn(&Fields, &Family, usize) -> Result<Vec<LayerConfig>, ConfigError>;
+
+/// Completes the config of a family from its own fields.
+pub(crate) type Adjust = fn(&Fields, &mut ModelConfig) -> Result<(), ConfigError>;
 
 impl PartialEq for Family {
     fn eq(&self, other: &Self) -> bool {
@@ -35,14 +70,59 @@ impl PartialEq for Family {
     }
 }
 
+impl Family {
+    /// Returns whether models of this family may have this `model_type`.
+    pub(crate) fn has_model_type(&self, model_type: &str) -> bool {
+        self.model_type == model_type || self.other_model_types.contains(&model_type)
+    }
+}
+
+/// Multi-head latent attention: the defaults of its sizes, and the names of its modules.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LatentRule {
+    /// `None`: queries have one projection.
+    pub(crate) q_lora_rank: Option<usize>,
+    pub(crate) kv_lora_rank: usize,
+    pub(crate) qk_nope_head_dim: usize,
+    pub(crate) qk_rope_head_dim: usize,
+    /// `None`: `hidden_size / num_attention_heads`.
+    pub(crate) v_head_dim: Option<usize>,
+    /// Whether the field `rope_interleave` chooses the elements of a rotary pair. Otherwise
+    /// [`Family::positions`] does.
+    pub(crate) has_rope_interleave: bool,
+    pub(crate) names: LatentNames,
+}
+
+/// Names of the modules of latent attention. That of the output projection is in
+/// [`AttentionNames`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LatentNames {
+    /// The only projection of queries, where they have one.
+    pub(crate) q_proj: &'static str,
+    pub(crate) q_a_proj: &'static str,
+    pub(crate) q_a_norm: &'static str,
+    pub(crate) q_b_proj: &'static str,
+    /// The projection to the latent, and to the key that all heads share.
+    pub(crate) kv_a_proj: &'static str,
+    pub(crate) kv_a_norm: &'static str,
+    /// The projection from the latent to the keys and values of all heads.
+    pub(crate) kv_b_proj: &'static str,
+}
+
 /// Defaults that differ between the HF config classes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
     /// Key and value heads. `None`: as many as query heads.
     pub(crate) num_key_value_heads: Option<usize>,
     /// The width of a head. `None`: `hidden_size / num_attention_heads`.
     pub(crate) head_dim: Option<usize>,
+    /// The inner width of feed-forward parts. `None`: the field is required, or follows from
+    /// another one.
+    pub(crate) intermediate_size: Option<usize>,
     pub(crate) max_position_embeddings: usize,
+    pub(crate) tie_word_embeddings: bool,
+    pub(crate) rope_theta: f64,
+    pub(crate) norm_eps: f64,
 }
 
 /// Whether a projection has a bias.
@@ -52,55 +132,245 @@ pub(crate) enum Bias {
     Always,
     /// If this boolean of `config.json` is true.
     IfSet(&'static str),
+    /// Unless this boolean of `config.json` is false.
+    UnlessUnset(&'static str),
+}
+
+/// The norm of hidden states, and the field that has the number added to its variance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NormRule {
+    pub(crate) kind: NormKind,
+    pub(crate) eps: &'static str,
+}
+
+/// The formula of a norm over hidden states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NormKind {
+    /// `x / rms(x) · weight`.
+    Rms,
+    /// `x / rms(x) · (1 + weight)`: HF `GemmaRMSNorm`.
+    RmsPlusOne,
+    /// `(x - mean) / std(x) · weight + bias`.
+    Layer { has_bias: bool },
+    /// `(x - mean) / std(x) · (1 + weight) + bias`: HF `NemotronLayerNorm1P`.
+    LayerPlusOne,
+    /// `(x - mean) / std(x)`: HF `OlmoLayerNorm`.
+    LayerUnweighted,
+}
+
+impl NormKind {
+    /// Returns whether a norm has a weight.
+    pub(crate) fn has_weight(self) -> bool {
+        self != Self::LayerUnweighted
+    }
+
+    /// Returns whether a norm has a bias beside its weight.
+    pub(crate) fn has_bias(self) -> bool {
+        match self {
+            Self::Rms | Self::RmsPlusOne | Self::LayerUnweighted => false,
+            Self::Layer { has_bias } => has_bias,
+            Self::LayerPlusOne => true,
+        }
+    }
+}
+
+/// The norm of query and key heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadNormRule {
+    /// An RMS norm over each head. All heads share its weight.
+    Rms,
+    /// The same, with the weight plus one.
+    RmsPlusOne,
+    /// An RMS norm over all heads of a token together.
+    RmsAcrossHeads,
+    /// A layer norm over each head. All heads share its weight and its bias.
+    LayerBiased,
+    /// A layer norm over each head, each with its own row of one weight.
+    Layer,
+    /// The same, with a module for each head: `{name}.norms.{head}`.
+    LayerByHead,
+    /// An RMS norm over each head, without a weight.
+    Unit,
+}
+
+/// The encoding of positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PositionRule {
+    /// Rotary embeddings.
+    Rotary {
+        /// Whether a pair is two neighbours. Otherwise it is an element of each half of the head.
+        is_interleaved: bool,
+        /// The default part of a head that rotates, in percent.
+        percent: u32,
+    },
+    /// None, or one that [`Family::adjust`] sets.
+    None,
+}
+
+/// The fields of rotary embeddings, and the ways in which HF config classes read them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RopeRule {
+    /// The field of the base, beside the object of parameters.
+    pub(crate) theta: &'static str,
+    /// The part of a head that rotates.
+    pub(crate) part: RotaryPart,
+    /// The parameters of layers with a sliding window, in families in which each kind of layer has
+    /// its own.
+    pub(crate) sliding: Option<SlidingRope>,
+    /// In families whose only scaling is LongRoPE, the default of
+    /// `original_max_position_embeddings`, which has precedence over the parameters.
+    pub(crate) longrope: Option<usize>,
+}
+
+/// The part of a head that rotates, if `partial_rotary_factor` names one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RotaryPart {
+    /// The whole head. HF's class has no other part, so one is refused.
+    Whole,
+    /// Those elements, rounded down to a whole number.
+    Field {
+        /// The field beside the object of parameters, if the class reads one.
+        name: Option<&'static str>,
+        /// Whether an odd number of elements is rounded up to an even one.
+        rounds_up: bool,
+    },
+}
+
+/// The rotary embedding of layers with a sliding window: HF
+/// `Gemma3TextConfig.convert_rope_params_to_dict`. Scaling outside of the parameters of a kind of
+/// layer is that of the other layers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlidingRope {
+    /// The field of the base, beside the object of parameters.
+    pub(crate) theta: Option<&'static str>,
+    /// The base without a field.
+    pub(crate) default: f64,
+}
+
+/// The feed-forward part: its form, and its default activation by the name in transformers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MlpRule {
+    /// Whether the activated half of the inner projection gates the other half.
+    pub(crate) is_gated: bool,
+    /// The field of the activation.
+    pub(crate) field: &'static str,
+    /// The activation without that field.
+    pub(crate) activation: &'static str,
 }
 
 /// Names of modules in the checkpoint, to which `.weight` and `.bias` are appended. Names of a
 /// layer's modules are relative to `{layer}.{index}.`.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WeightNames {
     pub(crate) embed_tokens: &'static str,
+    /// The table of learned positions, in families that have one.
+    pub(crate) embed_positions: &'static str,
+    /// The norm of embeddings, in families that have one.
+    pub(crate) embed_norm: &'static str,
     pub(crate) layer: &'static str,
-    pub(crate) input_layernorm: &'static str,
+    pub(crate) norms: LayerNorms,
     pub(crate) attention: AttentionNames,
-    pub(crate) post_attention_layernorm: &'static str,
-    pub(crate) mlp: GatedMlpNames,
+    pub(crate) mlp: MlpNames,
+    pub(crate) moe: MoeNames,
+    /// The module of the state-space model, in families that have one.
+    pub(crate) mamba: &'static str,
     pub(crate) norm: &'static str,
     pub(crate) lm_head: &'static str,
+    /// Whether matrices of the layers are stored as `[inputs, outputs]`: HF `Conv1D`.
+    pub(crate) is_transposed: bool,
+}
+
+/// The norms of a layer. A layer has those that have names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LayerNorms {
+    pub(crate) before_attention: Option<&'static str>,
+    /// Over the output of attention.
+    pub(crate) after_attention: Option<&'static str>,
+    pub(crate) before_mlp: Option<&'static str>,
+    /// Over the output of the feed-forward part.
+    pub(crate) after_mlp: Option<&'static str>,
 }
 
 /// Names of the modules of attention.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AttentionNames {
-    pub(crate) q_proj: &'static str,
-    pub(crate) k_proj: &'static str,
-    pub(crate) v_proj: &'static str,
+    pub(crate) qkv: QkvNames,
     /// Norms of each query and key head, in families that have them.
     pub(crate) q_norm: Option<&'static str>,
     pub(crate) k_norm: Option<&'static str>,
     pub(crate) o_proj: &'static str,
 }
 
-/// Names of the modules of a gated MLP.
-#[derive(Debug)]
-pub(crate) struct GatedMlpNames {
-    pub(crate) gate_proj: &'static str,
-    pub(crate) up_proj: &'static str,
+/// The modules of the q, k and v projections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QkvNames {
+    /// One module each.
+    Separate([&'static str; 3]),
+    /// One module: all queries, then all keys, then all values.
+    Stacked(&'static str),
+    /// One module: for each key head its queries, its key and its value.
+    Grouped(&'static str),
+    /// One module of four parts. Each has a quarter of the queries, then of the values, then of the
+    /// keys.
+    Sharded(&'static str),
+}
+
+/// Names of the modules of the feed-forward part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MlpNames {
+    /// The projections to the inner width: the gate and what it gates, one module of both, or the
+    /// only projection of a part without a gate.
+    pub(crate) inner: &'static [&'static str],
     pub(crate) down_proj: &'static str,
 }
 
+/// Names of the modules of a mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MoeNames {
+    /// The matrix from hidden states to a score for each expert.
+    pub(crate) router: &'static str,
+    /// The tensor that is added to scores for the choice alone.
+    pub(crate) correction_bias: &'static str,
+    pub(crate) experts: ExpertNames,
+    /// The expert of all tokens.
+    pub(crate) shared: MlpNames,
+    /// The matrix from hidden states to the factor of the shared expert, before its sigmoid.
+    pub(crate) shared_gate: &'static str,
+    /// The projections before and after all experts, in families whose experts have a width of
+    /// their own.
+    pub(crate) latent: [&'static str; 2],
+}
+
+/// The modules of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpertNames {
+    /// Modules of their own: `{module}.{expert}.{name}`.
+    Each { module: &'static str, inner: &'static [&'static str], down_proj: &'static str },
+    /// All experts in one tensor `{name}.weight`, `[num_experts, outputs, inputs]`.
+    Stacked { inner: &'static [&'static str], down_proj: &'static str },
+    /// All experts in one tensor `{name}`, `[num_experts, inputs, outputs]`, and their biases in
+    /// `{name}_bias`.
+    Fused {
+        inner: &'static str,
+        down_proj: &'static str,
+        /// Whether each output of the gate comes before the output that it gates.
+        is_interleaved: bool,
+    },
+}
+
 impl WeightNames {
+    /// Returns the module that holds all but the output layer: HF `base_model_prefix`.
+    pub(crate) fn base(&self) -> &'static str {
+        self.embed_tokens.split('.').next().unwrap_or_default()
+    }
+
     /// Returns the full name of the module `name` of layer `index`.
     pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
         format!("{}.{index}.{name}", self.layer)
     }
 }
 
-/// Returns the family whose `architectures` entry is `name`.
-pub(crate) fn by_architecture(name: &str) -> Option<&'static Family> {
-    FAMILIES.into_iter().find(|family| family.architecture == name)
-}
-
-/// Returns the `architectures` entries of these families.
-pub(crate) fn architectures() -> [&'static str; FAMILIES.len()] {
-    FAMILIES.map(|family| family.architecture)
+/// Adjusts nothing.
+pub(crate) fn as_read(_: &Fields, _: &mut ModelConfig) -> Result<(), ConfigError> {
+    Ok(())
 }

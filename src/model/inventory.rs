@@ -2,16 +2,41 @@
 //! allocated. All tensors must be present with their shapes. The checkpoint may have no further
 //! tensor that would change the results.
 
-use std::collections::BTreeMap;
+mod recurrent;
+
+use std::collections::BTreeSet;
+use std::iter;
 
 use super::ModelError;
-use super::config::{AttentionConfig, FeedForward, GatedMlpConfig, Mixer, ModelConfig};
-use super::family::{AttentionNames, GatedMlpNames};
+use super::config::{
+    ActivationName, AttentionConfig, EmbeddingConfig, EmbeddingProjections, FeedForward,
+    LatentConfig, Mamba2Config, MambaConfig, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig,
+    ParallelConfig,
+};
+use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
+use super::gemma3n;
+use super::layers::{
+    Arrangement, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts, XIELU_WEIGHTS,
+    expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
+};
 use crate::weights::{Checkpoint, WeightsError};
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
 /// scales of 8-bit KV caches.
 const HARMLESS: [&str; 5] = ["inv_freq", "k_scale", "v_scale", "q_scale", "prob_scale"];
+
+/// The ends of the names of causal masks, which old checkpoints of GPT-2, GPT-NeoX and CodeGen
+/// hold.
+const MASKS: [&str; 5] = [
+    ".attn.bias",
+    ".attn.masked_bias",
+    ".attn.causal_mask",
+    ".attention.bias",
+    ".attention.masked_bias",
+];
+
+/// The ends of the names of the tensors that hold a tensor of MXFP4 experts.
+const MXFP4_PARTS: [&str; 2] = ["_blocks", "_scales"];
 
 /// Checks that `checkpoint` has the tensors of `config`.
 ///
@@ -19,24 +44,34 @@ const HARMLESS: [&str; 5] = ["inv_freq", "k_scale", "v_scale", "q_scale", "prob_
 /// [`WeightsError::MissingTensor`] and [`WeightsError::Shape`]. [`WeightsError::Unused`] if the
 /// checkpoint has a tensor of the decoder that the config does not imply.
 pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), ModelError> {
-    let tensors = tensors(config);
-    for (name, shape) in &tensors {
-        checkpoint.require_shape(name, shape)?;
+    let mut known = BTreeSet::new();
+    // Layer by layer: names of a config that does not fit are not all made.
+    for (name, shape) in tensors(config).flatten() {
+        checkpoint.require_shape(&name, &shape)?;
+        known.insert(name);
     }
-    let known: BTreeMap<_, _> = tensors.into_iter().collect();
-    let mut strangers = Vec::new();
-    for name in checkpoint.hugging_face_names() {
+    known.extend(optional(config).into_iter().map(|(name, _)| name));
+    let (mut strangers, mut num_unread) = (Vec::new(), 0);
+    for name in checkpoint.names() {
         let name = &*name;
         let (module, part) = name.rsplit_once('.').unwrap_or((name, ""));
-        let is_known = known.contains_key(&format!("{module}.weight"));
-        if HARMLESS.contains(&part) || known.contains_key(name) || is_known && part != "bias" {
+        let is_known = known.contains(&format!("{module}.weight"));
+        let is_mask = MASKS.iter().any(|mask| name.ends_with(mask));
+        let is_table = lightning::STORED_TABLES.contains(&part);
+        let is_harmless = HARMLESS.contains(&part) || is_mask || is_table;
+        let whole = MXFP4_PARTS.iter().find_map(|part| name.strip_suffix(part));
+        let is_known = is_known || whole.is_some_and(|name| known.contains(name));
+        if is_harmless || known.contains(name) || is_known && part != "bias" {
             continue;
         }
-        if module == config.family.names.lm_head && part != "bias" {
+        let is_head = module == config.names.lm_head;
+        if is_head && part != "bias" {
             require_tied(config, checkpoint, name)?;
-        } else if part == "bias" && is_known && checkpoint.is_zero(name) {
+        } else if part == "bias" && (is_known || is_head) && checkpoint.is_zero(name) {
             // Writers of GPTQ store biases for all layers: zeros if the model has none.
-        } else if is_known || name.starts_with(&format!("{}.", config.family.names.layer)) {
+        } else if is_nextn(config, name) {
+            num_unread += 1;
+        } else if is_known || is_head || name.starts_with(&format!("{}.", config.names.layer)) {
             let why = match checkpoint.is_gguf() {
                 false => {
                     "the model that config.json describes has none; correct `architectures`, \
@@ -52,10 +87,22 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
             strangers.push(checkpoint.stored_name(name).into_owned());
         }
     }
+    if num_unread > 0 {
+        let field = "num_nextn_predict_layers";
+        tracing::info!(tensors = num_unread, field, "layers after the last are not read");
+    }
     if let Some(first) = strangers.first() {
         tracing::warn!(tensors = strangers.len(), first, "tensors of the checkpoint are not used");
     }
     Ok(())
+}
+
+/// Returns whether a tensor belongs to a layer after the last.
+fn is_nextn(config: &ModelConfig, name: &str) -> bool {
+    let count = config.layers.len();
+    let index = || name.strip_prefix(config.names.layer)?.strip_prefix('.')?.split_once('.');
+    let index = index().and_then(|(index, _)| index.parse::<usize>().ok());
+    index.is_some_and(|index| (count..count + config.num_nextn_layers).contains(&index))
 }
 
 /// Checks that a stored output layer is equal to the embedding that it is tied to. If both are
@@ -65,7 +112,7 @@ fn require_tied(
     checkpoint: &Checkpoint,
     name: &str,
 ) -> Result<(), ModelError> {
-    let embedding = format!("{}.weight", config.family.names.embed_tokens);
+    let embedding = format!("{}.weight", config.names.embed_tokens);
     if checkpoint.are_equal(name, &embedding) {
         return Ok(());
     }
@@ -79,78 +126,303 @@ fn unused(checkpoint: &Checkpoint, name: &str, why: &'static str) -> ModelError 
     WeightsError::Unused { path, tensor: checkpoint.stored_name(name).into_owned(), why }.into()
 }
 
-/// Tensors by name, with their shapes.
+/// A list of tensors that grows.
 #[derive(Default)]
-struct Tensors(Vec<(String, Vec<usize>)>);
+struct Tensors(Shapes);
 
 impl Tensors {
     fn weight(&mut self, module: &str, shape: &[usize]) {
         self.0.push((format!("{module}.weight"), shape.to_vec()));
     }
 
-    /// Adds a linear layer, `[outputs, inputs]`.
-    fn linear(&mut self, module: &str, [outputs, inputs]: [usize; 2], has_bias: bool) {
-        self.weight(module, &[outputs, inputs]);
+    /// Adds a linear layer of `inputs`.
+    fn part(&mut self, part: &Part, inputs: usize, has_bias: bool) {
+        let Part { module, outputs, arrangement } = part;
+        match arrangement {
+            Arrangement::AsStored | Arrangement::Rows(_) => {
+                self.weight(module, &[*outputs, inputs]);
+            }
+            Arrangement::SomeRows { of, .. } => self.weight(module, &[*of, inputs]),
+            Arrangement::Transposed => self.weight(module, &[inputs, *outputs]),
+            Arrangement::Slice { count, .. } => self.weight(module, &[*count, *outputs, inputs]),
+            Arrangement::Fused { count, .. } => {
+                self.0.push((module.clone(), vec![*count, inputs, *outputs]));
+                if has_bias {
+                    self.0.push((format!("{module}_bias"), vec![*count, *outputs]));
+                }
+                return;
+            }
+        }
         if has_bias {
-            self.0.push((format!("{module}.bias"), vec![outputs]));
+            let stored = match arrangement {
+                Arrangement::SomeRows { of, .. } => *of,
+                _ => *outputs,
+            };
+            self.0.push((format!("{module}.bias"), vec![stored]));
+        }
+    }
+
+    /// Adds a norm of hidden states.
+    fn norm(&mut self, module: &str, config: &ModelConfig) {
+        if config.norm.kind.has_weight() {
+            self.weight(module, &[config.hidden_size]);
+        }
+        if config.norm.kind.has_bias() {
+            self.0.push((format!("{module}.bias"), vec![config.hidden_size]));
         }
     }
 }
 
-/// Returns every tensor of the model with its shape.
-fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
-    let names = &config.family.names;
+/// Tensors by name, with their shapes.
+type Shapes = Vec<(String, Vec<usize>)>;
+
+/// Returns every tensor of the model with its shape: those outside of layers, then those of each
+/// layer.
+fn tensors(config: &ModelConfig) -> impl Iterator<Item = Shapes> {
+    let layers = (0..config.layers.len()).map(|index| of_layer(config, index));
+    iter::once_with(|| outside(config)).chain(layers)
+}
+
+/// Returns the tensors outside of layers.
+fn outside(config: &ModelConfig) -> Shapes {
+    let names = &config.names;
     let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+    let width = config.embedding_width();
     let mut tensors = Tensors::default();
     if !config.tie_word_embeddings {
-        tensors.weight(names.lm_head, &[vocab, hidden]);
+        tensors.weight(names.lm_head, &[vocab, width]);
     }
-    tensors.weight(names.embed_tokens, &[vocab, hidden]);
-    for (index, layer) in config.layers.iter().enumerate() {
-        let module = |name: &str| names.of_layer(index, name);
-        tensors.weight(&module(names.input_layernorm), &[hidden]);
-        match &layer.mixer {
-            Mixer::Attention(attention) => {
-                add_attention(&mut tensors, attention, &names.attention, hidden, module);
-            }
-        }
-        tensors.weight(&module(names.post_attention_layernorm), &[hidden]);
-        match &layer.feed_forward {
-            FeedForward::GatedMlp(mlp) => {
-                add_gated_mlp(&mut tensors, mlp, &names.mlp, hidden, module);
-            }
-        }
+    tensors.weight(names.embed_tokens, &[vocab, width]);
+    let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
+    if let Some(EmbeddingProjections { project_in, project_out, .. }) = projections {
+        tensors.weight(project_in, &[hidden, width]);
+        tensors.weight(project_out, &[width, hidden]);
     }
-    tensors.weight(names.norm, &[hidden]);
+    if let Some(offset) = learned_positions {
+        let rows = config.max_position_embeddings + offset;
+        tensors.weight(names.embed_positions, &[rows, hidden]);
+    }
+    if has_norm {
+        tensors.norm(names.embed_norm, config);
+    }
+    if config.has_final_norm {
+        tensors.norm(names.norm, config);
+    }
+    if let Some(altup) = &config.altup {
+        tensors.0.extend(gemma3n::tensors(config, altup));
+    }
+    if config.logits.has_bias {
+        tensors.0.push((format!("{}.bias", names.lm_head), vec![vocab]));
+    }
     tensors.0
+}
+
+/// Returns the tensors of layer `index`.
+fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
+    let (layer, names, hidden) = (&config.layers[index], &config.names, config.hidden_size);
+    let mut tensors = Tensors::default();
+    let module = |name: &str| names.of_layer(index, name);
+    let LayerNorms { before_attention, after_attention, before_mlp, after_mlp } =
+        layer.norms(config.norms);
+    for norm in [before_attention, after_attention, before_mlp, after_mlp] {
+        norm.iter().for_each(|norm| tensors.norm(&module(norm), config));
+    }
+    let of_mamba = |name: &str| module(&format!("{}.{name}", names.mamba));
+    match &layer.mixer {
+        Mixer::Attention(attention) => {
+            add_attention(&mut tensors, attention, names, hidden, module);
+        }
+        Mixer::Latent(latent) => {
+            let parts = LatentParts::of(LayerPlace { config, index }, latent);
+            add_latent(&mut tensors, latent, parts, hidden);
+        }
+        Mixer::Mamba(mamba) => add_mamba(&mut tensors, mamba, hidden, of_mamba),
+        Mixer::Mamba2(mamba) => add_mamba2(&mut tensors, mamba, hidden, of_mamba),
+        Mixer::Parallel(ParallelConfig { attention, mamba, .. }) => {
+            add_attention(&mut tensors, attention, names, hidden, module);
+            add_mamba2(&mut tensors, mamba, hidden, of_mamba);
+        }
+        Mixer::Recurrent(mixer) => recurrent::add(&mut tensors, mixer, hidden, module),
+        Mixer::None => {}
+    }
+    match &layer.feed_forward {
+        FeedForward::Mlp(mlp) => {
+            add_mlp(&mut tensors, mlp, names, &names.mlp, hidden, module);
+        }
+        FeedForward::Moe(moe) => add_moe(&mut tensors, moe, names, hidden, module),
+        FeedForward::None => {}
+    }
+    tensors.0
+}
+
+/// Returns the tensors that a checkpoint may have without use. Shapes are not compared.
+fn optional(config: &ModelConfig) -> Shapes {
+    let names = &config.names;
+    let mut tensors = Vec::new();
+    for (index, layer) in config.layers.iter().enumerate() {
+        let Mixer::Attention(attention) = &layer.mixer else { continue };
+        let (Some(_), QkvNames::Separate([_, k, v])) = (attention.kv_from, names.attention.qkv)
+        else {
+            continue;
+        };
+        for name in [Some(k), Some(v), names.attention.k_norm].into_iter().flatten() {
+            for part in ["weight", "bias"] {
+                let name = names.of_layer(index, &format!("{name}.{part}"));
+                tensors.push((name, Vec::new()));
+            }
+        }
+    }
+    tensors.extend(config.altup.iter().flat_map(|altup| gemma3n::optional(config, altup)));
+    tensors
 }
 
 fn add_attention(
     tensors: &mut Tensors,
     attention: &AttentionConfig,
-    names: &AttentionNames,
+    names: &WeightNames,
     hidden: usize,
     module: impl Fn(&str) -> String,
 ) {
-    let (q, kv) = (attention.q_size(), attention.kv_size());
-    for norm in [names.q_norm, names.k_norm].into_iter().flatten() {
-        tensors.weight(&module(norm), &[attention.head_dim]);
+    let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
+    let k_norm = names.attention.k_norm.filter(|_| attention.kv_from.is_none());
+    let head_norms = [(names.attention.q_norm, num_heads), (k_norm, num_kv_heads)];
+    for (norm, heads) in head_norms {
+        let (Some(norm), Some(rule)) = (norm.map(&module), attention.head_norm) else { continue };
+        match rule {
+            HeadNormRule::Rms | HeadNormRule::RmsPlusOne => tensors.weight(&norm, &[head_dim]),
+            HeadNormRule::LayerBiased => {
+                tensors.weight(&norm, &[head_dim]);
+                tensors.0.push((format!("{norm}.bias"), vec![head_dim]));
+            }
+            HeadNormRule::RmsAcrossHeads => tensors.weight(&norm, &[heads * head_dim]),
+            HeadNormRule::Layer => tensors.weight(&norm, &[heads, head_dim]),
+            HeadNormRule::Unit => {}
+            HeadNormRule::LayerByHead => (0..heads)
+                .for_each(|head| tensors.weight(&format!("{norm}.norms.{head}"), &[head_dim])),
+        }
     }
-    tensors.linear(&module(names.q_proj), [q, hidden], attention.qkv_bias);
-    tensors.linear(&module(names.k_proj), [kv, hidden], attention.qkv_bias);
-    tensors.linear(&module(names.v_proj), [kv, hidden], attention.qkv_bias);
-    tensors.linear(&module(names.o_proj), [hidden, q], attention.o_bias);
+    if let Some(sinks) = attention.sinks {
+        tensors.0.push((module(sinks), vec![num_heads]));
+    }
+    for part in qkv_parts(&names.attention.qkv, attention, names.is_transposed, &module) {
+        tensors.part(&part, hidden, attention.qkv_bias);
+    }
+    let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
+    tensors.part(&o, attention.q_size(), attention.o_bias);
 }
 
-fn add_gated_mlp(
+fn add_latent(tensors: &mut Tensors, latent: &LatentConfig, parts: LatentParts, hidden: usize) {
+    let LatentConfig { num_heads, kv_lora_rank, v_head_dim, bias, .. } = *latent;
+    match parts.queries {
+        QueryParts::One(part) => tensors.part(&part, hidden, false),
+        QueryParts::LowRank { a, norm, b } => {
+            tensors.part(&a, hidden, bias);
+            tensors.weight(&norm, &[a.outputs]);
+            tensors.part(&b, a.outputs, false);
+        }
+    }
+    tensors.part(&parts.kv_a, hidden, bias);
+    tensors.weight(&parts.kv_a_norm, &[kv_lora_rank]);
+    tensors.part(&parts.kv_b, kv_lora_rank, false);
+    tensors.part(&parts.o, num_heads * v_head_dim, bias);
+}
+
+/// Adds a convolution with a window over tokens.
+fn add_conv(tensors: &mut Tensors, module: &str, [channels, kernel]: [usize; 2], has_bias: bool) {
+    tensors.weight(module, &[channels, 1, kernel]);
+    if has_bias {
+        tensors.0.push((format!("{module}.bias"), vec![channels]));
+    }
+}
+
+fn add_mamba(
     tensors: &mut Tensors,
-    mlp: &GatedMlpConfig,
-    names: &GatedMlpNames,
+    mamba: &MambaConfig,
     hidden: usize,
     module: impl Fn(&str) -> String,
 ) {
-    let inner = mlp.intermediate_size;
-    tensors.linear(&module(names.gate_proj), [inner, hidden], mlp.bias);
-    tensors.linear(&module(names.up_proj), [inner, hidden], mlp.bias);
-    tensors.linear(&module(names.down_proj), [hidden, inner], mlp.bias);
+    let MambaConfig { channels, state_size, time_step_rank, conv_kernel, .. } = *mamba;
+    let widths = [time_step_rank, state_size, state_size];
+    let part = |name, outputs| Part::new(module(name), outputs);
+    tensors.part(&part("in_proj", 2 * channels), hidden, mamba.proj_bias);
+    add_conv(tensors, &module("conv1d"), [channels, conv_kernel], mamba.conv_bias);
+    tensors.part(&part("x_proj", widths.iter().sum()), channels, false);
+    if matches!(mamba.norms, MambaNorms::Weighted { .. }) {
+        for (name, width) in MAMBA_NORM_NAMES.iter().zip(widths) {
+            tensors.weight(&module(name), &[width]);
+        }
+    }
+    tensors.part(&part("dt_proj", channels), time_step_rank, true);
+    tensors.0.push((module("A_log"), vec![channels, state_size]));
+    tensors.0.push((module("D"), vec![channels]));
+    tensors.part(&part("out_proj", hidden), channels, mamba.proj_bias);
+}
+
+fn add_mamba2(
+    tensors: &mut Tensors,
+    mamba: &Mamba2Config,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let (inner, conv) = (mamba.inner_size(), [mamba.conv_size(), mamba.conv_kernel]);
+    let in_proj = Part::new(module("in_proj"), mamba.projected_size());
+    tensors.part(&in_proj, hidden, mamba.in_bias);
+    add_conv(tensors, &module("conv1d"), conv, mamba.conv_bias);
+    for name in ["A_log", "D", "dt_bias"] {
+        tensors.0.push((module(name), vec![mamba.num_heads]));
+    }
+    if mamba.norm.is_some() {
+        tensors.weight(&module("norm"), &[inner]);
+    }
+    tensors.part(&Part::new(module("out_proj"), hidden), inner, mamba.out_bias);
+}
+
+fn add_mlp(
+    tensors: &mut Tensors,
+    mlp: &MlpConfig,
+    names: &WeightNames,
+    mlp_names: &MlpNames,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    for (name, outputs) in inner_parts(mlp_names.inner, mlp) {
+        let part = Part::new(module(name), outputs).transposed(names.is_transposed);
+        tensors.part(&part, hidden, mlp.bias);
+    }
+    let down = Part::new(module(mlp_names.down_proj), hidden).transposed(names.is_transposed);
+    tensors.part(&down, mlp.intermediate_size, mlp.bias);
+    if mlp.activation == ActivationName::XIelu {
+        let numbers = XIELU_WEIGHTS.iter().map(|(name, shape)| (module(name), shape.to_vec()));
+        tensors.0.extend(numbers);
+    }
+}
+
+fn add_moe(
+    tensors: &mut Tensors,
+    moe: &MoeConfig,
+    names: &WeightNames,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let router = Part::new(module(names.moe.router), moe.num_experts);
+    tensors.part(&router, hidden, moe.has_router_bias);
+    if let Some(shape) = &moe.correction_bias {
+        tensors.0.push((module(names.moe.correction_bias), shape.clone()));
+    }
+    for expert in 0..moe.num_experts {
+        let [inner, down] = expert_parts(&names.moe, moe, hidden, expert, &module);
+        let has_biases = moe.has_expert_biases;
+        inner.iter().for_each(|part| tensors.part(part, moe.width(hidden), has_biases));
+        down.iter().for_each(|part| tensors.part(part, moe.intermediate_size, has_biases));
+    }
+    for (part, inputs) in latent_parts(&names.moe, moe, hidden, &module).iter().flatten() {
+        tensors.part(part, *inputs, moe.bias);
+    }
+    if let Some(shared) = moe.shared {
+        let mlp = shared_mlp(moe, shared.intermediate_size);
+        add_mlp(tensors, &mlp, names, &names.moe.shared, hidden, &module);
+        if shared.has_gate {
+            tensors.weight(&module(names.moe.shared_gate), &[1, hidden]);
+        }
+    }
 }

@@ -96,8 +96,8 @@ pub fn load_model(
     let families = &options.families;
     let name = architecture(config.fields(), &Vec::from_iter(families.architectures()))?;
     let family = families.get(name).ok_or_else(|| {
-        let supported = Vec::from_iter(families.architectures()).join(", ");
-        config.fields().unsupported_family("architectures", &supported)
+        let supported = Vec::from_iter(families.architectures());
+        config.fields().unsupported_family("architectures", name, &supported)
     })?;
     let model = family.load(&mut ModelSource { model, config: &config, options, progress })?;
     model.check_facts()?;

@@ -10,23 +10,23 @@ use super::*;
 use crate::model::{Positions, Step};
 
 /// A copy of a small model, and a folder for its cache.
-struct House {
+struct TestFolders {
     model: TempDir,
     cache: TempDir,
 }
 
-impl House {
+impl TestFolders {
     fn new() -> Self {
         Self::of("tests/fidelity/models/qwen2-tied")
     }
 
     fn of(model: &str) -> Self {
-        let house = Self { model: TempDir::new().unwrap(), cache: TempDir::new().unwrap() };
+        let folders = Self { model: TempDir::new().unwrap(), cache: TempDir::new().unwrap() };
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(model);
         for name in ["config.json", "model.safetensors"] {
-            fs::copy(from.join(name), house.model.path().join(name)).unwrap();
+            fs::copy(from.join(name), folders.model.path().join(name)).unwrap();
         }
-        house
+        folders
     }
 
     fn load_as(&self, dtype: Dtype) -> (Arc<Model>, bool) {
@@ -67,7 +67,7 @@ fn answer(model: &Model) -> Vec<u32> {
         slot_mapping: vec![4, 5, 6],
         positions: vec![0, 1, 2],
     };
-    let mut step = Step { meta: &meta, kv: &mut kv };
+    let mut step = Step::new(&meta, &mut kv);
     let hidden = model.backbone.embed(&[5, 9, 7]);
     let hidden = model.backbone.forward(hidden, Positions::of_text(&meta), &mut step);
     let logits = model.lm_head.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
@@ -76,19 +76,22 @@ fn answer(model: &Model) -> Vec<u32> {
 
 #[test]
 fn the_second_load_packs_nothing_and_answers_alike() {
-    let house = House::new();
-    let plain = load_model(house.model.path(), &LoadOptions::default(), &mut |_| ()).unwrap();
-    let (cold, was_cached) = house.load();
-    assert_eq!((&cold, was_cached), (&answer(&plain), false));
-    house.file();
-    assert_eq!(house.load(), (cold, true));
+    // The second has matrices of heads and experts, from floats of eight bits.
+    for name in ["qwen2-tied", "deepseek_v3-float8"] {
+        let folders = TestFolders::of(&format!("tests/fidelity/models/{name}"));
+        let plain = load_model(folders.model.path(), &LoadOptions::default(), &mut |_| ()).unwrap();
+        let (cold, was_cached) = folders.load();
+        assert_eq!((&cold, was_cached), (&answer(&plain), false), "{name}");
+        folders.file();
+        assert_eq!(folders.load(), (cold, true), "{name}");
+    }
 }
 
 #[test]
 fn a_damaged_file_is_made_anew() {
-    let house = House::new();
-    let (whole, _) = house.load();
-    let good = fs::read(house.file()).unwrap();
+    let folders = TestFolders::new();
+    let (whole, _) = folders.load();
+    let good = fs::read(folders.file()).unwrap();
     let index = u64::from_le_bytes(good[16..24].try_into().unwrap()) as usize;
     let flips = [0, 15, 16, 23, 24, 31, 32, 63, index, (index + good.len()) / 2, good.len() - 1];
     let mut damaged: Vec<Vec<u8>> = flips
@@ -102,17 +105,17 @@ fn a_damaged_file_is_made_anew() {
     damaged.extend([0, 8, 63, 64, index, good.len() - 1].map(|len| good[..len].to_vec()));
     damaged.push([&good[..], b"x"].concat());
     for (case, bytes) in damaged.iter().enumerate() {
-        fs::write(house.file(), bytes).unwrap();
-        assert_eq!(house.load(), (whole.clone(), false), "{case}");
-        assert_eq!(house.load(), (whole.clone(), true), "{case}");
+        fs::write(folders.file(), bytes).unwrap();
+        assert_eq!(folders.load(), (whole.clone(), false), "{case}");
+        assert_eq!(folders.load(), (whole.clone(), true), "{case}");
     }
 }
 
 #[test]
 fn a_changed_checkpoint_is_packed_again() {
-    let house = House::new();
-    let (before, _) = house.load();
-    let path = house.model.path().join("model.safetensors");
+    let folders = TestFolders::new();
+    let (before, _) = folders.load();
+    let path = folders.model.path().join("model.safetensors");
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     let mut weights = fs::read(&path).unwrap();
     let last = weights.len() - 1;
@@ -122,85 +125,85 @@ fn a_changed_checkpoint_is_packed_again() {
     }
     fs::write(&path, &weights).unwrap();
     File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
-    let (after, is_cached) = house.load();
+    let (after, is_cached) = folders.load();
     assert!(!is_cached);
     assert_ne!(after, before);
-    house.file();
-    assert_eq!(house.load(), (after.clone(), true));
+    folders.file();
+    assert_eq!(folders.load(), (after.clone(), true));
     // Only the time of change is new. The cache cannot know that the content is the same.
     fs::write(&path, &weights).unwrap();
-    assert_eq!(house.load(), (after, false));
+    assert_eq!(folders.load(), (after, false));
 }
 
 #[test]
 fn a_changed_quantization_config_packs_the_weights_again() {
-    let house = House::of("tests/formats/fixtures/gptq");
-    let (first_version, _) = house.load();
-    assert_eq!(house.load(), (first_version.clone(), true));
-    let path = house.model.path().join("config.json");
+    let folders = TestFolders::of("tests/formats/fixtures/gptq");
+    let (first_version, _) = folders.load();
+    assert_eq!(folders.load(), (first_version.clone(), true));
+    let path = folders.model.path().join("config.json");
     let config = fs::read_to_string(&path).unwrap();
     let bits = "\"bits\": 4";
     assert!(config.contains(bits));
     // The weights are the same, but their zero points have another meaning.
     let second = config.replace(bits, &format!("{bits}, \"checkpoint_format\": \"gptq_v2\""));
     fs::write(&path, second).unwrap();
-    let (second_version, is_cached) = house.load();
+    let (second_version, is_cached) = folders.load();
     assert!(!is_cached);
     assert_ne!(second_version, first_version);
     fs::write(&path, config).unwrap();
-    assert_eq!(house.load(), (first_version, true));
+    assert_eq!(folders.load(), (first_version, true));
 }
 
 #[test]
 fn weights_of_the_cache_alone_are_mapped() {
-    let house = House::new();
-    assert_eq!(house.load_as(Dtype::Auto).0.mapped_bytes(), 0);
-    let (model, is_cached) = house.load_as(Dtype::Auto);
+    let folders = TestFolders::new();
+    assert_eq!(folders.load_as(Dtype::Auto).0.mapped_bytes(), 0);
+    let (model, is_cached) = folders.load_as(Dtype::Auto);
     assert!(is_cached);
     // The file also has a head, an index, and gaps between its sections.
-    let file = fs::metadata(house.file()).unwrap().len();
+    let file = fs::metadata(folders.file()).unwrap().len();
     let mapped = model.mapped_bytes();
     assert!((file / 2..file).contains(&mapped), "{mapped} of {file} bytes");
 }
 
 #[test]
 fn each_format_has_a_file() {
-    let house = House::new();
+    let folders = TestFolders::new();
     for is_cached in [false, true] {
         for dtype in [Dtype::Float32, Dtype::Bfloat16] {
-            let (model, found) = house.load_as(dtype);
+            let (model, found) = folders.load_as(dtype);
             let plain = LoadOptions { dtype, ..LoadOptions::default() };
-            let plain = load_model(house.model.path(), &plain, &mut |_| ()).unwrap();
+            let plain = load_model(folders.model.path(), &plain, &mut |_| ()).unwrap();
             assert_eq!((answer(&model), found), (answer(&plain), is_cached), "{dtype:?}");
         }
     }
-    assert_eq!(house.files().len(), 2);
+    assert_eq!(folders.files().len(), 2);
 }
 
 #[test]
 fn an_unfinished_file_is_overwritten_unless_a_live_process_writes_it() {
-    let house = House::new();
-    house.load();
-    let unfinished = house.file().with_extension("packed.unfinished");
-    fs::remove_file(house.file()).unwrap();
+    let folders = TestFolders::new();
+    folders.load();
+    let unfinished = folders.file().with_extension("packed.unfinished");
+    fs::remove_file(folders.file()).unwrap();
     let left = File::create(&unfinished).unwrap();
     left.set_len(1 << 20).unwrap();
     left.lock().unwrap();
-    assert!(!house.load().1);
-    assert!(!house.load().1, "it was not ours to write");
+    assert!(!folders.load().1);
+    assert!(!folders.load().1, "it was not ours to write");
     drop(left);
-    assert!(!house.load().1);
-    assert!(house.load().1);
+    assert!(!folders.load().1);
+    assert!(folders.load().1);
     assert!(!unfinished.exists());
 }
 
 #[test]
 fn models_load_without_a_folder_for_the_cache() {
-    let house = House::new();
-    let in_the_way = house.cache.path().join("a file");
+    let folders = TestFolders::new();
+    let in_the_way = folders.cache.path().join("a file");
     fs::write(&in_the_way, "").unwrap();
     let options = LoadOptions { weights_cache: Some(in_the_way), ..LoadOptions::default() };
     for _ in 0..2 {
-        assert!(load_model(house.model.path(), &options, &mut |p| assert!(!p.is_cached)).is_ok());
+        assert!(load_model(folders.model.path(), &options, &mut |p| assert!(!p.is_cached)).is_ok());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`load_model`] reads a folder and returns a [`Model`]: a [`Backbone`] with its [`LmHead`]. The
 //! entry of `architectures` chooses a [`ModelFamily`] of a [`ModelRegistry`], which builds the
-//! model from a [`ModelSource`]. A family of this crate is a small file of data (`llama`,
-//! `mistral`, …). `config` combines it with `config.json` into a checked [`ModelConfig`], in which
+//! model from a [`ModelSource`]. A family of this crate is a small file of data in
+//! `families`. `config` combines it with `config.json` into a checked [`ModelConfig`], in which
 //! each layer is data too. From that, `decoder` builds the backbone with the shared `layers`. A
 //! family outside this crate builds its own backbone from the operations in [`ops`]. No code here
 //! knows actors, requests or devices: the arithmetic is in the kernels crate.
@@ -13,19 +13,18 @@ pub mod config;
 mod decoder;
 mod dense;
 mod error;
+mod families;
 mod family;
+mod gemma3n;
 mod inventory;
 mod layers;
-mod llama;
 mod load;
-mod mistral;
 pub mod ops;
 mod parts;
-mod qwen2;
-mod qwen3;
 mod registry;
 mod source;
 mod step;
+mod supported;
 mod weight_loader;
 
 pub use activations::QuantizedWeights;
@@ -33,10 +32,11 @@ pub use config::{ConfigError, GenerationConfig, ModelConfig};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
 pub use load::{LoadOptions, LoadProgress, load_model};
-pub use parts::{Backbone, KvLayers, LmHead, Model};
+pub use parts::{Backbone, KvLayers, KvWindow, LmHead, Model};
 pub use registry::{DuplicateFamily, ModelFamily, ModelRegistry};
 pub use source::ModelSource;
-pub use step::{Positions, Step};
+pub use step::{KvPlace, Positions, Step};
+pub use supported::{SupportedModels, supported_models};
 pub use weight_loader::WeightLoader;
 
 pub use crate::config::{ActivationQuantization, Dtype, LoadFormat};

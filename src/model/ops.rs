@@ -8,8 +8,10 @@
 
 pub use burn::tensor::{Device, Tensor};
 pub use playhouse_kernels::{
-    ActivationDtype, AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache,
-    KvCacheShape, KvLayer, LinearWeight, QuantizationScheme, TensorCores, WeightDtype,
-    WeightVector, add_rms_norm, embedding, linear, paged_attention, reshape_and_cache, rms_norm,
-    select_rows, swiglu,
+    Activation, ActivationDtype, AttentionMetadata, AttentionParams, CausalMask, EmbeddingTable,
+    HeadNorm, KernelError, KvCache, KvCacheShape, KvLayer, LinearWeight, QkvHeads,
+    QuantizationScheme, RotaryTable, TensorCores, WeightDtype, WeightVector, activate, add,
+    add_layer_norm, add_rms_norm, add_scaled, cache_keys, clamp, embedding, gated, layer_norm,
+    linear, paged_attention, qk_norm_rope, reshape_and_cache, rms_norm, scale, scale_rows,
+    select_rows, soft_cap, swiglu,
 };

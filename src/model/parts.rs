@@ -80,16 +80,66 @@ pub struct Model {
 }
 
 /// The shape of a token's keys and values in the KV cache: in each layer those of some heads. The
-/// engine makes its `KvSpec` from this. All layers are one group, in which a token reads all
-/// earlier tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// engine makes its groups of layers from this.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvLayers {
-    /// Layers of the cache, which [`Step::kv`] numbers from 0.
-    pub num_layers: usize,
-    /// Heads of keys in each layer; as many heads of values.
+    /// The tokens that are read in each layer of the cache. [`Step::layer`] numbers the layers from
+    /// 0.
+    pub windows: Vec<KvWindow>,
+    /// Heads of keys in each layer that has keys; as many heads of values. 0 if all layers have a
+    /// state.
     pub num_kv_heads: usize,
     /// Elements of a head; even.
     pub head_dim: usize,
+    /// Elements of a key that are its value, from its first on; even. Then no values are stored:
+    /// see [`cache_keys`](super::ops::cache_keys). `None`: values are stored, as wide as keys.
+    pub value_prefix: Option<usize>,
+}
+
+/// The tokens that a token reads in one layer. The engine keeps no others, so a layer must not read
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvWindow {
+    /// All tokens so far.
+    Full,
+    /// The last tokens: this number, including the token itself. At least 1.
+    Sliding(u32),
+    /// The tokens of its chunk. Chunks of this number of tokens begin at its multiples. At least 1.
+    Chunked(u32),
+    /// No token, but a state of this many f32, which each token changes. At least 1. Only on the
+    /// CPU.
+    State(usize),
+}
+
+impl KvWindow {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Sliding(0) | Self::Chunked(0) | Self::State(0))
+    }
+}
+
+impl KvLayers {
+    /// Returns the shape of layers in which a token reads all tokens so far.
+    #[must_use]
+    pub fn full(num_layers: usize, num_kv_heads: usize, head_dim: usize) -> Self {
+        let windows = vec![KvWindow::Full; num_layers];
+        Self { windows, num_kv_heads, head_dim, value_prefix: None }
+    }
+
+    /// Returns the numbers of the largest state of a layer, f32; 0 if no layer has a state.
+    #[must_use]
+    pub fn state_len(&self) -> usize {
+        let lens = self.windows.iter().map(|window| match window {
+            KvWindow::State(len) => *len,
+            KvWindow::Full | KvWindow::Sliding(_) | KvWindow::Chunked(_) => 0,
+        });
+        lens.max().unwrap_or_default()
+    }
+
+    /// Returns whether all layers have a state, so that none has keys.
+    #[must_use]
+    pub fn has_no_keys(&self) -> bool {
+        self.windows.iter().all(|window| matches!(window, KvWindow::State(_)))
+    }
 }
 
 impl Model {
@@ -99,11 +149,21 @@ impl Model {
         self.backbone.mapped_bytes() + self.lm_head.mapped_bytes()
     }
 
-    /// Returns the shape of this model's KV cache of `num_blocks` blocks of `block_size` tokens.
+    /// Returns the shape of this model's KV cache of `num_blocks` blocks of `block_size` tokens, if
+    /// all layers are one group.
     #[must_use]
     pub fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
-        let KvLayers { num_layers, num_kv_heads, head_dim } = self.kv_layers;
-        KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim }
+        let KvLayers { ref windows, num_kv_heads, head_dim, value_prefix } = self.kv_layers;
+        KvCacheShape {
+            num_layers: windows.len(),
+            num_blocks,
+            block_size,
+            num_kv_heads,
+            head_dim,
+            value_head_dim: value_prefix.unwrap_or(head_dim),
+            values_in_keys: value_prefix.is_some(),
+            state_len: self.kv_layers.state_len(),
+        }
     }
 
     /// Rejects facts that the engine cannot serve, because a family may give wrong ones.
@@ -111,13 +171,16 @@ impl Model {
     /// # Errors
     /// [`ModelError::Fact`] names the first fact, its value and what is accepted.
     pub(super) fn check_facts(&self) -> Result<(), ModelError> {
-        let KvLayers { num_layers, num_kv_heads, head_dim } = self.kv_layers;
+        let KvLayers { ref windows, num_kv_heads, head_dim, value_prefix } = self.kv_layers;
+        let least = usize::from(self.kv_layers.has_no_keys());
+        let num_values = value_prefix.unwrap_or(head_dim).max(least);
         let facts = [
             ("vocab_size", self.vocab_size, SIZE_MAX),
             ("max_model_len", self.max_model_len, POSITIONS_MAX),
-            ("kv_layers.num_layers", num_layers, SIZE_MAX),
-            ("kv_layers.num_kv_heads", num_kv_heads, SIZE_MAX),
-            ("kv_layers.head_dim", head_dim, SIZE_MAX),
+            ("the number of kv_layers.windows", windows.len(), SIZE_MAX),
+            ("kv_layers.num_kv_heads", num_kv_heads.max(least), SIZE_MAX),
+            ("kv_layers.head_dim", head_dim.max(least), SIZE_MAX),
+            ("kv_layers.value_prefix", num_values, head_dim.max(least)),
         ];
         let refused = |fact, value, accepted| {
             Err(ModelError::Fact { architecture: self.architecture.clone(), fact, value, accepted })
@@ -126,6 +189,13 @@ impl Model {
             Some((fact, value, most)) => refused(fact, value, format!("1 to {most}")),
             None if head_dim % 2 == 1 => {
                 refused("kv_layers.head_dim", head_dim, "an even number".to_owned())
+            }
+            None if value_prefix.is_some_and(|width| width % 2 == 1) => {
+                let width = value_prefix.unwrap_or_default();
+                refused("kv_layers.value_prefix", width, "an even number".to_owned())
+            }
+            None if windows.iter().any(KvWindow::is_empty) => {
+                refused("kv_layers.windows", 0, "windows of at least 1 token".to_owned())
             }
             None => Ok(()),
         }

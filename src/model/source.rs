@@ -50,7 +50,8 @@ impl ModelSource<'_> {
     /// `limit`, the longest that the model can compute.
     ///
     /// # Errors
-    /// [`ConfigError::MaxModelLen`] if the setting asks for more than `limit`.
+    /// [`ConfigError::MaxModelLen`] if the setting asks for more than `limit`, and
+    /// [`ConfigError::Positions`] if it asks for more than is ever served.
     pub fn max_model_len(&self, limit: usize) -> Result<usize, ConfigError> {
         within_limit(self.config.fields(), limit, self.options.max_model_len)
     }
@@ -72,21 +73,20 @@ impl ModelSource<'_> {
         stored: StoredDtype,
         build: impl FnOnce(&mut WeightLoader<'_>) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
-        self.load_checkpoint(None, Some(stored), |_| Ok(stored), build)
+        self.load_checkpoint(Expected::dense(stored), |_| Ok(stored), build)
     }
 
     /// Does the same for a checkpoint whose matrices may be quantized. `check` compares the
-    /// checkpoint with the config, and returns the type that its weights were made for. `dummy` is
-    /// the type of dummy weights.
+    /// checkpoint with the config, and returns the type that its weights were made for.
     pub(super) fn load_checkpoint<T>(
         &mut self,
-        quantization: Option<&Quantization>,
-        dummy: Option<StoredDtype>,
+        expected: Expected<'_>,
         check: impl FnOnce(&Checkpoint) -> Result<StoredDtype, ModelError>,
         build: impl FnOnce(&mut WeightLoader<'_>) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
         let options = self.options;
-        let checkpoint = self.open(quantization, dummy.unwrap_or(StoredDtype::Bf16))?;
+        let quantization = expected.quantization;
+        let checkpoint = self.open(expected)?;
         tracing::debug!(format = checkpoint.format(), "reading weights");
         if options.quantization.is_some() && checkpoint.has_quantized_weights() {
             return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
@@ -107,20 +107,36 @@ impl ModelSource<'_> {
         Ok(built)
     }
 
-    fn open(
-        &self,
-        quantization: Option<&Quantization>,
-        dummy: StoredDtype,
-    ) -> Result<Checkpoint, ModelError> {
+    fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
+        let Expected { quantization, dummy, base } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
-                Ok(Checkpoint::open(self.model)?.quantized(quantization.cloned()))
+                let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
+                Ok(checkpoint.of_base_model(base))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
             (LoadFormat::Dummy, Some(quantization)) => {
                 Err(ModelError::DummyQuantized { format: quantization.to_string() })
             }
         }
+    }
+}
+
+/// The form of a checkpoint that a config describes.
+pub(super) struct Expected<'a> {
+    /// The format of quantized matrices, if `config.json` names one.
+    pub(super) quantization: Option<&'a Quantization>,
+    /// The type of dummy weights.
+    pub(super) dummy: StoredDtype,
+    /// The module that holds all but the output layer. A checkpoint of the base model alone has
+    /// names without it: HF `base_model_prefix`.
+    pub(super) base: &'static str,
+}
+
+impl Expected<'_> {
+    /// Returns the form of a checkpoint without quantized matrices.
+    fn dense(dummy: StoredDtype) -> Self {
+        Self { quantization: None, dummy, base: "" }
     }
 }
 

@@ -1,14 +1,55 @@
 //! The state that all layers of a step share.
 
-use playhouse_kernels::{AttentionMetadata, KvCache};
+use std::slice;
+
+use playhouse_kernels::{AttentionMetadata, KvCache, KvLayer};
 
 /// One step as the layers see it.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// The sequence of each token, and the places of its keys and values.
-    pub meta: &'a AttentionMetadata,
-    /// The cache, which the layers read, and into which they write the step's tokens.
-    pub kv: &'a mut KvCache,
+    metas: &'a [AttentionMetadata],
+    places: &'a [KvPlace],
+    kv: &'a mut KvCache,
+}
+
+/// The place of a layer's keys and values in the KV cache. Layers of different groups share memory:
+/// each group has block tables of its own, so no block belongs to both.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KvPlace {
+    /// Index of its group, whose layers share block tables.
+    pub group: usize,
+    /// Its place among the layers of a block.
+    pub layer: usize,
+}
+
+impl<'a> Step<'a> {
+    /// Returns a step over a cache in which all layers are one group.
+    #[must_use]
+    pub fn new(meta: &'a AttentionMetadata, kv: &'a mut KvCache) -> Self {
+        Self { metas: slice::from_ref(meta), places: &[], kv }
+    }
+
+    /// Returns a step over a cache of several groups. `metas` has one entry for each group, and
+    /// `places` one for each layer.
+    #[must_use]
+    pub fn of_groups(
+        metas: &'a [AttentionMetadata],
+        places: &'a [KvPlace],
+        kv: &'a mut KvCache,
+    ) -> Self {
+        Self { metas, places, kv }
+    }
+
+    /// Returns the keys and values of a layer, and the places of the step's tokens in them. Layers
+    /// are numbered from 0, in the order of [`KvLayers::windows`](super::KvLayers::windows).
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    pub fn layer(&mut self, layer: usize) -> (&'a AttentionMetadata, &mut KvLayer) {
+        let in_one_group = KvPlace { group: 0, layer };
+        let place = self.places.get(layer).copied().unwrap_or(in_one_group);
+        (&self.metas[place.group], self.kv.layer_of_group(place.layer, place.group))
+    }
 }
 
 /// The position of each token of a step, for layers that rotate vectors by position.

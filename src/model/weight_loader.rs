@@ -8,7 +8,7 @@ use playhouse_kernels::{
 
 use super::{
     LoadOptions, LoadProgress, ModelError, QuantizedWeights,
-    layers::{self, Linear},
+    layers::{self, Arrangement, Linear, Part, separated},
 };
 use crate::weights::{Checkpoint, MatrixElements, StoredMatrix, StoredTensor, WeightsCache};
 
@@ -121,7 +121,7 @@ impl<'a> WeightLoader<'a> {
         module: &str,
         [outputs, inputs]: [usize; 2],
     ) -> Result<LinearWeight, ModelError> {
-        let parts = [(module.to_owned(), outputs)];
+        let parts = [Part::new(module.to_owned(), outputs)];
         Ok(Linear::load(self, &parts, inputs, false)?.into_weight())
     }
 
@@ -142,22 +142,117 @@ impl<'a> WeightLoader<'a> {
     /// # Errors
     /// As [`WeightLoader::linear`].
     pub fn vector(&mut self, name: &str, length: usize) -> Result<WeightVector, ModelError> {
-        self.stacked_vector(&[(name.to_owned(), length)])
+        let values = self.values(name, &[length])?;
+        self.on_device(name, values)
     }
 
-    /// Returns several vectors as one, the first one first.
-    pub(super) fn stacked_vector(
+    /// Returns the same with one added to each element.
+    pub(super) fn vector_plus_one(
         &mut self,
-        parts: &[(String, usize)],
+        name: &str,
+        length: usize,
     ) -> Result<WeightVector, ModelError> {
-        let mut values = Vec::new();
-        for (name, length) in parts {
-            let tensor = self.tensor(name, &[*length])?;
-            values.extend(tensor.values().view().to_f32());
-            self.loaded(&tensor);
-        }
-        let name = parts.first().map_or("", |(name, _)| name);
+        let mut values = self.values(name, &[length])?;
+        values.iter_mut().for_each(|value| *value += 1.0);
+        self.on_device(name, values)
+    }
+
+    /// Returns the only element of the tensor `name`.
+    pub(super) fn number(&mut self, name: &str, shape: &[usize]) -> Result<f32, ModelError> {
+        Ok(self.values(name, shape)?.first().copied().unwrap_or_default())
+    }
+
+    /// Returns the elements of the tensor `name` as f32, row-major.
+    pub(super) fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
+        let tensor = self.tensor(name, shape)?;
+        let values = tensor.values().view().to_f32();
+        self.loaded(&tensor);
+        Ok(values)
+    }
+
+    /// Returns `values`, which come from the tensor `name`, on the model's device.
+    pub(super) fn on_device(
+        &self,
+        name: &str,
+        values: Vec<f32>,
+    ) -> Result<WeightVector, ModelError> {
         WeightVector::new(values, self.device).map_err(refused(name))
+    }
+
+    /// Returns the bias of each matrix of `part`: `{module}_bias`, `[count, outputs]`.
+    pub(super) fn fused_biases(&mut self, part: &Part) -> Result<Vec<WeightVector>, ModelError> {
+        let Part { module, outputs, arrangement } = part;
+        let Arrangement::Fused { count, is_interleaved, .. } = *arrangement else {
+            return Ok(Vec::new());
+        };
+        let name = format!("{module}_bias");
+        let stored = self.values(&name, &[count, *outputs])?;
+        let order = is_interleaved.then(|| separated(*outputs));
+        let in_order = |bias: &[f32]| match &order {
+            None => bias.to_vec(),
+            Some(order) => order.iter().map(|output| bias[*output as usize]).collect(),
+        };
+        stored.chunks_exact(*outputs).map(|bias| self.on_device(&name, in_order(bias))).collect()
+    }
+
+    /// Returns the biases of `parts` as one vector, the first part first.
+    pub(super) fn bias(&mut self, parts: &[Part]) -> Result<WeightVector, ModelError> {
+        let mut biases = Vec::new();
+        for Part { module, outputs, arrangement } in parts {
+            let stored = match arrangement {
+                Arrangement::SomeRows { of, .. } => *of,
+                _ => *outputs,
+            };
+            let stored = self.values(&format!("{module}.bias"), &[stored])?;
+            match arrangement {
+                Arrangement::Rows(rows) | Arrangement::SomeRows { rows, .. } => {
+                    biases.extend(rows.iter().map(|row| stored[*row as usize]));
+                }
+                Arrangement::AsStored
+                | Arrangement::Transposed
+                | Arrangement::Slice { .. }
+                | Arrangement::Fused { .. } => biases.extend(stored),
+            }
+        }
+        let module = parts.first().map_or("", |part| &part.module);
+        self.on_device(&format!("{module}.bias"), biases)
+    }
+
+    /// Returns the weight of `part`, `[outputs, inputs]`, in the order of its outputs.
+    pub(super) fn part(&self, part: &Part, inputs: usize) -> Result<StoredMatrix<'a>, ModelError> {
+        let Part { module, outputs, arrangement } = part;
+        match arrangement {
+            Arrangement::AsStored => self.matrix(module, [*outputs, inputs]),
+            Arrangement::Rows(rows) => Ok(self.matrix(module, [*outputs, inputs])?.with_rows(rows)),
+            Arrangement::SomeRows { rows, of } => {
+                let matrix = self.matrix(module, [*of, inputs])?.with_rows(rows);
+                // The module counts with the part that has its first row.
+                let is_first = rows.first() == Some(&0);
+                Ok(if is_first { matrix } else { matrix.uncounted() })
+            }
+            // Quantizers store every matrix as `[outputs, inputs]`.
+            Arrangement::Transposed if self.checkpoint.is_in_parts(module) => {
+                self.matrix(module, [*outputs, inputs])
+            }
+            Arrangement::Transposed => {
+                let matrix = self.matrix(module, [inputs, *outputs])?;
+                let module = || module.clone();
+                matrix
+                    .transposed()
+                    .ok_or_else(|| ModelError::QuantizedTransposed { module: module() })
+            }
+            Arrangement::Slice { index, count } => {
+                Ok(self.checkpoint.matrix_of(module, *index, [*count, *outputs, inputs])?)
+            }
+            Arrangement::Fused { index, count, is_interleaved } => {
+                let shape = [*outputs, inputs];
+                let matrix = self.checkpoint.fused_matrix(module, *index, *count, shape)?;
+                Ok(match is_interleaved {
+                    true => matrix.with_rows(&separated(*outputs)),
+                    false => matrix,
+                })
+            }
+        }
     }
 
     /// Returns the weight `name`, `[outputs, inputs]`, from the cache, or by default from `pack`.

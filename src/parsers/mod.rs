@@ -56,7 +56,8 @@ pub use guess::{guess_reasoning_parser, guess_tool_parser};
 pub use message::{Message, MessageParser, ParsedCall};
 pub use reasoning::{ReasoningMarkers, ReasoningParser, ReasoningStart};
 pub use registry::{
-    DuplicateParser, ParserKind, ReasoningParserFactory, Registry, ToolParserFactory, UnknownParser,
+    DuplicateParser, ParserKind, ReasoningParserFactory, Registry, ReservedParser,
+    ToolParserFactory, UnknownParser,
 };
 pub use tools::{
     CallIdFormat, ConstraintError, ForcedCall, NamedCallParser, ToolParser, Tools,

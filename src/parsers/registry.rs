@@ -46,6 +46,16 @@ pub struct DuplicateParser {
     pub name: String,
 }
 
+/// No setting can choose a parser by this name, because settings give the name another meaning.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a {kind} cannot have the name '{name}': settings give it a meaning")]
+pub struct ReservedParser {
+    /// Its kind.
+    pub kind: ParserKind,
+    /// Its name.
+    pub name: String,
+}
+
 /// A kind of parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParserKind {
@@ -86,6 +96,23 @@ impl Registry {
         factory: impl Fn(&ReasoningStart<'_>) -> Box<dyn ReasoningParser> + Send + Sync + 'static,
     ) {
         self.reasoning.insert(name.into(), Arc::new(factory));
+    }
+
+    /// Adds all parsers of another registry.
+    ///
+    /// # Errors
+    /// [`DuplicateParser`] names the first parser that is in both, and changes nothing.
+    pub fn append(&mut self, other: Self) -> Result<(), DuplicateParser> {
+        let tool = other.tools.keys().filter(|name| self.tools.contains_key(*name));
+        let tool = tool.map(|name| (ParserKind::Tool, name));
+        let reasoning = other.reasoning.keys().filter(|name| self.reasoning.contains_key(*name));
+        let mut taken = tool.chain(reasoning.map(|name| (ParserKind::Reasoning, name)));
+        if let Some((kind, name)) = taken.next() {
+            return Err(DuplicateParser { kind, name: name.clone() });
+        }
+        self.tools.extend(other.tools);
+        self.reasoning.extend(other.reasoning);
+        Ok(())
     }
 
     /// Returns the factory of the tool parser `name`.

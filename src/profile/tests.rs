@@ -1,4 +1,4 @@
-//! Made-up spans, whose figures are known.
+//! Tests on made-up spans, whose figures are known.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Returns a step of 100 µs whose forward pass runs on another thread, and one of 50 µs alone.
+/// Returns a profile of two steps. The first takes 100 µs, and its forward pass runs on another
+/// thread. The second takes 50 µs and has no forward pass.
 fn profile() -> Profile {
     let begin = Instant::now();
     let span = |name, from, to| Span { name, begin: begin + us(from), end: begin + us(to) };
@@ -61,7 +62,7 @@ fn figures_add_up_to_the_steps() {
     assert_eq!(row("forward"), (1, us(70), us(35)));
     assert_eq!(row("norm"), (2, us(15), us(15)));
     assert_eq!(row("step"), (2, us(150), us(30)));
-    // All except the time outside any step.
+    // The operation `o` lies outside the steps.
     let outside = us(1);
     assert_eq!(summary.ops.iter().map(|row| row.own).sum::<Duration>() - outside, us(150));
     assert!(summary.ops.is_sorted_by_key(|row| std::cmp::Reverse(row.own)));
@@ -93,7 +94,7 @@ fn a_trace_has_a_track_for_each_thread_and_actor() {
 }
 
 #[test]
-fn an_empty_profile_is_one_too() {
+fn an_empty_profile_has_a_summary_and_a_trace() {
     let profile = Profile { threads: Vec::new(), handled: Vec::new(), ..profile() };
     let summary = profile.summary();
     assert_eq!((summary.steps, summary.ops.len(), summary.actors.len()), (0, 0, 0));

@@ -72,7 +72,7 @@ use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
 /// Time in which clients of a dead engine must get their errors.
 const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// Why the server did not start. The operator must act.
+/// The reason why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The server cannot listen on the address.
@@ -100,7 +100,7 @@ pub enum ServerError {
     Io(#[from] io::Error),
 }
 
-/// How the drain of a server ended.
+/// The outcome of a server's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
     /// Every request was answered completely.
@@ -128,7 +128,7 @@ pub async fn serve(
     serve_on(listener, engine, config, metrics, shutdown).await
 }
 
-/// Does as [`serve`] on a listener of the caller's.
+/// Does the same as [`serve`] on a listener that the caller has opened.
 ///
 /// # Errors
 /// [`ServerError`] if the configuration cannot be used.
@@ -164,7 +164,7 @@ pub async fn serve_on(
         // Some responses are made without a connection.
         responses.drained().await;
     };
-    // No request ends in an engine that is dead.
+    // In a dead engine no request ends, so a long wait would not help.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
     if tokio::time::timeout(limit, drained).await.is_err() {
         match engine.open_requests() {

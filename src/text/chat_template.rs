@@ -10,6 +10,7 @@ mod generation_tags;
 mod messages;
 mod metered;
 mod namespaces;
+mod strings;
 #[cfg(test)]
 mod tests;
 mod tojson;
@@ -27,6 +28,7 @@ use continuation::Continuation;
 use environment::Raised;
 use messages::Accepts;
 use metered::Metered;
+use strings::StringRoles;
 
 /// The name of the template that is used unless a request or its tools ask for another.
 const DEFAULT: &str = "default";
@@ -57,6 +59,8 @@ pub(super) struct ChatTemplates {
 struct Template {
     source: String,
     content_format: ContentFormat,
+    /// The roles that keep strings where the format is a list of parts.
+    strings: StringRoles,
     /// Why it does not compile.
     broken: Option<TextError>,
 }
@@ -71,19 +75,23 @@ impl ChatTemplates {
                 let unfolded = metered::unfolded(&source);
                 let compiled = environment.add_template_owned(name.clone(), unfolded);
                 compiled.map_err(|error| template_error(&error))?;
-                Ok(ContentFormat::of(&source))
+                let content_format = ContentFormat::of(&source);
+                let template = environment.get_template(name);
+                let template = template.map_err(|error| template_error(&error))?;
+                let tokens = &files.named_tokens;
+                Ok((content_format, strings(&environment, &template, content_format, tokens)))
             };
             let compiled =
                 check_length("the model's chat template", &source, MODEL_TEMPLATE_BYTES_MAX)
                     .and_then(|()| on_deep_stack(source.len(), compile));
-            let (content_format, broken) = match compiled {
-                Ok(content_format) => (content_format, None),
-                Err(error) => (ContentFormat::String, Some(error)),
+            let ((content_format, strings), broken) = match compiled {
+                Ok(found) => (found, None),
+                Err(error) => ((ContentFormat::String, StringRoles::default()), Some(error)),
             };
             if let Some(error) = &broken {
                 tracing::warn!(template = name, %error, "chat template does not compile");
             }
-            templates.insert(name.clone(), Template { source, content_format, broken });
+            templates.insert(name.clone(), Template { source, content_format, strings, broken });
         }
         Self { environment, templates, special_tokens: files.named_tokens.clone() }
     }
@@ -119,7 +127,8 @@ impl ChatTemplates {
         on_deep_stack(found.source.len(), || {
             let template = self.environment.get_template(name);
             let template = template.map_err(|error| template_error(&error))?;
-            self.render_with(&template, &found.source, found.content_format, chat)
+            let accepts = Accepts::of(&found.source, found.content_format, found.strings);
+            self.render_with(&template, &found.source, accepts, chat)
         })
     }
 
@@ -131,7 +140,9 @@ impl ChatTemplates {
             let unfolded = metered::unfolded(&source);
             let compiled = self.environment.template_from_str(&unfolded);
             let template = compiled.map_err(|error| template_error(&error))?;
-            self.render_with(&template, &source, ContentFormat::of(&source), chat)
+            let format = ContentFormat::of(&source);
+            let strings = strings(&self.environment, &template, format, &self.special_tokens);
+            self.render_with(&template, &source, Accepts::of(&source, format, strings), chat)
         })
     }
 
@@ -157,10 +168,10 @@ impl ChatTemplates {
         &self,
         template: &minijinja::Template<'_, '_>,
         source: &str,
-        content_format: ContentFormat,
+        accepts: Accepts,
         chat: &ChatPrompt,
     ) -> Result<String, TextError> {
-        let mut messages = messages::prepare(&chat.messages, Accepts::of(source, content_format))?;
+        let mut messages = messages::prepare(&chat.messages, accepts)?;
         let continuation = if chat.continue_final_message {
             if chat.add_generation_prompt {
                 return Err(TextError::ContinueFinalMessage(
@@ -183,7 +194,10 @@ impl ChatTemplates {
         }
         context.insert("messages", Value::from(Serde(&messages)));
         context.insert("tools", Value::from(Serde(&chat.tools)));
-        context.insert("documents", Value::from(Serde(&chat.documents)));
+        // Clients of vLLM give documents in either place.
+        if chat.documents.is_some() || !context.contains_key("documents") {
+            context.insert("documents", Value::from(Serde(&chat.documents)));
+        }
         context.insert("add_generation_prompt", Value::from(chat.add_generation_prompt));
         let rendered = run(&self.environment, template, Value::from(context))?;
         match continuation {
@@ -191,6 +205,26 @@ impl ChatTemplates {
             None => Ok(rendered),
         }
     }
+}
+
+/// Returns the roles that keep strings in `template`, whose messages have the format `format`.
+fn strings<'env>(
+    environment: &'env Environment<'env>,
+    template: &minijinja::Template<'env, 'env>,
+    format: ContentFormat,
+    special_tokens: &BTreeMap<String, String>,
+) -> StringRoles {
+    if format == ContentFormat::String {
+        return StringRoles::default();
+    }
+    StringRoles::of(|messages| {
+        let tokens = special_tokens.iter();
+        let mut context: BTreeMap<&str, Value> =
+            tokens.map(|(name, token)| (name.as_str(), Value::from(token.as_str()))).collect();
+        context.insert("messages", Value::from(Serde(messages)));
+        context.insert("add_generation_prompt", Value::from(false));
+        run(environment, template, Value::from(context))
+    })
 }
 
 /// Returns the output of a template.

@@ -1,25 +1,22 @@
 //! All files of a checkpoint as one set of named tensors.
 
+mod fused;
+mod names;
+mod open;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use playhouse_kernels::KernelError;
-use serde::Deserialize;
 
 use super::dummy;
-use super::gguf::{self, BlockFormat, RotaryHeads};
-use super::header::{self, Entry};
+use super::gguf::{self, BlockFormat};
+use super::header::Entry;
 use super::matrix::MatrixElements;
 use super::{Quantization, StoredDtype, StoredMatrix, StoredTensor, WeightsError};
-use crate::gguf::{GgufFile, is_gguf};
-use crate::model_files::{self, Contents, ModelFileError};
+use crate::model_files::Contents;
 
-const SINGLE_FILE: &str = "model.safetensors";
-const INDEX_FILE: &str = "model.safetensors.index.json";
-/// The name of the index in errors.
-const INDEX_FORMAT: &str = "safetensors index";
 /// The types of dense tensors in safetensors files.
 const DENSE: &str = "F32, F16 and BF16";
 
@@ -32,6 +29,8 @@ pub struct Checkpoint {
     /// The path in an error about a tensor that no file holds.
     root: PathBuf,
     layout: Layout,
+    /// The module of the base model, if the names in the files lack it.
+    absent_base: Option<&'static str>,
 }
 
 /// Names and storage of a checkpoint's tensors.
@@ -40,8 +39,8 @@ enum Layout {
     /// As in Hugging Face models. In a quantized checkpoint, some matrices consist of several
     /// tensors.
     HuggingFace(Option<Quantization>),
-    /// As in llama.cpp. With `rotary_heads`, the rows of q and k have its order.
-    Gguf { rotary_heads: Option<RotaryHeads> },
+    /// As in llama.cpp.
+    Gguf,
     /// Not stored: every requested tensor is generated.
     Dummy(StoredDtype),
 }
@@ -63,69 +62,23 @@ pub(super) struct RawTensor<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-#[derive(Deserialize)]
-struct Index {
-    weight_map: BTreeMap<String, String>,
-}
-
 impl Checkpoint {
-    /// Opens `model`, a GGUF file, or a folder: its `model.safetensors`, or the shards of
-    /// `model.safetensors.index.json` where there is no single file. Checks every header.
-    ///
-    /// # Errors
-    /// Whatever is wrong with a file; see [`WeightsError`].
-    pub fn open(model: &Path) -> Result<Self, WeightsError> {
-        if is_gguf(model) {
-            return Self::open_gguf(model);
-        }
-        let single = model.join(SINGLE_FILE);
-        if model_files::exists(&single) {
-            return Ok(Self::of_one_file(WeightsFile::open(single)?, Layout::HuggingFace(None)));
-        }
-        let index = model.join(INDEX_FILE);
-        if model_files::exists(&index) {
-            return Self::open_shards(model, index);
-        }
-        Err(WeightsError::NoWeights { folder: model.to_owned() })
-    }
-
     /// Returns generated weights in `dtype` for the model in the folder `model`.
     #[must_use]
     pub fn dummy(model: &Path, dtype: StoredDtype) -> Self {
         let (files, file_of) = (Vec::new(), BTreeMap::new());
-        Self { files, file_of, root: model.to_owned(), layout: Layout::Dummy(dtype) }
-    }
-
-    fn open_gguf(path: &Path) -> Result<Self, WeightsError> {
-        let file = GgufFile::open(path)?;
-        let heads = |key: &str| Ok::<_, WeightsError>(file.same_in_all_layers(key)?);
-        let rotary_heads = match file.text("general.architecture")? {
-            Some("llama") => heads("llama.attention.head_count")?.map(|query| (query, query)),
-            _ => None,
-        };
-        let rotary_heads = match rotary_heads {
-            Some((query, same)) => {
-                let key = heads("llama.attention.head_count_kv")?.unwrap_or(same);
-                Some(RotaryHeads { query: query as usize, key: key as usize })
-            }
-            None => None,
-        };
-        let entries = file.tensors().map(|(name, tensor)| {
-            let (dtype, shape) = (tensor.kind.name.to_owned(), tensor.shape.clone());
-            (name.clone(), Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) })
-        });
-        let entries = entries.collect();
-        let weights = WeightsFile {
-            path: path.to_owned(),
-            contents: Contents::Mapped(file.into_map()),
-            entries,
-        };
-        Ok(Self::of_one_file(weights, Layout::Gguf { rotary_heads }))
+        Self {
+            files,
+            file_of,
+            root: model.to_owned(),
+            layout: Layout::Dummy(dtype),
+            absent_base: None,
+        }
     }
 
     fn of_one_file(file: WeightsFile, layout: Layout) -> Self {
         let file_of = file.entries.keys().map(|name| (name.clone(), 0)).collect();
-        Self { root: file.path.clone(), files: vec![file], file_of, layout }
+        Self { root: file.path.clone(), files: vec![file], file_of, layout, absent_base: None }
     }
 
     /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF
@@ -136,23 +89,6 @@ impl Checkpoint {
             *stored = quantization;
         }
         self
-    }
-
-    fn open_shards(folder: &Path, index: PathBuf) -> Result<Self, WeightsError> {
-        let mut shards: Vec<String> = Vec::new();
-        let (mut files, mut file_of) = (Vec::new(), BTreeMap::new());
-        for (tensor, shard) in read_index(&index)? {
-            let position = match shards.iter().position(|known| *known == shard) {
-                Some(position) => position,
-                None => {
-                    files.push(open_shard(folder, &index, &tensor, &shard)?);
-                    shards.push(shard);
-                    files.len() - 1
-                }
-            };
-            file_of.insert(tensor, position);
-        }
-        Ok(Self { files, file_of, root: index, layout: Layout::HuggingFace(None) })
     }
 
     /// Returns its content for the log: the format, and the types of its matrices.
@@ -167,7 +103,7 @@ impl Checkpoint {
                 format!("safetensors, {quantization} ({dtypes})")
             }
             Layout::HuggingFace(None) => format!("safetensors ({dtypes})"),
-            Layout::Gguf { .. } => format!("GGUF ({dtypes})"),
+            Layout::Gguf => format!("GGUF ({dtypes})"),
             Layout::Dummy(dtype) => format!("made up ({dtype:?})"),
         }
     }
@@ -195,23 +131,14 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError::MissingTensor`] and [`WeightsError::Shape`].
     pub fn require_shape(&self, name: &str, expected: &[usize]) -> Result<(), WeightsError> {
-        let in_parts = matches!(self.layout, Layout::HuggingFace(Some(_))) && !self.has(name);
-        if in_parts && name.ends_with(".weight") || matches!(self.layout, Layout::Dummy(_)) {
+        let in_parts = match name.strip_suffix(".weight") {
+            Some(module) => self.is_in_parts(module),
+            None => self.is_fused_in_parts(name),
+        };
+        if in_parts || matches!(self.layout, Layout::Dummy(_)) {
             return Ok(());
         }
         self.raw(name, expected).map(|_| ())
-    }
-
-    /// Returns the names of all tensors in Hugging Face's spelling. A tensor that no such model has
-    /// keeps its name.
-    pub fn hugging_face_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let is_gguf = self.is_gguf();
-        let stored = self.file_of.keys().map(String::as_str);
-        let to_load = stored.filter(move |name| !(is_gguf && *name == gguf::ROPE_FREQS));
-        to_load.map(move |name| match gguf::hugging_face_name(name).filter(|_| is_gguf) {
-            Some(name) => Cow::Owned(name),
-            None => Cow::Borrowed(name),
-        })
     }
 
     /// Returns whether the tensor `name` holds nothing but zeros.
@@ -239,7 +166,7 @@ impl Checkpoint {
     /// Returns whether it is a GGUF file.
     #[must_use]
     pub fn is_gguf(&self) -> bool {
-        matches!(self.layout, Layout::Gguf { .. })
+        matches!(self.layout, Layout::Gguf)
     }
 
     /// Checks that no file was written or truncated since it was opened. Otherwise the data read
@@ -257,8 +184,10 @@ impl Checkpoint {
     /// Declares that `tensor` was read for the last time. Its pages then no longer count as this
     /// process's memory.
     pub fn release(&self, tensor: &StoredTensor<'_>) {
-        let Some(file) = self.files.iter().find(|file| file.path == tensor.path) else { return };
         let Cow::Borrowed(bytes) = tensor.bytes else { return };
+        let holds =
+            |file: &&WeightsFile| file.contents.bytes().as_ptr_range().contains(&bytes.as_ptr());
+        let Some(file) = self.files.iter().find(holds) else { return };
         let start = bytes.as_ptr() as usize - file.contents.bytes().as_ptr() as usize;
         file.contents.release(start..start + tensor.bytes.len());
     }
@@ -276,11 +205,7 @@ impl Checkpoint {
         let raw = self.raw(name, expected)?;
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
-        let bytes = match self.row_order(name, expected) {
-            Some(order) => order.restore(bytes, bytes.len() / expected[0].max(1)),
-            None => Cow::Borrowed(bytes),
-        };
-        Ok(StoredTensor { path, shape: Cow::Borrowed(shape), dtype, bytes })
+        Ok(StoredTensor { path, shape: Cow::Borrowed(shape), dtype, bytes: Cow::Borrowed(bytes) })
     }
 
     /// Returns the weight of `module`, `[out, in]`, in the form in which it is stored.
@@ -300,29 +225,66 @@ impl Checkpoint {
                 }
             }
             Layout::HuggingFace(None) | Layout::Dummy(_) => {}
-            Layout::Gguf { .. } => {
+            Layout::Gguf => {
                 let raw = self.raw(&name, &shape)?;
                 if let Some(format) = BlockFormat::from_name(raw.dtype) {
-                    let matrix = format.decode(raw.bytes, shape, self.row_order(&name, &shape));
-                    let matrix = matrix.map_err(|source| self.no_matrix(module, source))?;
-                    return Ok(StoredMatrix {
-                        elements: MatrixElements::Quantized(matrix),
-                        tensor_count: 1,
-                        size_bytes: raw.bytes.len() as u64,
-                    });
+                    return self.decoded(module, format, raw.bytes, shape);
                 }
             }
         }
         Ok(StoredMatrix::dense(self.tensor(&name, &shape)?))
     }
 
+    /// Returns matrix `index` of the weight of `module`, `[count, out, in]`, in its stored form.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::matrix`].
+    ///
+    /// # Panics
+    /// If `index` is not less than `count`.
+    pub fn matrix_of(
+        &self,
+        module: &str,
+        index: usize,
+        [count, out, inputs]: [usize; 3],
+    ) -> Result<StoredMatrix<'_>, WeightsError> {
+        let (name, shape) = (format!("{module}.weight"), [out, inputs]);
+        if let Layout::Dummy(_) = self.layout {
+            return self.generated(&name, index, shape);
+        }
+        if self.is_gguf() {
+            let raw = self.raw(&name, &[count, out, inputs])?;
+            if let Some(format) = BlockFormat::from_name(raw.dtype) {
+                let size = raw.bytes.len() / count.max(1);
+                let bytes = &raw.bytes[index * size..(index + 1) * size];
+                return self.decoded(module, format, bytes, shape);
+            }
+        }
+        Ok(StoredMatrix::slice(self.tensor(&name, &[count, out, inputs])?, index, shape))
+    }
+
+    fn decoded(
+        &self,
+        module: &str,
+        format: &BlockFormat,
+        bytes: &[u8],
+        shape: [usize; 2],
+    ) -> Result<StoredMatrix<'_>, WeightsError> {
+        let matrix =
+            format.decode(bytes, shape).map_err(|source| self.no_matrix(module, source))?;
+        let (elements, size_bytes) = (MatrixElements::Quantized(matrix), bytes.len() as u64);
+        Ok(StoredMatrix { elements, tensor_count: 1, size_bytes })
+    }
+
     /// Returns whether any matrix is kept as few-bit integers.
     #[must_use]
     pub fn has_quantized_weights(&self) -> bool {
         match &self.layout {
-            Layout::HuggingFace(quantization) => quantization.is_some(),
+            Layout::HuggingFace(quantization) => {
+                quantization.as_ref().is_some_and(Quantization::stays_quantized)
+            }
             Layout::Dummy(_) => false,
-            Layout::Gguf { .. } => {
+            Layout::Gguf => {
                 let mut entries = self.files.iter().flat_map(|file| file.entries.values());
                 entries.any(|entry| BlockFormat::from_name(&entry.dtype).is_some())
             }
@@ -334,6 +296,12 @@ impl Checkpoint {
     pub fn is_quantized(&self, module: &str) -> bool {
         let dtype = self.stored_dtype_name(&format!("{module}.weight"));
         dtype.is_some_and(|dtype| StoredDtype::from_name(dtype).is_none())
+    }
+
+    /// Returns whether the weight of `module` is to be several tensors.
+    pub(crate) fn is_in_parts(&self, module: &str) -> bool {
+        let is_quantized = matches!(self.layout, Layout::HuggingFace(Some(_)));
+        is_quantized && !self.has(&format!("{module}.weight"))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -376,13 +344,13 @@ impl Checkpoint {
                 expected: expected.to_vec(),
             });
         };
-        if entry.shape != expected {
+        if !self.is_shape(&entry.shape, expected) {
             return Err(WeightsError::Shape {
                 path: file.path.clone(),
                 tensor: stored_name.into_owned(),
                 config: match self.layout {
                     Layout::HuggingFace(_) | Layout::Dummy(_) => "config.json",
-                    Layout::Gguf { .. } => "the metadata",
+                    Layout::Gguf => "the metadata",
                 },
                 expected: expected.to_vec(),
                 actual: entry.shape.clone(),
@@ -400,26 +368,21 @@ impl Checkpoint {
         Some((file, file.entries.get(&*name)?))
     }
 
-    /// Returns the name of the tensor `name` in the file.
-    pub fn stored_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
-        match self.layout {
-            Layout::HuggingFace(_) | Layout::Dummy(_) => Cow::Borrowed(name),
-            Layout::Gguf { .. } => Cow::Owned(gguf::stored_name(name)),
-        }
-    }
-
-    fn row_order(&self, name: &str, shape: &[usize]) -> Option<gguf::RowOrder> {
-        match &self.layout {
-            Layout::Gguf { rotary_heads: Some(heads) } => heads.order(name, *shape.first()?),
-            _ => None,
-        }
+    /// Returns whether a tensor of the shape `stored` has the shape `expected`. GGUF has no
+    /// difference between a row and a matrix of one row.
+    fn is_shape(&self, stored: &[usize], expected: &[usize]) -> bool {
+        let without_ones = |shape: &[usize]| {
+            let ones = shape.iter().take_while(|size| **size == 1).count();
+            shape[ones..].to_vec()
+        };
+        stored == expected || self.is_gguf() && without_ones(stored) == without_ones(expected)
     }
 
     /// Returns the accepted types of a tensor, for errors.
     fn dense(&self) -> &'static str {
         match self.layout {
             Layout::HuggingFace(_) | Layout::Dummy(_) => DENSE,
-            Layout::Gguf { .. } => gguf::ACCEPTED,
+            Layout::Gguf => gguf::ACCEPTED,
         }
     }
 }
@@ -434,46 +397,6 @@ impl RawTensor<'_> {
             accepted,
         }
     }
-}
-
-impl WeightsFile {
-    fn open(path: PathBuf) -> Result<Self, WeightsError> {
-        let contents = Contents::open(&path).map_err(ModelFileError::read(&path))?;
-        let entries = header::parse(&path, contents.bytes())?;
-        Ok(Self { path, contents, entries })
-    }
-}
-
-fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
-    let text = model_files::read(path).map_err(ModelFileError::read(path))?;
-    let index: Result<Index, _> = serde_json::from_slice(&text);
-    let invalid = ModelFileError::invalid(path, INDEX_FORMAT);
-    Ok(index.map_err(|error| invalid(error.to_string()))?.weight_map)
-}
-
-fn open_shard(
-    folder: &Path,
-    index: &Path,
-    tensor: &str,
-    shard: &str,
-) -> Result<WeightsFile, WeightsError> {
-    // A name with a folder in it could lead out of the model folder.
-    if Path::new(shard).file_name() != Some(shard.as_ref()) {
-        let reason = format!("tensor `{tensor}` is in `{shard}`, which is not a plain file name");
-        return Err(ModelFileError::invalid(index, INDEX_FORMAT)(reason).into());
-    }
-    WeightsFile::open(folder.join(shard)).map_err(|error| match error {
-        WeightsError::File(ModelFileError::Read { source, .. })
-            if source.kind() == io::ErrorKind::NotFound =>
-        {
-            WeightsError::MissingShard {
-                path: index.to_owned(),
-                shard: shard.to_owned(),
-                tensor: tensor.to_owned(),
-            }
-        }
-        error => error,
-    })
 }
 
 #[cfg(test)]

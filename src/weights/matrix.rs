@@ -32,6 +32,45 @@ impl<'a> StoredMatrix<'a> {
         Self { elements: MatrixElements::Dense(tensor), tensor_count: 1, size_bytes }
     }
 
+    /// Returns matrix `index` of `tensor`, `[count, out, in]`.
+    ///
+    /// # Panics
+    /// If there is no such matrix.
+    #[must_use]
+    pub fn slice(tensor: StoredTensor<'a>, index: usize, shape: [usize; 2]) -> Self {
+        Self::dense(tensor.slice(index, shape))
+    }
+
+    /// Returns the matrix whose row `i` is row `rows[i]` of this one.
+    ///
+    /// # Panics
+    /// If a row is outside the matrix.
+    #[must_use]
+    pub fn with_rows(self, rows: &[u32]) -> Self {
+        let elements = match self.elements {
+            MatrixElements::Dense(tensor) => MatrixElements::Dense(tensor.with_rows(rows)),
+            MatrixElements::Quantized(matrix) => MatrixElements::Quantized(matrix.with_rows(rows)),
+        };
+        Self { elements, ..self }
+    }
+
+    /// Returns the matrix as a part of tensors that are counted with another part.
+    #[must_use]
+    pub fn uncounted(self) -> Self {
+        Self { tensor_count: 0, size_bytes: 0, ..self }
+    }
+
+    /// Returns the matrix with rows and columns exchanged, unless it is quantized.
+    #[must_use]
+    pub fn transposed(self) -> Option<Self> {
+        match self.elements {
+            MatrixElements::Dense(tensor) => {
+                Some(Self { elements: MatrixElements::Dense(tensor.transposed()), ..self })
+            }
+            MatrixElements::Quantized(_) => None,
+        }
+    }
+
     /// Returns all elements as floats. A quantized matrix is converted to `dtype`.
     #[must_use]
     pub fn values(&self, dtype: WeightDtype) -> TensorValues<'_> {

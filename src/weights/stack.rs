@@ -1,6 +1,8 @@
 //! Matrices of one layer, side by side. Quantized matrices of different formats are converted to
 //! one.
 
+use std::mem::discriminant;
+
 use playhouse_kernels::{Codes, KernelError, Offsets, QuantizedMatrix};
 
 use super::{MatrixElements, StoredMatrix};
@@ -39,8 +41,7 @@ impl<'a> Stack<'a> {
 }
 
 fn uniform(parts: Vec<QuantizedMatrix>) -> Result<Vec<QuantizedMatrix>, KernelError> {
-    let is_wide = |part: &QuantizedMatrix| matches!(part.codes(), Codes::I8(_));
-    let format = |part: &QuantizedMatrix| (part.group_size(), is_wide(part));
+    let format = |part: &QuantizedMatrix| (part.group_size(), discriminant(part.codes()));
     if parts.windows(2).all(|pair| format(&pair[0]) == format(&pair[1])) {
         return Ok(parts);
     }
@@ -50,6 +51,9 @@ fn uniform(parts: Vec<QuantizedMatrix>) -> Result<Vec<QuantizedMatrix>, KernelEr
     parts.iter().map(|part| widened(part, group_size)).collect()
 }
 
+/// Twice the number of each code of [`Codes::E2M1`].
+const E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
 fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
@@ -57,13 +61,20 @@ fn common_divisor(a: usize, b: usize) -> usize {
 /// Returns the same matrix with codes of eight bits in groups of `group_size`, a divisor of its own
 /// group size.
 fn widened(part: &QuantizedMatrix, group_size: usize) -> Result<QuantizedMatrix, KernelError> {
+    let mut step = 1.0;
     let codes = match part.codes() {
         Codes::I8(codes) => codes.clone(),
         Codes::U4(codes) => {
             let halves = codes.iter().flat_map(|pair| [pair & 0x0F, pair >> 4]);
             halves.map(u8::cast_signed).collect()
         }
+        Codes::E2M1(codes) => {
+            step = 0.5;
+            let halves = codes.iter().flat_map(|pair| [pair & 0x0F, pair >> 4]);
+            halves.map(|code| E2M1_DOUBLED[usize::from(code)]).collect()
+        }
     };
+    let scales: Vec<f32> = part.scales().iter().map(|scale| scale * step).collect();
     let copies = part.group_size() / group_size;
     let offsets = match part.offsets() {
         Offsets::None => Offsets::None,
@@ -74,7 +85,7 @@ fn widened(part: &QuantizedMatrix, group_size: usize) -> Result<QuantizedMatrix,
         [part.out_features(), part.in_features()],
         group_size,
         Codes::I8(codes),
-        repeated(part.scales(), copies),
+        repeated(&scales, copies),
         offsets,
         part.input_order().map(<[u32]>::to_vec),
     )
@@ -95,6 +106,7 @@ mod tests {
         let offsets = match &codes {
             Codes::U4(_) => Offsets::ZeroPoints((0..groups).map(|i| i as i8 + 3).collect()),
             Codes::I8(_) => Offsets::Values((0..groups).map(|i| -(i as f32)).collect()),
+            Codes::E2M1(_) => Offsets::None,
         };
         QuantizedMatrix::new([2, 8], group_size, codes, scales, offsets, order).unwrap()
     }
@@ -118,6 +130,9 @@ mod tests {
                 assert_eq!(made.row_f32(row), part.row_f32(row));
             }
         }
+        let floats = matrix(8, Codes::E2M1((0..8).map(|i| i * 36).collect()), None);
+        let Stack::Quantized(made) = stack(&[&floats, &narrow]) else { panic!("not quantized") };
+        assert_eq!(made[0].row_f32(1), floats.row_f32(1));
         let Stack::Quantized(made) = stack(&[&narrow, &narrow]) else { panic!("not quantized") };
         assert_eq!(made, [narrow.clone(), narrow]);
         let turned = matrix(2, Codes::I8((-8..8).collect()), Some((0..8).rev().collect()));

@@ -23,6 +23,13 @@ pub enum StoredDtype {
 }
 
 impl StoredDtype {
+    fn size_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
     pub(super) fn from_name(name: &str) -> Option<Self> {
         match name {
             "F32" => Some(Self::F32),
@@ -66,6 +73,51 @@ impl<'a> StoredTensor<'a> {
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Returns matrix `index` of this tensor, `[count, out, in]`.
+    ///
+    /// # Panics
+    /// If there is no such matrix.
+    pub(super) fn slice(self, index: usize, shape: [usize; 2]) -> Self {
+        let size = shape[0] * shape[1] * self.dtype.size_bytes();
+        let range = index * size..(index + 1) * size;
+        let bytes = match self.bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[range]),
+            Cow::Owned(bytes) => Cow::Owned(bytes[range].to_vec()),
+        };
+        Self { bytes, shape: Cow::Owned(shape.to_vec()), ..self }
+    }
+
+    /// Returns the matrix `[out, in]` whose row `i` is row `rows[i]` of this one.
+    ///
+    /// # Panics
+    /// If a row is outside the tensor.
+    pub(super) fn with_rows(self, rows: &[u32]) -> Self {
+        let row_bytes = self.bytes.len() / self.shape.first().copied().unwrap_or(1).max(1);
+        let row = |row: &u32| &self.bytes[*row as usize * row_bytes..][..row_bytes];
+        let bytes = rows.iter().flat_map(row).copied().collect();
+        let mut shape = self.shape.into_owned();
+        if let Some(count) = shape.first_mut() {
+            *count = rows.len();
+        }
+        Self { bytes: Cow::Owned(bytes), shape: Cow::Owned(shape), ..self }
+    }
+
+    /// Returns the matrix `[out, in]` whose transpose this one is.
+    pub(super) fn transposed(self) -> Self {
+        let (rows, columns) = match *self.shape {
+            [rows, columns] => (rows, columns),
+            _ => return self,
+        };
+        let size = self.dtype.size_bytes();
+        let mut bytes = vec![0; self.bytes.len()];
+        for (i, element) in bytes.chunks_exact_mut(size).enumerate() {
+            let (column, row) = (i / rows, i % rows);
+            let at = (row * columns + column) * size;
+            element.copy_from_slice(&self.bytes[at..at + size]);
+        }
+        Self { bytes: Cow::Owned(bytes), shape: Cow::Owned(vec![columns, rows]), ..self }
     }
 
     /// Returns its elements. They are borrowed if the file aligns them, and copied if not.

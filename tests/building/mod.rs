@@ -1,4 +1,4 @@
-//! The examples as programs. They are built already when all tests run; otherwise they are built
+//! The examples as programs. If all tests run, they are built already. Otherwise they are built
 //! now.
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Beginnings of the variables that cargo sets for a test about its package. Some build scripts
-/// watch them. If they saw them change, cargo would build their packages again.
+/// watch them. If the variables changed, cargo would build the packages of these scripts again.
 const OF_THE_TEST: [&str; 5] =
     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
 

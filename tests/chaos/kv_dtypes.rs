@@ -7,7 +7,7 @@ use playhouse::{
     config::KvCacheDtype,
 };
 
-use crate::workload::{self, House};
+use crate::workload::{self, BusyEngine};
 
 const DTYPE: KvCacheDtype = KvCacheDtype::Int8PerTokenHead;
 
@@ -16,12 +16,12 @@ async fn the_worker_and_the_kv_cache_manager_die_over_int8_blocks() {
     let expected = workload::fault_free(DTYPE).await;
     assert!(expected != workload::expected().await, "the format changes nothing");
     let engine = workload::engine_with(|config| config.kv_cache_dtype = DTYPE).await;
-    let house = House::open_expecting(engine, expected).await;
+    let busy = BusyEngine::open_expecting(engine, expected).await;
     for how in How::ALL {
-        house.strike(Role::Worker, 0, how).await;
-        house.strike(Role::KvCacheManager, 0, how).await;
+        busy.strike(Role::Worker, 0, how).await;
+        busy.strike(Role::KvCacheManager, 0, how).await;
     }
     let strikes = [(Role::Worker, How::Panic), (Role::Worker, How::Kill)];
-    house.storm(&strikes.repeat(5), Duration::from_millis(50)).await;
-    house.close().await.shutdown().await;
+    busy.storm(&strikes.repeat(5), Duration::from_millis(50)).await;
+    busy.close().await.shutdown().await;
 }

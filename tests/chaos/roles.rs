@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use playhouse::api::{How, Role};
 
-use crate::workload::{self, House};
+use crate::workload::{self, BusyEngine};
 
 /// Strikes of a storm, and the time between two of them.
 const STRIKES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 async fn dies(role: Role) {
-    let house = House::open(workload::engine().await).await;
+    let busy = BusyEngine::open(workload::engine().await).await;
     for how in How::ALL {
-        house.strike(role, 0, how).await;
+        busy.strike(role, 0, how).await;
     }
     let strikes: Vec<_> =
         [How::Panic, How::Kill].into_iter().cycle().map(|how| (role, how)).take(STRIKES).collect();
-    let deaths = house.storm(&strikes, PAUSE).await;
+    let deaths = busy.storm(&strikes, PAUSE).await;
     // On a busy machine, a strike may meet an actor that is dead already.
     assert!(deaths >= STRIKES as u64 / 2, "{deaths} deaths");
-    house.close().await.shutdown().await;
+    busy.close().await.shutdown().await;
 }
 
 /// Makes a test for each role, named like it.

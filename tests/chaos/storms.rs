@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use playhouse::api::{Edge, EdgeFaults, How, Role};
 
-use crate::workload::{self, House};
+use crate::workload::{self, BusyEngine};
 
 /// Strikes of the storm, and the time between two of them.
 const STRIKES: usize = 100;
@@ -23,30 +23,30 @@ fn strikes() -> Vec<(Role, How)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_over_all_roles() {
-    let house = House::open(workload::engine().await).await;
-    let deaths = house.storm(&strikes(), PAUSE).await;
+    let busy = BusyEngine::open(workload::engine().await).await;
+    let deaths = busy.storm(&strikes(), PAUSE).await;
     assert!(deaths >= STRIKES as u64 / 2, "{deaths} deaths");
-    house.close().await.shutdown().await;
+    busy.close().await.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_over_steps_planned_ahead() {
     let engine = workload::engine_with(|config| config.async_scheduling = Some(true)).await;
-    let house = House::open(engine).await;
-    let deaths = house.storm(&strikes()[..50], PAUSE).await;
+    let busy = BusyEngine::open(engine).await;
+    let deaths = busy.storm(&strikes()[..50], PAUSE).await;
     assert!(deaths >= 25, "{deaths} deaths");
-    house.close().await.shutdown().await;
+    busy.close().await.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_get_lost_in_a_storm() {
-    let house = House::open(workload::engine().await).await;
+    let busy = BusyEngine::open(workload::engine().await).await;
     let faults =
         EdgeFaults { drop: 0.005, duplicate: 0.01, late: 0.01, delay: Duration::from_millis(5) };
     for edge in Edge::ALL {
-        house.engine.chaos().set_edge(edge, faults);
+        busy.engine.chaos().set_edge(edge, faults);
     }
-    house.storm(&strikes()[..20], PAUSE).await;
-    assert!(house.engine.chaos().source().num_faults() > 0);
-    house.close().await.shutdown().await;
+    busy.storm(&strikes()[..20], PAUSE).await;
+    assert!(busy.engine.chaos().source().num_faults() > 0);
+    busy.close().await.shutdown().await;
 }

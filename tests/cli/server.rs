@@ -138,7 +138,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A failed test must not leave a server behind. After the end there is none to kill.
+        // A failed test must not leave a server behind. If the server has ended, the kill fails.
         let _ = self.child.kill();
     }
 }

@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
         --) shift; break ;;
         --example) example="$2"; shift ;;
         -p | --package) [ -f "$ROOT/${2#playhouse-}/Cargo.toml" ] || fail "no package $2"; shift ;;
-        --test) [ -e "$ROOT/tests/$2" ] || [ -e "$ROOT/tests/$2.rs" ] || [ -e "$ROOT/actors/tests/$2.rs" ] || fail "no test $2"; shift ;;
+        --test) [ -e "$ROOT/tests/$2" ] || [ -e "$ROOT/tests/$2.rs" ] || [ -e "$ROOT/actors/tests/$2.rs" ] || [ -e "$ROOT/actors/tests/$2" ] || fail "no test $2"; shift ;;
         --bench) [ -e "$ROOT/benches/$2.rs" ] || fail "no bench $2"; shift ;;
         --bin) shift ;;
         --features)

@@ -79,6 +79,7 @@ fn flags_in_prose_exist() {
         "run-batch",
         "tokenize",
         "collect-env",
+        "models",
         "config",
         "profile",
         "eval perplexity",

@@ -63,6 +63,8 @@ pub(crate) fn config(name: &str, max_model_len: Option<usize>) -> EngineConfig {
         device: playhouse::config::Device::Cpu,
         dtype: Dtype::Float32,
         max_model_len,
+        // All models have the same tokenizer, and few folders hold it.
+        tokenizer: Some(folder("llama-tied")),
         ..EngineConfig::new(folder(name))
     }
 }
@@ -136,21 +138,21 @@ pub(crate) async fn check(name: &str, change: impl Fn(&mut EngineConfig)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_in_flight() {
-    for name in crate::MODELS {
+    for name in crate::served() {
         check(name, |_| ()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prompts_in_chunks_of_16_tokens() {
-    for name in crate::MODELS {
+    for name in crate::served() {
         check(name, |config| config.max_num_batched_tokens = 16).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_planned_ahead_in_chunks_of_16_tokens() {
-    for name in crate::MODELS {
+    for name in crate::served() {
         check(name, |config| {
             config.async_scheduling = Some(true);
             config.max_num_batched_tokens = 16;
@@ -166,14 +168,24 @@ pub(crate) fn long_prompt(name: &str) -> (Vec<u32>, Vec<u32>) {
     (prompt.ids().to_vec(), prompt.greedy_token_ids.clone())
 }
 
+/// Makes requests preempt each other: few blocks, which a request may take before all of its prompt
+/// fits.
+pub(crate) fn shrink(config: &mut EngineConfig, num_blocks: usize) {
+    config.num_gpu_blocks_override = Some(num_blocks);
+    config.max_num_batched_tokens = 16;
+    config.scheduler_reserve_full_isl = false;
+    config.enable_prefix_caching = false;
+}
+
 /// Runs requests that preempt each other. Compares their tokens with the recording.
-pub(crate) async fn check_preemption(name: &str, change: impl Fn(&mut EngineConfig)) {
+pub(crate) async fn check_preemption(
+    name: &str,
+    num_blocks: usize,
+    change: impl Fn(&mut EngineConfig),
+) {
     let (prompt, greedy) = long_prompt(name);
     let mut config = config(name, None);
-    // Three prompts fill all blocks, so none of their requests can grow.
-    let blocks = prompt.len().div_ceil(config.block_size);
-    config.num_gpu_blocks_override = Some(3 * blocks + 1);
-    config.enable_prefix_caching = false;
+    shrink(&mut config, num_blocks);
     change(&mut config);
     let requests = (0..IN_FLIGHT).map(|_| request(&prompt, greedy.len(), 0.0, 0));
     let (outputs, status) = run(config, requests.collect()).await;
@@ -185,8 +197,26 @@ pub(crate) async fn check_preemption(name: &str, change: impl Fn(&mut EngineConf
 
 #[tokio::test(flavor = "multi_thread")]
 async fn preempted_requests_give_the_same_tokens() {
-    for name in ["qwen3-layer-types", "mistral-window"] {
-        check_preemption(name, |_| ()).await;
+    // A request has 11 blocks in a group that reads all tokens, and about three in a window.
+    for (name, num_blocks) in [("qwen3-layer-types", 49), ("mistral-window", 11)] {
+        check_preemption(name, num_blocks, |_| ()).await;
+    }
+}
+
+/// 450 tokens lie in 29 blocks. A window of 24 tokens and steps of 16 need no more than six. Two
+/// windows of 20 beside a layer that reads all tokens need 29 and twice six.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_needs_no_more_blocks_for_a_longer_text() {
+    for (name, num_blocks) in [("mistral-window", 7), ("qwen3-layer-types", 42)] {
+        let (prompt, greedy) = long_prompt(name);
+        let request = request(&prompt, 300, 0.0, 0);
+        let mut few = config(name, None);
+        few.num_gpu_blocks_override = Some(num_blocks);
+        few.max_num_batched_tokens = 16;
+        let (in_few, _) = run(few, vec![request.clone()]).await;
+        let (in_many, _) = run(config(name, None), vec![request]).await;
+        assert_eq!((in_few[0].tokens.len(), &in_few[0].tokens[..24]), (300, &greedy[..]));
+        assert_eq!(bits(&in_few[0]), bits(&in_many[0]), "{name}");
     }
 }
 
@@ -197,6 +227,7 @@ pub(crate) async fn check_prefix_hits(name: &str, change: impl Fn(&mut EngineCon
     change(&mut config);
     let is_exact = config.kv_cache_dtype == KvCacheDtype::Auto;
     let engine = Engine::spawn(config, |_| ()).await.unwrap();
+    let block_size = engine.loaded().info.kv_spec.block_size;
     let mut outputs = Vec::new();
     for _ in 0..2 {
         let raw = request(&prompt, greedy.len(), 0.0, 0);
@@ -205,7 +236,9 @@ pub(crate) async fn check_prefix_hits(name: &str, change: impl Fn(&mut EngineCon
     let [first, second] = &outputs[..] else { unreachable!() };
     assert_eq!(first.num_cached_tokens, 0);
     assert!(!is_exact || first.tokens == greedy);
-    assert_eq!(second.num_cached_tokens, (prompt.len() - 1) / 16 * 16);
+    let num_cached = (prompt.len() - 1) / block_size * block_size;
+    assert!(num_cached > 0, "{name}: a block has {block_size} tokens");
+    assert_eq!(second.num_cached_tokens, num_cached);
     assert_eq!((bits(first), &first.text), (bits(second), &second.text));
     engine.shutdown().await;
 }
@@ -231,11 +264,7 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
     let name = "qwen3-layer-types";
     let (prompt, _) = long_prompt(name);
     let sampled = |seed| request(&prompt, 24, 0.9, seed);
-    let blocks = prompt.len().div_ceil(16);
-    let is_full = |config: &mut EngineConfig| {
-        config.num_gpu_blocks_override = Some(3 * blocks + 1);
-        config.enable_prefix_caching = false;
-    };
+    let is_full = |config: &mut EngineConfig| shrink(config, 49);
     // Each change comes with a flag: whether all requests fit.
     let together: [(bool, Change<'_>); 4] = [
         (true, &|_| ()),

@@ -2,15 +2,24 @@
 //! answers, and the same bytes however the work is split.
 
 use playhouse::model::{Dtype, LoadOptions, load_model};
-use playhouse_kernels::{ComputeDevice, KvDtype};
+use playhouse_kernels::{ComputeDevice, KvDtype, QuantizationScheme};
 
 use super::{Path, TOLERANCE, check_chunking, folder};
 use crate::golden::Golden;
 use crate::runner::{Chunking, Runner};
 
 /// A model of each kind: with windows, with biases and tied weights, with norms of heads and two
-/// kinds of layers.
-const MODELS: [&str; 3] = ["mistral-window", "qwen2-tied", "qwen3-layer-types"];
+/// kinds of layers. Mixtures of experts: each scoring, with a correction bias, with groups, with
+/// shared experts, and beside dense layers.
+const MODELS: [&str; 7] = [
+    "mistral-window",
+    "qwen2-tied",
+    "qwen3-layer-types",
+    "mixtral",
+    "qwen3_moe",
+    "ernie4_5_moe",
+    "glm4_moe",
+];
 
 /// Prompts a model. A software device is slow.
 const PROMPTS_MAX: usize = 2;
@@ -59,25 +68,56 @@ fn models_answer_as_transformers_does() {
 #[test]
 fn narrow_weights_and_caches_are_close() {
     let Some(gpu) = gpu() else { return };
-    let name = "qwen3-layer-types";
-    let folder = folder(name);
+    let options = |dtype| LoadOptions { dtype, ..LoadOptions::default() };
     for (dtype, kv_dtype, tolerance) in [
         (Dtype::Float16, KvDtype::F16, 0.01),
         (Dtype::Bfloat16, KvDtype::Bf16, 0.05),
         (Dtype::Bfloat16, KvDtype::Int8, 0.1),
     ] {
-        let mut run = Golden::read(&folder).runs.remove(0);
-        run.prompts.truncate(PROMPTS_MAX);
-        let runner = runner(&folder, dtype, run.max_model_len, &gpu).with_kv_dtype(kv_dtype);
-        let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
-        let whole = runner.answer(&prompts, Chunking::Whole);
-        for (prompt, answer) in run.prompts.iter().zip(&whole) {
-            let difference = prompt.mean_difference(answer);
-            assert!(difference > 0.0, "{name}: {kv_dtype} is not in use");
-            assert!(difference < tolerance, "{name}, {kv_dtype}: {difference}");
-        }
-        check_chunking(name, &runner, &prompts, &whole, &[Chunking::Ragged]);
+        check_narrow("qwen3-layer-types", &options(dtype), kv_dtype, tolerance, &gpu);
     }
+}
+
+#[test]
+fn narrow_experts_are_close() {
+    let Some(gpu) = gpu() else { return };
+    let int4 = QuantizationScheme::Int4 { group_size: 32 };
+    for (dtype, quantization, tolerance) in [
+        (Dtype::Float16, None, 0.02),
+        (Dtype::Bfloat16, None, 0.1),
+        (Dtype::Float32, Some(QuantizationScheme::Int8), 0.3),
+        (Dtype::Float32, Some(int4), 1.5),
+    ] {
+        let options = LoadOptions { dtype, quantization, ..LoadOptions::default() };
+        check_narrow("qwen3_moe", &options, KvDtype::F32, tolerance, &gpu);
+    }
+}
+
+/// Asserts that a model's answers are near transformers' in float32, but not equal, and the same
+/// however the work is split.
+fn check_narrow(
+    name: &str,
+    options: &LoadOptions,
+    kv_dtype: KvDtype,
+    tolerance: f64,
+    gpu: &ComputeDevice,
+) {
+    let folder = folder(name);
+    let mut run = Golden::read(&folder).runs.remove(0);
+    run.prompts.truncate(PROMPTS_MAX);
+    let (max_model_len, device) = (run.max_model_len, gpu.device.clone());
+    let options = LoadOptions { max_model_len, device, ..options.clone() };
+    let model = load_model(&folder, &options, &mut |_| {}).unwrap();
+    let runner = Runner::new(model, &options.device).with_kv_dtype(kv_dtype);
+    let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
+    let whole = runner.answer(&prompts, Chunking::Whole);
+    let what = format!("{name}, {:?}, {:?}, {kv_dtype}", options.dtype, options.quantization);
+    for (prompt, answer) in run.prompts.iter().zip(&whole) {
+        let difference = prompt.mean_difference(answer);
+        assert!(difference > 0.0, "{what}: not in use");
+        assert!(difference < tolerance, "{what}: {difference}");
+    }
+    check_chunking(name, &runner, &prompts, &whole, &[Chunking::Ragged]);
 }
 
 /// The demo model with its default settings gives the CPU's tokens.

@@ -14,6 +14,9 @@ use crate::gpu::gpu;
 
 const NAME: &str = "qwen3-layer-types";
 
+/// A mixture of experts.
+const MIXTURE: &str = "qwen3_moe";
+
 /// Strikes in the middle of a stream, one after another.
 const STRIKES: usize = 3;
 
@@ -27,6 +30,7 @@ async fn requests_in_flight_do_not_meet() {
         return;
     }
     check(NAME, on_gpu).await;
+    check(MIXTURE, on_gpu).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,7 +38,7 @@ async fn chunks_and_preemption_change_nothing() {
     if gpu().is_none() {
         return;
     }
-    check_preemption(NAME, |config| {
+    check_preemption(NAME, 49, |config| {
         on_gpu(config);
         config.max_num_batched_tokens = 64;
         config.max_num_seqs = 64;
@@ -73,8 +77,15 @@ async fn a_worker_dies_and_streams_go_on() {
     if gpu().is_none() {
         return;
     }
-    let (prompt, _) = long_prompt(NAME);
-    let mut config = config(NAME, None);
+    for name in [NAME, MIXTURE] {
+        check_deaths(name).await;
+    }
+}
+
+/// Strikes a worker in the middle of streams, in every way.
+async fn check_deaths(name: &str) {
+    let (prompt, _) = long_prompt(name);
+    let mut config = config(name, None);
     on_gpu(&mut config);
     let requests = || (0..4).map(|seed| request(&prompt, 24, 0.9, seed)).collect::<Vec<_>>();
     let expected = run(config.clone(), requests()).await.0;
@@ -92,14 +103,14 @@ async fn a_worker_dies_and_streams_go_on() {
             // A worker that is dead already cannot be struck.
             struck += usize::from(engine.chaos().strike(Role::Worker, 0, how).is_ok());
         }
-        assert!(struck > 0, "{how:?}");
+        assert!(struck > 0, "{name} {how:?}");
         output.append(collect(first).await);
         let mut outputs = vec![output];
         for stream in streams {
             outputs.push(collect(stream).await);
         }
         for (output, expected) in outputs.iter().zip(&expected) {
-            assert_eq!(bits(output), bits(expected), "{how:?}");
+            assert_eq!(bits(output), bits(expected), "{name} {how:?}");
         }
         engine.shutdown().await;
     }

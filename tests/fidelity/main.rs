@@ -6,11 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod engine;
+mod every_family;
 mod golden;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "wgpu")]
 mod gpu_engine;
+mod latent;
 mod quantized;
 mod rope;
 mod runner;
@@ -27,13 +29,14 @@ use runner::{Answer, Chunking, Runner};
 const TOLERANCE: f64 = 1e-4;
 
 macro_rules! models {
-    ($($test:ident: $folder:literal,)*) => {
-        const MODELS: &[&str] = &[$($folder),*];
+    ($list:ident: $($test:ident: $folder:literal,)*) => {
+        const $list: &[&str] = &[$($folder),*];
         $(#[test] fn $test() { check_model($folder); })*
     };
 }
 
 models! {
+    LLAMA_LINE:
     llama_tied: "llama-tied",
     llama_gqa_f16: "llama-gqa-f16",
     llama_biases_sharded: "llama-biases-sharded",
@@ -46,6 +49,207 @@ models! {
     qwen2_tied: "qwen2-tied",
     qwen2_window_mix: "qwen2-window-mix",
     qwen3_layer_types: "qwen3-layer-types",
+}
+
+models! {
+    OTHER_FAMILIES:
+    mistral_full: "mistral-full",
+    qwen3_biases: "qwen3-biases",
+    apertus: "apertus",
+    apertus_llama3: "apertus-llama3",
+    arcee: "arcee",
+    arcee_biases: "arcee-biases",
+    bloom: "bloom",
+    bloom_six_heads: "bloom-six-heads",
+    cohere: "cohere",
+    cohere_norms: "cohere-norms",
+    cohere2: "cohere2",
+    cohere2_layer_types: "cohere2-layer-types",
+    ernie4_5: "ernie4_5",
+    ernie4_5_biases: "ernie4_5-biases",
+    exaone4: "exaone4",
+    exaone4_full: "exaone4-full",
+    falcon_7b: "falcon-7b",
+    falcon_groups: "falcon-groups",
+    falcon_one_norm: "falcon-one-norm",
+    falcon_alibi: "falcon-alibi",
+    falcon_alibi_twelve_heads: "falcon-alibi-twelve-heads",
+    falcon_in_turn: "falcon-in-turn",
+    gemma: "gemma",
+    gemma_one_kv_head: "gemma-one-kv-head",
+    gemma2: "gemma2",
+    gemma2_no_caps: "gemma2-no-caps",
+    gemma3: "gemma3",
+    gemma3_linear: "gemma3-linear",
+    gemma3n: "gemma3n",
+    gemma3n_own_keys: "gemma3n-own-keys",
+    glm: "glm",
+    glm_no_bias: "glm-no-bias",
+    glm4: "glm4",
+    glm4_biases: "glm4-biases",
+    gpt2: "gpt2",
+    gpt2_inverse: "gpt2-inverse",
+    gpt_neox: "gpt_neox",
+    gpt_neox_in_turn: "gpt_neox-in-turn",
+    granite: "granite",
+    granite_biases: "granite-biases",
+    hunyuan: "hunyuan",
+    hunyuan_alpha: "hunyuan-alpha",
+    mpt: "mpt",
+    mpt_clip: "mpt-clip",
+    nemotron: "nemotron",
+    nemotron_biases: "nemotron-biases",
+    olmo2: "olmo2",
+    olmo2_biases: "olmo2-biases",
+    olmo3: "olmo3",
+    olmo3_yarn: "olmo3-yarn",
+    opt: "opt",
+    opt_no_bias: "opt-no-bias",
+    opt_post_norm: "opt-post-norm",
+    opt_no_final_norm: "opt-no-final-norm",
+    phi3: "phi3",
+    phi3_partial: "phi3-partial",
+    seed_oss: "seed_oss",
+    seed_oss_out_bias: "seed_oss-out-bias",
+    smollm3: "smollm3",
+    smollm3_windows: "smollm3-windows",
+    stablelm: "stablelm",
+    stablelm_parallel: "stablelm-parallel",
+    starcoder2: "starcoder2",
+    starcoder2_no_bias: "starcoder2-no-bias",
+    mixtral: "mixtral",
+    mixtral_window: "mixtral-window",
+    qwen2_moe: "qwen2_moe",
+    qwen2_moe_sparse: "qwen2_moe-sparse",
+    qwen3_moe: "qwen3_moe",
+    qwen3_moe_raw: "qwen3_moe-raw",
+    olmoe: "olmoe",
+    olmoe_clip: "olmoe-clip",
+    granite_moe: "granite_moe",
+    granite_moe_tied: "granite_moe-tied",
+    ernie4_5_moe: "ernie4_5_moe",
+    ernie4_5_moe_interval: "ernie4_5_moe-interval",
+    glm4_moe: "glm4_moe",
+    glm4_moe_raw: "glm4_moe-raw",
+    hunyuan_moe: "hunyuan_moe",
+    hunyuan_moe_one: "hunyuan_moe-one",
+    deepseek_v2: "deepseek_v2",
+    deepseek_v2_groups: "deepseek_v2-groups",
+    deepseek_v3: "deepseek_v3",
+    deepseek_v3_halves: "deepseek_v3-halves",
+    deepseek_v3_float8: "deepseek_v3-float8",
+    glm4_moe_lite: "glm4_moe_lite",
+    glm4_moe_lite_listed: "glm4_moe_lite-listed",
+    minicpm3: "minicpm3",
+    minicpm3_one_query: "minicpm3-one-query",
+    youtu: "youtu",
+    youtu_halves: "youtu-halves",
+    gpt_oss: "gpt_oss",
+    gpt_oss_no_bias: "gpt_oss-no-bias",
+    gpt_oss_mxfp4: "gpt_oss-mxfp4",
+    llama4: "llama4",
+    llama4_top_2: "llama4-top-2",
+    gptj: "gptj",
+    gptj_whole_heads: "gptj-whole-heads",
+    gpt_bigcode: "gpt_bigcode",
+    gpt_bigcode_heads: "gpt_bigcode-heads",
+    helium: "helium",
+    helium_biases: "helium-biases",
+    ministral: "ministral",
+    ministral_full: "ministral-full",
+    ministral3: "ministral3",
+    ministral3_window: "ministral3-window",
+    olmo: "olmo",
+    olmo_clip: "olmo-clip",
+    phi: "phi",
+    phi_partial: "phi-partial",
+    vaultgemma: "vaultgemma",
+    vaultgemma_no_caps: "vaultgemma-no-caps",
+    dots1: "dots1",
+    dots1_window: "dots1-window",
+    flex_olmo: "flex_olmo",
+    flex_olmo_norm: "flex_olmo-norm",
+    granite_moe_shared: "granite_moe_shared",
+    granite_moe_shared_none: "granite_moe_shared-none",
+    internlm: "internlm",
+    internlm_no_bias: "internlm-no-bias",
+    minicpm: "minicpm",
+    minicpm_longrope: "minicpm-longrope",
+    internlm2: "internlm2",
+    internlm2_biases: "internlm2-biases",
+    internlm3: "internlm3",
+    internlm3_biases: "internlm3-biases",
+    qwen3_next: "qwen3_next",
+    qwen3_next_layer_types: "qwen3_next-layer-types",
+    qwen3_5: "qwen3_5",
+    qwen3_5_interval: "qwen3_5-interval",
+    qwen3_5_moe: "qwen3_5_moe",
+    qwen3_5_moe_interval: "qwen3_5_moe-interval",
+    lfm2: "lfm2",
+    lfm2_biases: "lfm2-biases",
+    lfm2_moe: "lfm2_moe",
+    lfm2_moe_no_bias: "lfm2_moe-no-bias",
+    minimax: "minimax",
+    minimax_layer_types: "minimax-layer-types",
+}
+
+models! {
+    STATES:
+    mamba: "mamba",
+    mamba_biases: "mamba-biases",
+    falcon_mamba: "falcon_mamba",
+    falcon_mamba_biases: "falcon_mamba-biases",
+    mamba2: "mamba2",
+    mamba2_limits: "mamba2-limits",
+    bamba: "bamba",
+    bamba_biases: "bamba-biases",
+    jamba: "jamba",
+    jamba_dense: "jamba-dense",
+    granite_hybrid: "granite_hybrid",
+    granite_hybrid_dense: "granite_hybrid-dense",
+    granite_hybrid_attention: "granite_hybrid-attention",
+    falcon_h1: "falcon_h1",
+    falcon_h1_norms: "falcon_h1-norms",
+    falcon_h1_norm_first: "falcon_h1-norm-first",
+    nemotron_h: "nemotron_h",
+    nemotron_h_biases: "nemotron_h-biases",
+}
+
+models! {
+    SETTINGS:
+    phi_head_norms: "phi-head-norms",
+    bloom_norms_go_on: "bloom-norms-go-on",
+    qwen2_moe_dense: "qwen2_moe-dense",
+    qwen3_moe_windows: "qwen3_moe-windows",
+    ernie4_5_moe_norm_min: "ernie4_5_moe-norm-min",
+    hunyuan_moe_listed: "hunyuan_moe-listed",
+    internlm3_biased: "internlm3-biased",
+    nemotron_h_experts: "nemotron_h-experts",
+    nemotron_h_latent_experts: "nemotron_h-latent-experts",
+    gpt2_odd_heads: "gpt2-odd-heads",
+    jamba_odd_heads: "jamba-odd-heads",
+    persimmon: "persimmon",
+    persimmon_no_head_norms: "persimmon-no-head-norms",
+    codegen: "codegen",
+    codegen_two_heads: "codegen-two-heads",
+    exaone: "exaone",
+    exaone_biases: "exaone-biases",
+    jais2: "jais2",
+    jais2_no_biases: "jais2-no-biases",
+    minimax_m2: "minimax_m2",
+    minimax_m2_partial: "minimax_m2-partial",
+    solar_open: "solar_open",
+    solar_open_groups: "solar_open-groups",
+}
+
+/// Returns the folders of all recorded models.
+fn models() -> impl Iterator<Item = &'static str> {
+    served().chain(SETTINGS.iter().copied())
+}
+
+/// Returns the folders of the models whose vocabulary is that of the recorded tokenizer.
+fn served() -> impl Iterator<Item = &'static str> {
+    LLAMA_LINE.iter().chain(OTHER_FAMILIES).chain(STATES).copied()
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -96,7 +300,8 @@ fn check_chunking(
 /// does not depend on chunking, to the last bit.
 #[test]
 fn bf16_is_close_and_independent_of_chunking() {
-    for name in ["llama-biases-sharded", "qwen2-window-mix", "qwen3-layer-types"] {
+    let names = ["llama-biases-sharded", "qwen2-window-mix", "qwen3-layer-types"];
+    for name in names.into_iter().chain(["mamba2-limits", "bamba", "falcon_h1"]) {
         let folder = folder(name);
         let run = Golden::read(&folder).runs.remove(0);
         let runner = runner(&folder, Dtype::Auto, None);
@@ -118,7 +323,7 @@ fn bf16_is_close_and_independent_of_chunking() {
 #[test]
 fn narrower_kv_caches_are_close_and_independent_of_chunking() {
     for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.03), (KvDtype::Int8, 0.1)] {
-        for name in MODELS {
+        for name in LLAMA_LINE {
             let folder = folder(name);
             let run = Golden::read(&folder).runs.remove(0);
             let runner = runner(&folder, Dtype::Float32, run.max_model_len).with_kv_dtype(kv_dtype);
@@ -141,7 +346,22 @@ fn every_recorded_model_is_tested() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     recorded.sort();
-    let mut tested = MODELS.to_vec();
+    let mut tested: Vec<_> = models().collect();
     tested.sort_unstable();
     assert_eq!(recorded, tested);
+}
+
+/// `playhouse models` says so.
+#[test]
+fn every_family_has_two_recorded_models() {
+    let architecture = |name: &str| {
+        let config = std::fs::read(folder(name).join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        config["architectures"][0].as_str().unwrap().to_owned()
+    };
+    let recorded: Vec<String> = models().map(architecture).collect();
+    for family in playhouse::model::supported_models() {
+        let count = recorded.iter().filter(|name| *name == family.architecture).count();
+        assert!(count >= 2, "{}: {count}", family.architecture);
+    }
 }

@@ -14,6 +14,7 @@ Needs: torch, transformers >= 5, tokenizers, safetensors. Nothing is downloaded.
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -22,8 +23,87 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    ApertusConfig,
+    ArceeConfig,
+    BambaConfig,
+    BloomConfig,
+    CodeGenConfig,
+    Cohere2Config,
+    CohereConfig,
+    DeepseekV2Config,
+    DeepseekV3Config,
+    Ernie4_5_MoeConfig,
+    Ernie4_5Config,
+    Exaone4Config,
+    ExaoneConfig,
+    FalconConfig,
+    FalconH1Config,
+    FalconMambaConfig,
+    Gemma2Config,
+    Gemma3TextConfig,
+    Gemma3nTextConfig,
+    GemmaConfig,
+    Dots1Config,
+    FlexOlmoConfig,
+    Glm4Config,
+    Glm4MoeConfig,
+    Glm4MoeLiteConfig,
+    GlmConfig,
+    GPT2Config,
+    GPTBigCodeConfig,
+    GPTJConfig,
+    GptOssConfig,
+    GPTNeoXConfig,
+    GraniteConfig,
+    GraniteMoeConfig,
+    GraniteMoeHybridConfig,
+    GraniteMoeSharedConfig,
+    HeliumConfig,
+    HunYuanDenseV1Config,
+    HunYuanMoEV1Config,
+    InternLM3Config,
+    Jais2Config,
+    JambaConfig,
+    Lfm2Config,
+    Lfm2MoeConfig,
+    Llama4TextConfig,
+    Mamba2Config,
+    MambaConfig,
+    MiniCPM3Config,
+    MiniMaxConfig,
+    MiniMaxM2Config,
+    Ministral3Config,
+    MinistralConfig,
+    MixtralConfig,
+    MptConfig,
+    NemotronConfig,
+    NemotronHConfig,
+    Olmo2Config,
+    OlmoConfig,
+    Olmo3Config,
+    OlmoeConfig,
+    OPTConfig,
+    PersimmonConfig,
+    Phi3Config,
+    PhiConfig,
+    Qwen2MoeConfig,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+    Qwen3MoeConfig,
+    Qwen3NextConfig,
+    SeedOssConfig,
+    SmolLM3Config,
+    SolarOpenConfig,
+    StableLmConfig,
+    Starcoder2Config,
+    VaultGemmaConfig,
+    YoutuConfig,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from safetensors.torch import load_file, save_file
 
 from corpus import sentences, train_tokenizer
 
@@ -162,18 +242,914 @@ MODELS = {
 }
 
 
+# Models of the other families are smaller, and have shorter prompts, as their layers are shared.
+SMALL = TINY | dict(hidden_size=32, intermediate_size=48, head_dim=8, initializer_range=0.25)
+SHORT = [(None, [1, 7, 40, 70])]
+
+
+def small(config, without="", **changes):
+    """Returns a model of `config` with SMALL settings, except those named in `without`."""
+    settings = {k: v for k, v in SMALL.items() if k not in without.split()} | changes
+    return dict(config=config(**settings), runs=SHORT, has_tokenizer=False)
+
+
+# The names of sizes in the configs that have their own.
+GPT2 = dict(n_embd=32, n_layer=2, n_head=4, n_positions=256)
+NO_SIZES = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings"
+NO_KV = "num_key_value_heads head_dim"
+MPT = dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=256)
+
+MODELS |= {
+    "mistral-full": small(MistralConfig, sliding_window=None, tie_word_embeddings=True),
+    "qwen3-biases": small(Qwen3Config, attention_bias=True, num_key_value_heads=4),
+    "apertus": small(ApertusConfig, mlp_bias=False),
+    "apertus-llama3": small(
+        ApertusConfig,
+        num_hidden_layers=3,
+        attention_bias=True,
+        **rope("llama3", 500_000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+               original_max_position_embeddings=32),
+    ),
+    "arcee": small(ArceeConfig),
+    "arcee-biases": small(
+        ArceeConfig, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        **rope("yarn", factor=4.0, original_max_position_embeddings=64),
+    ),
+    "bloom": small(BloomConfig, NO_KV + " intermediate_size", n_layer=2, n_head=4),
+    "bloom-six-heads": small(
+        BloomConfig, NO_KV + " intermediate_size hidden_size", n_layer=3, n_head=6, hidden_size=48,
+        layer_norm_epsilon=1e-3,
+    ),
+    "cohere": small(CohereConfig, logit_scale=2.0),
+    "cohere-norms": small(
+        CohereConfig, use_qk_norm=True, attention_bias=True, logit_scale=1.5,
+        num_key_value_heads=1, tie_word_embeddings=False,
+    ),
+    "cohere2": small(Cohere2Config, num_hidden_layers=4, sliding_window=20, logit_scale=2.0),
+    "cohere2-layer-types": small(
+        Cohere2Config, num_hidden_layers=3, sliding_window=9, attention_bias=True,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"], logit_scale=1.5,
+    ),
+    "ernie4_5": small(Ernie4_5Config),
+    "ernie4_5-biases": small(
+        Ernie4_5Config, use_bias=True, head_dim=16, tie_word_embeddings=False,
+        **rope("default", 10_000.0),
+    ),
+    "exaone4": small(Exaone4Config, num_hidden_layers=4, sliding_window=20),
+    "exaone4-full": small(
+        Exaone4Config, sliding_window=None, layer_types=["full_attention"] * 2,
+        tie_word_embeddings=True,
+    ),
+    "falcon-7b": small(FalconConfig, NO_KV + " intermediate_size"),
+    "falcon-groups": small(
+        FalconConfig, NO_KV + " intermediate_size", new_decoder_architecture=True, num_kv_heads=2,
+        bias=True, ffn_hidden_size=80,
+    ),
+    "falcon-one-norm": small(
+        FalconConfig, NO_KV + " intermediate_size", new_decoder_architecture=True, num_kv_heads=2,
+        num_ln_in_parallel_attn=1, **rope("default", 500_042.0),
+    ),
+    # The eager attention of transformers adds the biases of ALiBi twice.
+    "falcon-alibi": small(
+        FalconConfig, NO_KV, alibi=True, multi_query=False, parallel_attn=False, bias=True,
+    )
+    | dict(attention="sdpa"),
+    "falcon-alibi-twelve-heads": small(
+        FalconConfig, NO_KV + " hidden_size num_attention_heads", alibi=True, multi_query=True,
+        hidden_size=48, num_attention_heads=12, tie_word_embeddings=False,
+    )
+    | dict(attention="sdpa"),
+    "falcon-in-turn": small(
+        FalconConfig, NO_KV + " intermediate_size", multi_query=False, parallel_attn=False,
+        bias=True,
+    ),
+    "gemma": small(GemmaConfig, head_dim=16),
+    "gemma-one-kv-head": small(GemmaConfig, num_key_value_heads=1, attention_bias=True),
+    "gemma2": small(Gemma2Config, num_hidden_layers=4, sliding_window=20, query_pre_attn_scalar=24),
+    "gemma2-no-caps": small(
+        Gemma2Config, num_hidden_layers=3, sliding_window=9, attn_logit_softcapping=None,
+        final_logit_softcapping=5.0, head_dim=16, hidden_activation="gelu",
+    ),
+    "gemma3": small(Gemma3TextConfig, num_hidden_layers=7, sliding_window=12),
+    "gemma3-linear": small(
+        Gemma3TextConfig, num_hidden_layers=3, sliding_window=20, query_pre_attn_scalar=10,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        final_logit_softcapping=9.0, attn_logit_softcapping=20.0,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1_000_000.0),
+            sliding_attention=dict(rope_type="default", rope_theta=10_000.0),
+        ),
+    ),
+    "gemma3n": small(
+        Gemma3nTextConfig, num_hidden_layers=4, sliding_window=12, num_kv_shared_layers=2,
+        layer_types=["sliding_attention", "full_attention"] * 2, laurel_rank=6,
+        vocab_size_per_layer_input=500, hidden_size_per_layer_input=8, altup_num_inputs=3,
+        activation_sparsity_pattern=[0.9, 0.0, 0.5, 0.0],
+    ),
+    "gemma3n-own-keys": small(
+        Gemma3nTextConfig, num_hidden_layers=5, sliding_window=20, num_kv_shared_layers=0,
+        intermediate_size=[48] * 4 + [40], laurel_rank=4, vocab_size_per_layer_input=512,
+        hidden_size_per_layer_input=4, altup_num_inputs=2, altup_active_idx=1,
+        altup_correct_scale=False, final_logit_softcapping=20.0, tie_word_embeddings=False,
+        hidden_activation="gelu", initializer_range=0.1,
+    ),
+    "glm": small(GlmConfig),
+    "glm-no-bias": small(GlmConfig, attention_bias=False, head_dim=16, tie_word_embeddings=True),
+    "glm4": small(Glm4Config, attention_bias=False),
+    "glm4-biases": small(Glm4Config, num_hidden_layers=3, num_key_value_heads=1, head_dim=16),
+    "gpt2": small(GPT2Config, NO_SIZES + " " + NO_KV, **GPT2),
+    "gpt2-inverse": small(
+        GPT2Config, NO_SIZES + " " + NO_KV, **GPT2, n_inner=56, tie_word_embeddings=False,
+        scale_attn_by_inverse_layer_idx=True, activation_function="relu",
+    ),
+    "gpt_neox": small(GPTNeoXConfig, NO_KV),
+    "gpt_neox-in-turn": small(
+        GPTNeoXConfig, NO_KV, use_parallel_residual=False, attention_bias=False,
+        hidden_act="gelu_fast",
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5),
+    ),
+    "granite": small(
+        GraniteConfig, embedding_multiplier=12.0, attention_multiplier=0.2, logits_scaling=0.5,
+        residual_multiplier=0.6,
+    ),
+    "granite-biases": small(
+        GraniteConfig, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        residual_multiplier=1.5, attention_multiplier=0.3,
+    ),
+    "hunyuan": small(HunYuanDenseV1Config),
+    "hunyuan-alpha": small(
+        HunYuanDenseV1Config, attention_bias=True, tie_word_embeddings=True, head_dim=16,
+        **rope("dynamic", alpha=50.0, factor=1.0),
+    ),
+    "mpt": small(MptConfig, NO_SIZES + " intermediate_size " + NO_KV, **MPT),
+    "mpt-clip": small(
+        MptConfig, NO_SIZES + " intermediate_size " + NO_KV, **MPT | dict(d_model=48, n_heads=6),
+        attn_config=dict(clip_qkv=1.5, softmax_scale=0.2),
+    ),
+    "nemotron": small(NemotronConfig),
+    "nemotron-biases": small(
+        NemotronConfig, attention_bias=True, mlp_bias=True, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25),
+        head_dim=16, norm_eps=1e-3, hidden_act="relu",
+    ),
+    "olmo2": small(Olmo2Config),
+    "olmo2-biases": small(Olmo2Config, attention_bias=True, num_key_value_heads=1, rms_norm_eps=1e-3),
+    "olmo3": small(Olmo3Config, num_hidden_layers=4, sliding_window=20),
+    "olmo3-yarn": small(
+        Olmo3Config, num_hidden_layers=2, sliding_window=12,
+        layer_types=["full_attention", "sliding_attention"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="yarn", factor=4.0, rope_theta=500_000.0,
+                                original_max_position_embeddings=64),
+            sliding_attention=dict(rope_type="default", rope_theta=500_000.0),
+        ),
+    ),
+    "opt": small(OPTConfig, NO_KV + " intermediate_size", ffn_dim=48, word_embed_proj_dim=32),
+    "opt-no-bias": small(
+        OPTConfig, NO_KV + " intermediate_size", ffn_dim=56, enable_bias=False,
+        activation_function="gelu", tie_word_embeddings=False, word_embed_proj_dim=32,
+    ),
+    "opt-post-norm": small(
+        OPTConfig, NO_KV + " intermediate_size", ffn_dim=48, word_embed_proj_dim=16,
+        do_layer_norm_before=False,
+    ),
+    "opt-no-final-norm": small(
+        OPTConfig, NO_KV + " intermediate_size", ffn_dim=48, word_embed_proj_dim=48,
+        _remove_final_layer_norm=True, layer_norm_elementwise_affine=False,
+        tie_word_embeddings=False, initializer_range=0.1,
+    ),
+    "phi3": small(Phi3Config, sliding_window=20),
+    "phi3-partial": small(
+        Phi3Config, "head_dim", max_position_embeddings=256, original_max_position_embeddings=64,
+        num_attention_heads=2,
+        rope_parameters=dict(
+            rope_type="longrope", rope_theta=10_000.0, partial_rotary_factor=0.75,
+            short_factor=[1.0 + 0.05 * i for i in range(6)],
+            long_factor=[1.0 + 0.75 * i for i in range(6)],
+        ),
+    ) | dict(runs=[(64, [1, 7, 34]), (None, [70, 100])]),
+    "seed_oss": small(SeedOssConfig),
+    "seed_oss-out-bias": small(
+        SeedOssConfig, attention_bias=False, attention_out_bias=True, mlp_bias=True, head_dim=16,
+        tie_word_embeddings=True,
+    ),
+    "smollm3": small(SmolLM3Config, num_hidden_layers=5),
+    "smollm3-windows": small(
+        SmolLM3Config, num_hidden_layers=4, use_sliding_window=True, sliding_window=12,
+        no_rope_layers=[1, 0, 0, 1], attention_bias=True, tie_word_embeddings=False,
+    ),
+    "stablelm": small(StableLmConfig, "head_dim", num_key_value_heads=4),
+    "stablelm-parallel": small(
+        StableLmConfig, "head_dim", use_parallel_residual=True, qk_layernorm=True,
+        use_qkv_bias=True,
+        rope_parameters=dict(rope_type="default", rope_theta=10_000.0, partial_rotary_factor=0.5),
+    ),
+    "starcoder2": small(Starcoder2Config, "head_dim", sliding_window=20),
+    "starcoder2-no-bias": small(
+        Starcoder2Config, "head_dim", use_bias=False, num_key_value_heads=1, norm_epsilon=1e-3,
+        tie_word_embeddings=False, hidden_act="gelu",
+    ),
+}
+
+MODELS |= {
+    "gptj": small(GPTJConfig, NO_SIZES + " " + NO_KV, **GPT2, rotary_dim=4),
+    "gptj-whole-heads": small(
+        GPTJConfig, NO_SIZES + " " + NO_KV, **GPT2, rotary_dim=8, n_inner=56,
+        activation_function="relu", tie_word_embeddings=True,
+    ),
+    "gpt_bigcode": small(GPTBigCodeConfig, NO_SIZES + " " + NO_KV, **GPT2),
+    "gpt_bigcode-heads": small(
+        GPTBigCodeConfig, NO_SIZES + " " + NO_KV, **GPT2, multi_query=False, n_inner=56,
+        scale_attn_weights=False, tie_word_embeddings=False, activation_function="relu",
+    ),
+    "helium": small(HeliumConfig),
+    "helium-biases": small(
+        HeliumConfig, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        **rope("linear", factor=2.0),
+    ),
+    "ministral": small(
+        MinistralConfig, num_hidden_layers=3, sliding_window=12,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    ),
+    "ministral-full": small(
+        MinistralConfig, sliding_window=12, layer_types=["full_attention"] * 2,
+        tie_word_embeddings=True,
+    ),
+    "ministral3": small(
+        Ministral3Config,
+        **rope("yarn", 500_000.0, factor=32.0, original_max_position_embeddings=16, mscale=1.0,
+               mscale_all_dim=1.0, llama_4_scaling_beta=0.3, beta_fast=32.0, beta_slow=1.0),
+    ),
+    "ministral3-window": small(
+        Ministral3Config, sliding_window=12, tie_word_embeddings=True,
+        **rope("yarn", 10_000.0, factor=8.0, original_max_position_embeddings=24,
+               llama_4_scaling_beta=0.1),
+    ),
+    "olmo": small(OlmoConfig, "head_dim"),
+    "olmo-clip": small(
+        OlmoConfig, "head_dim", clip_qkv=1.5, attention_bias=True, tie_word_embeddings=True,
+        num_key_value_heads=1,
+    ),
+    "phi": small(PhiConfig, "head_dim", num_key_value_heads=4),
+    "phi-partial": small(
+        PhiConfig, "head_dim", num_hidden_layers=3, hidden_act="gelu",
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25),
+    ),
+    "vaultgemma": small(VaultGemmaConfig, num_hidden_layers=3, sliding_window=12),
+    "vaultgemma-no-caps": small(
+        VaultGemmaConfig, sliding_window=20, attn_logit_softcapping=None,
+        final_logit_softcapping=5.0, query_pre_attn_scalar=10, hidden_activation="gelu",
+        layer_types=["full_attention", "sliding_attention"],
+    ),
+}
+
+# Mixtures of experts.
+MODELS |= {
+    "dots1": small(
+        Dots1Config, num_hidden_layers=3, n_routed_experts=8, n_shared_experts=2, n_group=2,
+        topk_group=1, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True,
+        routed_scaling_factor=1.5, first_k_dense_replace=1, sliding_window=None,
+    ),
+    "dots1-window": small(
+        Dots1Config, num_hidden_layers=3, n_routed_experts=6, n_shared_experts=1,
+        num_experts_per_tok=2, moe_intermediate_size=24, sliding_window=12, max_window_layers=1,
+        attention_bias=True, tie_word_embeddings=True,
+    ),
+    "flex_olmo": small(FlexOlmoConfig, "head_dim", num_experts=6, num_experts_per_tok=2),
+    "flex_olmo-norm": small(
+        FlexOlmoConfig, "head_dim", num_experts=4, num_experts_per_tok=3, norm_topk_prob=True,
+        attention_bias=True, num_key_value_heads=1, tie_word_embeddings=True,
+    ),
+    "granite_moe_shared": small(
+        GraniteMoeSharedConfig, "head_dim", num_local_experts=4, num_experts_per_tok=2,
+        shared_intermediate_size=40, embedding_multiplier=12.0, attention_multiplier=0.2,
+        logits_scaling=0.5, residual_multiplier=0.6,
+    ),
+    "granite_moe_shared-none": small(
+        GraniteMoeSharedConfig, "head_dim", num_local_experts=4, num_experts_per_tok=3,
+        attention_bias=True, tie_word_embeddings=True, attention_multiplier=0.4,
+    ),
+    "mixtral": small(MixtralConfig, num_local_experts=4, num_experts_per_tok=2),
+    "mixtral-window": small(
+        MixtralConfig, num_local_experts=6, num_experts_per_tok=3, sliding_window=20,
+        num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
+    ),
+    "qwen2_moe": small(
+        Qwen2MoeConfig, "head_dim", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+        shared_expert_intermediate_size=40,
+    ),
+    "qwen2_moe-sparse": small(
+        Qwen2MoeConfig, "head_dim", num_hidden_layers=4, num_experts=5, num_experts_per_tok=4,
+        moe_intermediate_size=24, shared_expert_intermediate_size=40, norm_topk_prob=True,
+        decoder_sparse_step=2, mlp_only_layers=[3], tie_word_embeddings=True, qkv_bias=False,
+    ),
+    "qwen3_moe": small(
+        Qwen3MoeConfig, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
+        norm_topk_prob=True,
+    ),
+    "qwen3_moe-raw": small(
+        Qwen3MoeConfig, num_hidden_layers=3, num_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=32, norm_topk_prob=False, attention_bias=True, mlp_only_layers=[0],
+        head_dim=16, tie_word_embeddings=True,
+    ),
+    "olmoe": small(OlmoeConfig, "head_dim", num_experts=8, num_experts_per_tok=3),
+    "olmoe-clip": small(
+        OlmoeConfig, "head_dim", num_experts=4, num_experts_per_tok=2, clip_qkv=1.5,
+        norm_topk_prob=True, attention_bias=True,
+    ),
+    "granite_moe": small(
+        GraniteMoeConfig, "head_dim", num_local_experts=4, num_experts_per_tok=2,
+        embedding_multiplier=12.0, attention_multiplier=0.2, logits_scaling=0.5,
+        residual_multiplier=0.6,
+    ),
+    "granite_moe-tied": small(
+        GraniteMoeConfig, "head_dim", num_local_experts=6, num_experts_per_tok=3,
+        attention_bias=True, tie_word_embeddings=True, attention_multiplier=0.4,
+    ),
+    "ernie4_5_moe": small(
+        Ernie4_5_MoeConfig, "head_dim", num_hidden_layers=3, moe_num_experts=6, moe_k=2,
+        moe_intermediate_size=24, moe_num_shared_experts=2,
+    ),
+    "ernie4_5_moe-interval": small(
+        Ernie4_5_MoeConfig, "head_dim", num_hidden_layers=4, moe_num_experts=5, moe_k=3,
+        moe_intermediate_size=24, moe_num_shared_experts=0, moe_layer_interval=2,
+        moe_layer_start_index=0, moe_layer_end_index=2, tie_word_embeddings=False,
+        use_bias=True,
+    ),
+    "glm4_moe": small(
+        Glm4MoeConfig, num_hidden_layers=3, n_routed_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=24, routed_scaling_factor=1.5, n_group=2, topk_group=1,
+        use_qk_norm=True, attention_bias=True, num_nextn_predict_layers=0,
+    ),
+    "glm4_moe-raw": small(
+        Glm4MoeConfig, num_hidden_layers=2, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=24, n_shared_experts=2, norm_topk_prob=False,
+        first_k_dense_replace=0, num_nextn_predict_layers=0,
+    ),
+    "hunyuan_moe": small(
+        HunYuanMoEV1Config, num_experts=4, moe_topk=2,
+        rope_parameters=dict(type="dynamic", rope_type="dynamic", alpha=50.0, factor=1.5,
+                             rope_theta=10_000.0),
+    ),
+    "hunyuan_moe-one": small(
+        HunYuanMoEV1Config, num_experts=5, moe_topk=1, attention_bias=True,
+        tie_word_embeddings=True,
+    ),
+}
+
+# Multi-head latent attention.
+LATENT = dict(
+    kv_lora_rank=24, q_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10
+)
+DEEPSEEK_MOE = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24)
+
+
+def latent(config, without="", **changes):
+    heads = changes.get("num_attention_heads", SMALL["num_attention_heads"])
+    without = f"{NO_KV} {without}"
+    return small(config, without, **LATENT | changes, num_key_value_heads=heads)
+
+
+def scaled_scores(mscale, mscale_all_dim, **rest):
+    return rope("yarn", factor=4.0, original_max_position_embeddings=64, mscale=mscale,
+                mscale_all_dim=mscale_all_dim, **rest)
+
+
+def in_float8(folder):
+    """Rounds the matrices of layers to 8-bit floats with a scale a block, as values of float32.
+
+    Returns the function that writes them as such: DeepSeek V3's checkpoints.
+    """
+    path, (height, width) = folder / "model.safetensors", (16, 8)
+    tensors = load_file(path)
+    coded = dict(tensors)
+    for name, tensor in tensors.items():
+        if tensor.dim() != 2 or "layers." not in name or name.endswith("mlp.gate.weight"):
+            continue
+        rows, columns = tensor.shape
+        padded = torch.zeros(-(-rows // height) * height, -(-columns // width) * width)
+        padded[:rows, :columns] = tensor
+        blocks = padded.unflatten(1, (-1, width)).unflatten(0, (-1, height))
+        scales = (blocks.abs().amax((1, 3)) / 448.0).clamp(min=1e-9)
+        spread = scales.repeat_interleave(height, 0).repeat_interleave(width, 1)
+        codes = (padded / spread).to(torch.float8_e4m3fn)
+        tensors[name] = (codes.float() * spread)[:rows, :columns].contiguous()
+        coded[name] = codes[:rows, :columns].contiguous()
+        coded[f"{name}_scale_inv"] = scales
+    save_file(tensors, path, metadata={"format": "pt"})
+
+    def write(folder):
+        save_file(coded, path, metadata={"format": "pt"})
+        config = json.loads((folder / "config.json").read_text())
+        config["quantization_config"] = dict(
+            quant_method="fp8", fmt="e4m3", activation_scheme="dynamic",
+            weight_block_size=[height, width],
+        )
+        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+    return write
+
+
+MODELS |= {
+    "deepseek_v2": latent(
+        DeepseekV2Config, **DEEPSEEK_MOE, num_hidden_layers=3, q_lora_rank=None,
+        first_k_dense_replace=1, **scaled_scores(0.707, 0.707),
+    ),
+    "deepseek_v2-groups": latent(
+        DeepseekV2Config, **DEEPSEEK_MOE, n_shared_experts=1, topk_method="group_limited_greedy",
+        n_group=4, topk_group=2, routed_scaling_factor=2.5, attention_bias=True, mlp_bias=True,
+        tie_word_embeddings=True, kv_lora_rank=32, v_head_dim=16, **scaled_scores(1.3, 0.6),
+    ),
+    "deepseek_v3": latent(
+        DeepseekV3Config, **DEEPSEEK_MOE, num_hidden_layers=3, n_group=4, topk_group=2,
+        first_k_dense_replace=1, **scaled_scores(1.0, 1.0),
+    ),
+    "deepseek_v3-halves": latent(
+        DeepseekV3Config, **DEEPSEEK_MOE, q_lora_rank=None, n_group=1, topk_group=1,
+        n_shared_experts=2, norm_topk_prob=False, routed_scaling_factor=1.25,
+        first_k_dense_replace=0, rope_interleave=False, attention_bias=True, rms_norm_eps=1e-3,
+        tie_word_embeddings=True, num_attention_heads=3, hidden_size=48, v_head_dim=20,
+        num_nextn_predict_layers=0, **rope("linear", factor=2.0, mscale_all_dim=0.8),
+    ),
+    "deepseek_v3-float8": latent(
+        DeepseekV3Config, **DEEPSEEK_MOE, n_group=2, topk_group=1, first_k_dense_replace=1,
+        num_nextn_predict_layers=0,
+    ) | dict(prepare=in_float8, dtype="float32"),
+    "glm4_moe_lite": latent(
+        Glm4MoeLiteConfig, **DEEPSEEK_MOE, num_hidden_layers=3, rms_norm_eps=1e-3,
+        **rope("default", 1_000_000.0),
+    ),
+    "glm4_moe_lite-listed": latent(
+        Glm4MoeLiteConfig, **DEEPSEEK_MOE, num_hidden_layers=3, n_group=2, topk_group=1,
+        mlp_layer_types=["sparse", "dense", "sparse"], rope_interleave=False,
+        norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True,
+    ),
+    "minicpm3": latent(MiniCPM3Config, scale_emb=3.0, dim_model_base=24, v_head_dim=None),
+    "minicpm3-one-query": latent(
+        MiniCPM3Config, q_lora_rank=None, attention_bias=True, tie_word_embeddings=False,
+        scale_depth=2.0, dim_model_base=40, scale_emb=2.0,
+        **rope("longrope", short_factor=[1.0 + 0.05 * i for i in range(4)],
+               long_factor=[1.0 + 0.75 * i for i in range(4)],
+               original_max_position_embeddings=64),
+    ) | dict(runs=[(64, [1, 7, 34]), (None, [70, 100])]),
+    # Its code sets the row of the padding token to zero while it loads.
+    "youtu": latent(YoutuConfig, "pad_token_id"),
+    "youtu-halves": latent(
+        YoutuConfig, "pad_token_id", q_lora_rank=None, rope_interleave=False, attention_bias=True,
+        tie_word_embeddings=False, kv_lora_rank=16, **rope("default", 500.0),
+    ),
+}
+
+
+def as_internlm2(folder):
+    """Rewrites a Llama in the names and the order of rows of InternLM2, whose code is not here."""
+    path = folder / "model.safetensors"
+    tensors, config = load_file(path), json.loads((folder / "config.json").read_text())
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    names = dict(
+        zip(
+            "model.embed_tokens input_layernorm post_attention_layernorm self_attn.o_proj "
+            "mlp.gate_proj mlp.up_proj mlp.down_proj".split(),
+            "model.tok_embeddings attention_norm ffn_norm attention.wo "
+            "feed_forward.w1 feed_forward.w3 feed_forward.w2".split(),
+        )
+    )
+    renamed = {}
+    for name, tensor in tensors.items():
+        if match := re.fullmatch(r"(model\.layers\.\d+\.)self_attn\.q_proj\.(weight|bias)", name):
+            parts = [tensors[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
+            rest = parts[0].shape[1:]
+            groups = [part.reshape(kv_heads, -1, *rest) for part in parts]
+            stacked = torch.cat(groups, dim=1).reshape(-1, *rest)
+            renamed[f"{match[1]}attention.wqkv.{match[2]}"] = stacked.contiguous()
+        elif not re.search(r"self_attn\.[kv]_proj", name):
+            for ours, theirs in names.items():
+                name = name.replace(ours, theirs)
+            renamed["output.weight" if name == "lm_head.weight" else name] = tensor
+    save_file(renamed, path)
+    rename(folder, config, "InternLM2ForCausalLM", "internlm2", attention_bias="bias")
+
+
+def as_internlm3(folder):
+    """Gives a Llama the fields of InternLM3, whose code is not here."""
+    config = json.loads((folder / "config.json").read_text())
+    rename(folder, config, "InternLM3ForCausalLM", "internlm3", attention_bias="qkv_bias",
+           mlp_bias="bias")
+
+
+def as_mxfp4(folder):
+    """Rounds the experts of gpt-oss to MXFP4, in the form of the published checkpoints."""
+    path = folder / "model.safetensors"
+    stored, numbers = {}, torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    for name, tensor in load_file(path).items():
+        if not re.search(r"experts\.(gate_up|down)_proj$", name):
+            stored[name] = tensor
+            continue
+        groups = tensor.float().transpose(1, 2).unflatten(-1, (-1, 32))
+        exponents = (groups.abs().amax(-1) / 6).log2().round()
+        scaled = groups / exponents.exp2()[..., None]
+        codes = (scaled.abs()[..., None] - numbers).abs().argmin(-1) + 8 * (scaled < 0)
+        codes = codes.to(torch.uint8)
+        stored[f"{name}_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).contiguous()
+        stored[f"{name}_scales"] = (exponents + 127).to(torch.uint8).contiguous()
+    save_file(stored, path, metadata=dict(format="pt"))
+    config = json.loads((folder / "config.json").read_text())
+    kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    config["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=kept)
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+MODELS |= {
+    "gpt_oss": small(
+        GptOssConfig, num_hidden_layers=4, num_local_experts=6, num_experts_per_tok=2,
+        sliding_window=12, swiglu_limit=1.0, swiglu_alpha=1.3,
+    ),
+    "gpt_oss-no-bias": small(
+        GptOssConfig, num_hidden_layers=3, num_local_experts=4, num_experts_per_tok=3,
+        sliding_window=20, attention_bias=False, tie_word_embeddings=True, num_key_value_heads=1,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        **rope("default", 5_000.0),
+    )
+    | dict(form=4),
+    "gpt_oss-mxfp4": small(
+        GptOssConfig, hidden_size=64, intermediate_size=32, num_local_experts=4,
+        num_experts_per_tok=2, sliding_window=12, swiglu_limit=2.0, initializer_range=0.12,
+    )
+    | dict(prepare=as_mxfp4),
+    "llama4": small(
+        Llama4TextConfig, num_hidden_layers=5, intermediate_size_mlp=40, num_local_experts=4,
+        attention_chunk_size=16, floor_scale=8, attn_scale=0.3, interleave_moe_layer_step=2,
+    ),
+    "llama4-top-2": small(
+        Llama4TextConfig, num_hidden_layers=3, intermediate_size_mlp=40, num_local_experts=4,
+        num_experts_per_tok=2, attention_chunk_size=24, attn_temperature_tuning=False,
+        no_rope_layers=[1, 0, 1], use_qk_norm=False, attention_bias=True, num_key_value_heads=1,
+        **rope("llama3", 500_000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+               original_max_position_embeddings=32),
+    ),
+}
+
+
+def as_minicpm(folder):
+    """Gives a Granite the fields of MiniCPM, whose code is not here."""
+    config = json.loads((folder / "config.json").read_text())
+    config["scale_depth"] = config.pop("residual_multiplier") * config["num_hidden_layers"] ** 0.5
+    config["dim_model_base"] = config["hidden_size"] / config.pop("logits_scaling")
+    config.pop("attention_multiplier")
+    rename(folder, config, "MiniCPMForCausalLM", "minicpm", embedding_multiplier="scale_emb")
+
+
+def as_internlm(folder):
+    """Gives a Llama the fields of InternLM 1, whose code is not here."""
+    config = json.loads((folder / "config.json").read_text())
+    config["rotary"] = dict(base=config.pop("rope_parameters")["rope_theta"], type="dynamic")
+    rename(folder, config, "InternLMForCausalLM", "internlm", attention_bias="bias")
+
+
+def rename(folder, config, architecture, model_type, **fields):
+    config = {fields.get(name, name): value for name, value in config.items()}
+    config |= dict(architectures=[architecture], model_type=model_type)
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+MODELS |= {
+    "internlm2": small(LlamaConfig, "head_dim") | dict(rewrite=as_internlm2),
+    "internlm2-biases": small(LlamaConfig, "head_dim", attention_bias=True, num_key_value_heads=1)
+    | dict(rewrite=as_internlm2),
+    "internlm3": small(LlamaConfig) | dict(rewrite=as_internlm3),
+    "internlm3-biases": small(
+        LlamaConfig, attention_bias=True, mlp_bias=True, head_dim=16,
+        **rope("dynamic", 10_000.0, factor=1.0),
+    )
+    | dict(rewrite=as_internlm3),
+}
+
+MODELS |= {
+    "internlm": small(LlamaConfig, "head_dim", attention_bias=True) | dict(rewrite=as_internlm),
+    "internlm-no-bias": small(LlamaConfig, "head_dim", num_key_value_heads=4, **rope("default", 500.0))
+    | dict(rewrite=as_internlm),
+    "minicpm": small(
+        GraniteConfig, "head_dim", embedding_multiplier=12.0, attention_multiplier=8**-0.5,
+        residual_multiplier=1.4 / 2**0.5, logits_scaling=2.0, tie_word_embeddings=True,
+    )
+    | dict(rewrite=as_minicpm),
+    "minicpm-longrope": small(
+        GraniteConfig, "head_dim", num_hidden_layers=3, attention_multiplier=8**-0.5,
+        residual_multiplier=0.5, logits_scaling=2.0, max_position_embeddings=256,
+        **rope("longrope", short_factor=[1.0 + 0.05 * i for i in range(4)],
+               long_factor=[1.0 + 0.75 * i for i in range(4)], original_max_position_embeddings=64),
+    )
+    | dict(rewrite=as_minicpm, runs=[(64, [1, 7, 34]), (None, [70, 100])]),
+}
+
+# State-space models and hybrids. Prompts cross the blocks of sixteen tokens in which states lie.
+NO_ATTENTION = "intermediate_size num_attention_heads num_key_value_heads head_dim"
+NO_ATTENTION += " max_position_embeddings"
+BAMBA = dict(mamba_n_heads=8, mamba_d_head=8, mamba_d_state=12, mamba_n_groups=2)
+
+MODELS |= {
+    "mamba": small(MambaConfig, NO_ATTENTION, state_size=5),
+    "mamba-biases": small(
+        MambaConfig, NO_ATTENTION, state_size=16, conv_kernel=3, expand=3, time_step_rank=3,
+        use_bias=True, use_conv_bias=False, tie_word_embeddings=False, layer_norm_epsilon=1e-3,
+    ),
+    "falcon_mamba": small(FalconMambaConfig, NO_ATTENTION, state_size=8),
+    "falcon_mamba-biases": small(
+        FalconMambaConfig, NO_ATTENTION, state_size=16, conv_kernel=2, use_bias=True,
+        mixer_rms_eps=1e-2, tie_word_embeddings=False, time_step_rank=5,
+    ),
+    "mamba2": small(
+        Mamba2Config, NO_ATTENTION, num_heads=8, head_dim=8, state_size=12, n_groups=2,
+        chunk_size=16,
+    ),
+    "mamba2-limits": small(
+        Mamba2Config, NO_ATTENTION, num_heads=6, head_dim=16, state_size=20, n_groups=3,
+        expand=3, conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True,
+        time_step_limit=(0.4, 0.9), chunk_size=8, layer_norm_epsilon=1e-3,
+    ),
+    "bamba": small(
+        BambaConfig, "head_dim", num_hidden_layers=4, attn_layer_indices=[1, 3],
+        mamba_chunk_size=16, **BAMBA,
+    ),
+    "bamba-biases": small(
+        BambaConfig, "head_dim", num_hidden_layers=3, attn_layer_indices=[2],
+        attention_bias=True, mlp_bias=True, mamba_proj_bias=True, mamba_conv_bias=False,
+        mamba_d_conv=3, mamba_chunk_size=8, time_step_limit=(0.3, 0.8),
+        tie_word_embeddings=True, **BAMBA,
+    ),
+    "jamba": small(
+        JambaConfig, "head_dim", num_hidden_layers=4, attn_layer_period=3, attn_layer_offset=1,
+        expert_layer_period=2, expert_layer_offset=0, num_experts=4, num_experts_per_tok=2,
+        mamba_d_state=8, initializer_range=0.12,
+    ),
+    "jamba-dense": small(
+        JambaConfig, "head_dim", num_hidden_layers=3, attn_layer_period=2, attn_layer_offset=1,
+        num_experts=1, num_experts_per_tok=1, mamba_d_state=5, mamba_d_conv=3, mamba_expand=3,
+        mamba_dt_rank=3, mamba_conv_bias=False, mamba_proj_bias=True, tie_word_embeddings=True,
+        initializer_range=0.12,
+    ),
+    "granite_hybrid": small(
+        GraniteMoeHybridConfig, "head_dim", num_hidden_layers=4,
+        layer_types=["mamba", "attention", "mamba", "attention"],
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24,
+        embedding_multiplier=2.0, residual_multiplier=0.5, attention_multiplier=0.2,
+        logits_scaling=1.5, mamba_chunk_size=16, **BAMBA,
+    ),
+    "granite_hybrid-dense": small(
+        GraniteMoeHybridConfig, "head_dim", num_hidden_layers=3,
+        layer_types=["mamba", "mamba", "attention"], num_local_experts=0,
+        shared_intermediate_size=40, position_embedding_type="rope", mamba_proj_bias=True,
+        mamba_conv_bias=False, attention_bias=True, attention_multiplier=0.3,
+        time_step_limit=(0.3, 0.8), mamba_chunk_size=8, tie_word_embeddings=True, **BAMBA,
+    ),
+    "granite_hybrid-attention": small(
+        GraniteMoeHybridConfig, "head_dim", layer_types=["attention", "attention"],
+        num_local_experts=0, shared_intermediate_size=40, position_embedding_type="rope",
+        attention_multiplier=0.4, logits_scaling=2.0, **BAMBA,
+    ),
+    "falcon_h1": small(
+        FalconH1Config, mamba_d_ssm=64, mamba_chunk_size=16, lm_head_multiplier=0.7,
+        embedding_multiplier=1.5, mlp_multipliers=[0.8, 1.2], key_multiplier=0.6,
+        attention_out_multiplier=0.9, attention_in_multiplier=1.1, ssm_in_multiplier=1.3,
+        ssm_out_multiplier=0.8, ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.7], **BAMBA,
+    ),
+    "falcon_h1-norms": small(
+        FalconH1Config, mamba_d_ssm=64, mamba_chunk_size=8, mamba_rms_norm=True,
+        mamba_norm_before_gate=False, mamba_proj_bias=True, projectors_bias=True,
+        mamba_conv_bias=False, attention_bias=True, mlp_bias=True, time_step_limit=(0.3, 0.8),
+        ssm_in_multiplier=0.7, tie_word_embeddings=True, **BAMBA,
+    ),
+    "falcon_h1-norm-first": small(
+        FalconH1Config, mamba_d_ssm=64, mamba_chunk_size=8, mamba_rms_norm=True,
+        mamba_norm_before_gate=True, **BAMBA,
+    ),
+    "nemotron_h": small(
+        NemotronHConfig, "num_hidden_layers", mamba_num_heads=8, mamba_head_dim=8,
+        ssm_state_size=12, n_groups=2, chunk_size=16,
+        layers_block_type=["mamba", "mlp", "attention", "mamba", "mlp"],
+    ),
+    "nemotron_h-biases": small(
+        NemotronHConfig, "num_hidden_layers", mamba_num_heads=6, mamba_head_dim=12,
+        ssm_state_size=20, n_groups=3, chunk_size=8, conv_kernel=3, use_bias=True,
+        use_conv_bias=False, mlp_bias=True, time_step_min=0.5, mlp_hidden_act="gelu",
+        layers_block_type=["attention", "mlp", "mlp", "mamba"],
+    ),
+}
+
+# Models whose mixers carry a state: gated delta rules, short convolutions, lightning attention.
+DELTA = dict(
+    head_dim=16, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4,
+    linear_key_head_dim=8, linear_value_head_dim=12,
+)
+QWEN3_NEXT = DELTA | dict(
+    initializer_range=0.15,
+    num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+    shared_expert_intermediate_size=40,
+)
+
+LFM2_MOE = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
+
+MODELS |= {
+    "qwen3_next": small(Qwen3NextConfig, "head_dim", **QWEN3_NEXT) | dict(form=4),
+    "qwen3_next-layer-types": small(
+        Qwen3NextConfig, "head_dim", **QWEN3_NEXT | dict(
+            num_hidden_layers=3, linear_num_key_heads=3, linear_num_value_heads=3,
+            linear_key_head_dim=20, linear_value_head_dim=7, linear_conv_kernel_dim=2,
+            layer_types=["full_attention", "linear_attention", "linear_attention"],
+            mlp_only_layers=[1], norm_topk_prob=False, attention_bias=True,
+            num_key_value_heads=1, tie_word_embeddings=True, hidden_act="gelu",
+            rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5),
+        ),
+    ),
+    "qwen3_5": small(Qwen3_5TextConfig, "head_dim", **DELTA),
+    "qwen3_5-interval": small(
+        Qwen3_5TextConfig, "head_dim", **DELTA | dict(
+            num_hidden_layers=3, full_attention_interval=2, linear_num_value_heads=2,
+            linear_conv_kernel_dim=3, attention_bias=True, tie_word_embeddings=True,
+        ),
+    ),
+    "qwen3_5_moe": small(Qwen3_5MoeTextConfig, "head_dim intermediate_size", **QWEN3_NEXT),
+    "qwen3_5_moe-interval": small(
+        Qwen3_5MoeTextConfig, "head_dim intermediate_size", **QWEN3_NEXT | dict(
+            full_attention_interval=3, num_hidden_layers=3, num_experts=4, num_experts_per_tok=3,
+        ),
+    ),
+    "lfm2": small(
+        Lfm2Config, "head_dim intermediate_size", num_hidden_layers=4, full_attn_idxs=[1, 3],
+        block_ff_dim=96, block_multiple_of=16,
+    ) | dict(form=4),
+    "lfm2-biases": small(
+        Lfm2Config, "head_dim", num_hidden_layers=3, conv_bias=True, conv_L_cache=5,
+        block_auto_adjust_ff_dim=False, layer_types=["conv", "full_attention", "conv"],
+        tie_word_embeddings=False, norm_eps=1e-3, num_key_value_heads=1,
+    ),
+    "lfm2_moe": small(
+        Lfm2MoeConfig, "head_dim", **LFM2_MOE, num_hidden_layers=4, num_dense_layers=1,
+        layer_types=["conv", "conv", "full_attention", "conv"],
+    ),
+    "lfm2_moe-no-bias": small(
+        Lfm2MoeConfig, "head_dim", **LFM2_MOE, num_hidden_layers=3, num_dense_layers=0,
+        layer_types=["full_attention", "conv", "conv"], use_expert_bias=False, conv_bias=True,
+        norm_topk_prob=False, routed_scaling_factor=1.5, conv_L_cache=4, tie_word_embeddings=False,
+    ),
+    # Their decays are tensors of the checkpoint, which must not be rounded.
+    "minimax": small(
+        MiniMaxConfig, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=2,
+        block_size=24, full_attn_alpha_factor=1.5, full_attn_beta_factor=0.7,
+        linear_attn_alpha_factor=0.8, linear_attn_beta_factor=1.2, mlp_alpha_factor=1.3,
+        mlp_beta_factor=0.9,
+    ) | dict(dtype="float32"),
+    "minimax-layer-types": small(
+        MiniMaxConfig, num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=3,
+        block_size=16, num_key_value_heads=1, head_dim=12, tie_word_embeddings=True,
+        layer_types=["linear_attention", "linear_attention", "full_attention"], hidden_act="gelu",
+    ) | dict(dtype="float32"),
+}
+
+# Models that show one setting each are still smaller.
+TINIEST = dict(
+    vocab_size=64, hidden_size=24, intermediate_size=16, num_attention_heads=3,
+    num_key_value_heads=1,
+)
+
+
+def tiniest(config, without="", **changes):
+    smallest = {k: v for k, v in TINIEST.items() if k not in without.split()}
+    return small(config, without, **smallest | changes) | dict(runs=[(None, [1, 24])])
+
+
+MODELS |= {
+    "phi-head-norms": tiniest(
+        PhiConfig, "head_dim", qk_layernorm=True, hidden_act="mish",
+    ),
+    "bloom-norms-go-on": tiniest(
+        BloomConfig, NO_KV + " intermediate_size", n_layer=2, n_head=3,
+        apply_residual_connection_post_layernorm=True,
+    ),
+    "qwen2_moe-dense": tiniest(
+        Qwen2MoeConfig, "head_dim", num_hidden_layers=4, num_experts=0, hidden_act="hardswish",
+        use_sliding_window=True, sliding_window=6, max_window_layers=2, tie_word_embeddings=True,
+    ),
+    "qwen3_moe-windows": tiniest(
+        Qwen3MoeConfig, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=8,
+        mlp_only_layers=[1], use_sliding_window=True, sliding_window=6, hidden_act="relu6",
+    ),
+    "ernie4_5_moe-norm-min": tiniest(
+        Ernie4_5_MoeConfig, "head_dim", moe_num_experts=6, moe_k=2, moe_intermediate_size=8,
+        moe_num_shared_experts=1, moe_norm_min=0.6, hidden_act="leaky_relu",
+    ),
+    "hunyuan_moe-listed": tiniest(
+        HunYuanMoEV1Config, num_experts=4, moe_topk=[1, 3], intermediate_size=8,
+        hidden_act="gelu_python_tanh",
+    ),
+    "internlm3-biased": tiniest(InternLM3Config, attention_bias=True, mlp_bias=True),
+    "nemotron_h-experts": tiniest(
+        NemotronHConfig, "num_hidden_layers", mamba_num_heads=4, mamba_head_dim=4,
+        ssm_state_size=8, n_groups=2, chunk_size=16, n_routed_experts=6, num_experts_per_tok=2,
+        n_group=3, topk_group=2, moe_intermediate_size=12, routed_scaling_factor=1.5,
+        moe_shared_expert_intermediate_size=20,
+    ),
+    "nemotron_h-latent-experts": tiniest(
+        NemotronHConfig, "num_hidden_layers", mamba_num_heads=4, mamba_head_dim=4,
+        ssm_state_size=8, n_groups=1, chunk_size=16, n_routed_experts=5, num_experts_per_tok=3,
+        moe_latent_size=12, moe_intermediate_size=10, moe_shared_expert_intermediate_size=8,
+        norm_topk_prob=False, mlp_bias=True, mlp_hidden_act="tanh",
+        layers_block_type=["moe", "linear_attention", "moe"],
+    ),
+    "gpt2-odd-heads": tiniest(
+        GPT2Config, NO_KV + " intermediate_size num_hidden_layers head_dim hidden_size "
+        "num_attention_heads max_position_embeddings",
+        **GPT2 | dict(n_embd=20), n_inner=20, activation_function="laplace",
+    ),
+    "jamba-odd-heads": tiniest(
+        JambaConfig, "head_dim", hidden_size=27, num_hidden_layers=2, attn_layer_period=2,
+        attn_layer_offset=1, num_experts=1, mamba_d_state=4, mamba_expand=1,
+        use_mamba_kernels=False, hidden_act="gelu_10",
+    ),
+}
+
+def as_exaone(folder):
+    """Gives an EXAONE the fields of its published checkpoints."""
+    config = json.loads((folder / "config.json").read_text())
+    rename(folder, config, "ExaoneForCausalLM", "exaone", num_hidden_layers="num_layers",
+           rms_norm_eps="layer_norm_epsilon", hidden_act="activation_function")
+
+
+CODEGEN = dict(vocab_size=64, n_embd=32, n_layer=2, n_inner=16, n_positions=256)
+MODELS |= {
+    "persimmon": tiniest(PersimmonConfig, NO_KV),
+    "persimmon-no-head-norms": tiniest(
+        PersimmonConfig, NO_KV, qk_layernorm=False, hidden_act="gelu", layer_norm_eps=1e-3,
+        tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.75),
+    ),
+    "codegen": tiniest(
+        CodeGenConfig, NO_SIZES + " " + NO_KV, n_head=4, rotary_dim=4, **CODEGEN,
+    ),
+    # Heads that lie across the parts of the matrix.
+    "codegen-two-heads": tiniest(
+        CodeGenConfig, NO_SIZES + " " + NO_KV, n_head=2, rotary_dim=16, activation_function="relu",
+        layer_norm_epsilon=1e-3, **CODEGEN,
+    ),
+    "exaone": tiniest(ExaoneConfig) | dict(rewrite=as_exaone),
+    "exaone-biases": tiniest(
+        ExaoneConfig, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        hidden_act="gelu", rms_norm_eps=1e-3, head_dim=10, **rope("linear", 900.0, factor=2.0),
+    )
+    | dict(rewrite=as_exaone),
+    "jais2": tiniest(Jais2Config),
+    "jais2-no-biases": tiniest(
+        Jais2Config, attention_bias=False, mlp_bias=False, layer_norm_eps=1e-3, head_dim=10,
+        hidden_act="silu", tie_word_embeddings=True, **rope("default", 700.0),
+    ),
+    "minimax_m2": tiniest(
+        MiniMaxM2Config, num_local_experts=4, num_experts_per_tok=2, intermediate_size=12,
+    ),
+    "minimax_m2-partial": tiniest(
+        MiniMaxM2Config, num_local_experts=4, num_experts_per_tok=3, intermediate_size=10,
+        rotary_dim=4, hidden_act="gelu", tie_word_embeddings=True,
+    ),
+    "solar_open": tiniest(
+        SolarOpenConfig, "intermediate_size", n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=10,
+    ),
+    "solar_open-groups": tiniest(
+        SolarOpenConfig, "intermediate_size", n_routed_experts=6, num_experts_per_tok=3,
+        moe_intermediate_size=5, n_group=3, topk_group=2, n_shared_experts=2, attention_bias=True,
+        norm_topk_prob=False, routed_scaling_factor=1.5, tie_word_embeddings=True,
+    ),
+}
+
+# Parts of the names of embeddings and output layers.
+EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
+# The models whose norms multiply by one plus their weight.
+PLUS_ONE = ["gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_next"]
+PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text"]
+
+
 def randomize(model, seed):
     """Sets random weights. Norms and biases do not stay at one and zero, so they have an effect."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
-        if "norm" in name:
-            parameter.data.uniform_(0.5, 1.5, generator=generator)
+        if name.endswith("linear_attn.A_log"):
+            # Heads that forget within a token, and heads that remember the whole prompt.
+            parameter.data.uniform_(-5.0, 1.0, generator=generator)
         elif name.endswith("bias"):
             parameter.data.normal_(0.0, 0.3, generator=generator)
-        elif "embed_tokens" in name or "lm_head" in name:
+        elif parameter.dim() == 1 or "norm" in name:
+            parameter.data.uniform_(0.5, 1.5, generator=generator)
+            if model.config.model_type in PLUS_ONE:
+                parameter.data -= 1.0
+        elif any(part in name for part in EMBEDDINGS):
             parameter.data.normal_(0.0, 0.35, generator=generator)
         else:
-            parameter.data.normal_(0.0, model.config.initializer_range, generator=generator)
+            deviation = getattr(model.config, "initializer_range", 0.25)
+            parameter.data.normal_(0.0, deviation, generator=generator)
+    for name, buffer in model.named_buffers():
+        if name.endswith("correction_bias"):
+            buffer.normal_(0.0, 0.3, generator=generator)
+        if name.endswith("expert_bias"):
+            buffer.data.normal_(0.0, 0.1, generator=generator)
 
 
 def transformers_4_form(config):
@@ -190,7 +1166,9 @@ def transformers_4_form(config):
 def save(model, tokenizer, spec, folder):
     dtype = getattr(torch, spec.get("dtype", "bfloat16"))
     model.to(dtype).save_pretrained(folder, max_shard_size=spec.get("max_shard_size", "1GB"))
-    tokenizer.save_pretrained(folder)
+    spec.get("prepare", lambda _: None)(folder)
+    if spec.get("has_tokenizer", True):
+        tokenizer.save_pretrained(folder)
     if spec.get("form") == 4:
         path = folder / "config.json"
         config = transformers_4_form(json.loads(path.read_text()))
@@ -249,7 +1227,10 @@ def golden_prompt(model, double, text_ids):
 
 def golden(folder, spec, prompt_ids):
     load = lambda dtype: AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager"
+        folder,
+        dtype=dtype,
+        attn_implementation=spec.get("attention", "eager"),
+        experts_implementation="eager",
     ).eval()
     runs = []
     for max_model_len, lengths in spec.get("runs", ALL_LENGTHS):
@@ -266,17 +1247,22 @@ def build(name, spec, tokenizer):
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n".join(sentences(seed=7, count=40))
     prompt_ids = tokenizer(text)["input_ids"][:150]
+    prompt_ids = [token % spec["config"].vocab_size for token in prompt_ids]
     for seed in range(100):
         for old in folder.iterdir():
             old.unlink()
         model = AutoModelForCausalLM.from_config(spec["config"])
         randomize(model, seed)
         save(model, tokenizer, spec, folder)
+        rewrite = spec.get("rewrite", lambda _: None)
+        if "prepare" in spec:
+            rewrite = spec["prepare"](folder)
         try:
             answer = golden(folder, spec, prompt_ids)
         except PoorTest as reason:
             print(f"{name}: seed {seed} skipped, {reason}")
             continue
+        rewrite(folder)
         (folder / "golden.json").write_text(json.dumps(answer, separators=(",", ":")) + "\n")
         size = sum(file.stat().st_size for file in folder.iterdir())
         print(f"{name}: seed {seed}, {size / 1000:.0f} kB, {len(list(folder.iterdir()))} files")

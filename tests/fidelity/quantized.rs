@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::{
     CHUNKINGS, Chunking, check_chunking,
-    engine::{Output, collect, long_prompt, request, run},
+    engine::{Output, collect, long_prompt, request, run, shrink},
     folder,
     golden::Golden,
     runner::{Runner, log_softmax},
@@ -203,7 +203,6 @@ fn bits(outputs: &[Output]) -> Vec<(&[u32], Vec<u32>)> {
 async fn quantized_tokens_do_not_depend_on_company_chunks_or_preemption() {
     let name = "qwen3-layer-types";
     let (prompt, _) = long_prompt(name);
-    let blocks = prompt.len().div_ceil(16);
     for quantization in ENGINE_SCHEMES {
         let sampled = |seed| request(&prompt, 24, 0.9, seed);
         let mut alone = Vec::new();
@@ -212,8 +211,7 @@ async fn quantized_tokens_do_not_depend_on_company_chunks_or_preemption() {
         }
         let together: [&dyn Fn(&mut EngineConfig); 3] =
             [&|_| (), &|config| config.max_num_batched_tokens = 16, &|config| {
-                config.num_gpu_blocks_override = Some(3 * blocks + 1);
-                config.enable_prefix_caching = false;
+                shrink(config, 49);
             }];
         for change in together {
             let mut config = config(name, quantization);

@@ -1,7 +1,6 @@
 //! Inverse frequencies alone, in more variants than there are models. `rope.json` has the results
 //! of transformers' `ROPE_INIT_FUNCTIONS`.
 
-use playhouse::model::config::Mixer;
 use playhouse::model::{ModelConfig, inverse_frequencies};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,9 +26,9 @@ fn frequencies_are_those_of_transformers() {
         });
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let config = ModelConfig::from_dir(folder.path(), Some(case.max_model_len)).unwrap();
-        let Mixer::Attention(attention) = &config.layers[0].mixer;
-        let rope = &attention.rope;
-        let ours = inverse_frequencies(rope, 64, 1024, case.max_model_len);
+        let attention = config.layers[0].mixer.attention().unwrap();
+        let rope = attention.rope.as_ref().unwrap();
+        let ours = inverse_frequencies(rope, 1024, case.max_model_len);
         assert_eq!(ours.inv_freq.len(), case.inv_freq.len());
         for (ours, theirs) in ours.inv_freq.iter().zip(&case.inv_freq) {
             assert!((ours / theirs - 1.0).abs() < 1e-6, "{rope:?}: {ours} and {theirs}");

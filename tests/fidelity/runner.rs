@@ -117,7 +117,7 @@ impl Runner {
         }
         meta.validate(kv.shape()).unwrap();
         let Model { backbone, lm_head, .. } = &*self.model;
-        let (positions, mut step) = (Positions::of_text(&meta), Step { meta: &meta, kv });
+        let (positions, mut step) = (Positions::of_text(&meta), Step::new(&meta, kv));
         let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut step);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
         let logits = lm_head.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();

@@ -39,6 +39,13 @@ fn a_forgotten_setting_shows() {
         ("qwen2-window-mix", json!({ "use_sliding_window": false })),
         ("qwen2-window-mix", json!({ "max_window_layers": 2 })),
         ("qwen3-layer-types", json!({ "sliding_window": 19 })),
+        ("minimax", json!({ "linear_attn_alpha_factor": 1.0 })),
+        ("minimax", json!({ "linear_attn_beta_factor": 1.0 })),
+        ("minimax", json!({ "mlp_beta_factor": 1.0 })),
+        ("minimax-layer-types", json!({ "hidden_act": "silu" })),
+        ("qwen3_next-layer-types", json!({ "norm_topk_prob": true })),
+        ("qwen3_next-layer-types", json!({ "hidden_act": "silu" })),
+        ("lfm2_moe-no-bias", json!({ "routed_scaling_factor": 1.0 })),
     ] {
         let copy = changed(name, &changes);
         let run = Golden::read(copy.path()).runs.remove(0);

@@ -1,4 +1,5 @@
-//! A matrix that a list of exceptions leaves out, beside one that is multiplied together with it.
+//! A checkpoint where only one of two matrices is quantized, although they are multiplied together.
+//! A list of exceptions excludes the other.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use crate::fixture;
 
 #[test]
-fn a_layer_that_is_quantized_in_part_is_refused_with_both_modules() {
+fn a_partly_quantized_layer_is_rejected_and_both_modules_are_named() {
     let (source, copy) = (fixture("compressed-tensors"), tempfile::TempDir::new().unwrap());
     fs::copy(source.join("config.json"), copy.path().join("config.json")).unwrap();
     let weights = fs::read(source.join("model.safetensors")).unwrap();

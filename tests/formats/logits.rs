@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use playhouse::model::config::{FeedForward, Mixer};
+use playhouse::model::config::FeedForward;
 use playhouse::model::{
     ActivationQuantization, Dtype, GenerationConfig, LoadOptions, ModelConfig, load_model,
 };
@@ -13,7 +13,7 @@ use crate::fixture;
 use crate::runner::{Chunking, Runner};
 
 #[derive(Deserialize)]
-struct Prompt {
+pub(crate) struct Prompt {
     ids: Vec<u32>,
     /// Logits after the last token.
     logits: Vec<f64>,
@@ -50,7 +50,7 @@ fn check(model: &Path, golden: &Path) {
     }
 }
 
-fn check_with(options: &LoadOptions, model: &Path, prompts: &[Prompt], tolerance: f64) {
+pub(crate) fn check_with(options: &LoadOptions, model: &Path, prompts: &[Prompt], tolerance: f64) {
     let model = load_model(model, options, &mut |_| {}).unwrap();
     let runner = Runner::new(model, &options.device);
     let ids: Vec<_> = prompts.iter().map(|prompt| &prompt.ids[..]).collect();
@@ -106,8 +106,10 @@ fn gguf_qwen3() {
 fn the_metadata_of_a_gguf_file_is_the_models_config() {
     let config = ModelConfig::of_model(&fixture("qwen3.gguf"), None).unwrap();
     assert_eq!(config.architecture(), "Qwen3ForCausalLM");
-    let Mixer::Attention(attention) = &config.layers[0].mixer;
-    let FeedForward::GatedMlp(mlp) = &config.layers[0].feed_forward;
+    let attention = config.layers[0].mixer.attention().unwrap();
+    let FeedForward::Mlp(mlp) = &config.layers[0].feed_forward else {
+        panic!("the layer is dense")
+    };
     assert_eq!((config.vocab_size, config.hidden_size, mlp.intermediate_size), (288, 256, 32));
     assert_eq!((attention.num_heads, attention.num_kv_heads), (2, 1));
     assert_eq!((attention.head_dim, config.layers.len(), config.max_model_len), (16, 1, 256));

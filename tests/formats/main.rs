@@ -5,6 +5,9 @@
 
 mod broken;
 mod command_line;
+mod converted;
+mod families;
+mod float8;
 mod ignored;
 mod logits;
 mod matrices;

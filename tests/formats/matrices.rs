@@ -67,23 +67,25 @@ fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
 
 #[test]
 fn gguf_blocks_decode_as_in_the_gguf_package() {
-    let checkpoint = Checkpoint::open(&fixture("blocks.gguf")).unwrap();
-    let expected = fs::read(fixture("blocks.expected.safetensors")).unwrap();
-    let expected = SafeTensors::deserialize(&expected).unwrap();
-    assert_eq!(expected.len(), 4);
-    for (name, expected) in expected.iter() {
-        check(&checkpoint, name, &expected);
+    for (file, count) in [("blocks", 4), ("blocks-more", 8)] {
+        let checkpoint = Checkpoint::open(&fixture(&format!("{file}.gguf"))).unwrap();
+        let expected = fs::read(fixture(&format!("{file}.expected.safetensors"))).unwrap();
+        let expected = SafeTensors::deserialize(&expected).unwrap();
+        assert_eq!(expected.len(), count);
+        for (name, expected) in expected.iter() {
+            check(&checkpoint, name, &expected);
+        }
     }
 }
 
 #[test]
 fn other_block_types_are_refused_by_tensor_and_type() {
-    let checkpoint = Checkpoint::open(&fixture("blocks.gguf")).unwrap();
-    for (name, elements) in [("Q5_K", 256), ("IQ4_NL", 32)] {
-        let error = checkpoint.matrix(name, [1, elements]).unwrap_err().to_string();
+    let checkpoint = Checkpoint::open(&fixture("blocks-more.gguf")).unwrap();
+    for name in ["IQ2_XXS", "TQ1_0"] {
+        let error = checkpoint.matrix(name, [1, 256]).unwrap_err().to_string();
         let expected = format!(
             "tensor `{name}.weight` has dtype {name}; accepted here: F32, F16, BF16, Q8_0, Q4_0, \
-             Q4_K and Q6_K"
+             Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS"
         );
         assert!(error.ends_with(&expected), "{error}");
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use playhouse::model::ModelConfig;
-use playhouse::model::config::{Mixer, RopeScaling};
+use playhouse::model::config::RopeScaling;
 use tempfile::TempDir;
 
 use crate::fixture;
@@ -11,10 +11,12 @@ use crate::fixture;
 /// A key with its value, to be added.
 enum Entry {
     Number(&'static str, f32),
+    Integer(&'static str, u32),
     Text(&'static str, &'static str),
 }
 
 /// The numbers of value types in a file.
+const U32: u32 = 4;
 const F32: u32 = 6;
 const TEXT: u32 = 8;
 
@@ -37,6 +39,7 @@ fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
     for more in entries {
         added.extend(match *more {
             Entry::Number(key, value) => entry(key, F32, &value.to_le_bytes()),
+            Entry::Integer(key, value) => entry(key, U32, &value.to_le_bytes()),
             Entry::Text(key, value) => entry(key, TEXT, &text(value)),
         });
     }
@@ -63,8 +66,8 @@ const OLD_FACTOR: &str = "qwen3.rope.scale_linear";
 /// Returns how positions are scaled, and the longest context. The file's own context is 256.
 fn scaling(entries: &[Entry]) -> (RopeScaling, usize) {
     let config = config("qwen3.gguf", entries).unwrap();
-    let Mixer::Attention(attention) = &config.layers[0].mixer;
-    (attention.rope.scaling.clone(), config.max_model_len)
+    let attention = config.layers[0].mixer.attention().unwrap();
+    (attention.rope.as_ref().unwrap().scaling.clone(), config.max_model_len)
 }
 
 #[test]
@@ -112,4 +115,71 @@ fn scalings_that_would_be_left_out_are_refused_by_key() {
         let error = config(file, &[entry]).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn keys_of_the_architecture_that_nothing_reads_are_refused_unless_they_change_nothing() {
+    use Entry::{Integer, Number, Text};
+    let other = "in the architecture qwen3";
+    for (entry, expected) in [
+        (
+            Number("qwen3.logit_scale", 0.5),
+            format!("`qwen3.logit_scale` is 0.5; expected 0 {other}"),
+        ),
+        (
+            Integer("qwen3.expert_count", 8),
+            format!("`qwen3.expert_count` is 8; expected 0 {other}"),
+        ),
+        (
+            Integer("qwen3.attention.sliding_window", 64),
+            format!("`qwen3.attention.sliding_window` is 64; expected 0 {other}"),
+        ),
+        (
+            Text("qwen3.made_up", "x"),
+            "`qwen3.made_up` is \"x\"; expected no such key: it is not supported".to_owned(),
+        ),
+    ] {
+        let error = config("qwen3.gguf", &[entry]).unwrap_err();
+        assert!(error.contains(&expected), "{error}");
+    }
+    for entry in [
+        Number("qwen3.logit_scale", 1.0),
+        Integer("qwen3.expert_count", 0),
+        Integer("qwen3.vocab_size", 288),
+        Text("qwen3.tensor_data_layout", "any"),
+        Text("general.made_up", "any"),
+        Text("qwen3moe.made_up", "any"),
+    ] {
+        config("qwen3.gguf", &[entry]).unwrap();
+    }
+}
+
+#[test]
+fn llama_with_a_window_is_mistral_and_with_experts_mixtral() {
+    let with = |entry| config("llama.gguf", &[entry]).unwrap();
+    let mistral = with(Entry::Integer("llama.attention.sliding_window", 16));
+    assert_eq!(mistral.architecture(), "MistralForCausalLM");
+    let attention = mistral.layers[0].mixer.attention().unwrap();
+    assert_eq!(attention.sliding_window, Some(16));
+    let mixtral = with(Entry::Integer("llama.expert_count", 4));
+    assert_eq!(mixtral.architecture(), "MixtralForCausalLM");
+    let llama = with(Entry::Integer("llama.attention.sliding_window", 0));
+    assert_eq!(llama.architecture(), "LlamaForCausalLM");
+}
+
+#[test]
+fn an_architecture_that_is_not_read_is_refused_with_those_that_are() {
+    let mut file = fs::read(fixture("qwen3.gguf")).unwrap();
+    let key = b"general.architecture";
+    let at = file.windows(key.len()).position(|window| window == key).unwrap();
+    let value = at + key.len() + 4 + 8;
+    assert_eq!(&file[value..value + 5], b"qwen3");
+    file[value..value + 5].copy_from_slice(b"rwkv7");
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("other.gguf");
+    fs::write(&path, file).unwrap();
+    let error = ModelConfig::of_model(&path, None).unwrap_err().to_string();
+    let expected = "other.gguf: a model with `general.architecture` \"rwkv7\" is not supported";
+    assert!(error.contains(expected), "{error}");
+    assert!(error.contains("supported are llama, qwen2, qwen3, apertus,"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Compares tokenizers in GGUF files with their sources: the `tokenizer.json` of Qwen2, Llama 3,
-//! SmolLM and GPT-2 in transformers, and sentencepiece itself.
+//! Compares tokenizers in GGUF files with their sources: the steps of the models' own
+//! `tokenizer.json`, and sentencepiece itself.
 
 use std::fs;
 
@@ -31,19 +31,22 @@ fn qwen2() {
     check("qwen3.gguf", "qwen2");
 }
 
-#[test]
-fn llama3() {
-    check("tokenizers/llama-bpe.gguf", "llama-bpe");
+macro_rules! byte_level {
+    ($($test:ident: $name:literal,)*) => {
+        $(#[test] fn $test() { check(concat!("tokenizers/", $name, ".gguf"), $name); })*
+    };
 }
 
-#[test]
-fn smollm() {
-    check("tokenizers/smollm.gguf", "smollm");
-}
-
-#[test]
-fn gpt2() {
-    check("tokenizers/gpt-2.gguf", "gpt-2");
+byte_level! {
+    llama3: "llama-bpe",
+    smollm: "smollm",
+    gpt2: "gpt-2",
+    gpt_oss: "gpt-4o",
+    bloom: "bloom",
+    seed_coder: "seed-coder",
+    deepseek_v3: "deepseek-v3",
+    falcon: "falcon",
+    glm4: "glm4",
 }
 
 #[test]

@@ -94,11 +94,53 @@ def qwen_tokenizer():
     return metadata, lambda text: reference(text)["input_ids"]
 
 
-# Llama 3's expression, from its tokenizer.json.
+# Expressions of the models' own tokenizer.json: Llama 3, gpt-oss, BLOOM, Seed-Coder, DeepSeek V3.
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+SEED = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def byte_level(use_regex):
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+def splits(*expressions):
+    return [pre_tokenizers.Split(Regex(e), "isolated") for e in expressions] + [byte_level(False)]
+
+
+# How each model cuts a text, by llama.cpp's name for it.
+PRE_TOKENIZERS = {
+    "llama-bpe": splits(LLAMA3),
+    "smollm": [pre_tokenizers.Digits(individual_digits=True), byte_level(True)],
+    "gpt-2": [byte_level(True)],
+    "gpt-4o": splits(GPT4O),
+    "bloom": splits(BLOOM),
+    "seed-coder": splits(SEED),
+    "deepseek-v3": splits(r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK),
+    "falcon": [
+        pre_tokenizers.Punctuation("contiguous"),
+        byte_level(True),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+    ],
+    "glm4": splits(LLAMA3),
+}
 
 
 def finish(writer):
@@ -122,30 +164,23 @@ def make_bpe_tokenizers():
     vocab, merges = train_bpe(BPE_VOCAB - 2)
     tokens = sorted(vocab, key=vocab.get) + ["<|begin_of_text|>", "<|eot_id|>"]
     types = [gguf.TokenType.NORMAL] * len(vocab) + [gguf.TokenType.CONTROL] * 2
-    for pre in ("llama-bpe", "smollm", "gpt-2"):
+    for pre, steps in PRE_TOKENIZERS.items():
         writer = tokenizer_file(pre)
         write_bpe(writer, tokens, types, merges, pre)
         writer.add_bos_token_id(len(vocab))
         writer.add_eos_token_id(len(vocab) + 1)
         finish(writer)
 
-        # As in the models' own tokenizer.json: Llama 3, SmolLM, GPT-2.
-        ignore = pre == "llama-bpe"
+        # As in the models' own tokenizer.json.
+        ignore = pre in ("llama-bpe", "glm4")
         reference = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ignore))
         reference.add_special_tokens([AddedToken(t, special=True) for t in tokens[-2:]])
-        byte_level = lambda regex: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
+        reference.pre_tokenizer = pre_tokenizers.Sequence(steps)
         if pre == "llama-bpe":
-            split = pre_tokenizers.Split(Regex(LLAMA3), "isolated")
-            reference.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level(False)])
             reference.post_processor = processors.TemplateProcessing(
                 single="<|begin_of_text|> $A",
                 special_tokens=[("<|begin_of_text|>", len(vocab))],
             )
-        elif pre == "smollm":
-            digits = pre_tokenizers.Digits(individual_digits=True)
-            reference.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level(True)])
-        else:
-            reference.pre_tokenizer = byte_level(True)
         reference.decoder = decoders.ByteLevel()
         record(pre, lambda text: reference.encode(text).ids)
 

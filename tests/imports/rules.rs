@@ -82,13 +82,13 @@ pub(crate) const RULES: &[Rule] = &[
         folder: "actors/src/fault",
         except: &[],
         forbidden: &["crate::shell", "crate::supervision", "crate::system", "crate::ports"],
-        reason: "faults befall messages and roles, whatever sends them",
+        reason: "faults know messages and roles, but not their senders",
     },
     Rule {
         folder: "actors/src/fault.rs",
         except: &[],
         forbidden: &["crate::shell", "crate::supervision", "crate::system", "crate::ports"],
-        reason: "faults befall messages and roles, whatever sends them",
+        reason: "faults know messages and roles, but not their senders",
     },
     Rule {
         folder: "actors/src/shell",
@@ -155,7 +155,7 @@ pub(crate) const RULES: &[Rule] = &[
             "crate::text",
             "crate::weights",
         ],
-        reason: "a GGUF file is keys and tensors; others know what they mean",
+        reason: "a GGUF file is keys and tensors; other modules interpret them",
     },
     Rule {
         folder: "src/model_files.rs",
@@ -172,7 +172,7 @@ pub(crate) const RULES: &[Rule] = &[
             "crate::text",
             "crate::weights",
         ],
-        reason: "files are bytes; others know what they mean",
+        reason: "files are bytes; other modules interpret them",
     },
     Rule {
         folder: "src/weights",
@@ -184,7 +184,7 @@ pub(crate) const RULES: &[Rule] = &[
         folder: "src/executor",
         except: &[],
         forbidden: &["ractor", "tokio", "crate::engine", "crate::text"],
-        reason: "an executor runs where its worker puts it",
+        reason: "an executor does not know the threads and actors around it",
     },
     Rule {
         folder: "src/grammar",
@@ -196,7 +196,7 @@ pub(crate) const RULES: &[Rule] = &[
             "crate::executor",
             "crate::text",
         ],
-        reason: "grammars know tokens as the port tells them",
+        reason: "grammars know only the tokens that the port gives them",
     },
     Rule {
         folder: "src/token_rules",
@@ -209,7 +209,7 @@ pub(crate) const RULES: &[Rule] = &[
             "crate::model",
             "crate::text",
         ],
-        reason: "a token rule sees tokens, as the port tells them",
+        reason: "a token rule sees only the tokens that the port gives it",
     },
     Rule {
         folder: "src/token_rules",
@@ -221,7 +221,7 @@ pub(crate) const RULES: &[Rule] = &[
         folder: "src",
         except: &["src/grammar"],
         forbidden: &["llguidance", "toktrie"],
-        reason: "only grammars know how they are walked",
+        reason: "only grammars use these libraries",
     },
     Rule {
         folder: "src",
@@ -278,7 +278,7 @@ pub(crate) const RULES: &[Rule] = &[
         folder: "src/server",
         except: &[],
         forbidden: &["playhouse_actors"],
-        reason: "of the actors the server knows what `api` names",
+        reason: "the server uses only those names of the actors that `api` exports",
     },
     Rule {
         folder: "src/server/http",
@@ -290,13 +290,13 @@ pub(crate) const RULES: &[Rule] = &[
         folder: "src/server/http",
         except: &[],
         forbidden: &["crate::server::generate", "crate::server::turn"],
-        reason: "HTTP knows nothing of what requests generate",
+        reason: "HTTP does not know the outputs of requests",
     },
     Rule {
         folder: "src/server/generate",
         except: &[],
         forbidden: PROTOCOLS,
-        reason: "protocols implement what `generate` asks of them; it names none",
+        reason: "protocols implement the traits of `generate`, which names no protocol",
     },
     Rule {
         folder: "src/server/turn",
@@ -308,19 +308,19 @@ pub(crate) const RULES: &[Rule] = &[
         folder: "src/cli",
         except: &[],
         forbidden: &["playhouse_actors"],
-        reason: "of the actors the command line knows what `api` names",
+        reason: "the command line uses only those names of the actors that `api` exports",
     },
     Rule {
         folder: "examples",
         except: &[],
         forbidden: &["playhouse_actors", "playhouse_kernels"],
-        reason: "an embedding program has the public API alone",
+        reason: "an embedding program has only the public API",
     },
     Rule {
         folder: "src",
         except: &["src/cli"],
         forbidden: &["crate::cli", "clap", "indicatif", "rustyline"],
-        reason: "nothing but main knows the command line",
+        reason: "only main knows the command line",
     },
     Rule {
         folder: "src",
@@ -361,7 +361,7 @@ pub(crate) const RULES: &[Rule] = &[
             "std::fs::File::open",
             "std::fs::File::create",
         ],
-        reason: "`files` opens all files but the kernel's own in /proc and /sys",
+        reason: "`files` opens all files except those of the system in /proc and /sys",
     },
     Rule {
         folder: "",

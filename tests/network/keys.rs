@@ -93,7 +93,7 @@ fn with_keys() -> ServerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_route_needs_a_key_but_those_that_tell_nothing() {
+async fn every_route_except_the_open_ones_needs_a_key() {
     const OPEN: [&str; 6] = ["/health", "/ping", "/livez", "/readyz", "/version", "/openapi.json"];
     for open_metrics in [true, false] {
         let served = serve(ServerConfig { open_metrics, ..with_keys() }).await;

@@ -24,8 +24,9 @@ const COLUMNS_MAX: usize = 100;
 fn faults(path: &str, text: &str) -> Vec<String> {
     let paragraphs = match path.rsplit('.').next() {
         Some("md") => markdown::paragraphs(text),
-        Some("toml" | "sh" | "py" | "yml" | "yaml") => source::paragraphs(text, &["#"]),
-        _ => source::paragraphs(text, &["//!", "///", "//"]),
+        Some("rs") => source::paragraphs(text, &["//!", "///", "//"]),
+        // Settings and scripts. The scripts in `.ci` have no extension.
+        _ => source::paragraphs(text, &["#"]),
     };
     paragraphs.iter().flat_map(|paragraph| faults_of(path, paragraph)).collect()
 }
@@ -89,7 +90,7 @@ fn files(folder: &str) -> Vec<String> {
     }
     let is_prose = |path: &String| {
         let kind = path.rsplit('.').next().unwrap_or_default();
-        ["rs", "md", "toml"].contains(&kind)
+        ["rs", "md", "toml", "sh"].contains(&kind) || path.starts_with(".ci/")
     };
     found.retain(is_prose);
     found.sort();
@@ -127,6 +128,9 @@ fn planted_faults_are_found() {
         ("a.md", "# Title\n\nWho ends early is computed once more."),
         ("a.md", "- A list.\n- The result is computed in vain."),
         ("a.toml", "# A request, such as this one.\nkey = 1"),
+        ("a.toml", "[lib]\n# Nobody\n# needs it.\nbench = false"),
+        ("a.sh", "#!/usr/bin/env bash\n# Whoever comes first is served.\ntrue"),
+        (".ci/a", "set -eu\nf() {\n    # The test fails in\n    # vain.\n    true\n}"),
     ];
     for (path, text) in planted {
         assert_eq!(faults(path, text).len(), 1, "{text}: {:?}", faults(path, text));
@@ -147,6 +151,8 @@ fn plain_text_is_left_alone() {
         ("a.md", "| a | b |\n|---|---|\n| one | two |"),
         ("a.md", "See [the page](https://example.com/whoever)."),
         ("a.toml", "whoever = \"nobody\"\n# A request ends once."),
+        ("a.sh", "#!/usr/bin/whoever\n# The test ends.\necho nobody"),
+        (".ci/a", "# Runs all tests.\necho \"nobody, in vain\""),
     ];
     for (path, text) in plain {
         assert!(faults(path, text).is_empty(), "{text}: {:?}", faults(path, text));

@@ -2,15 +2,20 @@
 
 /// Folders and files whose prose is held.
 pub(crate) const HELD: &[&str] = &[
+    ".ci",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "Cargo.toml",
     "README.md",
     "actors",
     "benches",
+    "clippy.toml",
     "configs",
+    "deny.toml",
     "docs",
     "examples",
     "kernels",
+    "rustfmt.toml",
     "src",
     "tests",
 ];

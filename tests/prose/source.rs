@@ -10,7 +10,10 @@ pub(crate) fn paragraphs(text: &str, markers: &[&str]) -> Vec<Paragraph> {
     let (mut last, mut in_code) = (None, false);
     for (line, number) in text.lines().zip(1..) {
         let trimmed = line.trim_start();
-        let marker = markers.iter().find(|marker| trimmed.starts_with(**marker));
+        // A script's first line names its interpreter.
+        let is_interpreter = number == 1 && line.starts_with("#!/");
+        let is_marked = |marker: &&&str| !is_interpreter && trimmed.starts_with(**marker);
+        let marker = markers.iter().find(is_marked);
         let prose = marker.map(|marker| trimmed[marker.len()..].trim());
         if marker != last {
             in_code = false;

@@ -152,14 +152,14 @@ pub(crate) async fn fault_free(kv_cache_dtype: KvCacheDtype) -> Vec<Vec<Output>>
 }
 
 /// An engine under load.
-pub(crate) struct House {
+pub(crate) struct BusyEngine {
     pub(crate) engine: Engine,
     is_over: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     clients: JoinSet<()>,
 }
 
-impl House {
+impl BusyEngine {
     /// Starts the clients.
     pub(crate) async fn open(engine: Engine) -> Self {
         Self::open_expecting(engine, expected().await.to_vec()).await
@@ -167,16 +167,16 @@ impl House {
 
     /// Starts the clients, which must get the answers `expected`.
     pub(crate) async fn open_expecting(engine: Engine, expected: Vec<Vec<Output>>) -> Self {
-        let mut house = Self {
+        let mut busy = Self {
             engine,
             is_over: Arc::default(),
             answered: Arc::default(),
             clients: JoinSet::new(),
         };
         for (client, expected) in expected.into_iter().enumerate() {
-            let (engine, is_over) = (house.engine.clone(), Arc::clone(&house.is_over));
-            let answered = Arc::clone(&house.answered);
-            house.clients.spawn(async move {
+            let (engine, is_over) = (busy.engine.clone(), Arc::clone(&busy.is_over));
+            let answered = Arc::clone(&busy.answered);
+            busy.clients.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     let outputs = ask(&engine, client).await.unwrap();
                     assert!(outputs == expected, "client {client} got another answer");
@@ -185,8 +185,8 @@ impl House {
             });
         }
         for client in 0..LEAVING_CLIENTS {
-            let (engine, is_over) = (house.engine.clone(), Arc::clone(&house.is_over));
-            house.clients.spawn(async move {
+            let (engine, is_over) = (busy.engine.clone(), Arc::clone(&busy.is_over));
+            busy.clients.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut submission = engine.submit(request(client)).await.unwrap();
                     submission.choices[0].next().await;
@@ -194,8 +194,8 @@ impl House {
                 }
             });
         }
-        house.until("the first answers", || house.answered() >= CLIENTS as u64).await;
-        house
+        busy.until("the first answers", || busy.answered() >= CLIENTS as u64).await;
+        busy
     }
 
     /// Returns how many requests have been answered. Every answer was as expected.
@@ -242,7 +242,7 @@ impl House {
         assert!(timeout(PATIENCE, look).await.is_ok(), "{what}: waited too long");
     }
 
-    /// Waits for the clients, and checks that nothing stays behind.
+    /// Waits for the clients, and checks that no request is open and no block is held.
     pub(crate) async fn close(mut self) -> Engine {
         self.engine.chaos().calm();
         self.is_over.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The queue of grammars to compile, and the decision which of them take too long. It has no
+//! The queue of grammars to compile. It also decides which of them take too long. It has no
 //! threads: the compiler's pool starts the next job when a thread is free.
 
 use std::{
@@ -10,8 +10,8 @@ use std::{
 use super::request::{failure::Failure, ids::Micros, structured_output::StructuredOutput};
 use crate::logic::planted::{Bug, planted};
 
-/// Maximum number of formats that wait for a thread. Further formats are not recorded: a request
-/// that waits for one asks again.
+/// Maximum number of formats that wait for a thread. Further formats are not recorded, because a
+/// request that waits for one asks again.
 pub const QUEUE_CAPACITY: usize = 1_024;
 
 /// Returns the failure of requests whose grammar was not compiled within `limit`.
@@ -22,7 +22,8 @@ pub fn takes_too_long(limit: Duration) -> Failure {
     Failure::InvalidGrammar(why)
 }
 
-/// Returns whether a job that has run for `elapsed` microseconds has failed, finished or not.
+/// Returns whether a job that has run for `elapsed` microseconds has failed. It fails even if it
+/// has finished.
 #[must_use]
 pub fn is_too_long(elapsed: Micros, limit: Micros) -> bool {
     elapsed >= limit && !planted(Bug::KeepHungCompiler)
@@ -37,9 +38,9 @@ pub struct GrammarJobs {
     /// Maximum time of a job.
     limit: Micros,
     next: JobId,
-    /// Waiting formats, each with the time since when it waits.
+    /// Waiting formats, each with the time when it was queued.
     queue: VecDeque<(Arc<StructuredOutput>, Micros)>,
-    /// Running jobs, each with the time since when it runs.
+    /// Running jobs, each with the time when it started.
     running: BTreeMap<JobId, (Arc<StructuredOutput>, Micros)>,
     /// All waiting and running formats.
     in_hand: BTreeSet<Arc<StructuredOutput>>,
@@ -90,7 +91,7 @@ impl GrammarJobs {
     }
 
     /// Removes and returns the formats that have waited as long as a job may run. It is called when
-    /// there is no thread and none will come.
+    /// no thread is left to run them.
     pub fn give_up(&mut self, now: Micros) -> Vec<Arc<StructuredOutput>> {
         let mut given_up = Vec::new();
         while let Some((_, since)) = self.queue.front()
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_overdue_by_its_own_time_not_by_that_in_the_queue() {
+    fn a_job_is_overdue_by_its_run_time_and_not_by_its_time_in_the_queue() {
         let mut jobs = GrammarJobs::new(10);
         jobs.ask(format("a"), 0);
         jobs.ask(format("b"), 0);

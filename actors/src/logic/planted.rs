@@ -70,11 +70,17 @@ pub enum Bug {
     ForgetFreedTail,
     /// A tail waits for its request though its block was allocated for another.
     KeepHandedOutTail,
+    /// A group frees a block that its window still reaches.
+    PassTooMuch,
+    /// A hit needs no state of the token before it.
+    SkipState,
+    /// A request with a state keeps a tail, though each step writes over it.
+    KeepTailOfState,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 36] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -108,6 +114,9 @@ impl Bug {
         Self::SwapTails,
         Self::ForgetFreedTail,
         Self::KeepHandedOutTail,
+        Self::PassTooMuch,
+        Self::SkipState,
+        Self::KeepTailOfState,
     ];
 }
 

@@ -11,7 +11,7 @@ pub struct Edge {
     to: Role,
 }
 
-/// All edges, each with its name on the chaos surface.
+/// All edges, each with its name in the chaos interface.
 const TABLE: [(Role, Role, &str); 19] = [
     // Jobs for the input processors.
     (Role::Door, Role::InputProcessor, "door->input"),
@@ -116,7 +116,7 @@ impl Edge {
         }
     }
 
-    /// Returns the name on the chaos surface: `sender->receiver`.
+    /// Returns the name in the chaos interface: `sender->receiver`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         TABLE[self.number()].2

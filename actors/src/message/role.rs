@@ -2,15 +2,15 @@
 
 use crate::logic::recovery::restart::Intensity;
 
-/// Makes [`Role`] of a table with one line for each actor: its role, its name, its supervisor, and
-/// the number of deaths that its supervisor tolerates in a number of seconds. The root has no
+/// Defines [`Role`] by a table with one line for each actor: its role, its name, its supervisor,
+/// and the number of deaths that its supervisor tolerates in a number of seconds. The root has no
 /// supervisor and is not in the table.
 macro_rules! roles {
     ($d:tt $(
         $(#[$doc:meta])*
         $role:ident = $name:literal, under $supervisor:ident, $deaths:literal in $seconds:literal;
     )*) => {
-        /// The roles of an actor system, and of the parties beside its actors.
+        /// The roles of an actor system, and of the parties outside its actors.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Role {
             $($(#[$doc])* $role,)*
@@ -30,7 +30,7 @@ macro_rules! roles {
             /// The roles of all actors, leaves first.
             pub const ACTORS: [Self; Self::Root as usize + 1] = [$(Self::$role,)* Self::Root];
 
-            /// Returns the name in logs, metrics and the chaos surface.
+            /// Returns the name in logs, metrics and the chaos interface.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -53,7 +53,7 @@ macro_rules! roles {
             }
 
             /// Returns how often the actor may die before its supervisor gives up, unless the
-            /// settings say otherwise. The root has no supervisor, so its first death counts.
+            /// settings say otherwise. The root has no supervisor, so it may not die at all.
             #[must_use]
             pub const fn intensity(self) -> Intensity {
                 match self {

@@ -112,14 +112,23 @@ impl DetokenizerActor {
         let num_tokens: usize =
             batch.entries.iter().map(|entry| entry.produced.tokens().len()).sum();
         expect(TOKEN_TIME * u32::try_from(num_tokens).unwrap_or(u32::MAX));
-        let mut entries = Vec::with_capacity(batch.entries.len());
+        let (mut entries, mut ends) = (Vec::with_capacity(batch.entries.len()), Vec::new());
         for entry in batch.entries {
-            entries.extend(self.process_entry(entry, state));
+            entries.extend(self.process_entry(entry, state, &mut ends));
         }
+        // A message makes its receiver this thread's next task. It would wait with the thread if a
+        // decoder blocked it, so no message is sent before the last decoder has returned.
+        ends.into_iter().for_each(|end| self.context.directory.ledger.cast(end));
         TextBatch { id: batch.id, entries }
     }
 
-    fn process_entry(&self, entry: EgressEntry, state: &mut State) -> Option<TextEntry> {
+    /// Returns the text of one entry. Adds to `ends` what the ledger must know.
+    fn process_entry(
+        &self,
+        entry: EgressEntry,
+        state: &mut State,
+        ends: &mut Vec<LedgerMessage>,
+    ) -> Option<TextEntry> {
         let request = entry.request;
         if let Some(introduced) = &entry.introduction {
             state.outputs.insert(request, Output::new(&*self.context.vault.codec, introduced));
@@ -132,8 +141,7 @@ impl DetokenizerActor {
             if known_end.as_ref() != Some(&end.reason) {
                 let position = text.position + text.tokens.len();
                 let reason = end.reason.clone();
-                let end = LedgerMessage::EndAt { request, position, reason };
-                self.context.directory.ledger.cast(end);
+                ends.push(LedgerMessage::EndAt { request, position, reason });
             }
             state.outputs.remove(&request);
         }

@@ -28,7 +28,7 @@ pub struct KvCacheManagerActor {
     context: Arc<Context>,
 }
 
-/// The manager of the current epoch. Without a manager, `epoch` is the epoch at the actor's birth,
+/// The manager of the current epoch. Without a manager, `epoch` is the epoch at the actor's start,
 /// and the actor serves later epochs only.
 #[derive(Debug)]
 pub struct State {
@@ -42,8 +42,8 @@ impl KvCacheManagerActor {
         Self { context }
     }
 
-    /// Returns the manager for a plan of `epoch`, or `None` if that is past. In a new epoch, sealed
-    /// blocks are hits, tails wait for their requests, and the other blocks are free.
+    /// Returns the manager for a plan of `epoch`, or `None` if this epoch is past. In a new epoch,
+    /// sealed blocks are hits, tails wait for their requests, and the other blocks are free.
     fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
         if epoch > state.epoch {
             let config = self.context.config.scheduler.kv_cache();
@@ -73,7 +73,8 @@ impl KvCacheManagerActor {
             return Ok(None);
         };
         let allocation = manager.execute(plan);
-        // Before the answer, because the scheduler may have an evicted block overwritten after it.
+        // This comes before the answer, because after the answer a step may overwrite an evicted
+        // block.
         self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());
         self.context.observers.chaos.observe(&Observed::KvCache { plan, manager });
         match allocation {

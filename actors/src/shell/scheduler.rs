@@ -21,7 +21,7 @@ use crate::{
         CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
         StructuredOutputMessage, WorkerMessage,
     },
-    supervision::watched::waiting_for,
+    supervision::watched::yield_now,
     system::context::Context,
 };
 
@@ -320,7 +320,7 @@ impl Actor for SchedulerActor {
         let advanced = self.advance(state).await;
         if !state.unreported.is_empty() {
             // The worker runs first: on few cores, the device would otherwise wait for the ledger.
-            waiting_for(tokio::task::yield_now()).await;
+            yield_now().await;
         }
         self.report_all(state);
         Ok(advanced?)

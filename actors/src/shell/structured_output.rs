@@ -21,7 +21,7 @@ pub struct StructuredOutputActor {
     context: Arc<Context>,
 }
 
-/// The grammars that were asked for. The scheduler asks a successor again.
+/// The grammars that were asked for. If the actor dies, the scheduler asks the next one again.
 pub struct State {
     jobs: GrammarJobs,
     threads: GrammarThreads,

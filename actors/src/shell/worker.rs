@@ -1,6 +1,6 @@
 //! The worker's shell: passes steps to its device thread, limits their time, and returns their
-//! results to the scheduler. A step that panics or hangs costs the thread, not the worker. The
-//! ledger gets the step's requests, and a new epoch computes them again on a new thread.
+//! results to the scheduler. If a step panics or hangs, the worker starts a new thread and goes on.
+//! It reports the step's requests to the ledger. A new epoch computes them again on the new thread.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
     system::context::Context,
 };
 
-/// Largest number of failed steps in a row. After more of them the device is at fault, not a
+/// Largest number of failed steps in a row. After one more, the worker blames the device and not a
 /// request.
 const MAX_FAILURES: u32 = 32;
 
@@ -44,23 +44,24 @@ pub struct State {
     thread: DeviceThread,
     /// Number of threads before this one.
     num_threads: u64,
-    /// The inbox for epochs that began after the worker, and after its thread.
+    /// The inbox. It accepts only steps of epochs that began after the current thread started.
     inbox: Inbox,
-    /// The step that is computed, and the steps after it. Steps of an earlier epoch come first:
-    /// they have no reader, but the clocks of the others start after them.
+    /// The step that is being computed, and the steps that wait for it. Steps of an earlier epoch
+    /// come first. Their results are not used, but the clocks of later steps start after them.
     steps: VecDeque<Given>,
-    /// The step of the last probe, if the thread had already done it.
+    /// The step of the last probe, if the thread had computed it and the worker had no report of
+    /// it.
     missed: Option<Step>,
     /// Failed steps since the last success.
     failures: u32,
 }
 
-/// A step that the device thread was given, and has not reported.
+/// A step that the device thread has received, and whose end it has not reported.
 #[derive(Debug)]
 struct Given {
     step: Arc<SchedulerOutput>,
     job: JobNumber,
-    /// The clock, once this step is the one that is computed.
+    /// The step's clock. `None` while earlier steps are computed.
     running: Option<Running>,
 }
 
@@ -70,12 +71,13 @@ impl Given {
     }
 }
 
-/// The clock of the step that is computed.
+/// The clock of the step that is being computed.
 #[derive(Debug)]
 struct Running {
     since: Micros,
     limit: Duration,
-    /// [`Progress::starved`](crate::supervision::progress::Progress::starved) at its beginning.
+    /// [`Progress::starved`](crate::supervision::progress::Progress::starved) at the beginning of
+    /// the step.
     starved_before: Micros,
     /// The timer of [`WorkerMessage::Deadline`]. The end of the step cancels it.
     timer: AbortHandle,
@@ -116,7 +118,7 @@ impl WorkerActor {
             return Ok(());
         };
         if state.thread.has_done(late.job) {
-            // It was computed in time, so no request is to blame.
+            // The step was computed in time and its result was lost, so no request is at fault.
             state.steps.retain(|given| given.step.epoch > epoch);
             self.lost(epoch, "the result of a step");
             self.start_clock(myself, state);
@@ -142,8 +144,8 @@ impl WorkerActor {
         self.fail(myself, StepFailure::Deadline, requests, state)
     }
 
-    /// Returns the time left for a step whose threads lacked a processor, in microseconds. `None`:
-    /// no time is left.
+    /// Returns the time that is left for a step, in microseconds. Time in which its threads lacked
+    /// a processor does not count. `None`: no time is left.
     fn time_left(&self, running: &Running) -> Option<Micros> {
         let now = self.context.now();
         let elapsed = now.saturating_sub(running.since);
@@ -281,8 +283,8 @@ impl WorkerActor {
         }
     }
 
-    /// Gives up the failed step, its thread and the epoch, because the thread's state is worthless
-    /// now.
+    /// Drops the failed step, its thread and the epoch, because the thread's state is no longer
+    /// valid. Starts a new thread and reports the failure to the ledger.
     fn fail(
         &self,
         myself: &ActorRef<WorkerMessage>,

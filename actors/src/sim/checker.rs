@@ -406,7 +406,8 @@ impl Checker {
     /// Checks blocks and tails with [`check_blocks`] and [`check_tails`].
     fn check_kv_cache(&self, manager: &KvCacheManager) {
         let mut state = self.state.lock();
-        state.num_held = check_blocks(manager, &mut state.references, &self.record);
+        let spec = &self.config.scheduler.kv_spec;
+        state.num_held = check_blocks(manager, spec, &mut state.references, &self.record);
         state.num_tails = check_tails(manager, &self.record);
     }
 

@@ -12,11 +12,14 @@ use super::{
 };
 use crate::{
     error::RequestError,
-    logic::request::{
-        FinishReason,
-        failure::Failure,
-        outputs::{SampledToken, TokenLogprobs},
-        seed::choice_seed,
+    logic::{
+        kv_cache::Demand,
+        request::{
+            FinishReason,
+            failure::Failure,
+            outputs::{SampledToken, TokenLogprobs},
+            seed::choice_seed,
+        },
     },
     system::{ChoiceStream, System},
 };
@@ -243,14 +246,14 @@ fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
     let config = &workload.config.scheduler;
     let prompt = plan.prompt.len();
     let room = config.max_model_len.saturating_sub(prompt);
-    let num_usable = config.num_blocks as usize - 1;
+    let demand = Demand::new(&config.kv_cache());
     if prompt == 0 {
         Some("its prompt is empty")
     } else if room == 0 || plan.raw.max_tokens.is_some_and(|tokens| tokens as usize > room) {
         Some("it does not fit the context")
     } else if has_too_many_choices(workload, plan) {
         Some("it has too many choices")
-    } else if (prompt + 1).div_ceil(config.kv_spec.block_size) > num_usable {
+    } else if !demand.fits(prompt + 1) {
         Some("it does not fit the cache")
     } else {
         None

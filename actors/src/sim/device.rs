@@ -1,6 +1,8 @@
 //! The simulator's device. It computes steps exactly, reads all KV that attention would read, and
 //! fails when a plan says so.
 
+mod content;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
@@ -15,6 +17,7 @@ use super::{
 use crate::{
     fault::{Bug, planted},
     logic::{
+        kv_cache::BlockIds,
         request::{
             EngineRequest,
             ids::{BlockId, Epoch, RequestId, Step, TokenId},
@@ -163,15 +166,28 @@ struct Row {
     tokens: Vec<TokenId>,
     /// Digest `i` is that of the first `i` tokens.
     digests: Vec<Digest>,
-    table: Vec<BlockId>,
+    /// One for each group of layers.
+    tables: Vec<Vec<BlockId>>,
     /// Why its last token could not be drawn. Then the request cannot continue.
     broken: Option<RowFailure>,
 }
 
 impl Row {
-    fn new(request: Arc<EngineRequest>) -> Self {
+    fn new(request: Arc<EngineRequest>, num_groups: usize) -> Self {
         let digests = vec![empty_digest(request.cache_salt.as_deref())];
-        Self { request, tokens: Vec::new(), digests, table: Vec::new(), broken: None }
+        let tables = vec![Vec::new(); num_groups];
+        Self { request, tokens: Vec::new(), digests, tables, broken: None }
+    }
+
+    fn grow(&mut self, block_ids: &BlockIds) {
+        for (group, table) in self.tables.iter_mut().enumerate() {
+            table.extend_from_slice(block_ids.group(group));
+        }
+    }
+
+    /// Returns the content that a group's layers have for the token at `position`.
+    fn content(&self, group: usize, position: usize) -> Digest {
+        self.digests[position + 1].rotate_left(group as u32)
     }
 
     fn push(&mut self, tokens: &[TokenId]) {
@@ -227,8 +243,10 @@ impl ModelExecutor for Executor {
             drop(state);
             return fail(fault);
         }
-        for (index, &span) in spans.iter().enumerate() {
-            let is_garbage = self.is_garbage(fault, index, spans.len(), span);
+        for index in self.in_order(&spans, state.memory.block_size()) {
+            let span = spans[index];
+            let is_garbage = self.is_garbage(fault, index, spans.len(), span)
+                | self.begins_with_garbage(span, &mut state.memory, execution);
             self.write(span, &mut state.memory, if is_garbage { execution } else { 0 });
         }
         let outputs = spans.iter().map(|&span| self.row_output(span, &mut state.memory, execution));
@@ -317,10 +335,11 @@ impl Executor {
             if format.is_some_and(|format| !self.device.grammars.has(format)) {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
-            let mut row = Row::new(Arc::clone(&new.request));
+            let num_groups = self.device.info.kv_spec.groups.len();
+            let mut row = Row::new(Arc::clone(&new.request), num_groups);
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
-            row.table.extend_from_slice(new.block_ids.group(0));
+            row.grow(&new.block_ids);
             if self.rows.insert(request, row).is_some() {
                 self.violate(|| format!("request {request} is new twice"));
             }
@@ -330,7 +349,7 @@ impl Executor {
             let (request, start) = (cached.request, cached.num_computed_tokens);
             let unknown = || ExecuteError::InvalidStep(format!("request {request} is not known"));
             let row = self.rows.get_mut(&request).ok_or_else(unknown)?;
-            row.table.extend_from_slice(cached.new_block_ids.group(0));
+            row.grow(&cached.new_block_ids);
             if let Some(failure) = &row.broken {
                 broken.push((request, failure.clone()));
                 continue;
@@ -367,27 +386,6 @@ impl Executor {
         is_it && span.end >= request.num_prompt_tokens() + poison.after
     }
 
-    fn write(&self, span: Span, memory: &mut Memory, garbage_of: u64) {
-        let row = &self.rows[&span.request];
-        for position in span.start..span.end {
-            if !memory.write(&row.table, position, row.digests[position + 1], garbage_of) {
-                self.violate(|| format!("{span:?} writes where {:?} has no block", row.table));
-            }
-        }
-    }
-
-    /// Writes as a crash within a step does: some slots are written, others torn.
-    fn tear(&self, spans: &[Span], memory: &mut Memory) {
-        for span in spans {
-            let row = &self.rows[&span.request];
-            for position in span.start..span.end {
-                let digest = row.digests[position + 1];
-                let is_written = digest & 2 == 0;
-                memory.write(&row.table, position, if is_written { digest } else { 0 }, 0);
-            }
-        }
-    }
-
     /// Appends the drawn tokens to their requests, before the results are reported.
     fn append(&mut self, outputs: &[RequestOutput]) {
         for output in outputs {
@@ -407,23 +405,8 @@ impl Executor {
     }
 
     fn row_output(&mut self, span: Span, memory: &mut Memory, execution: u64) -> RequestOutput {
+        let is_nan = self.reads_garbage(span, memory, execution);
         let row = &self.rows[&span.request];
-        let mut is_nan = false;
-        // A request planned ahead may share blocks that turn out to be garbage.
-        let garbage_since = execution - u64::from(self.device.plan.async_scheduling);
-        for position in 0..span.end {
-            match memory.read(&row.table, position, row.digests[position + 1], garbage_since) {
-                Ok(is_garbage) => is_nan |= is_garbage,
-                Err(wrong) => {
-                    let block = row.table.get(position / memory.block_size());
-                    self.violate(|| {
-                        let request = span.request;
-                        format!("request {request} reads {wrong:?} KV at {position}, in {block:?}")
-                    });
-                    break;
-                }
-            }
-        }
         let num_prompt_tokens = row.request.num_prompt_tokens();
         let is_complete = span.end == row.tokens.len();
         let mut seed = row.request.seed;

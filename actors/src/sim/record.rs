@@ -61,7 +61,7 @@ impl Record {
         self.inner.lock().digest(what, numbers);
     }
 
-    /// Adds a line to the log, which the digest does not cover.
+    /// Adds a line to the log. The digest does not cover the line.
     pub fn explain(&self, line: impl FnOnce() -> String) {
         let mut inner = self.inner.lock();
         if inner.log.is_some() {
@@ -161,7 +161,7 @@ thread_local! {
 }
 
 /// Calls `run` and records a panic on this thread as a violation. A planned panic does not call the
-/// panic hook, so it is none.
+/// panic hook, so it is no violation.
 pub(super) fn with_panics_recorded<T>(record: &Arc<Record>, run: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

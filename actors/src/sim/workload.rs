@@ -12,7 +12,7 @@ use super::{
 use crate::{
     logic::{
         admission::{Quota, Tenant},
-        kv_cache::KvSpec,
+        kv_cache::{Demand, KvKind, KvSpec},
         recovery::restart::Intensity,
         request::{FinishReason, failure::Failure, ids::TokenId, sampling_params::SamplingParams},
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
@@ -128,6 +128,7 @@ impl Workload {
         let rng = Rng::new(seed);
         let mut config = scheduler_config(&mut rng.fork(1));
         config.async_scheduling = rng.fork(11).percent(50);
+        set_layout(&mut rng.fork(12), &mut config);
         let num_clients = rng.fork(2).pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
         let mut clients: Vec<_> =
             (0..num_clients).map(|index| client(&mut rng.fork(100 + index), &config)).collect();
@@ -170,6 +171,7 @@ fn question(
 ) -> oracle::Answer {
     let max_model_len = config.max_model_len;
     let room = max_model_len.saturating_sub(client.prompt.len()) as u32;
+    let cache_tokens = Demand::new(&config.kv_cache()).num_tokens_max().unwrap_or(usize::MAX);
     let max_tokens = client.raw.max_tokens.unwrap_or(room);
     oracle::answer(&Question {
         prompt: &client.prompt,
@@ -177,7 +179,7 @@ fn question(
         params: &SamplingParams { max_tokens, ..client.raw.params.clone() },
         seed,
         max_model_len,
-        cache_tokens: (config.num_blocks as usize - 1) * config.kv_spec.block_size,
+        cache_tokens,
         poison,
     })
 }
@@ -209,6 +211,26 @@ fn scheduler_config(rng: &mut Rng) -> SchedulerConfig {
         enable_prefix_caching: rng.percent(85),
         ..SchedulerConfig::default()
     }
+}
+
+/// Gives one run in two layers of several kinds, or windows or states alone. Some windows are
+/// shorter than a block, and some chunks begin within one.
+fn set_layout(rng: &mut Rng, config: &mut SchedulerConfig) {
+    if !rng.percent(50) {
+        return;
+    }
+    let num_layers = rng.within(1, 4);
+    let tokens = |rng: &mut Rng| rng.pick(&[1, 2, 3, 4, 6, 8, 11, 16, 30]);
+    let kinds: Vec<_> = (0..num_layers)
+        .map(|_| match rng.below(7) {
+            0 | 1 => KvKind::Full,
+            2 | 3 => KvKind::Sliding { window: tokens(rng) },
+            4 => KvKind::ChunkedLocal { chunk: tokens(rng) },
+            _ => KvKind::State,
+        })
+        .collect();
+    config.kv_spec = KvSpec::of_layers(&kinds, config.kv_spec.block_size, 1);
+    config.num_blocks = 1 + (config.num_blocks - 1) * config.kv_spec.groups.len() as u32;
 }
 
 fn system_config(rng: &mut Rng, scheduler: SchedulerConfig) -> SystemConfig {
@@ -326,7 +348,8 @@ fn crowd(rng: &mut Rng, config: &mut SchedulerConfig, clients: &mut Vec<ClientPl
     }
     let blocks = config.max_model_len / config.kv_spec.block_size;
     config.enable_prefix_caching = true;
-    config.num_blocks = (1 + blocks + rng.within(0, 3)) as u32;
+    let num_blocks = (blocks + rng.within(0, 3)) * config.kv_spec.groups.len();
+    config.num_blocks = num_blocks as u32 + 1;
     config.max_num_seqs = config.max_num_seqs.max(3);
     for _ in 0..rng.within(6, 12) {
         let arrival = Duration::from_millis(rng.below(250));

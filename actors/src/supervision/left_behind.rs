@@ -1,5 +1,5 @@
 //! Counts the device threads that were left behind, and limits their number. Each may hold the
-//! memory of its step and a KV cache until the thread ends. With too many of them, one more thread
+//! memory of its step and a KV cache until the thread ends. If many threads hang, one more thread
 //! would not make the engine work.
 
 use std::sync::{
@@ -52,7 +52,8 @@ impl LeftBehind {
 impl Drop for Holder {
     fn drop(&mut self) {
         let Tie { state, left } = &*self.0;
-        // Counted before it is marked, because the end of a marked thread reduces the count.
+        // The thread is counted before it is marked, because the end of a marked thread reduces the
+        // count.
         left.0.fetch_add(1, Ordering::AcqRel);
         if state.swap(LEFT, Ordering::AcqRel) == ENDED {
             left.0.fetch_sub(1, Ordering::AcqRel);
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_further_thread_is_refused_until_one_has_ended() {
+    fn a_further_thread_is_rejected_until_one_has_ended() {
         let left = LeftBehind::default();
         let mut hung: Vec<_> = (0..MOST).map(|_| left.tie().unwrap().1).collect();
         assert!(left.tie().is_err());
@@ -82,6 +83,6 @@ mod tests {
         let (holder, held) = left.tie().unwrap();
         drop(held);
         drop(holder);
-        assert!(left.tie().is_ok(), "one that ended before its worker left counts for nothing");
+        assert!(left.tie().is_ok(), "a thread that ended before is not counted");
     }
 }

@@ -36,6 +36,9 @@ pub struct Pulse {
     is_struck: AtomicBool,
 }
 
+/// Added to the number of the last poll while no handler runs: that time is not the poll's.
+const BETWEEN: u64 = 1 << 63;
+
 /// Returns whether a message is counted. Messages of timers and device threads pass no slot, so
 /// they are not.
 fn is_counted(message: &impl Letter) -> bool {
@@ -136,10 +139,13 @@ impl Pulse {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// Returns what the handler does, `None` if the actor is idle.
+    /// Returns what the actor does, `None` if it is idle and has no messages.
     pub fn sight(&self, now: Micros) -> Option<Sight> {
-        let busy_for = self.busy_for(now)?;
         let turn = self.turn.load(Ordering::Relaxed);
+        let Some(busy_for) = self.busy_for(now) else {
+            let unread = Sight { turn: turn | BETWEEN, doing: Doing::Unread, busy_for: 0 };
+            return (self.depth() > 0).then_some(unread);
+        };
         let doing = if self.num_declared.load(Ordering::Relaxed) > 0 {
             Doing::Declared
         } else if self.is_polled.load(Ordering::Acquire) {

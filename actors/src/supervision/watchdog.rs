@@ -16,7 +16,9 @@ use ractor::{ActorCell, ActorId, ActorStatus};
 use super::{pulse::Pulse, slot::AnySlot, supervisor::STOP_TIMEOUT, threads::Threads};
 use crate::{
     logic::{
-        recovery::hang::{FLOOR, HandlerTimes, Interval, Limits, Suspicion, ThreadUse, Verdict},
+        recovery::hang::{
+            Doing, FLOOR, HandlerTimes, Interval, Limits, Suspicion, ThreadUse, Verdict,
+        },
         request::ids::Micros,
     },
     message::{Edge, Role, SupervisorMessage},
@@ -41,6 +43,8 @@ type Kind = (Role, Option<Edge>);
 struct Case {
     kind: Kind,
     suspicion: Suspicion,
+    /// Whether the charge is for messages that wait, so no handler took the time.
+    is_unread: bool,
     killed: Option<Micros>,
 }
 
@@ -136,6 +140,7 @@ impl Watchdog {
         let sight = pulse.sight(now);
         // A poll has ended: its charged time becomes a known time of its kind.
         if let Some(case) = self.cases.get(&id)
+            && !case.is_unread
             && sight.is_none_or(|sight| sight.turn != case.suspicion.turn())
         {
             self.times.learn(case.kind, case.suspicion.charged(), now);
@@ -147,7 +152,7 @@ impl Watchdog {
         let kind = (role, pulse.edge());
         let limits = limits(context, role, self.times.limit(&kind, pulse.expected(), now));
         let case = self.cases.entry(id).or_insert_with(|| Case::new(kind));
-        case.kind = kind;
+        (case.kind, case.is_unread) = (kind, sight.doing == Doing::Unread);
         let verdict = case.suspicion.look(sight, passed.interval(pulse.thread()), limits);
         let grace = match verdict {
             Verdict::Alive => return,
@@ -194,7 +199,7 @@ impl<'a> Seat<'a> {
 
 impl Case {
     fn new(kind: Kind) -> Self {
-        Self { kind, suspicion: Suspicion::default(), killed: None }
+        Self { kind, suspicion: Suspicion::default(), is_unread: false, killed: None }
     }
 }
 

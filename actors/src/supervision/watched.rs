@@ -6,7 +6,7 @@ use std::{
     future::poll_fn,
     pin::pin,
     sync::Arc,
-    task::{Context, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -124,6 +124,20 @@ pub(crate) async fn waiting_for<T>(event: impl Future<Output = T>) -> T {
     event.await
 }
 
+/// Lets other tasks of this thread run first. Any thread may then go on with the task. With tokio's
+/// own `yield_now` this thread alone may, so a task that blocks the thread would block both.
+pub(crate) async fn yield_now() {
+    let mut has_yielded = false;
+    waiting_for(poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }))
+    .await;
+}
+
 /// Records that the current handler expects to compute for `time`.
 pub(crate) fn expect(time: Duration) {
     CURRENT.with_borrow(|pulse| {
@@ -135,12 +149,23 @@ pub(crate) fn expect(time: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
-
     use tokio::sync::Notify;
 
     use super::*;
     use crate::logic::recovery::hang::Doing;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_yields_goes_on_while_its_thread_is_blocked() {
+        let yields = tokio::spawn(async {
+            let (has_gone_on, block) = std::sync::mpsc::sync_channel(1);
+            let limit = Duration::from_secs(30);
+            // It is this thread's next task, and no other thread can take it.
+            let blocks = tokio::spawn(async move { block.recv_timeout(limit) });
+            yield_now().await;
+            has_gone_on.send(()).is_ok() && matches!(blocks.await, Ok(Ok(())))
+        });
+        assert!(matches!(yields.await, Ok(true)));
+    }
 
     fn doing(pulse: &Pulse) -> Option<Doing> {
         pulse.sight(10).map(|sight| sight.doing)

@@ -1,4 +1,4 @@
-//! The chaos surface of a system: faults on purpose, from outside (feature `chaos`).
+//! The chaos interface of a system: fault injection from outside (feature `chaos`).
 
 use std::collections::BTreeMap;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::{config::SystemConfig, gate::Gate, memory::MemoryBudget, sink::SinkTable};
 
-/// The clients' part of one system. No actor's death touches it.
+/// The clients' part of one system. It outlives every actor.
 pub(crate) struct Clients {
     /// The sinks of open streams.
     pub(crate) sinks: SinkTable,
     /// The memory for requests.
     pub(crate) memory: Arc<MemoryBudget>,
-    /// Whether clients are let in.
+    /// The gate that accepts or rejects new requests.
     pub(crate) gate: Gate,
 }
 

@@ -1,5 +1,5 @@
-//! The numbers of messages along each edge. They are counted where they are handled, which includes
-//! messages that pass no slot: those of device threads and timers.
+//! The numbers of messages along each edge. Messages are counted where they are handled. This
+//! includes messages that pass no slot: those of device threads and timers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
 //! The state that cannot be derived: the ledger's store, the number of the last step, and the
-//! operator's pause. No actor's death touches it.
+//! operator's pause. It outlives every actor.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ pub(crate) struct GroundState {
     /// The place where the ledger lives.
     pub(crate) ledger: LedgerStore,
     last_step: AtomicU64,
-    /// The operator's pause, which a new scheduler keeps to as well.
+    /// The operator's pause, which also applies to a new scheduler.
     pub(crate) hold: Hold,
 }
 
@@ -26,7 +26,7 @@ impl GroundState {
         Self { ledger, last_step: AtomicU64::new(0), hold: Hold::default() }
     }
 
-    /// Returns the last step that was planned: a new scheduler counts on from it.
+    /// Returns the last step that was planned. A new scheduler continues from this number.
     pub(crate) fn last_step(&self) -> Step {
         Step(self.last_step.load(Ordering::Relaxed))
     }

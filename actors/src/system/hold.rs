@@ -1,5 +1,5 @@
-//! The operator's hold on the engine: a pause, and the sleep of the KV cache's memory. Its lock is
-//! held for a few instructions only, so async threads may take it at any time.
+//! The operator's hold on the engine: a pause, and a sleep, which releases the memory of the KV
+//! cache. Its lock is held for a few instructions only, so async threads may take it at any time.
 
 use std::pin::pin;
 
@@ -20,8 +20,8 @@ pub(crate) struct Hold {
 struct State {
     /// The pause that schedulers keep to.
     pause: PauseState,
-    /// The pause that begins when the current release has ended. Until then, a step would find the
-    /// KV cache neither full nor empty.
+    /// The pause that begins when the current release has ended. Until then, a step would find a KV
+    /// cache that is released in part.
     next: Option<PauseState>,
     /// Number of pauses and resumptions so far.
     number: u64,
@@ -36,7 +36,7 @@ pub(crate) enum MayRelease {
     Yes,
     /// Another release is under way.
     Later,
-    /// The engine was paused anew, or resumed, since the caller's pause.
+    /// The engine was paused again, or resumed, since the caller's pause.
     Superseded,
 }
 
@@ -55,13 +55,13 @@ impl Hold {
         self.state.lock().pause
     }
 
-    /// Returns the pause that was set last. It is in force once no memory is being released.
+    /// Returns the pause that was set last. It is in force when no memory is being released.
     pub(crate) fn wanted(&self) -> PauseState {
         let state = self.state.lock();
         state.next.unwrap_or(state.pause)
     }
 
-    /// Returns the number of pauses and resumptions so far: it changes with each of them.
+    /// Returns the number of pauses and resumptions so far.
     pub(crate) fn number(&self) -> u64 {
         self.state.lock().number
     }
@@ -71,7 +71,8 @@ impl Hold {
         self.state.lock().is_asleep
     }
 
-    /// Sets a pause, if `holds` accepts the number of those before it, and returns its number.
+    /// Sets a pause, if `holds` accepts the number of pauses and resumptions before it. Returns the
+    /// new number.
     pub(crate) fn set_if(&self, pause: PauseState, holds: impl FnOnce(u64) -> bool) -> Option<u64> {
         let mut state = self.state.lock();
         if !holds(state.number) {
@@ -141,7 +142,7 @@ mod tests {
         let number = paused(&hold);
         assert_eq!(hold.begin_release(number), MayRelease::Yes);
         assert_eq!(hold.set_if(PauseState::Unpaused, |_| true), Some(number + 1));
-        assert_eq!(hold.in_force(), PauseState::PausedAll, "a step would find half a cache");
+        assert_eq!(hold.in_force(), PauseState::PausedAll, "half of the cache is released");
         assert_eq!(hold.wanted(), PauseState::Unpaused);
         assert!(hold.end_release(true), "the scheduler has to learn of it");
         assert_eq!((hold.in_force(), hold.is_asleep()), (PauseState::Unpaused, false));

@@ -34,4 +34,4 @@ pub use running::{Health, Status, System, Unhealthy};
 pub use sink::{ChoiceStream, OutputDelta};
 pub use submit::Submission;
 pub use text_jobs::{TextJobError, TextJobs};
-pub use view::HouseView;
+pub use view::SystemView;

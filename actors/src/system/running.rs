@@ -40,13 +40,13 @@ pub struct System {
 /// Whether the system can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It serves in a moment.
+    /// It has started, and serves soon.
     Starting,
     /// It serves.
     Ready,
     /// It makes no progress: a part is being replaced, has failed too often, or hangs.
     Recovering,
-    /// It runs, but its results are worthless.
+    /// It runs, but its results are not valid.
     Unhealthy(Unhealthy),
     /// It finishes its open requests and takes no new ones.
     Draining,
@@ -54,7 +54,7 @@ pub enum Health {
     Dead,
 }
 
-/// The reason why the results of a running system are worthless.
+/// The reason why the results of a running system are not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealthy {
     /// The model's logits are not finite, for any request.
@@ -62,7 +62,7 @@ pub enum Unhealthy {
 }
 
 impl Unhealthy {
-    /// Returns the word for it.
+    /// Returns the name of the reason.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl System {
         drop(tokio::spawn(canary::watch(Arc::clone(&context), Arc::downgrade(&door))));
         let ended = Arc::clone(&context);
         let root_task = tokio::spawn(async move {
-            // Whatever ended the root, no actor is left that would end the streams.
+            // When the root has ended for any reason, no actor is left that would end the streams.
             let _ = root_task.await;
             ended.clients.sinks.end_all();
         });
@@ -131,7 +131,7 @@ impl System {
         Ok(())
     }
 
-    /// Accepts a request, whatever actor dies meanwhile.
+    /// Accepts a request, even if an actor dies meanwhile.
     ///
     /// # Errors
     /// [`RequestError`] names the fault of the request, or says that the engine is full or
@@ -141,7 +141,7 @@ impl System {
     }
 
     /// Accepts a further part of an accepted request. A drain, or a breaker that has opened since,
-    /// does not refuse it.
+    /// does not reject it.
     ///
     /// # Errors
     /// [`RequestError`] names the fault of the request, or says that the engine is full.
@@ -191,7 +191,7 @@ impl System {
         self.context.ledger().epoch()
     }
 
-    /// Returns the means to break things on purpose.
+    /// Returns the control that injects faults.
     #[cfg(feature = "chaos")]
     #[must_use]
     pub fn chaos(&self) -> super::chaos::ChaosControl<'_> {
@@ -265,13 +265,14 @@ impl System {
         scheduler.call("reset_prefix_cache", limit, reset).await.map_err(unavailable)
     }
 
-    /// Sets a pause: of new requests, of all, or of none, which also ends a sleep.
+    /// Sets a pause of new requests, of all, or of none. A pause of none also ends a sleep.
     pub fn set_pause(&self, pause: PauseState) {
-        // Without a condition, it is always set.
+        // Without a condition, the pause is always set.
         let _ = self.set_pause_if(pause, |_| true);
     }
 
-    /// Sets a pause if `holds` accepts the number of those before it. Returns the new number.
+    /// Sets a pause if `holds` accepts the number of pauses and resumptions before it. Returns the
+    /// new number.
     pub(crate) fn set_pause_if(
         &self,
         pause: PauseState,
@@ -282,13 +283,13 @@ impl System {
         Some(number)
     }
 
-    /// Takes no new requests from now on.
+    /// Rejects new requests from now on.
     pub fn begin_drain(&self) {
         self.door.begin_drain();
     }
 
-    /// Takes no new requests and waits until all are done. Returns `false` when some are left after
-    /// `limit`.
+    /// Rejects new requests and waits until all open ones have ended. Returns `false` when some are
+    /// left after `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.begin_drain();
         let give_up = Instant::now() + limit;

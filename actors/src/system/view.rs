@@ -20,9 +20,10 @@ use crate::{
 const ANSWER_LIMIT: Duration = Duration::from_millis(200);
 /// Largest number of running requests in a view, and of waiting ones.
 pub(crate) const MAX_REQUESTS: usize = 128;
-/// The system at one time.
+
+/// The state of the system at one time.
 #[derive(Debug)]
-pub struct HouseView {
+pub struct SystemView {
     /// Time since the system started.
     pub at: Micros,
     /// The current epoch.
@@ -44,10 +45,10 @@ pub struct HouseView {
 impl System {
     /// Returns the state of the system now. Takes at most as long as one answer may take, because
     /// the two actors answer at the same time.
-    pub async fn look(&self) -> HouseView {
+    pub async fn look(&self) -> SystemView {
         let context = self.context();
         let directory = &context.directory;
-        // Read before the questions, so they do not show the questions themselves.
+        // They are read before the two calls, so they do not count the calls themselves.
         let (at, actors, epoch) = (context.now(), self.actors(), self.epoch());
         let edges = context.observers.edges.all();
         let totals = context.observers.metrics.totals.view();
@@ -57,7 +58,7 @@ impl System {
             directory.kv_cache_manager.call("view", ANSWER_LIMIT, KvCacheManagerMessage::View);
         let (scheduler, kv_cache) = tokio::join!(scheduler, kv_cache);
         let timelines = context.observers.steps.timelines();
-        HouseView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines }
+        SystemView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines }
     }
 
     /// Sets whether an observer looks again and again. If so, each step is noted for

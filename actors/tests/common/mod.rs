@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -73,6 +73,8 @@ pub(crate) struct Faults {
     pub(crate) poison: AtomicU64,
     /// Whether the next decoder blocks for four seconds.
     pub(crate) block_decoder: AtomicBool,
+    /// System whose ledger gets a message from a decoder right before the decoder blocks.
+    pub(crate) disturbed: OnceLock<Arc<System>>,
     /// Whether all logits are not finite.
     pub(crate) has_no_numbers: AtomicBool,
     /// Length of a text's pieces, in bytes; 0: one piece.
@@ -290,6 +292,7 @@ struct Speller(Arc<Faults>);
 impl IncrementalDecoder for Speller {
     fn push(&mut self, token: TokenId) -> Result<String, TextError> {
         if self.0.block_decoder.swap(false, Ordering::Relaxed) {
+            self.0.disturbed.get().into_iter().for_each(|system| system.abort(vec![]));
             block();
         }
         Ok(spell(token))

@@ -8,6 +8,7 @@ use playhouse_actors::{
         kv_cache::{
             DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec,
             allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
+            block_pool::BlockKey,
             hashes::BlockHash,
         },
         request::ids::{BlockId, Epoch, RequestId, Step},
@@ -18,7 +19,7 @@ use playhouse_actors::{
 use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
 fn config() -> KvCacheConfig {
-    KvCacheConfig { num_blocks: 6, spec: KvSpec::full(1, 4, 1) }
+    KvCacheConfig { num_blocks: 6, num_step_tokens: 64, spec: KvSpec::full(1, 4, 1) }
 }
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
@@ -32,6 +33,10 @@ fn hash(content: u8) -> BlockHash {
     BlockHash([content; 32])
 }
 
+fn key(content: u8) -> BlockKey {
+    BlockKey::new(&hash(content), 0)
+}
+
 /// Allocates room for `num_tokens`, of which `num_hit_tokens` were found, and registers `contents`.
 fn allocate(
     request: RequestId,
@@ -43,6 +48,7 @@ fn allocate(
         request,
         num_tokens,
         num_hit_tokens,
+        num_settled_tokens: num_hit_tokens,
         num_tokens_to_fit: num_tokens,
         spare_blocks: 0,
         full_blocks: contents.iter().map(|&content| hash(content)).collect(),
@@ -69,16 +75,17 @@ fn a_block_is_sealed_after_its_step_and_reported_before_it_is_reused() {
     assert_eq!(manager.drain_directory_updates(), [], "the step may still fail");
     let free = AllocationOp::Free { request: ALICE, discard: false };
     results(&mut manager, plan(2, Some(1), vec![free]));
-    let sealed = |block, content| DirectoryUpdate::Sealed { block, hash: hash(content) };
+    let sealed = |block, content| DirectoryUpdate::Sealed { block, hash: hash(content), group: 0 };
     assert_eq!(manager.drain_directory_updates(), [sealed(1, 1), sealed(2, 2)]);
-    // Four of five blocks are needed, so one of the two is reused: the last block of the chain.
+    // Four of five blocks are needed, so one of the two sealed blocks is evicted: the last of the
+    // chain.
     results(&mut manager, plan(3, None, vec![allocate(BOB, 16, 0, &[])]));
     assert_eq!(manager.drain_directory_updates(), [DirectoryUpdate::Evicted { block: 2 }]);
 }
 
 #[test]
 fn a_successor_offers_only_sealed_blocks() {
-    let directory = [(4, hash(1)), (2, hash(2)), (0, hash(3)), (9, hash(4)), (4, hash(5))];
+    let directory = [(4, key(1)), (2, key(2)), (0, key(3)), (9, key(4)), (4, key(5))];
     let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), directory, []);
     let free: Vec<BlockId> = manager.pool().free_block_ids().collect();
     assert_eq!(free, [1, 3, 5, 4, 2], "the null block, unknown and repeated ones are left out");
@@ -90,7 +97,7 @@ fn a_successor_offers_only_sealed_blocks() {
 }
 
 #[test]
-fn a_new_epoch_frees_all_and_trusts_nothing_unsealed() {
+fn a_new_epoch_frees_all_blocks_and_keeps_only_sealed_content() {
     let mut manager = KvCacheManager::new(&config());
     manager.execute(&plan(1, None, vec![allocate(ALICE, 8, 0, &[1])])).unwrap();
     let seal_first = plan(2, Some(1), vec![allocate(ALICE, 12, 0, &[2, 3])]);
@@ -120,7 +127,7 @@ fn a_plan_is_executed_up_to_the_first_refusal() {
 #[test]
 fn contradictory_plans_are_rejected() {
     let refused = |ops| {
-        let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), [(1, hash(1))], []);
+        let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), [(1, key(1))], []);
         matches!(manager.execute(&plan(1, None, ops)), Err(PlanError::Invalid { .. }))
     };
     assert!(refused(vec![allocate(ALICE, 8, 4, &[])]), "nothing was looked up");
@@ -179,7 +186,7 @@ fn an_answer_that_does_not_fit_the_plan_is_an_error() {
 }
 
 #[test]
-fn a_request_that_is_given_up_during_planning_ends_after_it() {
+fn a_request_that_is_aborted_during_planning_ends_after_it() {
     let mut harness = Harness::new(roomy());
     harness.add_all(&[10, 10]);
     harness.scheduler.begin_step(0).unwrap();

@@ -4,29 +4,36 @@ use std::sync::Arc;
 
 use playhouse_actors::logic::{
     kv_cache::{
-        DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec, Tail,
+        BlockIds, DirectoryUpdate, KvCacheConfig, KvCacheManager, KvKind, KvSpec, Tail,
         allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
+        block_pool::BlockKey,
         hashes::BlockHash,
     },
-    request::ids::{Epoch, RequestId, Step},
+    request::ids::{BlockId, Epoch, RequestId, Step},
 };
 
 fn config() -> KvCacheConfig {
-    KvCacheConfig { num_blocks: 6, spec: KvSpec::full(1, 4, 1) }
+    KvCacheConfig { num_blocks: 6, num_step_tokens: 64, spec: KvSpec::full(1, 4, 1) }
 }
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
 const EPOCH: Epoch = Epoch(3);
-/// Alice's tail: one full block before it, caught up at six tokens.
-const TAIL: Tail = Tail { block: 2, index: 1, caught_up_at: 6 };
+/// Returns a tail: one full block before it, caught up at six tokens.
+fn tail(block: BlockId) -> Tail {
+    Tail { blocks: [block].into_iter().collect(), index: 1, caught_up_at: 6 }
+}
 
 fn hash(content: u8) -> BlockHash {
     BlockHash([content; 32])
 }
 
+fn key(content: u8) -> BlockKey {
+    BlockKey::new(&hash(content), 0)
+}
+
 /// Returns a manager of a new epoch. Block 4 is full, and block 2 is Alice's tail.
 fn successor() -> KvCacheManager {
-    KvCacheManager::from_directory(&config(), EPOCH, [(4, hash(1))], [(ALICE, TAIL)])
+    KvCacheManager::from_directory(&config(), EPOCH, [(4, key(1))], [(ALICE, tail(2))])
 }
 
 fn execute(
@@ -51,6 +58,7 @@ fn allocate(request: RequestId, num_tokens: usize, num_hit_tokens: usize) -> All
         request,
         num_tokens,
         num_hit_tokens,
+        num_settled_tokens: num_hit_tokens,
         num_tokens_to_fit: num_tokens,
         spare_blocks: 0,
         full_blocks: (first..num_tokens / 4).map(|block| hash(block as u8 + 1)).collect(),
@@ -79,7 +87,7 @@ fn the_directory_learns_of_a_tail_only_when_its_block_changes() {
         updates
     };
     let at = |block, index| {
-        let tail = Tail { block, index, caught_up_at: 6 };
+        let tail = Tail { index, ..tail(block) };
         DirectoryUpdate::TailAt { request: ALICE, tail }
     };
     execute(&mut manager, vec![allocate(ALICE, 6, 0)]).unwrap();
@@ -111,7 +119,7 @@ fn a_tail_is_adopted_where_it_was_left() {
     assert_eq!(results[1], AllocationResult::Allocated { block_ids: vec![4, 2].into() });
     assert_eq!((manager.pool().ref_cnt(2), manager.pool().num_free()), (1, 3));
     assert_eq!(kept(&manager), []);
-    assert_eq!(manager.held_tails().collect::<Vec<_>>(), [(ALICE, TAIL)]);
+    assert_eq!(manager.held_tails().collect::<Vec<_>>(), [(ALICE, &tail(2))]);
     assert_eq!(manager.drain_directory_updates(), [], "the directory knows it");
 }
 
@@ -131,7 +139,7 @@ fn only_its_own_request_gets_a_tail_and_only_at_its_position() {
 
 #[test]
 fn a_tail_whose_beginning_is_lost_is_not_used() {
-    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [], [(ALICE, TAIL)]);
+    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [], [(ALICE, tail(2))]);
     assert_eq!(hit(&mut manager, ALICE, 8), 0);
     execute(&mut manager, vec![allocate(ALICE, 8, 0)]).unwrap();
     assert_eq!(kept(&manager), [], "its request has begun without it");
@@ -142,7 +150,7 @@ fn a_tail_that_became_full_is_a_block_like_others() {
     let mut manager = successor();
     assert_eq!(hit(&mut manager, ALICE, 9), 8);
     assert_eq!((kept(&manager), manager.pool().hash_of(2)), (vec![], Some(hash(2))));
-    let sealed = DirectoryUpdate::Sealed { block: 2, hash: hash(2) };
+    let sealed = DirectoryUpdate::Sealed { block: 2, hash: hash(2), group: 0 };
     let gone = DirectoryUpdate::TailGone { request: ALICE };
     assert_eq!(manager.drain_directory_updates(), [sealed, gone]);
     assert_eq!(hit(&mut manager, BOB, 10), 8);
@@ -172,11 +180,10 @@ fn a_tail_ends_with_its_block_and_with_its_request() {
 
 #[test]
 fn a_block_is_kept_for_one_request_or_for_all() {
-    let tails = [(ALICE, TAIL), (BOB, TAIL), (RequestId(3), Tail { block: 4, ..TAIL })];
-    let unusable =
-        [(RequestId(4), Tail { block: 0, ..TAIL }), (RequestId(5), Tail { block: 6, ..TAIL })];
+    let tails = [(ALICE, tail(2)), (BOB, tail(2)), (RequestId(3), tail(4))];
+    let unusable = [(RequestId(4), tail(0)), (RequestId(5), tail(6))];
     let tails = tails.into_iter().chain(unusable);
-    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [(4, hash(1))], tails);
+    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [(4, key(1))], tails);
     assert_eq!(kept(&manager), [ALICE]);
     let gone = |id| DirectoryUpdate::TailGone { request: RequestId(id) };
     assert_eq!(manager.drain_directory_updates(), [2, 3, 4, 5].map(gone));
@@ -190,4 +197,44 @@ fn an_allocation_takes_all_found_tokens_or_none() {
     };
     assert!(taken(7) && taken(0));
     assert!(!taken(4) && !taken(8));
+}
+
+/// Two groups, of which the second reads six tokens. Each has a tail block.
+#[test]
+fn a_tail_has_a_block_of_each_group() {
+    let spec = KvSpec::of_layers(&[KvKind::Full, KvKind::Sliding { window: 6 }], 4, 1);
+    let config = KvCacheConfig { num_blocks: 13, num_step_tokens: 64, spec };
+    let of_group = |group: usize, block: u8| BlockKey::new(&hash(block), group);
+    let sealed = [
+        (1, of_group(0, 1)),
+        (2, of_group(0, 2)),
+        (3, of_group(0, 3)),
+        (4, of_group(1, 2)),
+        (5, of_group(1, 3)),
+    ];
+    let tail = Tail { blocks: [6, 7].into_iter().collect(), index: 3, caught_up_at: 13 };
+    let successor =
+        || KvCacheManager::from_directory(&config, EPOCH, sealed, [(ALICE, tail.clone())]);
+    let mut manager = successor();
+    let results = execute(&mut manager, vec![look_up(ALICE, 15), allocate(ALICE, 15, 14)]);
+    let block_ids: BlockIds = [vec![1, 2, 3, 6], vec![0, 4, 5, 7]].into_iter().collect();
+    assert_eq!(results.unwrap()[1], AllocationResult::Allocated { block_ids });
+    assert_eq!(manager.held_tails().collect::<Vec<_>>(), [(ALICE, &tail)]);
+
+    // The tail became full, and the crash came before it was sealed.
+    let mut manager = successor();
+    assert_eq!(hit(&mut manager, ALICE, 17), 16);
+    assert_eq!(
+        (manager.pool().key_of(6), manager.pool().key_of(7)),
+        (Some(of_group(0, 4)), Some(of_group(1, 4)),)
+    );
+
+    // A block of another request takes the place of one of the two.
+    let mut manager = successor();
+    let most = AllocateOp { full_blocks: vec![], ..op(allocate(BOB, 20, 0)) };
+    execute(&mut manager, vec![AllocationOp::Allocate(most)]).unwrap();
+    assert_eq!(kept(&manager), [ALICE], "there were ten other blocks");
+    let more = AllocateOp { full_blocks: vec![], ..op(allocate(BOB, 24, 0)) };
+    execute(&mut manager, vec![AllocationOp::Allocate(more)]).unwrap();
+    assert_eq!(kept(&manager), []);
 }

@@ -16,8 +16,8 @@ use playhouse::model::{
     Backbone, KvLayers, LmHead, Model, ModelError, ModelFamily, ModelSource, Positions, Step,
     StoredDtype,
     ops::{
-        AttentionParams, EmbeddingTable, LinearWeight, Tensor, TensorCores, embedding, linear,
-        paged_attention, reshape_and_cache, select_rows,
+        AttentionParams, EmbeddingTable, LinearWeight, Tensor, embedding, linear, paged_attention,
+        reshape_and_cache, select_rows,
     },
 };
 
@@ -37,13 +37,7 @@ struct Parrot {
 struct Identity;
 
 /// Attention with a score of zero for every key: its softmax is a mean.
-const MEAN: AttentionParams = AttentionParams {
-    num_heads: 1,
-    scale: 0.0,
-    sliding_window: None,
-    soft_cap: None,
-    tensor_cores: TensorCores::Off,
-};
+const MEAN: AttentionParams = AttentionParams::new(1, 0.0);
 
 impl ModelFamily for Parrots {
     fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError> {
@@ -61,7 +55,7 @@ impl ModelFamily for Parrots {
                 max_model_len,
                 // The tokenizer names the end-of-sequence token.
                 eos_token_ids: Vec::new(),
-                kv_layers: KvLayers { num_layers: 1, num_kv_heads: 1, head_dim: vocab },
+                kv_layers: KvLayers::full(1, 1, vocab),
                 dtype: loader.dtype(),
                 quantized_weights: loader.quantized_weights().cloned(),
                 backbone: Arc::new(parrot),
@@ -77,9 +71,9 @@ impl Backbone for Parrot {
     }
 
     fn forward(&self, x: Tensor<2>, _: Positions<'_>, step: &mut Step<'_>) -> Tensor<2> {
-        let layer = step.kv.layer_mut(0);
-        reshape_and_cache(x.clone(), x.clone(), layer, &step.meta.slot_mapping);
-        let mean = paged_attention(x.clone(), layer, step.meta, &MEAN);
+        let (meta, layer) = step.layer(0);
+        reshape_and_cache(x.clone(), x.clone(), layer, &meta.slot_mapping);
+        let mean = paged_attention(x.clone(), layer, meta, &MEAN);
         linear(x, &self.successors, None) + linear(mean, &self.memory, None)
     }
 }

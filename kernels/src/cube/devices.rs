@@ -5,7 +5,7 @@ use cubecl::MemoryScope;
 
 use crate::device::{ComputeDevice, DeviceKind, DeviceMemory};
 
-/// Returns the devices that drivers report, except those that this build cannot be trusted with.
+/// Returns the devices that drivers report, except those on which this build may crash.
 pub(crate) fn devices() -> Vec<ComputeDevice> {
     let mut wgpu_indices = 0..;
     let known = cubecl::Device::enumerate_all().into_iter().filter_map(|device| {
@@ -45,6 +45,13 @@ fn named(
     }
 }
 
+/// Returns the name by which settings know `device`.
+pub(crate) fn name(device: &cubecl::Device) -> String {
+    let wanted = Device::new(device.clone());
+    let known = devices().into_iter().find(|known| known.device == wanted);
+    known.map_or_else(|| "gpu".to_owned(), |known| known.id)
+}
+
 /// Returns the memory that the driver of `device` and its runtime report.
 pub(crate) fn memory(device: &cubecl::Device) -> DeviceMemory {
     let client = device.client();
@@ -53,5 +60,18 @@ pub(crate) fn memory(device: &cubecl::Device) -> DeviceMemory {
         total_bytes: properties.max_memory(),
         held_bytes: client.memory_report(MemoryScope::Device).usage().bytes_reserved,
         max_buffer_bytes: properties.max_page_size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cube::test_device::test_client;
+
+    #[test]
+    fn a_device_has_the_name_that_settings_know() {
+        let Some((_, device)) = test_client() else { return };
+        assert_eq!(name(&device), devices()[0].id);
+        assert!(name(&device).contains(':'), "{}", name(&device));
     }
 }

@@ -13,8 +13,9 @@ use cubecl::server::Handle;
 use super::upload;
 use crate::paged_attention::cube::PlanOf;
 
-/// Copies that a thread keeps: a few of each kind that the layers of a step ask for.
-const KEPT: usize = 8;
+/// Copies that a thread keeps: a few of each kind that the layers of a step ask for, in each group
+/// of layers.
+const KEPT: usize = 32;
 
 /// Most numbers that are kept. A longer copy is made anew, because a comparison takes as long.
 const NUMBERS_MAX: usize = 1 << 16;
@@ -29,8 +30,9 @@ thread_local! {
 pub(crate) enum StepInput {
     TokenIds,
     Positions,
-    Slots,
-    /// The work of attention's cubes, in layers of one kind.
+    /// The slots of a group of layers.
+    Slots(usize),
+    /// The work of attention's cubes, in layers of one kind and group.
     Plan(PlanOf),
 }
 
@@ -39,7 +41,7 @@ impl StepInput {
     pub(crate) fn plan(self) -> Option<PlanOf> {
         match self {
             Self::Plan(of) => Some(of),
-            Self::TokenIds | Self::Positions | Self::Slots => None,
+            Self::TokenIds | Self::Positions | Self::Slots(_) => None,
         }
     }
 }
@@ -133,13 +135,13 @@ mod tests {
     fn the_same_numbers_are_copied_once() {
         let Some((client, device)) = test_client() else { return };
         let copy = |numbers: &[u32]| {
-            read(&client, upload_once(&client, &device, StepInput::Slots, numbers))
+            read(&client, upload_once(&client, &device, StepInput::Slots(0), numbers))
         };
         for numbers in [vec![1, 2, 3], vec![1, 2], vec![1, 2, 3], vec![1, 2, 4]] {
             assert_eq!(copy(&numbers), numbers);
         }
         assert_eq!(kept(), [vec![1, 2, 4], vec![1, 2], vec![1, 2, 3]]);
-        for i in 0..20 {
+        for i in 0..2 * KEPT as u32 {
             assert_eq!(copy(&[i]), [i]);
         }
         assert_eq!(kept().len(), KEPT);
@@ -150,8 +152,8 @@ mod tests {
         let Some((client, device)) = test_client() else { return };
         let recording = Recording::begin();
         let copy = |input| upload_once(&client, &device, input, &[7]);
-        let (positions, slots) = (copy(StepInput::Positions), copy(StepInput::Slots));
-        let _again = copy(StepInput::Slots);
+        let (positions, slots) = (copy(StepInput::Positions), copy(StepInput::Slots(0)));
+        let _again = copy(StepInput::Slots(0));
         let inputs = recording.end();
         assert_eq!(inputs.len(), 2);
         assert!(!is_recording());

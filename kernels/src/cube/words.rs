@@ -1,9 +1,9 @@
-//! Numbers of every format, packed in 32-bit words. A kernel loads only vectors of four words, and
-//! no device needs to know the format.
+//! Numbers of every format, packed in 32-bit words. A kernel loads only vectors of four words, so a
+//! device need not support the format.
 //!
-//! Four words make a chunk of `4 · per_word` neighbouring numbers. Its part `h` has the four
-//! neighbours `4 h .. 4 h + 4`. They are the `h`th fields of the words, lowest bits first. One
-//! operation on all four words therefore widens a part.
+//! Four words make a chunk of `4 · per_word` neighbouring numbers. Part `h` of the chunk is its
+//! numbers `4 h .. 4 h + 4`. They are the `h`th fields of the four words, counted from the lowest
+//! bits. One operation on all four words therefore widens a part.
 
 use cubecl::prelude::*;
 use half::{bf16, f16};
@@ -19,7 +19,7 @@ pub(crate) type Vec4 = Vector<f32, Const<4>>;
 /// Four neighbouring 16-bit numbers.
 pub(crate) type FourHalves = Vector<u32, Const<2>>;
 
-/// Words of a chunk.
+/// Number of words in a chunk.
 pub(crate) const CHUNK_WORDS: usize = 4;
 
 /// The fields of a word.
@@ -42,7 +42,7 @@ pub(crate) enum WordFormat {
 impl WordFormat {
     const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Uint8, Self::Uint4];
 
-    /// Returns its name.
+    /// Returns the format's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -59,7 +59,7 @@ impl WordFormat {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// Returns the numbers in a word, which are also the parts of a chunk.
+    /// Returns how many numbers a word holds. A chunk has as many parts.
     pub(crate) const fn per_word(self) -> usize {
         match self {
             Self::F32 => 1,
@@ -69,7 +69,7 @@ impl WordFormat {
         }
     }
 
-    /// Returns the numbers in a chunk.
+    /// Returns how many numbers a chunk holds.
     pub(crate) const fn per_chunk(self) -> usize {
         CHUNK_WORDS * self.per_word()
     }
@@ -84,13 +84,14 @@ impl WordFormat {
         matches!(self, Self::Uint8 | Self::Uint4)
     }
 
-    /// Returns where number `i` of a run of chunks lies: its word, and the bits below it there.
+    /// Returns the place of number `i` in a run of chunks: the index of its word, and the number of
+    /// bits below it in the word.
     pub(crate) const fn place(self, i: usize) -> (usize, usize) {
         let (chunk, i) = (i / self.per_chunk(), i % self.per_chunk());
         (chunk * CHUNK_WORDS + i % CHUNK_WORDS, i / CHUNK_WORDS * (32 / self.per_word()))
     }
 
-    /// Returns the field that stands for `x`; an integer must be whole and in range.
+    /// Returns the field that encodes `x`. In a format of integers, `x` must be whole and in range.
     pub(crate) fn field(self, x: f32) -> u32 {
         match self {
             Self::F32 => x.to_bits(),
@@ -112,7 +113,7 @@ impl From<WeightDtype> for WordFormat {
     }
 }
 
-/// Returns part `h` of a chunk, exactly.
+/// Returns part `h` of a chunk, widened exactly.
 #[cube]
 pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: WordFormat) -> Vec4 {
     match comptime!(format) {
@@ -148,9 +149,8 @@ pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: Word
     }
 }
 
-/// Returns the fields of part `h` that stand for `numbers`, in their place. The other fields are
-/// zero. To 16 bits, numbers are rounded to nearest, ties to even; integers must be whole and in
-/// range.
+/// Returns a chunk whose part `h` encodes `numbers`. Its other fields are zero. Formats of 16 bits
+/// round to nearest, ties to even. In a format of integers, the numbers must be whole and in range.
 #[cube]
 pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: WordFormat) -> Words {
     match comptime!(format) {
@@ -178,7 +178,7 @@ pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: Wo
     }
 }
 
-/// Returns the numbers in 16 bits each, as neighbours, rounded to nearest, ties to even.
+/// Returns the numbers as four neighbours of 16 bits, rounded to nearest, ties to even.
 #[cube]
 pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> FourHalves {
     let mut words = FourHalves::new(0u32);
@@ -195,7 +195,7 @@ pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> FourHalve
     words
 }
 
-/// Returns the bfloat16 nearest to `x`, ties to even; a NaN stays a NaN.
+/// Returns the bfloat16 nearest to `x`, ties to even. A NaN stays a NaN.
 #[cube]
 fn bf16_bits(x: f32) -> u32 {
     let bits = u32::reinterpret(x);
@@ -204,7 +204,7 @@ fn bf16_bits(x: f32) -> u32 {
     select(is_nan, (bits >> 16u32) | 0x40u32, rounded)
 }
 
-/// Returns the number that the lower 16 bits are as an IEEE binary16, exactly. It computes in
+/// Returns the exact value of the IEEE binary16 in the lower 16 bits. The function computes in
 /// integers as far as possible, because a device may have no f16, and may flush small floats to
 /// zero.
 #[cube]
@@ -218,14 +218,15 @@ fn of_f16(bits: u32) -> f32 {
     f32::reinterpret(u32::reinterpret(size) | ((bits & 0x8000u32) << 16u32))
 }
 
-/// Returns the IEEE binary16 nearest to `x`, ties to even. A NaN stays a NaN; too large is
-/// infinite.
+/// Returns the IEEE binary16 nearest to `x`, ties to even. A NaN stays a NaN. A number that is too
+/// large becomes infinite.
 #[cube]
 fn f16_bits(x: f32) -> u32 {
     let bits = u32::reinterpret(x);
     let magnitude = bits & 0x7fff_ffffu32;
     let normal = (magnitude + 0xfffu32 + ((magnitude >> 13u32) & 1u32) - 0x3800_0000u32) >> 13u32;
-    // Added to a half, the last place of an f32 is that of the smallest binary16.
+    // In an f32 between 0.5 and 1, the last place is 2⁻²⁴: the smallest binary16. The sum is
+    // therefore rounded to it.
     let sum = f32::reinterpret(magnitude) + 0.5f32;
     let subnormal = u32::reinterpret(sum) - 0x3f00_0000u32;
     let finite = select(magnitude < 0x3880_0000u32, subnormal, normal);

@@ -8,12 +8,14 @@ use crate::cube::test_device::{numbers, tensor, test_device};
 #[test]
 fn slots_hold_what_was_written_to_them() {
     let Some(device) = test_device() else { return };
-    for (dtype, block_size, head_dim) in [
-        (KvDtype::F32, 16, 40),
-        (KvDtype::F16, 4, 48),
-        (KvDtype::Bf16, 8, 80),
-        (KvDtype::Bf16, 1, 256),
-        (KvDtype::Int8, 24, 64),
+    for (dtype, block_size, head_dim, value_head_dim) in [
+        (KvDtype::F32, 16, 40, 40),
+        (KvDtype::F16, 4, 48, 48),
+        (KvDtype::Bf16, 8, 80, 80),
+        (KvDtype::Bf16, 1, 256, 256),
+        (KvDtype::Bf16, 8, 192, 128),
+        (KvDtype::Int8, 24, 64, 64),
+        (KvDtype::Int8, 8, 32, 64),
     ] {
         let heads = 3;
         let shape = KvCacheShape {
@@ -22,13 +24,18 @@ fn slots_hold_what_was_written_to_them() {
             block_size,
             num_kv_heads: heads,
             head_dim,
+            value_head_dim,
+            values_in_keys: false,
+            state_len: 0,
         };
         let mut cache = KvCache::new(shape, dtype, &device).unwrap();
-        let (slots, width) = ([5u32, 0, 6], heads * head_dim);
-        let (k, mut v) = (numbers(3 * width, 1), numbers(3 * width, 2));
-        v[..head_dim].fill(0.0);
-        let on_device = |x: &[f32]| tensor(x, width, &device);
-        reshape_and_cache(on_device(&k), on_device(&v), cache.layer_mut(0), &slots);
+        let slots = [5u32, 0, 6];
+        let [k, mut v] =
+            [(head_dim, 1), (value_head_dim, 2)].map(|(dim, seed)| numbers(3 * heads * dim, seed));
+        v[..value_head_dim].fill(0.0);
+        let [on_k, on_v] =
+            [(&k, head_dim), (&v, value_head_dim)].map(|(x, dim)| tensor(x, heads * dim, &device));
+        reshape_and_cache(on_k, on_v, cache.layer_mut(0), &slots);
         let KvStorage::Cube(kv) = cache.layer(0).storage() else { unreachable!() };
         let arena = cube::Stored::read(kv);
         // Half a step of the row's scale, and its roundings; zero where the format holds the value.
@@ -43,9 +50,12 @@ fn slots_hold_what_was_written_to_them() {
         };
         for (t, slot) in slots.into_iter().enumerate() {
             for head in 0..heads {
-                let range = t * width + head * head_dim..t * width + (head + 1) * head_dim;
                 let stored = arena.at(slot as usize, head);
-                for (row, stored) in [&k[range.clone()], &v[range]].into_iter().zip(stored) {
+                let of_head = t * heads + head;
+                let k = &k[of_head * head_dim..][..head_dim];
+                let v = &v[of_head * value_head_dim..][..value_head_dim];
+                for (row, stored) in [k, v].into_iter().zip(stored) {
+                    assert_eq!(row.len(), stored.len());
                     for (x, stored) in row.iter().zip(stored) {
                         assert!(
                             (stored - round(*x)).abs() <= tolerance(row),
@@ -74,8 +84,16 @@ fn binary16_is_rounded_as_ieee_says() {
         written.extend([half, half.next_down(), half.next_up(), -half]);
     }
     written.resize(64, 2.5);
-    let shape =
-        KvCacheShape { num_layers: 1, num_blocks: 1, block_size: 8, num_kv_heads: 1, head_dim: 64 };
+    let shape = KvCacheShape {
+        num_layers: 1,
+        num_blocks: 1,
+        block_size: 8,
+        num_kv_heads: 1,
+        head_dim: 64,
+        value_head_dim: 64,
+        values_in_keys: false,
+        state_len: 0,
+    };
     let mut cache = KvCache::new(shape, KvDtype::F16, &device).unwrap();
     let row = || tensor(&written, 64, &device);
     reshape_and_cache(row(), row(), cache.layer_mut(0), &[3]);
@@ -91,11 +109,26 @@ fn binary16_is_rounded_as_ieee_says() {
 #[test]
 fn a_head_that_fills_no_chunks_is_refused() {
     let Some(device) = test_device() else { return };
-    for (dtype, head_dim) in [(KvDtype::F32, 6), (KvDtype::Bf16, 36), (KvDtype::Int8, 40)] {
-        let shape =
-            KvCacheShape { num_layers: 1, num_blocks: 2, block_size: 8, num_kv_heads: 1, head_dim };
+    for (dtype, head_dim, value_head_dim, field) in [
+        (KvDtype::F32, 6, 8, "head_dim 6"),
+        (KvDtype::Bf16, 36, 40, "head_dim 36"),
+        (KvDtype::Int8, 40, 48, "head_dim 40"),
+        (KvDtype::Bf16, 48, 36, "value_head_dim 36"),
+        (KvDtype::F32, 576, 512, "head_dim 576"),
+    ] {
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 2,
+            block_size: 8,
+            num_kv_heads: 1,
+            head_dim,
+            value_head_dim,
+            values_in_keys: false,
+            state_len: 0,
+        };
         let refused = KvCache::new(shape, dtype, &device).unwrap_err();
         assert!(matches!(refused, KernelError::UnsupportedForm { .. }), "{refused}");
+        assert!(refused.to_string().contains(field), "{refused}");
     }
 }
 
@@ -109,6 +142,9 @@ fn as_many_blocks_as_the_largest_buffer_holds_and_not_one_more() {
         block_size: 16,
         num_kv_heads: 8,
         head_dim: 128,
+        value_head_dim: 128,
+        values_in_keys: false,
+        state_len: 0,
     };
     for dtype in [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8] {
         let fitting = one.max_num_blocks(dtype, largest);

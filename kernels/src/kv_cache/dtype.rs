@@ -9,17 +9,18 @@ use crate::WeightDtype;
 pub enum KvDtype {
     /// IEEE binary32.
     F32,
-    /// IEEE binary16, rounded to nearest, ties to even; infinite from 65,520 on. Only on GPUs.
+    /// IEEE binary16, rounded to nearest, ties to even. Numbers from 65,520 on become infinite.
+    /// Only on GPUs.
     F16,
     /// bfloat16, rounded to nearest, ties to even.
     Bf16,
     /// `round(x / scale)`, with one f32 `scale = max|x| / 127` for the key of a token and head, and
-    /// another for the value (vLLM's `int8_per_token_head`). Within `max|x| / 253` of x.
+    /// another for the value (vLLM's `int8_per_token_head`). The error is at most `max|x| / 253`.
     Int8,
 }
 
 impl KvDtype {
-    /// Returns the bytes of a number, without its share of a scale.
+    /// Returns the size of a number in bytes, without its share of a scale.
     #[must_use]
     pub fn size(self) -> usize {
         match self {
@@ -42,7 +43,7 @@ impl From<WeightDtype> for KvDtype {
 }
 
 impl fmt::Display for KvDtype {
-    /// vLLM's name.
+    /// Writes vLLM's name of the format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::F32 => "float32",

@@ -1,30 +1,33 @@
-//! The elements of an arena: one trait over the formats, for the code that writes and reads it.
+//! The elements of a KV cache's arena: one trait for all formats. The code that writes or reads the
+//! arena uses it.
 
 use crate::simd::{Element, LANES, Simd};
 
 /// An element of a key or a value.
 pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
-    /// Neighbouring dimensions of a key that one step of a product takes together.
+    /// Number of neighbouring dimensions of a key that one step of a dot product takes.
     const INPUTS: usize;
-    /// Elements that a token's scale takes up; 0 where there is none.
+    /// Number of elements that a token's scale takes up, or 0 if the format has no scales.
     const SCALE: usize;
     /// The memory that one step loads: [`Self::INPUTS`] dimensions of [`LANES`] keys, side by side.
     type Group: Copy + Send + Sync;
     /// The dimensions of a query in one step, ready to be broadcast.
     type Step<S: Simd>: bytemuck::Pod + Send + Sync;
 
-    /// Cuts keys into groups.
+    /// Returns `keys` as groups.
     fn groups(keys: &[Self]) -> &[Self::Group];
     /// Fills `steps` with the query's dimensions, [`Self::INPUTS`] a step.
     fn steps<S: Simd>(s: S, query: &[f32], steps: &mut [Self::Step<S>]);
     /// Returns `acc + Σ x · k` for each key, without scales.
     fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, keys: &Self::Group) -> S::V;
-    /// Returns the elements from `LANES · n` on as f32, without scales.
+    /// Returns [`LANES`] elements from `LANES · n` on as f32, without scales.
     fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
+    /// Returns dimension `i` of a step, below [`Self::INPUTS`], of each key, without scales.
+    fn widen_dim<S: Simd>(s: S, keys: &Self::Group, i: usize) -> S::V;
 
     /// Returns the coding for the key or value `row` of one head.
     fn coding(row: &[f32]) -> Coding;
-    /// Returns one element of that row.
+    /// Returns `x`, a number of the row with this coding, as an element.
     fn encode(x: f32, coding: Coding) -> Self;
 }
 
@@ -33,7 +36,7 @@ pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
 pub(crate) struct Coding {
     /// The factor from an element to its value.
     pub(crate) scale: f32,
-    /// `1 / scale`; 0 where the row is not divided.
+    /// `1 / scale`, or 0 if the row is stored as zeros.
     inverse: f32,
 }
 
@@ -41,7 +44,7 @@ impl Coding {
     const PLAIN: Self = Self { scale: 1.0, inverse: 1.0 };
 }
 
-/// Implements the formats that weights have, too.
+/// Implements [`KvElement`] for a format that weights have, too. It has no scales.
 macro_rules! without_scale {
     ($element:ty) => {
         impl KvElement for $element {
@@ -71,6 +74,11 @@ macro_rules! without_scale {
             }
 
             #[inline(always)]
+            fn widen_dim<S: Simd>(s: S, keys: &Self::Group, i: usize) -> S::V {
+                <Self as Element>::widen_dim(s, keys, i)
+            }
+
+            #[inline(always)]
             fn coding(_: &[f32]) -> Coding {
                 Coding::PLAIN
             }
@@ -86,7 +94,7 @@ macro_rules! without_scale {
 without_scale!(f32);
 without_scale!(u16);
 
-/// Codes go from −127 to 127.
+/// The largest code. Codes go from −127 to 127.
 const LARGEST_CODE: f32 = 127.0;
 
 /// Rows whose largest element is below this are stored as zeros: 1 / scale would not fit an f32.
@@ -121,10 +129,16 @@ impl KvElement for i8 {
         s.widen_int8(&src.as_chunks().0[n])
     }
 
+    #[inline(always)]
+    fn widen_dim<S: Simd>(s: S, keys: &Self::Group, _: usize) -> S::V {
+        s.widen_int8(keys)
+    }
+
     /// A row with an infinity or a NaN gets a non-finite scale, so every reader sees the fault.
     #[inline(always)]
     fn coding(row: &[f32]) -> Coding {
-        // As integers, magnitudes have the order of the numbers, and NaN is above all.
+        // The bits of magnitudes, read as integers, have the order of the magnitudes. NaN is the
+        // largest.
         let magnitude = |x: &f32| x.to_bits() & (u32::MAX >> 1);
         let largest = f32::from_bits(row.iter().map(magnitude).fold(0, u32::max));
         if largest < SMALLEST {

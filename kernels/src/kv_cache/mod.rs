@@ -1,9 +1,14 @@
-//! The paged KV cache: one arena a layer, written in place, with one slot a token.
+//! The paged KV cache: one arena a layer, written in place, with one slot a token. A layer with a
+//! state has one state a block instead.
 //!
-//! A slot is `block * block_size + offset`. Keys and values come as
-//! `[num_tokens, num_kv_heads · head_dim]` f32 and are kept as the cache's [`KvDtype`]. The
-//! stored numbers of a token depend on its own key and value alone. Bytes moved by a write:
-//! `2 · num_tokens · num_kv_heads · head_dim · (4 + sizeof(dtype))`, and 4 a scale.
+//! A slot is `block * block_size + offset`. Keys come as `[num_tokens, num_kv_heads · head_dim]`
+//! f32, values as `[num_tokens, num_kv_heads · value_head_dim]` f32. Both are kept as the cache's
+//! [`KvDtype`]. The stored numbers of a token depend on its own key and value alone. Bytes moved by
+//! a write: `num_tokens · num_kv_heads · (head_dim + value_head_dim) · (4 + sizeof(dtype))`, and 4
+//! a scale.
+//!
+//! In multi-head latent attention a value is the first elements of its key
+//! ([`KvCacheShape::values_in_keys`]). It is then not stored, and [`cache_keys`] writes keys alone.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
@@ -37,10 +42,13 @@ pub struct KvCache {
     layers: Vec<KvLayer>,
 }
 
-/// Keys and values of one layer.
+/// Keys and values of one layer, or of several layers of a model whose blocks differ.
 #[derive(Debug)]
 pub struct KvLayer {
     storage: KvStorage,
+    /// The group of layers that the next operations belong to. Recorded steps tell the inputs of
+    /// groups apart by it.
+    group: usize,
 }
 
 /// The storage of a layer, by device.
@@ -55,7 +63,7 @@ impl KvCache {
     /// Allocates an arena on `device`.
     ///
     /// # Errors
-    /// A dimension of zero, an odd `head_dim`, a device without kernels, a `head_dim` that a GPU's
+    /// A dimension of zero, an odd `head_dim`, a device without kernels, a width that a GPU's
     /// kernels do not take, or too little memory.
     pub fn new(shape: KvCacheShape, dtype: KvDtype, device: &Device) -> Result<Self, KernelError> {
         let place = Place::of(device, "KV cache")?;
@@ -65,11 +73,16 @@ impl KvCache {
                 let storage = match &place {
                     Place::Cpu => KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?),
                     #[cfg(feature = "gpu")]
+                    Place::Cube(device) if shape.state_len > 0 => {
+                        let what = "the state of a layer in the KV cache";
+                        return Err(KernelError::CpuOnly { what, device: format!("{device:?}") });
+                    }
+                    #[cfg(feature = "gpu")]
                     Place::Cube(device) => {
                         KvStorage::Cube(Box::new(cube::CubeKv::new(&shape, dtype, device)?))
                     }
                 };
-                Ok(KvLayer { storage })
+                Ok(KvLayer { storage, group: 0 })
             })
             .collect::<Result<_, KernelError>>()?;
         Ok(Self { shape, dtype, layers })
@@ -90,7 +103,19 @@ impl KvCache {
     /// If there is no such layer.
     #[must_use]
     pub fn layer_mut(&mut self, i: usize) -> &mut KvLayer {
-        &mut self.layers[i]
+        self.layer_of_group(i, 0)
+    }
+
+    /// Returns layer `i`, to be written by a group of layers that share slots and block tables.
+    /// Several groups may use the same layer for blocks of their own.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    #[must_use]
+    pub fn layer_of_group(&mut self, i: usize, group: usize) -> &mut KvLayer {
+        let layer = &mut self.layers[i];
+        layer.group = group;
+        layer
     }
 
     /// Returns its dimensions.
@@ -107,6 +132,12 @@ impl KvCache {
 }
 
 impl KvLayer {
+    /// Returns the group of layers that the next operations belong to.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn group(&self) -> usize {
+        self.group
+    }
+
     /// Returns the storage, for the operations that read it.
     #[cfg(feature = "gpu")]
     pub(crate) fn storage(&self) -> &KvStorage {
@@ -129,7 +160,7 @@ impl KvLayer {
     ///
     /// # Panics
     /// If it is on a GPU.
-    fn cpu_mut(&mut self) -> &mut cpu::CpuKv {
+    pub(crate) fn cpu_mut(&mut self) -> &mut cpu::CpuKv {
         match &mut self.storage {
             KvStorage::Cpu(kv) => kv,
             #[cfg(feature = "gpu")]
@@ -138,10 +169,21 @@ impl KvLayer {
     }
 }
 
-/// Writes k and v, each `[num_tokens, num_kv_heads * head_dim]` f32. Each token has one slot.
+/// Writes k `[num_tokens, num_kv_heads * head_dim]` and v
+/// `[num_tokens, num_kv_heads * value_head_dim]`, both f32. Each token has one slot.
 ///
 /// # Panics
 /// If the shapes disagree with the layer or with `slot_mapping`, or a slot is outside the arena.
 pub fn reshape_and_cache(k: Tensor<2>, v: Tensor<2>, layer: &mut KvLayer, slot_mapping: &[u32]) {
     Dispatch::reshape_and_cache(k.into_dispatch(), v.into_dispatch(), layer, slot_mapping);
+}
+
+/// Writes k `[num_tokens, num_kv_heads * head_dim]`, f32, whose first elements are the values. Each
+/// token has one slot.
+///
+/// # Panics
+/// If the layer stores values beside keys, the shape disagrees with it or with `slot_mapping`, or a
+/// slot is outside the arena.
+pub fn cache_keys(k: Tensor<2>, layer: &mut KvLayer, slot_mapping: &[u32]) {
+    Dispatch::cache_keys(k.into_dispatch(), layer, slot_mapping);
 }

@@ -7,7 +7,16 @@ use proptest::prelude::*;
 use super::*;
 
 fn shape(block_size: usize, num_kv_heads: usize, head_dim: usize) -> KvCacheShape {
-    KvCacheShape { num_layers: 2, num_blocks: 7, block_size, num_kv_heads, head_dim }
+    KvCacheShape {
+        num_layers: 2,
+        num_blocks: 7,
+        block_size,
+        num_kv_heads,
+        head_dim,
+        value_head_dim: head_dim,
+        values_in_keys: false,
+        state_len: 0,
+    }
 }
 
 fn rows(count: usize, width: usize, phase: f32) -> Vec<f32> {
@@ -24,15 +33,16 @@ proptest! {
         block_size in prop::sample::select(vec![1usize, 8, 16, 24, 32]),
         heads in 1usize..4,
         head_dim in prop::sample::select(vec![2usize, 32, 80, 96]),
+        value_head_dim in prop::sample::select(vec![1usize, 32, 80]),
         dtype in prop::sample::select(vec![KvDtype::F32, KvDtype::Bf16, KvDtype::Int8]),
         slots in prop::collection::btree_set(0u32..7, 1..5),
     ) {
-        let shape = shape(block_size, heads, head_dim);
+        let shape = KvCacheShape { value_head_dim, ..shape(block_size, heads, head_dim) };
         let mut cache = KvCache::new(shape, dtype, &Device::flex()).unwrap();
         let slots: Vec<u32> = slots.into_iter().collect();
-        let width = heads * head_dim;
-        let (k, v) = (rows(slots.len(), width, 0.0), rows(slots.len(), width, 1.0));
-        reshape_and_cache(tensor(&k, width), tensor(&v, width), cache.layer_mut(1), &slots);
+        let widths = [heads * head_dim, heads * value_head_dim];
+        let (k, v) = (rows(slots.len(), widths[0], 0.0), rows(slots.len(), widths[1], 1.0));
+        reshape_and_cache(tensor(&k, widths[0]), tensor(&v, widths[1]), cache.layer_mut(1), &slots);
         // Half a step of the row's scale, and its roundings; zero where the format holds the value.
         let tolerance = |row: &[f32]| match dtype {
             KvDtype::Int8 => row.iter().fold(0.0, |m: f32, x| m.max(x.abs())) / 253.0,
@@ -45,9 +55,12 @@ proptest! {
         for (t, slot) in slots.iter().enumerate() {
             let (block, offset) = (*slot as usize / block_size, *slot as usize % block_size);
             for head in 0..heads {
-                let range = t * width + head * head_dim..t * width + (head + 1) * head_dim;
                 let stored = cpu::stored(cache.layer(1), block, offset, head);
-                for (row, stored) in [&k[range.clone()], &v[range]].into_iter().zip(stored) {
+                let of_head = t * heads + head;
+                let k = &k[of_head * head_dim..][..head_dim];
+                let v = &v[of_head * value_head_dim..][..value_head_dim];
+                for (row, stored) in [k, v].into_iter().zip(stored) {
+                    prop_assert_eq!(row.len(), stored.len());
                     for (x, stored) in row.iter().zip(stored) {
                         prop_assert!((stored - round(*x)).abs() <= tolerance(row));
                     }
@@ -96,6 +109,9 @@ fn bytes_count_padding_scales_and_both_halves() {
         block_size: 16,
         num_kv_heads: 2,
         head_dim: 64,
+        value_head_dim: 64,
+        values_in_keys: false,
+        state_len: 0,
     };
     assert_eq!(shape.bytes(KvDtype::Bf16), 3 * 5 * 16 * 2 * 64 * 2 * 2);
     assert_eq!(shape.bytes(KvDtype::F32), 2 * shape.bytes(KvDtype::Bf16));
@@ -103,6 +119,16 @@ fn bytes_count_padding_scales_and_both_halves() {
     assert_eq!(shape.bytes(KvDtype::Int8), 3 * 5 * 16 * 2 * 2 * (64 + 4));
     let padded = KvCacheShape { block_size: 8, ..shape };
     assert_eq!(padded.bytes(KvDtype::Bf16), 3 * 5 * 2 * 64 * 2 * (16 + 8));
+    let latent = KvCacheShape { head_dim: 192, value_head_dim: 128, ..shape };
+    assert_eq!(latent.bytes(KvDtype::Bf16), 3 * 5 * 16 * 2 * (192 + 128) * 2);
+    // Values that are parts of keys take no bytes: DeepSeek V3 has 576 elements a token.
+    let (head_dim, value_head_dim) = (512 + 64, 512);
+    let absorbed = KvCacheShape { num_kv_heads: 1, head_dim, value_head_dim, ..shape };
+    let absorbed = KvCacheShape { values_in_keys: true, ..absorbed };
+    assert_eq!(absorbed.bytes(KvDtype::Bf16), 3 * 5 * 16 * 576 * 2);
+    assert_eq!(absorbed.bytes(KvDtype::Int8), 3 * 5 * 16 * (576 + 4));
+    // The largest buffer is that of the keys.
+    assert_eq!(latent.max_num_blocks(KvDtype::Bf16, 1 << 20), (1 << 20) / (16 * 2 * 192 * 2));
 }
 
 #[test]
@@ -111,6 +137,9 @@ fn a_dimension_that_no_arena_has_is_refused_by_name() {
     for (bad, field) in [
         (KvCacheShape { num_blocks: 0, ..good }, "num_blocks"),
         (KvCacheShape { head_dim: 63, ..good }, "head_dim"),
+        (KvCacheShape { value_head_dim: 0, ..good }, "value_head_dim"),
+        (KvCacheShape { value_head_dim: 66, values_in_keys: true, ..good }, "value_head_dim"),
+        (KvCacheShape { value_head_dim: 31, values_in_keys: true, ..good }, "value_head_dim"),
         (KvCacheShape { num_blocks: 1 << 30, ..good }, "num_blocks * block_size"),
     ] {
         let error = KvCache::new(bad, KvDtype::F32, &Device::flex()).unwrap_err();

@@ -6,7 +6,6 @@ use super::micro::{Block, Form, LINE_BYTES, Next, Single, VECTORS};
 use super::pack::{K_BLOCK, PANEL};
 use super::product::Plan;
 use crate::simd::{LANES, Simd, Task};
-use crate::threads::num_threads;
 use crate::workspace::Scratch;
 
 /// Panels of a piece. Their sums are kept while a block of activations, in L2, passes over them.
@@ -18,7 +17,7 @@ const PIECE_ROWS: usize = 480;
 /// Pieces a thread, so that other threads can take over the pieces of a delayed one.
 const PIECES_PER_THREAD: usize = 3;
 
-/// Tiles from which on it is cheaper to widen a block of weights once than in each tile.
+/// Fewest tiles for which it is cheaper to widen a block of weights once than in each tile.
 const WIDEN_TILES: usize = 3;
 
 /// The pieces of a product: panels by tiles of rows.
@@ -34,12 +33,18 @@ pub(super) struct Grid {
 
 impl Grid {
     /// Cuts a product with panels of `parts` parts and tiles of at most `rows` rows. Pieces get
-    /// smaller where there would be too few of them.
-    pub(super) fn new(panels: usize, parts: usize, tiles: usize, rows: usize) -> Self {
+    /// smaller where there would be too few of them for `threads`.
+    pub(super) fn new(
+        panels: usize,
+        parts: usize,
+        tiles: usize,
+        rows: usize,
+        threads: usize,
+    ) -> Self {
         let columns = tiles.div_ceil((PIECE_ROWS / rows).max(1));
         let (width, height) = (PIECE_PANELS / parts, tiles.div_ceil(columns));
         let mut grid = Self { panels, tiles, width, height };
-        while grid.pieces() < PIECES_PER_THREAD * num_threads() {
+        while grid.pieces() < PIECES_PER_THREAD * threads {
             match (grid.width, grid.height) {
                 (2.., _) => grid.width /= 2,
                 (_, 2..) => grid.height = grid.height.div_ceil(2),

@@ -7,8 +7,8 @@ use super::pack::{PANEL, PackedWeight};
 use super::product::Product;
 use super::{LinearStorage, LinearWeight, quantized};
 use crate::WeightVector;
+use crate::activation::{Activation, cpu::gated};
 use crate::simd::Isa;
-use crate::swiglu::cpu::swiglu;
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::SharedMut;
 use crate::workspace::{give_back, tensor};
@@ -29,17 +29,28 @@ pub(crate) fn linear(
     assert!(bias.is_none_or(|b| b.len() == outputs), "linear: bias must have {outputs} elements");
     let x = dense(x);
     let mut y = tensor(rows, outputs);
-    let (isa, data, out) = (Isa::active(), values(&x), values_mut(&mut y));
+    multiply(Isa::active(), values(&x), weight, bias, values_mut(&mut y));
+    give_back(x);
+    y
+}
+
+/// Computes `x Wᵀ + b` on one instruction set.
+pub(crate) fn multiply(
+    isa: Isa,
+    x: &[f32],
+    weight: &LinearWeight,
+    bias: Option<&[f32]>,
+    y: &mut [f32],
+) {
     match &weight.storage {
         LinearStorage::Cpu(packed) => {
-            product(isa, data, packed, [inputs, outputs], Epilogue::Bias(bias), out);
+            let sizes = [weight.in_features, weight.out_features];
+            product(isa, x, packed, sizes, Epilogue::Bias(bias), y);
         }
-        LinearStorage::CpuQuantized(packed) => quantized::product(isa, data, packed, bias, out),
+        LinearStorage::CpuQuantized(packed) => quantized::product(isa, x, packed, bias, y),
         #[cfg(feature = "gpu")]
         LinearStorage::Cube(_) => unreachable!("linear: x is on the CPU, the weight is not"),
     }
-    give_back(x);
-    y
 }
 
 /// Computes `silu(gate) · up` of `x Wᵀ`, whose first half of outputs is the gate.
@@ -47,7 +58,7 @@ pub(crate) fn linear_swiglu(x: FlexTensor, weight: &LinearWeight) -> FlexTensor 
     let (isa, halves) = (Isa::active(), weight.out_features / 2);
     let packed = match &weight.storage {
         LinearStorage::Cpu(packed) if fuses_swiglu(isa, packed, weight.out_features) => packed,
-        _ => return swiglu(linear(x, weight, None)),
+        _ => return gated(linear(x, weight, None), Activation::Silu),
     };
     let [rows, inputs] = dims2(&x);
     assert_eq!(inputs, weight.in_features, "linear_swiglu: width of x [{rows}, {inputs}]");

@@ -1,4 +1,5 @@
-//! On a GPU: products agree with the reference, and a row alone equals the row in every batch.
+//! Tests on a GPU. Products agree with the reference. A row has the same bytes alone and in every
+//! batch.
 
 use half::{bf16, f16};
 
@@ -24,7 +25,7 @@ fn pack(w: &[f32], inputs: usize, dtype: WeightDtype, device: &Device) -> Linear
 #[test]
 fn edge_shapes_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
-    // Few rows and many; inputs that fill vectors and blocks or do not; the same for panels.
+    // Few rows and many. Inputs and outputs that fill whole vectors, blocks and panels, and others.
     let shapes = [
         (1, 1, 1),
         (1, 7, 33),
@@ -50,7 +51,7 @@ fn edge_shapes_agree_with_the_reference() {
 }
 
 #[test]
-fn a_row_does_not_see_its_batch() {
+fn a_row_does_not_depend_on_its_batch() {
     let Some(device) = test_device() else { return };
     let (inputs, outputs, all) = (300, 130, 70);
     let (x, w) = (numbers(all * inputs, 4), numbers(outputs * inputs, 5));
@@ -69,7 +70,7 @@ fn a_row_does_not_see_its_batch() {
 }
 
 #[test]
-fn swiglu_within_a_product_is_swiglu_after_it() {
+fn fused_swiglu_equals_swiglu_after_the_product() {
     let Some(device) = test_device() else { return };
     for (rows, inputs, intermediate) in [(1, 133, 64), (5, 96, 192), (3, 20, 23), (40, 64, 64)] {
         let w = numbers(2 * intermediate * inputs, 6);
@@ -87,7 +88,7 @@ fn swiglu_within_a_product_is_swiglu_after_it() {
 }
 
 #[test]
-fn rows_come_back_as_they_are_kept() {
+fn embeddings_are_the_rows_as_stored() {
     let Some(device) = test_device() else { return };
     let (vocab, hidden) = (150, 37);
     let w = numbers(vocab * hidden, 8);
@@ -104,9 +105,9 @@ fn rows_come_back_as_they_are_kept() {
     }
 }
 
-/// Integers of every scheme, in groups that divide the inputs or do not, few rows and many.
+/// Tests every scheme, groups that divide the inputs or do not, and few rows and many.
 #[test]
-fn quantized_weights_are_multiplied_as_the_numbers_they_stand_for() {
+fn products_with_quantized_weights_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
     let (inputs, outputs) = (200, 70);
     let w = numbers(outputs * inputs, 2);
@@ -122,7 +123,8 @@ fn quantized_weights_are_multiplied_as_the_numbers_they_stand_for() {
             let x = numbers(rows * inputs, 1);
             let y = values(linear(tensor(&x, inputs, &device), &weight, None));
             let exact = reference::linear(&x, &w, inputs, None);
-            // Half a step of a code, of 254 or of 15 steps. The inputs' errors have either sign.
+            // A weight is wrong by at most half a step between codes, of which there are 254 or 15.
+            // The errors have either sign, so their sum grows with the root of the inputs.
             let step = if scheme == QuantizationScheme::Int8 { 1.0 / 254.0 } else { 1.0 / 15.0 };
             let bound = step * (inputs as f64).sqrt() * 2.0;
             assert_near(&y, &exact, bound, &format!("{scheme:?} {rows}"));
@@ -131,7 +133,7 @@ fn quantized_weights_are_multiplied_as_the_numbers_they_stand_for() {
 }
 
 #[test]
-fn ready_made_codes_stand_for_their_numbers() {
+fn products_with_given_codes_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
     let (shape, size) = ([70, 64], 16);
     let u4 = crate::Codes::U4((0..70 * 32).map(|i| (i * 37 % 256) as u8).collect());
@@ -162,7 +164,7 @@ fn ready_made_codes_stand_for_their_numbers() {
 }
 
 #[test]
-fn groups_that_cut_vectors_are_refused_by_name() {
+fn groups_that_cut_vectors_are_rejected() {
     let Some(device) = test_device() else { return };
     let codes = crate::Codes::I8(vec![1; 12]);
     let matrix = QuantizedMatrix::new([2, 6], 2, codes, vec![1.0; 6], Offsets::None, None).unwrap();

@@ -1,11 +1,11 @@
-//! The transpose from the rows of a checkpoint to panels, block by block through the cache.
+//! Transposes the rows of a checkpoint to panels, in blocks that fit the processor's cache.
 
 use rayon::prelude::*;
 
 use super::pack::PANEL;
 use crate::WeightView;
 
-/// Steps of a panel that are transposed at a time: a cache line of each row.
+/// Number of steps of a panel that are transposed at a time: a cache line of each row.
 const BLOCK: usize = 16;
 
 /// One output row of a stack of parts.
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::aligned::AlignedBuf;
 
-    /// Computes offsets as the layout states them, element by element.
+    /// Compares each element with the offset that the layout gives it.
     #[test]
     fn every_element_lands_where_the_layout_says() {
         for (outputs, inputs) in [(1usize, 1usize), (33, 31), (70, 64), (32, 97)] {

@@ -18,10 +18,12 @@ pub(crate) mod cube;
 #[cfg(feature = "gpu")]
 mod cube_tests;
 mod fill;
+pub(crate) mod groups;
 mod micro;
 mod output;
 mod pack;
 mod product;
+mod products;
 mod quantized;
 #[cfg(test)]
 mod reference;
@@ -214,6 +216,48 @@ impl LinearWeight {
             LinearStorage::CpuQuantized(_) => false,
             #[cfg(feature = "gpu")]
             LinearStorage::Cube(packed) => packed.has_rows(),
+        }
+    }
+
+    /// Returns whether it is in the CPU's memory.
+    pub(crate) fn is_on_cpu(&self) -> bool {
+        match &self.storage {
+            LinearStorage::Cpu(_) | LinearStorage::CpuQuantized(_) => true,
+            #[cfg(feature = "gpu")]
+            LinearStorage::Cube(_) => false,
+        }
+    }
+
+    /// Returns whether one pass can compute products with both.
+    fn is_like(&self, other: &Self) -> bool {
+        use LinearStorage::{Cpu, CpuQuantized};
+        use PackedWeight::{Bf16, F32};
+        match (&self.storage, &other.storage) {
+            (Cpu(F32(_)), Cpu(F32(_))) | (Cpu(Bf16(_)), Cpu(Bf16(_))) => true,
+            (CpuQuantized(one), CpuQuantized(other)) => one.is_like(other),
+            _ => false,
+        }
+    }
+
+    /// Returns the elements.
+    ///
+    /// # Panics
+    /// If they are not dense, or on a GPU.
+    fn dense(&self) -> &PackedWeight {
+        match &self.storage {
+            LinearStorage::Cpu(packed) => packed,
+            _ => unreachable!("the weight is not dense, or not on the CPU"),
+        }
+    }
+
+    /// Returns the integers.
+    ///
+    /// # Panics
+    /// If the weight is dense, or on a GPU.
+    fn quantized(&self) -> &PackedQuantized {
+        match &self.storage {
+            LinearStorage::CpuQuantized(packed) => packed,
+            _ => unreachable!("the weight is not quantized, or not on the CPU"),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The last step of a product: from sums to results.
 
 use super::pack::PANEL;
+use crate::activation::cpu::{Gate, Silu};
 use crate::simd::{LANES, PairMap, Simd};
-use crate::swiglu::cpu::Gate;
 use crate::threads::SharedMut;
 
 /// The operation on sums while they are in the cache.
@@ -10,7 +10,7 @@ use crate::threads::SharedMut;
 pub(super) enum Epilogue<'a> {
     /// Adds the bias `[outputs]`, if there is one.
     Bias(Option<&'a [f32]>),
-    /// Gates the second half of the sums with the first. The bytes equal those of a later `swiglu`.
+    /// Gates the second half of the sums with the first. The bytes equal those of a later `gated`.
     SwiGlu,
 }
 
@@ -51,7 +51,7 @@ impl Output<'_> {
         if matches!(self.epilogue, Epilogue::SwiGlu) {
             let gates = first.as_flattened_mut().as_chunks_mut::<LANES>().0;
             for (gate, up) in gates.iter_mut().zip(second.as_flattened().as_chunks::<LANES>().0) {
-                s.store(gate, Gate.map(s, s.load(gate), s.load(up)));
+                s.store(gate, Gate(Silu).map(s, s.load(gate), s.load(up)));
             }
         }
         self.write(panel, first_row, first);

@@ -1,22 +1,24 @@
 //! The CPU's layout of a weight matrix, the same for every instruction set.
 //!
 //! Outputs are cut in panels of [`PANEL`]. A panel holds all its inputs in order, so a product with
-//! one row is one forward stream. f32: `[panel][in][PANEL]`. bf16: `[panel][in / 2][PANEL][2]`,
-//! with pairs of neighbouring inputs side by side, which is the operand of `vdpbf16ps` and of AMX's
-//! tiles. Its inputs are rounded up to whole tiles. Missing outputs and inputs are zeros.
+//! one row reads the weight once from front to back. The layout of f32 is `[panel][in][PANEL]`. The
+//! layout of bf16 is `[panel][in / 2][PANEL][2]`. There, pairs of neighbouring inputs lie side by
+//! side, as `vdpbf16ps` and AMX's tiles read them. The number of inputs is rounded up to whole
+//! tiles. Missing outputs and inputs are zeros.
 
 use super::fill::{fill_bf16, fill_f32, stacked_rows};
 use crate::aligned::{AlignedBuf, WeightBuf};
 use crate::{KernelError, WeightDtype, WeightView};
 
-/// Outputs of a panel.
+/// Number of outputs in a panel.
 pub(crate) const PANEL: usize = 32;
 
-/// Inputs that are summed from zero before they are added to the result. 128 keep a panel's block
-/// within half of L1 (16 KiB in f32), and bound the rounding error of the running sum. Even.
+/// Number of inputs that are summed from zero before their sum is added to the result. With 128, a
+/// panel's block takes at most half of L1 (16 KiB in f32), and the rounding error of the sum is
+/// bounded. It must be even, because bf16 inputs lie in pairs.
 pub(crate) const K_BLOCK: usize = 128;
 
-/// Divisor of the inputs of a bf16 panel: the inputs of a tile.
+/// The number of inputs of a bf16 panel is a multiple of this: the inputs of a tile.
 const BF16_INPUTS_MULTIPLE: usize = 32;
 
 /// The packed elements.
@@ -55,7 +57,7 @@ impl PackedWeight {
         })
     }
 
-    /// Copies output row `o`, widened, to `row`, `[in_features]`.
+    /// Copies output row `o`, widened to f32, to `row`, `[in_features]`.
     ///
     /// # Panics
     /// If there is no such row.
@@ -82,12 +84,12 @@ impl PackedWeight {
     }
 }
 
-/// Returns the elements of one f32 panel.
+/// Returns the number of elements of one f32 panel.
 pub(crate) fn panel_len_f32(in_features: usize) -> usize {
     in_features * PANEL
 }
 
-/// Returns the elements of one bf16 panel.
+/// Returns the number of elements of one bf16 panel.
 pub(crate) fn panel_len_bf16(in_features: usize) -> usize {
     in_features.next_multiple_of(BF16_INPUTS_MULTIPLE) * PANEL
 }

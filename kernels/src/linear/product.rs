@@ -31,13 +31,29 @@ impl Kernel for Product<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         match self.weights {
-            PackedWeight::F32(weights) => Plan::<S, Single>::new(s, &self, weights).run(s),
+            PackedWeight::F32(weights) => self.multiply::<S, Single>(s, weights),
             PackedWeight::Bf16(weights) if S::HAS_DOT_BF16 => {
-                Plan::<S, Paired>::new(s, &self, weights).run(s);
+                self.multiply::<S, Paired>(s, weights);
             }
-            PackedWeight::Bf16(weights) => Plan::<S, Widened>::new(s, &self, weights).run(s),
+            PackedWeight::Bf16(weights) => self.multiply::<S, Widened>(s, weights),
         }
     }
+}
+
+impl Product<'_> {
+    #[inline(always)]
+    fn multiply<S: Simd, F: Form<S>>(&self, s: S, weights: &[F::Element]) {
+        let panels = self.output.panels() * self.output.parts();
+        let steps = steps_of::<S, F>(weights, panels);
+        let tiles = RowTiles::new(self.x.len() / self.inputs, rows_max::<S>());
+        let x = lay_out::<S, F>(s, self.x, self.inputs, steps, tiles);
+        Plan::<S, F>::new(self, weights, &x, num_threads()).run(s);
+    }
+}
+
+/// Returns the steps of a panel of packed weights, of which there are `panels`.
+pub(super) fn steps_of<S: Simd, F: Form<S>>(weights: &[F::Element], panels: usize) -> usize {
+    F::lines(weights).len() / (panels * VECTORS)
 }
 
 /// Rows cut into the fewest possible tiles, whose sizes differ by at most one. A row's sums do not
@@ -72,43 +88,78 @@ pub(super) struct Plan<'a, S: Simd, F: Form<S>> {
     /// Panels of the result.
     panels: usize,
     pub(super) tiles: RowTiles,
-    x: LaidOut<S, F>,
+    x: LaidOut<'a, S, F>,
+    cut: Cut,
+}
+
+/// The pieces of a product.
+#[derive(Debug)]
+pub(super) enum Cut {
+    /// Neighbouring panels, for a single tile of rows.
+    Stream {
+        /// Panels of a piece.
+        per_piece: usize,
+    },
+    /// Panels by tiles of rows.
+    Blocks(Grid),
 }
 
 impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
+    /// Cuts a product into pieces for `threads`. `x` holds the product's rows, laid out.
     #[inline(always)]
-    fn new(s: S, product: &'a Product<'a>, weights: &'a [F::Element]) -> Self {
-        let lines = F::lines(weights);
-        let panels = product.output.panels();
-        let steps = lines.len() / (panels * product.output.parts() * VECTORS);
-        let rows = product.x.len() / product.inputs;
-        let tiles = RowTiles::new(rows, rows_max::<S>());
-        let x = LaidOut::new(s, product.x, product.inputs, steps, tiles);
-        Self { product, lines, steps, panels, tiles, x }
+    pub(super) fn new(
+        product: &'a Product<'a>,
+        weights: &'a [F::Element],
+        x: &'a [F::X],
+        threads: usize,
+    ) -> Self {
+        let (panels, parts) = (product.output.panels(), product.output.parts());
+        let steps = steps_of::<S, F>(weights, panels * parts);
+        let tiles = RowTiles::new(product.x.len() / product.inputs, rows_max::<S>());
+        let cut = if tiles.count <= 1 {
+            let bytes = steps * VECTORS * size_of::<F::Line>();
+            let most = panels.div_ceil(PIECES_PER_THREAD * threads);
+            Cut::Stream { per_piece: panels_per_piece(bytes).min(most) }
+        } else {
+            Cut::Blocks(Grid::new(panels, parts, tiles.count, rows_max::<S>(), threads))
+        };
+        let x = LaidOut { steps, x };
+        Self { product, lines: F::lines(weights), steps, panels, tiles, x, cut }
     }
 
     #[inline(always)]
     fn run(&self, s: S) {
         let work = self.product.x.len() * self.product.output.outputs * self.product.output.parts();
-        if self.tiles.count <= 1 {
-            let rows = self.tiles.rows;
-            if rows == 0 {
-                return;
+        match self.cut {
+            Cut::Stream { .. } => {
+                for_each_piece_of_stream(self.pieces(), work, |piece| self.piece(s, piece));
             }
-            let bytes = self.steps * VECTORS * size_of::<F::Line>();
-            let most = self.panels.div_ceil(PIECES_PER_THREAD * num_threads());
-            let per_piece = panels_per_piece(bytes).min(most);
-            for_each_piece_of_stream(self.panels.div_ceil(per_piece), work, |piece| {
+            Cut::Blocks(_) => for_each_piece(self.pieces(), work, |piece| self.piece(s, piece)),
+        }
+    }
+
+    /// Returns the number of pieces.
+    #[inline(always)]
+    pub(super) fn pieces(&self) -> usize {
+        match &self.cut {
+            Cut::Stream { .. } if self.tiles.rows == 0 => 0,
+            Cut::Stream { per_piece } => self.panels.div_ceil(*per_piece),
+            Cut::Blocks(grid) => grid.pieces(),
+        }
+    }
+
+    /// Computes a piece.
+    #[inline(always)]
+    pub(super) fn piece(&self, s: S, piece: usize) {
+        match &self.cut {
+            Cut::Stream { per_piece } => {
                 let panels = piece * per_piece..self.panels.min((piece + 1) * per_piece);
                 s.enter(Streamed { plan: self, panels });
-            });
-        } else {
-            let parts = self.product.output.parts();
-            let grid = Grid::new(self.panels, parts, self.tiles.count, rows_max::<S>());
-            for_each_piece(grid.pieces(), work, |piece| {
+            }
+            Cut::Blocks(grid) => {
                 let (panels, tiles) = grid.piece(piece);
                 s.enter(Blocked { plan: self, panels, tiles });
-            });
+            }
         }
     }
 
@@ -132,30 +183,36 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
     }
 }
 
-/// Activations in the form that steps broadcast.
-pub(super) struct LaidOut<S: Simd, F: Form<S>> {
-    /// Steps of a row.
+/// Returns row-major x `[rows, inputs]` in the form that steps broadcast, as
+/// `[tile][step · F::XS][row of the tile]`.
+#[inline(always)]
+pub(super) fn lay_out<S: Simd, F: Form<S>>(
+    s: S,
+    x: &[f32],
+    inputs: usize,
     steps: usize,
-    /// `[tile][step · F::XS][row of the tile]`
-    x: Scratch<F::X>,
+    tiles: RowTiles,
+) -> Scratch<F::X> {
+    let mut laid_out = Scratch::new(tiles.rows * steps * F::XS);
+    let shared = SharedMut::new(&mut laid_out);
+    for_each_piece(tiles.count, x.len(), |tile| {
+        let rows = tiles.rows(tile..tile + 1);
+        // SAFETY: only one piece lays out a tile.
+        let out = unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
+        s.enter(LayOut::<S, F> { x, inputs, rows, out });
+    });
+    laid_out
 }
 
-impl<S: Simd, F: Form<S>> LaidOut<S, F> {
-    /// Lays out row-major x `[rows, inputs]`.
-    #[inline(always)]
-    pub(super) fn new(s: S, x: &[f32], inputs: usize, steps: usize, tiles: RowTiles) -> Self {
-        let mut laid_out = Scratch::new(tiles.rows * steps * F::XS);
-        let shared = SharedMut::new(&mut laid_out);
-        for_each_piece(tiles.count, x.len(), |tile| {
-            let rows = tiles.rows(tile..tile + 1);
-            // SAFETY: only one piece lays out a tile.
-            let out =
-                unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
-            s.enter(LayOut::<S, F> { x, inputs, rows, out });
-        });
-        Self { steps, x: laid_out }
-    }
+/// Activations in the form that steps broadcast.
+pub(super) struct LaidOut<'a, S: Simd, F: Form<S>> {
+    /// Steps of a row.
+    pub(super) steps: usize,
+    /// `[tile][step · F::XS][row of the tile]`
+    pub(super) x: &'a [F::X],
+}
 
+impl<S: Simd, F: Form<S>> LaidOut<'_, S, F> {
     /// Returns the activations for a block of a tile of rows.
     #[inline(always)]
     pub(super) fn block(&self, rows: &Range<usize>, steps: &Range<usize>) -> &[F::X] {
@@ -175,11 +232,12 @@ impl<S: Simd, F: Form<S>> LaidOut<S, F> {
 const STRETCH: usize = 64;
 
 /// The task of laying out one tile of rows.
-struct LayOut<'a, S: Simd, F: Form<S>> {
-    x: &'a [f32],
-    inputs: usize,
-    rows: Range<usize>,
-    out: &'a mut [F::X],
+pub(super) struct LayOut<'a, S: Simd, F: Form<S>> {
+    /// All rows, row-major.
+    pub(super) x: &'a [f32],
+    pub(super) inputs: usize,
+    pub(super) rows: Range<usize>,
+    pub(super) out: &'a mut [F::X],
 }
 
 impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {

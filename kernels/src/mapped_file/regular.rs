@@ -1,4 +1,4 @@
-//! Opening of regular files. Rejects files that block or act when they are opened.
+//! Opening of regular files. Rejects files that may block, or have an effect, when they are opened.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifo_a_device_and_a_folder_are_refused_at_once() {
+    fn a_fifo_a_device_and_a_folder_are_rejected_at_once() {
         let fifo = std::env::temp_dir().join(format!("regular-fifo-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());

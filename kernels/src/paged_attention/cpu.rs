@@ -22,12 +22,12 @@ pub(crate) fn paged_attention(
     params: &AttentionParams,
 ) -> FlexTensor {
     let kv = layer.cpu();
-    let shape = [meta.num_tokens(), params.num_heads * kv.layout.head_dim];
+    let (tokens, heads) = (meta.num_tokens(), params.num_heads);
+    let shape = [tokens, heads * kv.layout.head_dim];
     assert_eq!(dims2(&q), shape, "paged_attention: shape of q");
-    let (heads, kv_heads) = (params.num_heads, kv.layout.num_kv_heads);
-    assert!(heads.is_multiple_of(kv_heads), "paged_attention: {heads} heads over {kv_heads}");
+    params.check(kv.layout.num_kv_heads);
     let q = dense(q);
-    let mut o = tensor(shape[0], shape[1]);
+    let mut o = tensor(tokens, heads * kv.layout.value_head_dim);
     attention(Isa::active(), values(&q), kv, meta, params, values_mut(&mut o));
     give_back(q);
     o
@@ -38,7 +38,7 @@ thread_local! {
     static PLAN: Cell<Plan> = Cell::default();
 }
 
-/// Computes attention on one instruction set into o, which has the shape of q.
+/// Computes attention on one instruction set into o, `[num_tokens, num_heads * value_head_dim]`.
 pub(super) fn attention(
     isa: Isa,
     q: &[f32],
@@ -83,7 +83,7 @@ impl<E: KvElement> Batch<'_, E> {
     /// Returns the rough number of multiply-adds.
     fn work(&self) -> usize {
         let visible: usize = self.meta.positions.iter().map(|p| *p as usize + 1).sum();
-        2 * visible * self.params.num_heads * self.layout.head_dim
+        visible * self.params.num_heads * (self.layout.head_dim + self.layout.value_head_dim)
     }
 }
 

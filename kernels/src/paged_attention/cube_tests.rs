@@ -7,7 +7,7 @@ use super::cube::Routine;
 use super::*;
 use crate::cube::into_tensor;
 use crate::cube::test_device::{
-    assert_near, bits, numbers, tensor, test_client, test_device, values,
+    assert_near, bits, numbers, tensor, test_client, test_device, values, vector,
 };
 use crate::kv_cache::KvStorage;
 use crate::kv_cache::cube::Stored;
@@ -34,8 +34,30 @@ impl World {
         dtype: KvDtype,
         reversed: bool,
     ) -> Self {
+        let widths = [num_kv_heads, head_dim, head_dim];
+        Self::of_widths(device, lens, block_size, widths, dtype, reversed)
+    }
+
+    /// Makes sequences whose values differ from their keys in width.
+    fn of_widths(
+        device: &Device,
+        lens: &[usize],
+        block_size: usize,
+        [num_kv_heads, head_dim, value_head_dim]: [usize; 3],
+        dtype: KvDtype,
+        reversed: bool,
+    ) -> Self {
         let num_blocks = 1 + lens.iter().map(|len| len.div_ceil(block_size)).sum::<usize>();
-        let shape = KvCacheShape { num_layers: 1, num_blocks, block_size, num_kv_heads, head_dim };
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks,
+            block_size,
+            num_kv_heads,
+            head_dim,
+            value_head_dim,
+            values_in_keys: false,
+            state_len: 0,
+        };
         let cache = KvCache::new(shape, dtype, device).unwrap();
         let mut ids: Vec<u32> = (1..num_blocks as u32).collect();
         if reversed {
@@ -45,8 +67,8 @@ impl World {
         let tables = tables.collect();
         let mut world = Self { device: device.clone(), shape, cache, tables, routine: None };
         for (seq, len) in lens.iter().enumerate() {
-            let width = num_kv_heads * head_dim;
-            let (k, v) = (numbers(len * width, 2 * seq), numbers(len * width, 2 * seq + 1));
+            let k = numbers(len * num_kv_heads * head_dim, 2 * seq);
+            let v = numbers(len * num_kv_heads * value_head_dim, 2 * seq + 1);
             world.write(seq, 0..*len, &k, &v);
         }
         world
@@ -59,8 +81,9 @@ impl World {
 
     fn write(&mut self, seq: usize, positions: std::ops::Range<usize>, k: &[f32], v: &[f32]) {
         let slots: Vec<u32> = positions.map(|position| self.slot(seq, position)).collect();
-        let width = self.shape.num_kv_heads * self.shape.head_dim;
-        let [k, v] = [k, v].map(|x| tensor(x, width, &self.device));
+        let KvCacheShape { num_kv_heads, head_dim, value_head_dim, .. } = self.shape;
+        let [k, v] = [(k, head_dim), (v, value_head_dim)]
+            .map(|(x, dim)| tensor(x, num_kv_heads * dim, &self.device));
         reshape_and_cache(k, v, self.cache.layer_mut(0), &slots);
     }
 
@@ -102,15 +125,14 @@ impl World {
     }
 
     fn check_within(&self, bound: f64, chunks: &[(usize, usize, usize)], params: &AttentionParams) {
-        let KvCacheShape { num_kv_heads, head_dim, .. } = self.shape;
         let meta = self.meta(chunks);
-        let q = numbers(meta.num_tokens() * params.num_heads * head_dim, 9);
+        let q = numbers(meta.num_tokens() * params.num_heads * self.shape.head_dim, 9);
         let KvStorage::Cube(kv) = self.cache.layer(0).storage() else { unreachable!() };
         let arena = Stored::read(kv);
         let read = |position: usize, of: usize, head: usize| {
             arena.at(self.slot(chunks[of].0, position) as usize, head)
         };
-        let exact = reference::paged_attention(&q, head_dim, num_kv_heads, &meta, params, read);
+        let exact = reference::paged_attention(&q, &self.shape, &meta, params, read);
         let o = self.run(&q, &meta, params);
         let what = format!("{:?} {:?} {params:?}", self.shape, self.cache.dtype());
         assert_near(&o, &exact, bound, &what);
@@ -118,12 +140,17 @@ impl World {
 }
 
 fn params(num_heads: usize) -> AttentionParams {
+    AttentionParams::new(num_heads, 0.3)
+}
+
+/// Returns parameters with slopes of ALiBi, and sinks below and above the scores.
+fn biased(num_heads: usize, device: &Device) -> AttentionParams {
+    let slopes = (1..=num_heads).map(|h| (-8.0 * h as f32 / num_heads as f32).exp2());
+    let sinks = [-3.0, 0.5, 7.0, 60.0, 2.0].into_iter().cycle().take(num_heads);
     AttentionParams {
-        num_heads,
-        scale: 0.3,
-        sliding_window: None,
-        soft_cap: None,
-        tensor_cores: TensorCores::Off,
+        alibi_slopes: Some(vector(&Vec::from_iter(slopes), device)),
+        sinks: Some(vector(&Vec::from_iter(sinks), device)),
+        ..params(num_heads)
     }
 }
 
@@ -158,10 +185,15 @@ fn long_sequences_cross_spans_and_windows() {
         [(KvDtype::F32, 16), (KvDtype::Bf16, 24), (KvDtype::Int8, 8), (KvDtype::Bf16, 512)]
     {
         let world = World::new(&device, &[600, 257], block_size, [2, 32], dtype, false);
-        for (sliding_window, soft_cap) in
-            [(None, None), (Some(1), None), (Some(300), Some(2.0)), (None, Some(30.0))]
-        {
-            let params = AttentionParams { sliding_window, soft_cap, ..params(4) };
+        for (mask, soft_cap) in [
+            (CausalMask::Full, None),
+            (CausalMask::Sliding(1), None),
+            (CausalMask::Sliding(300), Some(2.0)),
+            (CausalMask::Chunked(1), None),
+            (CausalMask::Chunked(253), None),
+            (CausalMask::Full, Some(30.0)),
+        ] {
+            let params = AttentionParams { mask, soft_cap, ..params(4) };
             world.check(&[(0, 599, 1), (1, 250, 7)], &params);
         }
     }
@@ -170,13 +202,17 @@ fn long_sequences_cross_spans_and_windows() {
 /// The same tokens have the same bytes in one prefill, in chunks, alone, beside others and in other
 /// blocks. One cube or many may join the spans.
 #[test]
-fn a_token_does_not_see_its_batch() {
+fn a_token_does_not_depend_on_its_batch() {
     let Some(device) = test_device() else { return };
-    for (dtype, sliding_window) in
-        [(KvDtype::F32, None), (KvDtype::Bf16, Some(150)), (KvDtype::Int8, None)]
-    {
+    for (dtype, mask, is_biased) in [
+        (KvDtype::F32, CausalMask::Full, false),
+        (KvDtype::Bf16, CausalMask::Sliding(150), false),
+        (KvDtype::Bf16, CausalMask::Chunked(150), true),
+        (KvDtype::Int8, CausalMask::Full, true),
+    ] {
         let (len, cut, width) = (300, 130, 4 * 32);
-        let params = AttentionParams { sliding_window, ..params(4) };
+        let of_heads = if is_biased { biased(4, &device) } else { params(4) };
+        let params = AttentionParams { mask, ..of_heads };
         let q = numbers(len * width, 3);
         let world = World::new(&device, &[len], 16, [2, 32], dtype, false);
         let other = World::new(&device, &[len, 70], 16, [2, 32], dtype, true);
@@ -192,6 +228,69 @@ fn a_token_does_not_see_its_batch() {
         let meta = other.meta(&[(1, 60, 3), (0, len - 1, 1)]);
         let beside = other.run(&beside, &meta, &params);
         assert!(bits(&beside[3 * width..]) == whole[(len - 1) * width..], "{dtype}: beside others");
+    }
+}
+
+/// Groups that fill a tile of heads and groups that do not, with sinks and slopes by head.
+#[test]
+fn slopes_and_sinks_agree_with_the_reference() {
+    let Some(device) = test_device() else { return };
+    for (dtype, kv_heads, group) in
+        [(KvDtype::F32, 2, 1), (KvDtype::Bf16, 1, 5), (KvDtype::Int8, 2, 4), (KvDtype::F32, 1, 16)]
+    {
+        let world = World::new(&device, &[300, 40], 16, [kv_heads, 32], dtype, true);
+        let chunks = [(0, 290, 10), (1, 39, 1)];
+        let both = biased(kv_heads * group, &device);
+        world.check(&chunks, &both);
+        world.check(&chunks, &AttentionParams { mask: CausalMask::Chunked(128), ..both });
+        let slopes = biased(kv_heads * group, &device);
+        world.check(&chunks, &AttentionParams { sinks: None, soft_cap: Some(2.0), ..slopes });
+        let sinks = biased(kv_heads * group, &device);
+        world.check(&chunks, &AttentionParams { alibi_slopes: None, ..sinks });
+    }
+}
+
+/// Values narrower and wider than keys.
+#[test]
+fn values_may_have_another_width_than_keys() {
+    let Some(device) = test_device() else { return };
+    for (dtype, head_dim, value_head_dim, group) in [
+        (KvDtype::Bf16, 192, 128, 1),
+        (KvDtype::F32, 192, 128, 16),
+        (KvDtype::F32, 24, 40, 3),
+        (KvDtype::Int8, 64, 32, 2),
+    ] {
+        let widths = [2, head_dim, value_head_dim];
+        let world = World::of_widths(&device, &[300, 17], 16, widths, dtype, true);
+        world.check(&[(0, 290, 10), (1, 16, 1)], &params(2 * group));
+        world.check(&[(0, 299, 1)], &biased(2 * group, &device));
+    }
+}
+
+/// Tensor cores are not used where cubek computes another attention.
+#[test]
+fn tensor_cores_are_left_to_plain_attention() {
+    let Some(device) = test_device() else { return };
+    let computes = |widths, dtype, params: &AttentionParams| {
+        let world = World::of_widths(&device, &[8], 8, widths, dtype, false);
+        let KvStorage::Cube(kv) = world.cache.layer(0).storage() else { unreachable!() };
+        Routine::computes(kv, params)
+    };
+    let scale = 0.125;
+    let plain = || AttentionParams { scale, ..params(4) };
+    let with_biases = || AttentionParams { scale, ..biased(4, &device) };
+    assert!(computes([2, 64, 64], KvDtype::Bf16, &plain()));
+    assert!(!computes([2, 64, 64], KvDtype::F32, &plain()));
+    assert!(!computes([2, 64, 32], KvDtype::Bf16, &plain()));
+    for variant in [
+        AttentionParams { scale: 0.1, ..plain() },
+        AttentionParams { mask: CausalMask::Sliding(4096), ..plain() },
+        AttentionParams { mask: CausalMask::Chunked(8192), ..plain() },
+        AttentionParams { soft_cap: Some(30.0), ..plain() },
+        AttentionParams { sinks: None, ..with_biases() },
+        AttentionParams { alibi_slopes: None, ..with_biases() },
+    ] {
+        assert!(!computes([2, 64, 64], KvDtype::Bf16, &variant), "{variant:?}");
     }
 }
 

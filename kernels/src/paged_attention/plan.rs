@@ -1,5 +1,6 @@
-//! The cut of a batch: tiles of queries, and parts of those along the context. No result depends on
-//! the cut. Every thread sums a span of keys in the same way, and spans are joined in their order.
+//! The cut of a batch into tiles of queries, and of tiles into parts along the context. No result
+//! depends on the cut. Every thread sums a span of keys in the same way, and spans are joined in
+//! their order.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,17 +9,18 @@ use super::span::{Visible, spans_of};
 use super::{AttentionMetadata, AttentionParams};
 use crate::kv_cache::KvLayout;
 
-/// Most rows (query token, query head) of a tile, unless one token has more heads a group. These
-/// are two register tiles of twelve, which leave room in L1 for keys beside their queries.
+/// Largest number of rows of a tile, unless the group of one token has more heads. A row is one
+/// query head of one token. 24 rows are two register tiles of twelve. Beside their queries, L1 has
+/// room for keys.
 const TILE_ROWS: usize = 24;
 
-/// Parts of a step that is long enough, so that as many cores find work.
+/// Number of parts of a step that is long enough. So as many cores find work.
 const PARTS: usize = 128;
 
 /// Least cost of a part: a span for the rows of a small group.
 const PART_COST_MIN: usize = 2048;
 
-/// The cost of a key beside its products with the rows, in rows, because it must be read.
+/// The cost of reading a key. The unit is the cost of its product with one row.
 const KEY_COST: usize = 4;
 
 /// Neighbouring query tokens of one sequence, for the query heads of one key-value head.
@@ -51,7 +53,7 @@ pub(super) struct Plan {
     pub(super) tiles: Vec<Tile>,
     /// All parts, the costly ones first.
     pub(super) parts: Vec<Part>,
-    /// Elements of all records.
+    /// Number of elements of all records.
     pub(super) records_len: usize,
 }
 
@@ -61,7 +63,7 @@ impl Tile {
         self.tokens.len() * self.group
     }
 
-    /// Returns the elements of the sums of a span.
+    /// Returns the number of elements of a span's sums.
     pub(super) fn record_len(&self, layout: &KvLayout) -> usize {
         self.num_rows() * (layout.value_dim + 2)
     }
@@ -72,7 +74,7 @@ impl Tile {
 }
 
 impl Plan {
-    /// Replaces the plan, whatever it held, with the plan of a batch.
+    /// Replaces the whole content with the plan of a batch.
     pub(super) fn cut(
         &mut self,
         layout: &KvLayout,
@@ -115,8 +117,8 @@ fn lay_tiles(
         let all = meta.tokens_of(seq);
         for start in all.clone().step_by(tokens_max) {
             let tokens = start..all.end.min(start + tokens_max);
-            let sees =
-                |token: usize| Visible::new(meta.positions[token] as usize, params.sliding_window);
+            // A later token sees no key before those that an earlier one sees.
+            let sees = |token: usize| Visible::new(meta.positions[token] as usize, params.mask);
             let seen = sees(tokens.start).first..sees(tokens.end - 1).last + 1;
             let spans = spans_of(layout, &seen);
             tiles.extend((0..layout.num_kv_heads).map(|kv_head| Tile {
@@ -134,18 +136,22 @@ fn lay_tiles(
 
 #[cfg(test)]
 mod tests {
+    use super::super::span::SPAN_TOKENS;
     use super::*;
-    use crate::{KvCacheShape, TensorCores};
+    use crate::{CausalMask, KvCacheShape};
 
     /// Returns the plan of a batch of (length, query tokens), with 8 query heads over 2 key-value
     /// heads.
-    fn plan(seqs: &[(u32, u32)], sliding_window: Option<u32>) -> Plan {
+    fn plan(seqs: &[(u32, u32)], mask: CausalMask) -> Plan {
         let shape = KvCacheShape {
             num_layers: 1,
             num_blocks: 4096,
             block_size: 16,
             num_kv_heads: 2,
             head_dim: 64,
+            value_head_dim: 64,
+            values_in_keys: false,
+            state_len: 0,
         };
         let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
         for (len, queries) in seqs {
@@ -153,13 +159,7 @@ mod tests {
             meta.query_start_loc.push(meta.positions.len() as u32);
             meta.seq_lens.push(*len);
         }
-        let params = AttentionParams {
-            num_heads: 8,
-            scale: 1.0,
-            sliding_window,
-            soft_cap: None,
-            tensor_cores: TensorCores::Off,
-        };
+        let params = AttentionParams { mask, ..AttentionParams::new(8, 1.0) };
         let mut plan = Plan::default();
         plan.cut(&KvLayout::new(&shape), &meta, &params);
         plan
@@ -167,13 +167,14 @@ mod tests {
 
     #[test]
     fn every_span_that_a_tile_sees_is_in_one_part() {
-        for (seqs, window) in [
-            (vec![(9000, 1), (300, 1), (1, 1), (700, 650)], None),
-            (vec![(9000, 1), (5000, 100)], Some(3000)),
-            (vec![(40, 1); 70], None),
-            (vec![], None),
+        for (seqs, mask) in [
+            (vec![(9000, 1), (300, 1), (1, 1), (700, 650)], CausalMask::Full),
+            (vec![(9000, 1), (5000, 100)], CausalMask::Sliding(3000)),
+            (vec![(9000, 1), (5000, 1500), (4096, 1)], CausalMask::Chunked(4096)),
+            (vec![(40, 1); 70], CausalMask::Full),
+            (vec![], CausalMask::Full),
         ] {
-            let plan = plan(&seqs, window);
+            let plan = plan(&seqs, mask);
             for (index, tile) in plan.tiles.iter().enumerate() {
                 let mut spans: Vec<usize> = plan
                     .parts
@@ -191,8 +192,25 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_no_row_sees_are_not_read() {
+        let seen = |len: u32, queries: u32, mask| {
+            let plan = plan(&[(len, queries)], mask);
+            let [first, .., last] = &plan.tiles[..] else { unreachable!("two key-value heads") };
+            assert_eq!(first.spans.start, first.seen.start / SPAN_TOKENS);
+            (first.seen.clone(), last.seen.clone())
+        };
+        assert_eq!(seen(9000, 1, CausalMask::Sliding(512)), (8488..9000, 8488..9000));
+        assert_eq!(seen(9000, 1, CausalMask::Chunked(512)), (8704..9000, 8704..9000));
+        assert_eq!(seen(8705, 1, CausalMask::Chunked(512)), (8704..8705, 8704..8705));
+        // The last token of a chunk and the first of the next share a tile.
+        assert_eq!(seen(1026, 3, CausalMask::Chunked(512)), (512..1026, 512..1026));
+        // Six tokens of one chunk fill a tile, and the next chunk's have a tile of their own.
+        assert_eq!(seen(1026, 8, CausalMask::Chunked(512)), (512..1024, 1024..1026));
+    }
+
+    #[test]
     fn records_of_tiles_lie_side_by_side() {
-        let plan = plan(&[(30_000, 1), (2000, 1), (8000, 9)], None);
+        let plan = plan(&[(30_000, 1), (2000, 1), (8000, 9)], CausalMask::Full);
         let split: Vec<&Tile> = plan.tiles.iter().filter(|tile| tile.records.is_some()).collect();
         assert!(!split.is_empty());
         let mut end = 0;
@@ -205,11 +223,11 @@ mod tests {
 
     #[test]
     fn one_long_request_is_cut_and_many_equal_ones_are_not() {
-        let long = plan(&[(32_768, 1)], None);
+        let long = plan(&[(32_768, 1)], CausalMask::Full);
         assert_eq!((long.tiles.len(), long.parts.len()), (2, PARTS));
-        let many = plan(&[(1024, 1); 64], None);
+        let many = plan(&[(1024, 1); 64], CausalMask::Full);
         assert_eq!((many.tiles.len(), many.parts.len(), many.records_len), (128, 128, 0));
-        let mixed = plan(&[(16, 1), (32_768, 1), (256, 1)], None);
+        let mixed = plan(&[(16, 1), (32_768, 1), (256, 1)], CausalMask::Full);
         let costs: Vec<usize> = mixed.parts.iter().map(|part| part.cost).collect();
         assert!(costs.is_sorted_by(|a, b| a >= b), "{costs:?}");
     }

@@ -1,7 +1,9 @@
 //! The softmax of one row: over one span, and over spans in their order.
 
+use half::bf16;
+
 use super::AttentionParams;
-use super::span::{SpanHead, Visible};
+use super::span::{Span, SpanHead, Visible};
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, exp, max_of, sum_of};
 
@@ -17,6 +19,41 @@ pub(super) struct Softmax {
 impl Softmax {
     /// The softmax over no key at all.
     pub(super) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// Joins a sink, which has a score and no value. Returns the factor of the sums so far, and the
+    /// sum of the weights with that of the sink.
+    pub(super) fn with_sink(self, sink: f32) -> (f32, f32) {
+        let max = self.max.max(sink);
+        let before = factor(self.max, max);
+        (before, self.sum * before + factor(sink, max))
+    }
+}
+
+/// Returns the factor that makes weights relative to `of` relative to `max`. For the larger of two
+/// maxima, it is exactly 1.
+#[inline(always)]
+fn factor(of: f32, max: f32) -> f32 {
+    if of == max { 1.0 } else { (of - max).exp() }
+}
+
+/// The steps from the products of one row to its scores.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scoring {
+    scale: f32,
+    soft_cap: Option<f32>,
+    /// The slope of ALiBi.
+    slope: Option<f32>,
+    /// Whether the biases are rounded to bfloat16, and scaled.
+    rounds: bool,
+}
+
+impl AttentionParams {
+    /// Returns the steps to the scores of a query head.
+    pub(super) fn scoring(&self, head: usize) -> Scoring {
+        let slope = self.alibi_slopes.as_ref().map(|slopes| slopes.cpu()[head]);
+        let rounds = self.rounds_alibi;
+        Scoring { scale: self.scale, soft_cap: self.soft_cap, slope, rounds }
+    }
 }
 
 /// Turns the products of row `r` in the seen vectors of its register tile, `[vector][rows][LANES]`,
@@ -26,7 +63,7 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
     s: S,
     head: &SpanHead<'_, E>,
     visible: Visible,
-    params: &AttentionParams,
+    scoring: Scoring,
     (r, rows): (usize, usize),
     scores: &mut [[f32; LANES]],
 ) -> Softmax {
@@ -37,22 +74,12 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
         }
         return Softmax::EMPTY;
     }
-    let (scale, mut max) = (s.splat(params.scale), s.splat(f32::NEG_INFINITY));
-    for v in vectors.clone() {
-        let x = &mut scores[v * rows + r];
-        let mut score = s.mul(s.load(x), scale);
-        if let Some(cap) = params.soft_cap {
-            score = capped(s, score, cap);
-        }
-        s.store(x, score);
-        let seen = span.lanes_seen(v, visible);
-        if seen != (0..LANES) {
-            x[..seen.start].fill(f32::NEG_INFINITY);
-            x[seen.end..].fill(f32::NEG_INFINITY);
-        }
-        max = s.max(s.load(x), max);
-    }
-    let max = max_of(s, max);
+    let is_scaled_only = scoring.soft_cap.is_none() && scoring.slope.is_none();
+    let max = if is_scaled_only {
+        score::<S, true>(s, span, visible, scoring, (r, rows), scores)
+    } else {
+        score::<S, false>(s, span, visible, scoring, (r, rows), scores)
+    };
     let (shift, mut sum) = (s.splat(-max), s.splat(0.0));
     for v in vectors {
         let x = &mut scores[v * rows + r];
@@ -64,6 +91,60 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
         s.store(x, weight);
     }
     Softmax { max, sum: sum_of(s, sum) }
+}
+
+/// Turns the products of row `r` into scores. Lanes that the row does not see get −∞. Returns the
+/// largest score. A row that is `SCALED_ONLY` has neither a soft cap nor a slope.
+#[inline(always)]
+fn score<S: Simd, const SCALED_ONLY: bool>(
+    s: S,
+    span: &Span<'_>,
+    visible: Visible,
+    scoring: Scoring,
+    (r, rows): (usize, usize),
+    scores: &mut [[f32; LANES]],
+) -> f32 {
+    let (scale, mut max) = (s.splat(scoring.scale), s.splat(f32::NEG_INFINITY));
+    for v in span.vectors() {
+        let x = &mut scores[v * rows + r];
+        let mut score = s.mul(s.load(x), scale);
+        if !SCALED_ONLY {
+            if let Some(cap) = scoring.soft_cap {
+                score = capped(s, score, cap);
+            }
+            if let Some(slope) = scoring.slope {
+                score = if scoring.rounds {
+                    let biases = rounded_biases(slope, span.position_of(v));
+                    s.fma(s.load(&biases), scale, score)
+                } else {
+                    s.fma(s.splat(slope), distances(s, span, v, visible), score)
+                };
+            }
+        }
+        s.store(x, score);
+        let seen = span.lanes_seen(v, visible);
+        if seen != (0..LANES) {
+            x[..seen.start].fill(f32::NEG_INFINITY);
+            x[seen.end..].fill(f32::NEG_INFINITY);
+        }
+        max = s.max(s.load(x), max);
+    }
+    max_of(s, max)
+}
+
+/// Returns `j - i` for the keys `j` of vector `v`, and for the query at the last visible position.
+#[inline(always)]
+fn distances<S: Simd>(s: S, span: &Span<'_>, v: usize, visible: Visible) -> S::V {
+    const LANE_NUMBERS: [f32; LANES] =
+        [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+    let first = span.position_of(v) as i64 - visible.last as i64;
+    s.add(s.splat(first as f32), s.load(&LANE_NUMBERS))
+}
+
+/// Returns `bf16(slope · bf16(j))` for the keys `j` from `first` on.
+fn rounded_biases(slope: f32, first: usize) -> [f32; LANES] {
+    let rounded = |x: f32| bf16::from_f32(x).to_f32();
+    std::array::from_fn(|lane| rounded(slope * rounded((first + lane) as f32)))
 }
 
 /// Returns `c · tanh(x / c)`, as `c − 2 c / (exp(2 x / c) + 1)`.
@@ -82,9 +163,7 @@ pub(super) fn join<S: Simd>(s: S, total: &mut Softmax, o: &mut [f32], span: Soft
         return;
     }
     let max = total.max.max(span.max);
-    // One of both is the larger, and its factor `exp(0)` is 1.
-    let factor = |of: f32| if of == max { 1.0 } else { (of - max).exp() };
-    let (before, now) = (factor(total.max), factor(span.max));
+    let (before, now) = (factor(total.max, max), factor(span.max, max));
     *total = Softmax { max, sum: total.sum * before + span.sum * now };
     let (before, now) = (s.splat(before), s.splat(now));
     for (o, sums) in o.as_chunks_mut::<LANES>().0.iter_mut().zip(sums.as_chunks().0) {

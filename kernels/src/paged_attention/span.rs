@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::CausalMask;
 use crate::kv_cache::cpu::Arenas;
 use crate::kv_cache::{KvElement, KvLayout};
 use crate::simd::LANES;
@@ -18,11 +19,9 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    /// Returns the keys that a query at `position` sees: `j` with
-    /// `position - window < j <= position`.
-    pub(super) fn new(position: usize, window: Option<u32>) -> Self {
-        let first = window.map_or(0, |w| (position + 1).saturating_sub(w as usize));
-        Self { first, last: position }
+    /// Returns the keys that a query at `position` sees.
+    pub(super) fn new(position: usize, mask: CausalMask) -> Self {
+        Self { first: mask.first_visible(position), last: position }
     }
 }
 
@@ -90,6 +89,13 @@ impl<'a> Span<'a> {
         !self.seen_by(visible).is_empty()
     }
 
+    /// Returns the position in the first lane of vector `v`.
+    #[inline(always)]
+    pub(super) fn position_of(&self, v: usize) -> usize {
+        let stride = self.layout.lanes / LANES;
+        self.start + v / stride * self.layout.block_size + v % stride * LANES
+    }
+
     /// Returns the lanes of vector `v` that hold positions within `wanted`.
     #[inline(always)]
     fn lanes_within(&self, v: usize, wanted: Range<usize>) -> Range<usize> {
@@ -105,6 +111,12 @@ impl<'a> Span<'a> {
     #[inline(always)]
     pub(super) fn lanes_seen(&self, v: usize, visible: Visible) -> Range<usize> {
         self.lanes_within(v, visible.first..visible.last + 1)
+    }
+
+    /// Returns the lanes of vector `v` that hold keys that any row sees.
+    #[inline(always)]
+    pub(super) fn lanes_in_use(&self, v: usize) -> Range<usize> {
+        self.lanes_within(v, self.seen.clone())
     }
 
     /// Returns the keys and values of one head in this span.
@@ -165,7 +177,11 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         if wanted < end {
             return self.keys(wanted).groups.as_ptr().cast();
         }
-        self.values((start + wanted - end).min(end - 1)).0.as_ptr().cast()
+        let again = (start + wanted - end).min(end - 1);
+        match self.span.layout.values_in_keys {
+            true => self.keys(again).groups.as_ptr().cast(),
+            false => self.values(again).0.as_ptr().cast(),
+        }
     }
 
     /// Returns the address that is read after vector `v` of the values. The keys of the next span,
@@ -186,6 +202,9 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
     /// Returns the scales of the values in vector `v`, if the format has any.
     #[inline(always)]
     pub(super) fn value_scales(&self, v: usize) -> Option<&'a [f32; LANES]> {
+        if self.span.layout.values_in_keys {
+            return self.keys(v).scales.first();
+        }
         let (block, at) = (self.span.blocks[v / self.stride()], v % self.stride());
         let values = self.arenas.values(self.span.layout, block as usize, self.kv_head);
         values.scales.as_chunks().0.get(at)

@@ -1,5 +1,8 @@
 //! Results agree with the reference, and a token depends only on the keys that it sees.
 
+mod latent;
+mod variants;
+
 use burn::tensor::{Device, Tensor, TensorData};
 use half::bf16;
 use proptest::prelude::*;
@@ -8,7 +11,7 @@ use super::cpu::attention;
 use super::*;
 use crate::kv_cache::cpu::stored;
 use crate::simd::Isa;
-use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
+use crate::{KvCache, KvCacheShape, KvDtype, WeightVector, cache_keys, reshape_and_cache};
 
 /// A cache of one layer, with sequences whose keys and values are written.
 struct World {
@@ -36,8 +39,56 @@ impl World {
         dtype: KvDtype,
         reversed: bool,
     ) -> Self {
+        Self::of_widths(lens, block_size, [num_kv_heads, head_dim, head_dim], dtype, reversed)
+    }
+
+    /// Makes sequences whose values are the first elements of their keys.
+    fn latent(
+        lens: &[usize],
+        block_size: usize,
+        [head_dim, value_head_dim]: [usize; 2],
+        dtype: KvDtype,
+        reversed: bool,
+    ) -> Self {
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 1,
+            block_size,
+            num_kv_heads: 1,
+            head_dim,
+            value_head_dim,
+            values_in_keys: true,
+            state_len: 0,
+        };
+        Self::of_shape(lens, shape, dtype, reversed)
+    }
+
+    /// Makes sequences whose values differ from their keys in width.
+    fn of_widths(
+        lens: &[usize],
+        block_size: usize,
+        [num_kv_heads, head_dim, value_head_dim]: [usize; 3],
+        dtype: KvDtype,
+        reversed: bool,
+    ) -> Self {
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 1,
+            block_size,
+            num_kv_heads,
+            head_dim,
+            value_head_dim,
+            values_in_keys: false,
+            state_len: 0,
+        };
+        Self::of_shape(lens, shape, dtype, reversed)
+    }
+
+    /// Makes sequences in a cache of this shape with as many blocks as they need.
+    fn of_shape(lens: &[usize], shape: KvCacheShape, dtype: KvDtype, reversed: bool) -> Self {
+        let KvCacheShape { block_size, num_kv_heads, head_dim, value_head_dim, .. } = shape;
         let num_blocks = 1 + lens.iter().map(|len| len.div_ceil(block_size)).sum::<usize>();
-        let shape = KvCacheShape { num_layers: 1, num_blocks, block_size, num_kv_heads, head_dim };
+        let shape = KvCacheShape { num_blocks, ..shape };
         let mut cache = KvCache::new(shape, dtype, &Device::flex()).unwrap();
         let mut ids: Vec<u32> = (1..num_blocks as u32).collect();
         if reversed {
@@ -49,10 +100,14 @@ impl World {
             let slots: Vec<u32> = (0..*len)
                 .map(|p| table[p / block_size] * block_size as u32 + (p % block_size) as u32)
                 .collect();
-            let width = num_kv_heads * head_dim;
-            let k = tensor(values(len * width, 2 * seq), width);
-            let v = tensor(values(len * width, 2 * seq + 1), width);
-            reshape_and_cache(k, v, cache.layer_mut(0), &slots);
+            let [k, v] = [(head_dim, 2 * seq), (value_head_dim, 2 * seq + 1)].map(|(dim, seed)| {
+                let width = num_kv_heads * dim;
+                tensor(values(len * width, seed), width)
+            });
+            match shape.values_in_keys {
+                true => cache_keys(k, cache.layer_mut(0), &slots),
+                false => reshape_and_cache(k, v, cache.layer_mut(0), &slots),
+            }
             tables.push(table);
         }
         Self { shape, cache, tables }
@@ -85,7 +140,8 @@ impl World {
         params: &AttentionParams,
     ) -> Vec<f32> {
         let kv = self.cache.layer(0).cpu();
-        let mut o = vec![f32::NAN; q.len()];
+        let width = params.num_heads * self.shape.value_head_dim;
+        let mut o = vec![f32::NAN; meta.num_tokens() * width];
         attention(isa, q, kv, meta, params, &mut o);
         o
     }
@@ -98,7 +154,7 @@ impl World {
         meta: &AttentionMetadata,
         params: &AttentionParams,
     ) -> f64 {
-        let KvCacheShape { block_size, num_kv_heads, head_dim, .. } = self.shape;
+        let block_size = self.shape.block_size;
         let rounds = self.cache.dtype() == KvDtype::Bf16 && isa.rounds_pairs();
         let round = |x: &f32| if rounds { bf16::from_f32(*x).to_f32() } else { *x };
         let seen: Vec<f32> = q.iter().map(round).collect();
@@ -106,7 +162,7 @@ impl World {
             let block = meta.block_tables[seq][position / block_size] as usize;
             stored(self.cache.layer(0), block, position % block_size, head)
         };
-        let exact = reference::paged_attention(&seen, head_dim, num_kv_heads, meta, params, read);
+        let exact = reference::paged_attention(&seen, &self.shape, meta, params, read);
         let o = self.run(isa, q, meta, params);
         assert_eq!(o.len(), exact.len());
         o.iter().zip(exact).map(|(o, e)| (f64::from(*o) - e).abs()).fold(0.0, f64::max)
@@ -114,13 +170,40 @@ impl World {
 }
 
 fn params(num_heads: usize) -> AttentionParams {
-    AttentionParams {
-        num_heads,
-        scale: 0.3,
-        sliding_window: None,
-        soft_cap: None,
-        tensor_cores: TensorCores::Off,
-    }
+    AttentionParams::new(num_heads, 0.3)
+}
+
+fn vector(values: Vec<f32>) -> Option<WeightVector> {
+    Some(WeightVector::new(values, &Device::flex()).unwrap())
+}
+
+/// Returns the slopes of ALiBi's paper, for a number of heads that is a power of two.
+fn slopes(num_heads: usize) -> Option<WeightVector> {
+    vector((1..=num_heads).map(|h| (-8.0 * h as f32 / num_heads as f32).exp2()).collect())
+}
+
+/// Returns sinks below and above the scores, one so large that it takes all weight.
+fn sinks(num_heads: usize) -> Option<WeightVector> {
+    vector([-3.0, 0.5, 7.0, 120.0, 2.0].into_iter().cycle().take(num_heads).collect())
+}
+
+/// Returns any mask.
+fn masks() -> impl Strategy<Value = CausalMask> {
+    prop_oneof![
+        Just(CausalMask::Full),
+        (1u32..200).prop_map(CausalMask::Sliding),
+        (1u32..200).prop_map(CausalMask::Chunked),
+    ]
+}
+
+/// Returns parameters with any mask, and with or without slopes and sinks.
+fn variants(num_heads: usize) -> impl Strategy<Value = AttentionParams> {
+    (masks(), any::<[bool; 2]>()).prop_map(move |(mask, [has_slopes, has_sinks])| AttentionParams {
+        mask,
+        alibi_slopes: slopes(num_heads).filter(|_| has_slopes),
+        sinks: sinks(num_heads).filter(|_| has_sinks),
+        ..params(num_heads)
+    })
 }
 
 const DTYPES: [KvDtype; 3] = [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8];
@@ -169,14 +252,19 @@ fn long_sequences_cross_spans_and_windows() {
         let world = World::new(&[600, 257], block_size, [2, 32], dtype, false);
         let meta = world.meta(&[(0, 599, 1), (1, 200, 57)]);
         let q = values(meta.num_tokens() * 4 * 32, 9);
-        for (sliding_window, soft_cap) in [
-            (None, None),
-            (Some(1), None),
-            (Some(16), None),
-            (Some(300), Some(2.0)),
-            (None, Some(30.0)),
+        for (mask, soft_cap, has_slopes) in [
+            (CausalMask::Full, None, false),
+            (CausalMask::Sliding(1), None, false),
+            (CausalMask::Sliding(16), None, true),
+            (CausalMask::Sliding(300), Some(2.0), false),
+            (CausalMask::Chunked(1), None, false),
+            (CausalMask::Chunked(100), None, false),
+            (CausalMask::Chunked(300), Some(2.0), true),
+            (CausalMask::Full, Some(30.0), false),
+            (CausalMask::Full, None, true),
         ] {
-            let params = AttentionParams { sliding_window, soft_cap, ..params(4) };
+            let alibi_slopes = slopes(4).filter(|_| has_slopes);
+            let params = AttentionParams { mask, soft_cap, alibi_slopes, ..params(4) };
             for isa in Isa::available() {
                 let error = world.error(isa, &q, &meta, &params);
                 assert!(error < 4e-6, "{} {block_size} {params:?}: {error}", isa.name());
@@ -192,15 +280,14 @@ proptest! {
         len in 1usize..330,
         count in 1usize..40,
         block_size in prop::sample::select(vec![8usize, 16, 32, 48]),
-        group in prop::sample::select(vec![1usize, 2, 4, 8]),
-        sliding_window in prop::option::of(1u32..200),
+        (group, params) in prop::sample::select(vec![1usize, 2, 4, 8])
+            .prop_flat_map(|group| (Just(group), variants(group))),
         dtype in prop::sample::select(DTYPES.to_vec()),
     ) {
         let world = World::new(&[len], block_size, [1, 32], dtype, true);
         let count = count.min(len);
         let meta = world.meta(&[(0, len - count, count)]);
         let q = values(count * group * 32, 3);
-        let params = AttentionParams { sliding_window, ..params(group) };
         for isa in Isa::available() {
             let error = world.error(isa, &q, &meta, &params);
             prop_assert!(error < 4e-6, "{}: {error}", isa.name());
@@ -210,14 +297,13 @@ proptest! {
     /// The same tokens have the same bytes in one prefill, in chunks, alone, beside others and in
     /// other blocks.
     #[test]
-    fn a_token_does_not_see_its_batch(
+    fn a_token_does_not_depend_on_its_batch(
         len in 2usize..300,
         cut in 1usize..299,
-        sliding_window in prop::option::of(1u32..100),
+        params in variants(4),
         dtype in prop::sample::select(DTYPES.to_vec()),
     ) {
         let (cut, width) = (cut.min(len - 1), 4 * 32);
-        let params = AttentionParams { sliding_window, ..params(4) };
         let q = values(len * width, 3);
         let world = World::new(&[len], 16, [2, 32], dtype, false);
         let other = World::new(&[len, 70], 16, [2, 32], dtype, true);
@@ -251,7 +337,7 @@ proptest! {
             let block = meta.block_tables[seq][position / 16] as usize;
             stored(exact.cache.layer(0), block, position % 16, head)
         };
-        let expected = reference::paged_attention(&q, head_dim, 2, &meta, &params, read);
+        let expected = reference::paged_attention(&q, &exact.shape, &meta, &params, read);
         let largest = |row: &[f32]| row.iter().fold(0.0, |m: f64, x| m.max(f64::from(x.abs())));
         for isa in Isa::available() {
             let o = world.run(isa, &q, &meta, &params);
@@ -276,12 +362,19 @@ proptest! {
 #[test]
 fn a_long_context_in_parts_gives_the_same_bytes() {
     let len = 2300;
-    for (dtype, sliding_window) in
-        [(KvDtype::F32, None), (KvDtype::Bf16, Some(1900)), (KvDtype::Int8, None)]
-    {
+    for (dtype, mask, has_more) in [
+        (KvDtype::F32, CausalMask::Full, false),
+        (KvDtype::F32, CausalMask::Full, true),
+        (KvDtype::Bf16, CausalMask::Sliding(1900), false),
+        (KvDtype::Bf16, CausalMask::Chunked(1150), true),
+        (KvDtype::Int8, CausalMask::Full, false),
+        (KvDtype::Int8, CausalMask::Sliding(1900), true),
+    ] {
         let world = World::new(&[len], 16, [1, 32], dtype, false);
         let kv = world.cache.layer(0).cpu();
-        let (params, width) = (AttentionParams { sliding_window, ..params(4) }, 4 * 32);
+        let (alibi_slopes, sinks) = (slopes(4).filter(|_| has_more), sinks(4).filter(|_| has_more));
+        let params = AttentionParams { mask, alibi_slopes, sinks, ..params(4) };
+        let width = 4 * 32;
         let q = values(len * width, 3);
         let (whole, last) = (world.meta(&[(0, 0, len)]), world.meta(&[(0, len - 1, 1)]));
         let num_records = |meta| {

@@ -6,7 +6,7 @@ use super::cpu::Batch;
 use super::plan::{Part, Tile};
 use super::softmax::{Softmax, join, weigh};
 use super::span::{Span, Visible};
-use super::{scores, weighted_sum};
+use super::{scores, weighted_key_sum, weighted_sum};
 use crate::kv_cache::KvElement;
 use crate::simd::{Simd, Task, Tiles};
 
@@ -70,30 +70,39 @@ pub(super) struct JoinTask<'a, E: KvElement> {
 }
 
 impl<E: KvElement> Batch<'_, E> {
-    /// Returns where row `r` of a tile starts in q and o, and its token.
-    fn row_start(&self, tile: &Tile, r: usize) -> (usize, usize) {
-        let token = tile.tokens.start + r / tile.group;
-        let head = tile.kv_head * tile.group + r % tile.group;
-        ((token * self.params.num_heads + head) * self.layout.head_dim, token)
+    /// Returns the token and the query head of row `r` of a tile.
+    fn token_and_head(&self, tile: &Tile, r: usize) -> (usize, usize) {
+        (tile.tokens.start + r / tile.group, tile.kv_head * tile.group + r % tile.group)
     }
 
-    fn visible(&self, tile: &Tile, r: usize) -> Visible {
-        let position = self.meta.positions[self.row_start(tile, r).1];
-        Visible::new(position as usize, self.params.sliding_window)
+    /// Returns the place of row `r` of a tile among all heads of q, and of o.
+    fn place(&self, tile: &Tile, r: usize) -> usize {
+        let (token, head) = self.token_and_head(tile, r);
+        token * self.params.num_heads + head
     }
 
-    /// Writes `sums / sum`, without the padding of `value_dim`.
+    fn visible(&self, token: usize) -> Visible {
+        Visible::new(self.meta.positions[token] as usize, self.params.mask)
+    }
+
+    /// Writes `sums / sum`, without the padding of `value_dim`. All spans were joined, so now a
+    /// sink joins.
     #[inline(always)]
     fn write_out(&self, tile: &Tile, total: &Record<'_>) {
+        let len = self.layout.value_head_dim;
         let rows = total.sums.chunks_exact(self.layout.value_dim).zip(total.softmax.iter());
-        for (r, (sums, [_, sum])) in rows.enumerate() {
-            let (start, len) = (self.row_start(tile, r).0, self.layout.head_dim);
+        for (r, (sums, [max, sum])) in rows.enumerate() {
+            let head = self.token_and_head(tile, r).1;
+            let (factor, sum) = match &self.params.sinks {
+                Some(sinks) => Softmax { max: *max, sum: *sum }.with_sink(sinks.cpu()[head]),
+                None => (1.0, *sum),
+            };
             // SAFETY: tiles have different tokens or heads, so their rows of o do not overlap.
-            let out = unsafe { self.o.slice(start, len) };
+            let out = unsafe { self.o.slice(self.place(tile, r) * len, len) };
             for (out, x) in out.iter_mut().zip(sums) {
                 // Within a larger tile, a weight of zero may turn −0 into +0. This makes all zeros
                 // +0.
-                *out = x / sum + 0.0;
+                *out = x * factor / sum + 0.0;
             }
         }
     }
@@ -116,8 +125,9 @@ impl<S: Simd, E: KvElement> Task<S> for PartTask<'_, E> {
         total.clear();
 
         let tiles = Tiles::new(rows, S::TILE_VECTORS / 2);
-        let query = |r: usize| &batch.q[batch.row_start(tile, r).0..][..layout.head_dim];
-        let steps = layout.head_dim / E::INPUTS;
+        let head_dim = layout.head_dim;
+        let query = |r: usize| &batch.q[batch.place(tile, r) * head_dim..][..head_dim];
+        let steps = head_dim / E::INPUTS;
         let queries = scores::pack::<S, E>(s, rows, tiles.clone(), query, steps);
         let blocks = &batch.meta.block_tables[tile.seq];
         for index in self.part.spans.clone() {
@@ -139,12 +149,21 @@ impl<S: Simd, E: KvElement> Task<S> for PartTask<'_, E> {
                 let scores = &mut scratch.weights[rows.start * lanes..rows.end * lanes];
                 let scores = scores.as_chunks_mut().0;
                 for r in rows.clone() {
-                    let (at, visible) = ((r - rows.start, rows.len()), batch.visible(tile, r));
-                    let Softmax { max, sum } = weigh(s, &head, visible, batch.params, at, scores);
+                    let (token, of) = batch.token_and_head(tile, r);
+                    let (visible, scoring) = (batch.visible(token), batch.params.scoring(of));
+                    let at = (r - rows.start, rows.len());
+                    let Softmax { max, sum } = weigh(s, &head, visible, scoring, at, scores);
                     record.softmax[r] = [max, sum];
                 }
             }
-            weighted_sum::fill(s, &head, tiles.clone(), &scratch.weights, record.sums);
+            match layout.values_in_keys {
+                true => {
+                    weighted_key_sum::fill(s, &head, tiles.clone(), &scratch.weights, record.sums)
+                }
+                false => {
+                    weighted_sum::fill(s, &head, tiles.clone(), &scratch.weights, record.sums);
+                }
+            }
             if tile.records.is_none() {
                 total.join(s, &record);
             }

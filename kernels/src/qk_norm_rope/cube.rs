@@ -7,35 +7,64 @@ use burn::tensor::{Shape, Slice};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::QkvHeads;
-use crate::rms_norm::cube::normed;
+use super::{HeadNorm, QkvHeads};
+use crate::elementwise::{ElementMap, cube::map_elements};
 use crate::rope::{RotaryTable, cube::rope};
+use crate::{layer_norm, rms_norm};
 
 /// Splits, normalises and rotates.
 pub(crate) fn qk_norm_rope(
     qkv: CubeTensor,
     heads: &QkvHeads,
     positions: &[u32],
-    table: &RotaryTable,
+    table: Option<&RotaryTable>,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
     let [rows, width] = qkv.meta.shape().dims::<2>();
     heads.check([rows, width], positions, table);
-    // Views of the same memory.
     let part = |columns: Range<usize>| {
+        // A view of the same memory.
         CubeBackend::float_slice(qkv.clone(), &[Slice::from(0..rows), Slice::from(columns)])
     };
-    let turned = |columns: Range<usize>, norm: Option<_>| {
-        let width = columns.len();
-        let x = match norm {
-            None => part(columns),
-            Some(norm) => {
-                let each = Shape::new([rows * width / heads.head_dim, heads.head_dim]);
-                let x = CubeBackend::float_reshape(part(columns), each);
-                CubeBackend::float_reshape(normed(x, norm, heads.eps), Shape::new([rows, width]))
-            }
-        };
-        rope(x, positions, heads.head_dim, table)
+    let limited = |x: CubeTensor| match heads.clip {
+        Some(limit) => map_elements(x, ElementMap::Clamp(limit)),
+        None => x,
+    };
+    let rotated = |x: CubeTensor| {
+        let x = limited(x);
+        match table {
+            Some(table) => rope(x, positions, heads.head_dim, table),
+            None => x,
+        }
+    };
+    let turned = |columns: Range<usize>, norm: Option<&HeadNorm>| {
+        let x = part(columns);
+        match norm {
+            None => rotated(x),
+            Some(norm) if heads.norms_after_rope => normed(rotated(x), norm, heads),
+            Some(norm) => rotated(normed(x, norm, heads)),
+        }
     };
     let [q, k, v] = heads.columns();
-    (turned(q, heads.q_norm.as_ref()), turned(k, heads.k_norm.as_ref()), part(v))
+    (turned(q, heads.q_norm.as_ref()), turned(k, heads.k_norm.as_ref()), limited(part(v)))
+}
+
+/// Normalises the heads of each row.
+fn normed(x: CubeTensor, norm: &HeadNorm, heads: &QkvHeads) -> CubeTensor {
+    let (dim, eps) = (heads.head_dim, heads.eps);
+    let [rows, width] = x.meta.shape().dims::<2>();
+    let each = |x: CubeTensor, norm: &dyn Fn(CubeTensor) -> CubeTensor| {
+        let x = CubeBackend::float_reshape(x, Shape::new([rows * width / dim, dim]));
+        CubeBackend::float_reshape(norm(x), Shape::new([rows, width]))
+    };
+    match norm {
+        HeadNorm::Rms(weight) => each(x, &|x| rms_norm::cube::normed(x, Some(weight), eps)),
+        HeadNorm::RmsAcrossHeads(weight) => rms_norm::cube::normed(x, Some(weight), eps),
+        HeadNorm::Layer(weight) => {
+            each(x, &|x| layer_norm::cube::normed(x, Some(weight), None, eps))
+        }
+        HeadNorm::LayerBiased { weight, bias } => {
+            each(x, &|x| layer_norm::cube::normed(x, Some(weight), Some(bias), eps))
+        }
+        HeadNorm::Unit => each(x, &|x| rms_norm::cube::normed(x, None, eps)),
+    }
 }

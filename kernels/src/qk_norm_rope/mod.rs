@@ -1,10 +1,13 @@
-//! The operation between the product of queries, keys and values and their use. It separates the
-//! three, normalises the heads of queries and keys where the model does that (HF `Qwen3Attention`),
-//! and rotates both by their positions.
+//! The operation after the product that computes queries, keys and values. It separates the three.
+//! It normalises the heads of queries and keys (see [`HeadNorm`]). It limits all three, if the
+//! model does that (`clip_qkv` of HF `OlmoeAttention`). It rotates queries and keys by their
+//! positions, if the layer has positions.
 //!
-//! The bytes are those of [`rms_norm`](crate::rms_norm()) over each head, followed by
-//! [`rope`](crate::rope()). All f32: qkv `[num_tokens, q_size + 2 · kv_size]`, results
-//! `[num_tokens, q_size]` and twice `[num_tokens, kv_size]`. Bytes moved: `8 · qkv.len()`.
+//! The results have the same bytes as those of one operation after the other:
+//! [`rms_norm`](crate::rms_norm()) or [`layer_norm`](crate::layer_norm()) over each head or row,
+//! then [`clamp`](crate::clamp()), then [`rope`](crate::rope()). All f32: qkv
+//! `[num_tokens, q_size + 2 · kv_size]`, results `[num_tokens, q_size]` and twice
+//! `[num_tokens, kv_size]`. Bytes moved: `8 · qkv.len()`.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
@@ -27,14 +30,58 @@ pub struct QkvHeads {
     pub num_heads: usize,
     /// Number of key heads, and of value heads.
     pub num_kv_heads: usize,
-    /// Elements of a head.
+    /// Number of elements of a head.
     pub head_dim: usize,
-    /// The weight that normalises each head of queries, `[head_dim]`.
-    pub q_norm: Option<WeightVector>,
-    /// The weight that normalises each head of keys, `[head_dim]`.
-    pub k_norm: Option<WeightVector>,
+    /// The norm of queries.
+    pub q_norm: Option<HeadNorm>,
+    /// The norm of keys.
+    pub k_norm: Option<HeadNorm>,
+    /// Whether both are rotated before they are normalised.
+    pub norms_after_rope: bool,
     /// The addend to mean squares in both norms.
     pub eps: f32,
+    /// The limit `±clip` of queries, keys and values, after a norm and before their rotation.
+    pub clip: Option<f32>,
+}
+
+/// The norm of the queries of a token, or of its keys.
+#[derive(Debug)]
+pub enum HeadNorm {
+    /// A root-mean-square norm of each head alone, all with the same weight `[head_dim]` (HF
+    /// `Qwen3Attention`).
+    Rms(WeightVector),
+    /// One root-mean-square norm over all heads together, weight `[heads · head_dim]` (HF
+    /// `Olmo2Attention`).
+    RmsAcrossHeads(WeightVector),
+    /// A layer norm of each head alone, without a bias. Each head has its part of the weight
+    /// `[heads · head_dim]` (HF `CohereAttention`, `StableLmAttention`).
+    Layer(WeightVector),
+    /// A layer norm of each head alone, all with the same weight and bias, `[head_dim]` each (HF
+    /// `PhiAttention`, `PersimmonAttention`).
+    LayerBiased {
+        /// The factors of a head's elements.
+        weight: WeightVector,
+        /// The addends.
+        bias: WeightVector,
+    },
+    /// A root-mean-square norm of each head alone, without a weight (HF `Llama4TextL2Norm`).
+    Unit,
+}
+
+impl HeadNorm {
+    /// Asserts that the weight fits heads of `dim` elements, `size` together.
+    fn check(&self, dim: usize, size: usize) {
+        let (weight, expected) = match self {
+            Self::Rms(weight) => (weight, dim),
+            Self::RmsAcrossHeads(weight) | Self::Layer(weight) => (weight, size),
+            Self::LayerBiased { weight, bias } => {
+                assert_eq!(bias.len(), dim, "qk_norm_rope: length of a norm's bias");
+                (weight, dim)
+            }
+            Self::Unit => return,
+        };
+        assert_eq!(weight.len(), expected, "qk_norm_rope: length of a norm");
+    }
 }
 
 impl QkvHeads {
@@ -57,28 +104,33 @@ impl QkvHeads {
     }
 
     /// Asserts the conditions of [`qk_norm_rope`] on its arguments.
-    fn check(&self, [tokens, width]: [usize; 2], positions: &[u32], table: &RotaryTable) {
+    fn check(&self, [tokens, width]: [usize; 2], positions: &[u32], table: Option<&RotaryTable>) {
         let (q, kv, dim) = (self.q_size(), self.kv_size(), self.head_dim);
         assert_eq!(width, q + 2 * kv, "qk_norm_rope: width of qkv, {q} and twice {kv}");
-        for norm in [&self.q_norm, &self.k_norm].into_iter().flatten() {
-            assert_eq!(norm.len(), dim, "qk_norm_rope: length of a norm");
+        for (norm, size) in [(&self.q_norm, q), (&self.k_norm, kv)] {
+            if let Some(norm) = norm {
+                norm.check(dim, size);
+            }
         }
-        crate::rope::check([tokens, q + kv], positions, dim, table);
+        match table {
+            Some(table) => crate::rope::check([tokens, q + kv], positions, dim, table),
+            None => assert_eq!(tokens, positions.len(), "qk_norm_rope: one position a token"),
+        }
     }
 }
 
-/// Returns queries, keys and values of qkv, `[num_tokens, q_size + 2 * kv_size]`, with queries and
-/// keys normalised and rotated.
+/// Returns queries, keys and values of qkv, `[num_tokens, q_size + 2 * kv_size]`. Queries and keys
+/// are normalised, and rotated if there is a table. A layer without positions has none.
 ///
 /// # Panics
-/// If the width of `qkv` is not that of the heads, or a norm is not as long as a head. Also where
+/// If the width of `qkv` is not that of the heads, or a norm's weight does not fit them. Also where
 /// [`rope`](crate::rope()) panics.
 #[must_use]
 pub fn qk_norm_rope(
     qkv: Tensor<2>,
     heads: &QkvHeads,
     positions: &[u32],
-    table: &RotaryTable,
+    table: Option<&RotaryTable>,
 ) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
     let (q, k, v) = Dispatch::qk_norm_rope(qkv.into_dispatch(), heads, positions, table);
     (Tensor::from_dispatch(q), Tensor::from_dispatch(k), Tensor::from_dispatch(v))

@@ -1,10 +1,12 @@
-//! The CPU's version: rows divided among threads; in a row, two or three passes, all but one from
-//! L1.
+//! The CPU's version: rows divided among threads; in a row, two or three passes, all but the first
+//! from L1.
 
 use burn_flex::FlexTensor;
 
 use crate::WeightVector;
-use crate::simd::{Isa, Kernel, PairMap, Simd, map_row, sum_of_squares};
+use crate::simd::{
+    Isa, Kernel, Map, PairMap, Simd, map_in_place, map_onto, map_row, sum_of_squares,
+};
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::{SharedMut, for_each_rows};
 use crate::workspace::{give_back, tensor};
@@ -68,10 +70,10 @@ pub(super) fn add_normed(
 }
 
 /// The task of adding some rows.
-struct AddRows<'a> {
-    x: &'a [f32],
-    residual: &'a [f32],
-    sum: &'a mut [f32],
+pub(crate) struct AddRows<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) residual: &'a [f32],
+    pub(crate) sum: &'a mut [f32],
 }
 
 impl Kernel for AddRows<'_> {
@@ -85,7 +87,7 @@ impl Kernel for AddRows<'_> {
 
 /// The map `x + y`.
 #[derive(Clone, Copy)]
-struct Sum;
+pub(crate) struct Sum;
 
 impl PairMap for Sum {
     #[inline(always)]
@@ -95,11 +97,11 @@ impl PairMap for Sum {
 }
 
 /// The task of normalising some rows.
-pub(crate) struct NormRows<'a> {
-    pub(crate) x: &'a [f32],
-    pub(crate) weight: &'a [f32],
-    pub(crate) eps: f32,
-    pub(crate) y: &'a mut [f32],
+struct NormRows<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    eps: f32,
+    y: &'a mut [f32],
 }
 
 impl Kernel for NormRows<'_> {
@@ -109,20 +111,44 @@ impl Kernel for NormRows<'_> {
     fn run<S: Simd>(self, s: S) {
         let features = self.weight.len();
         for (row, out) in self.x.chunks_exact(features).zip(self.y.chunks_exact_mut(features)) {
-            let mean = sum_of_squares(s, row) / features as f32;
-            let scale = 1.0 / (mean + self.eps).sqrt();
-            map_row(s, row, self.weight, out, Scale(scale));
+            map_row(s, row, self.weight, out, Scale::of(s, row, self.eps));
         }
     }
 }
 
-/// The map `x · scale · weight`.
+/// Normalises one row in place. A missing weight is 1.
+#[inline(always)]
+pub(crate) fn norm_in_place<S: Simd>(s: S, row: &mut [f32], weight: Option<&[f32]>, eps: f32) {
+    let scale = Scale::of(s, row, eps);
+    match weight {
+        Some(weight) => map_onto(s, row, weight, scale),
+        None => map_in_place(s, row, scale),
+    }
+}
+
+/// The map `x · scale`, and its product with a weight.
 #[derive(Clone, Copy)]
 struct Scale(f32);
+
+impl Scale {
+    /// Returns the scale of a row.
+    #[inline(always)]
+    fn of<S: Simd>(s: S, row: &[f32], eps: f32) -> Self {
+        let mean = sum_of_squares(s, row) / row.len() as f32;
+        Self(1.0 / (mean + eps).sqrt())
+    }
+}
+
+impl Map for Scale {
+    #[inline(always)]
+    fn map<S: Simd>(self, s: S, x: S::V) -> S::V {
+        s.mul(x, s.splat(self.0))
+    }
+}
 
 impl PairMap for Scale {
     #[inline(always)]
     fn map<S: Simd>(self, s: S, x: S::V, weight: S::V) -> S::V {
-        s.mul(s.mul(x, s.splat(self.0)), weight)
+        s.mul(Map::map(self, s, x), weight)
     }
 }

@@ -41,7 +41,7 @@ fn the_residual_is_added_first_and_returned() {
 }
 
 #[test]
-fn a_row_does_not_see_its_batch() {
+fn a_row_does_not_depend_on_its_batch() {
     let Some(device) = test_device() else { return };
     let (width, rows) = (130, 300);
     let (x, weight) = (numbers(rows * width, 1), vector(&numbers(width, 2), &device));

@@ -35,8 +35,8 @@ pub fn rms_norm(x: Tensor<2>, weight: &WeightVector, eps: f32) -> Tensor<2> {
     Tensor::from_dispatch(normed)
 }
 
-/// Computes `h = x + residual`, or `h = x` where there is no residual yet. Returns
-/// `(rms_norm(h), h)`, both `[rows, features]`.
+/// Computes `h = x + residual`, or `h = x` if there is no residual yet. Returns `(rms_norm(h), h)`,
+/// both `[rows, features]`.
 ///
 /// # Panics
 /// If the shapes of `x` and `residual`, or their width and the length of `weight`, disagree.

@@ -34,7 +34,7 @@ proptest! {
 }
 
 #[test]
-fn a_row_does_not_see_its_batch() {
+fn a_row_does_not_depend_on_its_batch() {
     let (width, rows) = (1000, 200);
     let x: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.3).sin()).collect();
     let weight = vec![1.5; width];

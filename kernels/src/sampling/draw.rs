@@ -11,7 +11,7 @@ use super::philox::{philox4x32, philox4x32_lanes};
 use super::select::max_logit;
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Largest noise from a 32-bit uniform word: `-ln(-ln(1 - 2^-33))` = 22.8739.
+/// Bound of the noise from a 32-bit uniform word. The largest is `-ln(-ln(1 - 2^-33))` = 22.8739.
 const NOISE_MAX: f64 = 22.88;
 
 /// Philox blocks made at once, and the tokens that they serve.

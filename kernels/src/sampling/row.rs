@@ -9,20 +9,22 @@ pub const GREEDY_TEMPERATURE: f32 = 1e-5;
 /// ids outside the row are ignored everywhere.
 #[derive(Debug, Clone)]
 pub struct SamplingRow<'a> {
-    /// The divisor of the logits; below [`GREEDY_TEMPERATURE`] the choice is greedy.
+    /// The divisor of the logits. Below [`GREEDY_TEMPERATURE`] the choice is greedy.
     pub temperature: f32,
-    /// Number of tokens to keep: those not below the `top_k`-th largest logit; 0 keeps all.
+    /// Number of tokens with the largest logits to keep. Tokens whose logit equals the last of
+    /// these are kept too. 0 keeps all tokens.
     pub top_k: u32,
-    /// Mass of the most likely tokens to keep, in `(0, 1]`.
+    /// Total probability of the most likely tokens to keep, in `(0, 1]`.
     pub top_p: f32,
-    /// Least probability of a kept token, as a fraction of the largest; 0 keeps all.
+    /// Least probability of a kept token, as a fraction of the largest probability. 0 keeps all
+    /// tokens.
     pub min_p: f32,
     /// The amount to subtract from tokens that occur in the output.
     pub presence_penalty: f32,
     /// The amount to subtract for each occurrence in the output.
     pub frequency_penalty: f32,
-    /// The divisor of positive logits and factor of others, for tokens in prompt or output; 1 is
-    /// off.
+    /// The penalty of tokens that occur in the prompt or the output. It divides positive logits and
+    /// multiplies others. 1 is off.
     pub repetition_penalty: f32,
     /// The prompt.
     pub prompt_token_ids: &'a [u32],
@@ -30,7 +32,7 @@ pub struct SamplingRow<'a> {
     pub output_token_ids: &'a [u32],
     /// The amounts to add to the logits of these tokens.
     pub logit_bias: &'a [(u32, f32)],
-    /// The only tokens that may come, where set.
+    /// The only tokens that may be sampled, if set.
     pub allowed_token_ids: Option<&'a [u32]>,
     /// Token sequences that must not be completed.
     pub bad_words: &'a [Vec<u32>],
@@ -38,8 +40,8 @@ pub struct SamplingRow<'a> {
     pub min_tokens: u32,
     /// End-of-sequence and stop tokens.
     pub stop_token_ids: &'a [u32],
-    /// The only tokens that may come, where set, whatever the other fields ask for. Bit `t % 32` of
-    /// word `t / 32` is set for a token that may come. Missing words are 0.
+    /// A mask of the only tokens that may be sampled, if set. No other field overrides it. Bit `t %
+    /// 32` of word `t / 32` is set for a token that may be sampled. Missing words are 0.
     pub token_bitmask: Option<&'a [u32]>,
     /// The request's seed.
     pub seed: u64,
@@ -47,7 +49,7 @@ pub struct SamplingRow<'a> {
     pub position: u64,
     /// `Some(k)` asks for log-probabilities of the sampled token and of the `k` likeliest.
     pub num_logprobs: Option<u32>,
-    /// Further tokens to report, where log-probabilities are asked for.
+    /// Further tokens to report, if log-probabilities are asked for.
     pub logprob_token_ids: &'a [u32],
 }
 
@@ -103,7 +105,7 @@ impl Default for SamplingRow<'_> {
 pub struct Sampled {
     /// Its id.
     pub token_id: u32,
-    /// Log-probabilities, where asked for.
+    /// Log-probabilities, if asked for.
     pub logprobs: Option<LogprobRow>,
 }
 

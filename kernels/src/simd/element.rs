@@ -21,6 +21,8 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, w: &Self::Group) -> S::V;
     /// Returns the elements from `LANES · n` on as f32.
     fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
+    /// Returns element `i` of each lane of a group, below `INPUTS`, as f32.
+    fn widen_dim<S: Simd>(s: S, group: &Self::Group, i: usize) -> S::V;
 }
 
 impl Element for f32 {
@@ -51,6 +53,11 @@ impl Element for f32 {
     #[inline(always)]
     fn widen_at<S: Simd>(s: S, src: &[f32], n: usize) -> S::V {
         s.load(&src.as_chunks().0[n])
+    }
+
+    #[inline(always)]
+    fn widen_dim<S: Simd>(s: S, group: &Self::Group, _: usize) -> S::V {
+        s.load(group)
     }
 }
 
@@ -84,6 +91,11 @@ impl Element for u16 {
     #[inline(always)]
     fn widen_at<S: Simd>(s: S, src: &[u16], n: usize) -> S::V {
         s.widen(&src.as_chunks().0[n])
+    }
+
+    #[inline(always)]
+    fn widen_dim<S: Simd>(s: S, group: &Self::Group, i: usize) -> S::V {
+        s.widen_pairs(group)[i]
     }
 }
 

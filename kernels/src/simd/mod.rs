@@ -27,9 +27,12 @@ mod tiles;
 pub(crate) use element::{Element, bf16_bits};
 pub use isa::cpu_isa;
 pub(crate) use isa::{Isa, Kernel, Task};
-pub(crate) use math::{exp, max_of, sum_of};
+pub(crate) use math::{exp, expm1, limited, max_of, softplus, sum_of, tanh};
 pub(crate) use prefetch::{prefetch, prefetch_l2};
-pub(crate) use rows::{PairMap, map_row, sum_of_squares};
+pub(crate) use rows::{
+    Map, PairMap, map_in_place, map_onto, map_row, sum_of_row, sum_of_squared_deviations,
+    sum_of_squares,
+};
 pub(crate) use tiles::Tiles;
 
 /// Lanes of a vector, on every instruction set.

@@ -19,6 +19,23 @@ impl Kernel for Exp {
     }
 }
 
+/// The functions `expm1`, `tanh` and `softplus` of sixteen values.
+struct NearZero([f32; LANES]);
+
+impl Kernel for NearZero {
+    type Output = [[f32; LANES]; 3];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        let mut out = [[0.0; LANES]; 3];
+        let x = s.load(&self.0);
+        s.store(&mut out[2], softplus(s, x));
+        s.store(&mut out[0], expm1(s, x));
+        s.store(&mut out[1], tanh(s, x));
+        out
+    }
+}
+
 /// One step of a bf16 sum.
 struct DotPair([f32; 2], [u16; 2 * LANES]);
 
@@ -72,16 +89,17 @@ impl Kernel for Fields<'_> {
     }
 }
 
-/// Sum, maximum and sum of squares of a row.
+/// Sum and maximum of a vector. Sum, sum of squares and squared deviations from 0.5 of a row.
 struct Folds<'a>(&'a [f32; LANES], &'a [f32]);
 
 impl Kernel for Folds<'_> {
-    type Output = [f32; 3];
+    type Output = [f32; 5];
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> [f32; 3] {
-        let v = s.load(self.0);
-        [sum_of(s, v), max_of(s, v), sum_of_squares(s, self.1)]
+    fn run<S: Simd>(self, s: S) -> [f32; 5] {
+        let (v, row) = (s.load(self.0), self.1);
+        let deviations = sum_of_squared_deviations(s, row, 0.5);
+        [sum_of(s, v), max_of(s, v), sum_of_squares(s, row), sum_of_row(s, row), deviations]
     }
 }
 
@@ -140,7 +158,41 @@ fn exp_keeps_its_special_values() {
     }
 }
 
+#[test]
+fn expm1_and_tanh_keep_their_special_values() {
+    for isa in Isa::available() {
+        let mut x = [0.0; LANES];
+        x[1] = f32::NEG_INFINITY;
+        x[2] = f32::NAN;
+        x[3] = -200.0;
+        x[4] = 200.0;
+        x[5] = f32::INFINITY;
+        let [e, t, p] = isa.run(NearZero(x));
+        assert_eq!([p[1], p[3], p[4]], [0.0, 0.0, 200.0], "{}", isa.name());
+        assert!(p[2].is_nan() && p[5] == f32::INFINITY, "{}", isa.name());
+        assert_eq!([e[0], e[1], e[3]], [0.0, -1.0, -1.0], "{}", isa.name());
+        assert!(e[2].is_nan() && t[2].is_nan(), "{}", isa.name());
+        assert!(e[4] > 2e38 && e[4].is_finite(), "{}", isa.name());
+        assert_eq!([t[0], t[1], t[3], t[4], t[5]], [0.0, -1.0, -1.0, 1.0, 1.0], "{}", isa.name());
+    }
+}
+
 proptest! {
+    #[test]
+    fn expm1_and_tanh_are_exact_in_their_size(size in -20.0f32..4.4, negative: bool) {
+        let x = size.exp() * if negative { -1.0 } else { 1.0 };
+        for isa in Isa::available() {
+            let [e, t, p] = isa.run(NearZero([x; LANES]));
+            let softplus = f64::from(x).exp().ln_1p();
+            for (got, exact) in
+                [(e[3], f64::from(x).exp_m1()), (t[3], f64::from(x).tanh()), (p[3], softplus)]
+            {
+                let error = (f64::from(got) - exact).abs();
+                prop_assert!(error <= 1e-6 * exact.abs(), "{}: {x}: {got} {exact}", isa.name());
+            }
+        }
+    }
+
     #[test]
     fn rounding_to_bf16_is_to_nearest_even(bits: u32) {
         let x = f32::from_bits(bits);
@@ -178,10 +230,14 @@ proptest! {
     ) {
         let first: [f32; LANES] = row[..LANES].try_into().unwrap();
         let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let deviations: f64 = row.iter().map(|x| (f64::from(*x) - 0.5).powi(2)).sum();
+        let total: f64 = row.iter().map(|x| f64::from(*x)).sum();
         let sum: f64 = first.iter().map(|x| f64::from(*x)).sum();
         let max = first.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         for isa in Isa::available() {
-            let [s, m, q] = isa.run(Folds(&first, &row));
+            let [s, m, q, all, d] = isa.run(Folds(&first, &row));
+            prop_assert!((f64::from(all) - total).abs() < 1e-4);
+            prop_assert!((f64::from(d) - deviations).abs() < 2e-4);
             prop_assert!((f64::from(s) - sum).abs() < 1e-5);
             prop_assert_eq!(m, max);
             prop_assert!((f64::from(q) - squares).abs() < 1e-4);

@@ -15,7 +15,7 @@ use crate::cube::{Recording, device_tensor};
 pub(super) fn capture(
     client: &Client,
     token_ids: &[u32],
-    meta: &AttentionMetadata,
+    metas: &[AttentionMetadata],
     forward: Forward<'_>,
 ) -> Result<(Recorded, u64), ServerError> {
     // On the device's own thread, memory is free as soon as a tensor is dropped. All runs then find
@@ -25,7 +25,7 @@ pub(super) fn capture(
         let before = held_bytes(client);
         // Memory of exact size, because the recording alone can use it. The default would be large
         // pages.
-        let record = |()| record(client, token_ids, meta, forward);
+        let record = |()| record(client, token_ids, metas, forward);
         let recorded = client.memory_persistent_allocation((), record)?;
         Ok((recorded, held_bytes(client).saturating_sub(before)))
     })?
@@ -43,7 +43,7 @@ fn held_bytes(client: &Client) -> u64 {
 fn record(
     client: &Client,
     token_ids: &[u32],
-    meta: &AttentionMetadata,
+    metas: &[AttentionMetadata],
     forward: Forward<'_>,
 ) -> Result<Recorded, ServerError> {
     if client.is_capturing() {
@@ -54,10 +54,10 @@ fn record(
     let window = Window::prepare(client)?;
     for _ in 0..2 {
         // An earlier error is reported here, and not later as a missing launch.
-        client.check([&of_device(forward(token_ids, meta))?.handle])?;
+        client.check([&of_device(forward(token_ids, metas))?.handle])?;
     }
     client.start_capture()?;
-    let output = forward(token_ids, meta);
+    let output = forward(token_ids, metas);
     let graph = window.close()?;
     Ok(Recorded { inputs: recording.end(), output: of_device(output)?, graph })
 }

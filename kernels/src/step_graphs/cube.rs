@@ -10,15 +10,18 @@ use super::StepGraphStats;
 use super::capture::capture;
 use super::kept::Kept;
 use super::recorded::Recorded;
-use crate::cube::{device_error, weight_copies};
+use crate::cube::{caller_numbers, device_error, weight_copies};
 use crate::paged_attention::cube::{Plan, PlanForm, PlanOf};
 use crate::{AttentionMetadata, KernelError};
 
-pub(super) type Forward<'a> = &'a mut (dyn FnMut(&[u32], &AttentionMetadata) -> Tensor<2> + Send);
+pub(super) type Forward<'a> = &'a mut (dyn FnMut(&[u32], &[AttentionMetadata]) -> Tensor<2> + Send);
 
 /// Divisor of the recordings' limit: one recording may use this part of it for weights laid out
 /// anew. Every recording needs the same bytes for them, whatever its rows.
 const COPIES_PART: u64 = 16;
+
+/// The failure of a model whose steps need more than their inputs.
+const OTHER_NUMBERS: &str = "an operation reads numbers that a replay could not renew";
 
 /// The recordings on one device.
 pub(super) struct CubeGraphs {
@@ -84,22 +87,22 @@ impl CubeGraphs {
     pub(super) fn run(
         &mut self,
         token_ids: &[u32],
-        meta: &AttentionMetadata,
+        metas: &[AttentionMetadata],
         forward: Forward<'_>,
     ) -> Tensor<2> {
-        let plans: Vec<Plan> = self.plans.iter().map(|of| of.plan(meta, None, true)).collect();
+        let plans: Vec<Plan> = self.plans.iter().map(|of| plan(of, metas)).collect();
         let form =
             Form { rows: token_ids.len(), plans: plans.iter().map(|plan| plan.form).collect() };
         if self.too_large.contains(&form) {
-            return forward(token_ids, meta);
+            return forward(token_ids, metas);
         }
         let done = match self.kept.find(|(kept, _)| *kept == form) {
             Some((_, recorded)) => {
-                let done = recorded.replay(&self.client, token_ids, meta, &self.plans, &plans);
+                let done = recorded.replay(&self.client, token_ids, metas, &self.plans, &plans);
                 self.stats.replayed += u64::from(done.is_ok());
                 done
             }
-            None => self.record(token_ids, meta, forward),
+            None => self.record(token_ids, metas, forward),
         };
         done.unwrap_or_else(|error| {
             self.kept.clear();
@@ -113,26 +116,31 @@ impl CubeGraphs {
                 }
                 _ => self.failure = Some(told),
             }
-            forward(token_ids, meta)
+            forward(token_ids, metas)
         })
     }
 
     fn record(
         &mut self,
         token_ids: &[u32],
-        meta: &AttentionMetadata,
+        metas: &[AttentionMetadata],
         forward: Forward<'_>,
     ) -> Result<Tensor<2>, ServerError> {
         let rows = token_ids.len();
         // This run uses the memory that all steps share. It compiles kernels and measures products,
         // which is impossible while launches are recorded.
-        let (hidden, copies) = weight_copies::noted(|| forward(token_ids, meta));
+        let step = || caller_numbers::noted(|| forward(token_ids, metas));
+        let ((hidden, has_other_numbers), copies) = weight_copies::noted(step);
+        if has_other_numbers {
+            self.failure = Some(OTHER_NUMBERS.to_owned());
+            return Ok(hidden);
+        }
         if copies > self.kept.bytes_max() / COPIES_PART {
             self.copying.insert(rows);
             return Ok(hidden);
         }
         self.make_room(self.expected_bytes(rows));
-        let (recorded, bytes) = capture(&self.client, token_ids, meta, forward)?;
+        let (recorded, bytes) = capture(&self.client, token_ids, metas, forward)?;
         let inputs = recorded.inputs.iter();
         let plans: Vec<PlanOf> = inputs.filter_map(|(input, _)| input.plan()).collect();
         if self.plans.is_empty() {
@@ -140,7 +148,7 @@ impl CubeGraphs {
         } else if self.plans != plans {
             return Err(ServerError::graph_state("the step has other plans than the first had"));
         }
-        let plans = self.plans.iter().map(|of| of.plan(meta, None, true).form).collect();
+        let plans = self.plans.iter().map(|of| plan(of, metas).form).collect();
         let form = Form { rows, plans };
         if bytes > self.kept.bytes_max() {
             self.too_large.push(form);
@@ -177,6 +185,11 @@ impl CubeGraphs {
         // On failure the memory stays, for the next recording of the same size.
         drop(self.client.memory_cleanup());
     }
+}
+
+/// Returns the plan of a recorded step for layers of one kind and group.
+fn plan(of: &PlanOf, metas: &[AttentionMetadata]) -> Plan {
+    of.plan(&metas[of.group()], None, true)
 }
 
 impl std::fmt::Debug for CubeGraphs {

@@ -1,13 +1,15 @@
 //! Recorded steps give the same results as steps that are not recorded.
 
+use std::slice::{from_mut, from_ref};
+
 use burn::tensor::Device;
 
 use super::*;
-use crate::cube::test_device::{bits, numbers, tensor, test_device, values};
+use crate::cube::test_device::{bits, numbers, tensor, test_device, values, vector};
 use crate::cube::weight_copies;
 use crate::{
-    AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable, TensorCores,
-    WeightDtype, WeightView, linear, paged_attention, reshape_and_cache, rope, swiglu,
+    AttentionParams, CausalMask, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
+    WeightDtype, WeightView, linear, paged_attention, reshape_and_cache, rope, scale_rows, swiglu,
     tied_embedding,
 };
 
@@ -22,10 +24,11 @@ const LEN_MAX: usize = 320;
 /// Bytes that recordings may hold, in tests of other properties.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// A model of two layers with random weights. One of them has a sliding window.
+/// A model of two layers with random weights. One of them has a sliding window, slopes and sinks.
 struct Model {
     embedding: LinearWeight,
     layers: Vec<[LinearWeight; 5]>,
+    attention: [AttentionParams; 2],
     rotary: RotaryTable,
 }
 
@@ -51,25 +54,28 @@ impl Model {
         let layers = vec![layer(), layer()];
         let angles = |f: fn(f32) -> f32| (0..LEN_MAX * HEAD_DIM / 2).map(|i| f(i as f32)).collect();
         let rotary = RotaryTable::new(angles(f32::cos), angles(f32::sin), HEAD_DIM, device);
-        Self { embedding, layers, rotary: rotary.unwrap() }
+        let plain = || AttentionParams::new(NUM_HEADS, 0.2);
+        let biased = AttentionParams {
+            mask: CausalMask::Sliding(100),
+            alibi_slopes: Some(vector(&[0.25, 0.06, 0.016, 0.004], device)),
+            sinks: Some(vector(&[0.5, -1.0, 2.0, 0.0], device)),
+            ..plain()
+        };
+        Self { embedding, layers, attention: [plain(), biased], rotary: rotary.unwrap() }
     }
 
-    fn forward(&self, ids: &[u32], meta: &AttentionMetadata, kv: &mut KvCache) -> Tensor<2> {
+    /// Computes a step. With two groups, the layers share a layer of the cache, and none has a
+    /// window.
+    fn forward(&self, ids: &[u32], metas: &[AttentionMetadata], kv: &mut KvCache) -> Tensor<2> {
         let mut x = tied_embedding(&self.embedding, ids);
         for (i, [q, k, v, up, down]) in self.layers.iter().enumerate() {
+            let (group, layer) = if metas.len() > 1 { (i, 0) } else { (0, i) };
+            let meta = &metas[group];
             let turned =
                 |w| rope(linear(x.clone(), w, None), &meta.positions, HEAD_DIM, &self.rotary);
             let (q, k, v) = (turned(q), turned(k), linear(x.clone(), v, None));
-            reshape_and_cache(k, v, kv.layer_mut(i), &meta.slot_mapping);
-            let sliding_window = (i == 1).then_some(100);
-            let params = AttentionParams {
-                num_heads: NUM_HEADS,
-                scale: 0.2,
-                sliding_window,
-                soft_cap: None,
-                tensor_cores: TensorCores::Off,
-            };
-            let o = paged_attention(q, kv.layer(i), meta, &params);
+            reshape_and_cache(k, v, kv.layer_of_group(layer, group), &meta.slot_mapping);
+            let o = paged_attention(q, kv.layer(layer), meta, &self.attention[layer]);
             x = linear(swiglu(linear(o, up, None)), down, None);
         }
         x
@@ -85,6 +91,9 @@ fn cache(device: &Device, seqs: usize) -> KvCache {
         block_size: BLOCK_SIZE,
         num_kv_heads: KV_HEADS,
         head_dim: HEAD_DIM,
+        value_head_dim: HEAD_DIM,
+        values_in_keys: false,
+        state_len: 0,
     };
     let mut cache = KvCache::new(shape, KvDtype::F32, device).unwrap();
     // Content of earlier tokens: any numbers, the same in each cache.
@@ -126,10 +135,10 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     let mut step = |seqs: &[usize]| {
         let seqs: Vec<_> = seqs.iter().map(|seq| (*seq, lens[*seq])).collect();
         let (mut ids, mut meta) = batch(&seqs);
-        let expected = values(model.forward(&ids, &meta, &mut plain));
+        let expected = values(model.forward(&ids, from_ref(&meta), &mut plain));
         let forward =
-            |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut recorded);
-        let hidden = graphs.run(&mut ids, &mut meta, forward);
+            |ids: &[u32], metas: &[AttentionMetadata]| model.forward(ids, metas, &mut recorded);
+        let hidden = graphs.run(&mut ids, from_mut(&mut meta), forward);
         let got = values(hidden.narrow(0, 0, seqs.len()));
         assert!(bits(&got) == bits(&expected), "{seqs:?} after {:?}", graphs.stats());
         for (seq, len) in seqs {
@@ -153,6 +162,55 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     assert_eq!(graphs.take_failure(), None);
 }
 
+/// A replay could not renew the factors.
+#[test]
+fn a_step_that_scales_rows_by_numbers_of_its_caller_is_not_recorded() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
+    for len in 0..4 {
+        let (mut ids, meta) = batch(&[(0, len)]);
+        let mut metas = [meta];
+        let hidden = graphs.run(&mut ids, &mut metas, |ids, metas| {
+            let factors: Vec<f32> = metas[0].positions.iter().map(|p| *p as f32).collect();
+            scale_rows(tied_embedding(&model.embedding, ids), &factors)
+        });
+        let embedded = values(tied_embedding(&model.embedding, &ids[..1]));
+        let expected: Vec<f32> = embedded.iter().map(|x| x * len as f32).collect();
+        assert_eq!(values(hidden.narrow(0, 0, 1)), expected);
+    }
+    assert_eq!(graphs.stats(), StepGraphStats::default());
+    assert!(graphs.take_failure().is_some_and(|why| why.contains("renew")));
+}
+
+/// Two groups of layers of one kind: their recorded inputs differ in block tables and slots alone.
+#[test]
+fn groups_of_layers_have_inputs_of_their_own() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let (mut plain, mut recorded) = (cache(&device, 6), cache(&device, 6));
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
+    // The second group has the blocks of the sequences from 3 on.
+    let batches = |lens: [usize; 3]| {
+        let of_group = |first: usize| {
+            Vec::from_iter(lens.iter().enumerate().map(|(i, len)| (first + i, *len)))
+        };
+        let (ids, meta) = batch(&of_group(0));
+        (ids, [meta, batch(&of_group(3)).1])
+    };
+    for number in 0..6 {
+        let (mut ids, mut metas) = batches([3, 130, 60].map(|len| len + number));
+        let expected = values(model.forward(&ids, &metas, &mut plain));
+        let forward =
+            |ids: &[u32], metas: &[AttentionMetadata]| model.forward(ids, metas, &mut recorded);
+        let got = values(graphs.run(&mut ids, &mut metas, forward).narrow(0, 0, 3));
+        assert!(bits(&got) == bits(&expected), "step {number} after {:?}", graphs.stats());
+    }
+    let StepGraphStats { recorded, replayed, .. } = graphs.stats();
+    assert!(recorded >= 1 && replayed >= 3, "{recorded} recorded, {replayed} replayed");
+    assert_eq!(graphs.take_failure(), None);
+}
+
 /// Rows that are multiplied in tiles are padded to the next size.
 #[test]
 fn steps_of_many_sequences_are_recorded_too() {
@@ -167,10 +225,10 @@ fn steps_of_many_sequences_are_recorded_too() {
             batch(&seqs)
         };
         let (mut ids, mut meta) = batch_of(&lens);
-        let expected = values(model.forward(&ids, &meta, &mut plain));
+        let expected = values(model.forward(&ids, from_ref(&meta), &mut plain));
         let forward =
-            |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut recorded);
-        let got = values(graphs.run(&mut ids, &mut meta, forward).narrow(0, 0, seqs));
+            |ids: &[u32], metas: &[AttentionMetadata]| model.forward(ids, metas, &mut recorded);
+        let got = values(graphs.run(&mut ids, from_mut(&mut meta), forward).narrow(0, 0, seqs));
         assert!(bits(&got) == bits(&expected), "{seqs} after {:?}", graphs.stats());
         lens[..seqs].iter_mut().for_each(|len| *len += 1);
     }
@@ -188,10 +246,11 @@ fn compare_steps(device: &Device, graphs: &mut StepGraphs, steps: &[usize]) {
     for (number, seqs) in steps.iter().enumerate() {
         let seqs: Vec<_> = (0..*seqs).map(|seq| (seq, 5 + number)).collect();
         let (mut ids, mut meta) = batch(&seqs);
-        let expected = values(model.forward(&ids, &meta, &mut plain));
+        let expected = values(model.forward(&ids, from_ref(&meta), &mut plain));
         let forward =
-            |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut recorded);
-        let got = values(graphs.run(&mut ids, &mut meta, forward).narrow(0, 0, seqs.len()));
+            |ids: &[u32], metas: &[AttentionMetadata]| model.forward(ids, metas, &mut recorded);
+        let got =
+            values(graphs.run(&mut ids, from_mut(&mut meta), forward).narrow(0, 0, seqs.len()));
         assert!(bits(&got) == bits(&expected), "{seqs:?} after {:?}", graphs.stats());
     }
     assert_eq!(graphs.take_failure(), None);
@@ -242,10 +301,10 @@ fn a_step_that_lays_large_weights_out_anew_is_not_recorded() {
     let mut step = |seqs: usize, laid_out: usize| {
         let seqs: Vec<_> = (0..seqs).map(|seq| (seq, 7)).collect();
         let (mut ids, mut meta) = batch(&seqs);
-        let hidden = graphs.run(&mut ids, &mut meta, |ids, meta| {
+        let hidden = graphs.run(&mut ids, from_mut(&mut meta), |ids, metas| {
             calls += 1;
             weight_copies::note(laid_out);
-            model.forward(ids, meta, &mut cache)
+            model.forward(ids, metas, &mut cache)
         });
         (hidden.dims()[0], graphs.stats().recorded, calls)
     };
@@ -263,8 +322,9 @@ fn dropped_recordings_are_made_again() {
     let mut graphs = StepGraphs::new(&device, BYTES_MAX);
     let mut step = |graphs: &mut StepGraphs| {
         let (mut ids, mut meta) = batch(&[(0, 5), (1, 9)]);
-        let forward = |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut cache);
-        bits(&values(graphs.run(&mut ids, &mut meta, forward)))
+        let forward =
+            |ids: &[u32], metas: &[AttentionMetadata]| model.forward(ids, metas, &mut cache);
+        bits(&values(graphs.run(&mut ids, from_mut(&mut meta), forward)))
     };
     let first = step(&mut graphs);
     let (recorded, _) = (graphs.stats().recorded, graphs.clear());
@@ -282,13 +342,13 @@ fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_reported_once() {
     let mut graphs = StepGraphs::new(&device, BYTES_MAX);
     for times in 0..3 {
         let (mut ids, mut meta) = batch(&[(0, 5), (1, 9)]);
-        let expected = values(model.forward(&ids, &meta, &mut cache));
+        let expected = values(model.forward(&ids, from_ref(&meta), &mut cache));
         let mut calls = 0;
-        let hidden = graphs.run(&mut ids, &mut meta, |ids, meta| {
+        let hidden = graphs.run(&mut ids, from_mut(&mut meta), |ids, metas| {
             calls += 1;
             // A copy in the middle of a recording is not part of it, so the recording fails.
             let extra = tensor(&vec![calls as f32; 2 * HIDDEN], HIDDEN, &device);
-            model.forward(ids, meta, &mut cache) + extra.clone() - extra
+            model.forward(ids, metas, &mut cache) + extra.clone() - extra
         });
         let got = values(hidden);
         assert!(got.iter().zip(&expected).all(|(got, expected)| (got - expected).abs() < 1e-3));

@@ -66,8 +66,9 @@ impl StepGraphs {
         }
     }
 
-    /// Returns the hidden states of a step, `[rows, hidden]`, the batch's tokens first. `forward`
-    /// computes them from token ids and their metadata. It must launch the same kernels for every
+    /// Returns the hidden states of a step, `[rows, hidden]`, the batch's tokens first. `metas` has
+    /// one entry for each group of layers, with the same sequences. `forward` computes the states
+    /// from token ids and their metadata. It must launch the same kernels for every
     /// batch of one form, copy nothing to the host, and always be the same function. It may be
     /// called on another thread. Token ids and metadata may be padded afterwards, and `rows` is
     /// then their number of tokens.
@@ -76,18 +77,18 @@ impl StepGraphs {
     pub fn run(
         &mut self,
         token_ids: &mut Vec<u32>,
-        meta: &mut AttentionMetadata,
-        mut forward: impl FnMut(&[u32], &AttentionMetadata) -> Tensor<2> + Send,
+        metas: &mut [AttentionMetadata],
+        mut forward: impl FnMut(&[u32], &[AttentionMetadata]) -> Tensor<2> + Send,
     ) -> Tensor<2> {
         #[cfg(feature = "gpu")]
         if let Some(gpu) = &mut self.gpu
-            && let Some(rows) = padding::rows_of(meta)
+            && let Some(rows) = metas.first().and_then(padding::rows_of)
             && gpu.takes(rows)
         {
-            padding::fill_up(token_ids, meta, rows);
-            return gpu.run(token_ids, meta, &mut forward);
+            padding::fill_up(token_ids, metas, rows);
+            return gpu.run(token_ids, metas, &mut forward);
         }
-        forward(token_ids, meta)
+        forward(token_ids, metas)
     }
 
     /// Drops all recordings and frees their memory. Later steps are recorded again.

@@ -23,14 +23,16 @@ pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
 }
 
 /// Adds sequences of one token in block 0, up to `rows`.
-pub(super) fn fill_up(token_ids: &mut Vec<u32>, meta: &mut AttentionMetadata, rows: usize) {
-    for row in meta.num_seqs()..rows {
-        token_ids.push(0);
-        meta.query_start_loc.push(row as u32 + 1);
-        meta.seq_lens.push(1);
-        meta.block_tables.push(vec![0]);
-        meta.slot_mapping.push(0);
-        meta.positions.push(0);
+pub(super) fn fill_up(token_ids: &mut Vec<u32>, metas: &mut [AttentionMetadata], rows: usize) {
+    token_ids.resize(rows, 0);
+    for meta in metas {
+        for row in meta.num_seqs()..rows {
+            meta.query_start_loc.push(row as u32 + 1);
+            meta.seq_lens.push(1);
+            meta.block_tables.push(vec![0]);
+            meta.slot_mapping.push(0);
+            meta.positions.push(0);
+        }
     }
 }
 
@@ -75,10 +77,18 @@ mod tests {
 
     #[test]
     fn a_step_that_was_filled_up_is_one_that_kernels_take() {
-        let (num_layers, num_blocks, block_size, num_kv_heads, head_dim) = (1, 2, 4, 1, 8);
-        let shape = KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim };
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 2,
+            block_size: 4,
+            num_kv_heads: 1,
+            head_dim: 8,
+            value_head_dim: 8,
+            values_in_keys: false,
+            state_len: 0,
+        };
         let (mut ids, mut meta) = batch(5);
-        fill_up(&mut ids, &mut meta, 8);
+        fill_up(&mut ids, std::slice::from_mut(&mut meta), 8);
         meta.validate(&shape).unwrap();
         assert_eq!((ids.len(), meta.num_seqs(), meta.num_tokens()), (8, 8, 8));
         assert_eq!((&ids[..5], &meta.slot_mapping[..5]), (&[9; 5][..], &[6; 5][..]));

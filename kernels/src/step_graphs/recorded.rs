@@ -18,24 +18,25 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// Returns the step's result for this batch. Its `plans` are those of `known`, one by one.
+    /// Returns the step's result for this batch. `plans` are the plans of `known`, in the same
+    /// order.
     pub(super) fn replay(
         &self,
         client: &Client,
         token_ids: &[u32],
-        meta: &AttentionMetadata,
+        metas: &[AttentionMetadata],
         known: &[PlanOf],
         plans: &[Plan],
     ) -> Result<Tensor<2>, ServerError> {
         for (input, handle) in &self.inputs {
             // A replay skips the operations' checks, so they are made here.
             if let StepInput::Plan(of) = input {
-                of.check_slots(&meta.slot_mapping);
+                of.check_slots(&metas[of.group()].slot_mapping);
             }
             let numbers = match input {
                 StepInput::TokenIds => token_ids,
-                StepInput::Positions => &meta.positions,
-                StepInput::Slots => &meta.slot_mapping,
+                StepInput::Positions => &metas[0].positions,
+                StepInput::Slots(group) => &metas[*group].slot_mapping,
                 StepInput::Plan(of) => {
                     match known.iter().zip(plans).find(|(known, _)| *known == of) {
                         Some((_, plan)) => &plan.words,

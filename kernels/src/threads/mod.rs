@@ -75,7 +75,7 @@ pub(crate) struct SharedMut<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: every access goes through `slice`, whose contract makes the ranges disjoint.
+// SAFETY: every access goes through `slice` or `shared`, whose contracts exclude conflicts.
 unsafe impl<T: Send> Send for SharedMut<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
@@ -84,6 +84,16 @@ impl<'a, T> SharedMut<'a, T> {
     /// Shares `data`.
     pub(crate) fn new(data: &'a mut [T]) -> Self {
         Self { ptr: data.as_mut_ptr(), len: data.len(), borrow: PhantomData }
+    }
+
+    /// Shares `start .. start + len` alone.
+    ///
+    /// # Panics
+    /// If the slice has fewer elements.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds by the assertion. Accesses go through `slice` of either.
+        Self { ptr: unsafe { self.ptr.add(start) }, len, borrow: PhantomData }
     }
 
     /// Returns the elements `start .. start + len`.
@@ -96,5 +106,16 @@ impl<'a, T> SharedMut<'a, T> {
         assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds by the assertion; borrowed for `'a`; unaliased by the contract.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
+    }
+
+    /// Returns the elements `start .. start + len`, to be read.
+    ///
+    /// # Safety
+    /// Nothing may write to the range while the reference lives.
+    #[inline]
+    pub(crate) unsafe fn shared(&self, start: usize, len: usize) -> &[T] {
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds by the assertion; borrowed for `'a`; not written by the contract.
+        unsafe { std::slice::from_raw_parts(self.ptr.add(start), len) }
     }
 }

@@ -50,7 +50,8 @@ impl ThreadPool {
     /// Starts a pool of `num_threads` threads, the caller included.
     ///
     /// With `pin`, each thread is bound to a core of its own, if the pool has as many threads as
-    /// the process has cores. Where cores are left over, the system knows better which are idle.
+    /// the process has cores. Otherwise threads are not bound, because the system knows better
+    /// which cores are idle.
     ///
     /// # Errors
     /// If the system refuses to start that many threads.
@@ -88,7 +89,7 @@ impl ThreadPool {
         Self::try_common().unwrap_or_else(|_| Self::alone())
     }
 
-    /// Returns the same, for a caller that can report the system's error.
+    /// Returns the same pool, for a caller that can report the system's error.
     ///
     /// # Errors
     /// If the system refuses to start that many threads.
@@ -125,7 +126,7 @@ impl ThreadPool {
         work()
     }
 
-    /// Runs `task(piece)` for each of `pieces`, of which there is at least one.
+    /// Runs `task(piece)` for each of `pieces` pieces. There is at least one.
     pub(super) fn run(&self, pieces: usize, deal: Deal, task: &(dyn Fn(usize) + Sync)) {
         if self.inner.num_threads == 1 {
             (0..pieces).for_each(task);

@@ -7,7 +7,7 @@ use burn::tensor::DType;
 use burn_flex::FlexTensor;
 
 use crate::allocator::try_zeroed;
-use crate::tensors::{dims2, from_rows};
+use crate::tensors::{dense, dims2, from_rows, values, values_mut};
 
 /// Most tensors that a thread keeps: those of a layer, for several numbers of rows.
 const KEPT: usize = 64;
@@ -52,6 +52,18 @@ impl Free {
 pub(crate) fn tensor(rows: usize, cols: usize) -> FlexTensor {
     let kept = FREE.with_borrow_mut(|free| free.take([rows, cols]));
     kept.unwrap_or_else(|| from_rows(zeros(rows * cols), rows, cols))
+}
+
+/// Returns `x`, dense, for an operation that writes over it. A tensor with another owner is copied.
+pub(crate) fn owned(x: FlexTensor) -> FlexTensor {
+    let x = dense(x);
+    if x.is_unique() {
+        return x;
+    }
+    let [rows, cols] = dims2(&x);
+    let mut copy = tensor(rows, cols);
+    values_mut(&mut copy).copy_from_slice(values(&x));
+    copy
 }
 
 /// Allocates memory for new activations. Operations return tensors and no errors. If the system
@@ -102,6 +114,18 @@ mod tests {
         let start = address(&part);
         give_back(part);
         assert_ne!(address(&tensor(2, 4)), start, "a part of a larger one");
+    }
+
+    #[test]
+    fn a_tensor_without_another_owner_is_written_over() {
+        let a = tensor(6, 5);
+        let start = address(&a);
+        let a = owned(a);
+        assert_eq!(address(&a), start);
+        let mut copy = owned(a.clone());
+        assert_eq!(values(&copy), values(&a));
+        values_mut(&mut copy)[0] = 7.0;
+        assert_ne!(values(&a)[0], 7.0);
     }
 
     #[test]

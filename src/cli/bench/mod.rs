@@ -76,7 +76,7 @@ impl BenchArgs {
     }
 
     /// Returns the settings that the benchmark starts from. Its effects on the engine are not
-    /// logged. The time of a batch must include computing its prompts.
+    /// logged. `latency` caches no prefixes, because a batch's time includes computing its prompts.
     pub(crate) fn defaults(&self) -> Vec<Entry> {
         let entry = |section, name, value: toml::Value| Entry {
             key: Key::new(section, name),

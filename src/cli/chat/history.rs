@@ -1,4 +1,4 @@
-//! The entries of earlier conversations: a file in the user's home, a line an entry.
+//! The entries of earlier conversations: a file of the user, one line for each entry.
 
 use std::{
     fs::{self, OpenOptions},

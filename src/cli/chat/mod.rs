@@ -41,8 +41,9 @@ Examples:
   playhouse chat -q \"Who are you?\" --output json   The same, for programs
   printf 'Hello\\nWho are you?\\n' | playhouse chat  A question a line
 
-In a conversation: /help shows the commands, Ctrl-C stops an answer, Ctrl-D ends. What is typed on a
-terminal is kept in ~/.local/state/playhouse/chat_history ($XDG_STATE_HOME), for its user alone.";
+In a conversation: /help shows the commands, Ctrl-C stops an answer, Ctrl-D ends. Entries on a
+terminal are kept in ~/.local/state/playhouse/chat_history ($XDG_STATE_HOME). Only their user can
+read them.";
 
 /// Talk to a model.
 #[derive(Debug, Args)]
@@ -176,7 +177,8 @@ async fn say(conversation: &mut Conversation, text: &str) -> Result<(), CliError
     Ok(())
 }
 
-/// Shows the error of an entry, because it does not end the conversation.
+/// Shows an error that is about one entry, because it does not end the conversation. Returns other
+/// errors.
 fn survive(outcome: Result<(), CliError>) -> Result<(), CliError> {
     match outcome {
         Err(error) if error.is_about_one_entry() => {

@@ -5,11 +5,11 @@ use crate::api::{TokenId, TokenLogprobs};
 /// A model's prediction of one token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Prediction {
-    /// Natural logarithm of the probability that it gave to the actual token.
+    /// Natural logarithm of the probability that the model gave to the actual token.
     pub(super) logprob: f64,
     /// The likeliest token.
     pub(super) top: TokenId,
-    /// Whether that is the actual token.
+    /// Whether the likeliest token is the actual token.
     pub(super) is_right: bool,
 }
 
@@ -32,7 +32,7 @@ impl Prediction {
 pub(super) struct Score {
     /// e to the mean of the negative log-probabilities.
     pub(super) perplexity: f64,
-    /// Standard error of the perplexity, tokens taken as independent.
+    /// Standard error of the perplexity, if tokens are independent.
     pub(super) perplexity_error: f64,
     /// Share of tokens that were predicted as likeliest.
     pub(super) top1_accuracy: f64,
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((score.perplexity_error, score.top1_accuracy), (0.0, 0.5));
         let score = Score::new(&[prediction(1.0, 1, true), prediction(0.25, 1, false)]);
         assert!((score.perplexity - 2.0).abs() < 1e-12);
-        // Losses 0 and ln 4: a deviation of ln 2.
+        // The losses are 0 and ln 4, so their standard deviation is ln 2.
         assert!((score.perplexity_error - 2.0 * 2f64.ln() / 2f64.sqrt()).abs() < 1e-12);
     }
 

@@ -12,7 +12,7 @@ use crate::engine::DefaultSampling;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingFlags {
-    /// Most tokens to generate [default: 256; in chat as many as the context leaves]
+    /// Maximum number of tokens to generate [default: 256; in chat as many as the context leaves]
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<u32>,
     /// Fewest tokens to generate

@@ -50,7 +50,7 @@ pub(crate) struct RunBatchArgs {
     /// File that answers are appended to, one a line; - for standard output
     #[arg(long, short = 'o', value_name = "FILE")]
     output_file: PathBuf,
-    /// Most requests in progress at a time
+    /// Maximum number of requests in progress at a time
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_concurrency: usize,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::request::Line;
 use crate::{cli::CliError, files};
 
-/// Lines that are read ahead.
+/// Number of lines that are read ahead.
 const AHEAD: usize = 64;
 
 /// An opened input.
@@ -35,8 +35,8 @@ impl Requests {
         let file = files::open_stream(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?.file_type();
         let mut input = Box::new(BufReader::new(file));
-        // The content of a pipe can be read only once. A folder fails here, not after the model is
-        // loaded.
+        // The content of a pipe can be read only once. For a folder, the count fails here and not
+        // after the model is loaded.
         if !kind.is_file() && !kind.is_dir() {
             return Ok(Self { input, total: None, limit });
         }
@@ -69,7 +69,7 @@ impl Requests {
                     Err(error) => Err(CliError::io("cannot read the requests")(error)),
                 };
                 let is_last = line.is_err();
-                // The receiver is gone, because the run was interrupted.
+                // If the receiver is gone, the run was interrupted.
                 if sender.blocking_send(line).is_err() || is_last {
                     return;
                 }
@@ -92,7 +92,7 @@ fn count(input: &mut impl BufRead) -> io::Result<u64> {
     Ok(total)
 }
 
-/// Returns the next line. Of a line that is too long, it returns one byte more than `limit`.
+/// Returns the next line. Returns only the first `limit + 1` bytes of a longer line.
 fn read_line(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let most = limit as u64 + 1;

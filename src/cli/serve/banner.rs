@@ -58,7 +58,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         }
         gpu => gpu.to_owned(),
     };
-    let tokens = info.num_blocks.saturating_sub(1) * info.kv_spec.block_size;
+    let tokens = info.kv_spec.num_tokens(info.num_blocks);
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
     format!(

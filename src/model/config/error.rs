@@ -57,16 +57,25 @@ pub enum ConfigError {
         /// The supported families.
         supported: String,
     },
-    /// With the scaling of positions, the context is longer than the longest supported one.
+    /// The folder has code of its own for an architecture that this program does not know.
     #[error(
-        "{}: with its scaling the context has {limit} positions; expected at most {accepted}",
+        "{}: a model with `architectures` {value} is not supported, and its `auto_map` names code \
+         in the folder, which is never run; supported are {supported}",
         path.display()
     )]
-    Positions {
-        /// `config.json`.
+    CustomCode {
+        /// The file.
         path: PathBuf,
-        /// The model's context with its scaling, in tokens.
-        limit: usize,
+        /// The architecture.
+        value: String,
+        /// The supported families.
+        supported: String,
+    },
+    /// The setting `max_model_len` is longer than the longest supported context.
+    #[error("max_model_len is {requested}; expected 1 to {accepted}, the longest context served")]
+    Positions {
+        /// The setting, in tokens.
+        requested: usize,
         /// The longest supported context, in tokens.
         accepted: usize,
     },

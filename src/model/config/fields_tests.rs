@@ -95,7 +95,7 @@ fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
             let yarn = json!({ "rope_scaling": { "type": "yarn", "factor": 2.0 } });
             Some((json!(300), yarn, Honoured))
         }
-        "hidden_act" => refused(json!("gelu")),
+        "hidden_act" => honoured(json!("gelu")),
         "is_causal" => refused(json!(false)),
         "is_encoder_decoder" | "add_cross_attention" => refused(json!(true)),
         "pruned_heads" => refused(json!({ "0": [1] })),
@@ -195,23 +195,30 @@ fn values_that_change_nothing_are_accepted() {
 }
 
 #[test]
-fn positions_are_bounded_before_and_after_scaling() {
+fn a_longer_context_than_the_longest_one_is_served_in_part() {
     let config = |positions: u64, factor: f64| {
-        json!({
+        fields(json!({
             "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
             "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
             "max_position_embeddings": positions,
             "rope_scaling": { "type": "linear", "factor": factor },
-        })
+        }))
     };
-    let refusal = |config| read(&config).unwrap_err().to_string();
-    assert_eq!(
-        refusal(config(1 << 24, 1.0)),
-        "config.json: `max_position_embeddings` is 16777216; expected an integer from 1 to 8388608"
-    );
-    assert_eq!(
-        refusal(config(1 << 22, 3.0)),
-        "config.json: with its scaling the context has 12582912 positions; expected at most 8388608"
-    );
-    assert_eq!(read(&config(1 << 22, 2.0)).unwrap().max_model_len, 1 << 23);
+    let served = |positions, factor, requested| {
+        let source = config(positions, factor).into();
+        let config = ModelConfig::of_source(&source, requested).map_err(|error| error.to_string());
+        config.map(|config| config.max_model_len)
+    };
+    assert_eq!(served(1 << 22, 2.0, None), Ok(1 << 23));
+    // Llama 4 Scout, MiniMax-Text-01, and lengths that scaling makes too long.
+    for (positions, factor) in [(10_485_760, 1.0), (10_240_000, 1.0), (1 << 22, 3.0)] {
+        assert_eq!(served(positions, factor, None), Ok(1 << 23));
+        assert_eq!(served(positions, factor, Some(4096)), Ok(4096));
+        let refused = served(positions, factor, Some(9_000_000)).unwrap_err();
+        let expected =
+            "max_model_len is 9000000; expected 1 to 8388608, the longest context served";
+        assert_eq!(refused, expected);
+    }
+    let refused = served(1 << 33, 1.0, None).unwrap_err();
+    assert!(refused.contains("expected an integer from 1 to 4294967295"), "{refused}");
 }

@@ -1,13 +1,27 @@
 //! The layers of a model as data: a mixer of tokens, and a feed-forward part.
 
+mod activation;
 mod heads;
+mod latent;
+mod mamba;
+mod moe;
+mod recurrent;
 mod windows;
+
+use std::sync::Arc;
 
 use super::file::Fields;
 use super::{ConfigError, RopeParameters, rope};
-use crate::model::family::{Bias, Family};
-pub(super) use windows::LAYER_TYPES;
+use crate::model::family::{AttentionNames, Bias, Family, HeadNormRule, LayerNorms, LayerRule};
+pub use activation::ActivationName;
+pub use latent::LatentConfig;
+pub use mamba::{Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms};
+pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alone};
+pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
+pub(crate) use recurrent::StateLayers;
+pub use recurrent::{DeltaNetConfig, LightningConfig, RecurrentConfig, ShortConvConfig};
 pub(crate) use windows::WindowRule;
+pub(super) use windows::{LAYER_TYPES, SLIDING};
 
 /// One decoder layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +37,29 @@ pub struct LayerConfig {
 pub enum Mixer {
     /// Softmax attention over cached keys and values.
     Attention(AttentionConfig),
+    /// Softmax attention over cached latents, from which keys and values are expanded.
+    Latent(LatentConfig),
+    /// Mamba's selective scan.
+    Mamba(MambaConfig),
+    /// Mamba 2's state-space model.
+    Mamba2(Mamba2Config),
+    /// Both of the same hidden state, whose results are added: HF `FalconH1DecoderLayer`.
+    Parallel(ParallelConfig),
+    /// Linear attention or a convolution, whose state is in the KV cache.
+    Recurrent(RecurrentConfig),
+    /// Nothing: the layer has a feed-forward part alone.
+    None,
+}
+
+/// Attention and a state-space model over the same hidden state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParallelConfig {
+    /// The attention.
+    pub attention: AttentionConfig,
+    /// The factors of its input and of its output.
+    pub attention_multipliers: [f32; 2],
+    /// The state-space model.
+    pub mamba: Mamba2Config,
 }
 
 /// Grouped-query attention.
@@ -32,33 +69,87 @@ pub struct AttentionConfig {
     pub num_heads: usize,
     /// Key and value heads; a divisor of the number of query heads.
     pub num_kv_heads: usize,
-    /// Width of one head; even.
+    /// Width of one head.
     pub head_dim: usize,
     /// The number of tokens that a token attends to, including itself. `None`: all tokens before
     /// it.
     pub sliding_window: Option<u32>,
-    /// Its rotary embedding.
-    pub rope: RopeParameters,
+    /// The tokens of a chunk: a token attends to those of its own chunk. It excludes a window.
+    pub chunk: Option<u32>,
+    /// Its rotary embedding. `None`: queries and keys do not depend on positions.
+    pub rope: Option<RopeParameters>,
     /// Whether the q, k and v projections have biases.
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub o_bias: bool,
+    /// The factor of scores.
+    pub scale: f32,
+    /// `c` of `c · tanh(score / c)`.
+    pub soft_cap: Option<f32>,
+    /// The norm of query and key heads.
+    pub(crate) head_norm: Option<HeadNormRule>,
+    /// Whether heads are normalised after their rotation.
+    pub norms_after_rope: bool,
+    /// Queries, keys and values are clamped to this and its negative.
+    pub clip: Option<f32>,
+    /// ALiBi's slope of each query head: `[num_heads]`.
+    pub alibi: Option<Arc<[f32]>>,
+    /// Whether the biases of ALiBi are rounded to bfloat16, and scaled with the products.
+    pub rounds_alibi: bool,
+    /// The tensor of the layer that has the score of each query head's sink, `[num_heads]`.
+    pub sinks: Option<&'static str>,
+    /// The factor of queries, by position.
+    pub temperature: Option<TemperatureConfig>,
+    /// Whether the heads of values are normalised, without a weight.
+    pub normalizes_values: bool,
+    /// The earlier layer whose keys and values it reads. `None`: its own.
+    pub kv_from: Option<usize>,
+    /// Whether the output is multiplied by the sigmoid of a projection, whose rows follow those of
+    /// each query head in the module of queries.
+    pub has_gate: bool,
+}
+
+/// Queries at position `p` are multiplied by `1 + scale · ln(1 + ⌊(p + addend) / floor⌋)`: HF
+/// `Llama4TextAttention` (<https://arxiv.org/abs/2501.19399>).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TemperatureConfig {
+    /// The divisor of positions.
+    pub floor: f32,
+    /// The factor of the logarithm.
+    pub scale: f32,
+    /// The number that is added to positions.
+    pub addend: f32,
 }
 
 /// The part of a layer that computes each token alone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForward {
-    /// Two projections, one of which gates the other, and a projection back.
-    GatedMlp(GatedMlpConfig),
+    /// A projection to an inner width, an activation, and a projection back.
+    Mlp(MlpConfig),
+    /// A mixture of experts.
+    Moe(MoeConfig),
+    /// Nothing: the layer has a mixer alone.
+    None,
 }
 
-/// `down(silu(gate(x)) · up(x))`.
+/// `down(act(gate(x)) · up(x))`, or `down(act(up(x)))`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GatedMlpConfig {
+pub struct MlpConfig {
     /// Outputs of the gate, and of the projection that it gates.
     pub intermediate_size: usize,
+    /// Whether one inner projection gates the other.
+    pub is_gated: bool,
+    /// The activation, by its name in transformers.
+    pub activation: ActivationName,
     /// Whether the projections have biases.
     pub bias: bool,
+    /// The share of the gate's outputs that are not used, if normally distributed. `None`: all are
+    /// used.
+    pub sparsity: Option<f64>,
+    /// The factor of the gate, before its activation.
+    pub gate_multiplier: f32,
+    /// The factor of the output.
+    pub output_multiplier: f32,
 }
 
 impl AttentionConfig {
@@ -67,9 +158,73 @@ impl AttentionConfig {
         self.num_heads * self.head_dim
     }
 
-    /// Returns the number of elements of a token's keys, which is also that of its values.
-    pub(crate) fn kv_size(&self) -> usize {
-        self.num_kv_heads * self.head_dim
+    /// Returns the elements of a head in the KV cache. It is even, so a head of an odd width ends
+    /// with a zero there.
+    pub(crate) fn cached_head_dim(&self) -> usize {
+        self.head_dim.next_multiple_of(2)
+    }
+}
+
+impl LayerConfig {
+    /// Returns those of `norms` that belong to the parts that the layer has.
+    pub(crate) fn norms(&self, norms: LayerNorms) -> LayerNorms {
+        let (mixer, mlp) = (self.mixer != Mixer::None, self.feed_forward != FeedForward::None);
+        LayerNorms {
+            before_attention: norms.before_attention.filter(|_| mixer),
+            after_attention: norms.after_attention.filter(|_| mixer),
+            before_mlp: norms.before_mlp.filter(|_| mlp),
+            after_mlp: norms.after_mlp.filter(|_| mlp),
+        }
+    }
+
+    /// Returns the activation of a dense feed-forward part.
+    pub(crate) fn activation(&self) -> ActivationName {
+        match &self.feed_forward {
+            FeedForward::Mlp(mlp) => mlp.activation,
+            FeedForward::Moe(moe) => moe.activation,
+            FeedForward::None => ActivationName::Silu,
+        }
+    }
+}
+
+impl Mixer {
+    /// Returns the attention, if there is one.
+    #[must_use]
+    pub fn attention(&self) -> Option<&AttentionConfig> {
+        match self {
+            Self::Attention(attention) | Self::Parallel(ParallelConfig { attention, .. }) => {
+                Some(attention)
+            }
+            Self::Latent(_)
+            | Self::Mamba(_)
+            | Self::Mamba2(_)
+            | Self::Recurrent(_)
+            | Self::None => None,
+        }
+    }
+
+    /// Returns the attention to be changed, if there is one.
+    pub(crate) fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
+        match self {
+            Self::Attention(attention) | Self::Parallel(ParallelConfig { attention, .. }) => {
+                Some(attention)
+            }
+            Self::Latent(_)
+            | Self::Mamba(_)
+            | Self::Mamba2(_)
+            | Self::Recurrent(_)
+            | Self::None => None,
+        }
+    }
+
+    /// Returns the number of layers of the KV cache that it uses.
+    pub(crate) fn num_kv_layers(&self) -> usize {
+        match self {
+            Self::Attention(attention) => usize::from(attention.kv_from.is_none()),
+            Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) | Self::Recurrent(_) => 1,
+            Self::Parallel(_) => 2,
+            Self::None => 0,
+        }
     }
 }
 
@@ -79,40 +234,111 @@ pub(super) fn read(
     family: &Family,
     max_position_embeddings: usize,
 ) -> Result<Vec<LayerConfig>, ConfigError> {
-    let (num_heads, num_kv_heads, head_dim) = heads::read(config, family)?;
+    match family.layers {
+        LayerRule::Alike => read_alike(config, family, max_position_embeddings),
+        LayerRule::Own(read) => read(config, family, max_position_embeddings),
+    }
+}
+
+/// Reads layers that all have attention, and the same feed-forward part.
+pub(crate) fn read_alike(
+    config: &Fields,
+    family: &Family,
+    max_position_embeddings: usize,
+) -> Result<Vec<LayerConfig>, ConfigError> {
     let windows = windows::read(config, family.windows)?;
-    let (qkv_bias, o_bias) = (bias(config, family.qkv_bias)?, bias(config, family.o_bias)?);
-    let feed_forward = FeedForward::GatedMlp(GatedMlpConfig {
-        intermediate_size: config.required_size("intermediate_size")?,
+    let sizes = intermediate_sizes(config, family, windows.len())?;
+    let mlp = MlpConfig {
+        intermediate_size: 0,
+        is_gated: family.mlp.is_gated,
+        activation: activation::read(config, family.mlp)?,
         bias: bias(config, family.mlp_bias)?,
-    });
+        sparsity: None,
+        gate_multiplier: 1.0,
+        output_multiplier: 1.0,
+    };
+    let with_mlp = |mixer: Mixer, intermediate_size: usize| {
+        let feed_forward = FeedForward::Mlp(MlpConfig { intermediate_size, ..mlp.clone() });
+        LayerConfig { mixer, feed_forward }
+    };
+    if let Some(rule) = family.latent {
+        let latent = latent::read(config, family, rule, max_position_embeddings)?;
+        let layer = |size| with_mlp(Mixer::Latent(latent.clone()), size);
+        return Ok(sizes.into_iter().map(layer).collect());
+    }
+    let (num_heads, num_kv_heads, head_dim) = heads::read(config, family)?;
+    let AttentionNames { q_norm, .. } = family.names.attention;
+    let attention = AttentionConfig {
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        sliding_window: None,
+        chunk: None,
+        rope: None,
+        qkv_bias: bias(config, family.qkv_bias)?,
+        o_bias: bias(config, family.o_bias)?,
+        scale: (head_dim as f32).sqrt().recip(),
+        soft_cap: None,
+        head_norm: q_norm.map(|_| family.head_norm),
+        norms_after_rope: false,
+        clip: None,
+        alibi: None,
+        rounds_alibi: false,
+        sinks: None,
+        temperature: None,
+        normalizes_values: false,
+        kv_from: None,
+        has_gate: false,
+    };
     // All layers of a kind share a rotary embedding. A kind without layers needs none.
-    let mut ropes: [Option<RopeParameters>; 2] = [None, None];
-    let layer = |sliding_window: Option<u32>| {
+    let mut ropes: [Option<Option<RopeParameters>>; 2] = [None, None];
+    let layer = |(sliding_window, intermediate_size): (Option<u32>, usize)| {
         let kind = usize::from(sliding_window.is_some());
         let rope = match &mut ropes[kind] {
-            Some(rope) => rope,
-            none => none.insert(rope::read(
-                config,
-                LAYER_TYPES[kind],
-                head_dim,
-                max_position_embeddings,
-            )?),
+            Some(rope) => rope.clone(),
+            none => {
+                let layer_type = LAYER_TYPES[kind];
+                none.insert(rope::read(
+                    config,
+                    family,
+                    layer_type,
+                    head_dim,
+                    max_position_embeddings,
+                )?)
+                .clone()
+            }
         };
-        let rope = rope.clone();
-        let attention = AttentionConfig {
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            sliding_window,
-            rope,
-            qkv_bias,
-            o_bias,
+        let is_chunked = family.windows == WindowRule::ChunksWithRope;
+        let (chunk, sliding_window) = match is_chunked {
+            true => (sliding_window, None),
+            false => (None, sliding_window),
         };
-        let feed_forward = feed_forward.clone();
-        Ok(LayerConfig { mixer: Mixer::Attention(attention), feed_forward })
+        let windows = AttentionConfig { sliding_window, chunk, ..attention.clone() };
+        let mixer = Mixer::Attention(AttentionConfig { rope, ..windows });
+        Ok(with_mlp(mixer, intermediate_size))
     };
-    windows.into_iter().map(layer).collect()
+    windows.into_iter().zip(sizes).map(layer).collect()
+}
+
+/// Reads the inner width of each layer: one for all, or a list.
+fn intermediate_sizes(
+    config: &Fields,
+    family: &Family,
+    count: usize,
+) -> Result<Vec<usize>, ConfigError> {
+    match config.sizes("intermediate_size", count)? {
+        Some(sizes) => Ok(sizes),
+        None => Ok(vec![intermediate_size(config, family)?; count]),
+    }
+}
+
+/// Reads the inner width. Families without a gate have four times the hidden size by default.
+fn intermediate_size(config: &Fields, family: &Family) -> Result<usize, ConfigError> {
+    match config.size("intermediate_size")?.or(family.defaults.intermediate_size) {
+        Some(size) => Ok(size),
+        None if !family.mlp.is_gated => Ok(4 * config.required_size("hidden_size")?),
+        None => config.required_size("intermediate_size"),
+    }
 }
 
 fn bias(config: &Fields, rule: Bias) -> Result<bool, ConfigError> {
@@ -120,6 +346,7 @@ fn bias(config: &Fields, rule: Bias) -> Result<bool, ConfigError> {
         Bias::Never => Ok(false),
         Bias::Always => Ok(true),
         Bias::IfSet(field) => Ok(config.flag(field)?.unwrap_or(false)),
+        Bias::UnlessUnset(field) => config.flag_or(field, true),
     }
 }
 

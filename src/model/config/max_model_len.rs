@@ -1,10 +1,10 @@
 //! The longest context of a model.
 
-use super::file::{Fields, POSITIONS_MAX, SIZE_MAX};
+use super::file::{Fields, POSITIONS_MAX};
 use super::{ConfigError, LayerConfig, Mixer, RopeScaling};
 
 /// Returns the longest context in tokens: `requested`, which the model must allow, or by default
-/// the longest that the model allows.
+/// the longest that the model allows and that is supported.
 ///
 /// The rule is vLLM's (`_get_and_verify_max_len`). Linear and dynamic scaling multiply
 /// `max_position_embeddings` by their factor. YaRN multiplies its own
@@ -16,20 +16,25 @@ pub(super) fn resolve(
     max_position_embeddings: usize,
     requested: Option<usize>,
 ) -> Result<usize, ConfigError> {
-    within_limit(config, limit(config, layers, max_position_embeddings)?, requested)
+    within_limit(config, limit(layers, max_position_embeddings), requested)
 }
 
-/// Returns `requested`, which must be from 1 to `limit`. Without a request, returns `limit`.
+/// Returns `requested`, which must be from 1 to `limit`. Without a request, returns `limit`, or the
+/// longest supported context if that is shorter.
 ///
 /// # Errors
 /// [`ConfigError::MaxModelLen`] names the file that the limit comes from.
+/// [`ConfigError::Positions`] names the longest context that is served.
 pub(in crate::model) fn within_limit(
     config: &Fields,
     limit: usize,
     requested: Option<usize>,
 ) -> Result<usize, ConfigError> {
     match requested {
-        None => Ok(limit),
+        None => Ok(limit.min(POSITIONS_MAX)),
+        Some(requested) if limit.min(requested) > POSITIONS_MAX => {
+            Err(ConfigError::Positions { requested, accepted: POSITIONS_MAX })
+        }
         Some(length) if (1..=limit).contains(&length) => Ok(length),
         Some(requested) => {
             Err(ConfigError::MaxModelLen { path: config.path().to_owned(), requested, limit })
@@ -38,20 +43,18 @@ pub(in crate::model) fn within_limit(
 }
 
 /// Returns the longest context that the model allows, in tokens.
-fn limit(
-    config: &Fields,
-    layers: &[LayerConfig],
-    max_position_embeddings: usize,
-) -> Result<usize, ConfigError> {
-    let lengths = layers.iter().map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => allowed(&attention.rope.scaling, max_position_embeddings),
+fn limit(layers: &[LayerConfig], max_position_embeddings: usize) -> usize {
+    let lengths = layers.iter().filter_map(|layer| {
+        let rope = match &layer.mixer {
+            Mixer::Latent(latent) => Some(&latent.rope),
+            mixer => mixer.attention()?.rope.as_ref(),
+        };
+        Some(match rope {
+            Some(rope) => allowed(&rope.scaling, max_position_embeddings),
+            None => max_position_embeddings,
+        })
     });
-    let limit = lengths.min().unwrap_or(max_position_embeddings);
-    if limit > POSITIONS_MAX {
-        let path = config.path().to_owned();
-        return Err(ConfigError::Positions { path, limit, accepted: POSITIONS_MAX });
-    }
-    Ok(limit)
+    lengths.min().unwrap_or(max_position_embeddings)
 }
 
 fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {
@@ -64,7 +67,7 @@ fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {
         }
         RopeScaling::Yarn(yarn) => (yarn.original_max_position_embeddings, yarn.factor),
     };
-    ((length as f64 * factor) as usize).clamp(1, SIZE_MAX)
+    ((length as f64 * factor) as usize).max(1)
 }
 
 #[cfg(test)]
@@ -74,7 +77,7 @@ mod tests {
     use super::super::file::fields;
     use super::super::layer;
     use super::*;
-    use crate::model::llama;
+    use crate::model::families::llama;
 
     fn resolve_with(rope: serde_json::Value, requested: Option<usize>) -> Result<usize, String> {
         let config = fields(json!({ "num_hidden_layers": 2, "num_attention_heads": 1,

@@ -1,6 +1,7 @@
 //! The configuration of a model: `config.json` in the forms of transformers 4 and 5, and
 //! `generation_config.json`. The metadata of a GGUF file is translated into the same form.
 
+mod altup;
 mod error;
 mod file;
 mod generation;
@@ -13,16 +14,34 @@ mod rope;
 mod source;
 mod unsupported;
 
+pub use altup::AltUpConfig;
 pub use error::ConfigError;
 pub use generation::GenerationConfig;
-pub use layer::{AttentionConfig, FeedForward, GatedMlpConfig, LayerConfig, Mixer};
-pub use model::ModelConfig;
+pub use layer::{
+    ActivationName, AttentionConfig, DeltaNetConfig, FeedForward, GateClamp, GroupScoring,
+    LatentConfig, LayerConfig, LightningConfig, Mamba2Config, Mamba2Multipliers, Mamba2Norm,
+    MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig, ParallelConfig, RecurrentConfig, Scoring,
+    SharedExpert, ShortConvConfig, TemperatureConfig,
+};
+pub(crate) use model::NormedResidual;
+pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
-pub(super) use file::{POSITIONS_MAX, SIZE_MAX};
-pub(super) use layer::WindowRule;
+pub(super) use file::{Fields, POSITIONS_MAX, SIZE_MAX};
+pub(super) use gguf::architectures_of as gguf_architectures;
+pub(super) use layer::{
+    Mamba2Fields, MambaFields, StateLayers, WindowRule, hybrid, inner_size, mixers_alone,
+    read_alike,
+};
 pub(super) use max_model_len::within_limit;
+pub(super) use model::EmbeddingProjections;
 pub(super) use source::{ConfigSource, architecture};
 
 #[cfg(test)]
+mod families_tests;
+#[cfg(test)]
 mod fields_tests;
+#[cfg(test)]
+mod latent_tests;
+#[cfg(test)]
+mod null_tests;

@@ -5,9 +5,11 @@ use std::path::Path;
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
-    ConfigError, FeedForward, LayerConfig, Mixer, layer, max_model_len, quantization, unsupported,
+    ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, layer,
+    max_model_len, quantization, unsupported,
 };
-use crate::model::family::{self, Family};
+use crate::model::families;
+use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
 use crate::weights::{Quantization, StoredDtype};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
@@ -23,12 +25,36 @@ pub struct ModelConfig {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// The number added to the mean square in every norm.
-    pub rms_norm_eps: f32,
+    /// The names of its tensors in the checkpoint.
+    pub(crate) names: WeightNames,
+    /// The norms of hidden states.
+    pub norm: NormConfig,
+    /// The norms that each layer has.
+    pub(crate) norms: LayerNorms,
+    /// Whether attention and the feed-forward part of a layer read the same hidden state.
+    pub is_parallel: bool,
+    /// The path from tokens to the first layer.
+    pub embedding: EmbeddingConfig,
+    /// Whether the norms after the parts of a layer follow the sums with the residual stream.
+    pub is_post_norm: bool,
+    /// Whether the last hidden states are normalised.
+    pub has_final_norm: bool,
+    /// The factor of the outputs of attention and feed-forward parts.
+    pub residual_multiplier: f32,
+    /// Several residual streams and embeddings of each layer, in families that have them.
+    pub altup: Option<AltUpConfig>,
+    /// The factors of a stream that goes on with normalised hidden states, in families that have
+    /// it.
+    pub(crate) normed_residual: Option<NormedResidual>,
+    /// The path from the last hidden state to logits, after the output layer.
+    pub logits: LogitsConfig,
     /// Whether the output layer uses the matrix of the embedding.
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
     pub layers: Vec<LayerConfig>,
+    /// Layers of the checkpoint after the last, which predict several tokens a step and are not
+    /// read.
+    pub(crate) num_nextn_layers: usize,
     /// The field `max_position_embeddings`: the context in tokens before linear or dynamic scaling.
     pub max_position_embeddings: usize,
     /// The longest context served, in tokens.
@@ -41,6 +67,63 @@ pub struct ModelConfig {
     pub bos_token_id: Option<u32>,
     /// Tokens that end a sequence. `generation_config.json` may name more.
     pub eos_token_ids: Vec<u32>,
+}
+
+/// The norms of hidden states.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NormConfig {
+    pub(crate) kind: NormKind,
+    /// The number added to the variance or mean square.
+    pub eps: f32,
+}
+
+/// The stream after a part with the factors `[a, b]` is `a · h + b · part(h)`, where `h` is the
+/// norm of the stream before it: HF `MiniMaxDecoderLayer`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NormedResidual {
+    /// Around attention.
+    pub(crate) attention: [f32; 2],
+    /// Around other mixers.
+    pub(crate) recurrent: [f32; 2],
+    /// Around feed-forward parts.
+    pub(crate) feed_forward: [f32; 2],
+}
+
+/// The path from tokens to the hidden states before the first layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EmbeddingConfig {
+    /// The factor of embeddings.
+    pub multiplier: f32,
+    /// The row of the table of learned positions that belongs to position 0. `None`: no table.
+    pub learned_positions: Option<usize>,
+    /// Whether embeddings are normalised.
+    pub has_norm: bool,
+    /// The matrices between embeddings of another width and hidden states.
+    pub(crate) projections: Option<EmbeddingProjections>,
+}
+
+/// The matrices between embeddings and hidden states of different widths.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct EmbeddingProjections {
+    /// The width of embeddings, and of the output layer's inputs.
+    pub(crate) width: usize,
+    /// The module from embeddings to hidden states, `[hidden_size, width]`.
+    pub(crate) project_in: &'static str,
+    /// The module from hidden states to the output layer, `[width, hidden_size]`.
+    pub(crate) project_out: &'static str,
+}
+
+/// `cap · tanh(logit · multiplier / divisor / cap)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LogitsConfig {
+    /// The factor of logits.
+    pub multiplier: f32,
+    /// The divisor of logits.
+    pub divisor: f32,
+    /// The cap of their absolute values.
+    pub soft_cap: Option<f32>,
+    /// Whether the output layer has a bias.
+    pub has_bias: bool,
 }
 
 impl ModelConfig {
@@ -62,6 +145,11 @@ impl ModelConfig {
         Self::of_source(&ConfigSource::of_folder(folder)?, max_model_len)
     }
 
+    /// Returns the width of embeddings.
+    pub(crate) fn embedding_width(&self) -> usize {
+        self.embedding.projections.map_or(self.hidden_size, |projections| projections.width)
+    }
+
     /// Returns the entry of `architectures` that the model is served as.
     #[must_use]
     pub fn architecture(&self) -> &'static str {
@@ -72,31 +160,45 @@ impl ModelConfig {
         source: &ConfigSource,
         max_model_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
-        let supported = family::architectures();
+        let supported = families::architectures();
         let name = architecture(&source.fields, &supported)?;
-        let family = family::by_architecture(name).ok_or_else(|| {
-            source.fields.unsupported_family("architectures", &supported.join(", "))
-        })?;
+        let family = families::by_architecture(name)
+            .ok_or_else(|| source.fields.unsupported_family("architectures", name, &supported))?;
         Self::of_family(source, family, max_model_len)
     }
 
-    /// Reads the config of a model of `family`.
+    /// Reads the config of a model whose entry of `architectures` is that of `family`.
     pub(crate) fn of_family(
         source: &ConfigSource,
         family: &'static Family,
         requested_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
+        let family = families::of_model_type(family, source.fields.text("model_type")?);
         let mut config = Self::from_fields(&source.fields, family, requested_len)?;
-        if let Some(biases) = source.biases {
-            for LayerConfig { mixer, feed_forward } in &mut config.layers {
-                let (Mixer::Attention(attention), FeedForward::GatedMlp(mlp)) =
-                    (mixer, feed_forward);
-                attention.qkv_bias = biases.qkv;
-                attention.o_bias = biases.o;
-                mlp.bias = biases.mlp;
-            }
+        if let Some(layout) = &source.layout {
+            layout.apply(&mut config);
         }
         Ok(config)
+    }
+
+    /// Returns the attention of each layer that has one.
+    pub(crate) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
+        self.layers.iter_mut().filter_map(|layer| layer.mixer.attention_mut())
+    }
+
+    /// Returns the first layer of the KV cache that layer `index` uses.
+    pub(crate) fn first_kv_layer(&self, index: usize) -> usize {
+        self.layers[..index].iter().map(|layer| layer.mixer.num_kv_layers()).sum()
+    }
+
+    /// Sets the activation of all layers by its name in transformers.
+    pub(crate) fn set_activation(&mut self, name: &str) {
+        let Some(activation) = ActivationName::from_name(name) else { return };
+        for layer in &mut self.layers {
+            if let FeedForward::Mlp(mlp) = &mut layer.feed_forward {
+                mlp.activation = activation;
+            }
+        }
     }
 
     fn from_fields(
@@ -104,6 +206,7 @@ impl ModelConfig {
         family: &'static Family,
         requested_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
+        let config = &config.with_aliases(family.aliases);
         check_model_type(config, family)?;
         unsupported::refuse(config)?;
         let max_position_embeddings = config
@@ -112,20 +215,40 @@ impl ModelConfig {
         let layers = layer::read(config, family, max_position_embeddings)?;
         let max_model_len =
             max_model_len::resolve(config, &layers, max_position_embeddings, requested_len)?;
-        Ok(Self {
+        let Defaults { tie_word_embeddings, norm_eps, .. } = family.defaults;
+        let eps = config.positive(family.norm.eps)?.unwrap_or(norm_eps) as f32;
+        let mut model = Self {
             family,
             vocab_size: config.required_size("vocab_size")?,
             hidden_size: config.required_size("hidden_size")?,
-            rms_norm_eps: config.positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
-            tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(false),
+            names: family.names,
+            norm: NormConfig { kind: family.norm.kind, eps },
+            norms: family.names.norms,
+            is_parallel: family.is_parallel,
+            is_post_norm: false,
+            has_final_norm: true,
+            embedding: EmbeddingConfig {
+                multiplier: 1.0,
+                learned_positions: None,
+                has_norm: false,
+                projections: None,
+            },
+            residual_multiplier: 1.0,
+            normed_residual: None,
+            altup: None,
+            logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
+            tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
+            num_nextn_layers: 0,
             max_position_embeddings,
             max_model_len,
             dtype: dtype(config)?,
             quantization: quantization::read(config)?,
             bos_token_id: config.token_ids("bos_token_id")?.first().copied(),
             eos_token_ids: config.token_ids("eos_token_id")?,
-        })
+        };
+        (family.adjust)(config, &mut model)?;
+        Ok(model)
     }
 }
 
@@ -134,7 +257,7 @@ impl ModelConfig {
 fn check_model_type(config: &Fields, family: &Family) -> Result<(), ConfigError> {
     match config.text("model_type")? {
         None => Ok(()),
-        Some(model_type) if model_type == family.model_type => Ok(()),
+        Some(model_type) if families::is_model_type(family, model_type) => Ok(()),
         Some(_) => {
             let expected =
                 format!("\"{}\", as `architectures` is {}", family.model_type, family.architecture);

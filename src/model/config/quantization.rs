@@ -6,7 +6,7 @@ use super::ConfigError;
 use super::file::Fields;
 use crate::weights::{GptqFormat, Quantization};
 
-const METHODS: &str = "\"gptq\", \"awq\" or \"compressed-tensors\"";
+const METHODS: &str = "\"gptq\", \"awq\", \"fp8\", \"compressed-tensors\" or \"mxfp4\"";
 
 /// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
 /// compressed-tensors.
@@ -22,7 +22,10 @@ fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
     match config.text("quant_method")? {
         Some("gptq") => gptq(config),
         Some("awq") => awq(config),
+        Some("fp8") => fp8(config),
         Some("compressed-tensors") => compressed_tensors(config),
+        // The tensors show the modules that were not converted.
+        Some("mxfp4") => Ok(Quantization::Mxfp4),
         Some(_) => Err(config.invalid("quant_method", METHODS)),
         None => Err(config.missing("quant_method", METHODS)),
     }
@@ -41,10 +44,14 @@ fn gptq(config: &Fields) -> Result<Quantization, ConfigError> {
             return Err(config.invalid("checkpoint_format", "\"gptq\" or \"gptq_v2\""));
         }
     };
-    // `dynamic` gives single modules their own settings.
-    let dynamic = config.value("dynamic");
-    if dynamic.is_some_and(|dynamic| dynamic.as_object().is_none_or(|rules| !rules.is_empty())) {
-        return Err(config.invalid("dynamic", "nothing: the same settings for all modules"));
+    // `dynamic` gives single modules their own settings, or leaves them out: the tensors show
+    // which ones.
+    let changes_settings = |dynamic: &Value| {
+        dynamic.as_object().is_none_or(|rules| rules.keys().any(|rule| !rule.starts_with("-:")))
+    };
+    if config.value("dynamic").is_some_and(changes_settings) {
+        let expected = "rules that begin with \"-:\": the same settings for all modules";
+        return Err(config.invalid("dynamic", expected));
     }
     let group_size = group_size(config, "group_size")?;
     Ok(Quantization::Gptq(GptqFormat { bits, group_size, zeros_less_one }))
@@ -70,6 +77,22 @@ fn awq(config: &Fields) -> Result<Quantization, ConfigError> {
     Ok(Quantization::Awq { group_size: group_size(config, named(["group_size", "q_group_size"]))? })
 }
 
+/// Reads the floats of eight bits of HF `FineGrainedFP8Config`. Activations stay floats, so their
+/// scheme has no effect.
+fn fp8(config: &Fields) -> Result<Quantization, ConfigError> {
+    if config.text("fmt")?.is_some_and(|format| format != "e4m3") {
+        return Err(config.invalid("fmt", "\"e4m3\""));
+    }
+    const BLOCK: &str = "weight_block_size";
+    let Some(block) = config.value(BLOCK) else { return Ok(Quantization::Float8 { block: None }) };
+    let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|size| *size > 0);
+    let sizes = block.as_array().and_then(|list| list.iter().map(size).collect::<Option<Vec<_>>>());
+    match sizes.as_deref() {
+        Some(&[height, width]) => Ok(Quantization::Float8 { block: Some([height, width]) }),
+        _ => Err(config.invalid(BLOCK, "two numbers above 0, or null")),
+    }
+}
+
 /// Reads the number of inputs that share a scale. `None`, -1 in the file, is the whole row.
 fn group_size(config: &Fields, field: &str) -> Result<Option<usize>, ConfigError> {
     match config.value(field) {
@@ -79,31 +102,41 @@ fn group_size(config: &Fields, field: &str) -> Result<Option<usize>, ConfigError
     }
 }
 
-/// Checks that all groups of modules have schemes of integer weights.
+/// Checks that all groups of modules have schemes of integer weights, or of 8-bit floats.
 fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
     refuse_online_transforms(config)?;
     let groups = config
         .nested("config_groups")?
         .ok_or_else(|| config.missing("config_groups", "an object of schemes"))?;
+    let (mut integers, mut floats) = (0, 0);
     for name in groups.names() {
         let group = groups.nested(&name)?.ok_or_else(|| groups.missing(&name, "a scheme"))?;
         let owner = if group.value("format").is_some() { &group } else { config };
-        match owner.text("format")? {
-            Some("pack-quantized" | "int-quantized" | "naive-quantized") => {}
-            Some(_) => {
-                return Err(owner.invalid("format", "\"pack-quantized\" or \"int-quantized\""));
-            }
-            None => {
-                let expected = "\"pack-quantized\" or \"int-quantized\"";
-                return Err(owner.missing("format", expected));
-            }
-        }
+        const FORMATS: &str = "\"pack-quantized\", \"int-quantized\" or \"float-quantized\"";
+        let is_float = match owner.text("format")? {
+            Some("pack-quantized" | "int-quantized") => false,
+            Some("float-quantized") => true,
+            // The first name of both.
+            Some("naive-quantized") => match group.nested("weights")? {
+                Some(weights) => weights.text("type")? == Some("float"),
+                None => false,
+            },
+            Some(_) => return Err(owner.invalid("format", FORMATS)),
+            None => return Err(owner.missing("format", FORMATS)),
+        };
         // A group may have a scheme for activations only, for example those of attention.
         if let Some(weights) = group.nested("weights")? {
-            check_weights(&weights)?;
+            match is_float {
+                true => check_floats(&weights)?,
+                false => check_weights(&weights)?,
+            }
+            *(if is_float { &mut floats } else { &mut integers }) += 1;
         }
     }
-    Ok(Quantization::CompressedTensors)
+    Ok(match (integers, floats) {
+        (0, 1..) => Quantization::Float8 { block: None },
+        _ => Quantization::CompressedTensors,
+    })
 }
 
 /// Refuses rotations (QuIP, SpinQuant) of a layer's inputs or outputs, because they would have to
@@ -132,6 +165,26 @@ fn refuse_online_transforms(config: &Fields) -> Result<(), ConfigError> {
     Ok(())
 }
 
+fn check_floats(weights: &Fields) -> Result<(), ConfigError> {
+    if weights.text("type")? != Some("float") {
+        return Err(weights.invalid("type", "\"float\""));
+    }
+    if !matches!(weights.size("num_bits")?, None | Some(8)) {
+        return Err(weights.invalid("num_bits", "8"));
+    }
+    if !matches!(weights.text("strategy")?, None | Some("tensor" | "channel" | "block")) {
+        return Err(weights.invalid("strategy", "\"tensor\", \"channel\" or \"block\""));
+    }
+    require_static(weights)
+}
+
+fn require_static(weights: &Fields) -> Result<(), ConfigError> {
+    match weights.value("dynamic") {
+        Some(dynamic) if *dynamic != Value::Bool(false) => Err(weights.invalid("dynamic", "false")),
+        _ => Ok(()),
+    }
+}
+
 fn check_weights(weights: &Fields) -> Result<(), ConfigError> {
     if !matches!(weights.text("type")?, None | Some("int")) {
         return Err(weights.invalid("type", "\"int\""));
@@ -142,10 +195,7 @@ fn check_weights(weights: &Fields) -> Result<(), ConfigError> {
     if !matches!(weights.text("strategy")?, None | Some("tensor" | "channel" | "group")) {
         return Err(weights.invalid("strategy", "\"tensor\", \"channel\" or \"group\""));
     }
-    if weights.value("dynamic").is_some_and(|dynamic| *dynamic != Value::Bool(false)) {
-        return Err(weights.invalid("dynamic", "false"));
-    }
-    Ok(())
+    require_static(weights)
 }
 
 #[cfg(test)]
@@ -170,7 +220,7 @@ mod tests {
     #[test]
     fn configs_of_the_known_writers_are_read() {
         let gptq = json!({ "quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true,
-            "sym": true, "dynamic": {}, "damp_percent": 0.01, "lm_head": false });
+            "sym": true, "dynamic": { "-:.*gate$": {} }, "damp_percent": 0.01, "lm_head": false });
         let expect = |bits, group_size, zeros_less_one| {
             Ok(Quantization::Gptq(GptqFormat { bits, group_size, zeros_less_one }))
         };
@@ -188,7 +238,20 @@ mod tests {
         let compressed = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized",
             "config_groups": { "group_0": group }, "ignore": ["lm_head"], "kv_cache_scheme": null });
         assert_eq!(of(compressed), Ok(Quantization::CompressedTensors));
+        let mxfp4 = json!({ "quant_method": "mxfp4",
+            "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"] });
+        assert_eq!(of(mxfp4), Ok(Quantization::Mxfp4));
         assert_eq!(read(&fields(json!({ "quantization_config": null }))).unwrap(), None);
+        let fp8 = json!({ "quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+            "weight_block_size": [128, 64] });
+        let expected = |block| Ok(Quantization::Float8 { block });
+        assert_eq!(of(fp8.clone()), expected(Some([128, 64])));
+        assert_eq!(of(with(fp8, json!({ "weight_block_size": null }))), expected(None));
+        let weights = json!({ "num_bits": 8, "type": "float", "strategy": "channel" });
+        let group = json!({ "targets": ["Linear"], "weights": weights });
+        let compressed = json!({ "quant_method": "compressed-tensors",
+            "format": "float-quantized", "config_groups": { "group_0": group } });
+        assert_eq!(of(compressed), expected(None));
     }
 
     #[test]
@@ -241,7 +304,21 @@ mod tests {
             (with(gptq, json!({ "dynamic": { "a": {} } })), "`quantization_config.dynamic` is"),
             (with(awq.clone(), json!({ "version": "gemv" })), "expected \"gemm\""),
             (with(awq, json!({ "zero_point": false })), "`quantization_config.zero_point` is"),
-            (compressed("float-quantized", json!({})), "format` is \"float-quantized\""),
+            (compressed("nvfp4-pack-quantized", json!({})), "format` is \"nvfp4-pack-quantized\""),
+            (compressed("float-quantized", json!({})), "group_0.weights.type` is null"),
+            (
+                compressed("float-quantized", json!({ "type": "float", "num_bits": 4 })),
+                "num_bits` is 4",
+            ),
+            (
+                compressed("float-quantized", json!({ "type": "float", "strategy": "group" })),
+                "strategy` is \"group\"",
+            ),
+            (json!({ "quant_method": "fp8", "fmt": "e5m2" }), "fmt` is \"e5m2\""),
+            (
+                json!({ "quant_method": "fp8", "weight_block_size": [128] }),
+                "weight_block_size` is [128]",
+            ),
             (
                 compressed("pack-quantized", json!({ "type": "float" })),
                 "`quantization_config.config_groups.group_0.weights.type` is \"float\"",

@@ -5,15 +5,18 @@
 //! (`RotaryEmbeddingConfigMixin.standardize_rope_params`). `layers::rotary::inverse_frequencies`
 //! explains them.
 
+mod part;
+
 use serde_json::Value;
 
 use super::ConfigError;
 use super::file::Fields;
+use super::layer::{LAYER_TYPES, SLIDING};
+use crate::model::family::{Family, PositionRule};
 
-/// The default base of transformers.
-const DEFAULT_THETA: f64 = 10_000.0;
 const TYPES: &str =
     "one of \"default\", \"linear\", \"dynamic\", \"yarn\", \"llama3\", \"longrope\"";
+const ORIGINAL: &str = "original_max_position_embeddings";
 
 /// The rotary embedding of one layer: the rule that turns positions into angles.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +25,13 @@ pub struct RopeParameters {
     pub theta: f64,
     /// The scaling of the frequencies for longer contexts.
     pub scaling: RopeScaling,
+    /// Elements of a head that rotate, from its first on; even.
+    pub rotary_dim: usize,
+    /// The same number before it is rounded up to an even one: the divisor in exponents.
+    pub frequency_dim: usize,
+    /// Whether a pair is two neighbours. Otherwise it is an element of each half of the rotating
+    /// part.
+    pub is_interleaved: bool,
 }
 
 /// The scaling of frequencies for contexts longer than those of the training.
@@ -96,38 +106,90 @@ pub struct LongRopeScaling {
     pub original_max_position_embeddings: usize,
 }
 
-/// Reads the rope parameters of layers of the kind `layer_type` (`full_attention`, …).
+/// Reads the rope parameters of layers of the kind `layer_type` (`full_attention`, …), if the
+/// family has rotary embeddings.
 pub(super) fn read(
     config: &Fields,
+    family: &Family,
     layer_type: &str,
     head_dim: usize,
     max_position_embeddings: usize,
-) -> Result<RopeParameters, ConfigError> {
-    let mut parameters = match rope_object(config)? {
-        Some(parameters) if is_by_layer_type(&parameters) => parameters
-            .nested(layer_type)?
-            .ok_or_else(|| parameters.missing(layer_type, "an object for each layer type"))?,
-        Some(parameters) => parameters,
-        None => Fields::empty_in(config),
+) -> Result<Option<RopeParameters>, ConfigError> {
+    let PositionRule::Rotary { is_interleaved, percent } = family.positions else {
+        return Ok(None);
     };
-    parameters.set_default("rope_theta", config.value("rope_theta"));
-    parameters.set_default("partial_rotary_factor", config.value("partial_rotary_factor"));
-    parameters.set_default("rope_type", parameters.value("type").cloned().as_ref());
-    let original = "original_max_position_embeddings";
-    if let Some(length) = config.value(original) {
-        parameters.set(original, length.clone());
-    }
-    parameters.set_default(original, Some(&Value::from(max_position_embeddings)));
-
-    if parameters.number("partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
-        return Err(parameters.invalid("partial_rotary_factor", "1.0, the whole head rotated"));
-    }
-    let theta = parameters.positive("rope_theta")?.unwrap_or(DEFAULT_THETA);
-    let scaling = read_scaling(&parameters, head_dim, max_position_embeddings)?;
-    Ok(RopeParameters { theta, scaling })
+    let mut parameters = of_layers(config, family, layer_type, max_position_embeddings)?;
+    let (base, default_theta) = match family.rope.sliding {
+        Some(sliding) if layer_type == SLIDING => (sliding.theta, sliding.default),
+        _ => (Some(family.rope.theta), family.defaults.rope_theta),
+    };
+    base.iter().for_each(|base| parameters.adopt("rope_theta", config, base));
+    let (rotary_dim, frequency_dim) =
+        part::rotating(config, &mut parameters, family, head_dim, percent)?;
+    let theta = parameters.positive("rope_theta")?.unwrap_or(default_theta);
+    let scaling = read_scaling(&parameters, family, frequency_dim, max_position_embeddings)?;
+    Ok(Some(RopeParameters { theta, scaling, rotary_dim, frequency_dim, is_interleaved }))
 }
 
-/// Returns `rope_scaling` if it is not empty, else `rope_parameters`.
+/// Returns the parameters of layers of the kind `layer_type`, without the base and the part of a
+/// head that fields beside them have.
+fn of_layers(
+    config: &Fields,
+    family: &Family,
+    layer_type: &str,
+    max_position_embeddings: usize,
+) -> Result<Fields, ConfigError> {
+    let (mut parameters, are_of_kind) = match rope_object(config)? {
+        _ if family.rope.sliding.is_some() => (of_kind(config, layer_type)?, true),
+        Some(all) if is_by_layer_type(&all) => {
+            let of_kind = all.nested(layer_type)?;
+            let expected = "an object for each layer type";
+            (of_kind.ok_or_else(|| all.missing(layer_type, expected))?, true)
+        }
+        Some(all) => (all, false),
+        None => (Fields::empty_in(config), false),
+    };
+    let own_type = parameters.clone();
+    parameters.adopt("rope_type", &own_type, "type");
+    if !are_of_kind {
+        if let Some(length) = family.rope.longrope {
+            parameters.set(ORIGINAL, length.into());
+        }
+        parameters.replace(ORIGINAL, config, ORIGINAL);
+    }
+    parameters.set_default(ORIGINAL, Some(&Value::from(max_position_embeddings)));
+    Ok(parameters)
+}
+
+/// Returns the parameters of a family in which each kind of layer has its own.
+fn of_kind(config: &Fields, layer_type: &str) -> Result<Fields, ConfigError> {
+    let all = config.nested("rope_parameters")?;
+    let own = all.map(|all| all.nested(layer_type)).transpose()?.flatten();
+    let mut parameters =
+        own.unwrap_or_else(|| Fields::empty_in(config).with("rope_type", Value::from("default")));
+    if layer_type != SLIDING
+        && let Some(scaling) = config.nested("rope_scaling")?
+    {
+        scaling.names().iter().for_each(|name| parameters.replace(name, &scaling, name));
+    }
+    Ok(parameters)
+}
+
+impl Fields {
+    /// Returns `rope_scaling` if it is not empty, else `rope_parameters`.
+    pub(crate) fn rope(&self) -> Result<Option<Self>, ConfigError> {
+        rope_object(self)
+    }
+
+    /// Returns the fields with `default` as `rope_parameters`, if no object has such parameters.
+    pub(crate) fn or_rope(&self, default: Value) -> Result<Self, ConfigError> {
+        Ok(match self.rope()? {
+            Some(_) => self.clone(),
+            None => self.with("rope_parameters", default),
+        })
+    }
+}
+
 fn rope_object(config: &Fields) -> Result<Option<Fields>, ConfigError> {
     match config.nested("rope_scaling")? {
         Some(scaling) if !scaling.is_empty() => Ok(Some(scaling)),
@@ -136,26 +198,39 @@ fn rope_object(config: &Fields) -> Result<Option<Fields>, ConfigError> {
 }
 
 fn is_by_layer_type(parameters: &Fields) -> bool {
-    super::layer::LAYER_TYPES.iter().any(|layer_type| parameters.value(layer_type).is_some())
+    LAYER_TYPES.iter().any(|layer_type| parameters.value(layer_type).is_some())
 }
 
 fn read_scaling(
     parameters: &Fields,
-    head_dim: usize,
+    family: &Family,
+    dim: usize,
     max_position_embeddings: usize,
 ) -> Result<RopeScaling, ConfigError> {
     let factor = || parameters.required_positive("factor");
-    let rope_type = parameters.text("rope_type")?.unwrap_or("default");
-    Ok(match rope_type {
+    let has_longrope_alone = family.rope.longrope.is_some();
+    let kind = match parameters.text("rope_type")?.unwrap_or("default") {
+        // The first Phi-3 checkpoints have these names.
+        "su" => "longrope",
+        "yarn" if has_longrope_alone => "longrope",
+        "linear" | "dynamic" | "llama3" if has_longrope_alone => {
+            return Err(parameters.invalid("rope_type", "\"default\" or \"longrope\""));
+        }
+        kind => kind,
+    };
+    if !dim.is_multiple_of(2) && ["yarn", "longrope"].contains(&kind) {
+        let expected = format!("\"default\" beside {dim} rotating elements, an odd number");
+        return Err(parameters.invalid("rope_type", &expected));
+    }
+    Ok(match kind {
         "default" => RopeScaling::Default,
         "linear" => RopeScaling::Linear { factor: factor()? },
-        // The exponent of the base is head_dim / (head_dim - 2).
-        "dynamic" if head_dim > 2 => RopeScaling::Dynamic { factor: factor()? },
+        // The exponent of the base is dim / (dim - 2).
+        "dynamic" if dim > 2 => RopeScaling::Dynamic { factor: factor()? },
         "yarn" => RopeScaling::Yarn(read_yarn(parameters, max_position_embeddings)?),
         "llama3" => RopeScaling::Llama3(read_llama3(parameters)?),
-        // "su" is its name in the first Phi-3 checkpoints.
-        "longrope" | "su" => {
-            RopeScaling::LongRope(read_longrope(parameters, head_dim, max_position_embeddings)?)
+        "longrope" => {
+            RopeScaling::LongRope(read_longrope(parameters, dim, max_position_embeddings)?)
         }
         _ => return Err(parameters.invalid("rope_type", TYPES)),
     })
@@ -175,7 +250,27 @@ fn read_yarn(
         beta_slow: non_zero(parameters.number("beta_slow")?).unwrap_or(1.0),
         mscale: non_zero(parameters.number("mscale")?),
         mscale_all_dim: non_zero(parameters.number("mscale_all_dim")?),
-        truncate: parameters.flag("truncate")?.unwrap_or(true),
+        truncate: parameters.flag_or("truncate", true)?,
+    })
+}
+
+/// Returns the factor of scores that belongs to a rotary embedding of a latent attention: HF
+/// `yarn_apply_mscale`. As there, `mscale_all_dim` has an effect beside every kind of scaling.
+pub(super) fn score_factor(config: &Fields, rope: &RopeParameters) -> Result<f64, ConfigError> {
+    let factor = match &rope.scaling {
+        RopeScaling::Default => 1.0,
+        RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor } => *factor,
+        RopeScaling::Yarn(yarn) => yarn.factor,
+        RopeScaling::Llama3(llama3) => llama3.factor,
+        RopeScaling::LongRope(longrope) => longrope.factor,
+    };
+    let weight = match rope_object(config)? {
+        Some(parameters) => non_zero(parameters.number("mscale_all_dim")?),
+        None => None,
+    };
+    Ok(match weight {
+        Some(weight) if factor > 1.0 => (0.1 * weight * factor.ln() + 1.0).powi(2),
+        _ => 1.0,
     })
 }
 
@@ -216,5 +311,7 @@ fn read_longrope(
     })
 }
 
+#[cfg(test)]
+mod family_tests;
 #[cfg(test)]
 mod tests;

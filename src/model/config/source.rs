@@ -12,16 +12,8 @@ use crate::gguf::{GgufFile, is_gguf};
 #[derive(Debug, Clone)]
 pub(crate) struct ConfigSource {
     pub(super) fields: Fields,
-    /// The biases of a GGUF file, which its tensors show; `None` for a folder.
-    pub(super) biases: Option<StoredBiases>,
-}
-
-/// The projections of a GGUF file that have biases.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StoredBiases {
-    pub(super) qkv: bool,
-    pub(super) o: bool,
-    pub(super) mlp: bool,
+    /// The layout of a GGUF file; `None` for a folder.
+    pub(super) layout: Option<gguf::Layout>,
 }
 
 impl ConfigSource {
@@ -41,7 +33,7 @@ impl ConfigSource {
     /// # Errors
     /// As [`ConfigSource::read`].
     pub(super) fn of_folder(folder: &Path) -> Result<Self, ConfigError> {
-        Ok(Self { fields: Fields::read(&folder.join("config.json"))?, biases: None })
+        Ok(Self { fields: Fields::read(&folder.join("config.json"))?, layout: None })
     }
 
     /// Returns the fields. Their errors name a field and its value.
@@ -53,7 +45,7 @@ impl ConfigSource {
 #[cfg(test)]
 impl From<Fields> for ConfigSource {
     fn from(fields: Fields) -> Self {
-        Self { fields, biases: None }
+        Self { fields, layout: None }
     }
 }
 
@@ -62,15 +54,14 @@ impl From<Fields> for ConfigSource {
 /// # Errors
 /// [`ConfigError`] if the field is missing, or does not list exactly one `known` architecture.
 pub(crate) fn architecture<'c>(config: &'c Fields, known: &[&str]) -> Result<&'c str, ConfigError> {
-    let supported = known.join(", ");
-    let expected = format!("a list with one of {supported}");
+    let expected = "a list with one class, as `playhouse models` lists them";
     let listed =
-        config.value("architectures").ok_or_else(|| config.missing("architectures", &expected))?;
+        config.value("architectures").ok_or_else(|| config.missing("architectures", expected))?;
     let names: Vec<_> = listed.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let found = names.iter().find(|name| known.contains(name));
     let found = found.ok_or_else(|| match names.is_empty() {
-        true => config.invalid("architectures", &expected),
-        false => config.unsupported_family("architectures", &supported),
+        true => config.invalid("architectures", expected),
+        false => config.unsupported_family("architectures", names[0], known),
     })?;
     // Two classes compute different results, and no field says which one is meant.
     if names.iter().any(|name| name != found) {

@@ -13,12 +13,7 @@ struct Unsupported {
     expected: &'static str,
 }
 
-const FIELDS: [Unsupported; 6] = [
-    Unsupported {
-        field: "hidden_act",
-        changes_nothing: |value| matches!(value.as_str(), Some("silu" | "swish")),
-        expected: "\"silu\"",
-    },
+const FIELDS: [Unsupported; 5] = [
     Unsupported {
         field: "is_causal",
         changes_nothing: |value| *value == Value::Bool(true),

@@ -5,24 +5,43 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionParams, QkvHeads, RotaryTable, paged_attention, profile::timed, qk_norm_rope,
-    reshape_and_cache,
+    Activation, AttentionParams, CausalMask, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
+    WeightVector, gated_norm, paged_attention, profile::timed, qk_norm_rope, reshape_and_cache,
+    rms_norm, rope, scale_rows,
 };
 
+use super::padding::Padding;
 use super::rotary::RotaryTables;
-use super::{LayerPlace, Linear};
-use crate::model::config::AttentionConfig;
-use crate::model::weight_loader::WeightLoader;
+use super::{LayerPlace, Linear, Part, gate_part, head_rows, qkv_parts};
+use crate::model::config::{AttentionConfig, TemperatureConfig};
+use crate::model::family::HeadNormRule;
+use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{ModelError, Positions, Step};
+
+/// The product with the sigmoid of a gate.
+const SIGMOID_GATE: GatedNorm = GatedNorm {
+    norm: None,
+    norm_before_gate: false,
+    activation: Activation::Sigmoid,
+    gate_scale: 1.0,
+};
 
 /// The attention of one layer.
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv_proj: Linear,
+    /// The gates of the output, before their sigmoid.
+    gate: Option<Linear>,
     heads: QkvHeads,
+    padding: Padding,
     o_proj: Linear,
-    rotary: Arc<RotaryTable>,
+    rotary: Option<Arc<RotaryTable>>,
     params: AttentionParams,
+    temperature: Option<TemperatureConfig>,
+    /// Ones, if the heads of values are normalised.
+    values_norm: Option<WeightVector>,
+    /// Whether it reads the keys and values of another layer, and has none of its own.
+    shares_keys: bool,
     /// The layer of the KV cache that holds its keys and values.
     kv_layer: usize,
 }
@@ -36,19 +55,65 @@ impl Attention {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
-        let (meta, kv) = (step.meta, step.kv.layer_mut(self.kv_layer));
+        let (meta, kv) = step.layer(self.kv_layer);
+        if self.shares_keys {
+            let q = self.queries(x, positions);
+            let q = self.padding.added(q);
+            let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
+            return timed("o", || self.o_proj.forward(self.padding.removed(output)));
+        }
+        let gate = self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone())));
         let qkv = timed("qkv", || self.qkv_proj.forward(x));
         let (q, k, v) = timed("qk_norm_rope", || {
-            qk_norm_rope(qkv, &self.heads, positions.in_sequence(), &self.rotary)
+            let rotary = self.rotary.as_deref();
+            qk_norm_rope(qkv, &self.heads, positions.in_sequence(), rotary)
         });
+        let q = match self.temperature {
+            None => q,
+            Some(temperature) => temperature.scaled(q, positions.in_sequence()),
+        };
+        let v = match &self.values_norm {
+            None => v,
+            Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
+        };
+        let [q, k, v] = [q, k, v].map(|heads| self.padding.added(heads));
         timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
         let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
+        let output = self.padding.removed(output);
+        let output = match gate {
+            Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
+            None => output,
+        };
         timed("o", || self.o_proj.forward(output))
+    }
+
+    /// Returns the queries of a layer without keys and values of its own.
+    fn queries(&self, x: Tensor<2>, positions: Positions<'_>) -> Tensor<2> {
+        let q = timed("qkv", || self.qkv_proj.forward(x));
+        timed("qk_norm_rope", || {
+            let QkvHeads { num_heads, head_dim, q_norm, .. } = &self.heads;
+            let q = match q_norm {
+                Some(HeadNorm::Rms(weight)) => self.normed(q, *num_heads, weight),
+                _ => q,
+            };
+            match self.rotary.as_deref() {
+                Some(table) => rope(q, positions.in_sequence(), *head_dim, table),
+                None => q,
+            }
+        })
+    }
+
+    /// Normalises each of `heads` heads of `x`, `[num_tokens, heads * head_dim]`.
+    fn normed(&self, x: Tensor<2>, heads: usize, weight: &WeightVector) -> Tensor<2> {
+        let ([tokens, width], head_dim) = (x.dims(), self.heads.head_dim);
+        let rows = x.reshape([tokens * heads, head_dim]);
+        rms_norm(rows, weight, self.heads.eps).reshape([tokens, width])
     }
 
     /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
-        self.qkv_proj.mapped_bytes() + self.o_proj.mapped_bytes()
+        let gate = self.gate.as_ref().map_or(0, Linear::mapped_bytes);
+        self.qkv_proj.mapped_bytes() + gate + self.o_proj.mapped_bytes()
     }
 
     /// Loads the attention of the layer at `place`.
@@ -58,37 +123,147 @@ impl Attention {
         attention: &AttentionConfig,
         rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
-        let names = &place.names().attention;
+        let names = place.names();
         let hidden_size = place.config.hidden_size;
-        let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
-        let (q_size, kv_size) = (attention.q_size(), attention.kv_size());
-        let qkv = [(names.q_proj, q_size), (names.k_proj, kv_size), (names.v_proj, kv_size)]
-            .map(|(name, size)| (place.module(name), size));
-        let o = [(place.module(names.o_proj), hidden_size)];
-        let head_norm = |loader: &mut WeightLoader<'_>, name: Option<&str>| {
-            let weight = |name| format!("{}.weight", place.module(name));
-            name.map(|name| loader.vector(&weight(name), head_dim)).transpose()
+        let module = |name: &str| place.module(name);
+        let qkv = qkv_parts(&names.attention.qkv, attention, names.is_transposed, module);
+        let gate = gate_part(&names.attention.qkv, attention, module)
+            .map(|part| Linear::load(loader, &[part], hidden_size, attention.qkv_bias));
+        let o = Part::new(place.module(names.attention.o_proj), hidden_size);
+        let o = [o.transposed(names.is_transposed)];
+        let slopes = attention
+            .alibi
+            .as_ref()
+            .map(|slopes| loader.on_device("the slopes of ALiBi", slopes.to_vec()));
+        let sinks =
+            attention.sinks.map(|sinks| loader.vector(&place.module(sinks), attention.num_heads));
+        let ones = || vec![1.0; attention.head_dim];
+        let values_norm =
+            attention.normalizes_values.then(|| loader.on_device("the norm of values", ones()));
+        let params = AttentionParams {
+            mask: match (attention.sliding_window, attention.chunk) {
+                (Some(window), _) => CausalMask::Sliding(window),
+                (None, Some(chunk)) => CausalMask::Chunked(chunk),
+                (None, None) => CausalMask::Full,
+            },
+            soft_cap: attention.soft_cap,
+            alibi_slopes: slopes.transpose()?,
+            rounds_alibi: attention.rounds_alibi,
+            sinks: sinks.transpose()?,
+            tensor_cores: loader.tensor_cores(),
+            ..AttentionParams::new(attention.num_heads, attention.scale)
         };
+        params
+            .require_place(loader.device())
+            .map_err(refused(&place.module(names.attention.o_proj)))?;
         Ok(Self {
-            heads: QkvHeads {
-                num_heads,
-                num_kv_heads,
-                head_dim,
-                q_norm: head_norm(loader, names.q_norm)?,
-                k_norm: head_norm(loader, names.k_norm)?,
-                eps: place.config.rms_norm_eps,
-            },
+            heads: heads(loader, place, attention)?,
+            padding: Padding::of(attention),
+            gate: gate.transpose()?,
             qkv_proj: Linear::load(loader, &qkv, hidden_size, attention.qkv_bias)?,
-            o_proj: Linear::load(loader, &o, q_size, attention.o_bias)?,
+            o_proj: Linear::load(loader, &o, attention.q_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,
-            params: AttentionParams {
-                num_heads,
-                scale: (head_dim as f32).sqrt().recip(),
-                sliding_window: attention.sliding_window,
-                soft_cap: None,
-                tensor_cores: loader.tensor_cores(),
-            },
-            kv_layer: place.index,
+            params,
+            temperature: attention.temperature,
+            values_norm: values_norm.transpose()?,
+            shares_keys: attention.kv_from.is_some(),
+            kv_layer: place.kv_layer(),
+        })
+    }
+}
+
+impl TemperatureConfig {
+    /// Returns `q`, `[num_tokens, q_size]`, times the factor of each token's position.
+    fn scaled(self, q: Tensor<2>, positions: &[u32]) -> Tensor<2> {
+        let factor = |position: &u32| {
+            let steps = ((*position as f32 + self.addend) / self.floor).floor();
+            steps.ln_1p() * self.scale + 1.0
+        };
+        scale_rows(q, &positions.iter().map(factor).collect::<Vec<f32>>())
+    }
+}
+
+/// Loads the norms of heads, and returns the heads with them.
+fn heads(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    attention: &AttentionConfig,
+) -> Result<QkvHeads, ModelError> {
+    let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
+    let names = &place.names().attention;
+    let mut norm = |name: Option<&str>, heads: usize| match (attention.head_norm, name) {
+        (Some(HeadNormRule::Unit), _) => Ok(Some(HeadNorm::Unit)),
+        (Some(rule), Some(name)) => {
+            let head = HeadNormPlace { module: place.module(name), rule, heads };
+            head.load(loader, attention).map(Some)
+        }
+        _ => Ok(None),
+    };
+    Ok(QkvHeads {
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        q_norm: norm(names.q_norm, num_heads)?,
+        k_norm: match attention.kv_from {
+            None => norm(names.k_norm, num_kv_heads)?,
+            Some(_) => None,
+        },
+        norms_after_rope: attention.norms_after_rope,
+        eps: place.config.norm.eps,
+        clip: attention.clip,
+    })
+}
+
+/// A norm of heads in the checkpoint.
+struct HeadNormPlace {
+    module: String,
+    rule: HeadNormRule,
+    heads: usize,
+}
+
+impl HeadNormPlace {
+    /// Loads the norm. Its weight has the order of the elements of a head.
+    fn load(
+        self,
+        loader: &mut WeightLoader<'_>,
+        attention: &AttentionConfig,
+    ) -> Result<HeadNorm, ModelError> {
+        let Self { module, rule, heads } = self;
+        let dim = attention.head_dim;
+        let name = format!("{module}.weight");
+        let stored = match rule {
+            HeadNormRule::Rms | HeadNormRule::RmsPlusOne | HeadNormRule::LayerBiased => {
+                loader.values(&name, &[dim])?
+            }
+            HeadNormRule::RmsAcrossHeads => loader.values(&name, &[heads * dim])?,
+            HeadNormRule::Unit => return Ok(HeadNorm::Unit),
+            HeadNormRule::Layer => loader.values(&name, &[heads, dim])?,
+            HeadNormRule::LayerByHead => {
+                let mut all = Vec::new();
+                for head in 0..heads {
+                    all.extend(loader.values(&format!("{module}.norms.{head}.weight"), &[dim])?);
+                }
+                all
+            }
+        };
+        let addend = if rule == HeadNormRule::RmsPlusOne { 1.0 } else { 0.0 };
+        let order = head_rows(attention).unwrap_or_else(|| (0..dim as u32).collect());
+        let ordered = |stored: &[f32]| {
+            let heads = stored.chunks(dim);
+            let head = |head: &[f32]| order.iter().map(|i| head[*i as usize] + addend).collect();
+            heads.flat_map(|part| -> Vec<f32> { head(part) }).collect()
+        };
+        let weight = loader.on_device(&name, ordered(&stored))?;
+        Ok(match rule {
+            HeadNormRule::LayerBiased => {
+                let name = format!("{module}.bias");
+                let bias = loader.values(&name, &[dim])?;
+                HeadNorm::LayerBiased { weight, bias: loader.on_device(&name, ordered(&bias))? }
+            }
+            HeadNormRule::Rms | HeadNormRule::RmsPlusOne => HeadNorm::Rms(weight),
+            HeadNormRule::Unit => HeadNorm::Unit,
+            HeadNormRule::RmsAcrossHeads => HeadNorm::RmsAcrossHeads(weight),
+            HeadNormRule::Layer | HeadNormRule::LayerByHead => HeadNorm::Layer(weight),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::{LayerPlace, Mlp};
+use super::{LayerPlace, Mlp, Moe};
 use crate::model::ModelError;
 use crate::model::config::FeedForward;
 use crate::model::weight_loader::WeightLoader;
@@ -10,31 +10,37 @@ use crate::model::weight_loader::WeightLoader;
 /// A [`FeedForward`] with its weights.
 #[derive(Debug)]
 pub(in crate::model) enum FeedForwardLayer {
-    GatedMlp(Mlp),
+    Mlp(Box<Mlp>),
+    Moe(Box<Moe>),
 }
 
 impl FeedForwardLayer {
-    /// Loads the feed-forward part of the layer at `place`.
+    /// Loads the feed-forward part of the layer at `place`, if it has one.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         place: LayerPlace<'_>,
-    ) -> Result<Self, ModelError> {
-        match &place.layer().feed_forward {
-            FeedForward::GatedMlp(mlp) => Mlp::load(loader, place, mlp).map(Self::GatedMlp),
-        }
+    ) -> Result<Option<Self>, ModelError> {
+        Ok(Some(match &place.layer().feed_forward {
+            FeedForward::Mlp(mlp) => Mlp::load(loader, place, &place.names().mlp, mlp)
+                .map(|mlp| Self::Mlp(Box::new(mlp)))?,
+            FeedForward::Moe(moe) => Self::Moe(Box::new(Moe::load(loader, place, moe)?)),
+            FeedForward::None => return Ok(None),
+        }))
     }
 
     /// Maps `[num_tokens, hidden]` to the same shape.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         match self {
-            Self::GatedMlp(mlp) => mlp.forward(x),
+            Self::Mlp(mlp) => mlp.forward(x),
+            Self::Moe(moe) => moe.forward(x),
         }
     }
 
     /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         match self {
-            Self::GatedMlp(mlp) => mlp.mapped_bytes(),
+            Self::Mlp(mlp) => mlp.mapped_bytes(),
+            Self::Moe(moe) => moe.mapped_bytes(),
         }
     }
 }

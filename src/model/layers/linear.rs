@@ -2,9 +2,11 @@
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    LinearWeight, QuantizationScheme, WeightVector, linear, linear_swiglu, swiglu, tied_embedding,
+    Activation, LinearWeight, QuantizationScheme, WeightVector, gated, linear, linear_swiglu,
+    tied_embedding,
 };
 
+use super::Part;
 use crate::model::ModelError;
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::weights::{MatrixElements, Stack, StoredMatrix, TensorValues};
@@ -17,22 +19,36 @@ pub(in crate::model) struct Linear {
 }
 
 impl Linear {
-    /// Loads the modules `parts`, pairs of a name and a number of outputs, as one layer. Its
-    /// outputs are theirs side by side. `{module}.weight` is `[outputs, inputs]`, in any format of
-    /// the checkpoint. `{module}.bias`, if `has_bias`, is `[outputs]`.
+    /// Loads the modules `parts` as one layer. Its outputs are theirs side by side.
+    /// `{module}.weight` is `[outputs, inputs]`, in any format of the checkpoint. `{module}.bias`,
+    /// if `has_bias`, is `[outputs]`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
-        parts: &[(String, usize)],
+        parts: &[Part],
         inputs: usize,
         has_bias: bool,
     ) -> Result<Self, ModelError> {
         let weight = weight(loader, parts, inputs, loader.quantization())?;
-        let bias = has_bias.then(|| {
-            let biases: Vec<_> =
-                parts.iter().map(|(module, n)| (format!("{module}.bias"), *n)).collect();
-            loader.stacked_vector(&biases)
-        });
+        let bias = has_bias.then(|| loader.bias(parts));
         Ok(Self { weight, bias: bias.transpose()? })
+    }
+
+    /// Loads `parts` without biases, and keeps them as floats.
+    pub(in crate::model) fn unquantized(
+        loader: &mut WeightLoader<'_>,
+        parts: &[Part],
+        inputs: usize,
+    ) -> Result<Self, ModelError> {
+        Ok(Self { weight: weight(loader, parts, inputs, None)?, bias: None })
+    }
+
+    /// Returns the same layer with the biases of `parts`.
+    pub(in crate::model) fn with_bias(
+        self,
+        loader: &mut WeightLoader<'_>,
+        parts: &[Part],
+    ) -> Result<Self, ModelError> {
+        Ok(Self { bias: Some(loader.bias(parts)?), ..self })
     }
 
     /// Returns the weight of a layer without bias.
@@ -49,7 +65,8 @@ impl Linear {
         outputs: usize,
     ) -> Result<Self, ModelError> {
         let scheme = loader.quantization().map(|_| QuantizationScheme::Int8);
-        let weight = weight(loader, &[(module.to_owned(), outputs)], inputs, scheme)?;
+        let parts = [Part::new(module.to_owned(), outputs)];
+        let weight = weight(loader, &parts, inputs, scheme)?;
         Ok(Self { weight, bias: None })
     }
 
@@ -73,11 +90,15 @@ impl Linear {
         linear(x, &self.weight, self.bias.as_ref())
     }
 
-    /// Returns `silu(gate) · up`, `[rows, outputs / 2]`. The gate is the first half of the outputs.
-    pub(in crate::model) fn forward_swiglu(&self, x: Tensor<2>) -> Tensor<2> {
-        match &self.bias {
-            None => linear_swiglu(x, &self.weight),
-            Some(_) => swiglu(self.forward(x)),
+    /// Returns `act(gate) · up`, `[rows, outputs / 2]`. The gate is the first half of the outputs.
+    pub(in crate::model) fn forward_gated(
+        &self,
+        x: Tensor<2>,
+        activation: Activation,
+    ) -> Tensor<2> {
+        match (&self.bias, activation) {
+            (None, Activation::Silu) => linear_swiglu(x, &self.weight),
+            _ => gated(self.forward(x), activation),
         }
     }
 }
@@ -85,17 +106,15 @@ impl Linear {
 /// Loads the weights of `parts` side by side.
 fn weight(
     loader: &mut WeightLoader<'_>,
-    parts: &[(String, usize)],
+    parts: &[Part],
     inputs: usize,
     scheme: Option<QuantizationScheme>,
 ) -> Result<LinearWeight, ModelError> {
-    let module = parts.first().map_or("", |(module, _)| module);
-    let shape = [parts.iter().map(|(_, outputs)| outputs).sum(), inputs];
+    let module = &*parts.first().map(Part::unique_name).unwrap_or_default();
+    let shape = [parts.iter().map(|part| part.outputs).sum(), inputs];
     loader.packed(module, shape, |loader| {
-        let matrices = parts
-            .iter()
-            .map(|(module, outputs)| loader.matrix(module, [*outputs, inputs]))
-            .collect::<Result<Vec<_>, _>>()?;
+        let matrices =
+            parts.iter().map(|part| loader.part(part, inputs)).collect::<Result<Vec<_>, _>>()?;
         check_mix(loader, parts, &matrices)?;
         pack(loader, module, matrices, inputs, scheme)
     })
@@ -105,14 +124,14 @@ fn weight(
 /// floats. If the checkpoint's format may mix, logs a warning instead.
 fn check_mix(
     loader: &WeightLoader<'_>,
-    parts: &[(String, usize)],
+    parts: &[Part],
     matrices: &[StoredMatrix<'_>],
 ) -> Result<(), ModelError> {
     let name = |is_quantized: bool| {
         let is_it = |matrix: &StoredMatrix<'_>| {
             matches!(matrix.elements, MatrixElements::Quantized(_)) == is_quantized
         };
-        matrices.iter().position(is_it).map(|index| parts[index].0.clone())
+        matrices.iter().position(is_it).map(|index| parts[index].module.clone())
     };
     let (Some(quantized), Some(plain)) = (name(true), name(false)) else { return Ok(()) };
     if !loader.may_mix() {

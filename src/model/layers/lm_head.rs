@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{profile::timed, select_rows};
+use playhouse_kernels::{profile::timed, scale, select_rows, soft_cap};
 
-use super::Linear;
+use super::{Linear, Part};
+use crate::model::config::LogitsConfig;
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{LmHead, ModelError};
 
@@ -13,18 +14,23 @@ use crate::model::{LmHead, ModelError};
 #[derive(Debug)]
 pub(in crate::model) struct LinearHead {
     weight: Arc<Linear>,
+    logits: LogitsConfig,
 }
 
 impl LinearHead {
-    /// Loads `{module}.weight`, `[vocab, hidden]`.
+    /// Loads `{module}.weight`, `[vocab, hidden]`, and `{bias}.bias`, `[vocab]`, if there is one.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
-        vocab: usize,
-        hidden: usize,
+        bias: &str,
+        [vocab, hidden]: [usize; 2],
+        logits: LogitsConfig,
     ) -> Result<Self, ModelError> {
-        let weight = Linear::lm_head(loader, module, hidden, vocab)?;
-        Ok(Self { weight: Arc::new(weight) })
+        let mut weight = Linear::lm_head(loader, module, hidden, vocab)?;
+        if logits.has_bias {
+            weight = weight.with_bias(loader, &[Part::new(bias.to_owned(), vocab)])?;
+        }
+        Ok(Self { weight: Arc::new(weight), logits })
     }
 
     /// Returns the matrix if its rows are those of the checkpoint, so that an embedding may use it.
@@ -35,7 +41,17 @@ impl LinearHead {
 
 impl LmHead for LinearHead {
     fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        timed("lm_head", || self.weight.forward(select_rows(hidden, rows)))
+        timed("lm_head", || {
+            let mut logits = self.weight.forward(select_rows(hidden, rows));
+            let LogitsConfig { multiplier, divisor, soft_cap: cap, .. } = self.logits;
+            if multiplier != 1.0 || divisor != 1.0 {
+                logits = scale(logits, multiplier / divisor);
+            }
+            match cap {
+                None => logits,
+                Some(cap) => soft_cap(logits, cap),
+            }
+        })
     }
 
     fn mapped_bytes(&self) -> u64 {

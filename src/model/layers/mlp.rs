@@ -1,46 +1,96 @@
-//! The gated MLP (HF `LlamaMLP`; <https://arxiv.org/abs/2002.05202>).
+//! The feed-forward part of dense models: the gated MLP (HF `LlamaMLP`;
+//! <https://arxiv.org/abs/2002.05202>), and the one without a gate (HF `GPT2MLP`).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::profile::timed;
+use playhouse_kernels::{Activation, activate, gated, profile::timed, scale};
 
-use super::{LayerPlace, Linear};
+use super::arrangement::Part;
+use super::mamba2::scaled;
+use super::rows::{RowMean, normal_quantile};
+use super::{LayerPlace, Linear, activation};
 use crate::model::ModelError;
-use crate::model::config::GatedMlpConfig;
+use crate::model::config::MlpConfig;
+use crate::model::family::MlpNames;
 use crate::model::weight_loader::WeightLoader;
 
-/// `down(silu(gate(x)) · up(x))`.
+/// `down(act(gate(x)) · up(x))`, or `down(act(up(x)))`.
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
-    gate_up_proj: Linear,
+    inner: Linear,
+    is_gated: bool,
+    /// The means of the gate's rows, and the deviations by which an output must exceed them.
+    cutoff: Option<(RowMean, f32)>,
+    activation: Activation,
     down_proj: Linear,
+    gate_multiplier: f32,
+    output_multiplier: f32,
 }
 
 impl Mlp {
-    /// Loads the projections of the layer at `place`.
+    /// Loads the projections `names` of the layer at `place`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         place: LayerPlace<'_>,
-        mlp: &GatedMlpConfig,
+        names: &MlpNames,
+        mlp: &MlpConfig,
     ) -> Result<Self, ModelError> {
-        let names = &place.names().mlp;
-        let (hidden, intermediate) = (place.config.hidden_size, mlp.intermediate_size);
-        let gate_up =
-            [names.gate_proj, names.up_proj].map(|name| (place.module(name), intermediate));
-        let down = [(place.module(names.down_proj), hidden)];
+        let (is_transposed, hidden) = (place.names().is_transposed, place.config.hidden_size);
+        let part = |name, outputs| Part::new(place.module(name), outputs).transposed(is_transposed);
+        let inner = inner_parts(names.inner, mlp);
+        let inner: Vec<Part> = inner.map(|(name, outputs)| part(name, outputs)).collect();
+        let down = [part(names.down_proj, hidden)];
+        let cutoff = mlp.sparsity.map(|share| {
+            let mean = RowMean::new(loader, mlp.intermediate_size)?;
+            Ok::<_, ModelError>((mean, normal_quantile(share) as f32))
+        });
         Ok(Self {
-            gate_up_proj: Linear::load(loader, &gate_up, hidden, mlp.bias)?,
-            down_proj: Linear::load(loader, &down, intermediate, mlp.bias)?,
+            inner: Linear::load(loader, &inner, hidden, mlp.bias)?,
+            is_gated: mlp.is_gated,
+            cutoff: cutoff.transpose()?,
+            activation: activation::load(loader, place, mlp.activation)?,
+            down_proj: Linear::load(loader, &down, mlp.intermediate_size, mlp.bias)?,
+            gate_multiplier: mlp.gate_multiplier,
+            output_multiplier: mlp.output_multiplier,
         })
     }
 
     /// Maps `[num_tokens, hidden]` to the same shape.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let activated = timed("gate_up", || self.gate_up_proj.forward_swiglu(x));
-        timed("down", || self.down_proj.forward(activated))
+        let activated = timed("gate_up", || match (self.is_gated, &self.cutoff) {
+            (true, Some((mean, factor))) => {
+                let inner = self.inner.forward(x);
+                let size = inner.dims()[1] / 2;
+                let (gate, up) = (inner.clone().narrow(1, 0, size), inner.narrow(1, size, size));
+                let gate = mean.above(gate, *factor);
+                gated(Tensor::cat(vec![gate, up], 1), self.activation)
+            }
+            (true, None) if self.gate_multiplier != 1.0 => self.scaled_gate(self.inner.forward(x)),
+            (true, None) => self.inner.forward_gated(x, self.activation),
+            (false, _) => activate(self.inner.forward(x), self.activation),
+        });
+        scaled(timed("down", || self.down_proj.forward(activated)), self.output_multiplier)
+    }
+
+    /// Returns `act(multiplier · gate) · up`. The gate is the first half of x.
+    fn scaled_gate(&self, x: Tensor<2>) -> Tensor<2> {
+        let [rows, width] = x.dims();
+        let half = |start: usize| x.clone().slice([0..rows, start..start + width / 2]);
+        let gate = activate(scale(half(0), self.gate_multiplier), self.activation);
+        gate.mul(half(width / 2))
     }
 
     /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
-        self.gate_up_proj.mapped_bytes() + self.down_proj.mapped_bytes()
+        self.inner.mapped_bytes() + self.down_proj.mapped_bytes()
     }
+}
+
+/// Returns the modules of the inner projections with their outputs. One module may hold both the
+/// gate and what it gates.
+pub(in crate::model) fn inner_parts<'n>(
+    names: &'n [&'static str],
+    mlp: &MlpConfig,
+) -> impl Iterator<Item = (&'static str, usize)> + 'n {
+    let total = mlp.intermediate_size * if mlp.is_gated { 2 } else { 1 };
+    names.iter().map(move |name| (*name, total / names.len()))
 }

@@ -1,23 +1,43 @@
 //! The layers of decoders. Each layer loads its weights by name, and has one `forward` that calls
 //! the kernels.
 
+mod activation;
+mod arrangement;
 mod attention;
+pub(super) mod delta_net;
 mod embedding;
 mod feed_forward;
+mod latent;
+pub(super) mod lightning;
 mod linear;
 mod lm_head;
+mod mamba;
+mod mamba2;
 mod mixer;
 mod mlp;
+mod moe;
 mod norm;
+mod padding;
 mod place;
+mod recurrent;
 pub(super) mod rotary;
+mod rows;
+pub(super) mod short_conv;
 
+pub(super) use activation::{XIELU_WEIGHTS, load as load_activation};
+pub(super) use arrangement::{Arrangement, Part, gate_part, head_rows, qkv_parts, separated};
 pub(super) use attention::Attention;
 pub(super) use embedding::{Embedding, table as embedding_table};
 pub(super) use feed_forward::FeedForwardLayer;
+pub(super) use latent::{LatentAttention, LatentParts, QueryParts};
 pub(super) use linear::Linear;
 pub(super) use lm_head::LinearHead;
+pub(super) use mamba::{Mamba, NORM_NAMES as MAMBA_NORM_NAMES};
+pub(super) use mamba2::Mamba2;
 pub(super) use mixer::MixerLayer;
-pub(super) use mlp::Mlp;
-pub(super) use norm::RmsNorm;
+pub(super) use mlp::{Mlp, inner_parts};
+pub(super) use moe::{Moe, expert_parts, latent_parts, shared_mlp};
+pub(super) use norm::Norm;
 pub(super) use place::LayerPlace;
+pub(super) use recurrent::Recurrent;
+pub(super) use rows::RowMean;

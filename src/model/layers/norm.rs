@@ -1,36 +1,65 @@
-//! Root mean square norm (HF `LlamaRMSNorm`; <https://arxiv.org/abs/1910.07467>).
+//! Norms of hidden states: HF `LlamaRMSNorm` (<https://arxiv.org/abs/1910.07467>), `nn.LayerNorm`
+//! (<https://arxiv.org/abs/1607.06450>), and their variants whose weight is added to one.
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{WeightVector, add_rms_norm, profile::timed};
+use playhouse_kernels::{
+    WeightVector, add_layer_norm, add_rms_norm, layer_norm, profile::timed, rms_norm,
+};
 
 use crate::model::ModelError;
+use crate::model::config::NormConfig;
+use crate::model::family::NormKind;
 use crate::model::weight_loader::WeightLoader;
 
-/// `x / sqrt(mean(x²) + eps) · weight` over the last dimension.
+/// A norm over the last dimension.
 #[derive(Debug)]
-pub(in crate::model) struct RmsNorm {
-    weight: WeightVector,
+pub(in crate::model) struct Norm {
+    /// A norm without the mean has a weight.
+    weight: Option<WeightVector>,
+    bias: Option<WeightVector>,
+    is_rms: bool,
     eps: f32,
 }
 
-impl RmsNorm {
-    /// Loads `{module}.weight`, `[size]`.
+impl Norm {
+    /// Loads `{module}.weight`, and `{module}.bias` where the formula has one, `[size]` each.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
         size: usize,
-        eps: f32,
+        config: NormConfig,
     ) -> Result<Self, ModelError> {
-        let weight = loader.vector(&format!("{module}.weight"), size)?;
-        Ok(Self { weight, eps })
+        let NormConfig { kind, eps } = config;
+        let weight = format!("{module}.weight");
+        let weight = match kind {
+            NormKind::LayerUnweighted => None,
+            NormKind::Rms | NormKind::Layer { .. } => Some(loader.vector(&weight, size)?),
+            NormKind::RmsPlusOne | NormKind::LayerPlusOne => {
+                Some(loader.vector_plus_one(&weight, size)?)
+            }
+        };
+        let bias = kind.has_bias().then(|| loader.vector(&format!("{module}.bias"), size));
+        let is_rms = matches!(kind, NormKind::Rms | NormKind::RmsPlusOne);
+        Ok(Self { weight, is_rms, bias: bias.transpose()?, eps })
+    }
+
+    /// Returns the norm of `x`, `[rows, size]`.
+    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        timed("norm", || match &self.weight {
+            Some(weight) if self.is_rms => rms_norm(x, weight, self.eps),
+            weight => layer_norm(x, weight.as_ref(), self.bias.as_ref(), self.eps),
+        })
     }
 
     /// Returns the norm of `x + residual`, and that sum, both `[rows, size]`.
-    pub(in crate::model) fn forward(
+    pub(in crate::model) fn add_forward(
         &self,
         x: Tensor<2>,
         residual: Option<Tensor<2>>,
     ) -> (Tensor<2>, Tensor<2>) {
-        timed("norm", || add_rms_norm(x, residual, &self.weight, self.eps))
+        timed("norm", || match &self.weight {
+            Some(weight) if self.is_rms => add_rms_norm(x, residual, weight, self.eps),
+            weight => add_layer_norm(x, residual, weight.as_ref(), self.bias.as_ref(), self.eps),
+        })
     }
 }

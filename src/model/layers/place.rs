@@ -1,6 +1,6 @@
 //! The place of a layer in its model.
 
-use crate::model::config::{LayerConfig, ModelConfig};
+use crate::model::config::{LayerConfig, Mixer, ModelConfig};
 use crate::model::family::WeightNames;
 
 /// A layer of a model that is being loaded.
@@ -18,8 +18,18 @@ impl<'a> LayerPlace<'a> {
         &self.config.layers[self.index]
     }
 
-    pub(in crate::model) fn names(self) -> &'static WeightNames {
-        &self.config.family.names
+    /// Returns the first layer of the KV cache that the layer uses: one of its own, or one of the
+    /// layer whose keys and values it reads.
+    pub(in crate::model) fn kv_layer(self) -> usize {
+        let owner = match &self.layer().mixer {
+            Mixer::Attention(attention) => attention.kv_from,
+            _ => None,
+        };
+        self.config.first_kv_layer(owner.unwrap_or(self.index))
+    }
+
+    pub(in crate::model) fn names(self) -> &'a WeightNames {
+        &self.config.names
     }
 
     /// Returns the name in the checkpoint of the layer's module `name`.

@@ -8,8 +8,8 @@ use super::{
 /// A format's markers of thoughts.
 #[derive(Debug)]
 pub(super) struct TaggedFormat {
-    /// First the starts, then the ends, then markers that end thoughts and belong to the answer. No
-    /// marker may be the beginning of another.
+    /// First the start markers, then the end markers, then markers that end thoughts and belong to
+    /// the answer. No marker may be the beginning of another.
     pub(super) markers: &'static [&'static str],
     pub(super) num_starts: usize,
     pub(super) num_ends: usize,
@@ -17,7 +17,7 @@ pub(super) struct TaggedFormat {
     pub(super) place: Place,
     /// Whether the text begins with thoughts by default.
     pub(super) thinks_unless_told: bool,
-    /// Whether it also does so if the prompt is known and ends without a marker.
+    /// Whether the text also begins with thoughts if the prompt is known and ends without a marker.
     pub(super) thinks_unless_prompted: bool,
     /// Whether markers are special tokens.
     pub(super) special_tokens: bool,
@@ -28,7 +28,7 @@ pub(super) struct TaggedFormat {
 pub(super) enum Place {
     /// At the beginning of the text. Later, a start marker is ordinary text.
     Beginning,
-    /// Anywhere, but once.
+    /// Anywhere, but only once.
     Anywhere,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct TaggedReasoning {
 
 #[derive(Debug)]
 enum State {
-    /// Only this white space has arrived.
+    /// Only white space has arrived. This is it.
     Beginning(String),
     /// No thoughts yet, but they may start.
     Before,
@@ -115,7 +115,8 @@ impl TaggedReasoning {
         };
         match self.state {
             State::Beginning(_) | State::Before if is_start => self.state = State::Thoughts,
-            // An end without a start: the prompt ends the thoughts and the model ends them again.
+            // An end without a start: the prompt has ended the thoughts, and the model ends them
+            // again.
             State::Beginning(_) if is_end => self.state = State::Answer,
             _ if thinks && !is_start => {
                 self.state = State::Answer;

@@ -1,11 +1,12 @@
-//! Formats of thoughts.
+//! Tests of the formats of thoughts.
 
 use super::{ReasoningStart, Registry, all_cuts, boundaries, parts, pieces, reasoning_events};
 
 /// A complete output, its thoughts and its content.
 type Whole<'a> = (&'a str, &'a str, &'a str);
 
-/// Checks a parser against a table. Each output is cut at every place, and ended at every place.
+/// Checks a parser against a table. Each output is cut into pieces at every place, and stopped at
+/// every place.
 fn check(parser: &str, start: &ReasoningStart<'_>, table: &[Whole<'_>]) {
     for (text, reasoning, content) in table {
         let events = reasoning_events(parser, start, &[text]);
@@ -17,7 +18,7 @@ fn check(parser: &str, start: &ReasoningStart<'_>, table: &[Whole<'_>]) {
             assert_eq!(reasoning_events(parser, start, &pieces), events, "{parser}: {pieces:?}");
         }
         for end in boundaries(text) {
-            // The parts of a beginning are never longer than the beginning.
+            // The parts of a stopped output are never longer than the output.
             let (reasoning, content) = parts(&reasoning_events(parser, start, &[&text[..end]]));
             assert!(reasoning.len() + content.len() <= end, "{parser}: {}", &text[..end]);
         }

@@ -1,4 +1,4 @@
-//! Formats whose arguments are not JSON.
+//! Tests of formats whose arguments are not JSON.
 
 use super::{super::ToolEvent, check_no_calls, check_tools, stopped_message, tool_parser};
 
@@ -49,7 +49,7 @@ fn qwen3_coder() {
             "",
             &[("now", "{}"), ("now", "{}")],
         ),
-        // Only the function's closing tag is missing, or it and the block's.
+        // Only the functions' closing tags are missing.
         (
             "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</tool_call>\n\
              <tool_call>\n<function=now>\n</tool_call>",
@@ -77,7 +77,7 @@ fn qwen3_coder() {
 }
 
 #[test]
-fn a_call_whose_closing_tags_the_model_leaves_out_is_whole() {
+fn a_call_without_closing_tags_is_complete() {
     let start = "<tool_call>\n<function=weather>\n<parameter=days>\n3\n";
     for name in ["qwen3_coder", "qwen3_xml"] {
         for end in ["</parameter>", "</parameter>\n", "</parameter>\n</function"] {
@@ -96,7 +96,7 @@ fn a_call_whose_closing_tags_the_model_leaves_out_is_whole() {
 }
 
 #[test]
-fn strings_come_while_they_are_written() {
+fn strings_are_streamed_while_they_are_written() {
     let mut parser = tool_parser("qwen3_coder");
     let arguments = |text: &str| ToolEvent::CallArguments { index: 0, delta: text.to_owned() };
     let start = ToolEvent::CallStart { index: 0, name: "weather".to_owned(), id: None };
@@ -125,7 +125,7 @@ fn glm45() {
                 "",
                 &[("weather", r#"{"city": "Dal\"las\n", "days": 3}"#)],
             ),
-            // Without line breaks, as GLM 4.7 writes it; no arguments; content around.
+            // Without line breaks, as GLM 4.7 writes it. No arguments. Content before and after.
             (
                 "I help. <tool_call>now</tool_call><tool_call>weather<arg_key>city</arg_key>\
                  <arg_value>北京</arg_value></tool_call> So.",

@@ -23,7 +23,7 @@ const FORMAT: JsonFormat = JsonFormat {
     }],
 };
 
-/// In some models of the family the tags are special tokens.
+/// Returns a parser of this format. In some models of the family the tags are special tokens.
 pub(in super::super) fn hermes() -> impl ToolParser {
     BlockParser::new(JsonBlock::<true>::new(&FORMAT))
 }

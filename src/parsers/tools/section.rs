@@ -10,10 +10,11 @@ use super::{
     strict::{Frame, is_plain, structural_tag},
 };
 
-/// Bytes of the longest head, which holds the name.
+/// Length of the longest head, in bytes. The head is the text before a call's arguments, with the
+/// name.
 const MAX_HEAD_LEN: usize = 512;
 
-/// The arguments of a call, a JSON object, written as they arrive.
+/// The arguments of a call: a JSON object, which is passed on as it arrives.
 #[derive(Debug, Default)]
 pub(super) struct JsonArguments {
     scanner: JsonScanner,
@@ -21,7 +22,7 @@ pub(super) struct JsonArguments {
 }
 
 impl JsonArguments {
-    /// Takes the next character. The call starts with the first that is not white space.
+    /// Takes the next character. The call starts with the first character that is not white space.
     pub(super) fn step(
         &mut self,
         c: char,
@@ -53,7 +54,7 @@ impl JsonArguments {
     }
 }
 
-/// A format's frame of its calls.
+/// The markers around a format's calls.
 #[derive(Debug)]
 pub(super) struct SectionFormat {
     /// The markers that open the section and a call. A call without a section is accepted.
@@ -79,11 +80,11 @@ pub(super) struct Head {
 
 /// Reads the text between the start of a call and its arguments.
 pub(super) trait ReadHead: Send {
-    /// Returns `None` if it is no head.
+    /// Returns the head, or `None` if `text` is no head.
     fn read(&self, text: &str) -> Option<Head>;
 
-    /// Returns a call to a tool as a tag with this format of its arguments. `None` if the call
-    /// cannot be written.
+    /// Returns the tag of a structural tag for a call to `name`, whose arguments have the format
+    /// `arguments`. `None` if the call cannot be written.
     fn write(&self, name: &str, arguments: Value) -> Option<Value>;
 }
 

@@ -1,4 +1,4 @@
-//! Turns the bytes of a request into its type. Every fault in them is reported to the client.
+//! Turns the bytes of a request into its type. Every fault in the bytes is reported to the client.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ const PARSE_INLINE_MAX: usize = 1 << 20;
 
 /// A request that can be read from a JSON object.
 pub(in crate::server) trait JsonRequest: Sized + Send + 'static {
-    /// Reads it from the text of a whole body.
+    /// Reads the request from the text of a whole body.
     fn from_json(text: &str) -> Result<Self, ApiError>;
 
-    /// Returns the bytes that reading a body takes for copies of its parts, beside the lease of all
-    /// bodies.
+    /// Returns the number of bytes that reading `body` takes for copies of its parts, in addition
+    /// to the lease that every body has.
     fn copied_bytes(_body: &[u8]) -> usize {
         0
     }
@@ -38,7 +38,7 @@ pub(in crate::server) trait JsonRequest: Sized + Send + 'static {
     /// Returns the names of the fields that were read. All others were ignored.
     fn fields(&self) -> Vec<&'static str>;
 
-    /// Rejects a request that holds more than it may.
+    /// Rejects a request that exceeds a limit.
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError>;
 }
 
@@ -154,7 +154,8 @@ pub(in crate::server) fn decode<T: JsonRequest>(
     Ok(request)
 }
 
-/// Counts brackets outside strings. The parser checks whether they pair up.
+/// Returns whether the JSON is nested too deeply. Counts brackets outside strings, because the
+/// parser checks whether they pair up.
 fn nests_deeper(json: &[u8], depth_max: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {

@@ -33,7 +33,7 @@ pub(in crate::server) trait FromParts: Sized + Send + 'static {
     /// Builds the request from its parts.
     fn from_parts(parts: Self::Parts) -> Result<Self, ApiError>;
 
-    /// Rejects a request that holds more than it may.
+    /// Rejects a request that exceeds a limit.
     fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
         Ok(())
     }
@@ -89,7 +89,7 @@ fn add<T: ToSchema>(whole: &mut Object, schemas: &mut Schemas) {
 /// Returns the names of the fields that a struct's derived `Deserialize` asks for.
 pub(in crate::server) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
-    // The probe is asked for a struct and returns none, so an error is expected.
+    // The probe returns no struct, so an error is expected.
     let _ = T::deserialize(Probe(&mut fields));
     fields
 }

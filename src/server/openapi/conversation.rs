@@ -15,11 +15,11 @@ pub(in crate::server) struct ChatMessageParam {
     content: Option<MessageContent>,
     /// The name of the participant, where several have the same role.
     name: Option<String>,
-    /// The assistant's thoughts before it.
+    /// The assistant's thoughts before the content.
     reasoning: Option<String>,
     /// The assistant's calls.
     tool_calls: Option<Vec<ToolCallParam>>,
-    /// The call whose result this is.
+    /// The id of the call whose result this message is.
     tool_call_id: Option<String>,
 }
 
@@ -30,7 +30,7 @@ enum MessageContent {
     Parts(Vec<ContentPartParam>),
 }
 
-/// One part of a content, with its text under the key of its type.
+/// One part of a message's content. The key of its text depends on its type.
 #[derive(Serialize, ToSchema)]
 struct ContentPartParam {
     r#type: ContentPartType,

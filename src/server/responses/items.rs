@@ -105,15 +105,15 @@ pub(super) enum Output {
     Parts(Vec<Part>),
 }
 
-/// Bytes that an item, and each of its parts, counts beside its text. Its JSON values for a
-/// template take seven times as many.
+/// Bytes that are counted for an item, and for each of its parts, in addition to its text. Its JSON
+/// values for a template take seven times as many.
 pub(super) const VALUE_BYTES: usize = 96;
 
 /// Items that a conversation shares with others that refer to them.
 pub(super) type Items = Vec<Arc<Item>>;
 
 impl Item {
-    /// Returns the bytes of a prompt that shows it: those of its text and of the values around it.
+    /// Returns the bytes of the item in a prompt: those of its text and of the values around it.
     pub(super) fn prompt_bytes(&self) -> usize {
         let bytes = |part: &Part| VALUE_BYTES + part.text().len();
         let parts = |parts: &[Part]| parts.iter().map(bytes).sum::<usize>();

@@ -7,8 +7,8 @@ use super::snapshot::{
 };
 use crate::{
     api::{
-        ActorStats, BlockMap, BlockRun, BlockState, Health, HouseView, Latencies, Micros,
-        RequestId, RequestView, SchedulerView, Segment, StepKind, Timeline, TotalsView,
+        ActorStats, BlockMap, BlockRun, BlockState, Health, Latencies, Micros, RequestId,
+        RequestView, SchedulerView, Segment, StepKind, SystemView, Timeline, TotalsView,
     },
     engine::Engine,
     server::health::probes,
@@ -44,7 +44,7 @@ impl Shaper {
     /// Returns the next snapshot.
     pub(super) fn shape(
         &mut self,
-        view: HouseView,
+        view: SystemView,
         health: Health,
         open_requests: usize,
     ) -> EngineSnapshot {
@@ -220,11 +220,11 @@ mod tests {
         ActorError::Gone { callee: "scheduler" }
     }
 
-    fn view(at_ms: u64) -> HouseView {
+    fn view(at_ms: u64) -> SystemView {
         let mut timelines = Timelines::default();
         let (step, epoch) = (Step(4), Epoch(3));
         timelines.record(&SchedulerOutput { step, epoch, ..SchedulerOutput::default() });
-        HouseView {
+        SystemView {
             at: at_ms * 1_000,
             epoch: Epoch(3),
             actors: Vec::new(),
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    fn shaped(shaper: &mut Shaper, view: HouseView) -> Value {
+    fn shaped(shaper: &mut Shaper, view: SystemView) -> Value {
         serde_json::to_value(shaper.shape(view, Health::Recovering, 2)).unwrap()
     }
 
@@ -269,7 +269,7 @@ mod tests {
             ref_cnt: 2,
         };
         let map = BlockMap { num_blocks: 5, runs: vec![run], ..BlockMap::default() };
-        let answered = HouseView {
+        let answered = SystemView {
             scheduler: Ok(SchedulerView { waiting: vec![waiting], ..SchedulerView::default() }),
             kv_cache: Ok(Some(map)),
             ..view(200)
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(seen(2)["scheduler"]["requests"], json!([]));
         assert_eq!(seen(2)["kv_cache"]["runs"], json!([[5, 3, 0, 2]]), "a block of another tenant");
 
-        let third = shaped(&mut shaper, HouseView { kv_cache: Ok(None), ..view(700) });
+        let third = shaped(&mut shaper, SystemView { kv_cache: Ok(None), ..view(700) });
         assert_eq!(third["scheduler"]["age_ms"], 500);
         assert_eq!(third["scheduler"]["requests"][0]["age_ms"], 150, "as it was then");
         assert_eq!(
@@ -309,7 +309,7 @@ mod tests {
             }
             counted
         };
-        let with = |inter_token_latency: Latencies| HouseView {
+        let with = |inter_token_latency: Latencies| SystemView {
             totals: TotalsView { inter_token_latency, ..TotalsView::default() },
             ..view(0)
         };

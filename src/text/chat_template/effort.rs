@@ -1,6 +1,6 @@
 //! A limit on the values that a template may read and make, besides its fuel. Fuel counts
-//! instructions. A single one may join the letters of a long text, double the text, or look at each
-//! letter.
+//! instructions. A single instruction may join the letters of a long text, double the text, or look
+//! at each letter.
 
 use minijinja::value::{Rest, ValueOrKwargs};
 use minijinja::{
@@ -14,8 +14,9 @@ use super::costs::{
 };
 use super::weight::weight;
 
-/// Values that a template may read and make in total, with texts counted by their length: some
-/// seconds of work, and 256 MiB of text. A conversation takes some thousand.
+/// Largest number of values that a template may read and make. Texts are counted by their length.
+/// The limit allows some seconds of work, and 256 MiB of text. A conversation takes some thousand
+/// values.
 const VALUES_MAX: u64 = 16_000_000;
 
 /// The name of the counter of values while a template is rendered.
@@ -33,8 +34,8 @@ pub(super) const KEY: &str = "__key";
 /// The filter that returns its value unchanged.
 pub(super) const SAME: &str = "__same";
 
-/// Wraps filters, tests or functions of the library so that they spend the limit. The wrappers take
-/// their names, and the library's own have none. Otherwise a template could name those.
+/// Wraps filters, tests or functions of the library so that they spend the limit. A wrapper has the
+/// name of the original. The original has no name, because a template could call it by that.
 macro_rules! limited {
     ($environment:ident.$add:ident, $cost:ident: $($module:ident::{$($name:ident)*})*) => {$($(
         limited!($environment.$add, $cost: [stringify!($name)] => $module::$name);
@@ -95,12 +96,12 @@ pub(super) fn limit(environment: &mut Environment<'static>) {
         spend(state, weight(value))?;
         minijinja::escape_formatter(out, state, value)
     });
-    // `debug` writes all variables, which no cost counts.
+    // `debug` writes all variables, and no cost counts them.
     environment.remove_global("debug");
 }
 
 /// Returns the rows of the library's filter, computed once. The library computes the rows, and the
-/// rows within them, again at each access, and no cost counts that.
+/// rows within them, again at each access. No cost counts that work.
 fn zipped(state: &State<'_, '_>, value: Value, others: Rest<Value>) -> Result<Value, Error> {
     Ok(filters::zip(state, value, others)?.try_iter()?.collect())
 }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_what_they_were() {
+    fn limited_filters_give_the_same_results() {
         for (source, expected) in [
             ("{{ [3, 1, 2] | sort(reverse=true) | join('-') }}", "3-2-1"),
             ("{{ 'abc' | list | map('upper') | join }}", "ABC"),
@@ -190,7 +191,8 @@ mod tests {
         }
     }
 
-    /// Operators, filters and captures may make long texts, or lists that hold each other twice.
+    /// Operators, filters and captures may make long texts, or lists that hold the list before
+    /// twice.
     #[test]
     fn doubling_is_rejected() {
         let again = |start: &str, step: &str, end: &str| {
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(rendered(&source).as_deref(), Ok(""));
     }
 
-    /// Each compares two lists of as many values as there are atoms.
+    /// Each case compares two lists of 2⁶⁰ values.
     #[test]
     fn costly_comparisons_are_rejected() {
         let twice = "{% set a = [a, a] %}{% set b = [b, b] %}".repeat(60);
@@ -288,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Each message is compared with the last, as Mistral's templates do, though all are long.
+    /// Mistral's templates compare each message with the last one, and all may be long.
     #[test]
     fn a_comparison_costs_the_weight_of_the_smaller_value() {
         let source = "{% set long = {'content': 'a' * 1000000} %}{% set short = {'content': 'b'} %}\
@@ -297,9 +299,9 @@ mod tests {
         assert_eq!(rendered(source).as_deref(), Ok("True"));
     }
 
-    /// A conversation of a million tokens, read as many models' templates read it.
+    /// A conversation of a million tokens, read in the way of many models' templates.
     #[test]
-    fn long_texts_are_no_effort() {
+    fn long_texts_stay_below_the_limit() {
         let source = "{% set text = 'a' * 100000 %}{% for i in range(40) %}\
                       {% if text.startswith('<tool_response>') or '</think>' in text %}x{% endif %}\
                       {% set parts = text.split('</think>') %}{% set rest = parts[-1].lstrip('\n') %}\

@@ -4,6 +4,7 @@ use playhouse_actors::ports::TextError;
 use serde_json::{Map, Value, json};
 
 use super::ContentFormat;
+use super::strings::StringRoles;
 
 /// The names of the reasoning field in messages. Templates read the first one.
 pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
@@ -16,14 +17,25 @@ const DEVELOPER: &str = "developer";
 pub(super) struct Accepts {
     /// The form of content.
     pub(super) content: ContentFormat,
+    /// The roles that keep a string where the form is a list of parts.
+    pub(super) strings: StringRoles,
     /// Whether it knows the role `developer`. Otherwise that role becomes `system`.
     pub(super) developers: bool,
 }
 
 impl Accepts {
     /// Returns the kinds of message that the template `source` accepts.
-    pub(super) fn of(source: &str, content: ContentFormat) -> Self {
-        Self { content, developers: source.contains(DEVELOPER) }
+    pub(super) fn of(source: &str, content: ContentFormat, strings: StringRoles) -> Self {
+        Self { content, strings, developers: source.contains(DEVELOPER) }
+    }
+
+    /// Returns the form of `content` in a message of `role`.
+    fn form(self, role: Option<&Value>, content: &Value) -> ContentFormat {
+        let keeps_strings = self.strings.has(role.and_then(Value::as_str).unwrap_or_default());
+        match content {
+            Value::String(_) | Value::Null if keeps_strings => ContentFormat::String,
+            _ => self.content,
+        }
     }
 }
 
@@ -52,11 +64,12 @@ fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, 
     let Some(message) = message.as_object() else {
         return Err("not an object with `role` and `content`".to_owned());
     };
+    let form = |content: &Value| accepts.form(message.get("role"), content);
     let mut prepared = Map::new();
     for (key, value) in message {
         match key.as_str() {
             "content" => {
-                prepared.insert(key.clone(), content(value, accepts.content)?);
+                prepared.insert(key.clone(), content(value, form(value))?);
             }
             "role" if value == DEVELOPER && !accepts.developers => {
                 prepared.insert(key.clone(), Value::from("system"));
@@ -75,7 +88,8 @@ fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, 
         }
     }
     if !message.contains_key("content") {
-        prepared.insert("content".to_owned(), content(&Value::Null, accepts.content)?);
+        let content = content(&Value::Null, form(&Value::Null))?;
+        prepared.insert("content".to_owned(), content);
     }
     let reasoning = REASONING_FIELDS.iter().find_map(|&field| prepared.get(field)).cloned();
     if let Some(reasoning) = reasoning {

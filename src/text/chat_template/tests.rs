@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 use super::ChatTemplates;
 use crate::text::tokenizer_files::TokenizerFiles;
 
-const TEMPLATES: [(&str, &str); 7] = [
+const TEMPLATES: [(&str, &str); 8] = [
     ("chatml_think", include_str!("testdata/chatml_think.jinja")),
     ("generation", include_str!("testdata/generation.jinja")),
     ("header_ids", include_str!("testdata/header_ids.jinja")),
     ("inst", include_str!("testdata/inst.jinja")),
+    ("mixed", include_str!("testdata/mixed.jinja")),
     ("parts", include_str!("testdata/parts.jinja")),
     ("python", include_str!("testdata/python.jinja")),
     ("tool_signatures", include_str!("testdata/tool_signatures.jinja")),

@@ -1,8 +1,8 @@
-//! Tokens to text, whole or one at a time.
+//! Decodes tokens to text, all together or one at a time.
 //!
-//! Two families of tokenizers are decoded exactly and in constant time a token: byte-level BPE
-//! ([`byte_level`]) and sentencepiece models with byte fallback ([`byte_fallback`]). All others go
-//! through a window over the tokenizer's own decoder ([`window`]).
+//! Two families of tokenizers are decoded exactly and in constant time for each token: byte-level
+//! BPE ([`byte_level`]) and sentencepiece models with byte fallback ([`byte_fallback`]). The tokens
+//! of all others go through a window over the tokenizer's own decoder ([`window`]).
 mod byte_fallback;
 mod byte_level;
 mod family;
@@ -21,7 +21,7 @@ use byte_level::ByteLevelDecoder;
 pub(super) use family::Family;
 use window::WindowDecoder;
 
-/// Replaces bytes that are not UTF-8.
+/// The character that replaces bytes that are not UTF-8.
 const REPLACEMENT: char = '\u{FFFD}';
 
 /// Returns a decoder for the tokens that follow `prompt`.

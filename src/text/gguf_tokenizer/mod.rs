@@ -5,6 +5,7 @@
 //! the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
 
 mod byte_level;
+mod expressions;
 mod pre_tokenizer;
 mod sentencepiece;
 mod vocabulary;

@@ -5,14 +5,10 @@
 
 use serde_json::{Value, json};
 
-/// GPT-2's expression.
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Llama 3's: contractions in any case, digits in groups of three.
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen2's: Llama 3's with single digits.
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Mistral's tekken: words are cut where lower case turns into upper case.
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+use super::expressions::{
+    BAILING, BLOOM, CJK, DEEPSEEK, DEEPSEEK_WORDS, DIGITS_BY_THREE, GPT2, GPT4O, LLAMA3, QWEN2,
+    QWEN35, SEED_CODER, TEKKEN,
+};
 
 /// One way to cut.
 #[derive(Debug)]
@@ -28,55 +24,114 @@ pub(super) struct PreTokenizer {
     pub(super) add_bos: bool,
 }
 
-const PRE_TOKENIZERS: [PreTokenizer; 7] = [
+/// A way without peculiarities.
+const PLAIN: PreTokenizer =
+    PreTokenizer { names: &[], expressions: &[], nfc: false, ignore_merges: false, add_bos: false };
+
+const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"],
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+        ],
         expressions: &[LLAMA3],
-        nfc: false,
         ignore_merges: true,
         add_bos: true,
+        ..PLAIN
     },
+    PreTokenizer { names: &["glm4", "glm5"], expressions: &[LLAMA3], ignore_merges: true, ..PLAIN },
+    PreTokenizer { names: &["chatglm-bpe", "dbrx", "smaug-bpe"], expressions: &[LLAMA3], ..PLAIN },
+    PreTokenizer { names: &["qwen2", "megrez"], expressions: &[QWEN2], nfc: true, ..PLAIN },
     PreTokenizer {
-        names: &["qwen2", "megrez"],
+        names: &["deepseek-r1-qwen", "stablelm2", "hunyuan", "solar-open", "grok-2", "kormo"],
         expressions: &[QWEN2],
-        nfc: true,
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
-    PreTokenizer {
-        names: &["deepseek-r1-qwen"],
-        expressions: &[QWEN2],
-        nfc: false,
-        ignore_merges: false,
-        add_bos: false,
-    },
+    PreTokenizer { names: &["qwen35"], expressions: &[QWEN35], nfc: true, ..PLAIN },
     PreTokenizer {
         names: &["tekken"],
         expressions: &[TEKKEN],
-        nfc: false,
         ignore_merges: true,
         add_bos: true,
+        ..PLAIN
     },
     PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "command-r"],
+        names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"],
+        expressions: &[GPT4O],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["tiny_aya", "cohere2moe"],
+        expressions: &[DIGITS_BY_THREE, GPT4O],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
         expressions: &[r"\p{N}", GPT2],
-        nfc: false,
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
     PreTokenizer {
-        names: &["gpt-2", "phi-2", "olmo", "mpt", "exaone4"],
+        names: &[
+            "gpt-2",
+            "phi-2",
+            "olmo",
+            "mpt",
+            "exaone4",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "gigachat",
+            "mellum",
+            "a.x-4.0",
+        ],
         expressions: &[GPT2],
-        nfc: false,
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["falcon"],
+        expressions: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"],
+        ..PLAIN
+    },
+    PreTokenizer { names: &["bloom", "gpt3-finnish", "poro-chat"], expressions: &[BLOOM], ..PLAIN },
+    PreTokenizer { names: &["viking"], expressions: &[BLOOM, r"\p{N}"], ..PLAIN },
+    PreTokenizer { names: &["seed-coder"], expressions: &[SEED_CODER], ..PLAIN },
+    PreTokenizer {
+        names: &["bailingmoe", "bailingmoe2", "llada-moe"],
+        expressions: &[BAILING],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        expressions: &[r"\p{N}{1,3}", CJK, DEEPSEEK],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["deepseek-llm"],
+        expressions: &[
+            r"[\r\n]",
+            DEEPSEEK_WORDS,
+            r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+            r"\s+$",
+            r"[一-龥ࠀ-一가-퟿]+",
+            r"\p{N}+",
+        ],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["deepseek-coder"],
+        expressions: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"],
+        ..PLAIN
     },
     PreTokenizer {
         names: &["default"],
         expressions: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"],
-        nfc: false,
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
 ];
 

@@ -13,7 +13,7 @@ use crate::weights::Checkpoint;
 
 /// The version of [`crate::weights`]: increased when the same files yield other weights, so that
 /// caches of older versions are packed again.
-pub(crate) const READER_VERSION: u32 = 2;
+pub(crate) const READER_VERSION: u32 = 3;
 
 /// Bytes of a file that are hashed: its header, and enough data to distinguish two checkpoints of
 /// one shape.

@@ -2,7 +2,8 @@
 //! serve the same model share their pages.
 //!
 //! There is one file for each checkpoint, format of the weights, and layout of this machine. A file
-//! that is stale or damaged is written again. A disk that cannot take it costs only a warning.
+//! that is stale or damaged is written again. If the disk cannot take it, the only consequence is a
+//! warning.
 
 mod file;
 mod identity;
@@ -29,13 +30,13 @@ pub(crate) struct WeightsCache {
 enum State {
     Read(PackedFile),
     Write(PackedWriter),
-    /// Nothing can be written, or there is no need.
+    /// The cache is not used: nothing can be written, or the file is complete.
     Off,
 }
 
 impl WeightsCache {
-    /// Returns the cache in `folder` for the weights of `checkpoint` as `format`. If it is absent
-    /// or does not fit, the weights packed now are written.
+    /// Returns the cache in `folder` for the weights of `checkpoint` as `format`. If the file is
+    /// absent or does not fit, the weights packed now are written to it.
     pub(crate) fn open(folder: &Path, checkpoint: &Checkpoint, format: &str) -> Self {
         let identity = match Identity::of(checkpoint, format) {
             Ok(identity) => identity,
@@ -71,7 +72,7 @@ impl WeightsCache {
         match packed.weight(name, shape) {
             Ok(weight) => Some(weight),
             Err(error) => {
-                // The next start writes it again.
+                // The next start writes the file again.
                 warn(&self.path, "removed", &error);
                 let _ = fs::remove_file(&self.path);
                 self.state = State::Off;
@@ -88,7 +89,7 @@ impl WeightsCache {
         }
     }
 
-    /// Completes the file after all weights were packed. From now on it is found.
+    /// Completes the file after all weights were packed. From now on, starts find it.
     pub(crate) fn finish(mut self) {
         if let State::Write(writer) = std::mem::replace(&mut self.state, State::Off) {
             match writer.finish(&self.path) {

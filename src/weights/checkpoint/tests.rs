@@ -5,6 +5,7 @@ use std::fs;
 use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 
+use super::open::{INDEX_FILE, SINGLE_FILE};
 use super::*;
 
 fn file(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {

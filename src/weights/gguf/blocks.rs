@@ -3,35 +3,29 @@
 //! Layouts are those of ggml-common.h, meanings those of `gguf.quants`. A block decodes to the same
 //! f32, except for the sign of a zero: f16 scales times small integers are exact in f32.
 //!
-//! | type | block | bytes | element |
-//! |---|---|---|---|
-//! | Q8_0 | 32 | d f16, q i8 × 32 | `d · q` |
-//! | Q4_0 | 32 | d f16, q u4 × 32 (low halves first) | `d · (q - 8)` |
-//! | Q4_K | 256 | d, dmin f16, (scale, min) u6 × 8, q u4 × 256 | `d · scale · q - dmin · min`, in eighths |
-//! | Q6_K | 256 | low 4 bits, high 2 bits, scale i8 × 16, d f16 | `d · scale · (q - 32)`, in sixteenths |
-
-use half::f16;
 use playhouse_kernels::{Codes, KernelError, Offsets, QuantizedMatrix};
 use rayon::prelude::*;
 
-use super::rotary_rows::RowOrder;
+use super::formats::FORMATS;
 
 /// One block format.
 #[derive(Debug)]
 pub(in crate::weights) struct BlockFormat {
-    block_elements: usize,
-    block_bytes: usize,
+    /// As ggml spells it.
+    pub(super) name: &'static str,
+    pub(super) block_elements: usize,
+    pub(super) block_bytes: usize,
     /// Number of neighbouring elements that share a scale.
-    group_size: usize,
+    pub(super) group_size: usize,
     /// Bits of a code: 4, unsigned, or 8, signed.
-    bits: usize,
-    offsets: OffsetKind,
-    decode: fn(&[u8], &mut Groups<'_>),
+    pub(super) bits: usize,
+    pub(super) offsets: OffsetKind,
+    pub(super) decode: fn(&[u8], &mut Groups<'_>),
 }
 
 /// The value of a code of 0.
 #[derive(Debug, PartialEq)]
-enum OffsetKind {
+pub(super) enum OffsetKind {
     /// Zero.
     None,
     /// The negative of this many scales, in every group.
@@ -41,89 +35,16 @@ enum OffsetKind {
 }
 
 /// The destination of a decoded block. `offsets` is empty if the format has none.
-struct Groups<'a> {
-    codes: &'a mut [u8],
-    scales: &'a mut [f32],
-    offsets: &'a mut [f32],
+pub(super) struct Groups<'a> {
+    pub(super) codes: &'a mut [u8],
+    pub(super) scales: &'a mut [f32],
+    pub(super) offsets: &'a mut [f32],
 }
-
-const Q8_0: BlockFormat = BlockFormat {
-    block_elements: 32,
-    block_bytes: 34,
-    group_size: 32,
-    bits: 8,
-    offsets: OffsetKind::None,
-    decode: |block, groups| {
-        groups.scales[0] = half(block, 0);
-        groups.codes.copy_from_slice(&block[2..]);
-    },
-};
-
-const Q4_0: BlockFormat = BlockFormat {
-    block_elements: 32,
-    block_bytes: 18,
-    group_size: 32,
-    bits: 4,
-    offsets: OffsetKind::ZeroPoint(8),
-    decode: |block, groups| {
-        groups.scales[0] = half(block, 0);
-        let (low, high) = groups.codes.split_at_mut(8);
-        split_nibbles(&block[2..], low, high);
-    },
-};
-
-const Q4_K: BlockFormat = BlockFormat {
-    block_elements: 256,
-    block_bytes: 144,
-    group_size: 32,
-    bits: 4,
-    offsets: OffsetKind::Values,
-    decode: |block, groups| {
-        let (d, dmin) = (half(block, 0), half(block, 2));
-        for j in 0..8 {
-            let (scale, min) = six_bit_pair(&block[4..16], j);
-            groups.scales[j] = d * f32::from(scale);
-            groups.offsets[j] = -(dmin * f32::from(min));
-        }
-        for (q, codes) in block[16..].chunks(32).zip(groups.codes.chunks_mut(32)) {
-            let (low, high) = codes.split_at_mut(16);
-            split_nibbles(q, low, high);
-        }
-    },
-};
-
-const Q6_K: BlockFormat = BlockFormat {
-    block_elements: 256,
-    block_bytes: 210,
-    group_size: 16,
-    bits: 8,
-    offsets: OffsetKind::None,
-    decode: |block, groups| {
-        let d = half(block, 208);
-        for (scale, &stored) in groups.scales.iter_mut().zip(&block[192..208]) {
-            *scale = d * f32::from(stored.cast_signed());
-        }
-        let (low, high) = (&block[..128], &block[128..192]);
-        for (i, code) in groups.codes.iter_mut().enumerate() {
-            // Halves of 128, each of four quarters of 32 that share their bytes of high bits.
-            let (part, quarter, l) = (i / 128, i % 128 / 32, i % 32);
-            let low = low[64 * part + 32 * (quarter % 2) + l] >> (4 * (quarter / 2)) & 0x0F;
-            let high = high[32 * part + l] >> (2 * quarter) & 3;
-            *code = (low | high << 4).wrapping_sub(32);
-        }
-    },
-};
 
 impl BlockFormat {
     /// Returns the format that ggml calls `name`, if the engine reads it.
     pub(in crate::weights) fn from_name(name: &str) -> Option<&'static Self> {
-        match name {
-            "Q8_0" => Some(&Q8_0),
-            "Q4_0" => Some(&Q4_0),
-            "Q4_K" => Some(&Q4_K),
-            "Q6_K" => Some(&Q6_K),
-            _ => None,
-        }
+        FORMATS.iter().find(|format| format.name == name)
     }
 
     /// Decodes `bytes`, the blocks of a matrix `[out, in]`. The caller has compared its size with
@@ -132,7 +53,6 @@ impl BlockFormat {
         &self,
         bytes: &[u8],
         [out, inputs]: [usize; 2],
-        order: Option<RowOrder>,
     ) -> Result<QuantizedMatrix, KernelError> {
         let (row_blocks, row_groups) = (inputs / self.block_elements, inputs / self.group_size);
         let (row_bytes, row_codes) = (row_blocks * self.block_bytes, inputs * self.bits / 8);
@@ -144,8 +64,7 @@ impl BlockFormat {
         // Without offsets, each row gets an empty slice.
         let offset_rows = offsets_by_row(&mut offsets, row_offsets, out);
         rows.zip(offset_rows).enumerate().for_each(|(row, ((codes, scales), offsets))| {
-            let stored_row = order.map_or(row, |order| order.stored_row(row));
-            let blocks = &bytes[stored_row * row_bytes..(stored_row + 1) * row_bytes];
+            let blocks = &bytes[row * row_bytes..(row + 1) * row_bytes];
             self.decode_row(blocks, Groups { codes, scales, offsets });
         });
         let codes = match self.bits {
@@ -195,27 +114,4 @@ fn offsets_by_row(
         rest = others;
     }
     slices.into_par_iter()
-}
-
-fn half(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
-}
-
-/// Splits bytes of two codes. The lower codes belong to the first half of a run and the higher ones
-/// to the second. Each half becomes bytes of two neighbouring codes.
-fn split_nibbles(stored: &[u8], low: &mut [u8], high: &mut [u8]) {
-    for ((pair, low), high) in stored.chunks_exact(2).zip(low).zip(high) {
-        *low = pair[0] & 0x0F | pair[1] << 4;
-        *high = pair[0] >> 4 | pair[1] & 0xF0;
-    }
-}
-
-/// Returns scale and minimum `j` of eight, six bits each, from twelve bytes (`get_scale_min_k4`).
-fn six_bit_pair(packed: &[u8], j: usize) -> (u8, u8) {
-    if j < 4 {
-        (packed[j] & 63, packed[j + 4] & 63)
-    } else {
-        let scale = packed[j + 4] & 0x0F | packed[j - 4] >> 6 << 4;
-        (scale, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
-    }
 }

@@ -1,4 +1,4 @@
-//! compressed-tensors (<https://github.com/vllm-project/compressed-tensors>), its integer formats.
+//! compressed-tensors (<https://github.com/vllm-project/compressed-tensors>), its formats.
 //!
 //! `pack-quantized` has `p = 32 / bits` fields a word, the first in the lowest bits. A field is the
 //! signed value plus `2^(bits - 1)`.
@@ -20,11 +20,14 @@
 //! | `weight_zero_point` | as the scales; where asymmetric | i8 |
 //! | `weight_g_idx` | as above | i32 |
 //!
+//! `float-quantized` is read by `float8`.
+//!
 //! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed. If
 //! activations are quantized, each token's scale is computed in its step.
 
 use playhouse_kernels::{Codes, Offsets};
 
+use super::float8;
 use super::parts::Parts;
 use super::unpack::{field, input_order, reorder_bytes, reorder_nibbles};
 use crate::weights::{StoredMatrix, WeightsError};
@@ -33,10 +36,10 @@ pub(super) fn read<'a>(parts: Parts<'a, '_>) -> Result<Option<StoredMatrix<'a>>,
     if parts.has("weight_packed") {
         return read_packed(parts).map(Some);
     }
-    if parts.is_i8("weight") {
+    if parts.is_of("weight", "I8") {
         return read_bytes(parts).map(Some);
     }
-    Ok(None)
+    float8::read(parts, None)
 }
 
 fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {

@@ -6,7 +6,9 @@
 
 mod awq;
 mod compressed_tensors;
+mod float8;
 mod gptq;
+mod mxfp4;
 mod parts;
 mod unpack;
 
@@ -29,6 +31,13 @@ pub enum Quantization {
     /// compressed-tensors, of llm-compressor: `pack-quantized` or `int-quantized`. The tensors'
     /// shapes give bits and groups.
     CompressedTensors,
+    /// Floats of eight bits with scales. They become floats of the model's dtype at load.
+    Float8 {
+        /// Outputs and inputs that share a scale. `None`: the shapes of scales give them.
+        block: Option<[usize; 2]>,
+    },
+    /// MXFP4, of gpt-oss: floats of four bits in groups of 32. Only tensors of several experts.
+    Mxfp4,
 }
 
 /// The properties in which GPTQ checkpoints differ.
@@ -43,6 +52,11 @@ pub struct GptqFormat {
 }
 
 impl Quantization {
+    /// Returns whether weights stay integers. Otherwise they become floats at load.
+    pub(super) fn stays_quantized(&self) -> bool {
+        !matches!(self, Self::Float8 { .. })
+    }
+
     /// Reads the weight `[out, in]` of `module`, if it is a quantized one.
     pub(super) fn read<'a>(
         &self,
@@ -55,7 +69,31 @@ impl Quantization {
             Self::Gptq(format) => gptq::read(parts, format),
             Self::Awq { group_size } => awq::read(parts, *group_size),
             Self::CompressedTensors => compressed_tensors::read(parts),
+            Self::Float8 { block } => float8::read(parts, *block),
+            Self::Mxfp4 => Ok(None),
         }
+    }
+
+    /// Reads matrix `index` of `count` matrices `[out, in]` of the tensor `name`, if the tensor is
+    /// a quantized one.
+    pub(super) fn read_fused<'a>(
+        &self,
+        checkpoint: &'a Checkpoint,
+        name: &str,
+        (index, count): (usize, usize),
+        shape: [usize; 2],
+    ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+        match self {
+            Self::Mxfp4 if mxfp4::has(checkpoint, name) => {
+                mxfp4::read(checkpoint, name, (index, count), shape).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns whether several tensors hold the tensor `name` of experts.
+    pub(super) fn is_fused(&self, checkpoint: &Checkpoint, name: &str) -> bool {
+        *self == Self::Mxfp4 && mxfp4::has(checkpoint, name)
     }
 }
 
@@ -71,6 +109,11 @@ impl fmt::Display for Quantization {
             }
             Self::Awq { group_size } => write!(f, "AWQ, 4 bits, {}", groups(group_size)),
             Self::CompressedTensors => f.write_str("compressed-tensors"),
+            Self::Float8 { block: None } => f.write_str("FP8"),
+            Self::Float8 { block: Some([height, width]) } => {
+                write!(f, "FP8, blocks of {height} x {width}")
+            }
+            Self::Mxfp4 => f.write_str("MXFP4"),
         }
     }
 }

@@ -7,7 +7,7 @@ use playhouse_kernels::{Codes, Offsets, QuantizedMatrix};
 use crate::weights::checkpoint::{Checkpoint, RawTensor};
 use crate::weights::matrix::MatrixElements;
 use crate::weights::tensor::elements;
-use crate::weights::{StoredMatrix, WeightsError};
+use crate::weights::{StoredDtype, StoredMatrix, StoredTensor, WeightsError};
 
 /// Takes the tensors of a module from a checkpoint, checks them, and counts them.
 pub(super) struct Parts<'a, 'm> {
@@ -32,9 +32,9 @@ impl<'a, 'm> Parts<'a, 'm> {
         self.checkpoint.has(&self.name(part))
     }
 
-    /// Returns whether `part` exists and consists of one-byte integers.
-    pub(super) fn is_i8(&self, part: &str) -> bool {
-        self.checkpoint.stored_dtype_name(&self.name(part)) == Some("I8")
+    /// Returns whether `part` exists and has the type `dtype`.
+    pub(super) fn is_of(&self, part: &str, dtype: &str) -> bool {
+        self.checkpoint.stored_dtype_name(&self.name(part)) == Some(dtype)
     }
 
     /// Returns the shape of `part` in the file, if it exists.
@@ -71,6 +71,27 @@ impl<'a, 'm> Parts<'a, 'm> {
         Ok(tensor.values().view().to_f32())
     }
 
+    /// Takes scales: floats of any width, or exponents of two, which are stored plus 127.
+    pub(super) fn scales(&mut self, part: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
+        if !self.is_of(part, "F8_E8M0") && !self.is_of(part, "U8") {
+            return self.floats(part, shape);
+        }
+        let power = |exponent: &u8| match exponent {
+            255 => f32::NAN,
+            _ => (f32::from(*exponent) - 127.0).exp2(),
+        };
+        Ok(self.take(part, shape)?.bytes.iter().map(power).collect())
+    }
+
+    /// Takes elements as they are stored.
+    pub(super) fn raw(
+        &mut self,
+        part: &str,
+        shape: &[usize],
+    ) -> Result<RawTensor<'a>, WeightsError> {
+        self.take(part, shape)
+    }
+
     fn take(&mut self, part: &str, shape: &[usize]) -> Result<RawTensor<'a>, WeightsError> {
         let raw = self.checkpoint.raw(&self.name(part), shape)?;
         self.tensor_count += 1;
@@ -99,6 +120,21 @@ impl<'a, 'm> Parts<'a, 'm> {
             return Err(self.invalid(part, reason));
         }
         Ok((inputs / size, size))
+    }
+
+    /// Returns the matrix of the f32 in `bytes`, little endian, that belongs to the tensor `of`.
+    pub(super) fn finish_floats(self, of: &RawTensor<'a>, bytes: Vec<u8>) -> StoredMatrix<'a> {
+        let tensor = StoredTensor {
+            path: of.path,
+            shape: Cow::Owned(self.shape.to_vec()),
+            dtype: StoredDtype::F32,
+            bytes: Cow::Owned(bytes),
+        };
+        StoredMatrix {
+            elements: MatrixElements::Dense(tensor),
+            tensor_count: self.tensor_count,
+            size_bytes: self.size_bytes,
+        }
     }
 
     /// Returns the matrix, if its parts form one.

@@ -1,6 +1,6 @@
 //! Request bodies: for all bodies, the route reads the body or rejects it with a 4xx status.
 //!
-//! An input is a byte that picks the route, and the body.
+//! The first byte of an input picks the route. The rest is the body.
 #![no_main]
 
 use std::{

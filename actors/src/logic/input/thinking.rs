@@ -1,4 +1,5 @@
-//! Thoughts at the beginning of an output: free of its structure, and bounded by a budget.
+//! Thoughts at the beginning of an output. They need not have the structure that the answer must
+//! have, and a budget limits their length.
 //!
 //! The rules are vLLM's. If the last marker of the prompt ends thoughts, the whole output is
 //! answer. Otherwise the output is thoughts up to its first end marker, even without a begin
@@ -18,9 +19,9 @@ use crate::logic::request::ids::TokenId;
 pub struct Thinking {
     /// The tokens that begin thoughts. A prompt may contain them. An output may begin without them.
     pub begin: Vec<TokenId>,
-    /// The tokens that end thoughts; at least one.
+    /// The tokens that end thoughts. There is at least one.
     pub end: Vec<TokenId>,
-    /// Maximum number of tokens of thought. Then the end is forced.
+    /// Maximum number of tokens of thought. After them, the end marker is forced.
     pub budget: Option<u32>,
 }
 
@@ -31,7 +32,7 @@ pub struct Thoughts {
     thinking: Arc<Thinking>,
     /// Whether a marker in prompt or output began the thoughts.
     is_begun: bool,
-    /// Tokens of thought. The number matters only if a marker began them.
+    /// Number of tokens of thought. It matters only if a marker began the thoughts.
     num_tokens: usize,
     /// Output tokens so far.
     num_output: usize,
@@ -76,13 +77,14 @@ impl Thoughts {
         }
     }
 
-    /// Returns the index of the first output token that is answer; `None` while there are thoughts.
+    /// Returns the index of the first output token that is answer. `None` while there are thoughts.
     #[must_use]
     pub fn answer_start(&self) -> Option<usize> {
         self.answer_start
     }
 
-    /// Returns the token of the end marker that must come next, once the budget is used up.
+    /// Returns the token of the end marker that must come next. `None` while the budget is not used
+    /// up.
     #[must_use]
     pub fn forced_token(&self) -> Option<TokenId> {
         let budget = self.thinking.budget? as usize;

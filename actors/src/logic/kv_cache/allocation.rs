@@ -60,6 +60,10 @@ pub struct AllocateOp {
     /// Number of tokens that the lookup just before found for this request; 0 for one that holds
     /// blocks.
     pub num_hit_tokens: usize,
+    /// Number of computed tokens from which the request could go on without its blocks: see
+    /// [`Demand::settled`](super::Demand::settled). A group frees the blocks that no token from
+    /// here on reads.
+    pub num_settled_tokens: usize,
     /// Number of tokens that must fit, at least `num_tokens`. Otherwise the operation is refused.
     pub num_tokens_to_fit: usize,
     /// Number of blocks that must stay free beside `num_tokens_to_fit`. Otherwise the operation is
@@ -100,7 +104,8 @@ pub enum AllocationResult {
         /// Number of tokens.
         num_tokens: usize,
     },
-    /// Answers `Allocate`: the blocks appended to the request's table, hit ones first.
+    /// Answers `Allocate`: the blocks appended to the request's table, hit ones first. Null blocks
+    /// stand for hit blocks that the group does not read.
     Allocated {
         /// The blocks. Empty if the table had room.
         block_ids: BlockIds,

@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 
 use crate::logic::request::ids::BlockId;
 
-/// One list of blocks for each group of layers that share block tables. A list that is not there is
-/// empty. Lists of a model with one group need no memory beside that of the list.
+/// One list of blocks for each group of layers that share block tables. The null block stands where
+/// a group no longer reads a block. A list that is not there is empty. Lists of a model with one
+/// group need no memory beside that of the list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BlockIds(SmallVec<[Vec<BlockId>; 1]>);
 
@@ -35,11 +36,6 @@ impl BlockIds {
         }
     }
 
-    /// Shortens each list to its first `len` blocks.
-    pub(super) fn truncate(&mut self, len: usize) {
-        self.0.iter_mut().for_each(|blocks| blocks.truncate(len));
-    }
-
     /// Returns the lists that exist, in the order of the groups.
     pub(super) fn lists(&self) -> &[Vec<BlockId>] {
         &self.0
@@ -58,6 +54,13 @@ impl BlockIds {
 impl From<Vec<BlockId>> for BlockIds {
     fn from(blocks: Vec<BlockId>) -> Self {
         Self(SmallVec::from_buf([blocks]))
+    }
+}
+
+/// One list for each group.
+impl FromIterator<Vec<BlockId>> for BlockIds {
+    fn from_iter<T: IntoIterator<Item = Vec<BlockId>>>(lists: T) -> Self {
+        Self(lists.into_iter().collect())
     }
 }
 
@@ -86,15 +89,12 @@ mod tests {
     #[test]
     fn each_group_is_appended_to_its_own_list() {
         let mut table = BlockIds::from(vec![1, 2]);
-        let mut blocks = BlockIds::from(vec![3]);
-        blocks.list(1).extend([4, 5]);
+        let blocks = BlockIds::from_iter([vec![3], vec![4, 5]]);
         table.append(&blocks);
         table.append(&BlockIds::default());
         assert_eq!((table.group(0), table.group(1)), (&[1, 2, 3][..], &[4, 5][..]));
         assert_eq!(table.iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         assert_eq!(table.num_blocks(), 5);
-        table.truncate(1);
-        assert_eq!((table.group(0), table.group(1)), (&[1][..], &[4][..]));
     }
 
     #[test]

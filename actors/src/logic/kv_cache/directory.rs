@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::tails::Tail;
 use crate::logic::{
-    kv_cache::hashes::BlockHash,
+    kv_cache::{block_pool::BlockKey, hashes::BlockHash},
     planted::{Bug, planted},
     request::ids::{BlockId, Epoch, RequestId},
 };
 
 /// A change of the block directory. The directory must receive the updates of a plan, in order,
 /// before the answer to the plan is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DirectoryUpdate {
     /// The block holds this content.
     Sealed {
@@ -23,6 +23,8 @@ pub enum DirectoryUpdate {
         block: BlockId,
         /// The hash that names its content.
         hash: BlockHash,
+        /// The group whose layers have the content.
+        group: usize,
     },
     /// The block will soon hold other content.
     Evicted {
@@ -48,7 +50,7 @@ pub enum DirectoryUpdate {
 pub struct BlockDirectory {
     /// Only the KV cache manager of this epoch may write.
     epoch: Epoch,
-    sealed: BTreeMap<BlockId, BlockHash>,
+    sealed: BTreeMap<BlockId, BlockKey>,
     tails: BTreeMap<RequestId, Tail>,
 }
 
@@ -60,8 +62,8 @@ impl BlockDirectory {
         }
         for update in updates {
             match update {
-                DirectoryUpdate::Sealed { block, hash } => {
-                    self.sealed.insert(block, hash);
+                DirectoryUpdate::Sealed { block, hash, group } => {
+                    self.sealed.insert(block, BlockKey::new(&hash, group));
                 }
                 DirectoryUpdate::Evicted { block } => {
                     self.sealed.remove(&block);
@@ -107,13 +109,13 @@ impl BlockDirectory {
     }
 
     /// Returns the blocks whose content is complete, in order of blocks.
-    pub fn sealed(&self) -> impl Iterator<Item = (BlockId, BlockHash)> {
-        self.sealed.iter().map(|(&block, &hash)| (block, hash))
+    pub fn sealed(&self) -> impl Iterator<Item = (BlockId, BlockKey)> {
+        self.sealed.iter().map(|(&block, &key)| (block, key))
     }
 
     /// Returns the tails of requests, in order of requests.
     pub fn tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
-        self.tails.iter().map(|(&request, &tail)| (request, tail))
+        self.tails.iter().map(|(&request, tail)| (request, tail.clone()))
     }
 }
 
@@ -127,15 +129,16 @@ mod tests {
     fn with_tails() -> BlockDirectory {
         let mut directory = BlockDirectory::default();
         directory.begin_epoch(Epoch(1), |_| Some(9));
-        let tail = |block| Tail { block, index: 0, caught_up_at: 3 };
+        let tail =
+            |block| Tail { blocks: [block].into_iter().collect(), index: 0, caught_up_at: 3 };
         let at = |request, block| DirectoryUpdate::TailAt { request, tail: tail(block) };
-        let sealed = DirectoryUpdate::Sealed { block: 9, hash: BlockHash([1; 32]) };
+        let sealed = DirectoryUpdate::Sealed { block: 9, hash: BlockHash([1; 32]), group: 0 };
         directory.update(Epoch(1), vec![at(ALICE, 4), at(BOB, 5), at(ALICE, 6), sealed]);
         directory
     }
 
     fn tails(directory: &BlockDirectory) -> Vec<(RequestId, BlockId)> {
-        directory.tails().map(|(request, tail)| (request, tail.block)).collect()
+        directory.tails().map(|(request, tail)| (request, tail.blocks[0])).collect()
     }
 
     #[test]
@@ -171,7 +174,7 @@ mod tests {
         let mut directory = with_tails();
         assert_eq!(directory.lose_content(), Epoch(1));
         assert_eq!((directory.sealed().count(), directory.tails().count()), (0, 0));
-        let tail = Tail { block: 4, index: 0, caught_up_at: 3 };
+        let tail = Tail { blocks: [4].into_iter().collect(), index: 0, caught_up_at: 3 };
         directory.update(Epoch(1), vec![DirectoryUpdate::TailAt { request: BOB, tail }]);
         assert_eq!(tails(&directory), [], "later updates of its manager concern the old cache");
     }

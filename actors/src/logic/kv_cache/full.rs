@@ -10,8 +10,3 @@ use crate::logic::{
 pub(super) fn longest_hit(pool: &BlockPool, group: usize, hashes: &[BlockHash]) -> Vec<BlockId> {
     hashes.iter().map_while(|hash| pool.get_cached_block(hash, group)).collect()
 }
-
-/// Returns the number of blocks that a table lacks for `num_blocks` blocks' worth of tokens.
-pub(super) fn num_new_blocks(num_blocks: usize, table: &[BlockId]) -> usize {
-    num_blocks.saturating_sub(table.len())
-}

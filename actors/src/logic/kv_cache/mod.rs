@@ -5,6 +5,7 @@
 pub mod allocation;
 mod block_ids;
 pub mod block_pool;
+mod chunked;
 mod coordinator;
 mod demand;
 mod directory;
@@ -12,7 +13,9 @@ mod full;
 pub mod hashes;
 mod operations;
 mod seals;
+mod sliding;
 mod spec;
+mod state;
 mod tails;
 
 use std::collections::BTreeMap;
@@ -21,9 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     allocation::{Allocation, AllocationPlan, AllocationResult, PlanError},
-    block_pool::{BlockPool, NULL_BLOCK},
+    block_pool::{BlockKey, BlockPool, NULL_BLOCK},
     coordinator::Coordinator,
-    hashes::BlockHash,
     operations::{Found, Table},
     seals::Seals,
     tails::Tails,
@@ -37,14 +39,13 @@ pub use self::{
 };
 use super::request::ids::{BlockId, Epoch, RequestId};
 
-/// The group that the block directory and tails belong to. They name no group, so a cache has one.
-const ONLY_GROUP: usize = 0;
-
 /// The size of a KV cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvCacheConfig {
     /// Number of blocks, including the null block.
     pub num_blocks: u32,
+    /// Largest number of tokens that all planned steps together compute of one request.
+    pub num_step_tokens: usize,
     /// The content.
     pub spec: KvSpec,
 }
@@ -73,7 +74,7 @@ impl KvCacheManager {
             block_size: config.spec.block_size,
             epoch: Epoch::default(),
             pool: BlockPool::new(config.num_blocks),
-            groups: Coordinator::new(&config.spec),
+            groups: Coordinator::new(config),
             tables: BTreeMap::new(),
             seals: Seals::new(config.num_blocks),
             tails: Tails::default(),
@@ -89,13 +90,13 @@ impl KvCacheManager {
     pub fn from_directory(
         config: &KvCacheConfig,
         epoch: Epoch,
-        sealed: impl IntoIterator<Item = (BlockId, BlockHash)>,
+        sealed: impl IntoIterator<Item = (BlockId, BlockKey)>,
         tails: impl IntoIterator<Item = (RequestId, Tail)>,
     ) -> Self {
         let mut manager = Self { epoch, ..Self::new(config) };
-        for (block, hash) in sealed {
+        for (block, key) in sealed {
             if manager.is_usable(block) && manager.pool.hash_of(block).is_none() {
-                manager.pool.cache_block(block, hash, ONLY_GROUP);
+                manager.pool.cache_block(block, key.hash(), key.group());
                 manager.pool.reuse_last(block);
                 manager.seals.restore(block);
             }
@@ -129,9 +130,11 @@ impl KvCacheManager {
     fn keep_tails(&mut self, tails: impl IntoIterator<Item = (RequestId, Tail)>) {
         for (request, tail) in tails {
             // A block that was sealed since need not be kept, because every request can hit it.
-            let is_open = self.is_usable(tail.block) && self.pool.hash_of(tail.block).is_none();
-            if is_open && self.tails.keep(request, tail) {
-                self.pool.reuse_last(tail.block);
+            let blocks = tail.blocks.clone();
+            let is_open =
+                |&block: &BlockId| self.is_usable(block) && self.pool.hash_of(block).is_none();
+            if blocks.iter().all(is_open) && self.tails.keep(request, tail) {
+                blocks.iter().for_each(|&block| self.pool.reuse_last(block));
             } else {
                 self.tails.gone(request);
             }
@@ -176,7 +179,7 @@ impl KvCacheManager {
             self.begin_epoch(plan.epoch);
         }
         if let Some(step) = plan.completed_step {
-            self.seals.complete(step, |block| self.pool.hash_of(block));
+            self.seals.complete(step, |block| self.pool.key_of(block));
         }
         let mut results = Vec::with_capacity(plan.ops.len());
         for op in &plan.ops {
@@ -210,12 +213,12 @@ impl KvCacheManager {
     }
 
     /// Returns the tails at the ends of tables, in order of requests.
-    pub fn held_tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
-        self.tables.iter().filter_map(|(&request, table)| Some((request, table.tail?)))
+    pub fn held_tails(&self) -> impl Iterator<Item = (RequestId, &Tail)> {
+        self.tables.iter().filter_map(|(&request, table)| Some((request, table.tail.as_ref()?)))
     }
 
     /// Returns the tails of the last epoch that wait for their requests, in order of requests.
-    pub fn kept_tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
+    pub fn kept_tails(&self) -> impl Iterator<Item = (RequestId, &Tail)> {
         self.tails.iter()
     }
 

@@ -1,13 +1,16 @@
 //! The operations of a plan.
 
-use super::{BlockIds, KvCacheManager, ONLY_GROUP, coordinator::last_block, tails::Tail};
+use std::ops::Range;
+
+use super::{BlockIds, KvCacheManager, coordinator::last_blocks, tails::Tail};
 use crate::logic::{
     kv_cache::{
         allocation::{AllocateOp, AllocationOp, AllocationResult, PlanError},
+        block_pool::{BlockKey, NULL_BLOCK},
         hashes::BlockHash,
     },
     planted::{Bug, planted},
-    request::ids::{RequestId, Step},
+    request::ids::{BlockId, RequestId, Step},
 };
 
 /// One request's blocks.
@@ -23,7 +26,7 @@ pub(super) struct Table {
 /// The result of a `Lookup`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
-    /// In the order of the table. The tail's block is the last one.
+    /// In the order of the table. The tail's blocks are the last ones.
     blocks: BlockIds,
     /// Number of full blocks of each group.
     num_full: usize,
@@ -57,8 +60,7 @@ impl KvCacheManager {
                 let found = looked_up.filter(|(request, _)| *request == op.request);
                 let found = found.filter(|_| op.num_hit_tokens > 0);
                 let found = found.map(|(_, found)| found).unwrap_or_default();
-                self.validate(op, &found)?;
-                Ok(self.allocate(op, &found, step))
+                self.allocate(op, found, step)
             }
             AllocationOp::ResetPrefixCache => {
                 let is_done = self.pool.reset_prefix_cache();
@@ -83,19 +85,24 @@ impl KvCacheManager {
         let block_size = self.block_size;
         let (mut blocks, num_hits) = self.groups.longest_hit(&self.pool, hashes, max_tokens);
         let num_tokens = num_hits * block_size;
-        let of_tail = tail.and_then(|tail| tail.num_tokens(num_hits, max_tokens, block_size));
+        let of_tail =
+            tail.as_ref().and_then(|tail| tail.num_tokens(num_hits, max_tokens, block_size));
         let Some((tail, of_tail)) = tail.zip(of_tail) else {
             return Found { blocks, num_full: num_hits, tail: None, num_tokens };
         };
-        blocks.list(ONLY_GROUP).push(tail.block);
+        for (group, &block) in tail.blocks.iter().enumerate() {
+            blocks.list(group).push(block);
+        }
         let num_tokens = num_tokens + of_tail;
         let Some(&hash) = hashes.get(num_hits).filter(|_| of_tail == block_size) else {
             return Found { blocks, num_full: num_hits, tail: Some(tail), num_tokens };
         };
         // The tail became full, and the crash came before it was sealed.
         self.tails.drop_kept(request);
-        self.pool.cache_block(tail.block, hash, ONLY_GROUP);
-        self.seals.seal(tail.block, hash);
+        for (group, &block) in tail.blocks.iter().enumerate() {
+            self.pool.cache_block(block, hash, group);
+            self.seals.seal(block, BlockKey::new(&hash, group));
+        }
         Found { blocks, num_full: num_hits + 1, tail: None, num_tokens }
     }
 
@@ -124,8 +131,12 @@ impl KvCacheManager {
         table.blocks.lists().iter().for_each(|blocks| self.pool.free_blocks(blocks));
     }
 
-    fn validate(&self, op: &AllocateOp, found: &Found) -> Result<(), PlanError> {
-        let table = self.tables.get(&op.request);
+    fn validate(
+        &self,
+        op: &AllocateOp,
+        table: Option<&Table>,
+        found: &Found,
+    ) -> Result<(), PlanError> {
         let registered = table.map_or(found.num_full, |table| table.num_registered);
         let what = if found.num_tokens != op.num_hit_tokens {
             "its hits do not follow from the operation before"
@@ -139,31 +150,43 @@ impl KvCacheManager {
         Err(PlanError::Invalid { request: op.request, what })
     }
 
-    fn allocate(&mut self, op: &AllocateOp, found: &Found, step: Step) -> AllocationResult {
-        let hits = &found.blocks;
-        let held = self.tables.get(&op.request).map_or(hits, |table| &table.blocks);
-        let num_to_fit = self.groups.num_new_blocks(op.num_tokens.max(op.num_tokens_to_fit), held);
-        let num_free_hits = hits.iter().filter(|&block| self.pool.ref_cnt(block) == 0).count();
-        let num_wanted = num_to_fit + num_free_hits + op.spare_blocks;
-        // A table that need not grow is never refused, however full the cache is.
-        if num_to_fit + num_free_hits > 0 && num_wanted > self.pool.num_free() {
-            return AllocationResult::Refused;
+    fn allocate(
+        &mut self,
+        op: &AllocateOp,
+        found: Found,
+        step: Step,
+    ) -> Result<AllocationResult, PlanError> {
+        let table = self.tables.get(&op.request);
+        self.validate(op, table, &found)?;
+        let Found { blocks: hits, num_full, tail, .. } = found;
+        let held = table.map(|table| &table.blocks);
+        let passed = held.map(|held| self.groups.passed(&self.seals, held, op.num_settled_tokens));
+        let passed = passed.unwrap_or_default();
+        if !self.has_room(op, held.unwrap_or(&hits), &hits, &passed) {
+            return Ok(AllocationResult::Refused);
         }
-        match found.tail {
+        match &tail {
             Some(_) => self.tails.adopt(op.request),
             None => self.tails.drop_kept(op.request),
         }
         let table = self.tables.entry(op.request).or_default();
+        for (group, passed) in passed.into_iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+            let blocks = &mut table.blocks.list(group)[passed];
+            self.pool.free_blocks(blocks);
+            blocks.fill(NULL_BLOCK);
+        }
         hits.lists().iter().for_each(|blocks| self.pool.touch(blocks));
-        table.blocks.append(hits);
-        table.num_registered += found.num_full;
-        table.tail = table.tail.or(found.tail);
-        let mut block_ids = hits.clone();
-        self.groups.take_new_blocks(&mut self.pool, op.num_tokens, &table.blocks, &mut block_ids);
-        for (group, blocks) in block_ids.lists().iter().enumerate() {
-            let new_blocks = &blocks[hits.group(group).len()..];
-            new_blocks.iter().for_each(|&block| self.tails.handed_out(block));
-            table.blocks.list(group).extend_from_slice(new_blocks);
+        table.blocks.append(&hits);
+        table.num_registered += num_full;
+        table.tail = table.tail.take().or(tail);
+        let mut block_ids = hits;
+        for group in 0..self.groups.num_groups() {
+            let (pool, table) = (&mut self.pool, &mut table.blocks);
+            let new_blocks = self.groups.take_new_blocks(pool, group, op.num_tokens, table);
+            if !new_blocks.is_empty() {
+                new_blocks.iter().for_each(|&block| self.tails.handed_out(block));
+                block_ids.list(group).extend_from_slice(new_blocks);
+            }
         }
         // This comes before the new blocks are registered, because one of them may just have lost
         // older content.
@@ -176,24 +199,49 @@ impl KvCacheManager {
             self.groups.register(stores, &table.blocks, first, &op.full_blocks, step);
             table.num_registered += op.full_blocks.len();
             if planted(Bug::SealTooEarly) {
-                self.seals.complete(step, |block| self.pool.hash_of(block));
+                self.seals.complete(step, |block| self.pool.key_of(block));
             }
         }
         if let Some(tail) = table.new_tail(op) {
-            table.tail = Some(tail);
+            table.tail = Some(tail.clone());
             self.tails.moved(op.request, tail);
         }
-        AllocationResult::Allocated { block_ids }
+        Ok(AllocationResult::Allocated { block_ids })
+    }
+
+    /// Returns whether there are enough free blocks for `op`. Its request holds the blocks `held`
+    /// and frees the `passed` ones of them, or it has no table yet and is given `hits`.
+    fn has_room(
+        &self,
+        op: &AllocateOp,
+        held: &BlockIds,
+        hits: &BlockIds,
+        passed: &[Range<usize>],
+    ) -> bool {
+        let is_free = |block: &BlockId| *block != NULL_BLOCK && self.pool.ref_cnt(*block) == 0;
+        let num_free_hits = hits.iter().filter(is_free).count();
+        let num_wanted = self.groups.num_wanted(op, held) + num_free_hits;
+        // A table that need not grow is never refused, however full the cache is.
+        if num_wanted == 0 {
+            return true;
+        }
+        let of_group = |(blocks, passed): (&Vec<BlockId>, &Range<usize>)| {
+            blocks[passed.clone()].iter().filter(|block| self.pool.ref_cnt(**block) == 1).count()
+        };
+        let num_freed: usize = held.lists().iter().zip(passed).map(of_group).sum();
+        num_wanted + op.spare_blocks <= self.pool.num_free() + num_freed
     }
 }
 
 impl Table {
     /// Returns the tail after `op`, if it has changed.
     fn new_tail(&self, op: &AllocateOp) -> Option<Tail> {
-        let begins = op.catches_up.then_some(op.num_tokens);
-        let caught_up_at = self.tail.map(|tail| tail.caught_up_at).or(begins)?;
-        let (index, block) = last_block(&self.blocks)?;
-        let tail = Tail { block, index, caught_up_at };
-        (self.tail != Some(tail)).then_some(tail)
+        let caught_up_at = match &self.tail {
+            Some(tail) if tail.is_end_of(&self.blocks) => return None,
+            Some(tail) => tail.caught_up_at,
+            None => op.catches_up.then_some(op.num_tokens)?,
+        };
+        let (index, blocks) = last_blocks(&self.blocks)?;
+        Some(Tail { blocks, index, caught_up_at })
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::directory::DirectoryUpdate;
 use crate::logic::{
-    kv_cache::hashes::BlockHash,
+    kv_cache::block_pool::BlockKey,
     planted::{Bug, planted},
     request::ids::{BlockId, Step},
 };
@@ -42,10 +42,11 @@ impl Seals {
         self.contents[block as usize] = Content::Sealed;
     }
 
-    /// Seals `block`: its content agrees with its hash.
-    pub(super) fn seal(&mut self, block: BlockId, hash: BlockHash) {
+    /// Seals `block`: its content agrees with its key.
+    pub(super) fn seal(&mut self, block: BlockId, key: BlockKey) {
         self.contents[block as usize] = Content::Sealed;
-        self.updates.push(DirectoryUpdate::Sealed { block, hash });
+        let (hash, group) = (key.hash(), key.group());
+        self.updates.push(DirectoryUpdate::Sealed { block, hash, group });
     }
 
     pub(super) fn fill(&mut self, block: BlockId, step: Step) {
@@ -57,11 +58,16 @@ impl Seals {
         self.contents[block as usize] == Content::Filled(step)
     }
 
+    /// Returns whether the step that fills `block` may still fail.
+    pub(super) fn is_pending(&self, block: BlockId) -> bool {
+        matches!(self.contents[block as usize], Content::Filled(_))
+    }
+
     /// Seals the blocks of all steps up to `step`, because these steps are computed.
-    pub(super) fn complete(&mut self, step: Step, hash_of: impl Fn(BlockId) -> Option<BlockHash>) {
+    pub(super) fn complete(&mut self, step: Step, key_of: impl Fn(BlockId) -> Option<BlockKey>) {
         while let Some((filled_by, block)) = self.pending.pop_front_if(|entry| entry.0 <= step) {
-            if let Some(hash) = hash_of(block).filter(|_| self.is_filled_by(block, filled_by)) {
-                self.seal(block, hash);
+            if let Some(key) = key_of(block).filter(|_| self.is_filled_by(block, filled_by)) {
+                self.seal(block, key);
             }
         }
     }

@@ -1,5 +1,5 @@
 //! The events of the ledger: plain data, one for each change of the ground state. The state is
-//! exactly the fold of them, and everything that counts, shows or checks reads them too.
+//! exactly the fold of its events. Metrics, views and checks read the same events.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -26,7 +26,8 @@ pub enum LedgerEvent {
         /// The reason, for logs.
         why: Cow<'static, str>,
     },
-    /// Requests were accepted: the choices of one prompt, without those that were held already.
+    /// Requests were accepted: the choices of one prompt, without those that the ledger already
+    /// had.
     Accepted {
         /// The new requests.
         requests: Vec<Arc<EngineRequest>>,
@@ -59,7 +60,8 @@ pub enum LedgerEvent {
         /// The time of the end.
         at: Micros,
     },
-    /// A request that had ended turned out to end earlier: its text held a stop string.
+    /// The end of an ended request moved to an earlier token, because its text contains a stop
+    /// string.
     EndMoved {
         /// The request.
         request: RequestId,
@@ -68,16 +70,16 @@ pub enum LedgerEvent {
         /// The reason that replaces the earlier one.
         reason: FinishReason,
     },
-    /// A step needed more memory than there is.
+    /// A step needed more memory than the device has.
     OutOfMemory,
     /// A step failed, perhaps because of one of its requests.
     StepFailed {
         /// The live requests of the step.
         requests: Vec<RequestId>,
-        /// Whether the step went on from committed tokens alone.
+        /// Whether the step used only committed tokens.
         is_committed: bool,
     },
-    /// The logits of a probe were not finite either.
+    /// The logits of a probe were not finite, so the model is at fault and not a request.
     ModelConvicted,
     /// The end of a request was delivered, so its entry is dropped.
     Forgotten {
@@ -98,7 +100,7 @@ pub struct End<'a> {
 }
 
 impl LedgerEvent {
-    /// Returns the end that the event brings to a running request. A request ends exactly once.
+    /// Returns the end of a request, if the event ends one. A request ends exactly once.
     #[must_use]
     pub fn end(&self) -> Option<End<'_>> {
         match self {
@@ -114,7 +116,7 @@ impl LedgerEvent {
     }
 }
 
-/// Learns of every event of one ledger, in order.
+/// Receives every event of one ledger, in order.
 pub trait LedgerObserver {
     /// Receives an event and the state after it.
     fn observe(&mut self, event: &LedgerEvent, state: &GroundState);

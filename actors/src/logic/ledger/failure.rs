@@ -23,13 +23,13 @@ pub struct Restriction {
 
 impl<O: LedgerObserver> Ledger<O> {
     /// Records that a step failed. Each request comes with its number of computed tokens after the
-    /// step. A step that needed more memory than there is blames no request, if the next step can
-    /// be smaller. Returns the requests that were convicted; this has ended them. Returns `None`,
-    /// without effect, if the step belongs to a past epoch.
+    /// step. If a step ran out of memory and the next step can be smaller, no request is suspected.
+    /// Ends the requests that the failure convicts, and returns them. Returns `None`, without
+    /// effect, if the step belongs to a past epoch.
     ///
-    /// A request is not convicted if it used tokens whose commit has not arrived. It would end
-    /// without tokens that it gets in a run without failures. The next epoch samples these tokens
-    /// again.
+    /// No request is convicted if the step used tokens whose commit has not arrived. The request
+    /// would end without these tokens, and a run without failures delivers them. The next epoch
+    /// samples them again.
     pub fn step_failed(
         &mut self,
         epoch: Epoch,
@@ -50,7 +50,7 @@ impl<O: LedgerObserver> Ledger<O> {
         Some(convicted)
     }
 
-    /// Halves the next step. Returns `false` if it cannot be smaller.
+    /// Halves the token budget of the next step. Returns `false` if it was one token already.
     fn shrink_step(&mut self) -> bool {
         if planted(Bug::SameStepAgain) {
             return true;
@@ -62,7 +62,7 @@ impl<O: LedgerObserver> Ledger<O> {
 }
 
 impl GroundState {
-    /// Returns the live requests of a step, and whether it went on from committed tokens alone.
+    /// Returns the live requests of a step, and whether the step used only committed tokens.
     fn batch_of(&self, requests: &[(RequestId, usize)]) -> (Vec<RequestId>, bool) {
         let mut batch = Vec::with_capacity(requests.len());
         let mut is_committed = true;

@@ -2,8 +2,9 @@
 //! engine knows about a request is derived from this and can be rebuilt by replay.
 //!
 //! Every operation decides first, by the state alone, and records its decisions as events. A
-//! rejected operation records none. The state is the fold of the events, and observers read them.
-//! The cursors of the egress shards are no part of the state: a new shard receives everything.
+//! rejected operation records none. The state is the fold of the events. Observers read the same
+//! events. The cursors of the egress shards are not part of the state, because a new shard receives
+//! all output again.
 
 mod commit;
 mod egress;
@@ -36,7 +37,7 @@ use super::{
 };
 use crate::error::RequestError;
 
-/// The ledger of one engine. `O` learns of its events.
+/// The ledger of one engine. `O` observes its events.
 #[derive(Debug)]
 pub struct Ledger<O = ()> {
     state: GroundState,
@@ -69,7 +70,7 @@ impl<O: LedgerObserver> Ledger<O> {
         &self.state
     }
 
-    /// Makes an event a fact.
+    /// Applies an event to the state and passes it to the observer.
     fn record(&mut self, event: &LedgerEvent) {
         self.state.apply(event);
         self.observer.observe(event, &self.state);
@@ -100,7 +101,7 @@ impl<O: LedgerObserver> Ledger<O> {
     }
 
     /// Ends those of `requests` that still run, because a client left or a deadline passed. Returns
-    /// them.
+    /// the requests that it ended.
     pub fn finish(
         &mut self,
         requests: &[RequestId],
@@ -119,8 +120,8 @@ impl<O: LedgerObserver> Ledger<O> {
     }
 
     /// Ends a request whose output the detokenizer found complete after `position` tokens. Later
-    /// tokens are dropped. Returns whether the request was still running, so that the scheduler
-    /// must stop it.
+    /// tokens are dropped. Returns whether the request was still running. If so, the scheduler must
+    /// stop it.
     pub fn end_at(
         &mut self,
         request: RequestId,

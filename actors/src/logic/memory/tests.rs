@@ -13,7 +13,7 @@ fn waits(growth: Growth) -> Ticket {
 }
 
 #[test]
-fn what_does_not_fit_waits_and_the_oldest_is_served_first() {
+fn wishes_that_do_not_fit_wait_and_the_oldest_is_granted_first() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let [first, second, third] = [0; 3].map(|_| ledger.open());
     assert_eq!(ledger.grow(first, 10 * MIB), Growth::Taken);
@@ -29,7 +29,7 @@ fn what_does_not_fit_waits_and_the_oldest_is_served_first() {
 }
 
 #[test]
-fn what_could_never_fit_is_told_at_once() {
+fn a_wish_that_can_never_fit_is_rejected_at_once() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let lease = ledger.open();
     assert_eq!(ledger.grow(lease, 12 * MIB + 1), Growth::TooLarge(12 * MIB));
@@ -51,11 +51,11 @@ fn a_small_request_never_waits_for_a_large_one() {
     while ledger.grow(smaller, 1024) == Growth::Taken && num_taken < 256 {
         num_taken += 1;
     }
-    assert_eq!(num_taken, 256, "two eighths of the budget are not for large requests");
+    assert_eq!(num_taken, 256, "large requests leave a quarter of the limit free");
 }
 
 #[test]
-fn so_many_wait_and_no_more() {
+fn the_number_of_waiting_wishes_is_limited() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let holder = ledger.open();
     assert_eq!(ledger.grow(holder, 12 * MIB), Growth::Taken);
@@ -70,7 +70,7 @@ fn so_many_wait_and_no_more() {
 }
 
 #[test]
-fn so_many_small_requests_wait_and_no_more() {
+fn the_number_of_waiting_small_wishes_is_limited() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let holder = ledger.open();
     assert!(ledger.add(holder, 16 * MIB));
@@ -86,7 +86,7 @@ fn so_many_small_requests_wait_and_no_more() {
     assert_eq!(ledger.num_waiting(), SMALL_WAITING_MAX + 2);
 }
 
-/// The younger ones are held up, so that it would not help them.
+/// A younger wish waits for an older one, so the end of a body would not help it.
 #[test]
 fn only_the_oldest_wish_and_the_oldest_small_one_end_bodies() {
     let mut ledger = MemoryLedger::new(16 * MIB);
@@ -106,11 +106,11 @@ fn only_the_oldest_wish_and_the_oldest_small_one_end_bodies() {
         assert_eq!(ledger.end_bodies(late, true, 9 * SECOND), []);
     }
     assert_eq!(ledger.end_bodies(small, true, 9 * SECOND), [stalled[1]]);
-    assert_eq!(ledger.end_bodies(small, true, 9 * SECOND), [], "its memory comes");
+    assert_eq!(ledger.end_bodies(small, true, 9 * SECOND), [], "the body that ends is enough");
     assert_eq!(ledger.end_bodies(large, true, 9 * SECOND), [], "one is enough for both");
 }
 
-/// A wish is small or large with what its lease holds meanwhile.
+/// Whether a wish is small depends on the bytes that its lease holds now.
 #[test]
 fn a_small_wish_becomes_large_with_its_lease() {
     let mut ledger = MemoryLedger::new(16 * MIB);
@@ -126,12 +126,12 @@ fn a_small_wish_becomes_large_with_its_lease() {
 }
 
 #[test]
-fn outputs_take_all_and_then_only_what_is_modest() {
+fn outputs_take_the_whole_limit_and_then_only_small_shares() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let [large, small] = [0; 2].map(|_| ledger.open());
     assert_eq!(ledger.grow(large, 12 * MIB), Growth::Taken);
     assert!(ledger.add(large, 4 * MIB));
-    assert!(!ledger.add(large, 1), "it holds more than a half of the budget");
+    assert!(!ledger.add(large, 1), "it holds more than half of the limit");
     assert!(ledger.add(small, 100), "it holds little");
     assert!(ledger.add(small, MIB));
     assert_eq!(ledger.in_use(), 17 * MIB + 100);
@@ -151,9 +151,9 @@ fn a_stalled_body_ends_when_another_needs_its_memory() {
     ledger.body_arrived(stalled, 10, SECOND);
     let ticket = waits(ledger.grow(complete, MIB));
     assert_eq!(ledger.end_bodies(ticket, true, SECOND - 1), []);
-    assert_eq!(ledger.end_bodies(ticket, true, SECOND), [stalled], "the largest is enough");
+    assert_eq!(ledger.end_bodies(ticket, true, SECOND), [stalled], "the largest body is enough");
     assert!(ledger.is_ending(stalled) && !ledger.is_ending(small) && !ledger.is_ending(moving));
-    assert_eq!(ledger.end_bodies(ticket, true, SECOND), [], "its memory comes");
+    assert_eq!(ledger.end_bodies(ticket, true, SECOND), [], "the body that ends is enough");
     ledger.close(stalled);
     assert_eq!(ledger.granted(), [ticket]);
 }
@@ -169,14 +169,18 @@ fn a_body_that_waits_for_memory_ends_only_for_the_oldest_wish() {
     let first = waits(ledger.grow(one, MIB));
     let second = waits(ledger.grow(other, MIB));
     assert_eq!(ledger.end_bodies(first, false, 9 * SECOND), []);
-    assert_eq!(ledger.end_bodies(second, true, 9 * SECOND), [], "an older one waits");
-    assert_eq!(ledger.end_bodies(first, true, 9 * SECOND), [other], "or neither could go on");
+    assert_eq!(ledger.end_bodies(second, true, 9 * SECOND), [], "an older wish waits");
+    assert_eq!(
+        ledger.end_bodies(first, true, 9 * SECOND),
+        [other],
+        "otherwise neither could go on"
+    );
     ledger.close(other);
     assert_eq!(ledger.granted(), [first]);
 }
 
 #[test]
-fn what_moves_to_another_lease_is_counted_once() {
+fn memory_that_moves_to_another_lease_is_counted_once() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let [request, stored] = [0; 2].map(|_| ledger.open());
     assert_eq!(ledger.grow(request, MIB), Growth::Taken);
@@ -214,9 +218,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
-    /// The sum agrees with the leases, and requests stay below their share. No wish that can be
-    /// granted waits. Each wish is granted once the leases that wait for nothing have ended, unless
-    /// its own body ends for an older wish.
+    /// The sum agrees with the leases, and requests stay below their share. A wish that can be
+    /// granted does not wait. Each wish is granted when all leases without a wish have ended,
+    /// unless its own body ends for an older wish.
     #[test]
     fn sums_agree_and_nothing_waits_for_ever(acts in acts()) {
         let mut ledger = MemoryLedger::new(16 * MIB);
@@ -275,7 +279,7 @@ proptest! {
                 !granted.contains(ticket) && leases.contains(&ticket.lease)
             });
             let Some(&oldest) = pending.keys().next() else { break };
-            // Output that came meanwhile can make a lease too large for its wish.
+            // A lease can become too large for its wish, because output was added after the wish.
             let may_be_granted = |lease: LeaseId| {
                 let of_lease = pending.iter().filter(|(ticket, _)| ticket.lease == lease);
                 let most = of_lease.map(|(_, bytes)| ledger.held(lease) + bytes).max();

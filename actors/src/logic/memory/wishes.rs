@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{LeaseId, SMALL_WAITING_MAX, Ticket, WAITING_MAX, is_small};
 
-/// The waiting wishes and the bytes of each. A wish is small if its lease will be small with it.
+/// The waiting wishes and the bytes of each. A wish is small if its lease will still be small when
+/// the wish is granted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wishes {
     small: BTreeMap<Ticket, usize>,
@@ -18,7 +19,7 @@ impl Wishes {
         self.small.len() + self.large.len()
     }
 
-    /// Returns whether one more wish may wait whose lease will hold `total` bytes.
+    /// Returns whether one more wish may wait, if its lease will hold `total` bytes.
     pub(super) fn has_room(&self, total: usize) -> bool {
         match is_small(total) {
             true => self.small.len() < SMALL_WAITING_MAX,
@@ -45,7 +46,7 @@ impl Wishes {
         wishes
     }
 
-    /// Records that `lease` holds `held` bytes now, which can make its wishes small or large.
+    /// Records that `lease` holds `held` bytes now. This can make its wishes small or large.
     pub(super) fn reclassify(&mut self, lease: LeaseId, held: usize) {
         for (ticket, bytes) in self.remove_all(lease) {
             self.insert(ticket, bytes, held.saturating_add(bytes));

@@ -1,5 +1,6 @@
-//! The KV cache's blocks in order, as runs of equal neighbours: used, cached or free, and by which
-//! request. A large cache is shown in cells of several blocks, so the map has a bounded size.
+//! A map of the KV cache. It lists the blocks in order, as runs of equal neighbours, each with a
+//! state and an owner. A large cache is shown in cells of several blocks, so the map has a bounded
+//! size.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,13 +30,14 @@ pub struct BlockRun {
     pub num_blocks: u32,
     /// State of the blocks.
     pub state: BlockState,
-    /// The request that uses them or will use them. Of several, the one that was accepted first.
+    /// The request that uses them or will use them. Of several requests, the one that was accepted
+    /// first.
     pub owner: Option<RequestId>,
     /// Number of requests that use each block.
     pub ref_cnt: u32,
 }
 
-/// All blocks but the null block.
+/// All blocks except the null block.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BlockMap {
     /// Number of all blocks.
@@ -108,7 +110,9 @@ impl BlockMap {
 /// Returns the owner of every `stride`th block, from block 1 on.
 fn owners(manager: &KvCacheManager, num_blocks: u32, stride: u32) -> Vec<Option<RequestId>> {
     let mut owners = vec![None; num_blocks.div_ceil(stride) as usize];
-    let tails = manager.kept_tails().map(|(request, tail)| (request, tail.block));
+    let tails = manager
+        .kept_tails()
+        .flat_map(|(request, tail)| tail.blocks.iter().map(move |&block| (request, block)));
     let held = manager
         .tables()
         .flat_map(|(request, blocks)| blocks.iter().map(move |block| (request, block)));
@@ -123,8 +127,8 @@ fn owners(manager: &KvCacheManager, num_blocks: u32, stride: u32) -> Vec<Option<
     owners
 }
 
-/// Returns one run for several, with the state of most of them. Of equally frequent states, the one
-/// that is more in use wins.
+/// Returns one run for several, with the state of most of them. Of equally frequent states, the
+/// last one in [`BlockState`] wins, then the largest `ref_cnt`.
 fn summary(cell: &[BlockRun]) -> BlockRun {
     let mut counts = [0_u32; 4];
     cell.iter().for_each(|run| counts[run.state as usize] += 1);
@@ -141,6 +145,7 @@ mod tests {
         kv_cache::{
             KvCacheConfig, KvSpec, Tail,
             allocation::{AllocateOp, AllocationOp, AllocationPlan},
+            block_pool::BlockKey,
             hashes::BlockHash,
         },
         request::ids::{Epoch, Step},
@@ -149,7 +154,7 @@ mod tests {
     const BLOCK_SIZE: usize = 4;
 
     fn config(num_blocks: u32) -> KvCacheConfig {
-        KvCacheConfig { num_blocks, spec: KvSpec::full(1, BLOCK_SIZE, 1) }
+        KvCacheConfig { num_blocks, num_step_tokens: 2048, spec: KvSpec::full(1, BLOCK_SIZE, 1) }
     }
 
     fn hash(byte: u8) -> BlockHash {
@@ -162,6 +167,7 @@ mod tests {
             num_tokens,
             num_tokens_to_fit: num_tokens,
             num_hit_tokens: hit,
+            num_settled_tokens: hit,
             spare_blocks: 0,
             full_blocks: full.iter().map(|&byte| hash(byte)).collect(),
             catches_up: false,
@@ -191,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_sharing_and_what_can_be_hit_are_seen() {
+    fn the_map_shows_owners_shared_blocks_and_cached_blocks() {
         let mut manager = KvCacheManager::new(&config(9));
         execute(&mut manager, vec![allocate(7, 10, 0, &[1, 2])]);
         let lookup = AllocationOp::Lookup {
@@ -229,9 +235,10 @@ mod tests {
 
     #[test]
     fn a_kept_tail_belongs_to_its_request() {
-        let tail = Tail { block: 3, index: 0, caught_up_at: 2 };
+        let tail = Tail { blocks: [3].into_iter().collect(), index: 0, caught_up_at: 2 };
         let tails = [(RequestId(5), tail)];
-        let manager = KvCacheManager::from_directory(&config(6), Epoch(2), [(1, hash(9))], tails);
+        let sealed = [(1, BlockKey::new(&hash(9), 0))];
+        let manager = KvCacheManager::from_directory(&config(6), Epoch(2), sealed, tails);
         assert_eq!(
             runs(&BlockMap::of(&manager, 100)),
             [
@@ -249,7 +256,7 @@ mod tests {
         execute(&mut manager, vec![allocate(1, 110 * BLOCK_SIZE, 0, &[])]);
         let map = BlockMap::of(&manager, 64);
         assert_eq!(map.blocks_per_cell, 16);
-        // 96 blocks fill six cells, and 14 of 16 the seventh.
+        // The request has 110 blocks: 96 of them fill six cells, and 14 lie in the seventh.
         assert_eq!(
             runs(&map),
             [(112, BlockState::Used, Some(1), 1), (888, BlockState::Free, None, 0)]
@@ -259,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_very_large_one_not_every_block_is_looked_at() {
+    fn of_a_very_large_cache_not_every_block_is_read() {
         let mut manager = KvCacheManager::new(&config(1_002));
         execute(&mut manager, vec![allocate(1, 500 * BLOCK_SIZE, 0, &[])]);
         let map = BlockMap::of(&manager, 4);
-        // Every sixteenth: 63 of them, in cells of 16.
+        // Every sixteenth block is read: 63 blocks, in cells of 16.
         assert_eq!((map.blocks_per_cell, map.num_blocks), (256, 1_001));
         assert_eq!(
             runs(&map),

@@ -13,6 +13,10 @@
 //! | was woken, and no thread has taken it up | nothing |
 //! | declared that it waits | nothing |
 //!
+//! An actor that has messages and no handler is charged the time, less that in which any thread
+//! lacked a processor. Its task may wait behind a blocked thread, and then nothing else shows it.
+//! It hangs when its charge reaches the upper bound of its actor.
+//!
 //! A handler hangs when its charge reaches
 //! `max(100 ms, 10 × the known time of its kind of message)`. It also hangs after the upper bound
 //! of its actor, whatever its charge is. A new poll of the handler is progress and begins a new
@@ -42,16 +46,18 @@ pub enum Doing {
     Declared,
     /// The handler's event came, and no thread has taken it up since.
     Woken,
+    /// No handler runs, and messages wait.
+    Unread,
 }
 
-/// One look at a handler that has not ended.
+/// One look at an actor that is not idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight {
     /// Number of the handler's current or last poll, unique within its actor.
     pub turn: u64,
     /// The handler's activity.
     pub doing: Doing,
-    /// Time since the handler began with its message.
+    /// Time since the handler began with its message. 0: no handler runs.
     pub busy_for: Micros,
 }
 
@@ -110,7 +116,7 @@ impl Suspicion {
     /// Returns whether the next look needs the activity of the handler's thread.
     #[must_use]
     pub fn needs_evidence(&self, sight: Sight) -> bool {
-        self.turn == sight.turn && sight.doing == Doing::Computing
+        self.turn == sight.turn && matches!(sight.doing, Doing::Computing | Doing::Unread)
     }
 
     /// Returns the number of the poll that is charged.
@@ -133,12 +139,15 @@ impl Suspicion {
         } else {
             *self = Self { turn: sight.turn, charged: 0 };
         }
-        if self.charged < limits.charged && sight.busy_for < limits.total {
+        let limit = if sight.doing == Doing::Unread { limits.total } else { limits.charged };
+        if self.charged < limit && sight.busy_for < limits.total {
             return Verdict::Alive;
         }
         match sight.doing {
             Doing::Computing => Verdict::HangsComputing,
-            Doing::Waiting | Doing::Declared | Doing::Woken => Verdict::HangsWaiting,
+            Doing::Waiting | Doing::Declared | Doing::Woken | Doing::Unread => {
+                Verdict::HangsWaiting
+            }
         }
     }
 }
@@ -147,7 +156,9 @@ fn charge(doing: Doing, interval: Interval) -> Micros {
     match (doing, interval.thread) {
         (Doing::Waiting, _) => interval.wall,
         (Doing::Computing, ThreadUse::Ran(time)) => time,
-        (Doing::Computing, ThreadUse::Slept) => interval.wall.saturating_sub(interval.starved),
+        (Doing::Computing, ThreadUse::Slept) | (Doing::Unread, _) => {
+            interval.wall.saturating_sub(interval.starved)
+        }
         (Doing::Computing, ThreadUse::Unknown | ThreadUse::WaitedForDisk)
         | (Doing::Declared | Doing::Woken, _) => 0,
     }
@@ -281,6 +292,18 @@ mod tests {
         for ((doing, thread, starved), expected, why) in cases {
             assert_eq!(convicted_after(doing, thread, starved), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn an_actor_that_does_not_take_its_messages_hangs_after_its_upper_bound() {
+        let unread = Sight { turn: 7, doing: Doing::Unread, busy_for: 0 };
+        let looks = |starved| {
+            let mut suspicion = Suspicion::default();
+            let mut look = || suspicion.look(unread, interval(ThreadUse::Unknown, starved), LIMITS);
+            (1..1_000).find(|_| look() == Verdict::HangsWaiting)
+        };
+        assert_eq!(looks(0), Some(LIMITS.total / PERIOD + 1));
+        assert_eq!(looks(PERIOD), None, "its thread may lack a processor");
     }
 
     #[test]

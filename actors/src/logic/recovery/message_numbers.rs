@@ -1,6 +1,6 @@
-//! Numbered messages between two actors. A lost message shows as a gap at the next one, or when the
-//! sender reports its position. A repeated message, or one of a past epoch, shows at once. The
-//! consequence of a loss is decided elsewhere, and is always a new epoch.
+//! Numbered messages between two actors. A lost message is detected as a gap at the next one, or
+//! when the sender reports its position. A repeated message, or one of a past epoch, is detected at
+//! once. A loss always leads to a new epoch, which is begun elsewhere.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub enum Arrival {
     InOrder,
     /// The message is of a past epoch, or was received before.
     Stale,
-    /// A message before it is missing, or the beginning of its epoch is.
+    /// An earlier message of its epoch is missing, or its epoch has not begun at the receiver.
     Gap,
 }
 
@@ -69,12 +69,12 @@ impl Inbox {
         self.next = Stamp { epoch, number: 0 };
     }
 
-    /// Expects no further message of `epoch`, nor of those before.
+    /// Expects no further message of `epoch`, nor of earlier epochs.
     pub fn close(&mut self, epoch: Epoch) {
         self.next = Stamp { epoch, number: u64::MAX };
     }
 
-    /// Returns whether no further message of its epoch is expected.
+    /// Returns whether no further message of its current epoch is expected.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.next.number == u64::MAX
@@ -89,7 +89,7 @@ impl Inbox {
     /// Receives a message and judges it.
     pub fn receive(&mut self, stamp: Stamp) -> Arrival {
         let arrival = self.check(stamp);
-        // Equal to `stamp`, unless a bug is planted.
+        // `self.next` equals `stamp`, unless a bug is planted.
         if arrival == Arrival::InOrder && stamp >= self.next {
             self.next.number = stamp.number + 1;
         }
@@ -114,8 +114,8 @@ impl Inbox {
         }
     }
 
-    /// Receives as [`Inbox::receive`] does, for a receiver that learns of epochs from its messages
-    /// alone.
+    /// Receives as [`Inbox::receive`] does, but the first message of a later epoch begins that
+    /// epoch.
     pub fn follow(&mut self, stamp: Stamp) -> Arrival {
         if stamp.epoch > self.next.epoch && stamp.number == 0 {
             self.begin(stamp.epoch);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_in_order_arrives_in_order() {
+    fn messages_that_are_sent_in_order_arrive_in_order() {
         let (mut outbox, mut inbox) = (Outbox::default(), inbox(3));
         outbox.begin(Epoch(3));
         for _ in 0..4 {

@@ -1,10 +1,10 @@
-//! Requests that wait aside: outside the queue, for a resource that another actor provides. Other
-//! requests pass them meanwhile. Afterwards they take the place in the queue that was kept for
+//! Requests that wait aside, which is outside the queue, for a resource of another actor. Other
+//! requests overtake them meanwhile. Afterwards they take the place in the queue that was kept for
 //! them.
 //!
 //! The resources are kept elsewhere, where executors find them. The scheduler only knows which
-//! request waits for which resource. Each request therefore asks for its resource. Asking again for
-//! one that is ready is cheap.
+//! request waits for which resource. It therefore asks for the resource of each request. If the
+//! resource is ready already, the question is cheap.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,16 +85,18 @@ impl Aside {
 }
 
 impl Scheduler {
-    /// Returns the resources that became wanted since the last call and still are. The caller has
-    /// each one provided and passes the result to [`Scheduler::resolve`].
+    /// Returns the resources that requests began to wait for since the last call, if they still
+    /// wait. The caller asks the other actor for each and passes the result to
+    /// [`Scheduler::resolve`].
     pub fn take_wanted(&mut self) -> Vec<Resource> {
         let mut wanted = std::mem::take(&mut self.queues.aside.unasked);
         wanted.retain(|resource| self.queues.aside.awaited.contains_key(resource));
         wanted
     }
 
-    /// Returns all resources that requests wait for, in the order of the first question. The caller
-    /// asks for them again, because a question or an answer may have been lost.
+    /// Returns all resources that requests wait for, in the order of the oldest request that waits
+    /// for each. The caller asks for them again, because a question or an answer may have been
+    /// lost.
     #[must_use]
     pub fn awaited(&self) -> Vec<Resource> {
         let mut awaited: Vec<_> = self.queues.aside.awaited.iter().collect();
@@ -102,9 +104,9 @@ impl Scheduler {
         awaited.into_iter().map(|(resource, _)| resource.clone()).collect()
     }
 
-    /// Takes the news that a resource is ready, or that there will be none. Requests that wait for
-    /// it take their places in the queue, or they end. News of a resource that no request waits for
-    /// is counted and dropped. Must not be called while a step is being planned.
+    /// Receives the report that a resource is ready or has failed. Requests that wait for it take
+    /// their places in the queue, or they end. A report on a resource that no request waits for is
+    /// counted and dropped. Returns the ends. Must not be called while a step is being planned.
     pub fn resolve(&mut self, resource: &Resource, ready: Result<(), Failure>) -> Vec<Commit> {
         let Some(requests) = self.queues.aside.awaited.remove(resource) else {
             self.num_stale += 1;

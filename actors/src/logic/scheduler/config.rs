@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::RequestError,
     logic::{
-        kv_cache::{Demand, KvCacheConfig, KvSpec},
+        kv_cache::{Demand, KvCacheConfig, KvKind, KvSpec},
         request::ids::Micros,
         scheduler::request_queue::SchedulingPolicy,
     },
@@ -36,7 +36,7 @@ pub struct SchedulerConfig {
     pub watermark: f64,
     /// While requests run, new ones are admitted at most once in this many steps.
     pub prefill_schedule_interval: u64,
-    /// The contents of the model's KV cache, in one group.
+    /// The contents of the model's KV cache.
     pub kv_spec: KvSpec,
     /// Number of blocks in the KV cache, including the null block.
     pub num_blocks: u32,
@@ -109,9 +109,12 @@ impl SchedulerConfig {
         at_least("max_model_len", self.max_model_len, 2)?;
         at_least("kv_spec.block_size", self.kv_spec.block_size, 1)?;
         at_least("num_blocks", self.num_blocks as usize, 2)?;
-        let num_groups = self.kv_spec.groups.len();
-        if num_groups != 1 {
-            return Err(refuse("kv_spec.groups", num_groups, "one group of layers".into()));
+        at_least("kv_spec.groups", self.kv_spec.groups.len(), 1)?;
+        for group in &self.kv_spec.groups {
+            if let KvKind::Sliding { window: 0 } | KvKind::ChunkedLocal { chunk: 0 } = group.kind {
+                let accepted = "a window of at least 1 token".to_owned();
+                return Err(refuse("kv_spec.groups", format!("{:?}", group.kind), accepted));
+            }
         }
         if self.prefill_schedule_interval == 0 {
             return Err(refuse("prefill_schedule_interval", 0, "at least 1".into()));
@@ -133,7 +136,13 @@ impl SchedulerConfig {
     /// Returns the size of the KV cache that the scheduler plans for.
     #[must_use]
     pub fn kv_cache(&self) -> KvCacheConfig {
-        KvCacheConfig { num_blocks: self.num_blocks, spec: self.kv_spec.clone() }
+        // While a step is computed, the next one may be planned.
+        let num_steps = if self.async_scheduling { 2 } else { 1 };
+        KvCacheConfig {
+            num_blocks: self.num_blocks,
+            num_step_tokens: self.max_num_batched_tokens.saturating_mul(num_steps),
+            spec: self.kv_spec.clone(),
+        }
     }
 
     /// Checks whether a prompt of this length can ever run. Must be called before the prompt is
@@ -143,7 +152,7 @@ impl SchedulerConfig {
     /// [`RequestError::Unservable`] if the prompt and its first output token do not fit the whole
     /// cache.
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
-        Demand::new(self.num_blocks, &self.kv_spec).check_servable(prompt_len)
+        Demand::new(&self.kv_cache()).check_servable(prompt_len)
     }
 }
 
@@ -169,7 +178,15 @@ mod tests {
         assert!(check(|c| c.kv_spec.block_size = 0).is_err());
         assert_eq!(
             check(|c| c.kv_spec.groups.clear()),
-            Err("kv_spec.groups must be one group of layers, got 0".into())
+            Err("kv_spec.groups must be at least 1, got 0".into())
+        );
+        let no_window = |c: &mut SchedulerConfig| {
+            c.kv_spec.groups[0].kind = KvKind::Sliding { window: 0 };
+        };
+        assert_eq!(
+            check(no_window),
+            Err("kv_spec.groups must be a window of at least 1 token, got Sliding { window: 0 }"
+                .into())
         );
         assert!(check(|c| c.prefill_schedule_interval = 0).is_err());
         assert_eq!(

@@ -49,7 +49,8 @@ impl Scheduler {
             if row.num_tokens == 0 {
                 continue;
             }
-            let op = self.allocate_op(slot, row.num_computed_tokens + row.num_tokens, 0);
+            let start = row.num_computed_tokens;
+            let op = self.allocate_op(slot, start..start + row.num_tokens, 0);
             let index = planning.rows.len();
             self.push_row(planning, row);
             let Some(op) = op else {

@@ -124,7 +124,9 @@ impl Scheduler {
         if let Some(deadline) = request.deadline.filter(|_| output_token_ids.is_empty()) {
             self.queues.deadlines.insert((deadline, request.id));
         }
-        let max_model_len = self.config.max_model_len;
+        // The last token is only sampled. It needs no room.
+        let outgrows = self.demand.num_tokens_max().map_or(usize::MAX, |most| most + 1);
+        let max_model_len = self.config.max_model_len.min(outgrows);
         let (waiting, aside) = (&mut self.queues.waiting, &mut self.queues.aside);
         self.requests.insert(request.id, |slot| {
             let status = match Resource::of(&request) {

@@ -103,7 +103,8 @@ pub struct Scheduler {
     requests: RequestTable,
     queues: Queues,
     encoder_cache: EncoderCacheManager,
-    planning: Option<Planning>,
+    /// Boxed, because each plan and each answer moves it.
+    planning: Option<Box<Planning>>,
     flight: Flight,
     outbox: Outbox,
     kv_cache_usage: f64,
@@ -116,7 +117,7 @@ impl Scheduler {
     #[must_use]
     pub fn new(config: SchedulerConfig) -> Self {
         Self {
-            demand: Demand::new(config.num_blocks, &config.kv_spec),
+            demand: Demand::new(&config.kv_cache()),
             naming: BlockNaming::new(config.kv_spec.block_size, config.hash_seed.as_deref()),
             epoch: Epoch::default(),
             step: Step::default(),

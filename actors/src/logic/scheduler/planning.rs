@@ -3,6 +3,8 @@
 //! A plan is made as if all of it will fit. Rows that follow a refused operation are taken back.
 //! This is cheap, because a request does not change before its own operation is confirmed.
 
+use std::ops::Range;
+
 use super::{
     Scheduler, cohort::Cohort, request_state::Status, request_table::Slot, stats::StepStats,
 };
@@ -251,7 +253,7 @@ impl Scheduler {
         growth: Growth,
         block_ids: BlockIds,
     ) {
-        self.requests[planning.rows[row].slot].held.grow(growth, &block_ids);
+        self.requests[planning.rows[row].slot].held.grow(growth);
         self.flight.unsealed_step =
             self.flight.unsealed_step.max(growth.fills().then_some(self.step));
         planning.rows[row].block_ids = block_ids;
@@ -280,15 +282,15 @@ impl Scheduler {
         }
     }
 
-    /// Returns the blocks that a request needs and fills when `num_tokens` of its tokens are
-    /// computed. Returns `None` if its table has room, no block becomes full, and its tail is not
-    /// new.
+    /// Returns the blocks that a request needs and fills when a step computes these of its tokens.
+    /// Returns `None` if its table has room, no block becomes full, and its tail is not new.
     pub(super) fn allocate_op(
         &mut self,
         slot: Slot,
-        num_tokens: usize,
+        tokens: Range<usize>,
         num_hit_tokens: usize,
     ) -> Option<AllocateOp> {
+        let (num_computed_tokens, num_tokens) = (tokens.start, tokens.end);
         let state = &mut self.requests[slot];
         // A block is named by its tokens. A block with a token that is not sampled yet is filled
         // later.
@@ -298,12 +300,17 @@ impl Scheduler {
             false => 0..0,
         };
         let catches_up = self.config.enable_prefix_caching
+            && self.demand.has_tails()
             && state.reads_prefix_cache()
             && num_tokens == state.num_tokens();
         let is_known = filled.is_empty() && (!catches_up || state.held.has_tail());
         if is_known && state.held.has_room(num_tokens) {
             return None;
         }
+        let num_settled_tokens = match self.config.enable_prefix_caching {
+            true => self.demand.settled(&state.held, num_hit_tokens, num_computed_tokens),
+            false => num_computed_tokens,
+        };
         let full_blocks = match filled.is_empty() {
             true => Vec::new(),
             false => {
@@ -315,6 +322,7 @@ impl Scheduler {
             request: state.request.id,
             num_tokens,
             num_hit_tokens,
+            num_settled_tokens,
             num_tokens_to_fit: num_tokens,
             spare_blocks: 0,
             full_blocks,

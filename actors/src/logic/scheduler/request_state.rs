@@ -40,21 +40,20 @@ pub(super) struct RequestState {
     pub(super) output_token_ids: Vec<TokenId>,
     /// Number of tokens whose KV exists, or will exist once the steps in flight are computed.
     pub(super) num_computed_tokens: usize,
-    /// Largest number of tokens that were ever computed. Tokens below it are recomputed.
+    /// Largest number of tokens that were ever computed. Tokens below it are computed again.
     pub(super) max_computed_tokens: usize,
     /// The request's blocks at the KV cache manager.
     pub(super) held: Held,
     /// Number of prompt positions whose log-probabilities were committed. Position 0 has none.
     pub(super) num_prompt_logprobs: usize,
-    /// The first step since the request was admitted. Results of earlier steps no longer count for
-    /// it.
+    /// The first step since the request was admitted. Results of earlier steps are ignored.
     pub(super) first_step: Option<Step>,
     /// Largest number of tokens that steps in flight sample for the request.
     pub(super) num_drawing: usize,
     /// Whether the request ran before.
     pub(super) was_scheduled: bool,
-    /// Whether the request is recomputed without the prefix cache, because its last result was not
-    /// a number.
+    /// Whether the request is recomputed without the prefix cache, because its last logits were not
+    /// finite.
     pub(super) is_retried: bool,
     /// Number of media whose tokens are all computed.
     pub(super) num_passed_features: usize,
@@ -63,6 +62,7 @@ pub(super) struct RequestState {
 }
 
 impl RequestState {
+    /// Returns the state of a request that may have `max_model_len` tokens.
     pub(super) fn new(
         request: Arc<EngineRequest>,
         output_token_ids: Vec<TokenId>,

@@ -45,7 +45,7 @@ impl Scheduler {
         let ended = self.expire(now);
         let is_stopped = self.pause == PauseState::PausedAll;
         let waited_for = std::mem::take(&mut self.queues.waiting_reason);
-        let mut planning = Planning {
+        let mut planning = Box::new(Planning {
             now,
             phase: Phase::Running,
             cursor: 0,
@@ -66,7 +66,7 @@ impl Scheduler {
             pending: Vec::new(),
             is_answered: true,
             round: 0,
-        };
+        });
         self.make_room(&mut planning, waited_for);
         self.planning = Some(planning);
         Ok(())
@@ -106,7 +106,7 @@ impl Scheduler {
             self.finish_now(id);
         }
         planning.stats.num_scheduled_tokens = output.total_num_scheduled_tokens;
-        let Planning { ended, prefix_cache_reset, stats, .. } = planning;
+        let Planning { ended, prefix_cache_reset, stats, .. } = *planning;
         Ok(Scheduled { output, ended, prefix_cache_reset, stats })
     }
 

@@ -47,7 +47,9 @@ impl Scheduler {
             };
             if self.is_wanted(planned, step) {
                 planned.is_answered = true;
-                commits.extend(self.update_row(*planned, row));
+                if let Some(commit) = self.update_row(*planned, row) {
+                    commits.push(commit);
+                }
             } else {
                 planned.is_answered |= row.failure != Some(RowFailure::NotANumber);
                 self.num_stale += 1;
@@ -115,9 +117,11 @@ impl Scheduler {
         if finish.is_some() {
             self.end(slot, false);
         }
-        let has_news = !tokens.is_empty() || prompt_logprobs.is_some();
+        if tokens.is_empty() && prompt_logprobs.is_none() {
+            return None;
+        }
         let produced = Produced::Tokens(tokens);
-        has_news.then_some(Commit { request, position, produced, prompt_logprobs, finish })
+        Some(Commit { request, position, produced, prompt_logprobs, finish })
     }
 
     /// Discards the content of a request that was aborted while it was computed, because its result

@@ -183,7 +183,8 @@ impl Scheduler {
         let (slot, num_hit_tokens) = (row.slot, row.num_computed_tokens);
         let others_run = self.queues.running.len() + planning.num_admitting > 0;
         let num_tokens = num_hit_tokens + row.num_tokens;
-        let Some(op) = self.allocate_op(slot, num_tokens, num_hit_tokens) else { return };
+        let tokens = num_hit_tokens..num_tokens;
+        let Some(op) = self.allocate_op(slot, tokens, num_hit_tokens) else { return };
         let growth = self.demand.growth(&self.requests[slot].held, &op);
         let num_tokens_to_fit = match self.config.reserve_full_isl {
             true => self.requests[slot].num_tokens(),

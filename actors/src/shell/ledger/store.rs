@@ -21,7 +21,7 @@ use crate::{
     system::metrics::SystemMetrics,
 };
 
-/// The ledger of one system. No actor's death touches it.
+/// The ledger of one system. It outlives every actor.
 #[derive(Debug)]
 pub struct LedgerStore {
     ledger: Mutex<Ledger<Observers>>,

@@ -61,7 +61,7 @@ fn a_cohort_without_a_live_member_stops_no_request() {
 }
 
 #[test]
-fn a_member_takes_the_seat_of_another() {
+fn a_member_takes_the_place_of_another_request() {
     let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 2, ..roomy() });
     harness.add_all(&[10; 4]);
     harness.step();
@@ -133,7 +133,7 @@ fn no_request_is_preempted_while_a_member_makes_progress() {
 }
 
 #[test]
-fn the_prefill_interval_ignores_requests_that_stand_still() {
+fn the_prefill_interval_ignores_requests_outside_the_cohort() {
     let mut harness = Harness::new(SchedulerConfig { prefill_schedule_interval: 9, ..roomy() });
     harness.add_all(&[10]);
     harness.step();

@@ -2,6 +2,7 @@
 
 mod cohort;
 mod encoder_budget;
+mod hybrid;
 mod pause;
 mod preemption;
 mod prefix_caching;

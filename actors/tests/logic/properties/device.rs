@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use playhouse_actors::logic::{
+    kv_cache::{BlockIds, KvKind},
     request::{
         EngineRequest,
         ids::{BlockId, Epoch, RequestId, TokenId},
@@ -33,7 +34,8 @@ struct Row {
     wants_prompt_logprobs: bool,
     salt: u64,
     tokens: Vec<TokenId>,
-    table: Vec<BlockId>,
+    /// One for each group of layers.
+    tables: Vec<Vec<BlockId>>,
     /// Whether its last token could not be drawn, so that it cannot continue.
     is_broken: bool,
 }
@@ -41,10 +43,17 @@ struct Row {
 #[derive(Debug)]
 pub(crate) struct Device {
     memory: Vec<[Slot; BLOCK_SIZE]>,
+    /// The tokens that the layers of each group read.
+    kinds: Vec<KvKind>,
     rows: BTreeMap<RequestId, Row>,
     epoch: Epoch,
     /// Whether a step may be planned while the one before is being computed.
     is_async: bool,
+}
+
+/// Returns the content of a group's slot for the last of these tokens.
+fn content(group: usize, salt: u64, tokens: &[TokenId]) -> u64 {
+    digest(salt, tokens).rotate_left(group as u32)
 }
 
 /// Returns a hash of a salt and a sequence of tokens.
@@ -70,9 +79,9 @@ pub(crate) fn expected_output(request: &EngineRequest, len: usize) -> Vec<TokenI
 }
 
 impl Device {
-    pub(crate) fn new(num_blocks: u32, is_async: bool) -> Self {
+    pub(crate) fn new(num_blocks: u32, kinds: Vec<KvKind>, is_async: bool) -> Self {
         let memory = vec![[Slot::Torn; BLOCK_SIZE]; num_blocks as usize];
-        Self { memory, rows: BTreeMap::new(), epoch: Epoch::default(), is_async }
+        Self { memory, kinds, rows: BTreeMap::new(), epoch: Epoch::default(), is_async }
     }
 
     /// Computes a step, without requests that cannot continue. Bit i of `nan_rows` spoils row i.
@@ -80,8 +89,10 @@ impl Device {
         let mut spans = self.receive(step);
         let broken = spans.extract_if(.., |(request, ..)| self.rows[request].is_broken);
         let broken: Vec<_> = broken.map(|(request, ..)| request).collect();
-        for (index, &(request, start, end)) in spans.iter().enumerate() {
-            let is_spoilt = nan_rows >> (index % 32) & 1 == 1;
+        for index in self.in_order(&spans) {
+            let (request, start, end) = spans[index];
+            let begins_with_garbage = self.begins_with_garbage(step, request, start);
+            let is_spoilt = begins_with_garbage || nan_rows >> (index % 32) & 1 == 1;
             self.write(request, start..end, |digest| match is_spoilt {
                 true => Slot::NotANumber(step.step.0),
                 false => Slot::Computed(digest),
@@ -120,23 +131,28 @@ impl Device {
         }
     }
 
-    /// Returns whether a block was computed from these tokens, including those of the blocks before
-    /// it. The last block may be partial.
+    /// Returns whether a group's block was computed from these tokens, including those of the
+    /// blocks before it. The last block may be partial.
     pub(crate) fn holds(
         &self,
-        block: BlockId,
+        (block, group): (BlockId, usize),
         request: &EngineRequest,
         tokens: &[TokenId],
     ) -> bool {
         let start = (tokens.len() - 1) / BLOCK_SIZE * BLOCK_SIZE;
-        let expected =
-            |offset: usize| Slot::Computed(digest(salt_of(request), &tokens[..=start + offset]));
+        let expected = |offset: usize| {
+            Slot::Computed(content(group, salt_of(request), &tokens[..=start + offset]))
+        };
         let slots = &self.memory[block as usize];
+        if self.kinds[group] == KvKind::State {
+            return slots[0] == expected(tokens.len() - 1 - start);
+        }
         (0..tokens.len() - start).all(|offset| slots[offset] == expected(offset))
     }
 
-    pub(crate) fn tables(&self) -> impl Iterator<Item = (RequestId, &[BlockId])> {
-        self.rows.iter().map(|(&request, row)| (request, row.table.as_slice()))
+    /// Returns each request's tables, one for each group.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (RequestId, &[Vec<BlockId>])> {
+        self.rows.iter().map(|(&request, row)| (request, row.tables.as_slice()))
     }
 
     /// Updates the rows. Returns request, first token and end of each computation.
@@ -151,14 +167,14 @@ impl Device {
         }
         let mut spans = Vec::new();
         for new in &step.scheduled_new {
-            let known = self.rows.insert(new.request.id, row(new));
+            let known = self.rows.insert(new.request.id, row(new, self.kinds.len()));
             assert!(known.is_none(), "{:?} is new twice", new.request.id);
             let end = new.num_computed_tokens + new.num_scheduled_tokens;
             spans.push((new.request.id, new.num_computed_tokens, end));
         }
         for cached in &step.scheduled_cached {
             let row = self.rows.get_mut(&cached.request).unwrap();
-            row.table.extend(cached.new_block_ids.group(0));
+            grow(&mut row.tables, &cached.new_block_ids);
             let end = cached.num_computed_tokens + cached.num_scheduled_tokens;
             spans.push((cached.request, cached.num_computed_tokens, end));
         }
@@ -173,15 +189,89 @@ impl Device {
     ) {
         let row = &self.rows[&request];
         assert!(positions.end <= row.tokens.len(), "tokens that are not there");
+        let end = positions.end;
         for position in positions {
-            let block = row.table[position / BLOCK_SIZE];
-            assert_ne!(block, 0, "the null block is never written");
-            let value = slot(digest(row.salt, &row.tokens[..=position]));
-            self.memory[block as usize][position % BLOCK_SIZE] = value;
+            for (group, table) in row.tables.iter().enumerate() {
+                let block = table[position / BLOCK_SIZE];
+                assert_ne!(block, 0, "the null block is never written");
+                let kind = self.kinds[group];
+                // A state is kept at the ends of blocks and of the step.
+                let is_last = position + 1 == end || (position + 1).is_multiple_of(BLOCK_SIZE);
+                if kind != KvKind::State || is_last {
+                    let value = slot(content(group, row.salt, &row.tokens[..=position]));
+                    self.memory[block as usize][offset(kind, position)] = value;
+                }
+            }
         }
     }
 
-    /// Reads the KV of every token up to the last, as attention does, and returns the output.
+    /// Returns the indices of the spans in an order in which each finds the states that others of
+    /// the same step write for it.
+    fn in_order(&self, spans: &[(RequestId, usize, usize)]) -> Vec<usize> {
+        let feeds = |from: usize, to: usize| {
+            let ((from, start, end), (to, next, _)) = (spans[from], spans[to]);
+            let tables = self.rows[&from].tables.iter().zip(&self.rows[&to].tables);
+            let mut of_states =
+                self.kinds.iter().zip(tables).filter(|(kind, _)| **kind == KvKind::State);
+            next > 0
+                && of_states.any(|(_, (written, read))| {
+                    let written = &written[start / BLOCK_SIZE..end.div_ceil(BLOCK_SIZE)];
+                    written.contains(&read[(next - 1) / BLOCK_SIZE])
+                })
+        };
+        let mut left: Vec<usize> = (0..spans.len()).collect();
+        let mut order = Vec::new();
+        while !left.is_empty() {
+            let waits = |to: &usize| left.iter().any(|from| from != to && feeds(*from, *to));
+            let ready: Vec<usize> = left.iter().copied().filter(|to| !waits(to)).collect();
+            assert!(!ready.is_empty(), "requests wait for each other's states");
+            left.retain(|index| !ready.contains(index));
+            order.extend(ready);
+        }
+        order
+    }
+
+    /// Returns whether a state that a span begins with is garbage. It must be that of the token
+    /// before the span.
+    fn begins_with_garbage(
+        &self,
+        step: &SchedulerOutput,
+        request: RequestId,
+        start: usize,
+    ) -> bool {
+        let states = (0..self.kinds.len()).filter(|group| self.kinds[*group] == KvKind::State);
+        let last = start.checked_sub(1);
+        let reads = states.zip(last.into_iter().cycle());
+        reads.fold(false, |all, (group, last)| all | self.reads(step, request, group, last))
+    }
+
+    /// Reads what a group's layers have for `position`. Returns whether it is garbage.
+    fn reads(
+        &self,
+        step: &SchedulerOutput,
+        request: RequestId,
+        group: usize,
+        position: usize,
+    ) -> bool {
+        let row = &self.rows[&request];
+        let block = row.tables[group][position / BLOCK_SIZE];
+        assert_ne!(block, 0, "the null block is never read");
+        let expected = content(group, row.salt, &row.tokens[..=position]);
+        match self.memory[block as usize][offset(self.kinds[group], position)] {
+            Slot::Computed(found) => {
+                assert_eq!(found, expected, "foreign KV");
+                false
+            }
+            Slot::NotANumber(when) => {
+                let is_ahead = self.is_async && when + 1 == step.step.0;
+                assert!(is_ahead || when == step.step.0, "garbage of an earlier step is read");
+                true
+            }
+            Slot::Torn => panic!("{request:?} reads a slot that was never computed"),
+        }
+    }
+
+    /// Reads the KV of every token that attention reads, and returns the output.
     fn read(
         &self,
         step: &SchedulerOutput,
@@ -190,20 +280,17 @@ impl Device {
         end: usize,
     ) -> RequestOutput {
         let row = &self.rows[&request];
-        let mut is_nan = false;
-        for position in 0..end {
-            let block = row.table[position / BLOCK_SIZE];
-            let expected = digest(row.salt, &row.tokens[..=position]);
-            match self.memory[block as usize][position % BLOCK_SIZE] {
-                Slot::Computed(found) => assert_eq!(found, expected, "foreign KV"),
-                Slot::NotANumber(when) => {
-                    let is_ahead = self.is_async && when + 1 == step.step.0;
-                    assert!(is_ahead || when == step.step.0, "garbage of an earlier step is read");
-                    is_nan = true;
-                }
-                Slot::Torn => panic!("{request:?} reads a slot that was never computed"),
-            }
-        }
+        let groups = self.kinds.iter().enumerate();
+        let read = groups.flat_map(|(group, kind)| {
+            let first = match kind {
+                // The state before the span was read before it was written over.
+                KvKind::State => end - 1,
+                kind => kind.num_unread(start),
+            };
+            (first..end).map(move |position| (group, position))
+        });
+        let is_nan = read
+            .fold(false, |all, (group, position)| all | self.reads(step, request, group, position));
         let is_complete = end == row.tokens.len();
         let token_id = next_token(row.salt, &row.tokens);
         let drawn = is_complete.then_some(SampledToken { token_id, logprobs: None });
@@ -217,16 +304,29 @@ impl Device {
     }
 }
 
-fn row(new: &NewRequestData) -> Row {
+/// Returns the slot of a block that has the content of `position`.
+fn offset(kind: KvKind, position: usize) -> usize {
+    if kind == KvKind::State { 0 } else { position % BLOCK_SIZE }
+}
+
+fn grow(tables: &mut [Vec<BlockId>], block_ids: &BlockIds) {
+    for (group, table) in tables.iter_mut().enumerate() {
+        table.extend(block_ids.group(group));
+    }
+}
+
+fn row(new: &NewRequestData, num_groups: usize) -> Row {
     let request = &new.request;
     let mut tokens = request.prompt_token_ids.to_vec();
     tokens.extend(&new.output_token_ids);
+    let mut tables = vec![Vec::new(); num_groups];
+    grow(&mut tables, &new.block_ids);
     Row {
         prompt_len: request.num_prompt_tokens(),
         wants_prompt_logprobs: request.sampling().prompt_logprobs.is_some(),
         salt: salt_of(request),
         tokens,
-        table: new.block_ids.group(0).to_vec(),
+        tables,
         is_broken: false,
     }
 }

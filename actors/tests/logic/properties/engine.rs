@@ -4,7 +4,7 @@ use std::{cell::Cell, collections::BTreeSet, sync::Arc};
 
 use playhouse_actors::logic::{
     admission::Tenant,
-    kv_cache::KvSpec,
+    kv_cache::{KvKind, KvSpec},
     request::{
         EngineRequest,
         ids::{Micros, RequestId, TokenId},
@@ -109,14 +109,28 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Returns layers of one kind or of several. Windows may be shorter than a block.
+fn layers() -> impl Strategy<Value = Vec<KvKind>> {
+    let kind = prop_oneof![
+        2 => Just(KvKind::Full),
+        2 => (1..14usize).prop_map(|window| KvKind::Sliding { window }),
+        1 => (1..14usize).prop_map(|chunk| KvKind::ChunkedLocal { chunk }),
+        2 => Just(KvKind::State),
+    ];
+    prop_oneof![Just(vec![KvKind::Full]), prop::collection::vec(kind, 1..5)]
+}
+
 fn config() -> impl Strategy<Value = SchedulerConfig> {
     let sizes = (6..24u32, 1..6usize, 4..48usize, 0..12usize, 1..4u64);
     let flags =
         (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.8), any::<bool>());
-    (sizes, flags, 0.0..0.3f64, 10..100 as Micros).prop_map(|(sizes, flags, watermark, age)| {
+    let parts = (sizes, flags, 0.0..0.3f64, 10..100 as Micros, layers());
+    parts.prop_map(|(sizes, flags, watermark, age, layers)| {
         let (num_blocks, max_num_seqs, max_num_batched_tokens, threshold, interval) = sizes;
         let (is_priority, is_chunked, reserve_full_isl, enable_prefix_caching, is_async) = flags;
         let max_model_len = 40;
+        let kv_spec = KvSpec::of_layers(&layers, BLOCK_SIZE, 1);
+        let num_blocks = num_blocks * kv_spec.groups.len() as u32;
         SchedulerConfig {
             policy: match is_priority {
                 true => SchedulingPolicy::Priority,
@@ -134,7 +148,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
             reserve_full_isl,
             watermark,
             prefill_schedule_interval: interval,
-            kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
+            kv_spec,
             num_blocks,
             enable_prefix_caching,
             async_scheduling: is_async,

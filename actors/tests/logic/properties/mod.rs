@@ -4,6 +4,7 @@ mod admission;
 mod block_pool;
 mod device;
 mod engine;
+mod hits;
 mod poison;
 mod shares;
 mod tails;

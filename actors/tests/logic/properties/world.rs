@@ -8,7 +8,8 @@ use std::{
 
 use playhouse_actors::logic::{
     kv_cache::{
-        BlockDirectory, DirectoryUpdate, KvCacheManager, Tail,
+        BlockDirectory, Demand, DirectoryUpdate, KvCacheManager, KvKind, Tail,
+        block_pool::BlockKey,
         hashes::{extra_keys, hash_block, none_hash},
     },
     request::{
@@ -24,16 +25,16 @@ use playhouse_actors::logic::{
 
 use super::device::{BLOCK_SIZE, Device, EOS, expected_output};
 
-/// Stands for the group of the request before.
+/// The value that stands for the group of the request before.
 pub(crate) const SAME_GROUP: RequestId = RequestId(u64::MAX);
 
 /// The point at which the core dies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Crash {
     BetweenSteps,
-    /// After this number of plans of a step.
+    /// While a step is planned, after this number of allocation plans.
     Planning(u8),
-    /// While the device computes. The bits say which slots are torn.
+    /// While the device computes. The bits say which slots are left half-written.
     Computing(u64),
 }
 
@@ -70,7 +71,11 @@ impl World {
         Self {
             scheduler: Scheduler::new(config.clone()),
             kv_cache: KvCacheManager::new(&config.kv_cache()),
-            device: Device::new(config.num_blocks, config.async_scheduling),
+            device: Device::new(
+                config.num_blocks,
+                config.kv_spec.groups.iter().map(|group| group.kind).collect(),
+                config.async_scheduling,
+            ),
             planned: VecDeque::new(),
             ledger: BTreeMap::new(),
             directory: BlockDirectory::default(),
@@ -190,7 +195,8 @@ impl World {
         }
     }
 
-    /// Runs without failures until the end. All requests must be served, and nothing may be left.
+    /// Runs without failures until the end. All requests must be served, and no block may stay in
+    /// use.
     pub(crate) fn run_out(&mut self) {
         self.scheduler.set_pause(PauseState::Unpaused);
         let mut num_steps = 0;
@@ -229,7 +235,7 @@ impl World {
         }
     }
 
-    /// Plans a step. Stops, as if dead, after `num_plans` plans.
+    /// Plans a step. Stops after `num_plans` allocation plans, as if the scheduler had died.
     fn plan(&mut self, num_plans: u8) -> Option<Scheduled> {
         let cohort = self.live_cohort();
         self.scheduler.begin_step(self.now).unwrap();
@@ -275,8 +281,9 @@ impl World {
             if entry.finish == Some(FinishReason::Length) {
                 let num_tokens = entry.request.num_prompt_tokens() + entry.output.len();
                 let limit = entry.request.max_total_tokens(self.config.max_model_len);
-                let room = (self.config.num_blocks as usize - 1) * BLOCK_SIZE;
-                assert!(num_tokens == limit || num_tokens > room, "ended too early");
+                let room = Demand::new(&self.config.kv_cache()).num_tokens_max();
+                let outgrows = room.is_some_and(|room| num_tokens > room);
+                assert!(num_tokens == limit || outgrows, "ended too early");
                 let is_asked = entry.request.sampling().prompt_logprobs.is_some();
                 let wanted = if is_asked { entry.request.num_prompt_tokens() - 1 } else { 0 };
                 assert_eq!(entry.num_prompt_logprobs, wanted);
@@ -284,12 +291,26 @@ impl World {
         }
     }
 
-    /// Checks that each block is in as many tables as its count says, or free exactly once.
+    /// Checks that each block is in as many tables as its count says, or free exactly once. Null
+    /// blocks stand only before the other blocks of a window's table, and all tables of a request
+    /// have the same length. No request holds more blocks than the scheduler counts with.
     fn check_pool(&self) {
         let pool = self.kv_cache.pool();
+        let demand = Demand::new(&self.config.kv_cache());
         let mut refs = BTreeMap::<BlockId, u32>::new();
         for (_, table) in self.kv_cache.tables() {
-            table.iter().for_each(|block| *refs.entry(block).or_default() += 1);
+            let mut num_held = 0;
+            for (group, of) in self.config.kv_spec.groups.iter().enumerate() {
+                let blocks = table.group(group);
+                assert_eq!(blocks.len(), table.group(0).len());
+                let is_null = |block: &&BlockId| **block == 0 && of.kind != KvKind::Full;
+                for &block in blocks.iter().skip_while(is_null) {
+                    assert_ne!(block, 0, "a block that is read was freed");
+                    *refs.entry(block).or_default() += 1;
+                    num_held += 1;
+                }
+            }
+            assert!(num_held <= demand.num_blocks_for(table.group(0).len() * BLOCK_SIZE));
         }
         let free: Vec<BlockId> = pool.free_block_ids().collect();
         assert_eq!(free.len(), pool.num_free());
@@ -300,39 +321,40 @@ impl World {
         }
     }
 
-    /// Checks that nothing is reported twice.
+    /// Checks that no block is reported as sealed or evicted twice.
     fn check_updates(&self, updates: &[DirectoryUpdate]) {
         let mut sealed: BTreeMap<_, _> = self.directory.sealed().collect();
         for update in updates {
-            match *update {
-                DirectoryUpdate::Sealed { block, hash } => {
-                    assert_eq!(sealed.insert(block, hash), None);
+            match update {
+                DirectoryUpdate::Sealed { block, hash, group } => {
+                    assert_eq!(sealed.insert(*block, BlockKey::new(hash, *group)), None);
                 }
-                DirectoryUpdate::Evicted { block } => assert!(sealed.remove(&block).is_some()),
+                DirectoryUpdate::Evicted { block } => assert!(sealed.remove(block).is_some()),
                 DirectoryUpdate::TailAt { .. } | DirectoryUpdate::TailGone { .. } => {}
             }
         }
     }
 
-    /// Checks that each tail is the last block of its request's table, or a free block that cannot
-    /// be hit. The directory knows all of them.
+    /// Checks that each tail is the last block of each of its request's tables, or free blocks that
+    /// cannot be hit. The directory knows all of them.
     fn check_tails(&self) {
         let pool = self.kv_cache.pool();
-        let held: BTreeMap<RequestId, Tail> = self.kv_cache.held_tails().collect();
+        let held: BTreeMap<RequestId, &Tail> = self.kv_cache.held_tails().collect();
         for (&request, tail) in &held {
-            let table = self.kv_cache.block_ids(request).unwrap().group(0);
-            assert_eq!((table.len(), table.last()), (tail.index + 1, Some(&tail.block)));
-            assert!(pool.ref_cnt(tail.block) == 1 || pool.hash_of(tail.block).is_some());
+            for (group, block) in tail.blocks.iter().enumerate() {
+                let table = self.kv_cache.block_ids(request).unwrap().group(group);
+                assert_eq!((table.len(), table.last()), (tail.index + 1, Some(block)));
+                assert!(pool.ref_cnt(*block) == 1 || pool.is_cached(*block));
+            }
         }
-        let kept: BTreeMap<RequestId, Tail> = self.kv_cache.kept_tails().collect();
-        let blocks: BTreeSet<BlockId> = kept.values().map(|tail| tail.block).collect();
-        assert_eq!(blocks.len(), kept.len(), "a block is kept for two");
-        for (&request, tail) in &kept {
-            assert_eq!((pool.ref_cnt(tail.block), pool.hash_of(tail.block)), (0, None));
-            assert_eq!(self.kv_cache.block_ids(request), None);
-        }
-        let all: BTreeMap<RequestId, Tail> = held.into_iter().chain(kept).collect();
-        assert_eq!(all, self.directory.tails().collect());
+        let kept: BTreeMap<RequestId, &Tail> = self.kv_cache.kept_tails().collect();
+        let blocks: Vec<BlockId> = kept.values().flat_map(|tail| tail.blocks.clone()).collect();
+        let owned: BTreeSet<BlockId> = blocks.iter().copied().collect();
+        assert_eq!(blocks.len(), owned.len(), "a block is kept for two");
+        assert!(blocks.iter().all(|block| pool.ref_cnt(*block) == 0 && !pool.is_cached(*block)));
+        assert!(kept.keys().all(|request| self.kv_cache.block_ids(*request).is_none()));
+        let all = held.into_iter().chain(kept).map(|(request, tail)| (request, tail.clone()));
+        assert_eq!(BTreeMap::from_iter(all), self.directory.tails().collect());
     }
 
     fn check_budgets(&self, scheduled: &Scheduled) {
@@ -367,12 +389,19 @@ impl World {
     /// Checks that the device's block tables, built from differences, equal the manager's, except
     /// for the changes of a step planned ahead.
     fn check_tables(&self) {
-        for (request, table) in self.device.tables() {
-            let known = self.kv_cache.block_ids(request).map(|blocks| blocks.group(0));
-            match self.planned.front() {
-                None => assert_eq!(known, Some(table)),
-                Some(next) if next.finished.contains(&request) => {}
-                Some(_) => assert!(known.is_some_and(|known| known.starts_with(table))),
+        // The device is not told which blocks a window has passed.
+        let agrees = |(known, seen): (&BlockId, &BlockId)| known == seen || *known == 0;
+        for (request, tables) in self.device.tables() {
+            let known = self.kv_cache.block_ids(request);
+            let is_over = |next: &SchedulerOutput| next.finished.contains(&request);
+            if self.planned.front().is_some_and(is_over) {
+                continue;
+            }
+            let known = known.unwrap();
+            for (group, table) in tables.iter().enumerate() {
+                let known = known.group(group);
+                assert!(known.len() == table.len() || !self.planned.is_empty());
+                assert!(known.len() >= table.len() && known.iter().zip(table).all(agrees));
             }
         }
     }
@@ -392,9 +421,10 @@ impl World {
                 contents.insert(parent, (request, tokens[..end].to_vec()));
             }
         }
-        for (block, hash) in self.directory.sealed() {
-            let (request, tokens) = &contents[&hash];
-            assert!(self.device.holds(block, request, tokens), "block {block} is not sealed");
+        for (block, key) in self.directory.sealed() {
+            let (request, tokens) = &contents[&key.hash()];
+            let holds = self.device.holds((block, key.group()), request, tokens);
+            assert!(holds, "block {block} is not sealed");
         }
         for (id, tail) in self.directory.tails() {
             let Entry { request, output, finish, .. } = &self.ledger[&id];
@@ -405,7 +435,10 @@ impl World {
             let counts = finish.is_none()
                 && num_computed >= tail.caught_up_at
                 && in_tail.is_some_and(|count| (1..=BLOCK_SIZE).contains(&count));
-            let holds = || self.device.holds(tail.block, request, &tokens[..num_computed]);
+            let holds = |(group, &block): (usize, &BlockId)| {
+                self.device.holds((block, group), request, &tokens[..num_computed])
+            };
+            let holds = || tail.blocks.iter().enumerate().all(holds);
             assert!(!counts || holds(), "the tail of {id:?} is not what it should be");
         }
     }

@@ -1,33 +1,40 @@
-//! Products on a GPU, by two kernels. The one for few rows divides the inputs among units to have
-//! enough loads in flight. The one for many rows keeps a tile of results in registers. Both sum in
-//! the CPU's order: each block of [`K_BLOCK`] inputs from zero, then the blocks. So the choice of
-//! the kernel does not change a byte. Where equal bytes are not asked for, many rows go through
-//! tensor cores ([`dense`]).
+//! Products of rows and weights on a GPU, by two kernels. The kernel for few rows divides the
+//! inputs among units, so that enough loads are in flight. The kernel for many rows keeps a tile of
+//! results in registers. Both sum in the CPU's order: first each block of [`K_BLOCK`] inputs from
+//! zero, then the blocks. The choice of the kernel therefore does not change a byte. If the engine
+//! need not be deterministic, products of many rows use tensor cores ([`dense`]).
 
 mod bias;
 mod columns;
 mod dense;
+mod groups;
 mod pack;
+mod product;
 mod rows;
 mod skinny;
+mod stack;
 mod tiled;
 
 use burn_cubecl::tensor::CubeTensor;
 
 use super::LinearWeight;
 use crate::WeightVector;
+use crate::activation::{self, Activation};
 use crate::cube::Rows;
 pub(crate) use dense::{adopt_tuned_products, has_tensor_cores, tuned_products};
+pub(crate) use groups::{ITEM_WORDS, Items, TileKind, grouped};
 pub(crate) use pack::CubeWeight;
 pub(crate) use rows::tied_embedding;
+pub(crate) use stack::CubeStack;
 
-/// Outputs of a panel.
+/// Number of outputs in a panel.
 const PANEL: usize = 64;
 
-/// Inputs that are summed from zero before they are added to the result.
+/// Number of inputs that are summed from zero before their sum is added to the result.
 const K_BLOCK: usize = 128;
 
-/// Most rows for which the kernel for few is faster: it reads the weight once for eight rows.
+/// Largest number of rows for which the kernel for few rows is faster. It reads the weight once for
+/// every eight rows.
 const SKINNY_ROWS_MAX: usize = 32;
 
 /// Computes `x Wᵀ + b`.
@@ -50,7 +57,7 @@ pub(crate) fn linear(
     y
 }
 
-/// Multiplies more rows than one pass over the weight takes.
+/// Multiplies many rows, on tensor cores if the weight allows them.
 fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let is_done = weight.dense.is_some_and(|dense| dense.launch(x, weight, y));
     match bias {
@@ -68,7 +75,7 @@ pub(crate) fn linear_swiglu(x: CubeTensor, weight: &LinearWeight) -> CubeTensor 
     // Gate and up of one result must lie at the same place in two panels.
     let is_fused = rows <= SKINNY_ROWS_MAX && inter.is_multiple_of(PANEL);
     if !is_fused {
-        return crate::swiglu::cube::swiglu(linear(x, weight, None));
+        return activation::cube::gated(linear(x, weight, None), Activation::Silu);
     }
     let x = inputs(x, device_weight);
     let y = x.sibling(x.rows, inter);

@@ -13,7 +13,9 @@ use rayon::prelude::*;
 
 use super::PANEL;
 use super::dense::DenseProducts;
-use crate::cube::{WordFormat, resident, resident_pieces, runs_of_piece, words_buffer};
+use crate::cube::{
+    WordFormat, device_name, resident, resident_pieces, runs_of_piece, words_buffer,
+};
 use crate::linear::WHAT;
 use crate::linear::fill::{Row, stacked_rows};
 use crate::linear::quantized::CodedMatrix;
@@ -77,7 +79,7 @@ impl CubeWeight {
         let ([outputs, inputs], size) = (matrix.shape(), matrix.group_size());
         let count = inputs.div_ceil(size);
         if count > 1 && !size.is_multiple_of(4) {
-            let (form, device) = (format!("a weight in groups of {size}"), format!("{device:?}"));
+            let (form, device) = (format!("a weight in groups of {size}"), device_name(&device));
             return Err(KernelError::UnsupportedForm { what: WHAT, form, device });
         }
         let format = if matrix.is_u4() { WordFormat::Uint4 } else { WordFormat::Uint8 };

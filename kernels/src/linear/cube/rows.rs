@@ -1,4 +1,4 @@
-//! Rows of a weight, read from its panels: the embedding that shares an output layer's matrix.
+//! Rows of a weight, read from its panels, for an embedding that shares the output layer's matrix.
 
 use burn::tensor::Tensor;
 use cubecl::prelude::*;
@@ -12,13 +12,13 @@ use crate::cube::{
 
 const UNITS: usize = 256;
 
-/// Returns rows `token_ids`, `[num_tokens, in]`. All ids are below the number of outputs.
+/// Returns rows `token_ids`, `[num_tokens, in]`. All ids must be below the number of outputs.
 pub(crate) fn tied_embedding(weight: &CubeWeight, token_ids: &[u32]) -> Tensor<2> {
     let client = weight.device.client();
     let y = float_tensor(&client, &weight.device, [token_ids.len(), weight.inputs]);
     let ids = upload_once(&client, &weight.device, StepInput::TokenIds, token_ids);
     let elements = token_ids.len() * weight.inputs;
-    // SAFETY: a unit beyond the elements does nothing, and each id is that of a row.
+    // SAFETY: a unit beyond the elements does nothing, and each id names a row.
     unsafe {
         rows_kernel::launch_unchecked(
             &client,

@@ -6,10 +6,11 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::pack::{factor_at, output_at};
+use super::product::{ProductLayout, layout};
 use super::{CubeWeight, K_BLOCK, PANEL};
 use crate::WeightVector;
+use crate::activation::cube::silu_gated;
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
-use crate::swiglu::cube::gated;
 
 /// Most slices of the inputs at a time, each a block: the loads in flight.
 const SLICES_MAX: usize = 32;
@@ -18,29 +19,13 @@ const SLICES_MAX: usize = 32;
 const UNITS_MAX: usize = 256;
 
 /// Most rows of a tile.
-const TILE_MAX: usize = 8;
+pub(super) const TILE_MAX: usize = 8;
 
-/// Returns the units of a cube: as few as narrow formats need, so that all use equal shared memory.
-const fn units(format: WordFormat) -> usize {
+/// Returns the units of a cube. A narrower format has longer chunks and gets fewer units, so that
+/// it needs no more shared memory.
+pub(super) const fn units(format: WordFormat) -> usize {
     let units = SLICES_MAX * PANEL / format.per_chunk();
     if units < UNITS_MAX { units } else { UNITS_MAX }
-}
-
-/// The numbers that all cubes of a launch share.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct SkinnyLayout {
-    /// Number of inputs that share a scale.
-    group_size: usize,
-    rows: usize,
-    /// Vectors from one row of x to the next.
-    x_stride: usize,
-    inputs: usize,
-    outputs: usize,
-    /// Rows of a cube.
-    #[cube(comptime)]
-    tile: usize,
-    #[cube(comptime)]
-    format: WordFormat,
 }
 
 /// Writes `x Wᵀ + b`. With `swiglu` the first half of the outputs gates the second instead.
@@ -54,15 +39,6 @@ pub(super) fn launch(
     let tile = x.rows.next_power_of_two().min(TILE_MAX);
     let panels = if swiglu { weight.panels() / 2 } else { weight.panels() };
     let cubes = CubeCount::Static(panels as u32, x.rows.div_ceil(tile) as u32, 1);
-    let layout = SkinnyLayoutLaunch::new(
-        weight.group_size(),
-        x.rows,
-        x.stride(),
-        weight.inputs,
-        weight.outputs,
-        tile,
-        weight.format,
-    );
     // SAFETY: the caller checked rows, inputs and outputs against the buffers.
     unsafe {
         skinny_kernel::launch_unchecked(
@@ -75,7 +51,9 @@ pub(super) fn launch(
             weight.factors().into(),
             bias.map(|bias| words_buffer(bias.cube())).into(),
             buffer(y),
-            layout,
+            layout(x, weight),
+            x.rows,
+            tile,
             swiglu,
         );
     }
@@ -88,25 +66,33 @@ fn skinny_kernel<N: Size>(
     factors: ComptimeOption<&[Vec4]>,
     bias: ComptimeOption<&[f32]>,
     y: &mut [f32],
-    layout: SkinnyLayout,
+    layout: ProductLayout,
+    rows: usize,
+    #[comptime] tile: usize,
     #[comptime] swiglu: bool,
 ) {
-    let (tile, format) = comptime!((layout.tile, layout.format));
-    let (rows, outputs) = (layout.rows, layout.outputs);
+    let format = comptime!(layout.format);
+    let outputs = layout.outputs;
     let first_row = CUBE_POS_Y as usize * tile;
     let panel = CUBE_POS_X as usize;
     let unit = UNIT_POS as usize;
     let mut sums = Shared::<[f32]>::new_slice(comptime!(units(format) * format.per_chunk()));
-    let mut results = panel_sums::<N>(x, weight, factors, &mut sums, &layout, first_row, panel);
+    let mut x_at = Array::<usize>::new(tile);
+    #[unroll]
+    for r in 0..tile {
+        // Rows of a last tile beyond the end repeat the last row.
+        x_at[r] = min(first_row + r, rows - 1) * layout.x_stride;
+    }
+    let mut results = panel_sums::<N>(x, weight, factors, &mut sums, &layout, &x_at, panel, tile);
     let mut width = outputs;
     if swiglu {
         width = outputs / 2;
         let up = panel + width / PANEL;
-        let ups = panel_sums::<N>(x, weight, factors, &mut sums, &layout, first_row, up);
+        let ups = panel_sums::<N>(x, weight, factors, &mut sums, &layout, &x_at, up, tile);
         #[unroll]
         for r in 0..tile {
             let gate = Vector::<f32, Const<1>>::new(results[r]);
-            results[r] = gated(gate, Vector::new(ups[r])).extract(0usize);
+            results[r] = silu_gated(gate, Vector::new(ups[r])).extract(0usize);
         }
     }
     let output = panel * PANEL + output_at(unit, format);
@@ -122,19 +108,20 @@ fn skinny_kernel<N: Size>(
     }
 }
 
-/// Returns the products of a tile of rows with a panel. Unit `o < PANEL` gets those of the output
-/// at place `o`.
+/// Returns the products of a tile of rows with a panel. The rows begin at vectors `x_at` of x. Unit
+/// `o < PANEL` gets those of the output at place `o`.
 #[cube]
-fn panel_sums<N: Size>(
+pub(super) fn panel_sums<N: Size>(
     x: &[Vector<f32, N>],
     weight: &[Words],
     factors: ComptimeOption<&[Vec4]>,
     sums: &mut Shared<[f32]>,
-    layout: &SkinnyLayout,
-    first_row: usize,
+    layout: &ProductLayout,
+    x_at: &Array<usize>,
     panel: usize,
+    #[comptime] tile: usize,
 ) -> Array<f32> {
-    let (tile, format) = comptime!((layout.tile, layout.format));
+    let format = comptime!(layout.format);
     let chunks = comptime!(PANEL / format.per_chunk());
     let parts = comptime!(format.per_word());
     let slices = comptime!(units(format) / chunks);
@@ -149,7 +136,7 @@ fn panel_sums<N: Size>(
     for round in 0..blocks.div_ceil(slices) {
         let first_block = round * slices;
         let block = first_block + slice;
-        let acc = block_sums::<N>(x, weight, factors, layout, first_row, panel, chunk, block);
+        let acc = block_sums::<N>(x, weight, factors, layout, x_at, panel, chunk, block, tile);
         #[unroll]
         for r in 0..tile {
             #[unroll]
@@ -183,13 +170,14 @@ fn block_sums<N: Size>(
     x: &[Vector<f32, N>],
     weight: &[Words],
     factors: ComptimeOption<&[Vec4]>,
-    layout: &SkinnyLayout,
-    first_row: usize,
+    layout: &ProductLayout,
+    x_at: &Array<usize>,
     panel: usize,
     chunk: usize,
     block: usize,
+    #[comptime] tile: usize,
 ) -> Array<Vec4> {
-    let (tile, format) = comptime!((layout.tile, layout.format));
+    let format = comptime!(layout.format);
     let chunks = comptime!(PANEL / format.per_chunk());
     let parts = comptime!(format.per_word());
     let inputs = layout.inputs;
@@ -223,8 +211,7 @@ fn block_sums<N: Size>(
         let mut values = Array::<Vector<f32, N>>::new(tile);
         #[unroll]
         for r in 0..tile {
-            // Rows of a last tile beyond the end repeat the last row.
-            values[r] = x[min(first_row + r, layout.rows - 1) * layout.x_stride + at];
+            values[r] = x[x_at[r] + at];
         }
         #[unroll]
         for i in 0..N::value() {

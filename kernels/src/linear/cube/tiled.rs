@@ -5,15 +5,16 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::pack::{factor_at, output_at};
+use super::product::{ProductLayout, TileRows, layout, source_of};
 use super::{CubeWeight, K_BLOCK, PANEL};
 use crate::WeightVector;
-use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
+use crate::cube::{Rows, Vec4, Words, buffer, widen, words_buffer};
 
 /// Units of a cube: one for each four by four results.
-const UNITS: usize = ROWS / 4 * (PANEL / 4);
+pub(super) const UNITS: usize = ROWS / 4 * (PANEL / 4);
 
 /// Rows of a tile.
-const ROWS: usize = 64;
+pub(super) const ROWS: usize = 64;
 
 /// Inputs in shared memory at a time; a divisor of [`K_BLOCK`].
 const DEPTH: usize = 16;
@@ -32,12 +33,8 @@ pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>,
             weight.factors().into(),
             bias.map(|bias| words_buffer(bias.cube())).into(),
             buffer(y),
-            weight.group_size(),
+            layout(x, weight),
             x.rows,
-            x.stride(),
-            weight.inputs,
-            weight.outputs,
-            weight.format,
         );
     }
 }
@@ -49,14 +46,31 @@ fn tiled_kernel<N: Size>(
     factors: ComptimeOption<&[Vec4]>,
     bias: ComptimeOption<&[f32]>,
     y: &mut [f32],
-    group_size: usize,
+    layout: ProductLayout,
     rows: usize,
-    x_stride: usize,
-    inputs: usize,
-    outputs: usize,
-    #[comptime] format: WordFormat,
 ) {
-    let (first_row, panel) = (CUBE_POS_Y as usize * ROWS, CUBE_POS_X as usize);
+    let (first, panel) = (CUBE_POS_Y as usize * ROWS, CUBE_POS_X as usize);
+    let tile = TileRows { first, count: min(rows - first, ROWS), matrix: 0usize.runtime() };
+    let none = ComptimeOption::new_None();
+    multiply_tile::<N>(x, weight, factors, bias, none, y, &layout, &tile, panel);
+}
+
+/// Writes the products of up to [`ROWS`] rows with a panel. `sources` has the row of x for each row
+/// of y, where that is another one.
+#[cube]
+pub(super) fn multiply_tile<N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Words],
+    factors: ComptimeOption<&[Vec4]>,
+    bias: ComptimeOption<&[f32]>,
+    sources: ComptimeOption<&[u32]>,
+    y: &mut [f32],
+    layout: &ProductLayout,
+    tile: &TileRows,
+    panel: usize,
+) {
+    let (inputs, outputs) = (layout.inputs, layout.outputs);
+    let stacked = tile.matrix * outputs.div_ceil(PANEL) + panel;
     let unit = UNIT_POS as usize;
     let (row, column) = (unit / comptime!(PANEL / 4) * 4, unit % comptime!(PANEL / 4));
     // `[DEPTH][ROWS]` and `[DEPTH][PANEL / 4]`.
@@ -71,8 +85,8 @@ fn tiled_kernel<N: Size>(
     }
     let mut k = 0usize;
     while k < inputs {
-        load_x::<N>(x, &mut x_tile, first_row, rows, x_stride, inputs, k);
-        load_weight(weight, factors, &mut w_tile, panel, inputs, k, group_size, format);
+        load_x::<N>(x, sources, &mut x_tile, layout, tile, k);
+        load_weight(weight, factors, &mut w_tile, layout, stacked, k);
         sync_cube();
         // Inputs beyond the last are products of zeros, which change no sum.
         #[unroll]
@@ -97,14 +111,15 @@ fn tiled_kernel<N: Size>(
     }
     #[unroll]
     for lane in 0..4usize {
-        let output = panel * PANEL + output_at(column * 4 + lane, format);
+        let output = panel * PANEL + output_at(column * 4 + lane, comptime!(layout.format));
         if output < outputs {
-            let bias: ComptimeOption<f32> = bias.map(|bias| bias[output]);
+            let at = tile.matrix * outputs + output;
+            let bias: ComptimeOption<f32> = bias.map(|bias| bias[at]);
             let bias = bias.unwrap_or_else(|| 0.0f32.runtime());
             #[unroll]
             for r in 0..4usize {
-                if first_row + row + r < rows {
-                    y[(first_row + row + r) * outputs + output] = totals[r].extract(lane) + bias;
+                if row + r < tile.count {
+                    y[(tile.first + row + r) * outputs + output] = totals[r].extract(lane) + bias;
                 }
             }
         }
@@ -115,11 +130,10 @@ fn tiled_kernel<N: Size>(
 #[cube]
 fn load_x<N: Size>(
     x: &[Vector<f32, N>],
-    tile: &mut Shared<[f32]>,
-    first_row: usize,
-    rows: usize,
-    x_stride: usize,
-    inputs: usize,
+    sources: ComptimeOption<&[u32]>,
+    x_tile: &mut Shared<[f32]>,
+    layout: &ProductLayout,
+    tile: &TileRows,
     k: usize,
 ) {
     let vectors = DEPTH / N::value();
@@ -128,12 +142,13 @@ fn load_x<N: Size>(
         let (row, vector) = (at / vectors, at % vectors);
         let input = k + vector * N::value();
         let mut values = Vector::<f32, N>::new(0.0f32);
-        if first_row + row < rows && input < inputs {
-            values = x[(first_row + row) * x_stride + input / N::value()];
+        if row < tile.count && input < layout.inputs {
+            let source = source_of(sources, tile.first + row);
+            values = x[source * layout.x_stride + input / N::value()];
         }
         #[unroll]
         for i in 0..N::value() {
-            tile[(vector * N::value() + i) * ROWS + row] = values.extract(i);
+            x_tile[(vector * N::value() + i) * ROWS + row] = values.extract(i);
         }
         at += UNITS;
     }
@@ -145,12 +160,11 @@ fn load_weight(
     weight: &[Words],
     factors: ComptimeOption<&[Vec4]>,
     tile: &mut Shared<[Vec4]>,
+    layout: &ProductLayout,
     panel: usize,
-    inputs: usize,
     k: usize,
-    group_size: usize,
-    #[comptime] format: WordFormat,
 ) {
+    let (format, inputs, group_size) = (comptime!(layout.format), layout.inputs, layout.group_size);
     let chunks = comptime!(PANEL / format.per_chunk());
     let parts = comptime!(format.per_word());
     let mut at = UNIT_POS as usize;

@@ -1,8 +1,10 @@
 //! Rows of activations as i8, where each block of inputs has a scale of its own.
 
+use std::ops::Range;
+
 use super::isa::{Dots, DotsTask};
 use super::pack::Groups;
-use crate::simd::{LANES, Tiles};
+use crate::simd::LANES;
 use crate::threads::{SharedMut, for_each_piece};
 use crate::workspace::Scratch;
 
@@ -18,24 +20,32 @@ pub(super) const MAGNITUDE_MIN: f32 = 1e-36;
 const ROUNDING: f32 = 12_582_912.0;
 
 /// Quantized rows, in the tiles of the product.
-pub(super) struct Activations {
+pub(super) struct Activations<'a> {
     /// `[tile][group][word][row of the tile]`: four i8 a word, missing inputs 0.
-    pub(super) words: Scratch<u32>,
+    pub(super) words: &'a [u32],
     /// `[tile][block][row of the tile]`
-    pub(super) scales: Scratch<f32>,
+    pub(super) scales: &'a [f32],
     /// `[tile][group][row of the tile]`: sums of the quantized values.
-    pub(super) sums: Scratch<i32>,
+    pub(super) sums: &'a [i32],
 }
 
-impl Activations {
-    /// Quantizes row-major x `[rows, inputs]`, cut in `tiles`. Column `c` of a weight takes the
-    /// input `order[c]`.
-    pub(super) fn new<D: Dots>(
+/// The quantized rows of one or more products, with the tiles of each side by side.
+pub(super) struct ActivationRows {
+    groups: Groups,
+    words: Scratch<u32>,
+    scales: Scratch<f32>,
+    sums: Scratch<i32>,
+}
+
+impl ActivationRows {
+    /// Quantizes row-major x `[rows, inputs]`. `tile` returns the rows of each of `tiles` tiles,
+    /// which are disjoint, and the order of their columns: column `c` takes the input `order[c]`.
+    pub(super) fn new<'o, D: Dots>(
         dots: D,
         x: &[f32],
         groups: Groups,
-        order: Option<&[u32]>,
-        tiles: &Tiles,
+        tiles: usize,
+        tile: impl Fn(usize) -> (Range<usize>, Option<&'o [u32]>) + Sync,
     ) -> Self {
         let rows = x.len() / groups.inputs;
         let mut words = Scratch::new(rows * groups.count() * groups.words());
@@ -43,8 +53,8 @@ impl Activations {
         let mut sums = Scratch::new(rows * groups.count());
         let shared =
             (SharedMut::new(&mut words), SharedMut::new(&mut scales), SharedMut::new(&mut sums));
-        for_each_piece(tiles.clone().count(), x.len(), |piece| {
-            let Some(tile) = tiles.clone().nth(piece) else { return };
+        for_each_piece(tiles, x.len(), |piece| {
+            let (tile, order) = tile(piece);
             let part = |each: usize| (tile.start * each, tile.len() * each);
             let (words, scales, sums) = (
                 part(groups.count() * groups.words()),
@@ -62,7 +72,18 @@ impl Activations {
             let x = &x[tile.start * groups.inputs..tile.end * groups.inputs];
             dots.enter(QuantizeTile { x, groups, order, words, scales, sums });
         });
-        Self { words, scales, sums }
+        Self { groups, words, scales, sums }
+    }
+
+    /// Returns the rows of one product.
+    pub(super) fn rows(&self, rows: &Range<usize>) -> Activations<'_> {
+        let part = |each: usize| rows.start * each..rows.end * each;
+        let groups = self.groups;
+        Activations {
+            words: &self.words[part(groups.count() * groups.words())],
+            scales: &self.scales[part(groups.blocks())],
+            sums: &self.sums[part(groups.count())],
+        }
     }
 }
 

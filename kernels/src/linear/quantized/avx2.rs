@@ -5,6 +5,7 @@
 
 use std::arch::x86_64::*;
 
+use super::e2m1::INTEGERS;
 use super::isa::{CodeVector, Dots, DotsTask};
 use crate::simd::LANES;
 
@@ -93,6 +94,15 @@ impl Dots for Avx2 {
                 let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
                 widen_add(acc[half], pairs)
             })
+        }
+    }
+
+    #[inline(always)]
+    fn e2m1(self, codes: IntHalves) -> IntHalves {
+        // SAFETY: `self` proves the feature; the table is 16 bytes, and the load is unaligned.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(INTEGERS.as_ptr().cast()));
+            codes.map(|codes| _mm256_shuffle_epi8(table, codes))
         }
     }
 

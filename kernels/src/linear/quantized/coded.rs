@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::ActivationDtype;
+use super::e2m1::INTEGERS;
 use super::factors::FactorFormat;
 use super::pack::{CodeFormat, Header};
 use super::rows::{CodedRow, CodedRows, ReadyMade};
@@ -68,6 +69,9 @@ impl<'a> CodedMatrix<'a> {
             self.rows.read(output, FactorFormat::F32, &mut row);
             self.rows.zero_points(output, &mut zero_points);
             row.offset_by(&zero_points);
+            if self.header.format == CodeFormat::E2M1 {
+                row.codes.iter_mut().for_each(|code| *code = INTEGERS[usize::from(*code)]);
+            }
             each(output, &row);
         }
     }

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use super::e2m1;
+use super::isa::CodeVector;
 use super::pack::{CodeFormat, Groups, OffsetKind, PackedQuantized};
 use crate::linear::micro::{Form, Paired, Single, VECTORS};
 use crate::linear::pack::PANEL;
@@ -139,10 +141,7 @@ impl<'a> Decoder<'a> {
                     prefetch_l2(codes.as_ptr().wrapping_add(self.ahead + line));
                 }
                 for (v, factors) in factors.iter().enumerate() {
-                    let values = match header.format {
-                        CodeFormat::U4 => factors.of_u4(s, codes, v),
-                        CodeFormat::U8 => factors.of_u8(s, codes, v),
-                    };
+                    let values = factors.of(s, header.format, codes, v);
                     F::place(s, values, lines, v);
                 }
             }
@@ -197,9 +196,31 @@ impl<S: Simd> VectorFactors<S> {
         Self { scale: s.splat(0.0), lower: s.splat(0.0), offset: s.splat(0.0) }
     }
 
-    /// Returns eight neighbouring inputs of a vector of a panel, from codes of four bits.
+    /// Returns eight neighbouring inputs of a vector of a panel.
     #[inline(always)]
-    pub(super) fn of_u4(&self, s: S, codes: &[u8], vector: usize) -> [S::V; CHUNK] {
+    pub(super) fn of(
+        &self,
+        s: S,
+        format: CodeFormat,
+        codes: &[u8],
+        vector: usize,
+    ) -> [S::V; CHUNK] {
+        match format {
+            CodeFormat::U4 => self.of_u4(s, codes, vector),
+            CodeFormat::U8 => {
+                let words = codes.as_chunks().0;
+                self.of_words(s, &words[vector], &words[VECTORS + vector])
+            }
+            CodeFormat::E2M1 => {
+                let [low, high] = e2m1::integers(&codes.as_chunks().0[vector]);
+                self.of_words(s, &low, &high)
+            }
+        }
+    }
+
+    /// Returns the same from codes of four bits.
+    #[inline(always)]
+    fn of_u4(&self, s: S, codes: &[u8], vector: usize) -> [S::V; CHUNK] {
         const MASK: u32 = 0x0F;
         let words = &codes.as_chunks().0[vector];
         [
@@ -214,12 +235,10 @@ impl<S: Simd> VectorFactors<S> {
         ]
     }
 
-    /// Returns the same from codes of eight bits.
+    /// Returns the same from the codes of eight bits of two words.
     #[inline(always)]
-    pub(super) fn of_u8(&self, s: S, codes: &[u8], vector: usize) -> [S::V; CHUNK] {
+    fn of_words(&self, s: S, low: &CodeVector, high: &CodeVector) -> [S::V; CHUNK] {
         const MASK: u32 = 0xFF;
-        let words = codes.as_chunks().0;
-        let (low, high) = (&words[vector], &words[VECTORS + vector]);
         [
             self.value(s, s.field::<0>(low, MASK)),
             self.value(s, s.field::<8>(low, MASK)),

@@ -1,4 +1,4 @@
-//! Scales and offsets, as a packed weight keeps them.
+//! The factors of a packed weight: its scales and offsets.
 
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
@@ -13,7 +13,7 @@ const F16_ERROR_MAX: f32 = 1.0 / 2048.0;
 /// The format of the factors of one weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FactorFormat {
-    /// IEEE binary16: half a bit a weight for groups of 32.
+    /// IEEE binary16. In groups of 32, a factor takes half a bit for each weight.
     F16,
     /// IEEE binary32.
     F32,
@@ -29,20 +29,20 @@ pub(crate) enum Factors {
 }
 
 impl FactorFormat {
-    /// Returns whether the format holds exactly `x`.
+    /// Returns whether the format represents `x` exactly.
     pub(super) fn is_exact(self, x: f32) -> bool {
         self == Self::F32 || self.rounded(x) == x
     }
 
-    /// Returns whether a group's factors lose almost nothing in this format. The largest loss is
-    /// 2⁻¹¹ of the factor, or for an offset 2⁻¹¹ of a step between codes.
+    /// Returns whether a group's factors lose almost nothing in this format. A scale may lose 2⁻¹¹
+    /// of itself. An offset may lose 2⁻¹¹ of itself or of the scale, whichever is larger.
     pub(super) fn holds(self, scale: f32, offset: f32) -> bool {
         let near = |x: f32, unit: f32| (self.rounded(x) - x).abs() <= unit * F16_ERROR_MAX;
         self == Self::F32
             || (near(scale, scale.abs()) && near(offset, offset.abs().max(scale.abs())))
     }
 
-    /// Returns the nearest number of this format.
+    /// Returns the number of this format that is nearest to `x`.
     #[inline]
     pub(super) fn rounded(self, x: f32) -> f32 {
         match self {
@@ -53,7 +53,7 @@ impl FactorFormat {
 }
 
 impl Factors {
-    /// Returns their format.
+    /// Returns the format of the factors.
     pub(super) fn format(&self) -> FactorFormat {
         match self {
             Self::F16(_) => FactorFormat::F16,
@@ -61,7 +61,7 @@ impl Factors {
         }
     }
 
-    /// Returns them as they lie in memory.
+    /// Returns the bytes of the factors, as in memory.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::F16(bits) => bits.bytes(),
@@ -69,10 +69,10 @@ impl Factors {
         }
     }
 
-    /// Writes the factors from `at` on to `wide`, exactly, as many as `wide` has.
+    /// Fills `wide` with the factors from `at` on, widened exactly.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If there are fewer factors than `wide` has room for.
     pub(super) fn widen_into(&self, at: usize, wide: &mut [f32]) {
         match self {
             Self::F16(bits) => {
@@ -83,7 +83,7 @@ impl Factors {
         }
     }
 
-    /// Returns the factors of the panel with this index, of `len` factors each.
+    /// Returns the factors of panel `panel`. Each panel has `len` factors.
     ///
     /// # Panics
     /// If there is no such panel.

@@ -11,7 +11,7 @@ use crate::linear::cpu::panels_per_piece;
 use crate::linear::micro::{Ahead, Block, Form, Paired, Single, VECTORS, rows_max};
 use crate::linear::output::Output;
 use crate::linear::pack::PANEL;
-use crate::linear::product::{LaidOut, PIECES_PER_THREAD, RowTiles};
+use crate::linear::product::{Cut, LaidOut, PIECES_PER_THREAD, RowTiles, lay_out};
 use crate::simd::{Kernel, Simd, Task, prefetch};
 use crate::threads::{for_each_piece, for_each_piece_of_stream, num_threads};
 use crate::workspace::Scratch;
@@ -34,66 +34,99 @@ impl Kernel for FloatProduct<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         if self.may_round && S::HAS_DOT_BF16 {
-            Plan::<S, Paired>::new(s, &self).run(s);
+            self.multiply::<S, Paired>(s);
         } else {
-            Plan::<S, Single>::new(s, &self).run(s);
+            self.multiply::<S, Single>(s);
         }
+    }
+}
+
+impl FloatProduct<'_> {
+    #[inline(always)]
+    fn multiply<S: Simd, F: Multiplied<S>>(&self, s: S) {
+        let inputs = self.weight.header.groups.inputs;
+        let tiles = RowTiles::new(self.x.len() / inputs, rows_max::<S>());
+        let steps = inputs.div_ceil(F::INPUTS);
+        let x = match &self.weight.input_order {
+            None => lay_out::<S, F>(s, self.x, inputs, steps, tiles),
+            Some(order) => {
+                let mut ordered = Scratch::new(self.x.len());
+                reorder(self.x, order, &mut ordered);
+                lay_out::<S, F>(s, &ordered, inputs, steps, tiles)
+            }
+        };
+        Plan::<S, F>::new(self, &x, num_threads()).run(s);
     }
 }
 
 /// A product on one instruction set, with its activations laid out.
-struct Plan<'a, S: Simd, F: Form<S>> {
+pub(super) struct Plan<'a, S: Simd, F: Form<S>> {
     product: &'a FloatProduct<'a>,
     tiles: RowTiles,
-    x: LaidOut<S, F>,
+    x: LaidOut<'a, S, F>,
+    cut: Cut,
 }
 
 impl<'a, S: Simd, F: Multiplied<S>> Plan<'a, S, F> {
+    /// Cuts a product into pieces for `threads`. `x` holds the product's rows, laid out.
     #[inline(always)]
-    fn new(s: S, product: &'a FloatProduct<'a>) -> Self {
-        let FloatProduct { x, weight, .. } = product;
-        let inputs = weight.header.groups.inputs;
-        let tiles = RowTiles::new(x.len() / inputs, rows_max::<S>());
-        let steps = inputs.div_ceil(F::INPUTS);
-        let x = match &weight.input_order {
-            None => LaidOut::new(s, x, inputs, steps, tiles),
-            Some(order) => LaidOut::new(s, &reordered(x, order), inputs, steps, tiles),
+    pub(super) fn new(product: &'a FloatProduct<'a>, x: &'a [F::X], threads: usize) -> Self {
+        let header = &product.weight.header;
+        let (inputs, panels) = (header.groups.inputs, header.panels());
+        let tiles = RowTiles::new(product.x.len() / inputs, rows_max::<S>());
+        let cut = if tiles.count <= 1 {
+            let most = panels.div_ceil(PIECES_PER_THREAD * threads);
+            Cut::Stream { per_piece: panels_per_piece(header.panel_bytes()).min(most) }
+        } else {
+            Cut::Blocks(Grid::new(panels, 1, tiles.count, rows_max::<S>(), threads))
         };
-        Self { product, tiles, x }
+        let x = LaidOut { steps: inputs.div_ceil(F::INPUTS), x };
+        Self { product, tiles, x, cut }
     }
 
     #[inline(always)]
     fn run(&self, s: S) {
-        let header = &self.product.weight.header;
-        let (panels, tiles) = (header.panels(), self.tiles.count);
-        let work = self.product.x.len() * header.outputs;
-        if tiles == 1 {
-            let most = panels.div_ceil(PIECES_PER_THREAD * num_threads());
-            let per_piece = panels_per_piece(header.panel_bytes()).min(most);
-            for_each_piece_of_stream(panels.div_ceil(per_piece), work, |piece| {
-                let panels = piece * per_piece..panels.min((piece + 1) * per_piece);
-                s.enter(Piece { plan: self, panels, tiles: 0..1 });
-            });
-        } else if tiles > 1 {
-            let grid = Grid::new(panels, 1, tiles, rows_max::<S>());
-            for_each_piece(grid.pieces(), work, |piece| {
-                let (panels, tiles) = grid.piece(piece);
-                s.enter(Piece { plan: self, panels, tiles });
-            });
+        let work = self.product.x.len() * self.product.weight.header.outputs;
+        match self.cut {
+            Cut::Stream { .. } => {
+                for_each_piece_of_stream(self.pieces(), work, |piece| self.piece(s, piece));
+            }
+            Cut::Blocks(_) => for_each_piece(self.pieces(), work, |piece| self.piece(s, piece)),
         }
+    }
+
+    /// Returns the number of pieces.
+    #[inline(always)]
+    pub(super) fn pieces(&self) -> usize {
+        match &self.cut {
+            Cut::Stream { .. } if self.tiles.rows == 0 => 0,
+            Cut::Stream { per_piece } => self.product.weight.header.panels().div_ceil(*per_piece),
+            Cut::Blocks(grid) => grid.pieces(),
+        }
+    }
+
+    /// Computes a piece.
+    #[inline(always)]
+    pub(super) fn piece(&self, s: S, piece: usize) {
+        let (panels, tiles) = match &self.cut {
+            Cut::Stream { per_piece } => {
+                let panels = self.product.weight.header.panels();
+                (piece * per_piece..panels.min((piece + 1) * per_piece), 0..1)
+            }
+            Cut::Blocks(grid) => grid.piece(piece),
+        };
+        s.enter(Piece { plan: self, panels, tiles });
     }
 }
 
-/// Returns rows with their columns in the order of the weight's columns.
-fn reordered(x: &[f32], order: &[u32]) -> Scratch<f32> {
-    let mut ordered = Scratch::new(x.len());
+/// Writes rows with their columns in the order of the weight's columns.
+pub(super) fn reorder(x: &[f32], order: &[u32], ordered: &mut [f32]) {
     let rows = ordered.chunks_exact_mut(order.len()).zip(x.chunks_exact(order.len()));
     for (ordered, row) in rows {
         for (ordered, input) in ordered.iter_mut().zip(order) {
             *ordered = row[*input as usize];
         }
     }
-    ordered
 }
 
 /// Some panels, for some tiles of rows.

@@ -123,7 +123,7 @@ fn weights_quantized_at_load_are_multiplied_as_numbers_too() {
 }
 
 #[test]
-fn a_row_does_not_see_its_batch() {
+fn a_row_does_not_depend_on_its_batch() {
     let (inputs, outputs) = (480, 333);
     for (kind, group) in [(0, 32), (7, 96), (4, 48), (6, 480)] {
         let matrix: QuantizedMatrix = matrix([outputs, inputs], group, KINDS[kind], |x| x * 0.01);

@@ -3,7 +3,6 @@
 //! their order and therefore the bytes are those of products with more rows.
 
 use super::dequantize::{CHUNK, Decoded, Decoder, Span, VectorFactors};
-use super::pack::CodeFormat;
 use crate::linear::micro::{Paired, Single, VECTORS};
 use crate::linear::pack::PANEL;
 use crate::simd::{LANES, Simd, prefetch_l2};
@@ -106,10 +105,7 @@ impl<const R: usize, const P: usize> Few<'_, '_, R, P> {
                         prefetch_l2(codes.as_ptr().wrapping_add(AHEAD + jump + line));
                     }
                     for (v, factors) in factors.iter().enumerate() {
-                        let values = match header.format {
-                            CodeFormat::U4 => factors.of_u4(s, codes, v),
-                            CodeFormat::U8 => factors.of_u8(s, codes, v),
-                        };
+                        let values = factors.of(s, header.format, codes, v);
                         // If the number of steps is a constant, the numbers stay in registers.
                         if x.len() == CHUNK / F::INPUTS {
                             F::add_chunk::<R>(s, values, &x[..CHUNK / F::INPUTS], sums, v);

@@ -35,7 +35,9 @@ pub(crate) trait Dots: Copy + Send + Sync + 'static {
     /// Returns `acc[l] + Σ_j (w[4 l + j] - U8_LOWERED_BY) · x[j]`, wrapping. The bytes of `x` are
     /// i8 above -128.
     fn dot_u8(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
-    /// Returns `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 16.
+    /// Returns the integers of codes of [`e2m1`](super::e2m1), each below 16.
+    fn e2m1(self, codes: Self::Codes) -> Self::Codes;
+    /// Returns `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 32.
     fn dot_u4(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
     /// Returns `a + b`, wrapping.
     fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;

@@ -18,6 +18,8 @@
 //! | order of a sum | within a group in i32, exactly, zero points included; groups within a block, then blocks, in order in f32, a fused multiply-add each. Nothing else matters: a row's bytes do not depend on the batch |
 //! | tolerance | against f64 over the same integers: `1e-7 · (groups + 4) · Σ` of the groups' magnitudes; against the activations before: `max|x| / 254` of a block each. Against weights quantized here: half a step of a code |
 //!
+//! Codes of 4 bits may also be floats ([`e2m1`]): MXFP4 has such codes in groups of 32.
+//!
 //! One group of all inputs makes the int8 scheme of vLLM's compressed-tensors (weights by output
 //! channel, activations by token). Groups of 32 make GGUF's `Q8_0` and `Q4_0`.
 //!
@@ -36,8 +38,10 @@ mod avx2;
 #[cfg(feature = "gpu")]
 mod coded;
 mod dequantize;
+mod e2m1;
 mod factors;
 mod float_product;
+mod float_products;
 #[cfg(test)]
 mod float_tests;
 mod fused;
@@ -60,6 +64,7 @@ pub(crate) use coded::CodedMatrix;
 pub(crate) use pack::PackedQuantized;
 pub use scheme::QuantizationScheme;
 
+use super::groups::RowGroups;
 use super::output::{Epilogue, Output};
 use crate::WeightDtype;
 use crate::simd::Isa;
@@ -120,4 +125,14 @@ pub(super) fn product(
     let output = &Output { y: SharedMut::new(y), outputs, epilogue: Epilogue::Bias(bias) };
     let may_round = activations == ActivationDtype::Bf16;
     isa.run(float_product::FloatProduct { x, weight, output, may_round });
+}
+
+/// Computes the products of groups of rows, whose weights are [like](PackedQuantized::is_like) one
+/// another, from row-major x to y.
+pub(super) fn grouped(isa: Isa, x: &[f32], groups: &RowGroups<'_>, y: &mut [f32]) {
+    if groups.weight(0).quantized().activations == ActivationDtype::Int8 {
+        product::grouped(isa, x, groups, y);
+    } else {
+        float_products::grouped(isa, x, groups, y);
+    }
 }

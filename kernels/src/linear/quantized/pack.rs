@@ -3,7 +3,7 @@
 //! Outputs are cut in panels of [`PANEL`], as those of other weights are. A panel holds its groups
 //! in order, and a group its inputs in words of four, padded to two words. Codes of 8 bits are
 //! `[panel][group][word][PANEL][4]` bytes, which is the operand of `vpdpbusd`. Codes of 4 bits keep
-//! two words in one, with the word of even index in the low halves.
+//! two words in one, with the word of even index in the low halves. So do floats of 4 bits.
 //!
 //! Factors are kept apart from the codes, as `[panel][group][scale, offset][PANEL]`, in f16 where
 //! f16 holds them. Groups with zero points of their own have those in place of the offsets, as
@@ -84,6 +84,9 @@ pub(crate) enum CodeFormat {
     U8,
     /// `0..=15`
     U4,
+    /// Floats of four bits, which become integers with [`super::e2m1`]. The zero of a header counts
+    /// those integers.
+    E2M1,
 }
 
 impl CodeFormat {
@@ -91,7 +94,7 @@ impl CodeFormat {
     pub(super) const fn pair_bytes(self) -> usize {
         match self {
             Self::U8 => 2 * 4 * PANEL,
-            Self::U4 => 4 * PANEL,
+            Self::U4 | Self::E2M1 => 4 * PANEL,
         }
     }
 }
@@ -217,6 +220,13 @@ impl PackedQuantized {
         Ok(Self { header, codes: codes.into(), factors, zero_points, input_order, activations })
     }
 
+    /// Returns whether products with both lay activations out in the same way.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.activations == other.activations
+            && self.header.groups == other.header.groups
+            && self.header.outputs == other.header.outputs
+    }
+
     /// Returns the bytes that a product of one row reads.
     pub(crate) fn size_bytes(&self) -> usize {
         self.codes.len() + self.factors.bytes().len() + self.zero_points.len()
@@ -303,8 +313,8 @@ fn place_codes(header: &Header, row: &[u8], output: usize, panel: &mut [u8]) {
                 let (word, byte) = (i / 4, 4 * output + i % 4);
                 match header.format {
                     CodeFormat::U8 => codes[word * 4 * PANEL + byte] = *code,
-                    CodeFormat::U4 if word == 0 => codes[byte] = *code,
-                    CodeFormat::U4 => codes[byte] |= *code << 4,
+                    _ if word == 0 => codes[byte] = *code,
+                    CodeFormat::U4 | CodeFormat::E2M1 => codes[byte] |= *code << 4,
                 }
             }
         }

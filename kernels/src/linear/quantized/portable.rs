@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use super::e2m1::INTEGERS;
 use super::isa::{CodeVector, Dots, DotsTask};
 use crate::simd::LANES;
 
@@ -42,6 +43,11 @@ impl Dots for Portable {
         std::array::from_fn(|l| {
             (0..4).fold(acc[l], |acc, j| acc.wrapping_add(i32::from(w[4 * l + j]) * x[j]))
         })
+    }
+
+    #[inline(always)]
+    fn e2m1(self, codes: CodeVector) -> CodeVector {
+        codes.map(|code| INTEGERS[usize::from(code & 15)])
     }
 
     #[inline(always)]

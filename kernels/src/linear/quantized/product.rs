@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::activations::Activations;
+use super::activations::{ActivationRows, Activations};
 use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
-use super::pack::{CodeFormat, OffsetKind, PackedQuantized};
+use super::pack::{CodeFormat, Header, OffsetKind, PackedQuantized};
+use crate::linear::groups::{Counted, RowGroups};
 use crate::linear::pack::PANEL;
 use crate::simd::{Isa, LANES, Tiles, prefetch_l2};
 use crate::threads::{SharedMut, for_each_piece_of_stream};
@@ -34,7 +35,14 @@ pub(crate) fn product(
     bias: Option<&[f32]>,
     y: &mut [f32],
 ) {
-    DotsIsa::of(isa).run(Product { x, weight, bias, y: &SharedMut::new(y) });
+    let y = &SharedMut::new(y);
+    DotsIsa::of(isa).run(Product { x, weight, bias, y });
+}
+
+/// Computes the products of groups of rows. Their weights are like one another.
+pub(super) fn grouped(isa: Isa, x: &[f32], groups: &RowGroups<'_>, y: &mut [f32]) {
+    let y = &SharedMut::new(y);
+    DotsIsa::of(isa).run(Products { x, groups, y });
 }
 
 struct Product<'a> {
@@ -50,27 +58,94 @@ impl DotsTask for Product<'_> {
     #[inline(always)]
     fn run<D: Dots>(self, dots: D) {
         let Self { x, weight, bias, y } = self;
-        let header = &weight.header;
-        let tiles = Tiles::new(x.len() / header.groups.inputs, D::ROWS_MAX);
-        let order = weight.input_order.as_deref();
-        let x = Activations::new(dots, x, header.groups, order, &tiles);
-        let piece_bytes =
-            if tiles.clone().nth(1).is_some() { TILED_PIECE_BYTES } else { PIECE_BYTES };
-        let per_piece = piece_bytes.div_ceil(header.panel_bytes());
-        let panels = header.panels();
-        // A product of bytes takes a quarter of the time of one of f32.
-        let work = x.words.len() * header.outputs;
-        for_each_piece_of_stream(panels.div_ceil(per_piece), work, |piece| {
-            let panels = piece * per_piece..panels.min((piece + 1) * per_piece);
-            let (tiles, x) = (tiles.clone(), &x);
-            dots.enter(Piece { x, weight, bias, y, tiles, panels });
-        });
+        let rows = x.len() / weight.header.groups.inputs;
+        multiply(dots, x, 1, |_| Job { rows: 0..rows, weight, bias }, y);
     }
+}
+
+struct Products<'a> {
+    x: &'a [f32],
+    groups: &'a RowGroups<'a>,
+    y: &'a SharedMut<'a, f32>,
+}
+
+impl DotsTask for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<D: Dots>(self, dots: D) {
+        let Self { x, groups, y } = self;
+        let job = |group: usize| Job {
+            rows: groups.rows(group),
+            weight: groups.weight(group).quantized(),
+            bias: groups.bias(group),
+        };
+        multiply(dots, x, groups.len(), job, y);
+    }
+}
+
+/// The product of some neighbouring rows with a weight.
+struct Job<'a> {
+    rows: Range<usize>,
+    weight: &'a PackedQuantized,
+    bias: Option<&'a [f32]>,
+}
+
+impl Job<'_> {
+    #[inline(always)]
+    fn tiles<D: Dots>(&self) -> Tiles {
+        Tiles::new(self.rows.len(), D::ROWS_MAX)
+    }
+
+    /// Returns the panels of a piece.
+    #[inline(always)]
+    fn per_piece<D: Dots>(&self) -> usize {
+        let is_tiled = self.tiles::<D>().nth(1).is_some();
+        let bytes = if is_tiled { TILED_PIECE_BYTES } else { PIECE_BYTES };
+        bytes.div_ceil(self.weight.header.panel_bytes())
+    }
+}
+
+/// Computes at least one product. The rows of all are x, and their weights have one shape.
+#[inline(always)]
+fn multiply<'a, D: Dots>(
+    dots: D,
+    x: &[f32],
+    jobs: usize,
+    job: impl Fn(usize) -> Job<'a> + Sync,
+    y: &SharedMut<'_, f32>,
+) {
+    let Header { groups, outputs, .. } = job(0).weight.header;
+    // A product of bytes takes a quarter of the time of one of f32.
+    let work = x.len() / 4 * outputs;
+    let tiles = Counted::new(jobs, |j| job(j).tiles::<D>().count());
+    let x = ActivationRows::new(dots, x, groups, tiles.total(), |tile| {
+        let (j, tile) = tiles.place(tile);
+        let job = job(j);
+        let tile = job.tiles::<D>().nth(tile).unwrap_or_default();
+        let first = job.rows.start;
+        (first + tile.start..first + tile.end, job.weight.input_order.as_deref())
+    });
+    drop(tiles);
+    let pieces = Counted::new(jobs, |j| {
+        let job = job(j);
+        job.weight.header.panels().div_ceil(job.per_piece::<D>())
+    });
+    for_each_piece_of_stream(pieces.total(), work, |piece| {
+        let (j, piece) = pieces.place(piece);
+        let job = job(j);
+        let (tiles, per_piece) = (job.tiles::<D>(), job.per_piece::<D>());
+        let panels = piece * per_piece..job.weight.header.panels().min((piece + 1) * per_piece);
+        let Job { rows, weight, bias } = job;
+        let y = &y.part(rows.start * outputs, rows.len() * outputs);
+        let x = &x.rows(&rows);
+        dots.enter(Piece { x, weight, bias, y, tiles, panels });
+    });
 }
 
 /// Some panels of a product, for all rows.
 struct Piece<'a> {
-    x: &'a Activations,
+    x: &'a Activations<'a>,
     weight: &'a PackedQuantized,
     bias: Option<&'a [f32]>,
     y: &'a SharedMut<'a, f32>,
@@ -86,6 +161,7 @@ impl DotsTask for Piece<'_> {
         match self.weight.header.format {
             CodeFormat::U8 => self.all::<D, U8>(dots),
             CodeFormat::U4 => self.all::<D, U4>(dots),
+            CodeFormat::E2M1 => self.all::<D, E2M1>(dots),
         }
     }
 }
@@ -251,6 +327,7 @@ trait Code {
 
 struct U8;
 struct U4;
+struct E2M1;
 
 impl Code for U8 {
     const FORMAT: CodeFormat = CodeFormat::U8;
@@ -285,6 +362,25 @@ impl Code for U4 {
         let src: &[CodeVector] = src.as_chunks().0;
         let halves: [_; VECTORS] = std::array::from_fn(|v| dots.halves(&src[v]));
         std::array::from_fn(|word| std::array::from_fn(|v| halves[v][word]))
+    }
+
+    #[inline(always)]
+    fn dot<D: Dots>(dots: D, acc: D::Ints, w: D::Codes, x: u32) -> D::Ints {
+        dots.dot_u4(acc, w, x)
+    }
+}
+
+impl Code for E2M1 {
+    const FORMAT: CodeFormat = CodeFormat::E2M1;
+
+    #[inline(always)]
+    fn lowered_by<D: Dots>() -> i32 {
+        0
+    }
+
+    #[inline(always)]
+    fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2] {
+        U4::pair(dots, src).map(|word| word.map(|codes| dots.e2m1(codes)))
     }
 
     #[inline(always)]

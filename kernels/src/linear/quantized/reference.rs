@@ -14,7 +14,14 @@ pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
     (integers, scales)
 }
 
-/// Returns the code of row `o` and column `c`, less its zero point.
+/// Returns the number that one step of a code stands for in group `at`.
+fn scale(w: &QuantizedMatrix, at: usize) -> f64 {
+    let step = if let crate::Codes::E2M1(_) = w.codes() { 0.5 } else { 1.0 };
+    step * f64::from(w.scales()[at])
+}
+
+/// Returns the code of row `o` and column `c`, less its zero point. Floats of four bits are
+/// doubled.
 fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
     let element = o * w.in_features() + c;
     let zero_point = match w.offsets() {
@@ -24,6 +31,10 @@ fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
     let code = match w.codes() {
         crate::Codes::U4(bytes) => i64::from(bytes[element / 2] >> (4 * (element % 2)) & 15),
         crate::Codes::I8(codes) => i64::from(codes[element]),
+        crate::Codes::E2M1(bytes) => {
+            let code = bytes[element / 2] >> (4 * (element % 2)) & 15;
+            (2.0 * crate::quantized::E2M1_VALUES[usize::from(code)]) as i64
+        }
     };
     code - zero_point
 }
@@ -40,7 +51,7 @@ fn offset(w: &QuantizedMatrix, o: usize, c: usize) -> f64 {
 pub(super) fn numbers(w: &QuantizedMatrix, o: usize) -> Vec<f64> {
     let mut row = vec![0.0; w.in_features()];
     for c in 0..w.in_features() {
-        let scale = f64::from(w.scales()[(o * w.in_features() + c) / w.group_size()]);
+        let scale = scale(w, (o * w.in_features() + c) / w.group_size());
         let input = w.input_order().map_or(c, |order| order[c] as usize);
         row[input] = scale * code(w, o, c) as f64 + offset(w, o, c);
     }
@@ -64,7 +75,7 @@ pub(super) fn product(x: &[f32], w: &QuantizedMatrix) -> Vec<(f64, f64)> {
                 let dot: i64 = columns.clone().map(|c| code(w, o, c) * q[c]).sum();
                 let sum: i64 = columns.map(|c| q[c]).sum();
                 let activation = f64::from(scales[g / per_block]);
-                let scale = f64::from(w.scales()[o * groups + g]);
+                let scale = scale(w, o * groups + g);
                 let offset = offset(w, o, g * size);
                 let scaled = scale * activation * dot as f64;
                 let moved = offset * activation * sum as f64;

@@ -1,7 +1,7 @@
-//! The rows of a weight that is being packed, from ready-made matrices or quantized as they are
-//! read.
+//! The rows of a weight that is being packed, and their source in ready-made matrices.
 
 use super::ActivationDtype;
+use super::e2m1;
 use super::factors::FactorFormat;
 use super::pack::{CodeFormat, Groups, Header, OffsetKind, WHAT};
 use crate::{Codes, KernelError, Offsets, QuantizedMatrix};
@@ -133,6 +133,7 @@ fn format(matrix: &QuantizedMatrix) -> CodeFormat {
     match matrix.codes() {
         Codes::U4(_) => CodeFormat::U4,
         Codes::I8(_) => CodeFormat::U8,
+        Codes::E2M1(_) => CodeFormat::E2M1,
     }
 }
 
@@ -141,6 +142,7 @@ fn code_zero(format: CodeFormat) -> u8 {
     match format {
         CodeFormat::U4 => 0,
         CodeFormat::U8 => 128,
+        CodeFormat::E2M1 => e2m1::ZERO,
     }
 }
 
@@ -168,7 +170,7 @@ impl CodedRows for ReadyMade<'_> {
         let (part, output) = self.part(output);
         let (inputs, first) = (part.in_features(), output * part.in_features());
         match part.codes() {
-            Codes::U4(bytes) => {
+            Codes::U4(bytes) | Codes::E2M1(bytes) => {
                 let bytes = &bytes[first / 2..][..inputs / 2];
                 for (codes, byte) in row.codes.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
                     *codes = [byte & 15, byte >> 4];
@@ -180,9 +182,10 @@ impl CodedRows for ReadyMade<'_> {
                 }
             }
         }
+        let step = if let Codes::E2M1(_) = part.codes() { e2m1::STEP } else { 1.0 };
         let factors = row.scales.iter_mut().zip(&mut row.offsets);
         for ((scale, offset), at) in factors.zip(self.factors_of(part, output)) {
-            *scale = part.scales()[at];
+            *scale = part.scales()[at] * step;
             // A part without offsets may follow one with offsets: no value of the row before may
             // stay.
             *offset = match (self.offsets, part.offsets()) {

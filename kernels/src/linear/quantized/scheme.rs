@@ -52,7 +52,7 @@ impl QuantizationScheme {
         let (zero, offsets) = match format {
             CodeFormat::U8 => (ZERO_U8, OffsetKind::None),
             CodeFormat::U4 if size > SYMMETRIC_GROUP_MAX => (0, OffsetKind::Values),
-            CodeFormat::U4 => (ZERO_U4, OffsetKind::None),
+            CodeFormat::U4 | CodeFormat::E2M1 => (ZERO_U4, OffsetKind::None),
         };
         Ok(Header { outputs, groups: Groups::new(inputs, size)?, format, zero, offsets })
     }
@@ -107,7 +107,8 @@ impl DotsTask for QuantizeRow<'_> {
             let grid = match header.format {
                 CodeFormat::U8 => Grid::eight_bits(x),
                 CodeFormat::U4 if header.offsets == OffsetKind::Values => Grid::with_offset(x),
-                CodeFormat::U4 => Grid::symmetric(x),
+                // No scheme makes E2M1.
+                CodeFormat::U4 | CodeFormat::E2M1 => Grid::symmetric(x),
             };
             let grid = grid.rounded(factors);
             grid.codes(x, codes);

@@ -17,6 +17,7 @@ impl PackedQuantized {
         let bits = match format {
             CodeFormat::U8 => "u8",
             CodeFormat::U4 => "u4",
+            CodeFormat::E2M1 => "e2m1",
         };
         let offsets = match offsets {
             OffsetKind::None => "zero",
@@ -62,6 +63,7 @@ impl PackedQuantized {
         let format = match codes {
             "u8" => CodeFormat::U8,
             "u4" => CodeFormat::U4,
+            "e2m1" => CodeFormat::E2M1,
             _ => return None,
         };
         let factors = match factors {

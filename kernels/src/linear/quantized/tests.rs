@@ -4,7 +4,7 @@
 use burn::tensor::Device;
 use proptest::prelude::*;
 
-use super::pack::OffsetKind;
+use super::pack::{CodeFormat, OffsetKind};
 use super::{ActivationDtype, PackedQuantized, QuantizationScheme, product, reference};
 use crate::simd::Isa;
 use crate::{Codes, KernelError, LinearWeight, Offsets, QuantizedMatrix, WeightView};
@@ -26,20 +26,23 @@ pub(super) fn values(count: usize, seed: u32) -> Vec<f32> {
 /// The kind of a test matrix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    pub(super) four_bits: bool,
+    pub(super) format: CodeFormat,
     pub(super) offsets: OffsetKind,
     pub(super) is_permuted: bool,
 }
 
-pub(super) const KINDS: [Kind; 8] = [
-    Kind { four_bits: true, offsets: OffsetKind::None, is_permuted: false },
-    Kind { four_bits: false, offsets: OffsetKind::None, is_permuted: false },
-    Kind { four_bits: true, offsets: OffsetKind::Values, is_permuted: false },
-    Kind { four_bits: false, offsets: OffsetKind::Values, is_permuted: false },
-    Kind { four_bits: true, offsets: OffsetKind::Values, is_permuted: true },
-    Kind { four_bits: false, offsets: OffsetKind::None, is_permuted: true },
-    Kind { four_bits: true, offsets: OffsetKind::ZeroPoints, is_permuted: false },
-    Kind { four_bits: false, offsets: OffsetKind::ZeroPoints, is_permuted: false },
+pub(super) const KINDS: [Kind; 11] = [
+    Kind { format: CodeFormat::U4, offsets: OffsetKind::None, is_permuted: false },
+    Kind { format: CodeFormat::U8, offsets: OffsetKind::None, is_permuted: false },
+    Kind { format: CodeFormat::U4, offsets: OffsetKind::Values, is_permuted: false },
+    Kind { format: CodeFormat::U8, offsets: OffsetKind::Values, is_permuted: false },
+    Kind { format: CodeFormat::U4, offsets: OffsetKind::Values, is_permuted: true },
+    Kind { format: CodeFormat::U8, offsets: OffsetKind::None, is_permuted: true },
+    Kind { format: CodeFormat::U4, offsets: OffsetKind::ZeroPoints, is_permuted: false },
+    Kind { format: CodeFormat::U8, offsets: OffsetKind::ZeroPoints, is_permuted: false },
+    Kind { format: CodeFormat::E2M1, offsets: OffsetKind::None, is_permuted: false },
+    Kind { format: CodeFormat::E2M1, offsets: OffsetKind::Values, is_permuted: false },
+    Kind { format: CodeFormat::E2M1, offsets: OffsetKind::None, is_permuted: true },
 ];
 
 /// Returns a matrix of random codes, with factors made by `factor`.
@@ -50,14 +53,15 @@ pub(super) fn matrix(
     factor: impl Fn(f32) -> f32,
 ) -> QuantizedMatrix {
     let elements = outputs * inputs;
-    let codes = if kind.four_bits {
-        Codes::U4(numbers(elements / 2, 7).map(|n| n as u8).collect())
-    } else {
-        Codes::I8(numbers(elements, 7).map(|n| n as i8).collect())
+    let pairs = || numbers(elements / 2, 7).map(|n| n as u8).collect();
+    let codes = match kind.format {
+        CodeFormat::U4 => Codes::U4(pairs()),
+        CodeFormat::E2M1 => Codes::E2M1(pairs()),
+        CodeFormat::U8 => Codes::I8(numbers(elements, 7).map(|n| n as i8).collect()),
     };
     let factors = |seed| values(elements / group, seed).into_iter().map(&factor).collect();
     let zero_points = numbers(elements / group, 10)
-        .map(|n| if kind.four_bits { n as i8 & 15 } else { n as i8 })
+        .map(|n| if kind.format == CodeFormat::U4 { n as i8 & 15 } else { n as i8 })
         .collect();
     let offsets = match kind.offsets {
         OffsetKind::None => Offsets::None,
@@ -114,6 +118,14 @@ fn sums_are_exact() {
             }
         }
     }
+}
+
+/// Scales that are powers of two are exact in f16.
+#[test]
+fn floats_of_four_bits_take_four_bits_in_memory() {
+    let kind = Kind { format: CodeFormat::E2M1, offsets: OffsetKind::None, is_permuted: false };
+    let packed = pack(&matrix([64, 128], 32, kind, |x| if x > 0.0 { 0.25 } else { 2.0 }));
+    assert_eq!(packed.size_bytes(), 64 * 128 / 2 + 64 * 4 * 2);
 }
 
 /// Every product has the largest magnitude, and a sum has the most products.
@@ -219,7 +231,7 @@ proptest! {
 /// A row alone has the same bytes as in every batch and place. Instruction sets that fuse
 /// multiply-adds give the same bytes, too.
 #[test]
-fn a_row_does_not_see_its_batch() {
+fn a_row_does_not_depend_on_its_batch() {
     let (inputs, outputs, group) = (480, 333, 32);
     for kind in KINDS {
         let weight = pack(&matrix([outputs, inputs], group, kind, |x| x * 0.01));

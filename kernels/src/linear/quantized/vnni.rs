@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::e2m1::INTEGERS;
 use super::isa::{CodeVector, Dots, DotsTask};
 use crate::simd::LANES;
 
@@ -66,6 +67,15 @@ impl Dots for Vnni {
     fn dot_u8(self, acc: __m512i, w: __m512i, x: u32) -> __m512i {
         // SAFETY: `self` proves the feature.
         unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x as i32)) }
+    }
+
+    #[inline(always)]
+    fn e2m1(self, codes: __m512i) -> __m512i {
+        // SAFETY: `self` proves the feature; the table is 16 bytes, and the load is unaligned.
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(INTEGERS.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, codes)
+        }
     }
 
     #[inline(always)]

@@ -1,9 +1,9 @@
-//! Long chunks on a device whose tensor cores multiply matrices of 16-bit numbers. The attention is
-//! cubek's. It needs each sequence's keys and values in one piece, so they are gathered for it.
-//! That is little beside the cost of many queries.
+//! Attention of long chunks on a device whose tensor cores multiply matrices of 16-bit numbers. The
+//! kernel is cubek's. It needs each sequence's keys and values in one piece, so they are gathered
+//! first. Gathering costs little compared with many queries.
 //!
-//! Queries, keys and values are rounded to float16. Which tokens are computed here depends on how a
-//! prompt is cut, so a deterministic engine does not use it.
+//! Queries, keys and values are rounded to float16. The cut of a prompt decides which of its tokens
+//! are computed here, so a deterministic engine does not use this module.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
@@ -17,16 +17,16 @@ use cubek::attention::forward::launch::{BlueprintStrategy, Strategy, launch_ref}
 use cubek::attention::forward::routines::blackbox_accelerated::BlackboxAcceleratedStrategy;
 
 use super::gather::{Gathered, gather};
-use crate::TensorCores;
 use crate::cube::{Rows, WordFormat};
 use crate::kv_cache::cube::CubeKv;
-use crate::paged_attention::{AttentionMetadata, AttentionParams};
+use crate::paged_attention::{AttentionMetadata, AttentionParams, CausalMask};
+use crate::{KvCacheShape, TensorCores};
 
-/// Queries of a cube: 16 for each of its planes.
+/// Number of queries of a cube: 16 for each of its planes.
 const TILE: usize = PLANES as usize * 16;
 const PLANES: u8 = 4;
 
-/// Fewest queries for which gathering pays.
+/// Smallest number of queries for which gathering saves time.
 const QUERIES_MIN: usize = 128;
 
 /// The part of a device that computes.
@@ -40,11 +40,28 @@ pub(in crate::paged_attention) enum Routine {
 }
 
 impl Routine {
-    /// Returns the routine that `params` ask for, if the device of `client` has it and it computes
-    /// that.
+    /// Returns the routine that `params` ask for, if the device of `client` has it and cubek
+    /// computes this attention.
     pub(super) fn of(client: &Client, kv: &CubeKv, params: &AttentionParams) -> Option<Self> {
-        let is_asked = params.tensor_cores != TensorCores::Off && computes(kv, params);
+        let is_asked = params.tensor_cores != TensorCores::Off && Self::computes(kv, params);
         (is_asked && multiplies_f16(client)).then_some(Self::Accelerated)
+    }
+
+    /// Returns whether cubek computes this attention: all keys up to the query, the usual scale,
+    /// values as wide as keys, and nothing added to scores or their sum. Keys and values must not
+    /// be more exact than float16.
+    pub(in crate::paged_attention) fn computes(kv: &CubeKv, params: &AttentionParams) -> bool {
+        let KvCacheShape { head_dim, value_head_dim, .. } = kv.shape;
+        let AttentionParams { mask, soft_cap, alibi_slopes, sinks, .. } = params;
+        let usual_scale = (head_dim as f32).sqrt().recip();
+        let has_usual_scale = (params.scale / usual_scale - 1.0).abs() < 1e-5;
+        let is_plain = *mask == CausalMask::Full
+            && soft_cap.is_none()
+            && alibi_slopes.is_none()
+            && sinks.is_none();
+        let is_coarse = kv.format != WordFormat::F32;
+        let takes_width = head_dim == value_head_dim && head_dim.is_multiple_of(16);
+        is_plain && is_coarse && has_usual_scale && takes_width
     }
 
     /// Returns all routines that the device of `client` has.
@@ -54,7 +71,8 @@ impl Routine {
         [Self::Unit].into_iter().chain(accelerated).collect()
     }
 
-    /// Returns the queries of a launch. Each query passes over the keys of all of them.
+    /// Returns the number of queries of a launch. Each query reads the keys of all queries of its
+    /// launch.
     const fn stripe(self) -> usize {
         match self {
             Self::Accelerated => 16 * TILE,
@@ -73,16 +91,6 @@ impl Routine {
             Self::Unit => Strategy::Unit(BlueprintStrategy::Inferred(())),
         }
     }
-}
-
-/// Returns whether cubek computes this attention: no window, no soft cap, the usual scale. Keys and
-/// values must not be more exact than float16.
-pub(super) fn computes(kv: &CubeKv, params: &AttentionParams) -> bool {
-    let usual_scale = (kv.shape.head_dim as f32).sqrt().recip();
-    let has_usual_scale = (params.scale / usual_scale - 1.0).abs() < 1e-5;
-    let is_plain = params.sliding_window.is_none() && params.soft_cap.is_none();
-    let is_coarse = kv.format != WordFormat::F32;
-    is_plain && is_coarse && has_usual_scale && kv.shape.head_dim.is_multiple_of(16)
 }
 
 /// Returns whether a device multiplies float16 through the runtime's matrices, with sums in f32.
@@ -114,7 +122,7 @@ pub(super) fn launch(
         let stripes = (end - taken..end).step_by(routine.stripe());
         let is_done = stripes.into_iter().all(|first| {
             let stripe = Stripe { first, queries: routine.stripe().min(end - first), len };
-            // A token of this chunk is as far from the sequence's end as from the chunk's.
+            // The chunk ends where the sequence ends, so a token is equally far from both ends.
             let seen = len - (end - first - stripe.queries);
             stripe.launch(q, kv, &gathered, seen, params.num_heads, o, routine).is_ok()
         });
@@ -137,7 +145,7 @@ impl Stripe {
     /// belongs to the last query.
     ///
     /// # Errors
-    /// The device or this shape does not suit the routine.
+    /// If the routine does not support the device or this shape.
     #[expect(clippy::too_many_arguments, reason = "the arguments of a kernel")]
     fn launch(
         &self,

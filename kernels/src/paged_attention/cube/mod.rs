@@ -4,7 +4,8 @@
 //! keys at absolute positions. For the scores each unit has one key, and for the sum of the values
 //! some dimensions. Where there are many tiles, a cube joins its own spans. Where there are few,
 //! each span has a cube of its own ("Flash-Decoding", Dao et al. 2023), and a second kernel joins
-//! their sums. Both do the same arithmetic in the same order, so the bytes are the same.
+//! their sums. Both do the same arithmetic in the same order, so the bytes are the same. In both a
+//! head's sink joins after the last span.
 //!
 //! Long chunks use tensor cores instead, where the device has them and they are asked for
 //! ([`dense`]).
@@ -42,8 +43,8 @@ pub(crate) fn paged_attention(
     attention(q, layer, meta, params, CUBES_ENOUGH, None)
 }
 
-/// Computes the same. Spans have cubes of their own where there are otherwise fewer than
-/// `cubes_enough`. `routine` computes long chunks, for every device and all parameters.
+/// Computes the same. Spans have cubes of their own where the launch would otherwise have fewer
+/// than `cubes_enough` cubes. `routine` computes long chunks, for every device and all parameters.
 pub(super) fn attention(
     q: CubeTensor,
     layer: &KvLayer,
@@ -56,22 +57,20 @@ pub(super) fn attention(
         KvStorage::Cube(kv) => kv,
         KvStorage::Cpu(_) => unreachable!("paged_attention: q is on a GPU, the cache is not"),
     };
-    let (heads, kv_heads) = (params.num_heads, kv.shape.num_kv_heads);
-    assert!(heads.is_multiple_of(kv_heads), "paged_attention: {heads} heads over {kv_heads}");
+    params.check(kv.shape.num_kv_heads);
     let q = Rows::new(q);
-    let shape = [meta.num_tokens(), heads * kv.shape.head_dim];
+    let shape = [meta.num_tokens(), params.num_heads * kv.shape.head_dim];
     assert_eq!([q.rows, q.cols], shape, "paged_attention: shape of q");
-    let o = q.sibling(q.rows, q.cols);
+    let o = q.sibling(q.rows, params.num_heads * kv.shape.value_head_dim);
     if q.rows > 0 {
         let shared_bytes = q.client().properties().hardware.max_shared_memory_size;
-        let (shape, format, params) = (kv.shape, kv.format, *params);
-        let of = PlanOf { shape, format, params, shared_bytes, cubes_enough };
-        let routine = routine.or_else(|| Routine::of(q.client(), kv, &params));
-        let left = routine.map(|routine| dense::launch(&q, kv, meta, &params, &o, routine));
+        let of = PlanOf::new(kv, params, layer.group(), shared_bytes, cubes_enough);
+        let routine = routine.or_else(|| Routine::of(q.client(), kv, params));
+        let left = routine.map(|routine| dense::launch(&q, kv, meta, params, &o, routine));
         let plan = of.plan(meta, left.as_deref(), is_recording());
         if plan.form.items > 0 {
             let words = upload_once(q.client(), q.device(), StepInput::Plan(of), &plan.words);
-            spans::launch(&q, kv, &params, &plan.form, &words, &o);
+            spans::launch(&q, kv, params, &plan.form, &words, &o);
         }
     }
     o

@@ -4,7 +4,8 @@ use super::SPAN;
 use super::spans::{UNITS_A_ROW, VALUE_PARTS};
 use crate::KvCacheShape;
 use crate::cube::WordFormat;
-use crate::paged_attention::{AttentionMetadata, AttentionParams};
+use crate::kv_cache::cube::CubeKv;
+use crate::paged_attention::{AttentionMetadata, AttentionParams, CausalMask};
 
 /// Most queries of a tile.
 const ROWS_MAX: usize = 8;
@@ -18,6 +19,9 @@ pub(super) const ITEMS_AT: usize = 1;
 /// Words that describe an item to its cubes.
 pub(super) const ITEM_WORDS: usize = 5;
 
+/// Words that describe the keys that a token sees: the first position, and the last.
+pub(super) const SEEN_WORDS: usize = 2;
+
 /// Words that describe a token to the cubes that join its spans.
 pub(super) const JOIN_WORDS: usize = 4;
 
@@ -30,8 +34,10 @@ pub(crate) struct Tile {
     pub(super) tokens: usize,
     /// Query heads of a key-value head.
     pub(super) group: usize,
-    /// Elements of a head.
+    /// Elements of a query and of a key.
     pub(super) head_dim: usize,
+    /// Elements of a value and of a result.
+    pub(super) value_head_dim: usize,
     /// Format of keys and values.
     pub(super) format: WordFormat,
     /// Whether each cube has one span only.
@@ -46,6 +52,11 @@ impl Tile {
         self.heads * self.tokens
     }
 
+    /// Returns the bytes of a record: a head's sums and a vector more.
+    pub(super) const fn record_bytes(self) -> usize {
+        (self.value_head_dim + 4) * size_of::<f32>()
+    }
+
     /// Returns the tiles for the query heads of one key-value head.
     pub(super) const fn per_group(self) -> usize {
         self.group.div_ceil(self.heads)
@@ -53,7 +64,8 @@ impl Tile {
 
     /// Returns bytes of shared memory: queries, results and their parts, scores, maxima and totals.
     const fn shared_bytes(self) -> usize {
-        let floats_of_row = (2 + VALUE_PARTS) * self.head_dim + SPAN + 2 * UNITS_A_ROW + 2;
+        let of_values = (1 + VALUE_PARTS) * self.value_head_dim;
+        let floats_of_row = self.head_dim + of_values + SPAN + 2 * UNITS_A_ROW + 2;
         self.rows() * floats_of_row * size_of::<f32>()
     }
 }
@@ -61,13 +73,17 @@ impl Tile {
 /// The inputs of a plan beside the batch: the layer and its device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PlanOf {
-    pub(super) shape: KvCacheShape,
-    pub(super) format: WordFormat,
-    pub(super) params: AttentionParams,
+    shape: KvCacheShape,
+    format: WordFormat,
+    num_heads: usize,
+    mask: CausalMask,
+    has_soft_cap: bool,
+    /// The group of layers, which has block tables of its own.
+    group: usize,
     /// Bytes of shared memory that a cube may have.
-    pub(super) shared_bytes: usize,
+    shared_bytes: usize,
     /// Number of cubes with which spans need none of their own.
-    pub(super) cubes_enough: usize,
+    cubes_enough: usize,
 }
 
 /// The parameters of a launch. Everything else is in the plan's words.
@@ -76,7 +92,7 @@ pub(crate) struct PlanForm {
     pub(super) tile: Tile,
     /// Cubes that look for an item: the number of items, or more.
     pub(super) items: usize,
-    pub(super) positions_at: usize,
+    pub(super) seen_at: usize,
     pub(super) joins_at: usize,
     pub(super) tables_at: usize,
     /// Number of all words.
@@ -90,7 +106,7 @@ pub(crate) struct Plan {
     /// - the number of items, which are tiles of tokens or, in a split plan, their spans;
     /// - for each item its first token, its number of tokens, the start of its block table, its
     ///   first span and its number of spans;
-    /// - for each token its position;
+    /// - for each token the first position that it sees, and the last, which is its own;
     /// - in a split plan, for each token its tile's first item, its place in the tile, and its
     ///   tile's first span and number of spans. A token that is not left has no spans;
     /// - the block tables.
@@ -98,6 +114,30 @@ pub(crate) struct Plan {
 }
 
 impl PlanOf {
+    pub(super) fn new(
+        kv: &CubeKv,
+        params: &AttentionParams,
+        group: usize,
+        shared_bytes: usize,
+        cubes_enough: usize,
+    ) -> Self {
+        Self {
+            shape: kv.shape,
+            format: kv.format,
+            num_heads: params.num_heads,
+            mask: params.mask,
+            has_soft_cap: params.soft_cap.is_some(),
+            group,
+            shared_bytes,
+            cubes_enough,
+        }
+    }
+
+    /// Returns the group of layers.
+    pub(crate) fn group(&self) -> usize {
+        self.group
+    }
+
     /// Asserts that slots lie in the cache.
     pub(crate) fn check_slots(&self, slots: &[u32]) {
         self.shape.check_slots(slots);
@@ -112,22 +152,21 @@ impl PlanOf {
         left: Option<&[usize]>,
         roomy: bool,
     ) -> Plan {
-        let Self { shape, params, .. } = self;
+        let Self { shape, mask, .. } = *self;
         let mut tile = self.tile(meta);
-        let tiles = tiles(meta, left, params, tile.tokens);
+        let tiles = tiles(meta, left, mask, tile.tokens);
         let cubes = tiles.len() * shape.num_kv_heads * tile.per_group();
         let spans: usize = tiles.iter().map(|tile| tile.spans).sum();
-        let record_bytes = (tile.head_dim + 4) * size_of::<f32>();
-        let records = spans * tile.tokens * params.num_heads;
+        let records = spans * tile.tokens * self.num_heads;
         tile.is_split = spans > tiles.len()
             && cubes < self.cubes_enough
-            && records * record_bytes <= RECORDS_BYTES_MAX;
+            && records * tile.record_bytes() <= RECORDS_BYTES_MAX;
 
         let room = |count: usize| if roomy { count.next_power_of_two() } else { count };
         let count = if tile.is_split { spans } else { tiles.len() };
         let items = room(count);
-        let positions_at = ITEMS_AT + items * ITEM_WORDS;
-        let joins_at = positions_at + meta.num_tokens();
+        let seen_at = ITEMS_AT + items * ITEM_WORDS;
+        let joins_at = seen_at + meta.num_tokens() * SEEN_WORDS;
         let tables_at = joins_at + if tile.is_split { meta.num_tokens() * JOIN_WORDS } else { 0 };
 
         let blocks_of = |len: u32| (len as usize).div_ceil(shape.block_size);
@@ -157,20 +196,21 @@ impl PlanOf {
                 words.extend([token, tokens, table, span, spans]);
             }
         }
-        words.resize(positions_at, 0);
-        words.extend_from_slice(&meta.positions);
+        words.resize(seen_at, 0);
+        let first = |position: u32| mask.first_visible(position as usize) as u32;
+        words.extend(meta.positions.iter().flat_map(|last| [first(*last), *last]));
         words.extend(joins);
         for (len, table) in meta.seq_lens.iter().zip(&meta.block_tables) {
             words.extend_from_slice(&table[..blocks_of(*len)]);
         }
         words.resize(len, 0);
-        let form = PlanForm { tile, items, positions_at, joins_at, tables_at, len };
+        let form = PlanForm { tile, items, seen_at, joins_at, tables_at, len };
         Plan { form, words }
     }
 
     /// Returns the largest tile that the batch and the device's shared memory have room for.
     fn tile(&self, meta: &AttentionMetadata) -> Tile {
-        let group = self.params.num_heads / self.shape.num_kv_heads;
+        let group = self.num_heads / self.shape.num_kv_heads;
         let longest = (0..meta.num_seqs()).map(|seq| meta.tokens_of(seq).len()).max().unwrap_or(1);
         let of_rows = |rows: usize| {
             let heads = group.div_ceil(group.div_ceil(rows));
@@ -179,9 +219,10 @@ impl PlanOf {
                 tokens: (rows / heads).min(longest.max(1)),
                 group,
                 head_dim: self.shape.head_dim,
+                value_head_dim: self.shape.value_head_dim,
                 format: self.format,
                 is_split: false,
-                has_soft_cap: self.params.soft_cap.is_some(),
+                has_soft_cap: self.has_soft_cap,
             }
         };
         let mut rows = ROWS_MAX;
@@ -205,7 +246,7 @@ struct TokenTile {
 fn tiles(
     meta: &AttentionMetadata,
     left: Option<&[usize]>,
-    params: &AttentionParams,
+    mask: CausalMask,
     tokens: usize,
 ) -> Vec<TokenTile> {
     let mut tiles = Vec::new();
@@ -216,9 +257,7 @@ fn tiles(
             let count = tokens.min(range.end - first_token);
             let first = meta.positions[first_token] as usize;
             let last = meta.positions[first_token + count - 1] as usize;
-            let window = params.sliding_window.map(|window| window as usize);
-            let first_seen = window.map_or(0, |window| (first + 1).saturating_sub(window));
-            let first_span = first_seen / SPAN;
+            let first_span = mask.first_visible(first) / SPAN;
             let spans = last / SPAN + 1 - first_span;
             tiles.push(TokenTile { seq, first_token, tokens: count, first_span, spans });
         }

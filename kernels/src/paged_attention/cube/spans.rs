@@ -12,6 +12,7 @@ use cubecl::server::Handle;
 use super::join::join_kernel;
 use super::plan::{PlanForm, Tile};
 use super::{HIDDEN, SPAN};
+use crate::WeightVector;
 use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, cubes, words_buffer};
 use crate::kv_cache::cube::CubeKv;
 use crate::paged_attention::AttentionParams;
@@ -29,16 +30,14 @@ pub(super) const VALUE_PARTS: usize = 2;
 /// The numbers that all cubes of a launch share.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct SpansLayout {
-    /// The places of block tables and positions in the plan.
+    /// The places in the plan of block tables, and of the positions that tokens see.
     tables_at: usize,
-    positions_at: usize,
+    seen_at: usize,
     /// Vectors from one token's queries to the next.
     q_stride: usize,
     block_size: usize,
     num_kv_heads: usize,
     num_heads: usize,
-    /// Number of tokens that a token sees; 0: all tokens before it.
-    window: usize,
     scale: f32,
     soft_cap: f32,
     #[cube(comptime)]
@@ -55,19 +54,18 @@ pub(super) fn launch(
     o: &CubeTensor,
 ) {
     let (tile, client) = (plan.tile, q.client());
-    let window = params.sliding_window.map_or(0, |window| window as usize);
-    let record_bytes = (tile.head_dim + 4) * size_of::<f32>();
-    let records = || client.empty(plan.items * tile.tokens * params.num_heads * record_bytes);
-    let records = tile.is_split.then(records);
+    let records = plan.items * tile.tokens * params.num_heads;
+    let records = tile.is_split.then(|| client.empty(records * tile.record_bytes()));
     let scales = kv.scales.as_ref();
+    let of_heads = |vector: &WeightVector| words_buffer(vector.cube());
+    let (slopes, sinks) = (params.alibi_slopes.as_ref(), params.sinks.as_ref());
     let layout = SpansLayoutLaunch::new(
         plan.tables_at,
-        plan.positions_at,
+        plan.seen_at,
         q.stride(),
         kv.shape.block_size,
         kv.shape.num_kv_heads,
         params.num_heads,
-        window,
         params.scale,
         params.soft_cap.unwrap_or(0.0),
         tile,
@@ -85,6 +83,8 @@ pub(super) fn launch(
             scales.map(|[keys, _]| words_buffer(keys)).into(),
             scales.map(|[_, values]| words_buffer(values)).into(),
             words_buffer(words),
+            slopes.map(of_heads).into(),
+            sinks.filter(|_| !tile.is_split).map(of_heads).into(),
             records.as_ref().map_or_else(|| buffer(o), words_buffer),
             layout,
         );
@@ -93,15 +93,15 @@ pub(super) fn launch(
             join_kernel::launch_unchecked(
                 client,
                 cubes(rows),
-                CubeDim::new_1d((tile.head_dim / 4).next_power_of_two() as u32),
+                CubeDim::new_1d((tile.value_head_dim / 4).next_power_of_two() as u32),
                 words_buffer(records),
                 words_buffer(words),
+                sinks.map(of_heads).into(),
                 buffer(o),
                 rows,
-                plan.positions_at,
+                plan.seen_at,
                 plan.joins_at,
                 params.num_heads,
-                window,
                 tile,
             );
         }
@@ -126,6 +126,8 @@ fn spans_kernel(
     key_scales: ComptimeOption<&[f32]>,
     value_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
+    slopes: ComptimeOption<&[f32]>,
+    sinks: ComptimeOption<&[f32]>,
     out: &mut [Vec4],
     layout: SpansLayout,
 ) {
@@ -139,7 +141,7 @@ fn spans_kernel(
     sync_cube();
     for s in 0..item.num_spans {
         let start = (item.first_span + s) * SPAN;
-        score(keys, key_scales, plan, &layout, &item, &mut memory, start);
+        score(keys, key_scales, plan, slopes, &layout, &item, &mut memory, start);
         sync_cube();
         weigh(&mut memory, comptime!(layout.tile.rows()));
         sync_cube();
@@ -151,6 +153,6 @@ fn spans_kernel(
         sync_cube();
     }
     if comptime!(!layout.tile.is_split) {
-        write_result(out, &layout, &item, &memory);
+        write_result(out, sinks, &layout, &item, &memory);
     }
 }

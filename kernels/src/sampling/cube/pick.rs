@@ -25,7 +25,7 @@ const EMPTY: u32 = 2;
 const NOISE_MAX: f32 = 22.88;
 const NOISE_MIN: f32 = 3.2;
 
-/// Words of a pick: its status, its token, and the token's logit.
+/// Number of words of a pick: its status, its token, and the token's logit.
 const PICK_WORDS: usize = 3;
 
 /// Picks a token for each row. Returns the picks on the device.
@@ -187,7 +187,8 @@ fn first_garbage(raw: &[f32], at: usize, vocab: usize, scratch: &mut Scratch) ->
     scratch.best(found, first)
 }
 
-/// Returns the largest logit and its token, of several the first; [`NONE`] where all are masked.
+/// Returns the largest logit and its token. Of equal logits, the first wins. The token is [`NONE`]
+/// if all tokens are masked.
 #[cube]
 fn likeliest(
     raw: &[f32],

@@ -2,10 +2,10 @@
 
 use super::super::SamplingRow;
 
-/// Words of a row's parameters.
+/// Number of words of a row's parameters.
 pub(super) const ROW_WORDS: usize = 10;
 
-/// Words of an edit.
+/// Number of words of an edit.
 pub(super) const EDIT_WORDS: usize = 5;
 
 /// The value that stands for no mask.
@@ -20,7 +20,7 @@ pub(super) struct Plan {
     pub(super) rows: Vec<u32>,
     /// One bit a token, in rows of whole words.
     pub(super) masks: Vec<u32>,
-    /// For each row the mask that comes before all edits, or [`NONE`].
+    /// For each row the mask that is applied before all edits, or [`NONE`].
     pub(super) allowed: Vec<u32>,
     /// [`EDIT_WORDS`] an edit: place among the logits, bias (or a very low number), repetition
     /// penalty, and the numbers to subtract for frequency and for presence.
@@ -51,7 +51,7 @@ impl Plan {
     fn push_row(&mut self, row: &SamplingRow<'_>, vocab: usize, grammar: u32) {
         let top_k = if (row.top_k as usize) < vocab { row.top_k } else { 0 };
         let min_p = if row.min_p > 0.0 { row.min_p.ln() } else { f32::MIN };
-        // Below 1, so that the likeliest token stays however small top_p is.
+        // The tail is below 1, so that the likeliest token stays even if top_p is very small.
         let tail = if row.top_p < 1.0 { (1.0 - row.top_p).min(1.0 - f32::EPSILON) } else { -1.0 };
         self.rows.extend([
             u32::from(row.is_greedy()),

@@ -1,4 +1,4 @@
-//! Figures about clients, from arrivals and strikes.
+//! Figures about the service of clients, computed from arrivals and strikes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::api::RequestId;
 pub(super) struct Arrival {
     pub(super) at: Duration,
     pub(super) request: RequestId,
-    /// Number of tokens of the request that its client has now.
+    /// Number of tokens of the request that the client has after this arrival.
     pub(super) position: usize,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn recoveries(streams: &[Vec<Arrival>], strikes: &[Strike]) -> Vec<Du
     strikes.iter().filter_map(recovery).collect()
 }
 
-/// Returns for each strike the largest gap between two arrivals at one stream that ended after it
-/// and before the next strike.
+/// Returns the largest gap of each strike. A gap is the time between two arrivals at one stream,
+/// and belongs to the last strike before its end.
 pub(super) fn largest_gaps(streams: &[Vec<Arrival>], strikes: &[Duration]) -> Vec<Duration> {
     let mut largest = vec![Duration::ZERO; strikes.len()];
     for (before, after) in gaps(streams) {
@@ -61,7 +61,7 @@ pub(super) fn largest_gaps(streams: &[Vec<Arrival>], strikes: &[Duration]) -> Ve
     largest
 }
 
-/// Returns the median time between two arrivals at one stream: a step.
+/// Returns the median time between two arrivals at one stream, which is the time of a step.
 pub(super) fn step_time(streams: &[Vec<Arrival>]) -> Duration {
     median(gaps(streams).map(|(before, after)| after - before))
 }
@@ -105,7 +105,7 @@ mod tests {
             at: ms(at),
             committed: committed.iter().map(|&(id, n)| (RequestId(id), n)).collect(),
         };
-        // Its third token was committed before the strike and arrived after it.
+        // The third token of request 1 was committed before the first strike and arrived after it.
         let strikes = [strike(30, &[(1, 3)]), strike(30, &[(1, 4), (2, 0)]), strike(65, &[(3, 1)])];
         assert_eq!(recoveries(&streams, &strikes), [ms(30), ms(40)]);
     }

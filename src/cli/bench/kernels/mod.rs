@@ -1,6 +1,7 @@
 //! `playhouse bench kernels`: every operation of a model's step alone, in bytes and operations a
 //! second, compared with the limits of this machine.
 
+mod experts;
 mod measure;
 mod ops;
 mod shapes;
@@ -163,6 +164,7 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         Some(folder) => Shapes::of(folder).map_err(StartError::from)?,
     };
     let dtype = args.dtype.dtype();
+    let device = choose_device(config.device)?;
     let workload = ops::Workload {
         shapes,
         dtype,
@@ -170,13 +172,14 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         activations: args.activations(),
         num_tokens: &args.num_tokens,
         context: args.context_len,
+        // A model's folder has shapes of its own.
+        has_experts: args.model.is_none(),
     };
     let is_wanted = |op: &Op| args.op.is_empty() || args.op.iter().any(|p| op.name.starts_with(p));
     let ops: Vec<Op> = workload.ops().into_iter().filter(is_wanted).collect();
     if ops.is_empty() {
         return Err(CliError::Usage(format!("no operation begins with {:?}", args.op)));
     }
-    let device = choose_device(config.device)?;
     let tensor_cores = tensor_cores(config);
     let bench = Bench { device: device.device, tensor_cores, duration };
     let measure_all = || -> Result<_, MeasureError> {

@@ -1,21 +1,22 @@
 //! The operations of a step, with operands like those of a model, and their work.
 //!
-//! There are as many copies of the weights as exceed any cache, because a model's layers do too.
-//! The results of a step are still in a cache, so activations do not count as bytes.
+//! Weights exist in so many copies that they exceed any cache, as a model's layers do. The last
+//! results of a step are still in a cache, so activations do not count as bytes.
 
 use std::hint::black_box;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use playhouse_kernels::{
-    ActivationDtype, AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache,
-    KvCacheShape, LinearWeight, QkvHeads, QuantizationScheme, RotaryTable, WeightDtype,
-    WeightVector, WeightView, add_rms_norm, embedding, linear, paged_attention, qk_norm_rope,
-    reshape_and_cache,
+    ActivationDtype, AttentionMetadata, AttentionParams, EmbeddingTable, Experts, HeadNorm,
+    KernelError, KvCache, KvCacheShape, LinearWeight, QkvHeads, QuantizationScheme, RotaryTable,
+    WeightDtype, WeightVector, WeightView, add_rms_norm, embedding, linear, paged_attention,
+    qk_norm_rope, reshape_and_cache,
     sampling::{SamplingRow, SamplingScratch, sample, sample_tensor},
     swiglu,
 };
 
 use super::{
+    experts,
     measure::{Bench, Rate, Work},
     shapes::Shapes,
 };
@@ -47,6 +48,8 @@ pub(super) struct Workload<'a> {
     pub(super) num_tokens: &'a [usize],
     /// Tokens of each sequence in the cache.
     pub(super) context: usize,
+    /// Whether the experts of a mixture are among the operations.
+    pub(super) has_experts: bool,
 }
 
 /// One operation of one shape.
@@ -61,12 +64,13 @@ pub(super) struct Op {
     kind: Kind,
 }
 
-/// The weights of the last linear layer, kept because packing them takes longer than measuring.
+/// The weights of the last layer, kept because packing them takes longer than measuring.
 #[derive(Default)]
 pub(super) struct Weights {
     /// `[outputs, inputs]`.
     shape: [usize; 2],
     copies: Vec<LinearWeight>,
+    experts: Option<Experts>,
 }
 
 enum Kind {
@@ -84,6 +88,7 @@ enum Kind {
     Norm,
     QkNormRope,
     Swiglu,
+    Experts,
     Embedding,
     Sampling {
         temperature: f32,
@@ -143,6 +148,9 @@ impl Workload<'_> {
         for &n in self.num_tokens {
             push("swiglu", s.intermediate.to_string(), n, Kind::Swiglu);
         }
+        for &n in self.num_tokens.iter().filter(|_| self.has_experts) {
+            push("experts", experts::shape(), n, Kind::Experts);
+        }
         if let Some(&n) = self.num_tokens.iter().max().filter(|n| **n > 1) {
             let prompt = Kind::Attention { seqs: 1, queries: n, context: n };
             push("attention_prompt", format!("{heads}, 1 x {n}"), n, prompt);
@@ -181,6 +189,7 @@ impl Op {
             Kind::Attention { seqs, queries, context } => {
                 self.measure_attention(bench, seqs, queries, context)
             }
+            Kind::Experts => self.measure_experts(bench, weights),
             Kind::KvWrite => self.measure_kv_write(bench),
             Kind::Embedding => self.measure_embedding(bench),
             Kind::QkNormRope => self.measure_qk_norm_rope(bench),
@@ -191,7 +200,7 @@ impl Op {
 
     /// Returns whether it multiplies by quantized weights. Their rate has no measured limit.
     pub(super) fn is_quantized(&self) -> bool {
-        self.quantization.is_some() && matches!(self.kind, Kind::Linear { .. })
+        self.quantization.is_some() && matches!(self.kind, Kind::Linear { .. } | Kind::Experts)
     }
 
     /// Packs weights of this shape, unless the kept ones have it.
@@ -205,25 +214,48 @@ impl Op {
             return Ok(());
         }
         *weights = Weights::default();
-        let [outputs, inputs] = shape;
-        let numbers = values(outputs * inputs);
-        let parts = [WeightView::F32(&numbers)];
+        let numbers = values(shape[0] * shape[1]);
         let mut bytes = 0;
         while bytes < WEIGHT_BYTES_MIN {
-            let weight = match self.quantization {
-                None => LinearWeight::pack(&parts, inputs, self.dtype, &bench.device)?,
-                Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &bench.device)?,
-            };
+            let weight = self.pack(bench, &numbers, shape)?;
             bytes += weight.size_bytes();
-            let weight = weight.with_activations(self.activations);
-            weights.copies.push(weight.with_tensor_cores(bench.tensor_cores));
+            weights.copies.push(weight);
         }
         weights.shape = shape;
         Ok(())
     }
 
+    /// Packs the first numbers as a weight of outputs by inputs.
+    fn pack(
+        &self,
+        bench: &Bench,
+        numbers: &[f32],
+        [outputs, inputs]: [usize; 2],
+    ) -> Result<LinearWeight, KernelError> {
+        let parts = [WeightView::F32(&numbers[..outputs * inputs])];
+        let weight = match self.quantization {
+            None => LinearWeight::pack(&parts, inputs, self.dtype, &bench.device)?,
+            Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &bench.device)?,
+        };
+        Ok(weight.with_activations(self.activations).with_tensor_cores(bench.tensor_cores))
+    }
+
+    fn measure_experts(&self, bench: &Bench, weights: &mut Weights) -> Result<Rate, MeasureError> {
+        let layer = match weights.experts.take() {
+            Some(layer) => layer,
+            None => {
+                *weights = Weights::default();
+                let numbers = values(experts::WEIGHT_LEN_MAX);
+                experts::pack(|shape| self.pack(bench, &numbers, shape))?
+            }
+        };
+        let x = tensor(self.num_tokens, experts::HIDDEN, &bench.device);
+        let layer = weights.experts.insert(layer);
+        experts::measure(bench, layer, &x)
+    }
+
     fn measure_linear(&self, bench: &Bench, weights: &Weights) -> Result<Rate, MeasureError> {
-        let Weights { shape: [outputs, inputs], copies } = weights;
+        let Weights { shape: [outputs, inputs], copies, .. } = weights;
         let x = tensor(self.num_tokens, *inputs, &bench.device);
         let work = Work {
             bytes: copies.iter().map(LinearWeight::size_bytes).sum::<usize>() as f64
@@ -244,6 +276,9 @@ impl Op {
             block_size: BLOCK_SIZE,
             num_kv_heads: self.shapes.num_kv_heads,
             head_dim: self.shapes.head_dim,
+            value_head_dim: self.shapes.head_dim,
+            values_in_keys: false,
+            state_len: 0,
         };
         KvCache::new(shape, self.dtype.into(), &bench.device)
     }
@@ -280,7 +315,7 @@ impl Op {
         let Shapes { num_heads, head_dim, .. } = self.shapes;
         let scale = (head_dim as f32).sqrt().recip();
         let tensor_cores = bench.tensor_cores;
-        AttentionParams { num_heads, scale, sliding_window: None, soft_cap: None, tensor_cores }
+        AttentionParams { tensor_cores, ..AttentionParams::new(num_heads, scale) }
     }
 
     fn measure_kv_write(&self, bench: &Bench) -> Result<Rate, MeasureError> {
@@ -327,14 +362,16 @@ impl Op {
         let Shapes { num_heads, num_kv_heads, head_dim, has_qk_norm, .. } = self.shapes;
         let rows = self.num_tokens * head_dim / 2;
         let table = RotaryTable::new(values(rows), values(rows), head_dim, &bench.device)?;
-        let norm = || WeightVector::new(values(head_dim), &bench.device);
+        let norm = || WeightVector::new(values(head_dim), &bench.device).map(HeadNorm::Rms);
         let heads = QkvHeads {
             num_heads,
             num_kv_heads,
             head_dim,
             q_norm: has_qk_norm.then(norm).transpose()?,
             k_norm: has_qk_norm.then(norm).transpose()?,
+            norms_after_rope: false,
             eps: 1e-6,
+            clip: None,
         };
         let positions: Vec<u32> = (0..self.num_tokens as u32).collect();
         let turned = self.num_tokens * (heads.q_size() + heads.kv_size());
@@ -342,7 +379,7 @@ impl Op {
         let each = if has_qk_norm { 7.0 } else { 3.0 };
         let work = Work { bytes: 0.0, flops: each * turned as f64 };
         Ok(bench.measure(work, || {
-            let (q, k, v) = qk_norm_rope(qkv.clone(), &heads, &positions, &table);
+            let (q, k, v) = qk_norm_rope(qkv.clone(), &heads, &positions, Some(&table));
             black_box((k, v));
             Some(q)
         })?)
@@ -437,6 +474,7 @@ mod tests {
             activations: ActivationDtype::default(),
             num_tokens: &[3],
             context: 1,
+            has_experts: false,
         };
         let op = workload.ops().into_iter().find(|op| op.name == "kv_write").unwrap();
         let device = gpu.device;

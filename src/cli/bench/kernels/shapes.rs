@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::model::config::{FeedForward, LayerConfig, Mixer};
+use crate::model::config::{FeedForward, Mixer};
 use crate::model::{ConfigError, ModelConfig};
 
 /// The sizes of one model.
@@ -33,16 +33,37 @@ impl Shapes {
     /// Returns the shapes of the model in a folder.
     pub(super) fn of(folder: &Path) -> Result<Self, ConfigError> {
         let config = ModelConfig::from_dir(folder, None)?;
-        let LayerConfig { mixer, feed_forward } = &config.layers[0];
-        let (Mixer::Attention(attention), FeedForward::GatedMlp(mlp)) = (mixer, feed_forward);
-        Ok(Self {
+        // The operations that are measured are those of a dense layer with attention. The sizes
+        // that the model lacks are those of the default.
+        let attention = config.layers.iter().find_map(|layer| layer.mixer.attention());
+        let intermediate = config.layers.iter().find_map(|layer| match &layer.feed_forward {
+            FeedForward::Mlp(mlp) => Some(mlp.intermediate_size),
+            FeedForward::Moe(moe) => Some(moe.intermediate_size),
+            FeedForward::None => None,
+        });
+        let of_model = Self {
             vocab: config.vocab_size,
             hidden: config.hidden_size,
-            intermediate: mlp.intermediate_size,
+            intermediate: intermediate.unwrap_or(Self::STANDARD.intermediate),
+            ..Self::STANDARD
+        };
+        // The heads of latent attention are those of its latents, expanded.
+        let latent = config.layers.iter().find_map(|layer| match &layer.mixer {
+            Mixer::Latent(latent) => Some(latent),
+            _ => None,
+        });
+        if let Some(latent) = latent {
+            let (num_heads, num_kv_heads) = (latent.num_heads, latent.num_heads);
+            let head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim;
+            return Ok(Self { num_heads, num_kv_heads, head_dim, has_qk_norm: false, ..of_model });
+        }
+        let Some(attention) = attention else { return Ok(of_model) };
+        Ok(Self {
             num_heads: attention.num_heads,
             num_kv_heads: attention.num_kv_heads,
             head_dim: attention.head_dim,
-            has_qk_norm: config.family.names.attention.q_norm.is_some(),
+            has_qk_norm: attention.head_norm.is_some(),
+            ..of_model
         })
     }
 

@@ -114,7 +114,7 @@ struct TrafficArgs {
     /// Below 1 requests bunch, above 1 they come more evenly; 1 is a Poisson process
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     burstiness: f64,
-    /// Most requests that are open at a time
+    /// Maximum number of requests that are open at a time
     #[arg(long, value_name = "N")]
     max_concurrency: Option<usize>,
 }

@@ -1,10 +1,10 @@
 //! Parses server-sent events from the pieces that a connection receives
 //! (<https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>).
 
-/// Most bytes of an event. No language model sends a larger one.
+/// Largest size of an event, in bytes. No server of a language model sends a larger one.
 const EVENT_BYTES_MAX: usize = 16 << 20;
 
-/// The received bytes that are no complete event yet.
+/// The received bytes that are not yet a complete event.
 #[derive(Debug, Default)]
 pub(super) struct EventParser {
     line: Vec<u8>,
@@ -14,7 +14,7 @@ pub(super) struct EventParser {
     after_cr: bool,
 }
 
-/// An event is too large.
+/// The error for an event that is too large.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of over {EVENT_BYTES_MAX} bytes")]
 pub(super) struct EventTooLarge;
@@ -65,7 +65,7 @@ impl EventParser {
 mod tests {
     use super::*;
 
-    /// Checks all ways to cut the stream.
+    /// Checks the stream, cut into pieces of each size.
     fn check(stream: &str, expected: &[&str]) {
         for size in 1..=stream.len() {
             let mut parser = EventParser::default();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_an_end() {
+    fn an_event_has_a_largest_size() {
         let mut parser = EventParser::default();
         let piece = vec![b'x'; EVENT_BYTES_MAX];
         assert_eq!(parser.push(&piece), Ok(Vec::new()));

@@ -39,6 +39,20 @@ fn qwen_layers_from_max_window_layers_on_have_a_window() {
     assert!(error.contains("`max_window_layers` is 0.5; expected an integer from 0"), "{error}");
 }
 
+/// The same as in HF `Qwen2MoeConfig.__post_init__`, and in `Qwen3MoeModel`.
+#[test]
+fn qwen_mixtures_have_windows_in_every_other_layer_or_in_all() {
+    let config = |used: bool, first: usize| json!({ "use_sliding_window": used, "sliding_window": 24, "max_window_layers": first });
+    for (rule, first, expected) in [
+        (WindowRule::EveryOther, 28, [Some(24), None, Some(24)]),
+        (WindowRule::EveryOther, 2, [Some(24), None, None]),
+        (WindowRule::IfUsed, 2, [Some(24); 3]),
+    ] {
+        assert_eq!(windows(rule, config(true, first)), Ok(expected.to_vec()), "{rule:?}");
+        assert_eq!(windows(rule, config(false, first)), Ok(vec![None; 3]), "{rule:?}");
+    }
+}
+
 #[test]
 fn llama_layers_have_no_window() {
     assert_eq!(windows(WindowRule::Never, json!({ "sliding_window": 24 })), Ok(vec![None; 3]));

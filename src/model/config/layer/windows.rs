@@ -8,9 +8,10 @@ use crate::model::config::file::Fields;
 /// The kinds of attention layers that are supported, by transformers' names.
 pub(in crate::model::config) const LAYER_TYPES: [&str; 2] = [FULL, SLIDING];
 pub(super) const FULL: &str = "full_attention";
-pub(super) const SLIDING: &str = "sliding_attention";
+pub(in crate::model::config) const SLIDING: &str = "sliding_attention";
+const CHUNKED: &str = "chunked_attention";
 
-/// The default window of `MistralConfig`, `Qwen2Config` and `Qwen3Config` in transformers.
+/// The default window of all config classes of transformers that have one.
 const DEFAULT_WINDOW: usize = 4_096;
 
 /// The most layers of a model, far above any real one. The limit prevents absurd allocations.
@@ -23,8 +24,21 @@ pub(crate) enum WindowRule {
     Never,
     /// All layers, unless `sliding_window` is null: HF `MistralConfig`.
     Always,
+    /// All layers, if `sliding_window` is set: HF `Phi3Config`.
+    IfSet,
     /// With `use_sliding_window`, the layers from `max_window_layers` on: HF `Qwen2Config`.
     FromMaxWindowLayers,
+    /// With `use_sliding_window`, all layers: HF `Qwen3MoeConfig`.
+    IfUsed,
+    /// With `use_sliding_window`, every other layer below `max_window_layers`: HF `Qwen2MoeConfig`.
+    EveryOther,
+    /// All layers but the last of each `period`, which `field` may change: HF `Gemma3TextConfig`.
+    AllButEvery { period: usize, field: Option<&'static str> },
+    /// With `use_sliding_window`, the layers without rotary embeddings: HF `SmolLM3Config`.
+    WithoutRope,
+    /// The layers with rotary embeddings attend to chunks of `attention_chunk_size`: HF
+    /// `Llama4TextConfig`.
+    ChunksWithRope,
 }
 
 /// Reads the window of each layer, first layer first. A layer with `None` attends to all earlier
@@ -37,17 +51,39 @@ pub(super) fn read(config: &Fields, rule: WindowRule) -> Result<Vec<Option<u32>>
 
 /// Returns the size of the window, if the config turns it on.
 fn window_size(config: &Fields, rule: WindowRule) -> Result<Option<u32>, ConfigError> {
+    if rule == WindowRule::ChunksWithRope {
+        const FIELD: &str = "attention_chunk_size";
+        let default = (!config.has(FIELD)).then_some(8_192);
+        return Ok(config.size(FIELD)?.or(default).map(|chunk| chunk as u32));
+    }
     let in_use = match rule {
-        WindowRule::Never => false,
-        WindowRule::Always => true,
-        WindowRule::FromMaxWindowLayers => config.flag("use_sliding_window")?.unwrap_or(false),
+        WindowRule::Never | WindowRule::ChunksWithRope => false,
+        WindowRule::Always | WindowRule::AllButEvery { .. } => true,
+        WindowRule::IfSet => config.value("sliding_window").is_some(),
+        WindowRule::FromMaxWindowLayers
+        | WindowRule::IfUsed
+        | WindowRule::EveryOther
+        | WindowRule::WithoutRope => config.flag("use_sliding_window")?.unwrap_or(false),
     };
     if !in_use {
         return Ok(None);
     }
-    let default = (!config.has("sliding_window")).then_some(DEFAULT_WINDOW);
+    let has_default = rule != WindowRule::WithoutRope && !config.has("sliding_window");
+    let default = has_default.then_some(DEFAULT_WINDOW);
     // Sizes are at most 2^24.
     Ok(config.size("sliding_window")?.or(default).map(|window| window as u32))
+}
+
+/// Reads the number of layers.
+pub(super) fn num_layers(config: &Fields) -> Result<usize, ConfigError> {
+    let count = config.required_size("num_hidden_layers")?;
+    match count <= LAYERS_MAX {
+        true => Ok(count),
+        false => {
+            let expected = format!("an integer from 1 to {LAYERS_MAX}");
+            Err(config.invalid("num_hidden_layers", &expected))
+        }
+    }
 }
 
 /// Returns for each layer whether it has a sliding window.
@@ -56,44 +92,60 @@ fn sliding_layers(
     rule: WindowRule,
     window: Option<u32>,
 ) -> Result<Vec<bool>, ConfigError> {
-    let count = config.required_size("num_hidden_layers")?;
-    if count > LAYERS_MAX {
-        let expected = format!("an integer from 1 to {LAYERS_MAX}");
-        return Err(config.invalid("num_hidden_layers", &expected));
-    }
-    if let Some(layer_types) = config.value("layer_types") {
-        return listed_layers(config, layer_types, count, window);
+    let count = num_layers(config)?;
+    // HF `Qwen3MoeModel` has one mask for all layers, whatever the list says.
+    let listed = config.value("layer_types").filter(|_| rule != WindowRule::IfUsed);
+    if let Some(layer_types) = listed {
+        let local = if rule == WindowRule::ChunksWithRope { CHUNKED } else { SLIDING };
+        return listed_layers(config, layer_types, count, local, window.is_some());
     }
     let first_sliding = match rule {
         _ if window.is_none() => count,
         WindowRule::Never => count,
-        WindowRule::Always => 0,
-        // 28 is the default of HF `Qwen2Config`. Zero is accepted here, so this is not read as a
-        // size.
-        WindowRule::FromMaxWindowLayers => match config.number("max_window_layers")? {
-            None => 28,
-            Some(first) if first >= 0.0 && first.fract() == 0.0 => first as usize,
-            Some(_) => return Err(config.invalid("max_window_layers", "an integer from 0")),
-        },
+        WindowRule::Always | WindowRule::IfSet | WindowRule::IfUsed => 0,
+        WindowRule::EveryOther => {
+            let end = max_window_layers(config)?;
+            return Ok((0..count).map(|layer| layer < end && layer.is_multiple_of(2)).collect());
+        }
+        WindowRule::AllButEvery { period, field } => {
+            let period =
+                field.map(|field| config.size(field)).transpose()?.flatten().unwrap_or(period);
+            return Ok((1..=count).map(|layer| !layer.is_multiple_of(period)).collect());
+        }
+        WindowRule::ChunksWithRope => return config.rope_layers(count),
+        WindowRule::WithoutRope => {
+            return Ok(config.rope_layers(count)?.into_iter().map(|has_rope| !has_rope).collect());
+        }
+        WindowRule::FromMaxWindowLayers => max_window_layers(config)?,
     };
     Ok((0..count).map(|layer| layer >= first_sliding).collect())
+}
+
+/// Reads `max_window_layers`, which may be 0. 28 is the default of HF `Qwen2Config`.
+fn max_window_layers(config: &Fields) -> Result<usize, ConfigError> {
+    match config.number("max_window_layers")? {
+        None => Ok(28),
+        Some(first) if first >= 0.0 && first.fract() == 0.0 => Ok(first as usize),
+        Some(_) => Err(config.invalid("max_window_layers", "an integer from 0")),
+    }
 }
 
 fn listed_layers(
     config: &Fields,
     layer_types: &Value,
     count: usize,
-    window: Option<u32>,
+    local: &str,
+    has_window: bool,
 ) -> Result<Vec<bool>, ConfigError> {
-    let accepted = match window {
-        Some(_) => format!("a list of {count} (num_hidden_layers) of \"{FULL}\" or \"{SLIDING}\""),
-        None => format!(
+    let accepted = match has_window {
+        true => format!("a list of {count} (num_hidden_layers) of \"{FULL}\" or \"{local}\""),
+        false => format!(
             "a list of {count} (num_hidden_layers) times \"{FULL}\", as no sliding window is in use"
         ),
     };
     let is_sliding = |layer_type: &Value| match layer_type.as_str()? {
         FULL => Some(false),
-        SLIDING => window.map(|_| true),
+        layer_type if layer_type == local && has_window => Some(true),
         _ => None,
     };
     layer_types

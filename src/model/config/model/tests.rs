@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::file::fields;
-use super::super::{AttentionConfig, FeedForward, GatedMlpConfig, Mixer};
+use super::super::{AttentionConfig, FeedForward, MlpConfig};
 use super::*;
 
 fn llama() -> Value {
@@ -31,9 +31,11 @@ fn error(changes: Value) -> String {
 }
 
 /// Returns the attention of a layer, and the MLP after it.
-fn parts(config: &ModelConfig, layer: usize) -> (&AttentionConfig, &GatedMlpConfig) {
-    let Mixer::Attention(attention) = &config.layers[layer].mixer;
-    let FeedForward::GatedMlp(mlp) = &config.layers[layer].feed_forward;
+fn parts(config: &ModelConfig, layer: usize) -> (&AttentionConfig, &MlpConfig) {
+    let attention = config.layers[layer].mixer.attention().unwrap();
+    let FeedForward::Mlp(mlp) = &config.layers[layer].feed_forward else {
+        panic!("the layer is dense")
+    };
     (attention, mlp)
 }
 
@@ -44,9 +46,9 @@ fn absent_fields_take_the_defaults_of_transformers() {
     let (attention, mlp) = parts(&config, 0);
     assert_eq!((attention.num_kv_heads, attention.head_dim), (4, 16));
     assert_eq!((config.max_position_embeddings, config.max_model_len), (2048, 2048));
-    assert_eq!((config.rms_norm_eps, config.tie_word_embeddings), (1e-6, false));
+    assert_eq!((config.norm.eps, config.tie_word_embeddings), (1e-6, false));
     assert_eq!((attention.qkv_bias, attention.o_bias, mlp.bias), (false, false, false));
-    assert_eq!(attention.rope.theta, 10_000.0);
+    assert_eq!(attention.rope.as_ref().unwrap().theta, 10_000.0);
 
     let mistral = json!({ "architectures": ["MistralForCausalLM"], "num_attention_heads": 32,
         "hidden_size": 128 });
@@ -91,9 +93,13 @@ fn reads_both_spellings() {
 fn errors_name_the_field_its_value_and_the_accepted_values() {
     for (changes, expected) in [
         (
-            json!({ "architectures": ["GPT2LMHeadModel"] }),
-            "config.json: a model with `architectures` [\"GPT2LMHeadModel\"] is not supported; \
-             supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+            json!({ "architectures": ["LlamasForCausalLM"] }),
+            "config.json: a model with `architectures` \"LlamasForCausalLM\" is not supported; \
+             supported are LlamaForCausalLM, ",
+        ),
+        (
+            json!({ "architectures": ["QWenLMHeadModel"], "auto_map": { "AutoConfig": "x.Y" } }),
+            "its `auto_map` names code in the folder, which is never run; supported are ",
         ),
         (json!({ "architectures": null }), "config.json: `architectures` is missing; expected a"),
         (
@@ -112,10 +118,15 @@ fn errors_name_the_field_its_value_and_the_accepted_values() {
         (json!({ "hidden_size": 66 }), "`hidden_size` is 66; expected a multiple of num_attention"),
         (json!({ "num_key_value_heads": 3 }), "`num_key_value_heads` is 3; expected a divisor of"),
         (json!({ "head_dim": 15 }), "`head_dim` is 15; expected an even number"),
-        (json!({ "hidden_act": "gelu" }), "`hidden_act` is \"gelu\"; expected \"silu\""),
         (
-            json!({ "quantization_config": { "quant_method": "fp8" } }),
-            "`quantization_config.quant_method` is \"fp8\"; expected \"gptq\", \"awq\" or",
+            json!({ "hidden_size": 60 }),
+            "`hidden_size` is 60; expected an even multiple of num_attention_heads, 4: rotary",
+        ),
+        (json!({ "hidden_act": "elu" }), "`hidden_act` is \"elu\"; expected one of silu, swish"),
+        (json!({ "hidden_act": "xielu" }), "`hidden_act` is \"xielu\"; expected one of silu"),
+        (
+            json!({ "quantization_config": { "quant_method": "hqq" } }),
+            "`quantization_config.quant_method` is \"hqq\"; expected \"gptq\", \"awq\", \"fp8\", ",
         ),
         (json!({ "dtype": "float8" }), "`dtype` is \"float8\"; expected \"float32\", \"float16\""),
         (json!({ "torch_dtype": 16 }), "`torch_dtype` is 16; expected a string"),

@@ -4,10 +4,17 @@ use serde_json::json;
 
 use super::super::file::fields;
 use super::*;
+use crate::model::families::llama;
+
+/// Returns parameters of heads of width 4 that rotate as a whole.
+fn rope(theta: f64, scaling: RopeScaling) -> RopeParameters {
+    RopeParameters { theta, scaling, rotary_dim: 4, frequency_dim: 4, is_interleaved: false }
+}
 
 /// Reads the parameters of a layer with heads of width 4 and 1,024 positions.
 fn read_for(layer_type: &str, config: Value) -> Result<RopeParameters, String> {
-    read(&fields(config), layer_type, 4, 1024).map_err(|error| error.to_string())
+    let rope = read(&fields(config), &llama::FAMILY, layer_type, 4, 1024);
+    rope.map(Option::unwrap).map_err(|error| error.to_string())
 }
 
 fn scaling(parameters: Value) -> Result<RopeScaling, String> {
@@ -28,7 +35,7 @@ fn both_forms_give_the_same() {
     let old = json!({ "rope_theta": 5.0, "rope_scaling": { "type": "dynamic", "factor": 2.0 } });
     let new = json!({ "rope_parameters":
         { "rope_type": "dynamic", "factor": 2, "rope_theta": 5 } });
-    let expected = RopeParameters { theta: 5.0, scaling: RopeScaling::Dynamic { factor: 2.0 } };
+    let expected = rope(5.0, RopeScaling::Dynamic { factor: 2.0 });
     assert_eq!(read_for("full_attention", old), Ok(expected.clone()));
     assert_eq!(read_for("full_attention", new), Ok(expected));
 }
@@ -40,9 +47,9 @@ fn each_layer_type_may_have_its_own() {
         "sliding_attention": { "rope_type": "default", "rope_theta": 1e4 },
     } });
     let full = read_for("full_attention", config.clone()).unwrap();
-    assert_eq!(full, RopeParameters { theta: 1e6, scaling: RopeScaling::Linear { factor: 8.0 } });
+    assert_eq!(full, rope(1e6, RopeScaling::Linear { factor: 8.0 }));
     let sliding = read_for("sliding_attention", config).unwrap();
-    assert_eq!(sliding, RopeParameters { theta: 1e4, scaling: RopeScaling::Default });
+    assert_eq!(sliding, rope(1e4, RopeScaling::Default));
     let half = json!({ "rope_parameters": { "full_attention": {} } });
     let error = read_for("sliding_attention", half).unwrap_err();
     assert!(error.contains("`rope_parameters.sliding_attention` is missing"), "{error}");
@@ -91,7 +98,10 @@ fn an_error_names_the_field_and_its_value() {
         ),
         (json!({ "rope_type": "linear" }), "`rope_parameters.factor` is missing"),
         (json!({ "rope_type": "linear", "factor": 0 }), "`rope_parameters.factor` is 0; expected"),
-        (json!({ "partial_rotary_factor": 0.5 }), "`rope_parameters.partial_rotary_factor` is 0.5"),
+        (
+            json!({ "partial_rotary_factor": 0.5 }),
+            "`rope_parameters.partial_rotary_factor` is 0.5; expected 1: whole heads rotate",
+        ),
         (json!({ "rope_theta": "1e4" }), "`rope_parameters.rope_theta` is \"1e4\""),
         (
             json!({ "rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4 }),

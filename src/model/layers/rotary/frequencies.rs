@@ -12,14 +12,14 @@ use crate::model::config::{
 /// The angles of one position, and the factor of their cosines and sines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InverseFrequencies {
-    /// Radians per position: `[head_dim / 2]`, fastest first.
+    /// Radians per position: `[rotary_dim / 2]`, fastest first.
     pub inv_freq: Vec<f32>,
     /// The factor of every cosine and sine.
     pub attention_factor: f32,
 }
 
-/// Returns the inverse frequencies of heads of `head_dim` in a model that serves `max_model_len`
-/// tokens.
+/// Returns the inverse frequencies of the rotating parts of heads in a model that serves
+/// `max_model_len` tokens.
 ///
 /// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in the batch.
 /// A request's result would then depend on its neighbours, and the frequencies would change after
@@ -29,11 +29,10 @@ pub struct InverseFrequencies {
 #[must_use]
 pub fn inverse_frequencies(
     parameters: &RopeParameters,
-    head_dim: usize,
     max_position_embeddings: usize,
     max_model_len: usize,
 ) -> InverseFrequencies {
-    let theta = parameters.theta;
+    let (theta, head_dim) = (parameters.theta, parameters.frequency_dim);
     let plain = || default_frequencies(theta, head_dim);
     let (inv_freq, attention_factor) = match &parameters.scaling {
         RopeScaling::Default => (plain(), 1.0),

@@ -22,8 +22,8 @@ const WHAT: &str = "cosines and sines of max_model_len positions";
 pub(in crate::model) struct RotaryTables<'a> {
     config: &'a ModelConfig,
     device: &'a Device,
-    /// The finished tables with their parameters and widths of a head.
-    built: Vec<(RopeParameters, usize, Arc<RotaryTable>)>,
+    /// The finished tables with their parameters.
+    built: Vec<(RopeParameters, Arc<RotaryTable>)>,
 }
 
 impl<'a> RotaryTables<'a> {
@@ -31,25 +31,32 @@ impl<'a> RotaryTables<'a> {
         Self { config, device, built: Vec::new() }
     }
 
-    /// Returns the table of an attention, which it builds at the first call.
+    /// Returns the table of an attention, which it builds at the first call. Returns none for an
+    /// attention without rotary embeddings.
     pub(in crate::model) fn of(
         &mut self,
         attention: &AttentionConfig,
+    ) -> Result<Option<Arc<RotaryTable>>, ModelError> {
+        attention.rope.as_ref().map(|rope| self.with(rope)).transpose()
+    }
+
+    /// Returns the table for these parameters, which it builds at the first call.
+    pub(in crate::model) fn with(
+        &mut self,
+        rope: &RopeParameters,
     ) -> Result<Arc<RotaryTable>, ModelError> {
-        let AttentionConfig { rope, head_dim, .. } = attention;
-        let known = self.built.iter().find(|(known, dim, _)| known == rope && dim == head_dim);
-        if let Some((_, _, table)) = known {
+        if let Some((_, table)) = self.built.iter().find(|(known, _)| known == rope) {
             return Ok(table.clone());
         }
-        let table = build(rope, *head_dim, self.config, self.device);
+        let table = build(rope, self.config, self.device);
         let table = Arc::new(table.map_err(refused("rotary embedding"))?);
-        self.built.push((rope.clone(), *head_dim, table.clone()));
+        self.built.push((rope.clone(), table.clone()));
         Ok(table)
     }
 }
 
 /// Returns the cosines and sines of `position * inverse frequency`, each
-/// `[max_model_len, head_dim / 2]`.
+/// `[max_model_len, rotary_dim / 2]`.
 ///
 /// As in HF, the angle is rounded to f32 before its cosine is taken. The cosine is computed in f64,
 /// so that every platform rounds it alike.
@@ -59,16 +66,11 @@ impl<'a> RotaryTables<'a> {
 /// `config.json` can ask for huge tables even if the weights are few.
 fn build(
     parameters: &RopeParameters,
-    head_dim: usize,
     config: &ModelConfig,
     device: &Device,
 ) -> Result<RotaryTable, KernelError> {
-    let InverseFrequencies { inv_freq, attention_factor } = inverse_frequencies(
-        parameters,
-        head_dim,
-        config.max_position_embeddings,
-        config.max_model_len,
-    );
+    let InverseFrequencies { inv_freq, attention_factor } =
+        inverse_frequencies(parameters, config.max_position_embeddings, config.max_model_len);
     let len = config.max_model_len.saturating_mul(inv_freq.len());
     // The system grants more memory than it has, and kills the process that uses it. So the
     // available memory is checked before.
@@ -89,28 +91,34 @@ fn build(
         Ok::<_, KernelError>(table)
     };
     let (cos, sin) = (table(f64::cos)?, table(f64::sin)?);
-    RotaryTable::new(cos, sin, head_dim, device)
+    RotaryTable::new(cos, sin, parameters.rotary_dim, device)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::config::Mixer;
 
     /// Returns the demo model's config with a context of `max_model_len`, and the attention of its
-    /// first layer with heads of `head_dim`.
-    fn config(max_model_len: usize, head_dim: usize) -> (ModelConfig, AttentionConfig) {
+    /// first layer with rotating parts of `rotary_dim`.
+    fn config(max_model_len: usize, rotary_dim: usize) -> (ModelConfig, AttentionConfig) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
         let config = ModelConfig::from_dir(folder.as_ref(), None).unwrap();
-        let Mixer::Attention(attention) = &config.layers[0].mixer;
-        let attention = AttentionConfig { head_dim, ..attention.clone() };
+        let attention = config.layers[0].mixer.attention().unwrap();
+        let attention = turning(attention, rotary_dim);
         (ModelConfig { max_model_len, ..config }, attention)
+    }
+
+    fn turning(attention: &AttentionConfig, rotary_dim: usize) -> AttentionConfig {
+        let frequency_dim = rotary_dim;
+        let with = |rope| RopeParameters { rotary_dim, frequency_dim, ..rope };
+        let rope = attention.rope.clone().map(with);
+        AttentionConfig { rope, ..attention.clone() }
     }
 
     #[test]
     fn there_is_a_row_for_each_position() {
         let (config, attention) = config(37, 8);
-        let table = build(&attention.rope, 8, &config, &Device::flex()).unwrap();
+        let table = build(&attention.rope.unwrap(), &config, &Device::flex()).unwrap();
         assert_eq!((table.max_position(), table.rotary_dim()), (37, 8));
     }
 
@@ -125,14 +133,28 @@ mod tests {
         assert!(matches!(source, KernelError::OutOfMemory { bytes, .. } if bytes >= 1 << 49));
     }
 
+    /// The exponents of three elements are 0 and 2/3, and the fourth element turns with the second.
+    #[test]
+    fn an_odd_number_of_elements_is_in_the_exponents() {
+        let (config, attention) = config(37, 4);
+        let rope = attention.rope.unwrap();
+        let rope = RopeParameters { frequency_dim: 3, theta: 1_000.0, ..rope };
+        let inverse = inverse_frequencies(&rope, 37, 37).inv_freq;
+        assert_eq!(inverse.len(), 2);
+        assert!(inverse[0] == 1.0 && (inverse[1] - 0.01).abs() < 1e-8, "{inverse:?}");
+        assert_eq!(build(&rope, &config, &Device::flex()).unwrap().rotary_dim(), 4);
+    }
+
     #[test]
     fn equal_attentions_share_a_table_and_others_do_not() {
         let (config, attention) = config(37, 8);
         let device = Device::flex();
         let mut tables = RotaryTables::new(&config, &device);
-        let first = tables.of(&attention).unwrap();
-        assert!(Arc::ptr_eq(&first, &tables.of(&attention.clone()).unwrap()));
-        let wider = AttentionConfig { head_dim: 16, ..attention };
-        assert_eq!(tables.of(&wider).unwrap().rotary_dim(), 16);
+        let first = tables.of(&attention).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&first, &tables.of(&attention.clone()).unwrap().unwrap()));
+        let wider = turning(&attention, 16);
+        assert_eq!(tables.of(&wider).unwrap().unwrap().rotary_dim(), 16);
+        let none = AttentionConfig { rope: None, ..attention };
+        assert!(tables.of(&none).unwrap().is_none());
     }
 }

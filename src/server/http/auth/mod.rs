@@ -1,5 +1,5 @@
-//! Bearer tokens. If there are keys, every route needs one except the open ones. These tell whether
-//! the server lives, or answer alike on every server of this version.
+//! Bearer tokens. If there are keys, every route needs one, except the open routes. An open route
+//! reports whether the server is alive, or its answer is the same on every server of this version.
 
 mod keys;
 
@@ -16,9 +16,10 @@ pub use self::keys::KeyFileError;
 pub(in crate::server) use self::keys::{ApiKeys, Identity, Role};
 use crate::server::{page, state::AppState};
 
-/// Routes that never need a key. The document holds nothing of this server but its `root_path`.
+/// Routes that never need a key. The only fact about this server in the API's document is its
+/// `root_path`.
 const OPEN: [&str; 6] = ["/health", "/ping", "/livez", "/readyz", "/version", "/openapi.json"];
-/// Open, unless the operator says otherwise.
+/// The route of the metrics. It is open unless the operator's settings close it.
 const METRICS: &str = "/metrics";
 
 /// Returns whether `path` needs no key. The page's files are open, the data on the page is not.
@@ -31,8 +32,8 @@ fn is_guarded(method: &Method, path: &str, open_metrics: bool) -> bool {
     method != Method::OPTIONS && !is_open(path, open_metrics)
 }
 
-/// Middleware: 401 if a key is needed and the request has no known one. Handlers find the tenant in
-/// the [`Identity`].
+/// Answers 401 if a key is needed and the request has no known one. It is a middleware. Handlers
+/// find the tenant in the [`Identity`].
 pub(in crate::server) async fn authenticate(
     State(state): State<AppState>,
     mut request: Request,

@@ -23,16 +23,18 @@ def load(name):
 
 
 def render(tokenizer, case):
+    kwargs = dict(case.get("chat_template_kwargs", {}))
+    documents = kwargs.pop("documents", case.get("documents"))
     try:
         return {"text": tokenizer.apply_chat_template(
             case.get("hf_messages", case["messages"]),
             tools=case.get("tools"),
-            documents=case.get("documents"),
+            documents=documents,
             chat_template=load(case["template"] + ".jinja"),
             add_generation_prompt=case.get("add_generation_prompt", False),
             continue_final_message=case.get("continue_final_message", False),
             tokenize=False,
-            **case.get("chat_template_kwargs", {}),
+            **kwargs,
         )}
     except jinja2.exceptions.TemplateError as error:
         return {"error": str(error)}

@@ -7,17 +7,18 @@ use indexmap::IndexMap;
 
 use crate::logic::{kv_cache::hashes::BlockHash, request::ids::BlockId};
 
-/// vLLM's key: the hash followed by the big-endian id of the KV cache group.
+/// The name of a block's content. It is vLLM's key: the hash followed by the big-endian id of the
+/// KV cache group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockKey([u8; 36]);
 
 impl BlockKey {
     /// Returns the key of a block of KV cache group `group`.
     #[must_use]
-    pub fn new(hash: &BlockHash, group: u32) -> Self {
+    pub fn new(hash: &BlockHash, group: usize) -> Self {
         let mut key = [0; 36];
         key[..32].copy_from_slice(&hash.0);
-        key[32..].copy_from_slice(&group.to_be_bytes());
+        key[32..].copy_from_slice(&(group as u32).to_be_bytes());
         Self(key)
     }
 
@@ -27,6 +28,13 @@ impl BlockKey {
         let mut hash = [0; 32];
         hash.copy_from_slice(&self.0[..32]);
         BlockHash(hash)
+    }
+
+    /// Returns the group.
+    #[must_use]
+    pub fn group(&self) -> usize {
+        let [.., a, b, c, d] = self.0;
+        u32::from_be_bytes([a, b, c, d]) as usize
     }
 
     /// Returns the key's bytes.
@@ -134,7 +142,7 @@ mod tests {
         let hash = BlockHash([7; 32]);
         let key = BlockKey::new(&hash, 258);
         assert_eq!(key.as_bytes()[32..], [0, 0, 1, 2]);
-        assert_eq!(key.hash(), hash);
+        assert_eq!((key.hash(), key.group()), (hash, 258));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A block is referenced by block tables (`ref_cnt`), or free. A free block keeps its hash and can
 //! be hit until it is allocated for new content. The free queue is in order of last use. Block 0 is
-//! the null block. It is never allocated, freed or hashed, and is not counted in the usage.
+//! the null block. It is never allocated, freed or hashed, and is not counted in the usage. A table
+//! has it where its group no longer needs a block.
 
 mod free_queue;
 mod hash_index;
@@ -80,7 +81,13 @@ impl BlockPool {
     /// Returns the hash under which the block can be hit.
     #[must_use]
     pub fn hash_of(&self, block: BlockId) -> Option<BlockHash> {
-        self.blocks[block as usize].key.map(|key| key.hash())
+        self.key_of(block).map(|key| key.hash())
+    }
+
+    /// Returns the hash and the group under which the block can be hit.
+    #[must_use]
+    pub fn key_of(&self, block: BlockId) -> Option<BlockKey> {
+        self.blocks[block as usize].key
     }
 
     /// Returns whether the block can be hit.
@@ -92,7 +99,7 @@ impl BlockPool {
     /// Returns a block with this content for a group of layers, referenced or free.
     #[must_use]
     pub fn get_cached_block(&self, hash: &BlockHash, group: usize) -> Option<BlockId> {
-        self.index.get(&BlockKey::new(hash, group as u32))
+        self.index.get(&BlockKey::new(hash, group))
     }
 
     /// Appends `count` free blocks to `table` and removes their hashes. If fewer are free, changes
@@ -111,9 +118,9 @@ impl BlockPool {
         true
     }
 
-    /// Adds one table's reference to each of `blocks`.
+    /// Adds one table's reference to each of `blocks` except null blocks.
     pub fn touch(&mut self, blocks: &[BlockId]) {
-        for &block in blocks {
+        for &block in blocks.iter().filter(|block| **block != NULL_BLOCK) {
             if self.blocks[block as usize].ref_cnt == 0 {
                 self.free.remove(block);
             }
@@ -121,10 +128,10 @@ impl BlockPool {
         }
     }
 
-    /// Drops one table's references to `blocks`. The tail of a chain is reused before its head, and
-    /// blocks that cannot be hit before all others.
+    /// Drops one table's references to `blocks` except null blocks. The tail of a chain is reused
+    /// before its head, and blocks that cannot be hit before all others.
     pub fn free_blocks(&mut self, blocks: &[BlockId]) {
-        for &block in blocks.iter().rev() {
+        for &block in blocks.iter().rev().filter(|block| **block != NULL_BLOCK) {
             let entry = &mut self.blocks[block as usize];
             assert!(entry.ref_cnt > 0, "block {block} is freed though no table holds it");
             entry.ref_cnt -= 1;
@@ -146,7 +153,7 @@ impl BlockPool {
     /// yet.
     pub fn cache_block(&mut self, block: BlockId, hash: BlockHash, group: usize) {
         assert!(self.blocks[block as usize].key.is_none(), "block {block} is hashed already");
-        let key = BlockKey::new(&hash, group as u32);
+        let key = BlockKey::new(&hash, group);
         self.blocks[block as usize].key = Some(key);
         self.index.insert(key, block);
     }

@@ -1,10 +1,11 @@
 //! The waiting requests of one tenant, in the order of the policy.
 //!
 //! The choices of one request take turns with other requests. Under FCFS the first choice has the
-//! turn of its request, and each further choice has the turn after it. A request that arrives gets
-//! the turn after the last one that was served or given to an arrival. So at most `k` requests
-//! that came later overtake choice `k` of a request. A request that finds only further choices
-//! waiting is next. Under priority, first choices come before second ones, and so on.
+//! turn of its request, and each further choice has the turn after the choice before. A request
+//! that arrives gets the turn after the last turn that was served or given to an arrival. So at
+//! most `k` later requests overtake choice `k` of a request. A request that arrives while only
+//! further choices wait is served next. Under priority, first choices come before second ones, and
+//! so on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +20,10 @@ pub(super) struct Lane<T> {
     policy: SchedulingPolicy,
     age_bound: Micros,
     entries: BTreeMap<QueueKey, T>,
-    /// The same requests by the time at which they have waited for the age bound, and by id. Empty
-    /// under FCFS.
+    /// The same requests, in the order of the times when they reach the age bound, and then of ids.
+    /// Empty under FCFS.
     by_age: BTreeMap<(Micros, RequestId), QueueKey>,
-    /// Last turns at the ends under FCFS: the back counts up, the front counts down.
+    /// The last turns given at both ends under FCFS. `back` counts up, and `front` counts down.
     back: i128,
     front: i128,
     /// The last turn of each group that has a turn at or after `back`.
@@ -78,7 +79,7 @@ impl<T: Copy> Lane<T> {
         self.entries.insert(key, value).is_none()
     }
 
-    /// Returns the next request to serve of those for which `may` is true.
+    /// Returns the next request to serve, among those for which `may` is true.
     pub(super) fn peek(&self, now: Micros, may: impl Fn(&QueueKey) -> bool) -> Option<Head<T>> {
         let mut aged = self.by_age.iter().take_while(|((aged_at, _), _)| *aged_at <= now);
         if let Some((_, &key)) = aged.find(|(_, key)| may(key)) {
@@ -118,8 +119,8 @@ impl<T: Copy> Lane<T> {
         })
     }
 
-    /// Returns the time at which a request has waited for the age bound. The choices of one request
-    /// age one after the other, because otherwise they would delay others all at once.
+    /// Returns the time at which a request reaches the age bound. The choices of one request age
+    /// one after the other, because otherwise they would delay others all at once.
     pub(super) fn aged_at(&self, key: QueueKey, arrival: Micros) -> Option<Micros> {
         let bound = self.age_bound.saturating_mul(key.round.saturating_add(1));
         (self.policy == SchedulingPolicy::Priority).then(|| arrival.saturating_add(bound))
@@ -146,8 +147,8 @@ impl<T: Copy> Lane<T> {
             }
             SchedulingPolicy::Priority => QueueKey {
                 priority: request.priority.into(),
-                // The id does not count: a group's later submissions, for example steps of a beam,
-                // are no later choices.
+                // The choice counts and not the id, because a group's later submissions, for
+                // example steps of a beam, are no later choices.
                 round: request.choice.into(),
                 turn: request.arrival.into(),
                 is_further_choice,

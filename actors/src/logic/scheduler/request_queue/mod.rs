@@ -164,6 +164,10 @@ impl<T: Copy> RequestQueue<T> {
     }
 
     fn peek_where(&self, now: Micros, may: impl Fn(&QueueKey) -> bool) -> Option<(QueueKey, T)> {
+        // Most steps have no waiting request, and are spared the search.
+        if self.is_empty() {
+            return None;
+        }
         let heads = || {
             let shares = self.tenants.values();
             shares.filter_map(|share| Some((share.served, share.lane.peek(now, &may)?)))

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::SpansLayout;
 use crate::paged_attention::cube::join::sees;
-use crate::paged_attention::cube::plan::{ITEM_WORDS, ITEMS_AT};
+use crate::paged_attention::cube::plan::{ITEM_WORDS, ITEMS_AT, SEEN_WORDS};
 
 /// Neighbouring tokens of a sequence, and query heads that share their keys.
 #[derive(CubeType)]
@@ -22,8 +22,9 @@ pub(super) struct Item {
     pub(super) heads: usize,
     /// Position of the last token.
     pub(super) last_position: usize,
-    /// One position a row of the tile.
-    pub(super) positions: Array<usize>,
+    /// The first position that each row of the tile sees, and the last, which is its own.
+    pub(super) first_seen: Array<usize>,
+    pub(super) last_seen: Array<usize>,
 }
 
 #[cube]
@@ -43,12 +44,16 @@ impl Item {
         let first_head = kv_head * comptime!(layout.tile.group) + in_group;
         let heads =
             min(comptime!(layout.tile.heads).runtime(), comptime!(layout.tile.group) - in_group);
-        let last_position = plan[layout.positions_at + first_token + tokens - 1] as usize;
-        let mut positions = Array::<usize>::new(rows);
+        let last_token = first_token + tokens - 1;
+        let last_position = plan[layout.seen_at + last_token * SEEN_WORDS + 1] as usize;
+        let mut first_seen = Array::<usize>::new(rows);
+        let mut last_seen = Array::<usize>::new(rows);
         #[unroll]
         for r in 0..rows {
             let token = first_token + min(comptime!(r / layout.tile.heads).runtime(), tokens - 1);
-            positions[r] = plan[layout.positions_at + token] as usize;
+            let seen = layout.seen_at + token * SEEN_WORDS;
+            first_seen[r] = plan[seen] as usize;
+            last_seen[r] = plan[seen + 1] as usize;
         }
         Item {
             index,
@@ -61,7 +66,8 @@ impl Item {
             first_head,
             heads,
             last_position,
-            positions,
+            first_seen,
+            last_seen,
         }
     }
 
@@ -80,6 +86,7 @@ impl Item {
         start: usize,
     ) -> bool {
         let token = self.first_token + min(row / comptime!(layout.tile.heads), self.tokens - 1);
-        sees(plan[layout.positions_at + token] as usize, start, layout.window)
+        let seen = layout.seen_at + token * SEEN_WORDS;
+        sees(plan[seen] as usize, plan[seen + 1] as usize, start)
     }
 }

@@ -13,6 +13,7 @@ pub(super) fn score(
     keys: &[Words],
     key_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
+    slopes: ComptimeOption<&[f32]>,
     layout: &SpansLayout,
     item: &Item,
     memory: &mut TileMemory,
@@ -55,8 +56,13 @@ pub(super) fn score(
         if comptime!(layout.tile.has_soft_cap) {
             score = capped(score, layout.soft_cap);
         }
-        let position = item.positions[r];
-        let is_seen = key <= position && (layout.window == 0 || key + layout.window > position);
+        let position = item.last_seen[r];
+        if comptime!(slopes.is_some()) {
+            let head = min(comptime!(r % layout.tile.heads).runtime(), item.heads - 1);
+            let distance = f32::cast_from(key) - f32::cast_from(position);
+            score = fma(slopes.unwrap()[item.first_head + head], distance, score);
+        }
+        let is_seen = key <= position && key >= item.first_seen[r];
         memory.scores[comptime!(r * SPAN) + unit] = select(is_seen, score, HIDDEN.runtime());
     }
 }

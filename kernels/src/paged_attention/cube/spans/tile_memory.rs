@@ -28,13 +28,14 @@ pub(super) struct TileMemory {
 impl TileMemory {
     pub(super) fn new(#[comptime] tile: Tile) -> TileMemory {
         let (rows, vectors) = comptime!((tile.rows(), tile.head_dim / 4));
+        let of_values = comptime!(rows * tile.value_head_dim / 4);
         TileMemory {
             queries: Shared::<[Vec4]>::new_slice(comptime!(rows * vectors)),
             scores: Shared::<[f32]>::new_slice(comptime!(rows * SPAN)),
             row_maxima: Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW)),
             row_totals: Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW)),
-            partial: Shared::<[Vec4]>::new_slice(comptime!(VALUE_PARTS * rows * vectors)),
-            sums: Shared::<[Vec4]>::new_slice(comptime!(rows * vectors)),
+            partial: Shared::<[Vec4]>::new_slice(comptime!(VALUE_PARTS * of_values)),
+            sums: Shared::<[Vec4]>::new_slice(of_values),
             maxima: Shared::<[f32]>::new_slice(rows),
             totals: Shared::<[f32]>::new_slice(rows),
         }
@@ -50,6 +51,10 @@ impl TileMemory {
             let token = item.first_token + min(row / comptime!(layout.tile.heads), item.tokens - 1);
             let head = item.first_head + min(row % comptime!(layout.tile.heads), item.heads - 1);
             self.queries[at] = q[token * layout.q_stride + head * vectors + at % vectors];
+            at += SPAN;
+        }
+        let mut at = unit;
+        while at < comptime!(rows * layout.tile.value_head_dim / 4) {
             self.sums[at] = Vec4::new(0.0f32);
             at += SPAN;
         }

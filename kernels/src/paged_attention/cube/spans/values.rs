@@ -6,7 +6,7 @@ use super::item::Item;
 use super::tile_memory::TileMemory;
 use super::{SPAN, SpansLayout, VALUE_PARTS};
 use crate::cube::{Vec4, Words, widen};
-use crate::paged_attention::cube::join::factors;
+use crate::paged_attention::cube::join::{factors, result};
 
 /// Adds values: each unit has one row's chunk of dimensions, and half of the values.
 #[cube]
@@ -22,7 +22,7 @@ pub(super) fn add_values(
     let rows = comptime!(layout.tile.rows());
     let format = comptime!(layout.tile.format);
     let parts = comptime!(format.per_word());
-    let chunks = comptime!(layout.tile.head_dim / format.per_chunk());
+    let chunks = comptime!(layout.tile.value_head_dim / format.per_chunk());
     let count = min(SPAN.runtime(), item.last_position + 1 - start);
     let mut task = UNIT_POS as usize;
     while task < comptime!(VALUE_PARTS * rows * chunks) {
@@ -72,7 +72,7 @@ pub(super) fn join_span(
     memory: &mut TileMemory,
     start: usize,
 ) {
-    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.value_head_dim / 4));
     let mut at = UNIT_POS as usize;
     while at < comptime!(rows * vectors) {
         let row = at / vectors;
@@ -107,7 +107,7 @@ fn record(
     sum: Vec4,
     span_maximum: f32,
 ) {
-    let vectors = comptime!(layout.tile.head_dim / 4);
+    let vectors = comptime!(layout.tile.value_head_dim / 4);
     let (token, in_tile) = (row / comptime!(layout.tile.heads), row % comptime!(layout.tile.heads));
     if token < item.tokens && in_tile < item.heads {
         let record = (item.index * comptime!(layout.tile.tokens) + token) * layout.num_heads;
@@ -146,20 +146,22 @@ pub(super) fn join_totals(
 #[cube]
 pub(super) fn write_result(
     out: &mut [Vec4],
+    sinks: ComptimeOption<&[f32]>,
     layout: &SpansLayout,
     item: &Item,
     memory: &TileMemory,
 ) {
-    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.value_head_dim / 4));
     let mut at = UNIT_POS as usize;
     while at < comptime!(rows * vectors) {
         let row = at / vectors;
-        let (token, head) =
+        let (token, in_tile) =
             (row / comptime!(layout.tile.heads), row % comptime!(layout.tile.heads));
-        if token < item.tokens && head < item.heads {
-            let to =
-                ((item.first_token + token) * layout.num_heads + item.first_head + head) * vectors;
-            out[to + at % vectors] = memory.sums[at] / Vec4::new(memory.totals[row]);
+        if token < item.tokens && in_tile < item.heads {
+            let head = item.first_head + in_tile;
+            let to = ((item.first_token + token) * layout.num_heads + head) * vectors;
+            let (total, largest) = (memory.totals[row], memory.maxima[row]);
+            out[to + at % vectors] = result(memory.sums[at], total, largest, sinks, head);
         }
         at += SPAN;
     }

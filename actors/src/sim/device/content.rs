@@ -1,0 +1,155 @@
+//! The content of the simulator's KV memory, as steps read and write it.
+//!
+//! Of a layer with a state, the first slot of a block has the state after the last of the block's
+//! tokens that are computed. Each step writes over it.
+
+use std::ops::Range;
+
+use super::{Executor, Span};
+use crate::{logic::kv_cache::KvKind, sim::memory::Memory};
+
+/// Returns the positions of `span` whose content stays in a group's blocks: of a state, the last
+/// one in each block.
+fn kept(kind: KvKind, span: Range<usize>, block_size: usize) -> impl Iterator<Item = usize> {
+    let end = span.end;
+    let is_last =
+        move |position: usize| position + 1 == end || (position + 1).is_multiple_of(block_size);
+    span.filter(move |&position| kind.keeps_tokens_apart() || is_last(position))
+}
+
+/// Returns the position whose slot has the content of `position`.
+fn place(kind: KvKind, position: usize, block_size: usize) -> usize {
+    match kind.keeps_tokens_apart() {
+        true => position,
+        false => position - position % block_size,
+    }
+}
+
+impl Executor {
+    /// Returns the indices of `spans` in an order in which each span finds the states that others
+    /// of the same step write for it.
+    pub(super) fn in_order(&self, spans: &[Span], block_size: usize) -> Vec<usize> {
+        let mut left: Vec<usize> = (0..spans.len()).collect();
+        let mut order = Vec::with_capacity(spans.len());
+        while !left.is_empty() {
+            let waits = |index: usize| {
+                left.iter()
+                    .any(|&other| other != index && self.feeds(spans, other, index, block_size))
+            };
+            let ready: Vec<usize> = left.iter().copied().filter(|&index| !waits(index)).collect();
+            if ready.is_empty() {
+                self.violate(|| "the requests of a step wait for each other's states".to_owned());
+                order.append(&mut left);
+            }
+            left.retain(|index| !ready.contains(index));
+            order.extend(ready);
+        }
+        order
+    }
+
+    /// Returns whether the span `from` writes a state that the span `to` begins with.
+    fn feeds(&self, spans: &[Span], from: usize, to: usize, block_size: usize) -> bool {
+        let (from, to) = (spans[from], spans[to]);
+        let Some(last) = to.start.checked_sub(1) else { return false };
+        let tables = self.rows[&from.request].tables.iter().zip(&self.rows[&to.request].tables);
+        let groups = self.device.info.kv_spec.groups.iter().zip(tables);
+        let mut of_states = groups.filter(|(group, _)| !group.kind.keeps_tokens_apart());
+        of_states.any(|(_, (written, read))| {
+            let blocks = from.start / block_size..from.end.div_ceil(block_size);
+            let written = written.get(blocks).unwrap_or_default();
+            read.get(last / block_size).is_some_and(|block| written.contains(block))
+        })
+    }
+
+    /// Reads the states that a span begins with, before they are written over. Returns whether one
+    /// of them is garbage.
+    pub(super) fn begins_with_garbage(
+        &self,
+        span: Span,
+        memory: &mut Memory,
+        execution: u64,
+    ) -> bool {
+        let Some(last) = span.start.checked_sub(1) else { return false };
+        let groups = self.device.info.kv_spec.groups.iter().enumerate();
+        let of_states = groups.filter(|(_, of)| !of.kind.keeps_tokens_apart());
+        let reads = of_states.map(|(group, _)| self.reads(span, group, last, memory, execution));
+        reads.fold(false, |all, is_garbage| all | is_garbage)
+    }
+
+    pub(super) fn write(&self, span: Span, memory: &mut Memory, garbage_of: u64) {
+        let row = &self.rows[&span.request];
+        let block_size = memory.block_size();
+        for (group, table) in row.tables.iter().enumerate() {
+            let kind = self.kind(group);
+            for position in kept(kind, span.start..span.end, block_size) {
+                let place = place(kind, position, block_size);
+                if !memory.write(table, place, row.content(group, position), garbage_of) {
+                    self.violate(|| format!("{span:?} writes where {table:?} has no block"));
+                }
+            }
+        }
+    }
+
+    fn kind(&self, group: usize) -> KvKind {
+        self.device.info.kv_spec.groups[group].kind
+    }
+
+    /// Writes as a crash within a step does: some slots are written, others torn.
+    pub(super) fn tear(&self, spans: &[Span], memory: &mut Memory) {
+        for span in spans {
+            let row = &self.rows[&span.request];
+            let block_size = memory.block_size();
+            for (group, table) in row.tables.iter().enumerate() {
+                let kind = self.kind(group);
+                for position in kept(kind, span.start..span.end, block_size) {
+                    let content = row.content(group, position);
+                    let is_written = content & 2 == 0;
+                    let place = place(kind, position, block_size);
+                    memory.write(table, place, if is_written { content } else { 0 }, 0);
+                }
+            }
+        }
+    }
+
+    /// Reads all KV that attention reads for a span. Returns whether any of it is garbage.
+    pub(super) fn reads_garbage(&self, span: Span, memory: &mut Memory, execution: u64) -> bool {
+        let mut is_nan = false;
+        for (group, of_group) in self.device.info.kv_spec.groups.iter().enumerate() {
+            // The state before the span was read before it was written over.
+            let positions = match of_group.kind.keeps_tokens_apart() {
+                true => of_group.kind.num_unread(span.start)..span.end,
+                false => span.end - 1..span.end,
+            };
+            for position in positions {
+                is_nan |= self.reads(span, group, position, memory, execution);
+            }
+        }
+        is_nan
+    }
+
+    /// Reads what a group's layers have for `position`. Returns whether it is garbage.
+    fn reads(
+        &self,
+        span: Span,
+        group: usize,
+        position: usize,
+        memory: &mut Memory,
+        execution: u64,
+    ) -> bool {
+        let row = &self.rows[&span.request];
+        let (kind, table, block_size) = (self.kind(group), &row.tables[group], memory.block_size());
+        // A request planned ahead may share blocks that turn out to be garbage.
+        let garbage_since = execution - u64::from(self.device.plan.async_scheduling);
+        let place = place(kind, position, block_size);
+        let read = memory.read(table, place, row.content(group, position), garbage_since);
+        read.unwrap_or_else(|wrong| {
+            let (request, block) = (span.request, table.get(position / block_size));
+            self.violate(|| {
+                format!(
+                    "request {request} reads {wrong:?} KV at {position}, in {block:?} of {kind:?}"
+                )
+            });
+            false
+        })
+    }
+}

@@ -1,0 +1,17 @@
+//! Whole systems over a fake model: streams, and streams while actors are killed. They are one
+//! program because the linker takes longer for a program than the compiler for such a file.
+
+mod chaos;
+#[path = "../common/mod.rs"]
+mod common;
+mod failures;
+mod long_prompts;
+mod overload;
+mod pause;
+mod poison;
+mod recovery;
+mod shares;
+mod structured_output;
+mod supervision;
+mod system;
+mod view;

@@ -1,0 +1,68 @@
+//! The function between an expert's products.
+
+use super::ExpertActivation;
+use crate::activation::cpu::{activated, gated_into};
+use crate::simd::{Isa, Kernel, PairMap, Simd, exp, map_row};
+use crate::threads::for_each_rows;
+
+/// Computes the activation of rows `[gate, up]`, or of rows without a gate, on one instruction set,
+/// into y `[rows, inter]`.
+pub(super) fn activate(
+    isa: Isa,
+    activation: ExpertActivation,
+    gate_up: &[f32],
+    inter: usize,
+    y: &mut [f32],
+) {
+    match activation {
+        ExpertActivation::Gated(activation) => gated_into(isa, gate_up, inter, activation, y),
+        ExpertActivation::Plain(activation) => {
+            y.copy_from_slice(gate_up);
+            activated(isa, y, inter, activation);
+        }
+        ExpertActivation::ClampedSwiGlu { alpha, limit } => for_each_rows(y, inter, |first, y| {
+            let gate_up = &gate_up[first * 2 * inter..][..2 * y.len()];
+            isa.run(ClampedRows { gate_up, inter, map: ClampedSwiGlu { alpha, limit }, y });
+        }),
+    }
+}
+
+/// The task of activating some rows.
+struct ClampedRows<'a> {
+    gate_up: &'a [f32],
+    inter: usize,
+    map: ClampedSwiGlu,
+    y: &'a mut [f32],
+}
+
+impl Kernel for ClampedRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let rows = self.gate_up.chunks_exact(2 * self.inter);
+        for (row, out) in rows.zip(self.y.chunks_exact_mut(self.inter)) {
+            let (gate, up) = row.split_at(self.inter);
+            map_row(s, gate, up, out, self.map);
+        }
+    }
+}
+
+/// The map of [`ExpertActivation::ClampedSwiGlu`]. Bounds come first in `min` and `max`, so that
+/// NaN stays NaN.
+#[derive(Clone, Copy)]
+struct ClampedSwiGlu {
+    alpha: f32,
+    limit: f32,
+}
+
+impl PairMap for ClampedSwiGlu {
+    #[inline(always)]
+    fn map<S: Simd>(self, s: S, gate: S::V, up: S::V) -> S::V {
+        let gate = s.min(s.splat(self.limit), gate);
+        let up = s.max(s.splat(-self.limit), s.min(s.splat(self.limit), up));
+        let e = exp(s, s.mul(gate, s.splat(-self.alpha)));
+        let gated = s.div(gate, s.add(e, s.splat(1.0)));
+        s.mul(gated, s.add(up, s.splat(1.0)))
+    }
+}

@@ -1,0 +1,137 @@
+//! The experts on the CPU: tokens are gathered by expert, multiplied, and summed in the order of
+//! their choices.
+
+use std::cell::Cell;
+
+use burn_flex::FlexTensor;
+
+use super::activation::activate;
+use super::plan::Plan;
+use super::{ExpertActivation, Experts};
+use crate::activation::cpu::activated as activate_alone;
+use crate::linear::groups::grouped;
+use crate::simd::{Isa, Kernel, Simd};
+use crate::tensors::{dense, dims2, values, values_mut};
+use crate::threads::for_each_rows;
+use crate::workspace::{give_back, tensor};
+use crate::{Activation, Choice, Routing};
+
+thread_local! {
+    /// The last plan, kept so that the next one reuses its memory.
+    static PLAN: Cell<Plan> = Cell::default();
+}
+
+/// Computes the weighted sum of each token's experts on CPU tensors.
+pub(crate) fn experts(x: FlexTensor, routing: &Routing, experts: &Experts) -> FlexTensor {
+    let [tokens, width] = dims2(&x);
+    assert_eq!(width, experts.hidden, "experts: width of x [{tokens}, {width}]");
+    assert_eq!(routing.num_tokens(), tokens, "experts: tokens of the routing");
+    assert_eq!(routing.num_experts(), experts.num_experts(), "experts: experts of the routing");
+    let x = dense(x);
+    let mut y = tensor(tokens, width);
+    mixture(Isa::active(), values(&x), routing, experts, values_mut(&mut y));
+    give_back(x);
+    y
+}
+
+/// Computes the same on one instruction set, into y, which has the shape of x.
+pub(super) fn mixture(isa: Isa, x: &[f32], routing: &Routing, experts: &Experts, y: &mut [f32]) {
+    if y.is_empty() {
+        return;
+    }
+    let mut plan = PLAN.take();
+    plan.sort(routing);
+    let (rows, hidden) = (plan.choices.len(), experts.hidden);
+    // The rows' inputs, and later their results.
+    let mut gathered = tensor(rows, hidden);
+    let inputs = values_mut(&mut gathered);
+    for_each_rows(inputs, hidden, |first, rows| gather(x, routing, experts, &plan, first, rows));
+    let activated = activated(isa, inputs, &plan, experts);
+    grouped(isa, values(&activated), &plan.down(experts), false, values_mut(&mut gathered));
+    give_back(activated);
+    let results = values(&gathered);
+    for_each_rows(y, hidden, |first, y| {
+        isa.run(Combine { results, routing, experts, plan: &plan, first, y });
+    });
+    give_back(gathered);
+    PLAN.set(plan);
+}
+
+/// Copies the inputs of the rows from `first` on, scaled where experts want that.
+fn gather(
+    x: &[f32],
+    routing: &Routing,
+    experts: &Experts,
+    plan: &Plan,
+    first: usize,
+    rows: &mut [f32],
+) {
+    let hidden = experts.hidden;
+    for (row, choice) in rows.chunks_exact_mut(hidden).zip(&plan.choices[first..]) {
+        let choice = *choice as usize;
+        let x = &x[choice / routing.top_k() * hidden..][..hidden];
+        if experts.scale_input {
+            let weight = routing.choices()[choice].weight;
+            for (row, x) in row.iter_mut().zip(x) {
+                *row = weight * x;
+            }
+        } else {
+            row.copy_from_slice(x);
+        }
+    }
+}
+
+/// Returns the activations between the two products, `[rows, intermediate]`.
+fn activated(isa: Isa, x: &[f32], plan: &Plan, experts: &Experts) -> FlexTensor {
+    let (rows, inter) = (plan.choices.len(), experts.intermediate);
+    let mut activated = tensor(rows, inter);
+    let groups = plan.gate_up(experts);
+    if experts.activation == ExpertActivation::Gated(Activation::Silu) && groups.can_gate(isa) {
+        grouped(isa, x, &groups, true, values_mut(&mut activated));
+        return activated;
+    }
+    if let ExpertActivation::Plain(activation) = experts.activation {
+        grouped(isa, x, &groups, false, values_mut(&mut activated));
+        activate_alone(isa, values_mut(&mut activated), inter, activation);
+        return activated;
+    }
+    let mut gate_up = tensor(rows, 2 * inter);
+    grouped(isa, x, &groups, false, values_mut(&mut gate_up));
+    let out = values_mut(&mut activated);
+    activate(isa, experts.activation, values(&gate_up), inter, out);
+    give_back(gate_up);
+    activated
+}
+
+/// The task of summing the results of some tokens.
+struct Combine<'a> {
+    /// `[rows, hidden]`
+    results: &'a [f32],
+    routing: &'a Routing,
+    experts: &'a Experts,
+    plan: &'a Plan,
+    /// The first of the tokens.
+    first: usize,
+    y: &'a mut [f32],
+}
+
+impl Kernel for Combine<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { results, routing, experts, plan, first, y } = self;
+        let (hidden, top_k) = (experts.hidden, routing.top_k());
+        let choices = routing.choices().chunks_exact(top_k).zip(plan.rows.chunks_exact(top_k));
+        for (y, (choices, rows)) in y.chunks_exact_mut(hidden).zip(choices.skip(first)) {
+            y.fill(0.0);
+            for (Choice { weight, .. }, row) in choices.iter().zip(rows) {
+                let weight = if experts.scale_input { 1.0 } else { *weight };
+                let result = &results[*row as usize * hidden..][..hidden];
+                for (y, result) in y.iter_mut().zip(result) {
+                    *y += weight * result;
+                }
+            }
+        }
+    }
+}

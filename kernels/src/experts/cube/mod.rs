@@ -1,0 +1,87 @@
+//! The experts on a GPU, in launches that depend on the number of tokens alone, never on the
+//! routing. So a recorded step can contain them.
+//!
+//! [`plan`] sorts the choices by expert, on the device. One launch multiplies all rows with their
+//! experts' matrices, and one sums the results of each token.
+
+mod activation;
+mod gather;
+mod plan;
+mod sum;
+
+use burn_cubecl::tensor::CubeTensor;
+
+use super::{ExpertActivation, ExpertWeights, Experts, WHAT};
+use crate::activation::cube::{activate, gated};
+use crate::cube::Rows;
+use crate::linear::cube::{CubeStack, grouped};
+use crate::router::cube::experts_max;
+use crate::{KernelError, Routing};
+use activation::clamped_swiglu;
+use gather::gathered;
+use plan::Plan;
+
+/// The weights of all experts of a layer.
+#[derive(Debug)]
+pub(crate) struct CubeExperts {
+    gate_up: CubeStack,
+    down: CubeStack,
+}
+
+impl CubeExperts {
+    /// Moves the weights behind one another.
+    ///
+    /// # Errors
+    /// Weights of different forms, or the device refuses the memory.
+    pub(super) fn new(weights: ExpertWeights) -> Result<Self, KernelError> {
+        let ExpertWeights { gate_up, down, gate_up_bias, down_bias } = weights;
+        let num_experts = gate_up.len();
+        // The device frees the parts of the first stack before it makes the second.
+        let gate_up = CubeStack::new(gate_up, gate_up_bias, WHAT, "gate_up")?;
+        let most = experts_max(&gate_up.client());
+        let (fits, got) = (num_experts <= most, num_experts as u64);
+        let accepted = format!("1 to {most} on this device");
+        KernelError::require(fits, WHAT, "number of experts", got, accepted)?;
+        Ok(Self { gate_up, down: CubeStack::new(down, down_bias, WHAT, "down")? })
+    }
+
+    /// Returns the bytes of all weights.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.gate_up.size_bytes() + self.down.size_bytes()
+    }
+}
+
+/// Computes the weighted sum of each token's experts.
+pub(crate) fn experts(x: CubeTensor, routing: &Routing, experts: &Experts) -> CubeTensor {
+    let CubeExperts { gate_up, down } = experts.on_gpu();
+    let x = Rows::new(x);
+    assert_eq!(x.cols, experts.hidden, "experts: width of x [{}, {}]", x.rows, x.cols);
+    assert_eq!(routing.num_tokens(), x.rows, "experts: tokens of the routing");
+    assert_eq!(routing.num_experts(), experts.num_experts(), "experts: experts of the routing");
+    let y = x.sibling(x.rows, x.cols);
+    if x.rows == 0 {
+        return y;
+    }
+    let plan = Plan::sort(x.client(), routing);
+    let products = x.sibling(plan.rows(), gate_up.outputs());
+    if experts.scale_input || gate_up.input_order().is_some() {
+        let x = gathered(&x, &plan, true, gate_up.input_order(), experts.scale_input);
+        grouped(&x, None, gate_up, &plan.items(), &products);
+    } else {
+        grouped(&x, Some(plan.tokens()), gate_up, &plan.items(), &products);
+    }
+    let activated = Rows::new(match experts.activation {
+        ExpertActivation::Gated(activation) => gated(products, activation),
+        ExpertActivation::Plain(activation) => activate(products, activation),
+        ExpertActivation::ClampedSwiGlu { alpha, limit } => clamped_swiglu(products, alpha, limit),
+    });
+    let results = x.sibling(plan.rows(), down.outputs());
+    match down.input_order() {
+        None => grouped(&activated, None, down, &plan.items(), &results),
+        order => {
+            let ordered = gathered(&activated, &plan, false, order, false);
+            grouped(&ordered, None, down, &plan.items(), &results);
+        }
+    }
+    sum::weighted(&Rows::new(results), &plan, experts.scale_input, y)
+}

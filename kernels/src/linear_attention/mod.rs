@@ -1,0 +1,144 @@
+//! Linear attention: a state of a fixed size for each head in place of keys and values.
+//!
+//! The state `S` of a head is a matrix `[key_dim, value_dim]`, 0 before the first token.
+//!
+//! - [`gated_delta_rule`] (HF `torch_recurrent_gated_delta_rule` of Qwen3-Next,
+//!   <https://arxiv.org/abs/2412.06464>): q and k are divided by `√(Σx² + 1e-6)`, and q by
+//!   `√key_dim`. With `β = σ(b)` and `d = exp(−exp(A_log) · softplus(a + dt_bias))`:
+//!   `S ← d·S + k·(β·(v − d·Sᵀk))ᵀ`, and the output is `Sᵀq`.
+//! - [`lightning_attention`] (HF `MiniMaxLightningAttention`, <https://arxiv.org/abs/2501.08313>):
+//!   `S ← exp(−slope)·S + k·vᵀ`, and the output is `Sᵀq`.
+//!
+//! Each key head serves `num_heads / num_key_heads` neighbouring heads. All f32. The tokens of a
+//! sequence are taken one by one in any step, so a token's bytes do not depend on chunks. Bytes
+//! moved: the state of each sequence once in and once out for each page written, and the inputs and
+//! outputs of tokens. Tolerance: `1e-5` relative to the largest output of a token against f64.
+//!
+//! Only the CPU has a version.
+
+pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+mod prepare;
+mod recurrence;
+#[cfg(test)]
+mod reference;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use burn::backend::Dispatch;
+use burn::tensor::{Device, Tensor};
+
+use self::recurrence::Factors;
+pub use self::shape::LinearHeads;
+use crate::KernelError;
+use crate::causal_conv::require_cpu;
+use crate::hot_ops::HotOps;
+use crate::kv_cache::KvLayer;
+use crate::paged_attention::AttentionMetadata;
+
+const WHAT: &str = "linear attention";
+
+/// The heads and the weights of the gated delta rule. Only on the CPU.
+#[derive(Debug)]
+pub struct GatedDeltaRule {
+    heads: LinearHeads,
+    a_log: Vec<f32>,
+    dt_bias: Vec<f32>,
+    /// The place of the heads' states in the state of the layer.
+    state_at: usize,
+}
+
+impl GatedDeltaRule {
+    /// Returns a rule with the weights `a_log` and `dt_bias`, `[num_heads]` each. The states of its
+    /// heads begin at the number `state_at` of the layer's state.
+    ///
+    /// # Errors
+    /// Heads that do not fit together, weights of other lengths, or [`KernelError::CpuOnly`] for a
+    /// GPU.
+    pub fn new(
+        heads: LinearHeads,
+        a_log: Vec<f32>,
+        dt_bias: Vec<f32>,
+        state_at: usize,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        require_cpu(device, WHAT)?;
+        heads.check()?;
+        for (field, vector) in [("A_log", &a_log), ("dt_bias", &dt_bias)] {
+            KernelError::require_len(WHAT, field, vector.len(), heads.num_heads)?;
+        }
+        Ok(Self { heads, a_log, dt_bias, state_at })
+    }
+}
+
+/// Takes the states over the tokens of a step. `qkv` is `[num_tokens, columns]`: the queries of all
+/// key heads, their keys, then the values of all heads. `gates` is `[num_tokens, 2 · num_heads]`: b
+/// of all heads, then a. Returns `[num_tokens, num_heads · value_dim]`.
+///
+/// # Panics
+/// If a shape disagrees with the rule, or `meta` with the rows or with `layer`.
+#[must_use]
+pub fn gated_delta_rule(
+    qkv: Tensor<2>,
+    gates: Tensor<2>,
+    rule: &GatedDeltaRule,
+    layer: &mut KvLayer,
+    meta: &AttentionMetadata,
+) -> Tensor<2> {
+    let (qkv, gates) = (qkv.into_dispatch(), gates.into_dispatch());
+    Tensor::from_dispatch(Dispatch::gated_delta_rule(qkv, gates, rule, layer, meta))
+}
+
+/// The heads of lightning attention. Only on the CPU.
+#[derive(Debug)]
+pub struct LightningAttention {
+    heads: LinearHeads,
+    factors: Vec<Factors>,
+    /// The place of the heads' states in the state of the layer.
+    state_at: usize,
+}
+
+impl LightningAttention {
+    /// Returns heads of `head_dim` elements, one for each of `slopes`. The state of a head shrinks
+    /// by `exp(−slope)` with each token. The states begin at the number `state_at` of the layer's
+    /// state.
+    ///
+    /// # Errors
+    /// No heads, heads without elements, or [`KernelError::CpuOnly`] for a GPU.
+    pub fn new(
+        head_dim: usize,
+        slopes: &[f32],
+        state_at: usize,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        require_cpu(device, WHAT)?;
+        let heads = LinearHeads {
+            num_key_heads: slopes.len(),
+            num_heads: slopes.len(),
+            key_dim: head_dim,
+            value_dim: head_dim,
+        };
+        heads.check()?;
+        let factors = slopes.iter().map(|slope| [(-slope).exp(), 1.0]).collect();
+        Ok(Self { heads, factors, state_at })
+    }
+}
+
+/// Takes the states over the tokens of a step. `qkv` is `[num_tokens, 3 · num_heads · head_dim]`:
+/// the queries of all heads, their keys, then their values. Returns
+/// `[num_tokens, num_heads · head_dim]`.
+///
+/// # Panics
+/// If a shape disagrees with the heads, or `meta` with the rows or with `layer`.
+#[must_use]
+pub fn lightning_attention(
+    qkv: Tensor<2>,
+    attention: &LightningAttention,
+    layer: &mut KvLayer,
+    meta: &AttentionMetadata,
+) -> Tensor<2> {
+    let qkv = qkv.into_dispatch();
+    Tensor::from_dispatch(Dispatch::lightning_attention(qkv, attention, layer, meta))
+}

@@ -1,0 +1,78 @@
+//! The parameters of a layer's attention.
+
+use burn::tensor::Device;
+
+use super::CausalMask;
+use crate::device::Place;
+use crate::{KernelError, TensorCores, WeightVector};
+
+/// The parameters of attention that depend on the model's layer rather than on the batch.
+#[derive(Debug)]
+pub struct AttentionParams {
+    /// Query heads; a multiple of the cache's `num_kv_heads`.
+    pub num_heads: usize,
+    /// Factor on `q·k`, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// The keys that a query sees.
+    pub mask: CausalMask,
+    /// `c` of `c · tanh(s / c)`, applied to scaled scores.
+    pub soft_cap: Option<f32>,
+    /// `[num_heads]`: the slopes of ALiBi. A score gets `slope · (j - i)` added, after the scale
+    /// and the soft cap. Where a model scales the biased score (Falcon), its slopes must be scaled.
+    pub alibi_slopes: Option<WeightVector>,
+    /// Whether the biases of ALiBi are bfloat16, and scaled with the products: a score gets
+    /// `scale · bf16(slope · bf16(j))` added, with slopes that bf16 holds (HF `FalconAttention`).
+    /// Only on the CPU: [`AttentionParams::require_place`].
+    pub rounds_alibi: bool,
+    /// `[num_heads]`: attention sinks. A sink is the score of a key that has no value, and that
+    /// every query sees. Neither scale nor soft cap applies to it.
+    pub sinks: Option<WeightVector>,
+    /// Whether long chunks may use a GPU's tensor cores. Those round to float16, and their sums
+    /// depend on how a prompt is cut.
+    pub tensor_cores: TensorCores,
+}
+
+impl AttentionParams {
+    /// Returns the parameters of plain causal attention, without tensor cores.
+    #[must_use]
+    pub const fn new(num_heads: usize, scale: f32) -> Self {
+        Self {
+            num_heads,
+            scale,
+            mask: CausalMask::Full,
+            soft_cap: None,
+            alibi_slopes: None,
+            rounds_alibi: false,
+            sinks: None,
+            tensor_cores: TensorCores::Off,
+        }
+    }
+
+    /// Checks that the device has a version of this attention. A loader calls it.
+    ///
+    /// # Errors
+    /// [`KernelError::CpuOnly`] for rounded biases on any other device.
+    pub fn require_place(&self, device: &Device) -> Result<(), KernelError> {
+        const WHAT: &str = "attention with rounded biases of ALiBi";
+        match Place::of(device, WHAT)? {
+            #[cfg(feature = "gpu")]
+            Place::Cube(_) if self.rounds_alibi => {
+                Err(KernelError::CpuOnly { what: WHAT, device: format!("{device:?}") })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Panics
+    /// If the heads disagree with those of the cache or of a vector, or the mask has a width of 0.
+    pub(super) fn check(&self, num_kv_heads: usize) {
+        let heads = self.num_heads;
+        let is_grouped = heads.is_multiple_of(num_kv_heads);
+        assert!(is_grouped, "paged_attention: {heads} heads over {num_kv_heads}");
+        for (what, of_heads) in [("alibi_slopes", &self.alibi_slopes), ("sinks", &self.sinks)] {
+            let len = of_heads.as_ref().map_or(heads, WeightVector::len);
+            assert_eq!(len, heads, "paged_attention: length of {what}");
+        }
+        assert!(self.mask.shows_own_key(), "paged_attention: {:?} hides every key", self.mask);
+    }
+}

@@ -1,0 +1,106 @@
+//! The scores of experts, and the weights of those that were chosen.
+
+use cubecl::prelude::*;
+
+use super::choose::Memory;
+use super::{Factors, Form, Kind};
+use crate::cube::{max_of_units, sum_of_units};
+
+/// Added to the sum that renormalized weights of the logistic function are divided by.
+const SIGMOID_SUM_ADDED: f32 = 1e-20;
+
+/// The numbers that turn a logit into its score.
+#[derive(CubeType)]
+pub(super) struct Softmax {
+    largest: f32,
+    sum: f32,
+}
+
+/// Returns the largest logit of a row and the sum of its exponentials, where scores need them.
+#[cube]
+pub(super) fn row_softmax(logits: &[f32], row: usize, #[comptime] form: Form) -> Softmax {
+    let (experts, units) = comptime!((form.num_experts, form.units));
+    let unit = UNIT_POS as usize;
+    let mut softmax = Softmax { largest: 0.0f32.runtime(), sum: 1.0f32.runtime() };
+    if comptime!(form.scoring == Kind::Softmax) {
+        let mut largest = f32::MIN.runtime();
+        let mut e = unit;
+        while e < experts {
+            let x = logits[row + e];
+            largest = select(x > largest, x, largest);
+            e += units;
+        }
+        softmax.largest = max_of_units(largest, units);
+        let mut sum = 0.0f32.runtime();
+        let mut e = unit;
+        while e < experts {
+            sum += (logits[row + e] - softmax.largest).exp();
+            e += units;
+        }
+        softmax.sum = sum_of_units(sum, units);
+    }
+    softmax
+}
+
+/// Returns the score of a logit.
+#[cube]
+pub(super) fn score(logit: f32, softmax: &Softmax, #[comptime] form: Form) -> f32 {
+    match comptime!(form.scoring) {
+        Kind::Softmax => (logit - softmax.largest).exp() / softmax.sum,
+        Kind::Sigmoid => 1.0f32 / (1.0f32 + (-logit).exp()),
+        Kind::SoftmaxOfChosen => logit,
+    }
+}
+
+/// Writes the chosen experts and their weights to the choices from `first` on.
+#[cube]
+pub(super) fn write_weights(
+    logits: &[f32],
+    row: usize,
+    memory: &mut Memory,
+    softmax: &Softmax,
+    choices: &mut [u32],
+    first: usize,
+    factors: &Factors,
+    #[comptime] form: Form,
+) {
+    let (top_k, units) = comptime!((form.top_k, form.units));
+    let unit = UNIT_POS as usize;
+    let is_of_chosen = comptime!(form.scoring == Kind::SoftmaxOfChosen);
+    let mut largest = f32::MIN.runtime();
+    if comptime!(is_of_chosen) {
+        for place in 0..top_k {
+            let x = logits[row + memory.chosen[place] as usize];
+            largest = select(x > largest, x, largest);
+        }
+    }
+    let mut place = unit;
+    while place < top_k {
+        let mut weight = score(logits[row + memory.chosen[place] as usize], softmax, form);
+        if comptime!(is_of_chosen) {
+            weight = (weight - largest).exp();
+        }
+        memory.weights[place] = weight;
+        place += units;
+    }
+    sync_cube();
+    let mut divisor = 1.0f32.runtime();
+    if comptime!(is_of_chosen || form.renormalize) {
+        let mut sum = 0.0f32.runtime();
+        for place in 0..top_k {
+            sum += memory.weights[place];
+        }
+        divisor = match comptime!(form.scoring) {
+            Kind::Softmax => select(sum < factors.min_sum, factors.min_sum, sum),
+            Kind::Sigmoid => sum + SIGMOID_SUM_ADDED,
+            Kind::SoftmaxOfChosen => sum,
+        };
+    }
+    let mut place = unit;
+    while place < top_k {
+        let at = 2 * (first + place);
+        choices[at] = memory.chosen[place];
+        choices[at + 1] = u32::reinterpret(memory.weights[place] / divisor * factors.scale);
+        place += units;
+    }
+}

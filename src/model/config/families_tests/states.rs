@@ -1,0 +1,159 @@
+//! The fields of families that have layers with a state.
+
+use serde_json::{Value, json};
+
+use super::Outcome::{Honoured, Refused, Unchanged};
+use super::Row;
+
+/// Returns the fields of a family, by its architecture without its end.
+pub(super) fn rows(architecture: &str) -> Option<Vec<Row>> {
+    let honoured = |field, value: Value| (field, value, Honoured);
+    let refused = |field, value: Value| (field, value, Refused);
+    Some(match architecture {
+        "Mamba" => mamba_rows(),
+        "FalconMamba" => {
+            let mut rows = mamba_rows();
+            rows.push(honoured("mixer_rms_eps", json!(0.5)));
+            rows
+        }
+        "Mamba2" => vec![
+            honoured("state_size", json!(8)),
+            honoured("n_groups", json!(2)),
+            honoured("conv_kernel", json!(3)),
+            honoured("use_bias", json!(true)),
+            honoured("use_conv_bias", json!(false)),
+            honoured("hidden_act", json!("gelu")),
+            honoured("time_step_limit", json!([0.1, 0.5])),
+            honoured("time_step_limit", json!([0.1, {"__float__": "Infinity"}])),
+            honoured("layer_norm_epsilon", json!(0.5)),
+            refused("hidden_act", json!("xielu")),
+            refused("time_step_limit", json!([0.5, 0.1])),
+            refused("n_groups", json!(3)),
+            refused("num_heads", json!(16)),
+            refused("expand", json!(1e-9)),
+        ],
+        "Jamba" => vec![
+            honoured("mamba_d_state", json!(8)),
+            honoured("mamba_d_conv", json!(3)),
+            honoured("mamba_expand", json!(3)),
+            honoured("mamba_dt_rank", json!(7)),
+            honoured("mamba_conv_bias", json!(false)),
+            honoured("mamba_proj_bias", json!(true)),
+            honoured("attn_layer_offset", json!(1)),
+            honoured("attn_layer_period", json!(5)),
+            honoured("expert_layer_offset", json!(0)),
+            honoured("expert_layer_period", json!(3)),
+            honoured("num_experts", json!(1)),
+            honoured("num_experts_per_tok", json!(3)),
+            refused("attn_layer_offset", json!(8)),
+            refused("expert_layer_offset", json!(2)),
+        ],
+        "Bamba" => {
+            let mut rows = mamba2_rows();
+            rows.extend([
+                honoured("attn_layer_indices", json!([1])),
+                honoured("attention_bias", json!(true)),
+                honoured("mlp_bias", json!(true)),
+                honoured("rms_norm_eps", json!(0.5)),
+            ]);
+            rows
+        }
+        "GraniteMoeHybrid" => {
+            let mut rows = mamba2_rows();
+            rows.extend([
+                honoured("layer_types", json!(["mamba", "attention"])),
+                honoured("layers_block_type", json!(["attention", "mamba"])),
+                honoured("num_local_experts", json!(0)),
+                honoured("num_experts_per_tok", json!(3)),
+                honoured("shared_intermediate_size", json!(8)),
+                honoured("residual_multiplier", json!(2.0)),
+                honoured("embedding_multiplier", json!(2.0)),
+                honoured("logits_scaling", json!(2.0)),
+                refused("layer_types", json!(["mamba", "moe"])),
+                refused("layer_types", json!(["mamba"])),
+                refused("position_embedding_type", json!("alibi")),
+            ]);
+            rows
+        }
+        "FalconH1" => {
+            let mut rows = mamba2_rows();
+            rows.retain(|(field, ..)| *field != "mamba_expand");
+            rows.extend([
+                honoured("mamba_d_ssm", json!(512)),
+                honoured("mamba_d_ssm", json!(null)),
+                honoured("mamba_rms_norm", json!(true)),
+                honoured("projectors_bias", json!(true)),
+                honoured("key_multiplier", json!(2.0)),
+                honoured("attention_in_multiplier", json!(2.0)),
+                honoured("attention_out_multiplier", json!(2.0)),
+                honoured("ssm_in_multiplier", json!(2.0)),
+                honoured("ssm_out_multiplier", json!(2.0)),
+                honoured("ssm_multipliers", json!([1, 2, 1, 1, 1])),
+                honoured("mlp_multipliers", json!([1, 2])),
+                honoured("embedding_multiplier", json!(2.0)),
+                honoured("lm_head_multiplier", json!(2.0)),
+                honoured("attention_bias", json!(true)),
+                honoured("mlp_bias", json!(true)),
+                refused("ssm_multipliers", json!([1, 2])),
+            ]);
+            rows
+        }
+        "NemotronH" => vec![
+            honoured("layers_block_type", json!(["mlp", "attention"])),
+            honoured("mamba_num_heads", json!(64)),
+            honoured("mamba_head_dim", json!(8)),
+            honoured("ssm_state_size", json!(8)),
+            honoured("n_groups", json!(4)),
+            honoured("conv_kernel", json!(3)),
+            honoured("use_bias", json!(true)),
+            honoured("use_conv_bias", json!(false)),
+            honoured("mlp_bias", json!(true)),
+            honoured("mamba_hidden_act", json!("gelu")),
+            honoured("mlp_hidden_act", json!("gelu")),
+            honoured("time_step_min", json!(0.5)),
+            honoured("layer_norm_epsilon", json!(0.5)),
+            honoured("layers_block_type", json!(["mamba", "moe"])),
+            refused("layers_block_type", json!(["mamba", "conv"])),
+            refused("attention_bias", json!(true)),
+            refused("tie_word_embeddings", json!(true)),
+            refused("time_step_limit", json!([0.1, 0.2])),
+        ],
+        // `layer::recurrent::tests` has their fields, from recorded models.
+        "Qwen3Next" | "Qwen3_5" | "Qwen3_5Moe" | "Lfm2" | "Lfm2Moe" | "MiniMax" => Vec::new(),
+        _ => return None,
+    })
+}
+
+/// The fields of Mamba.
+fn mamba_rows() -> Vec<Row> {
+    vec![
+        ("state_size", json!(8), Honoured),
+        ("conv_kernel", json!(3), Honoured),
+        ("expand", json!(3), Honoured),
+        ("intermediate_size", json!(96), Honoured),
+        ("time_step_rank", json!(9), Honoured),
+        ("time_step_rank", json!("auto"), Unchanged),
+        ("use_bias", json!(true), Honoured),
+        ("use_conv_bias", json!(false), Honoured),
+        ("hidden_act", json!("gelu"), Honoured),
+        ("hidden_act", json!("xielu"), Refused),
+        ("layer_norm_epsilon", json!(0.5), Honoured),
+        ("tie_word_embeddings", json!(false), Honoured),
+    ]
+}
+
+/// The fields of Mamba 2 in hybrids.
+fn mamba2_rows() -> Vec<Row> {
+    vec![
+        ("mamba_n_heads", json!(64), Honoured),
+        ("mamba_n_groups", json!(2), Honoured),
+        ("mamba_d_state", json!(8), Honoured),
+        ("mamba_d_conv", json!(3), Honoured),
+        ("mamba_expand", json!(4), Honoured),
+        ("mamba_conv_bias", json!(false), Honoured),
+        ("mamba_proj_bias", json!(true), Honoured),
+        ("mamba_d_head", json!("auto"), Unchanged),
+        ("time_step_limit", json!([0.1, 0.5]), Honoured),
+        ("mamba_n_groups", json!(3), Refused),
+    ]
+}

@@ -1,0 +1,275 @@
+//! The supported architectures of llama.cpp, as data.
+//!
+//! Keys, names and constants are those of its converter (`conversion` in llama.cpp) and of its
+//! loader (`load_arch_hparams` in `src/models`). Fields are those of the Hugging Face config class.
+
+use super::architecture::Constant::{ByTensor, Count, Flag, HasTensor, LacksTensor};
+use super::architecture::{ALWAYS_WINDOW, Architecture, Form, Key, SAME_BASE, WINDOW};
+use super::metadata::Metadata;
+use crate::gguf::GgufError;
+use crate::model::family::LayerNorms;
+
+/// The usual names of norms.
+const NORMS: LayerNorms = LayerNorms {
+    before_attention: Some("attn_norm"),
+    after_attention: Some("post_attention_norm"),
+    before_mlp: Some("ffn_norm"),
+    after_mlp: Some("post_ffw_norm"),
+};
+
+/// The names where the converter takes Hugging Face's `post_attention_layernorm` by its name.
+const POST_ATTENTION: LayerNorms =
+    LayerNorms { after_attention: None, before_mlp: Some("post_attention_norm"), ..NORMS };
+
+/// An architecture without peculiarities.
+const PLAIN: Architecture = Architecture {
+    name: "",
+    class: "",
+    variants: &[],
+    is_interleaved: false,
+    norms: NORMS,
+    constants: &[],
+    keys: &[],
+    adjust: |_| Ok(()),
+};
+
+const NUM_EXPERTS: Key = Key::integer("expert_count", "num_experts");
+const TOP_K: Key = Key::integer("expert_used_count", "num_experts_per_tok");
+const EXPERT_WIDTH: Key = Key::integer("expert_feed_forward_length", "moe_intermediate_size");
+const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
+const Q_NORM: &str = "blk.0.attn_q_norm.weight";
+
+const GRANITE: &[Key] = &[
+    Key::number("attention.scale", "attention_multiplier"),
+    Key::number("embedding_scale", "embedding_multiplier"),
+    Key::number("residual_scale", "residual_multiplier"),
+    Key::number("logit_scale", "logits_scaling"),
+];
+
+const GRANITE_MOE: &[Key] = &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
+
+/// Every architecture that is read.
+pub(super) const ARCHITECTURES: &[Architecture] = &[
+    Architecture {
+        name: "llama",
+        class: "LlamaForCausalLM",
+        variants: &[
+            ("expert_count", "MixtralForCausalLM"),
+            ("attention.sliding_window", "MistralForCausalLM"),
+        ],
+        is_interleaved: true,
+        keys: &[WINDOW, NUM_EXPERTS, TOP_K],
+        ..PLAIN
+    },
+    Architecture { name: "qwen2", class: "Qwen2ForCausalLM", ..PLAIN },
+    Architecture { name: "qwen3", class: "Qwen3ForCausalLM", ..PLAIN },
+    Architecture { name: "apertus", class: "ApertusForCausalLM", ..PLAIN },
+    Architecture { name: "arcee", class: "ArceeForCausalLM", is_interleaved: true, ..PLAIN },
+    Architecture { name: "bloom", class: "BloomForCausalLM", ..PLAIN },
+    Architecture { name: "chatglm", class: "GlmForCausalLM", is_interleaved: true, ..PLAIN },
+    Architecture {
+        name: "command-r",
+        class: "CohereForCausalLM",
+        is_interleaved: true,
+        constants: &[("use_qk_norm", HasTensor(Q_NORM))],
+        keys: &[Key::number("logit_scale", "logit_scale")],
+        ..PLAIN
+    },
+    Architecture {
+        name: "cohere2",
+        class: "Cohere2ForCausalLM",
+        is_interleaved: true,
+        keys: &[Key::number("logit_scale", "logit_scale"), ALWAYS_WINDOW, SAME_BASE],
+        ..PLAIN
+    },
+    Architecture { name: "ernie4_5", class: "Ernie4_5ForCausalLM", is_interleaved: true, ..PLAIN },
+    Architecture {
+        name: "ernie4_5-moe",
+        class: "Ernie4_5_MoeForCausalLM",
+        is_interleaved: true,
+        constants: &[("moe_num_shared_experts", Count(0))],
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            Key::integer("expert_shared_count", "moe_num_shared_experts"),
+            Key::integer("leading_dense_block_count", "moe_layer_start_index"),
+            Key::integer("interleave_moe_layer_step", "moe_layer_interval"),
+        ],
+        ..PLAIN
+    },
+    Architecture {
+        name: "exaone4",
+        class: "Exaone4ForCausalLM",
+        keys: &[WINDOW, SAME_BASE],
+        ..PLAIN
+    },
+    Architecture {
+        name: "falcon",
+        class: "FalconForCausalLM",
+        // These blocks with one norm compute what the older ones do.
+        constants: &[
+            ("new_decoder_architecture", Flag(true)),
+            ("num_ln_in_parallel_attn", ByTensor("blk.0.attn_norm_2.weight", 2, 1)),
+        ],
+        ..PLAIN
+    },
+    Architecture { name: "gemma", class: "GemmaForCausalLM", ..PLAIN },
+    Architecture {
+        name: "gemma2",
+        class: "Gemma2ForCausalLM",
+        keys: &[
+            ALWAYS_WINDOW,
+            SAME_BASE,
+            Key::number("attn_logit_softcapping", "attn_logit_softcapping"),
+            Key::number("final_logit_softcapping", "final_logit_softcapping"),
+        ],
+        adjust: |metadata| gemma_scale(metadata, 46),
+        ..PLAIN
+    },
+    Architecture {
+        name: "gemma3",
+        class: "Gemma3ForCausalLM",
+        keys: &[
+            WINDOW,
+            Key::number("rope.freq_base_swa", "rope_local_base_freq"),
+            Key::number("final_logit_softcapping", "final_logit_softcapping"),
+        ],
+        adjust: |metadata| gemma_scale(metadata, 62),
+        ..PLAIN
+    },
+    Architecture { name: "glm4", class: "Glm4ForCausalLM", is_interleaved: true, ..PLAIN },
+    Architecture {
+        name: "glm4moe",
+        class: "Glm4MoeForCausalLM",
+        norms: POST_ATTENTION,
+        constants: &[("use_qk_norm", HasTensor(Q_NORM)), ("norm_topk_prob", Flag(false))],
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            NORMALIZED,
+            Key::integer("expert_shared_count", "n_shared_experts"),
+            Key::integer("leading_dense_block_count", "first_k_dense_replace"),
+            Key::integer("expert_group_count", "n_group"),
+            Key::integer("expert_group_used_count", "topk_group"),
+            Key::number("expert_weights_scale", "routed_scaling_factor"),
+        ],
+        adjust: |metadata| metadata.require_gating(2, "2, the sigmoid"),
+        ..PLAIN
+    },
+    Architecture { name: "gpt2", class: "GPT2LMHeadModel", ..PLAIN },
+    Architecture {
+        name: "gptneox",
+        class: "GPTNeoXForCausalLM",
+        keys: &[Key::flag("use_parallel_residual", "use_parallel_residual")],
+        ..PLAIN
+    },
+    Architecture {
+        name: "granite",
+        class: "GraniteForCausalLM",
+        is_interleaved: true,
+        keys: GRANITE,
+        adjust: |metadata| metadata.require_positions(),
+        ..PLAIN
+    },
+    Architecture {
+        name: "granitemoe",
+        class: "GraniteMoeForCausalLM",
+        is_interleaved: true,
+        keys: GRANITE_MOE,
+        adjust: |metadata| metadata.require_positions(),
+        ..PLAIN
+    },
+    Architecture { name: "hunyuan-dense", class: "HunYuanDenseV1ForCausalLM", ..PLAIN },
+    Architecture {
+        name: "hunyuan-moe",
+        class: "HunYuanMoEV1ForCausalLM",
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            // Its class has one width for all.
+            Key::equal("expert_feed_forward_length", "feed_forward_length"),
+            Key::equal("expert_shared_feed_forward_length", "feed_forward_length"),
+        ],
+        ..PLAIN
+    },
+    Architecture {
+        name: "internlm2",
+        class: "InternLM2ForCausalLM",
+        is_interleaved: true,
+        ..PLAIN
+    },
+    Architecture {
+        name: "mpt",
+        class: "MptForCausalLM",
+        keys: &[
+            Key::number("attention.clamp_kqv", "attn_config.clip_qkv"),
+            Key::number("attention.max_alibi_bias", "attn_config.alibi_bias_max"),
+        ],
+        adjust: |metadata| metadata.require_alibi(),
+        ..PLAIN
+    },
+    Architecture { name: "nemotron", class: "NemotronForCausalLM", ..PLAIN },
+    Architecture {
+        name: "olmo2",
+        class: "Olmo2ForCausalLM",
+        variants: &[("attention.sliding_window", "Olmo3ForCausalLM")],
+        keys: &[WINDOW, SAME_BASE],
+        ..PLAIN
+    },
+    Architecture {
+        name: "olmoe",
+        class: "OlmoeForCausalLM",
+        constants: &[("norm_topk_prob", Flag(false))],
+        keys: &[NUM_EXPERTS, TOP_K, NORMALIZED],
+        ..PLAIN
+    },
+    Architecture { name: "phi3", class: "Phi3ForCausalLM", keys: &[WINDOW], ..PLAIN },
+    Architecture {
+        name: "qwen2moe",
+        class: "Qwen2MoeForCausalLM",
+        constants: &[("norm_topk_prob", Flag(false))],
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            NORMALIZED,
+            Key::integer("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ],
+        ..PLAIN
+    },
+    Architecture {
+        name: "qwen3moe",
+        class: "Qwen3MoeForCausalLM",
+        constants: &[("norm_topk_prob", Flag(true))],
+        keys: &[NUM_EXPERTS, TOP_K, EXPERT_WIDTH, NORMALIZED],
+        ..PLAIN
+    },
+    Architecture { name: "seed_oss", class: "SeedOssForCausalLM", norms: POST_ATTENTION, ..PLAIN },
+    Architecture { name: "smollm3", class: "SmolLM3ForCausalLM", is_interleaved: true, ..PLAIN },
+    Architecture {
+        name: "stablelm",
+        class: "StableLmForCausalLM",
+        // The converter writes its key by another default than the config class has.
+        constants: &[
+            ("qk_layernorm", HasTensor(Q_NORM)),
+            ("use_parallel_residual", LacksTensor("blk.0.ffn_norm.weight")),
+        ],
+        keys: &[Key { name: "use_parallel_residual", field: "", form: Form::Unused }],
+        ..PLAIN
+    },
+    Architecture { name: "starcoder2", class: "Starcoder2ForCausalLM", ..PLAIN },
+];
+
+/// Sets the factor of scores, which no key has. It is the root of the width of a head, except in
+/// the 27B models, which have `layers` layers: the root of the hidden size for each head.
+fn gemma_scale(metadata: &mut Metadata<'_>, layers: u64) -> Result<(), GgufError> {
+    let size = |field: &str| metadata.size(field);
+    let scalar = match size("num_hidden_layers") == layers {
+        true => size("hidden_size").checked_div(size("num_attention_heads")).unwrap_or(0),
+        false => size("head_dim"),
+    };
+    metadata.object.insert("query_pre_attn_scalar".to_owned(), scalar.into());
+    Ok(())
+}

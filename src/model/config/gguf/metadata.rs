@@ -1,0 +1,295 @@
+//! The fields of a `config.json` that is being built from metadata.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::architecture::{Architecture, Form, Key};
+use crate::gguf::{GgufError, GgufFile};
+use crate::model::family::{Family, NormKind};
+
+/// The control tokens that end an output in any model that has them, as in llama.cpp.
+const END_TOKENS: [&str; 6] =
+    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"];
+/// The keys of tokens that end a turn.
+const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
+/// The value in `tokenizer.ggml.token_type` that marks a control token.
+const CONTROL: i64 = 3;
+
+/// The fields of a `config.json`, and the keys that they come from.
+pub(super) struct Metadata<'a> {
+    pub(super) file: &'a GgufFile,
+    pub(super) architecture: &'static Architecture,
+    pub(super) object: Map<String, Value>,
+    /// Pairs of the dotted name of a field and its key.
+    pub(super) origins: Vec<(String, String)>,
+    /// The keys that were read.
+    pub(super) read: BTreeSet<String>,
+}
+
+impl<'a> Metadata<'a> {
+    pub(super) fn new(file: &'a GgufFile, architecture: &'static Architecture) -> Self {
+        let (object, origins, read) = (Map::new(), Vec::new(), BTreeSet::new());
+        Self { file, architecture, object, origins, read }
+    }
+
+    /// Returns the key `name` of the architecture, and records that it is read.
+    pub(super) fn key(&mut self, name: &str) -> String {
+        let key = format!("{}.{name}", self.architecture.name);
+        self.read.insert(key.clone());
+        key
+    }
+
+    /// Sets `field`, whose name may have a dot, and records that it comes from `key`.
+    pub(super) fn set(&mut self, field: &str, key: String, value: impl Into<Value>) {
+        let value = value.into();
+        match field.split_once('.') {
+            None => {
+                self.object.insert(field.to_owned(), value);
+            }
+            Some((outer, inner)) => {
+                let object = self.object.entry(outer).or_insert_with(|| json!({}));
+                if let Some(object) = object.as_object_mut() {
+                    object.insert(inner.to_owned(), value);
+                }
+            }
+        }
+        self.origins.push((field.to_owned(), key));
+    }
+
+    /// Returns an integer field that was set; 0 if it was not.
+    pub(super) fn size(&self, field: &str) -> u64 {
+        self.object.get(field).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Sets `field` to the integer under `name`, if there is one, and returns it.
+    fn integer(&mut self, field: &str, name: &str) -> Result<Option<u64>, GgufError> {
+        let key = self.key(name);
+        let value = self.file.same_in_all_layers(&key)?;
+        match value {
+            Some(value) => self.set(field, key, value),
+            None => self.origins.push((field.to_owned(), key)),
+        }
+        Ok(value)
+    }
+
+    fn required_integer(&mut self, field: &str, name: &str) -> Result<u64, GgufError> {
+        let value = self.integer(field, name)?;
+        value.ok_or_else(|| self.file.missing(&self.key(name), "a positive integer"))
+    }
+
+    /// Sets the sizes, the heads, the norm and the vocabulary of a model of `family`.
+    pub(super) fn shape(&mut self, family: &Family) -> Result<(), GgufError> {
+        let file = self.file;
+        self.required_integer("hidden_size", "embedding_length")?;
+        let blocks = self.required_integer("num_hidden_layers", "block_count")?;
+        self.next_tokens(blocks)?;
+        self.required_integer("intermediate_size", "feed_forward_length")?;
+        self.required_integer("max_position_embeddings", "context_length")?;
+        let heads = self.required_integer("num_attention_heads", "attention.head_count")?;
+        if self.integer("num_key_value_heads", "attention.head_count_kv")?.is_none() {
+            self.object.insert("num_key_value_heads".to_owned(), heads.into());
+        }
+        self.head_dim(heads)?;
+        self.norm(family)?;
+        let embedding = "token_embd.weight";
+        let vocab = file.tensor(embedding).and_then(|tensor| tensor.shape.first().copied());
+        if let Some(vocab) = vocab {
+            self.set("vocab_size", format!("the rows of tensor {embedding}"), vocab as u64);
+        }
+        let tied = file.tensor("output.weight").is_none();
+        self.object.insert("tie_word_embeddings".to_owned(), tied.into());
+        Ok(())
+    }
+
+    /// Excludes the layers that predict several tokens a step: they are among the file's blocks.
+    fn next_tokens(&mut self, blocks: u64) -> Result<(), GgufError> {
+        let name = "nextn_predict_layers";
+        let Some(layers) = self.integer("num_nextn_predict_layers", name)? else { return Ok(()) };
+        let Some(rest) = blocks.checked_sub(layers).filter(|rest| *rest > 0 || blocks == 0) else {
+            let expected = format!("less than {blocks}, the number of blocks");
+            return Err(self.file.unexpected(&self.key(name), expected));
+        };
+        self.object.insert("num_hidden_layers".to_owned(), rest.into());
+        Ok(())
+    }
+
+    /// Sets the width of a head, and the part of it that rotates.
+    fn head_dim(&mut self, heads: u64) -> Result<(), GgufError> {
+        let file = self.file;
+        let hidden = self.size("hidden_size");
+        let derived = hidden.checked_div(heads).unwrap_or(0);
+        let divides = derived * heads == hidden;
+        let head_dim = match self.integer("head_dim", "attention.key_length")? {
+            Some(head_dim) => head_dim,
+            None if !divides => {
+                let expected = format!("a divisor of {hidden}, the embedding length");
+                return Err(file.unexpected(&self.key("attention.head_count"), expected));
+            }
+            None => {
+                self.object.insert("head_dim".to_owned(), derived.into());
+                derived
+            }
+        };
+        let width = self.key("attention.value_length");
+        if file.unsigned(&width)?.is_some_and(|width| width != head_dim) {
+            return Err(file.unexpected(&width, format!("{head_dim}, the width of a head")));
+        }
+        let rotating = self.key("rope.dimension_count");
+        let count = file.unsigned(&rotating)?.unwrap_or(head_dim);
+        if count == 0 || count > head_dim || !count.is_multiple_of(2) {
+            let expected = format!("an even number from 2 to {head_dim}, the width of a head");
+            return Err(file.unexpected(&rotating, expected));
+        }
+        // The part is rounded down to a whole number of elements.
+        let part = match count == head_dim {
+            true => 1.0,
+            false => (count as f64 + 0.5) / head_dim as f64,
+        };
+        self.set("rope_scaling.partial_rotary_factor", rotating, part);
+        Ok(())
+    }
+
+    fn norm(&mut self, family: &Family) -> Result<(), GgufError> {
+        let rms = self.key("attention.layer_norm_rms_epsilon");
+        let layer = self.key("attention.layer_norm_epsilon");
+        let key = match family.norm.kind {
+            NormKind::Rms | NormKind::RmsPlusOne => rms,
+            NormKind::Layer { .. } | NormKind::LayerPlusOne | NormKind::LayerUnweighted => layer,
+        };
+        let eps = self.file.number(&key)?;
+        let eps = eps.ok_or_else(|| self.file.missing(&key, "a number above 0"))?;
+        self.set(family.norm.eps, key, eps);
+        Ok(())
+    }
+
+    /// Sets the fields of the architecture: its constants first, and then its keys.
+    pub(super) fn own_keys(&mut self) -> Result<(), GgufError> {
+        let Architecture { constants, keys, adjust, .. } = *self.architecture;
+        for (field, constant) in constants {
+            let value = constant.value(self);
+            self.object.insert((*field).to_owned(), value);
+        }
+        for key in keys {
+            self.own_key(key)?;
+        }
+        adjust(self)
+    }
+
+    fn own_key(&mut self, &Key { name, field, form }: &Key) -> Result<(), GgufError> {
+        let key = self.key(name);
+        match form {
+            Form::Integer => {
+                self.integer(field, name)?;
+            }
+            Form::Number => {
+                if let Some(number) = self.file.number(&key)?.filter(|number| *number != 0.0) {
+                    self.set(field, key, number);
+                }
+            }
+            Form::Flag => {
+                if let Some(flag) = self.file.flag(&key)? {
+                    self.set(field, key, flag);
+                }
+            }
+            Form::EqualTo => {
+                let other = self.key(field);
+                let (own, expected) = (self.file.number(&key)?, self.file.number(&other)?);
+                if own.is_some_and(|own| Some(own) != expected) {
+                    return Err(self.file.unexpected(&key, format!("the value of `{other}`")));
+                }
+            }
+            Form::Window | Form::WindowOrDefault => self.window(key, form)?,
+            Form::Unused => {}
+        }
+        Ok(())
+    }
+
+    /// Sets the sliding window and its layers.
+    fn window(&mut self, key: String, form: Form) -> Result<(), GgufError> {
+        let pattern = self.key("attention.sliding_window_pattern");
+        let window = self.file.unsigned(&key)?;
+        match (window, form) {
+            (Some(window), _) if window > 0 => {
+                self.set("sliding_window", key, window);
+                self.window_pattern(pattern)?;
+            }
+            (None, Form::WindowOrDefault) => self.window_pattern(pattern)?,
+            _ => self.set("sliding_window", key, Value::Null),
+        }
+        Ok(())
+    }
+
+    /// Sets the layers that have the window, if the file lists them: a boolean for each, or the
+    /// period at whose end a layer has none.
+    fn window_pattern(&mut self, key: String) -> Result<(), GgufError> {
+        if !self.file.has(&key) {
+            return Ok(());
+        }
+        let count = self.size("num_hidden_layers");
+        let flags = match self.file.is_list(&key) {
+            true => self.file.flags(&key)?.unwrap_or_default(),
+            false => {
+                let period = self.file.unsigned(&key)?.unwrap_or(0);
+                let is_sliding = |layer: u64| period == 0 || layer % period < period - 1;
+                // The config refuses more layers than this.
+                (0..count.min(1 << 16)).map(is_sliding).collect()
+            }
+        };
+        let name = |sliding: bool| if sliding { "sliding_attention" } else { "full_attention" };
+        let types: Vec<&str> = flags.into_iter().map(name).take(count as usize).collect();
+        self.set("layer_types", key, types);
+        Ok(())
+    }
+
+    /// Refuses scores of experts that are not `expected`, whose number is `number`.
+    pub(super) fn require_gating(&mut self, number: u64, expected: &str) -> Result<(), GgufError> {
+        let key = self.key("expert_gating_func");
+        match self.file.unsigned(&key)? {
+            None | Some(0) => Ok(()),
+            Some(found) if found == number => Ok(()),
+            Some(_) => Err(self.file.unexpected(&key, expected)),
+        }
+    }
+
+    /// Refuses a model without ALiBi.
+    pub(super) fn require_alibi(&mut self) -> Result<(), GgufError> {
+        let key = self.key("attention.max_alibi_bias");
+        match self.file.number(&key)? {
+            Some(0.0) => Err(self.file.unexpected(&key, "a number above 0: ALiBi")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a model without positions, which Granite's files mark by this key.
+    pub(super) fn require_positions(&mut self) -> Result<(), GgufError> {
+        let key = self.key("rope.scaling.finetuned");
+        match self.file.flag(&key)? {
+            Some(false) => Err(self.file.unexpected(&key, "true: rotary embeddings")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the tokens that begin and end a sequence.
+    pub(super) fn tokens(&mut self) -> Result<(), GgufError> {
+        let file = self.file;
+        let id = |name: &str| file.unsigned(&format!("tokenizer.ggml.{name}"));
+        if let Some(bos) = id("bos_token_id")? {
+            self.set("bos_token_id", "tokenizer.ggml.bos_token_id".to_owned(), bos);
+        }
+        let mut ends = Vec::new();
+        for key in END_KEYS {
+            ends.extend(id(key)?);
+        }
+        let types = file.integers("tokenizer.ggml.token_type")?.unwrap_or_default();
+        let tokens = file.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+        for (id, (token, kind)) in tokens.iter().zip(types).enumerate() {
+            let id = id as u64;
+            if kind == CONTROL && END_TOKENS.contains(token) && !ends.contains(&id) {
+                ends.push(id);
+            }
+        }
+        self.set("eos_token_id", "tokenizer.ggml.eos_token_id".to_owned(), ends);
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! The fields of families with latent attention.
+
+use serde_json::{Value, json};
+
+use super::families_tests::{Row, base, honoured, read, refused};
+use super::{LatentConfig, Mixer, ModelConfig};
+
+/// Returns the fields that a config of `architecture` needs for each row to have an effect.
+pub(super) fn needed(architecture: &str) -> Value {
+    match architecture {
+        "DeepseekV2ForCausalLM" => json!({ "num_experts_per_tok": 6 }),
+        "DeepseekV3ForCausalLM" => json!({ "first_k_dense_replace": 0 }),
+        _ => json!({}),
+    }
+}
+
+/// Returns the fields of `architecture` that most families do not have.
+pub(super) fn rows(architecture: &str) -> Vec<Row> {
+    let mut rows = vec![
+        honoured("q_lora_rank", json!(24)),
+        honoured("q_lora_rank", json!(null)),
+        honoured("kv_lora_rank", json!(24)),
+        honoured("qk_nope_head_dim", json!(12)),
+        honoured("qk_rope_head_dim", json!(12)),
+        honoured("v_head_dim", json!(12)),
+        honoured("attention_bias", json!(true)),
+        honoured("hidden_act", json!("gelu")),
+        honoured("rope_scaling", scaled(0.7)),
+        honoured("rope_theta", json!(77.0)),
+        refused("kv_lora_rank", json!(25)),
+        refused("qk_rope_head_dim", json!(7)),
+        refused("num_key_value_heads", json!(2)),
+        refused("partial_rotary_factor", json!(0.5)),
+        refused("layer_types", json!(["full_attention", "sliding_attention"])),
+    ];
+    let experts = || {
+        vec![
+            honoured("n_routed_experts", json!(32)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("n_shared_experts", json!(3)),
+            honoured("n_shared_experts", json!(null)),
+            honoured("routed_scaling_factor", json!(7.0)),
+            refused("num_experts_per_tok", json!(500)),
+            refused("n_routed_experts", json!(1_025)),
+        ]
+    };
+    let of_v3 = || {
+        let mut rows = experts();
+        rows.extend([
+            honoured("norm_topk_prob", json!(false)),
+            honoured("num_nextn_predict_layers", json!(0)),
+            honoured("n_group", json!(16)),
+            refused("topk_group", json!(17)),
+            refused("topk_method", json!("greedy")),
+            refused("scoring_func", json!("softmax")),
+        ]);
+        rows
+    };
+    match architecture.trim_end_matches("ForCausalLM") {
+        "DeepseekV2" => {
+            rows.extend(experts());
+            rows.extend([
+                honoured("first_k_dense_replace", json!(1)),
+                honoured("moe_layer_freq", json!(2)),
+                honoured("mlp_bias", json!(true)),
+                refused("topk_method", json!("noaux_tc")),
+                refused("scoring_func", json!("sigmoid")),
+                refused("rope_interleave", json!(false)),
+            ]);
+        }
+        "DeepseekV3" => {
+            rows.extend(of_v3());
+            rows.extend([
+                honoured("first_k_dense_replace", json!(1)),
+                honoured("moe_layer_freq", json!(2)),
+                honoured("rope_interleave", json!(false)),
+                honoured("rope_interleave", json!(null)),
+            ]);
+        }
+        "Glm4MoeLite" => {
+            rows.extend(of_v3());
+            rows.extend([
+                honoured("mlp_layer_types", json!(["sparse", "dense"])),
+                honoured("first_k_dense_replace", json!(0)),
+                honoured("rope_interleave", json!(false)),
+                refused("mlp_layer_types", json!(["sparse", "none"])),
+                refused("mlp_layer_types", json!(["sparse"])),
+            ]);
+        }
+        "MiniCPM3" => rows.extend([
+            honoured("scale_emb", json!(3)),
+            honoured("scale_depth", json!(3.0)),
+            honoured("scale_depth", json!(null)),
+            honoured("dim_model_base", json!(9)),
+            honoured("dim_model_base", json!(null)),
+            honoured("mlp_bias", json!(true)),
+            refused("rope_interleave", json!(true)),
+        ]),
+        _ => rows.push(honoured("rope_interleave", json!(false))),
+    }
+    rows
+}
+
+/// Returns YaRN with factors of scores.
+fn scaled(mscale_all_dim: f64) -> Value {
+    json!({ "type": "yarn", "factor": 40, "original_max_position_embeddings": 256,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": mscale_all_dim })
+}
+
+fn latent(config: &ModelConfig) -> &LatentConfig {
+    let Mixer::Latent(latent) = &config.layers[0].mixer else { panic!("no latents") };
+    latent
+}
+
+/// The sizes and scales of DeepSeek V3's own `config.json`.
+#[test]
+fn a_published_config_is_read() {
+    let config = json!({
+        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+        "vocab_size": 129_280, "hidden_size": 7_168, "intermediate_size": 18_432,
+        "moe_intermediate_size": 2_048, "num_hidden_layers": 61, "num_attention_heads": 128,
+        "num_key_value_heads": 128, "n_shared_experts": 1, "n_routed_experts": 256,
+        "routed_scaling_factor": 2.5, "kv_lora_rank": 512, "q_lora_rank": 1_536,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128,
+        "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4, "num_experts_per_tok": 8,
+        "moe_layer_freq": 1, "first_k_dense_replace": 3, "norm_topk_prob": true,
+        "scoring_func": "sigmoid", "num_nextn_predict_layers": 1, "ep_size": 1,
+        "max_position_embeddings": 163_840, "rope_theta": 10_000,
+        "rope_scaling": { "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 4_096, "type": "yarn" },
+        "quantization_config": { "activation_scheme": "dynamic", "fmt": "e4m3",
+            "quant_method": "fp8", "weight_block_size": [128, 128] },
+        "torch_dtype": "bfloat16",
+    });
+    let config = read(&config).unwrap();
+    let latent = latent(&config);
+    assert_eq!((latent.cached_size(), latent.q_size(), latent.kv_size()), (576, 24_576, 32_768));
+    let mscale = 0.1 * 40f64.ln() + 1.0;
+    assert!((f64::from(latent.scale) - mscale.powi(2) / 192f64.sqrt()).abs() < 1e-7);
+    assert_eq!((config.max_model_len, config.num_nextn_layers), (163_840, 1));
+}
+
+/// Kimi K2 names the class of DeepSeek V3, and a `model_type` of its own.
+#[test]
+fn a_model_type_of_other_code_is_accepted_where_it_is_known() {
+    let with = |model_type: &str| {
+        let mut config = base("DeepseekV3ForCausalLM");
+        config["model_type"] = json!(model_type);
+        read(&config).map_err(|error| error.to_string())
+    };
+    assert!(with("kimi_k2").is_ok() && with("deepseek_v3").is_ok());
+    assert!(with("deepseek_v2").unwrap_err().contains("model_type"));
+}
+
+/// The scores of every kind of scaling have the factor, as in transformers.
+#[test]
+fn scores_have_the_factor_of_yarn() {
+    let scale = |rope: Value| {
+        let mut config = base("DeepseekV3ForCausalLM");
+        config["rope_parameters"] = rope;
+        f64::from(latent(&read(&config).unwrap()).scale) * 192f64.sqrt()
+    };
+    let factor = (0.1 * 0.8 * 4f64.ln() + 1.0).powi(2);
+    let llama3 = json!({ "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "mscale_all_dim": 0.8 });
+    for (rope, expected) in [
+        (json!({ "rope_type": "default", "mscale_all_dim": 0.8 }), 1.0),
+        (json!({ "rope_type": "linear", "factor": 4.0, "mscale_all_dim": 0.8 }), factor),
+        (json!({ "rope_type": "yarn", "factor": 4.0, "mscale_all_dim": 0.8 }), factor),
+        (llama3, factor),
+        (json!({ "rope_type": "yarn", "factor": 4.0, "mscale_all_dim": 0 }), 1.0),
+        (json!({ "rope_type": "yarn", "factor": 0.5, "mscale_all_dim": 0.8 }), 1.0),
+        (json!({ "rope_type": "yarn", "factor": 4.0 }), 1.0),
+    ] {
+        assert!((scale(rope.clone()) - expected).abs() < 1e-6, "{rope}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Mixers that carry a state from token to token in place of keys and values: gated delta rules,
+//! short convolutions and lightning attention.
+
+use std::sync::Arc;
+
+use playhouse_kernels::{CausalConv, LinearHeads};
+use serde_json::Value;
+
+use super::windows::{FULL, num_layers};
+use super::{ActivationName, LayerConfig, Mixer, read_alike};
+use crate::model::config::file::Fields;
+use crate::model::config::{ConfigError, SIZE_MAX};
+use crate::model::family::Family;
+
+/// Most heads and taps, far above any real number. The limit prevents absurd allocations.
+const HEADS_MAX: usize = 4_096;
+const TAPS_MAX: usize = 1_024;
+
+/// The f32 of a cache line.
+const LINE_FLOATS: usize = 16;
+
+/// A mixer whose state is in the KV cache.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RecurrentConfig {
+    /// A gated delta rule.
+    DeltaNet(DeltaNetConfig),
+    /// A gated convolution over a few tokens.
+    ShortConv(ShortConvConfig),
+    /// Linear attention with fixed rates.
+    Lightning(LightningConfig),
+}
+
+/// A gated delta rule over the outputs of a convolution: HF `Qwen3NextGatedDeltaNet`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeltaNetConfig {
+    /// Heads of queries and keys; a divisor of the number of heads.
+    pub num_key_heads: usize,
+    /// Heads of values.
+    pub num_heads: usize,
+    /// Elements of a query and of a key.
+    pub key_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// Taps of the convolution.
+    pub kernel: usize,
+    /// The activation after the convolution.
+    pub activation: ActivationName,
+    /// Whether a module has the projections of all kinds, key head by key head. Otherwise each kind
+    /// has a module.
+    pub is_grouped: bool,
+}
+
+/// A gated convolution over a few tokens: HF `Lfm2ShortConv`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShortConvConfig {
+    /// Channels of the convolution: the hidden size.
+    pub channels: usize,
+    /// Taps of the convolution.
+    pub kernel: usize,
+    /// Whether the convolution and the projections have biases.
+    pub bias: bool,
+}
+
+/// Linear attention whose heads forget at fixed rates: HF `MiniMaxLightningAttention`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LightningConfig {
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// The activation of queries, keys and values.
+    pub activation: ActivationName,
+    /// The rate of each head: `[num_heads]`.
+    pub slopes: Arc<[f32]>,
+}
+
+impl DeltaNetConfig {
+    /// Reads the fields of HF `Qwen3NextConfig`.
+    pub(crate) fn read(
+        fields: &Fields,
+        activation: ActivationName,
+        is_grouped: bool,
+    ) -> Result<Self, ConfigError> {
+        let most = |field: &str, default: usize, most: usize| match fields.size(field)? {
+            Some(size) if size > most => {
+                Err(fields.invalid(field, &format!("an integer from 1 to {most}")))
+            }
+            size => Ok(size.unwrap_or(default)),
+        };
+        let config = Self {
+            num_key_heads: most("linear_num_key_heads", 16, HEADS_MAX)?,
+            num_heads: most("linear_num_value_heads", 32, HEADS_MAX)?,
+            key_dim: most("linear_key_head_dim", 128, HEADS_MAX)?,
+            value_dim: most("linear_value_head_dim", 128, HEADS_MAX)?,
+            kernel: most("linear_conv_kernel_dim", 4, TAPS_MAX)?,
+            activation,
+            is_grouped,
+        };
+        let Self { num_key_heads, num_heads, .. } = config;
+        if !num_heads.is_multiple_of(num_key_heads) {
+            let expected = format!("a multiple of linear_num_key_heads, {num_key_heads}");
+            return Err(fields.invalid("linear_num_value_heads", &expected));
+        }
+        // Stored matrices have their rows in another order, which is a list of all rows.
+        let rows = config.conv_channels() + config.values();
+        let window = config.conv_channels().saturating_mul(config.kernel);
+        if rows.max(window).max(config.values().saturating_mul(config.key_dim)) > SIZE_MAX {
+            let expected = format!("a state of at most {SIZE_MAX} numbers in a layer");
+            return Err(fields.invalid("linear_num_value_heads", &expected));
+        }
+        Ok(config)
+    }
+
+    /// Returns the elements of a token's queries, and of its keys.
+    pub(crate) fn keys(&self) -> usize {
+        self.num_key_heads * self.key_dim
+    }
+
+    /// Returns the elements of a token's values.
+    pub(crate) fn values(&self) -> usize {
+        self.num_heads * self.value_dim
+    }
+
+    /// Returns the channels of the convolution: queries, keys and values.
+    pub(crate) fn conv_channels(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+
+    pub(crate) fn heads(&self) -> LinearHeads {
+        let Self { num_key_heads, num_heads, key_dim, value_dim, .. } = *self;
+        LinearHeads { num_key_heads, num_heads, key_dim, value_dim }
+    }
+
+    /// Returns the place of the heads' states in the layer's state, after the window of the
+    /// convolution. It begins a cache line.
+    pub(crate) fn heads_at(&self) -> usize {
+        CausalConv::state_len(self.conv_channels(), self.kernel).next_multiple_of(LINE_FLOATS)
+    }
+}
+
+impl ShortConvConfig {
+    /// Reads the fields of HF `Lfm2Config`.
+    pub(crate) fn read(fields: &Fields) -> Result<Self, ConfigError> {
+        let kernel = fields.size("conv_L_cache")?.unwrap_or(3);
+        if kernel > TAPS_MAX {
+            let expected = format!("an integer from 1 to {TAPS_MAX}");
+            return Err(fields.invalid("conv_L_cache", &expected));
+        }
+        let channels = fields.required_size("hidden_size")?;
+        if channels.saturating_mul(kernel) > SIZE_MAX {
+            let expected = format!("a window of at most {SIZE_MAX} numbers");
+            return Err(fields.invalid("conv_L_cache", &expected));
+        }
+        Ok(Self { channels, kernel, bias: fields.flag("conv_bias")?.unwrap_or(false) })
+    }
+}
+
+impl LightningConfig {
+    /// Returns the mixer of layer `layer` of `num_layers`. The rates are those of
+    /// `MiniMaxLightningAttention.get_slope_rate`.
+    pub(crate) fn of_layer(
+        (layer, num_layers): (usize, usize),
+        num_heads: usize,
+        head_dim: usize,
+        activation: ActivationName,
+    ) -> Self {
+        let factor = 1.0 - layer as f64 / (num_layers as f64 - 1.0 + 1e-5) + 1e-5;
+        let base = 2.0_f64.powf(-8.0 / num_heads as f64);
+        let slope = |head: usize| (base.powf(head as f64 + 1.0) * factor) as f32;
+        Self { head_dim, activation, slopes: (0..num_heads).map(slope).collect() }
+    }
+
+    /// Returns the elements of all heads of a token.
+    pub(crate) fn width(&self) -> usize {
+        self.slopes.len() * self.head_dim
+    }
+}
+
+impl RecurrentConfig {
+    /// Returns the f32 of a sequence's state.
+    pub(crate) fn state_len(&self) -> usize {
+        match self {
+            Self::DeltaNet(config) => config.heads_at() + config.heads().state_len(),
+            Self::ShortConv(config) => CausalConv::state_len(config.channels, config.kernel),
+            Self::Lightning(config) => {
+                let (num_heads, head_dim) = (config.slopes.len(), config.head_dim);
+                let heads = LinearHeads {
+                    num_key_heads: num_heads,
+                    num_heads,
+                    key_dim: head_dim,
+                    value_dim: head_dim,
+                };
+                heads.state_len()
+            }
+        }
+    }
+}
+
+/// The layers of a model that have a state instead of attention.
+pub(crate) struct StateLayers<'a> {
+    /// Their name in `layer_types`.
+    pub(crate) name: &'a str,
+    /// Whether a layer is one of them if `layer_types` is absent.
+    pub(crate) by_default: &'a dyn Fn(usize) -> bool,
+}
+
+impl StateLayers<'_> {
+    /// Reads all layers, those with attention as other families have them. `mixer` returns the
+    /// mixer of a layer with a state, whose index it gets.
+    pub(crate) fn read(
+        &self,
+        fields: &Fields,
+        family: &Family,
+        max_position_embeddings: usize,
+        mixer: impl Fn(usize, &LayerConfig) -> Result<RecurrentConfig, ConfigError>,
+    ) -> Result<Vec<LayerConfig>, ConfigError> {
+        let has_state = self.list(fields)?;
+        let mut of_attention = fields.clone();
+        // The list has been read, and its other kinds are full attention.
+        of_attention.set("layer_types", Value::Null);
+        let mut layers = read_alike(&of_attention, family, max_position_embeddings)?;
+        let states = layers.iter_mut().zip(has_state).enumerate();
+        for (index, (layer, _)) in states.filter(|(_, (_, has_state))| *has_state) {
+            layer.mixer = Mixer::Recurrent(mixer(index, layer)?);
+        }
+        Ok(layers)
+    }
+
+    /// Returns for each layer whether it has a state.
+    fn list(&self, fields: &Fields) -> Result<Vec<bool>, ConfigError> {
+        let count = num_layers(fields)?;
+        let Some(listed) = fields.value("layer_types") else {
+            return Ok((0..count).map(self.by_default).collect());
+        };
+        let has_state = |layer_type: &Value| match layer_type.as_str()? {
+            FULL => Some(false),
+            name if name == self.name => Some(true),
+            _ => None,
+        };
+        let listed = listed.as_array().filter(|list| list.len() == count);
+        listed.and_then(|list| list.iter().map(has_state).collect()).ok_or_else(|| {
+            let name = self.name;
+            let expected =
+                format!("a list of {count} (num_hidden_layers) of \"{FULL}\" or \"{name}\"");
+            fields.invalid("layer_types", &expected)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

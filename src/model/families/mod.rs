@@ -1,0 +1,231 @@
+//! The model families of this crate, one file each.
+
+mod apertus;
+mod arcee;
+mod bamba;
+mod bloom;
+mod codegen;
+mod cohere;
+mod cohere2;
+mod deepseek_v2;
+mod deepseek_v3;
+mod dots1;
+mod ernie4_5;
+mod ernie4_5_moe;
+mod exaone;
+mod exaone4;
+mod falcon;
+mod falcon_h1;
+mod falcon_mamba;
+mod flex_olmo;
+mod gemma;
+mod gemma2;
+mod gemma3;
+mod gemma3n;
+mod glm;
+mod glm4;
+mod glm4_moe;
+mod glm4_moe_lite;
+mod gpt2;
+mod gpt_bigcode;
+mod gpt_neox;
+mod gpt_oss;
+mod gptj;
+mod granite;
+mod granite_moe;
+mod granite_moe_hybrid;
+mod granite_moe_shared;
+mod helium;
+mod hunyuan;
+mod hunyuan_moe;
+mod internlm;
+mod internlm2;
+mod internlm3;
+mod jais2;
+mod jamba;
+mod lfm2;
+mod lfm2_moe;
+pub(super) mod llama;
+mod llama4;
+mod mamba;
+mod mamba2;
+mod minicpm;
+mod minicpm3;
+mod minimax;
+mod minimax_m2;
+mod ministral;
+mod ministral3;
+mod mistral;
+mod mixtral;
+mod mpt;
+mod nemotron;
+mod nemotron_h;
+mod olmo;
+mod olmo2;
+mod olmo3;
+mod olmoe;
+mod opt;
+mod persimmon;
+mod phi;
+mod phi3;
+mod qwen2;
+mod qwen2_moe;
+mod qwen3;
+mod qwen3_5;
+mod qwen3_5_moe;
+mod qwen3_moe;
+mod qwen3_next;
+mod seed_oss;
+mod smollm3;
+mod solar_open;
+mod stablelm;
+mod starcoder2;
+mod vaultgemma;
+mod youtu;
+
+// The vocabulary of the files in this folder.
+use super::config::{
+    AltUpConfig, ConfigError, DeltaNetConfig, EmbeddingProjections, FeedForward, Fields, GateClamp,
+    GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig,
+    MambaFields, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig, NormedResidual,
+    ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig,
+    StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+};
+use super::family::{
+    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, LatentNames, LatentRule,
+    LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames,
+    RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
+};
+
+/// The families of this crate.
+pub(super) const FAMILIES: &[&Family] = &[
+    &llama::FAMILY,
+    &mistral::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &apertus::FAMILY,
+    &arcee::FAMILY,
+    &bloom::FAMILY,
+    &cohere::FAMILY,
+    &cohere2::FAMILY,
+    &ernie4_5::FAMILY,
+    &exaone4::FAMILY,
+    &falcon::FAMILY,
+    &gemma::FAMILY,
+    &gemma2::FAMILY,
+    &gemma3::FAMILY,
+    &glm::FAMILY,
+    &glm4::FAMILY,
+    &gpt2::FAMILY,
+    &gpt_neox::FAMILY,
+    &granite::FAMILY,
+    &hunyuan::FAMILY,
+    &internlm2::FAMILY,
+    &internlm3::FAMILY,
+    &mpt::FAMILY,
+    &nemotron::FAMILY,
+    &olmo2::FAMILY,
+    &olmo3::FAMILY,
+    &opt::FAMILY,
+    &phi3::FAMILY,
+    &seed_oss::FAMILY,
+    &smollm3::FAMILY,
+    &stablelm::FAMILY,
+    &starcoder2::FAMILY,
+    &mixtral::FAMILY,
+    &qwen2_moe::FAMILY,
+    &qwen3_moe::FAMILY,
+    &olmoe::FAMILY,
+    &granite_moe::FAMILY,
+    &ernie4_5_moe::FAMILY,
+    &glm4_moe::FAMILY,
+    &hunyuan_moe::FAMILY,
+    &deepseek_v2::FAMILY,
+    &deepseek_v3::FAMILY,
+    &glm4_moe_lite::FAMILY,
+    &minicpm3::FAMILY,
+    &youtu::FAMILY,
+    &gemma3n::FAMILY,
+    &gpt_oss::FAMILY,
+    &llama4::FAMILY,
+    &dots1::FAMILY,
+    &flex_olmo::FAMILY,
+    &gpt_bigcode::FAMILY,
+    &gptj::FAMILY,
+    &granite_moe_shared::FAMILY,
+    &helium::FAMILY,
+    &internlm::FAMILY,
+    &minicpm::FAMILY,
+    &ministral::FAMILY,
+    &ministral3::FAMILY,
+    &olmo::FAMILY,
+    &phi::FAMILY,
+    &vaultgemma::FAMILY,
+    &mamba::FAMILY,
+    &mamba2::FAMILY,
+    &falcon_mamba::FAMILY,
+    &jamba::FAMILY,
+    &bamba::FAMILY,
+    &granite_moe_hybrid::FAMILY,
+    &falcon_h1::FAMILY,
+    &nemotron_h::FAMILY,
+    &qwen3_next::FAMILY,
+    &qwen3_5::FAMILY,
+    &qwen3_5_moe::FAMILY,
+    &lfm2::FAMILY,
+    &lfm2_moe::FAMILY,
+    &minimax::FAMILY,
+    &codegen::FAMILY,
+    &exaone::FAMILY,
+    &jais2::FAMILY,
+    &minimax_m2::FAMILY,
+    &persimmon::FAMILY,
+    &solar_open::FAMILY,
+];
+
+/// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
+/// fields are those of the family.
+const SPELLINGS: &[(&str, &str, &Family)] = &[
+    ("LLaMAForCausalLM", "llama", &llama::FAMILY),
+    ("AquilaForCausalLM", "aquila", &llama::FAMILY),
+    ("AquilaModel", "aquila", &llama::FAMILY),
+    ("XverseForCausalLM", "xverse", &llama::FAMILY),
+    ("MPTForCausalLM", "mpt", &mpt::FAMILY),
+];
+
+/// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that
+/// of another family.
+const BY_MODEL_TYPE: &[(&str, &str, &Family)] = &[
+    ("LlamaForCausalLM", "internlm3", &internlm3::FAMILY),
+    ("LlamaForCausalLM", "exaone", &exaone::FAMILY),
+];
+
+/// Returns the family of a model, of which `family` has the entry of `architectures`.
+pub(super) fn of_model_type(family: &'static Family, model_type: Option<&str>) -> &'static Family {
+    let is_named = |(architecture, other, _): &&(&str, &str, _)| {
+        *architecture == family.architecture && Some(*other) == model_type
+    };
+    BY_MODEL_TYPE.iter().find(is_named).map_or(family, |(_, _, family)| *family)
+}
+
+/// Returns the family whose `architectures` entry is `name`.
+pub(super) fn by_architecture(name: &str) -> Option<&'static Family> {
+    entries().find(|(architecture, _)| *architecture == name).map(|(_, family)| family)
+}
+
+/// Returns the `architectures` entries of these families.
+pub(super) fn architectures() -> Vec<&'static str> {
+    entries().map(|(architecture, _)| architecture).collect()
+}
+
+/// Returns each entry of `architectures` with its family.
+pub(super) fn entries() -> impl Iterator<Item = (&'static str, &'static Family)> {
+    let own = FAMILIES.iter().map(|family| (family.architecture, *family));
+    own.chain(SPELLINGS.iter().map(|(architecture, _, family)| (*architecture, *family)))
+}
+
+/// Returns whether models of `family` have this `model_type`.
+pub(super) fn is_model_type(family: &Family, model_type: &str) -> bool {
+    let mut others = SPELLINGS.iter().filter(|(_, _, other)| *other == family);
+    family.has_model_type(model_type) || others.any(|(_, other, _)| *other == model_type)
+}

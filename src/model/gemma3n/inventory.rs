@@ -1,0 +1,60 @@
+//! The tensors beside those of other decoders.
+
+use super::{
+    PER_LAYER_NORM, PER_LAYER_PROJECTION, PER_LAYER_TABLE, PROJECTIONS, UNEMBED_PROJECTIONS,
+};
+use crate::model::config::{AltUpConfig, ModelConfig};
+
+/// Returns the tensors of `altup` with their shapes.
+pub(in crate::model) fn tensors(
+    config: &ModelConfig,
+    altup: &AltUpConfig,
+) -> Vec<(String, Vec<usize>)> {
+    let (hidden, names) = (config.hidden_size, &config.names);
+    let (count, width, rank) = (altup.num_inputs, altup.per_layer_width, altup.laurel_rank);
+    let all = config.layers.len() * width;
+    let mut tensors = Vec::new();
+    let mut weight = |module: &str, shape: &[usize]| {
+        tensors.push((format!("{module}.weight"), shape.to_vec()));
+    };
+    weight(PER_LAYER_TABLE, &[altup.per_layer_vocab, all]);
+    weight(PER_LAYER_PROJECTION, &[all, hidden]);
+    weight(PER_LAYER_NORM, &[width]);
+    for index in 0..count - 1 {
+        weight(&format!("{PROJECTIONS}.{index}"), &[hidden, hidden]);
+        weight(&format!("{UNEMBED_PROJECTIONS}.{index}"), &[hidden, hidden]);
+    }
+    for layer in 0..config.layers.len() {
+        for (name, shape) in [
+            ("altup.modality_router", vec![count, hidden]),
+            ("altup.prediction_coefs", vec![count * count, count]),
+            ("altup.correction_coefs", vec![count, count]),
+            ("altup.router_norm", vec![hidden]),
+            ("laurel.linear_left", vec![rank, hidden]),
+            ("laurel.linear_right", vec![hidden, rank]),
+            ("laurel.post_laurel_norm", vec![hidden]),
+            ("per_layer_input_gate", vec![width, hidden]),
+            ("per_layer_projection", vec![hidden, width]),
+            ("post_per_layer_input_norm", vec![hidden]),
+        ] {
+            weight(&names.of_layer(layer, name), &shape);
+        }
+    }
+    if altup.scales_output {
+        tensors.extend(output_scales(config));
+    }
+    tensors
+}
+
+/// Returns the tensors that a checkpoint may have without use.
+pub(in crate::model) fn optional(
+    config: &ModelConfig,
+    altup: &AltUpConfig,
+) -> Vec<(String, Vec<usize>)> {
+    if altup.scales_output { Vec::new() } else { output_scales(config).collect() }
+}
+
+fn output_scales(config: &ModelConfig) -> impl Iterator<Item = (String, Vec<usize>)> {
+    let name = |layer| config.names.of_layer(layer, "altup.correct_output_scale");
+    (0..config.layers.len()).map(move |layer| (name(layer), vec![config.hidden_size]))
+}

@@ -1,0 +1,61 @@
+//! The tensors of mixers that carry a state.
+
+use super::{Tensors, add_conv};
+use crate::model::config::{DeltaNetConfig, LightningConfig, RecurrentConfig, ShortConvConfig};
+use crate::model::layers::{Part, delta_net, lightning, short_conv};
+
+/// Adds the tensors of `mixer`. `module` returns the full name of a module of the layer.
+pub(super) fn add(
+    tensors: &mut Tensors,
+    mixer: &RecurrentConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    match mixer {
+        RecurrentConfig::DeltaNet(config) => add_delta_net(tensors, config, hidden, module),
+        RecurrentConfig::ShortConv(config) => add_short_conv(tensors, config, hidden, module),
+        RecurrentConfig::Lightning(config) => add_lightning(tensors, config, hidden, module),
+    }
+}
+
+fn add_delta_net(
+    tensors: &mut Tensors,
+    config: &DeltaNetConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    for part in delta_net::parts(config, &module).iter().flatten() {
+        tensors.part(part, hidden, false);
+    }
+    let conv = [config.conv_channels(), config.kernel];
+    add_conv(tensors, &module(delta_net::CONV), conv, false);
+    for name in [delta_net::A_LOG, delta_net::DT_BIAS] {
+        tensors.0.push((module(name), vec![config.num_heads]));
+    }
+    tensors.weight(&module(delta_net::NORM), &[config.value_dim]);
+    tensors.part(&Part::new(module(delta_net::OUT), hidden), config.values(), false);
+}
+
+fn add_short_conv(
+    tensors: &mut Tensors,
+    config: &ShortConvConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let ShortConvConfig { channels, kernel, bias } = *config;
+    tensors.part(&Part::new(module(short_conv::IN), 3 * channels), hidden, bias);
+    add_conv(tensors, &module(short_conv::CONV), [channels, kernel], bias);
+    tensors.part(&Part::new(module(short_conv::OUT), hidden), channels, bias);
+}
+
+fn add_lightning(
+    tensors: &mut Tensors,
+    config: &LightningConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    tensors.part(&lightning::qkv(config, &module), hidden, false);
+    tensors.weight(&module(lightning::NORM), &[config.width()]);
+    tensors.part(&Part::new(module(lightning::GATE), config.width()), hidden, false);
+    tensors.part(&Part::new(module(lightning::OUT), hidden), config.width(), false);
+}

@@ -1,0 +1,153 @@
+//! Gated delta rules: HF `Qwen3NextGatedDeltaNet`, and `Qwen3_5GatedDeltaNet` with a module for
+//! each projection (<https://arxiv.org/abs/2412.06464>).
+
+use std::ops::Range;
+
+use burn::tensor::Tensor;
+use playhouse_kernels::{
+    Activation, CausalConv, GatedDeltaRule, GatedNorm, GroupNorm, causal_conv, gated_delta_rule,
+    gated_norm, profile::timed,
+};
+
+use super::mamba2::Convolution;
+use super::{Arrangement, LayerPlace, Linear, Part, activation};
+use crate::model::config::DeltaNetConfig;
+use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{ModelError, Step};
+
+pub(in crate::model) const CONV: &str = "linear_attn.conv1d";
+pub(in crate::model) const NORM: &str = "linear_attn.norm";
+pub(in crate::model) const OUT: &str = "linear_attn.out_proj";
+pub(in crate::model) const A_LOG: &str = "linear_attn.A_log";
+pub(in crate::model) const DT_BIAS: &str = "linear_attn.dt_bias";
+
+/// The gated delta rule of one layer.
+#[derive(Debug)]
+pub(in crate::model) struct DeltaNet {
+    /// Queries, keys and values, which the convolution takes, then the gates of the output.
+    projections: Linear,
+    /// b of all heads, then a.
+    gates: Linear,
+    conv: CausalConv,
+    rule: GatedDeltaRule,
+    norm: GatedNorm,
+    out: Linear,
+    /// The layer of the KV cache that holds its states.
+    kv_layer: usize,
+}
+
+impl DeltaNet {
+    /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's sequences over
+    /// these tokens.
+    pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+        let (meta, kv) = step.layer(self.kv_layer);
+        let gates = self.gates.forward(x.clone());
+        let projected = timed("qkv", || self.projections.forward(x));
+        let qkv = timed("conv", || causal_conv(projected.clone(), 0, &self.conv, kv, meta));
+        let y = timed("delta_rule", || gated_delta_rule(qkv, gates, &self.rule, kv, meta));
+        let y = gated_norm(y, projected, self.conv.channels(), &self.norm);
+        timed("o", || self.out.forward(y))
+    }
+
+    /// Returns the bytes of weights that are pages of a file.
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
+        let linears = [&self.projections, &self.gates, &self.out];
+        linears.iter().map(|linear| linear.mapped_bytes()).sum()
+    }
+
+    /// Loads the mixer of the layer at `place`.
+    pub(in crate::model) fn load(
+        loader: &mut WeightLoader<'_>,
+        place: LayerPlace<'_>,
+        config: &DeltaNetConfig,
+    ) -> Result<Self, ModelError> {
+        let hidden = place.config.hidden_size;
+        let [projections, gates] = parts(config, |name| place.module(name));
+        let out = [Part::new(place.module(OUT), hidden)];
+        let conv = Convolution {
+            module: place.module(CONV),
+            kernel: config.kernel,
+            has_bias: false,
+            activation: Some(activation::load(loader, place, config.activation)?),
+        };
+        let conv = conv.load(loader, &vec![1.0; config.conv_channels()])?;
+        let a_log = loader.values(&place.module(A_LOG), &[config.num_heads])?;
+        let dt_bias = loader.values(&place.module(DT_BIAS), &[config.num_heads])?;
+        let rule =
+            GatedDeltaRule::new(config.heads(), a_log, dt_bias, config.heads_at(), loader.device());
+        let norm = GroupNorm {
+            weight: loader.vector(&format!("{}.weight", place.module(NORM)), config.value_dim)?,
+            num_groups: config.num_heads,
+            eps: place.config.norm.eps,
+        };
+        Ok(Self {
+            projections: Linear::load(loader, &projections, hidden, false)?,
+            // They decide how long a head remembers, so they are never quantized.
+            gates: Linear::unquantized(loader, &gates, hidden)?,
+            conv,
+            rule: rule.map_err(refused(&place.module(A_LOG)))?,
+            norm: GatedNorm {
+                norm: Some(norm),
+                norm_before_gate: true,
+                activation: Activation::Silu,
+                gate_scale: 1.0,
+            },
+            out: Linear::load(loader, &out, config.values(), false)?,
+            kv_layer: place.kv_layer(),
+        })
+    }
+}
+
+/// Returns the modules of the projections: queries, keys, values and output gates, in that order.
+/// The second list has those of the gates of heads: b, then a.
+pub(in crate::model) fn parts(
+    config: &DeltaNetConfig,
+    module: impl Fn(&str) -> String,
+) -> [Vec<Part>; 2] {
+    let DeltaNetConfig { num_key_heads, num_heads, key_dim, value_dim, is_grouped, .. } = *config;
+    let part = |name: &str, outputs| Part::new(module(name), outputs);
+    if !is_grouped {
+        let qkv = part("linear_attn.in_proj_qkv", config.conv_channels());
+        let z = part("linear_attn.in_proj_z", config.values());
+        let [b, a] = ["linear_attn.in_proj_b", "linear_attn.in_proj_a"];
+        return [vec![qkv, z], vec![part(b, num_heads), part(a, num_heads)]];
+    }
+    // The heads of values of a key head.
+    let group = num_heads / num_key_heads;
+    let values = group * value_dim;
+    let qkvz = by_kind(num_key_heads, &[key_dim, key_dim, values, values]);
+    let ba = by_kind(num_key_heads, &[group, group]);
+    let grouped = |name: &str, rows: Vec<u32>| {
+        let part = part(name, rows.len());
+        vec![Part { arrangement: Arrangement::Rows(rows.into()), ..part }]
+    };
+    [grouped("linear_attn.in_proj_qkvz", qkvz), grouped("linear_attn.in_proj_ba", ba)]
+}
+
+/// Returns the stored rows in the order of kinds. They are stored in `groups`, each of which has
+/// the rows of all kinds: so many of each.
+pub(super) fn by_kind(groups: usize, widths: &[usize]) -> Vec<u32> {
+    let group_rows: usize = widths.iter().sum();
+    let mut start = 0;
+    let mut rows = Vec::with_capacity(groups * group_rows);
+    for width in widths {
+        let of_group = |group: usize| -> Range<u32> {
+            let first = (group * group_rows + start) as u32;
+            first..first + *width as u32
+        };
+        rows.extend((0..groups).flat_map(of_group));
+        start += width;
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_kind;
+
+    #[test]
+    fn kinds_come_apart() {
+        assert_eq!(by_kind(2, &[1, 2]), [0, 3, 1, 2, 4, 5]);
+        assert_eq!(by_kind(1, &[2, 1]), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Multi-head latent attention in its absorbed form (<https://arxiv.org/abs/2405.04434>): HF
+//! `DeepseekV3Attention`.
+//!
+//! | tensor | shape |
+//! |---|---|
+//! | q, as projected | `[num_tokens, num_heads * (qk_nope_head_dim + qk_rope_head_dim)]` |
+//! | q over latents | `[num_tokens, num_heads * (kv_lora_rank + qk_rope_head_dim)]` |
+//! | keys in the cache | `[num_tokens, kv_lora_rank + qk_rope_head_dim]` |
+//! | sums of latents | `[num_tokens, num_heads * kv_lora_rank]` |
+//! | values | `[num_tokens, num_heads * v_head_dim]` |
+//!
+//! The matrix of `kv_b_proj` is cut at load into the keys' and the values' matrices of each head,
+//! which stay floats. The header of the kernels' `latent` explains the form.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use playhouse_kernels::{
+    AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable, WeightView,
+    cache_keys, latent_keys, latent_queries, latent_values, paged_attention, profile::timed,
+};
+
+use super::arrangement::{Arrangement, Part, neighbours_apart};
+use super::rotary::RotaryTables;
+use super::{LayerPlace, Linear, Norm};
+use crate::model::config::{LatentConfig, NormConfig};
+use crate::model::family::NormKind;
+use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{ModelError, Positions, Step};
+
+/// The latent attention of one layer.
+#[derive(Debug)]
+pub(in crate::model) struct LatentAttention {
+    queries: Queries,
+    kv_a_proj: Linear,
+    kv_a_norm: LatentNorm,
+    projections: LatentProjections,
+    o_proj: Linear,
+    rotary: Arc<RotaryTable>,
+    params: AttentionParams,
+    /// The layer of the KV cache that holds its latents.
+    kv_layer: usize,
+}
+
+/// The projections of queries.
+#[derive(Debug)]
+enum Queries {
+    One(Box<Linear>),
+    LowRank(Box<LowRank>),
+}
+
+/// A projection to a small width, a norm, and a projection to the queries of all heads.
+#[derive(Debug)]
+struct LowRank {
+    a: Linear,
+    norm: Norm,
+    b: Linear,
+}
+
+impl Queries {
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::One(q_proj) => q_proj.forward(x),
+            Self::LowRank(low) => low.b.forward(low.norm.forward(low.a.forward(x))),
+        }
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        match self {
+            Self::One(q_proj) => q_proj.mapped_bytes(),
+            Self::LowRank(low) => low.a.mapped_bytes() + low.b.mapped_bytes(),
+        }
+    }
+}
+
+impl LatentAttention {
+    /// Maps `[num_tokens, hidden]` to the same shape. Writes the latents of these tokens into the
+    /// step's cache.
+    pub(in crate::model) fn forward(
+        &self,
+        x: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
+        let (meta, kv) = step.layer(self.kv_layer);
+        let (positions, rotary) = (positions.in_sequence(), &*self.rotary);
+        let (q, keys) =
+            timed("qkv", || (self.queries.forward(x.clone()), self.kv_a_proj.forward(x)));
+        let q = timed("absorb", || latent_queries(q, &self.projections, positions, rotary));
+        let keys = timed("qk_norm_rope", || latent_keys(keys, &self.kv_a_norm, positions, rotary));
+        timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
+        let latents = timed("attention", || paged_attention(q, kv, meta, &self.params));
+        let values = timed("expand", || latent_values(latents, &self.projections));
+        timed("o", || self.o_proj.forward(values))
+    }
+
+    /// Returns the bytes of weights that are pages of a file.
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
+        let projections = self.projections.mapped_bytes() as u64;
+        let linears = self.kv_a_proj.mapped_bytes() + self.o_proj.mapped_bytes();
+        self.queries.mapped_bytes() + projections + linears
+    }
+
+    /// Loads the latent attention of the layer at `place`.
+    pub(in crate::model) fn load(
+        loader: &mut WeightLoader<'_>,
+        place: LayerPlace<'_>,
+        latent: &LatentConfig,
+        rotary: &mut RotaryTables<'_>,
+    ) -> Result<Self, ModelError> {
+        LatentProjections::require_cpu(loader.device())
+            .map_err(refused(&place.module("self_attn")))?;
+        let hidden = place.config.hidden_size;
+        let parts = LatentParts::of(place, latent);
+        let LatentConfig { kv_lora_rank, bias, norm_eps: eps, .. } = *latent;
+        let queries = match &parts.queries {
+            QueryParts::One(part) => Queries::One(Box::new(Linear::load(
+                loader,
+                std::slice::from_ref(part),
+                hidden,
+                false,
+            )?)),
+            QueryParts::LowRank { a, norm, b } => {
+                let config = NormConfig { kind: NormKind::Rms, eps };
+                Queries::LowRank(Box::new(LowRank {
+                    a: Linear::load(loader, std::slice::from_ref(a), hidden, bias)?,
+                    norm: Norm::load(loader, norm, a.outputs, config)?,
+                    b: Linear::load(loader, std::slice::from_ref(b), a.outputs, false)?,
+                }))
+            }
+        };
+        let norm = format!("{}.weight", parts.kv_a_norm);
+        let kv_a_norm = LatentNorm { weight: loader.vector(&norm, kv_lora_rank)?, eps };
+        let o_size = latent.num_heads * latent.v_head_dim;
+        Ok(Self {
+            queries,
+            kv_a_proj: Linear::load(loader, &[parts.kv_a], hidden, bias)?,
+            kv_a_norm,
+            projections: projections(loader, latent, &parts.kv_b)?,
+            o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
+            rotary: rotary.with(&latent.rope)?,
+            params: AttentionParams::new(latent.num_heads, latent.scale),
+            kv_layer: place.index,
+        })
+    }
+}
+
+/// Cuts the matrix of `part`, `[num_heads * (nope + value), rank]`, into those of heads.
+fn projections(
+    loader: &mut WeightLoader<'_>,
+    latent: &LatentConfig,
+    part: &Part,
+) -> Result<LatentProjections, ModelError> {
+    let LatentConfig { num_heads, kv_lora_rank: rank, .. } = *latent;
+    let (nope, value) = (latent.qk_nope_head_dim, latent.v_head_dim);
+    // With a cache of packed weights, the matrix may not be needed.
+    let mut matrix: Option<Vec<f32>> = None;
+    let mut head = |loader: &mut WeightLoader<'_>, head: usize, is_key: bool| {
+        let (kind, shape) = if is_key { ("keys", [rank, nope]) } else { ("values", [value, rank]) };
+        loader.packed(&format!("{}.{kind}.{head}", part.module), shape, |loader| {
+            let matrix = match &mut matrix {
+                Some(matrix) => matrix,
+                none => none.insert(values(loader, part, rank)?),
+            };
+            let rows = &matrix[head * (nope + value) * rank..][..(nope + value) * rank];
+            let (key, value) = rows.split_at(nope * rank);
+            let turned: Vec<f32>;
+            let elements = match is_key {
+                false => value,
+                true => {
+                    let column = |i: usize| key.iter().skip(i).step_by(rank).copied();
+                    turned = (0..rank).flat_map(column).collect();
+                    &turned
+                }
+            };
+            let views = [WeightView::F32(elements)];
+            LinearWeight::pack(&views, shape[1], loader.dtype(), loader.device())
+                .map_err(refused(&part.module))
+        })
+    };
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for index in 0..num_heads {
+        keys.push(head(loader, index, true)?);
+        values.push(head(loader, index, false)?);
+    }
+    LatentProjections::new(keys, values, latent.qk_rope_head_dim).map_err(refused(&part.module))
+}
+
+/// Returns the elements of a matrix, row-major.
+fn values(
+    loader: &mut WeightLoader<'_>,
+    part: &Part,
+    inputs: usize,
+) -> Result<Vec<f32>, ModelError> {
+    let matrix = loader.part(part, inputs)?;
+    let values = matrix.values(loader.dtype()).view().to_f32();
+    loader.release(&matrix);
+    loader.count(matrix.tensor_count, matrix.size_bytes);
+    Ok(values)
+}
+
+/// The modules of a latent attention in the checkpoint.
+pub(in crate::model) struct LatentParts {
+    pub(in crate::model) queries: QueryParts,
+    pub(in crate::model) kv_a: Part,
+    pub(in crate::model) kv_a_norm: String,
+    pub(in crate::model) kv_b: Part,
+    pub(in crate::model) o: Part,
+}
+
+/// The modules of the projections of queries.
+pub(in crate::model) enum QueryParts {
+    One(Part),
+    LowRank { a: Part, norm: String, b: Part },
+}
+
+impl LatentParts {
+    /// Returns the modules of the layer at `place`. Rotating rows of neighbours come apart, because
+    /// the kernels' pairs are an element of each half.
+    pub(in crate::model) fn of(place: LayerPlace<'_>, latent: &LatentConfig) -> Self {
+        let names = latent.names;
+        let LatentConfig { num_heads, kv_lora_rank, qk_nope_head_dim, .. } = *latent;
+        let part = |name, outputs| Part::new(place.module(name), outputs);
+        let with_rope = |name, heads: usize, kept: usize| {
+            let outputs = heads * (kept + latent.qk_rope_head_dim);
+            let arrangement = arrangement(latent, heads, kept);
+            Part { arrangement, ..part(name, outputs) }
+        };
+        let queries = match latent.q_lora_rank {
+            None => QueryParts::One(with_rope(names.q_proj, num_heads, qk_nope_head_dim)),
+            Some(rank) => QueryParts::LowRank {
+                a: part(names.q_a_proj, rank),
+                norm: place.module(names.q_a_norm),
+                b: with_rope(names.q_b_proj, num_heads, qk_nope_head_dim),
+            },
+        };
+        Self {
+            queries,
+            kv_a: with_rope(names.kv_a_proj, 1, kv_lora_rank),
+            kv_a_norm: place.module(names.kv_a_norm),
+            kv_b: part(names.kv_b_proj, latent.kv_size()),
+            o: part(place.names().attention.o_proj, place.config.hidden_size),
+        }
+    }
+}
+
+/// Returns the order of the rows of heads that have `kept` elements before the rotating ones.
+fn arrangement(latent: &LatentConfig, heads: usize, kept: usize) -> Arrangement {
+    let Some(turned) = neighbours_apart(&latent.rope) else { return Arrangement::AsStored };
+    let (kept, width) = (kept as u32, kept + latent.qk_rope_head_dim);
+    let head = || (0..kept).chain(turned.iter().map(move |row| kept + row));
+    let rows = (0..heads).flat_map(|index| head().map(move |row| (index * width) as u32 + row));
+    Arrangement::Rows(rows.collect())
+}

@@ -1,0 +1,256 @@
+//! Mixtures of experts (<https://arxiv.org/abs/2101.03961>): HF `MixtralSparseMoeBlock` and its
+//! descendants.
+
+use burn::tensor::Tensor;
+use playhouse_kernels::{
+    ExpertActivation, ExpertGroups, ExpertWeights, Experts, GroupScore, Router, RouterConfig,
+    Scoring as RouterScoring, WeightVector, add, experts, gate_rows, profile::timed, route,
+};
+
+use super::arrangement::Part;
+use super::{LayerPlace, Linear, Mlp, activation};
+use crate::model::ModelError;
+use crate::model::config::{GateClamp, GroupScoring, MlpConfig, MoeConfig, Scoring};
+use crate::model::family::{ExpertNames, MoeNames};
+use crate::model::weight_loader::{WeightLoader, refused};
+
+/// A router, the experts that it chooses from, and the expert of all tokens.
+#[derive(Debug)]
+pub(in crate::model) struct Moe {
+    gate: Linear,
+    router: Router,
+    experts: Experts,
+    /// The projections around the experts, if they have a width of their own.
+    latent: Option<[Linear; 2]>,
+    shared: Option<Shared>,
+}
+
+/// The expert of all tokens.
+#[derive(Debug)]
+struct Shared {
+    mlp: Mlp,
+    gate: Option<Linear>,
+}
+
+impl Moe {
+    /// Maps `[num_tokens, hidden]` to the same shape.
+    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let routing = timed("router", || route(self.gate.forward(x.clone()), &self.router));
+        let shared = self.shared.as_ref().map(|shared| shared.forward(x.clone()));
+        let routed = timed("experts", || match &self.latent {
+            None => experts(x, &routing, &self.experts),
+            Some([to, from]) => from.forward(experts(to.forward(x), &routing, &self.experts)),
+        });
+        match shared {
+            None => routed,
+            Some(shared) => add(routed, shared),
+        }
+    }
+
+    /// Returns the bytes of weights that are pages of a file.
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
+        let shared = self.shared.as_ref().map_or(0, |shared| shared.mlp.mapped_bytes());
+        let latent: u64 = self.latent.iter().flatten().map(Linear::mapped_bytes).sum();
+        self.experts.mapped_bytes() as u64 + latent + shared
+    }
+
+    /// Loads the mixture of the layer at `place`.
+    pub(in crate::model) fn load(
+        loader: &mut WeightLoader<'_>,
+        place: LayerPlace<'_>,
+        moe: &MoeConfig,
+    ) -> Result<Self, ModelError> {
+        let names = &place.names().moe;
+        let hidden = place.config.hidden_size;
+        let module = place.module("experts");
+        // Its few outputs decide what all others compute, so it is never quantized.
+        let router_part = [Part::new(place.module(names.router), moe.num_experts)];
+        let mut gate = Linear::unquantized(loader, &router_part, hidden)?;
+        if moe.has_router_bias {
+            gate = gate.with_bias(loader, &router_part)?;
+        }
+        let width = moe.width(hidden);
+        let (mut gate_up, mut down) = (Vec::new(), Vec::new());
+        for expert in 0..moe.num_experts {
+            let [inner, outer] =
+                expert_parts(names, moe, hidden, expert, |name| place.module(name));
+            gate_up.push(Linear::load(loader, &inner, width, false)?.into_weight());
+            down.push(Linear::load(loader, &outer, moe.intermediate_size, false)?.into_weight());
+        }
+        let activation = match moe.clamp {
+            Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
+            None => {
+                let activation = activation::load(loader, place, moe.activation)?;
+                match moe.is_gated {
+                    true => ExpertActivation::Gated(activation),
+                    false => ExpertActivation::Plain(activation),
+                }
+            }
+        };
+        let [gate_up_bias, down_bias] = expert_biases(loader, place, moe)?;
+        let weights = ExpertWeights { gate_up, down, gate_up_bias, down_bias };
+        let experts =
+            Experts::new(weights, activation, moe.scale_input).map_err(refused(&module))?;
+        Ok(Self {
+            gate,
+            router: router(loader, place, moe)?,
+            experts,
+            latent: latent(loader, place, moe)?,
+            shared: shared(loader, place, moe)?,
+        })
+    }
+}
+
+/// Loads the biases of all experts, in the order of the experts. Only fused experts have some.
+fn expert_biases(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    moe: &MoeConfig,
+) -> Result<[Option<Vec<WeightVector>>; 2], ModelError> {
+    if !moe.has_expert_biases {
+        return Ok([None, None]);
+    }
+    let (names, hidden) = (&place.names().moe, place.config.hidden_size);
+    let [inner, down] = expert_parts(names, moe, hidden, 0, |name| place.module(name));
+    let mut biases = |parts: &[Part]| match parts {
+        [part] => loader.fused_biases(part).map(Some),
+        _ => Ok(None),
+    };
+    Ok([biases(&inner)?, biases(&down)?])
+}
+
+impl Shared {
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        match &self.gate {
+            None => self.mlp.forward(x),
+            Some(gate) => {
+                let factors = gate.forward(x.clone());
+                gate_rows(self.mlp.forward(x), factors)
+            }
+        }
+    }
+}
+
+/// Loads the projections around the experts.
+fn latent(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    moe: &MoeConfig,
+) -> Result<Option<[Linear; 2]>, ModelError> {
+    let (hidden, names) = (place.config.hidden_size, &place.names().moe);
+    let parts = latent_parts(names, moe, hidden, |name| place.module(name));
+    let mut load = |(part, inputs)| Linear::load(loader, &[part], inputs, moe.bias);
+    match parts.map(|parts| parts.map(&mut load)) {
+        None => Ok(None),
+        Some([to, from]) => Ok(Some([to?, from?])),
+    }
+}
+
+/// Returns the projections around the experts, each with its inputs.
+pub(in crate::model) fn latent_parts(
+    names: &MoeNames,
+    moe: &MoeConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) -> Option<[(Part, usize); 2]> {
+    let width = moe.latent_size?;
+    let [to, from] = names.latent.map(module);
+    Some([(Part::new(to, width), hidden), (Part::new(from, hidden), width)])
+}
+
+fn router(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    moe: &MoeConfig,
+) -> Result<Router, ModelError> {
+    let bias = moe.correction_bias.as_ref().map(|shape| {
+        let name = place.module(place.names().moe.correction_bias);
+        let values = loader.values(&name, shape)?;
+        loader.on_device(&name, values)
+    });
+    let config = RouterConfig {
+        num_experts: moe.num_experts,
+        top_k: moe.top_k,
+        scoring: match moe.scoring {
+            Scoring::Softmax => RouterScoring::Softmax,
+            Scoring::Sigmoid => RouterScoring::Sigmoid,
+            Scoring::SoftmaxOfChosen => RouterScoring::SoftmaxOfChosen,
+        },
+        renormalize: moe.renormalize,
+        min_sum: moe.min_sum,
+        groups: moe.groups.map(|(num_groups, num_chosen)| ExpertGroups {
+            num_groups,
+            num_chosen,
+            by: match moe.group_scoring {
+                GroupScoring::Max => GroupScore::Max,
+                GroupScoring::TopTwoSum => GroupScore::TopTwoSum,
+            },
+        }),
+        scale: moe.scale,
+    };
+    Router::new(config, bias.transpose()?).map_err(refused(&place.module("router")))
+}
+
+fn shared(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    moe: &MoeConfig,
+) -> Result<Option<Shared>, ModelError> {
+    let Some(shared) = moe.shared else { return Ok(None) };
+    let names = &place.names().moe;
+    let mlp = shared_mlp(moe, shared.intermediate_size);
+    let mlp = Mlp::load(loader, place, &names.shared, &mlp)?;
+    let gate = shared.has_gate.then(|| {
+        let part = [Part::new(place.module(names.shared_gate), 1)];
+        Linear::unquantized(loader, &part, place.config.hidden_size)
+    });
+    Ok(Some(Shared { mlp, gate: gate.transpose()? }))
+}
+
+/// Returns the expert of all tokens as an MLP.
+pub(in crate::model) fn shared_mlp(moe: &MoeConfig, intermediate_size: usize) -> MlpConfig {
+    let MoeConfig { activation, bias, is_gated, .. } = *moe;
+    MlpConfig {
+        intermediate_size,
+        is_gated,
+        activation,
+        bias,
+        sparsity: None,
+        gate_multiplier: 1.0,
+        output_multiplier: 1.0,
+    }
+}
+
+/// Returns the modules of one expert: those of its inner projections, and that of its output.
+pub(in crate::model) fn expert_parts(
+    names: &MoeNames,
+    moe: &MoeConfig,
+    hidden: usize,
+    expert: usize,
+    module: impl Fn(&str) -> String,
+) -> [Vec<Part>; 2] {
+    let total = moe.intermediate_size * if moe.is_gated { 2 } else { 1 };
+    let width = moe.width(hidden);
+    match names.experts {
+        ExpertNames::Each { module: experts, inner, down_proj } => {
+            let part = |name: &str, outputs| {
+                Part::new(module(&format!("{experts}.{expert}.{name}")), outputs)
+            };
+            let inner = inner.iter().map(|name| part(name, total / inner.len())).collect();
+            [inner, vec![part(down_proj, width)]]
+        }
+        ExpertNames::Stacked { inner, down_proj } => {
+            let part =
+                |name: &str, outputs| Part::new(module(name), outputs).of(expert, moe.num_experts);
+            let inner = inner.iter().map(|name| part(name, total / inner.len())).collect();
+            [inner, vec![part(down_proj, width)]]
+        }
+        ExpertNames::Fused { inner, down_proj, is_interleaved } => {
+            let part = |name, outputs, is_interleaved| {
+                Part::new(module(name), outputs).fused(expert, moe.num_experts, is_interleaved)
+            };
+            let inner = part(inner, total, is_interleaved);
+            [vec![inner], vec![part(down_proj, width, false)]]
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The routes for operators.
+
+use std::time::Duration;
+
+use playhouse::server::ServerConfig;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{ask, get, post, send, serve};
+use crate::serving::Served;
+
+/// Starts a completion with the id `name` that takes longer than the test.
+fn long(served: &Served, name: &str) -> tokio::task::JoinHandle<Value> {
+    let body = json!({"prompt": "x", "max_tokens": 500, "ignore_eos": true, "temperature": 0});
+    let request = Client::new().post(format!("{}/v1/completions", served.url));
+    let request = request.header("X-Request-Id", name).json(&body);
+    tokio::spawn(async move { request.send().await.unwrap().json().await.unwrap() })
+}
+
+async fn until_running(served: &Served, count: usize) {
+    let running = async {
+        while served.engine.status().await.unwrap().scheduler.num_running < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), running).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_aborted_by_their_names_or_all_at_once() {
+    let served = serve(ServerConfig::default()).await;
+    let (a, b, c) = (long(&served, "a"), long(&served, "b"), long(&served, "c"));
+    until_running(&served, 3).await;
+    let aborted = ask(&served, "/abort_requests", json!({"request_ids": ["cmpl-b", "z"]})).await;
+    assert_eq!(aborted, json!({"status": "aborted", "aborted": 1}));
+    let b = b.await.unwrap();
+    assert_eq!((&b["id"], &b["choices"][0]["finish_reason"]), (&json!("cmpl-b"), &json!("abort")));
+    assert!(!a.is_finished() && !c.is_finished());
+    assert_eq!(ask(&served, "/abort_requests", json!({})).await["aborted"], 2);
+    for left in [a, c] {
+        assert_eq!(left.await.unwrap()["choices"][0]["finish_reason"], "abort");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_and_responses_are_aborted_by_their_clients_names() {
+    let served = serve(ServerConfig::default()).await;
+    let messages = json!({"max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]});
+    let responses = json!({"input": "Hello"});
+    // No request ends by itself while the engine is paused.
+    ask(&served, "/pause?mode=keep", json!({})).await;
+    for (route, mut body) in [("/v1/messages", messages), ("/v1/responses", responses)] {
+        body["model"] = json!("demo");
+        let request = Client::new().post(format!("{}{route}", served.url));
+        let request = request.header("X-Request-Id", "mine").json(&body);
+        let answer = tokio::spawn(async move { request.send().await.unwrap().status() });
+        let aborted = async {
+            loop {
+                let answer =
+                    ask(&served, "/abort_requests", json!({"request_ids": ["mine"]})).await;
+                if answer["aborted"] != 0 {
+                    break answer["aborted"].clone();
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        assert_eq!(timeout(Duration::from_secs(10), aborted).await.unwrap(), 1, "{route}");
+        timeout(Duration::from_secs(10), answer).await.unwrap().unwrap();
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_beam_search_is_aborted_by_its_name() {
+    let served = serve(ServerConfig::default()).await;
+    let body = json!({
+        "prompt": "x", "max_tokens": 500, "ignore_eos": true, "use_beam_search": true, "n": 2,
+        "temperature": 0,
+    });
+    let request = Client::new().post(format!("{}/v1/completions", served.url));
+    let request = request.header("X-Request-Id", "search").json(&body);
+    let search = tokio::spawn(async move { request.send().await.unwrap().json::<Value>().await });
+    until_running(&served, 1).await;
+    let aborted = ask(&served, "/abort_requests", json!({"request_ids": ["search"]})).await;
+    assert_eq!(aborted, json!({"status": "aborted", "aborted": 1}));
+    let answer = timeout(Duration::from_secs(10), search).await.unwrap().unwrap().unwrap();
+    assert_eq!(answer["choices"][0]["finish_reason"], "abort", "{answer}");
+    let again = ask(&served, "/abort_requests", json!({"request_ids": ["search"]})).await;
+    assert_eq!(again["aborted"], 0, "it has ended");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_engine_says_so_and_goes_on_where_it_was() {
+    let served = serve(ServerConfig::default()).await;
+    let undisturbed = long(&served, "first").await.unwrap();
+    let frozen = long(&served, "second");
+    until_running(&served, 1).await;
+    assert_eq!(ask(&served, "/pause?mode=keep", json!({})).await, json!({"status": "paused"}));
+    assert_eq!(get(&served, "/is_paused").await.1, json!({"is_paused": true}));
+    assert_eq!(ask(&served, "/resume", json!({})).await, json!({"status": "resumed"}));
+    assert_eq!(get(&served, "/is_paused").await.1, json!({"is_paused": false}));
+    let frozen = frozen.await.unwrap();
+    assert_eq!(frozen["choices"], undisturbed["choices"]);
+
+    let ended = long(&served, "third");
+    until_running(&served, 1).await;
+    assert_eq!(post(&served, "/pause", json!({})).await.0, 200);
+    assert_eq!(ended.await.unwrap()["choices"][0]["finish_reason"], "abort");
+    let (status, error) = post(&served, "/pause?mode=never", json!({})).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("query")));
+    ask(&served, "/resume", json!({})).await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleeper_wakes_up_as_it_was() {
+    let served = serve(ServerConfig::default()).await;
+    let undisturbed = long(&served, "first").await.unwrap();
+    let kept = long(&served, "second");
+    until_running(&served, 1).await;
+    assert_eq!(post(&served, "/sleep?level=1&mode=keep", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
+    assert_eq!(post(&served, "/wake_up?tags=weights", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
+    assert_eq!(post(&served, "/wake_up", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": false}));
+    assert_eq!(kept.await.unwrap()["choices"], undisturbed["choices"]);
+
+    let (status, error) = post(&served, "/sleep?level=2", json!({})).await;
+    assert_eq!((status, &error["error"]["param"]), (501, &json!("level")));
+    assert_eq!(post(&served, "/sleep?level=3", json!({})).await.0, 400);
+    assert_eq!(post(&served, "/wake_up?tags=bed", json!({})).await.0, 400);
+    assert_eq!(get(&served, "/is_paused").await.1["is_paused"], false, "nothing was done");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_tells_about_itself_but_no_secrets() {
+    let config = ServerConfig {
+        admin_api_keys: vec!["hunter2".to_owned()],
+        enable_tokenizer_info_endpoint: true,
+        ..ServerConfig::default()
+    };
+    let served = serve(config).await;
+    for (method, path) in [
+        (Method::GET, "/server_info"),
+        (Method::POST, "/pause"),
+        (Method::POST, "/abort_requests"),
+        (Method::POST, "/reset_prefix_cache"),
+        (Method::POST, "/invocations"),
+        (Method::GET, "/tokenizer_info"),
+    ] {
+        assert_eq!(send(&served, method, path, json!({})).await.0, 401, "{path}");
+    }
+    let told = async |path: &str| -> Value {
+        let request = Client::new().get(format!("{}{path}", served.url)).bearer_auth("hunter2");
+        request.send().await.unwrap().json().await.unwrap()
+    };
+    let info = told("/server_info").await;
+    assert_eq!(info["model"]["max_model_len"], 512);
+    assert_eq!(info["engine_config"]["kv_cache_memory_bytes"], 64 << 20);
+    assert_eq!(info["status"]["open_requests"], 0);
+    assert!(!info.to_string().contains("hunter2"));
+    assert!(told("/tokenizer_info").await["chat_template"].is_string());
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routes_that_are_turned_off_do_not_exist() {
+    let config = ServerConfig { enable_admin_routes: false, ..ServerConfig::default() };
+    let served = serve(config).await;
+    assert_eq!(get(&served, "/server_info").await.0, 404);
+    assert_eq!(post(&served, "/pause", json!({})).await.0, 404);
+    assert_eq!(get(&served, "/tokenizer_info").await.0, 404);
+    served.stop().await;
+}

@@ -1,0 +1,99 @@
+//! Fields that change the form of the answer.
+
+use playhouse::server::ServerConfig;
+use reqwest::Client;
+use serde_json::{Value, json};
+
+use super::{ask, post, serve};
+use crate::serving::Served;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_are_reported_if_they_are_turned_on() {
+    let completion = json!({"prompt": "x", "max_tokens": 4, "ignore_eos": true});
+    let body = json!({"prompt": ["x", "y"], "max_tokens": 4, "ignore_eos": true});
+    let served = serve(ServerConfig::default()).await;
+    assert_eq!(ask(&served, "/v1/completions", body.clone()).await["metrics"], json!(null));
+    served.stop().await;
+
+    let config = ServerConfig { enable_per_request_metrics: true, ..ServerConfig::default() };
+    let served = serve(config).await;
+    let metrics = ask(&served, "/v1/completions", body).await["metrics"].clone();
+    let told = |name: &str| metrics[name].as_f64().unwrap_or(-1.0);
+    for name in ["time_to_first_token_ms", "mean_itl_ms", "tokens_per_second"] {
+        assert!(told(name) > 0.0, "{name}: {metrics}");
+    }
+    assert!(told("queue_time_ms") >= 0.0, "{metrics}");
+    assert!(told("generation_time_ms") >= told("mean_itl_ms"), "{metrics}");
+
+    let chat = json!({
+        "messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "ignore_eos": true,
+    });
+    let metrics = ask(&served, "/v1/chat/completions", chat.clone()).await["metrics"].clone();
+    assert!(metrics["tokens_per_second"].as_f64().unwrap() > 0.0, "{metrics}");
+    for (path, body) in [("/v1/chat/completions", chat), ("/v1/completions", completion)] {
+        let told = chunks_with_metrics(&served, path, body).await;
+        let [last] = told.as_slice() else { panic!("{path}: {told:?}") };
+        assert_eq!(last["choices"], json!([]), "beside the usage");
+        assert!(last["metrics"]["mean_itl_ms"].as_f64().unwrap() > 0.0, "{last}");
+    }
+    served.stop().await;
+}
+
+/// Returns the chunks of a stream that report durations.
+async fn chunks_with_metrics(served: &Served, path: &str, mut body: Value) -> Vec<Value> {
+    body["stream"] = json!(true);
+    body["stream_options"] = json!({"include_usage": true});
+    let request = Client::new().post(format!("{}{path}", served.url)).json(&body);
+    let text = request.send().await.unwrap().text().await.unwrap();
+    let events = text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+    let chunks = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
+    chunks.filter(|chunk| chunk.get("metrics").is_some()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_logprobs_of_named_tokens_are_reported() {
+    let served = serve(ServerConfig::default()).await;
+    let body = |logprobs: u32, named: &[u32]| {
+        json!({
+            "prompt": [11, 22, 33], "max_tokens": 1, "temperature": 0, "ignore_eos": true,
+            "logprobs": logprobs, "logprob_token_ids": named, "return_tokens_as_token_ids": true,
+        })
+    };
+    let top = async |logprobs, named: &[u32]| {
+        let answer = ask(&served, "/v1/completions", body(logprobs, named)).await;
+        answer["choices"][0]["logprobs"]["top_logprobs"][0].as_object().unwrap().clone()
+    };
+    let likeliest = top(20, &[]).await;
+    let last = likeliest.keys().next_back().unwrap();
+    let id: u32 = last.strip_prefix("token_id:").unwrap().parse().unwrap();
+    let named = top(0, &[id, 5]).await;
+    assert_eq!(named.len(), 3, "{named:?}");
+    assert_eq!(named[last], likeliest[last]);
+    assert!(named["token_id:5"].as_f64().unwrap() < 0.0);
+    let error = post(&served, "/v1/completions", body(0, &[4_000_000])).await;
+    assert_eq!((error.0, &error.1["error"]["param"]), (400, &json!("logprob_token_ids")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unsupported_fields_are_named() {
+    let served = serve(ServerConfig::default()).await;
+    let fields = [
+        ("suffix", json!("x")),
+        ("prompt_embeds", json!("x")),
+        ("watermarking", json!({"key": 1})),
+        ("kv_transfer_params", json!({})),
+        ("ec_transfer_params", json!({})),
+        ("vllm_xargs", json!({"rule": 1})),
+        ("return_token_offsets", json!(true)),
+    ];
+    for (field, value) in fields {
+        let mut body = json!({"prompt": "x"});
+        body[field] = value;
+        let (status, error) = post(&served, "/v1/completions", body).await;
+        assert_eq!((status, &error["error"]["param"]), (400, &json!(field)), "{error}");
+    }
+    let suffix = post(&served, "/v1/completions", json!({"prompt": "x", "suffix": "y"})).await.1;
+    assert_eq!(suffix["error"]["message"], "suffix is not currently supported");
+    served.stop().await;
+}

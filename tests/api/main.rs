@@ -1,0 +1,12 @@
+//! The routes of the server, asked over HTTP by a client without a library.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod completions;
+#[path = "../contrived/mod.rs"]
+mod contrived;
+mod http;
+mod responses;
+#[path = "../serving/mod.rs"]
+mod serving;
+mod token_rules;
+mod tools;

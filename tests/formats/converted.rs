@@ -1,0 +1,96 @@
+//! GGUF files that llama.cpp's converter made, compared with transformers in float32 over the same
+//! weights. `convert_models.py` made them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use playhouse::model::{Dtype, LoadOptions};
+
+use crate::logits::{Prompt, check_with};
+
+/// The largest difference from transformers, in units of the spread of logits. Recorded logits have
+/// four digits after the point.
+const TOLERANCE: f64 = 1e-4;
+
+fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted").join(file)
+}
+
+fn check(name: &str) {
+    let golden = fs::read(path(&format!("{name}.golden.json"))).unwrap();
+    let prompts: Vec<Prompt> = serde_json::from_slice(&golden).unwrap();
+    let options =
+        LoadOptions { dtype: Dtype::Float32, max_model_len: Some(64), ..LoadOptions::default() };
+    check_with(&options, &path(&format!("{name}.gguf")), &prompts, TOLERANCE);
+}
+
+macro_rules! models {
+    ($($test:ident: $file:literal,)*) => {
+        const MODELS: &[&str] = &[$($file),*];
+        $(#[test] fn $test() { check($file); })*
+    };
+}
+
+models! {
+    apertus_llama3: "apertus-llama3",
+    arcee: "arcee",
+    bloom: "bloom",
+    bloom_six_heads: "bloom-six-heads",
+    cohere: "cohere",
+    cohere_norms: "cohere-norms",
+    cohere2: "cohere2",
+    ernie4_5: "ernie4_5",
+    ernie4_5_moe: "ernie4_5_moe",
+    ernie4_5_moe_interval: "ernie4_5_moe-interval",
+    exaone4: "exaone4",
+    falcon_7b: "falcon-7b",
+    falcon_groups: "falcon-groups",
+    falcon_one_norm: "falcon-one-norm",
+    gemma: "gemma",
+    gemma2: "gemma2",
+    gemma3: "gemma3",
+    gemma3_linear: "gemma3-linear",
+    glm: "glm",
+    glm4: "glm4",
+    glm4_moe: "glm4_moe",
+    glm4_moe_raw: "glm4_moe-raw",
+    gpt2: "gpt2",
+    gpt_neox: "gpt_neox",
+    gpt_neox_in_turn: "gpt_neox-in-turn",
+    granite: "granite",
+    granite_moe: "granite_moe",
+    hunyuan: "hunyuan",
+    hunyuan_alpha: "hunyuan-alpha",
+    hunyuan_moe_one: "hunyuan_moe-one",
+    internlm2: "internlm2",
+    internlm3: "internlm3",
+    llama_linear: "llama-linear",
+    mixtral: "mixtral",
+    mpt: "mpt",
+    mpt_clip: "mpt-clip",
+    nemotron: "nemotron",
+    nemotron_biases: "nemotron-biases",
+    olmo2: "olmo2",
+    olmo3: "olmo3",
+    olmo3_yarn: "olmo3-yarn",
+    olmoe: "olmoe",
+    phi3: "phi3",
+    phi3_partial: "phi3-partial",
+    qwen2_moe: "qwen2_moe",
+    qwen3_moe: "qwen3_moe",
+    seed_oss: "seed_oss",
+    smollm3: "smollm3",
+    stablelm: "stablelm",
+    stablelm_parallel: "stablelm-parallel",
+    starcoder2: "starcoder2",
+}
+
+#[test]
+fn every_file_is_tested() {
+    let files = fs::read_dir(path("")).unwrap().map(|file| file.unwrap().path());
+    let models = files.filter(|file| file.extension().is_some_and(|end| end == "gguf"));
+    let mut names: Vec<_> =
+        models.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, MODELS);
+}
