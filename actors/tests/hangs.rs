@@ -132,6 +132,18 @@ async fn a_step_that_hangs_is_done_again_soon() {
 }
 
 /// Runs sixteen threads that never wait, on any number of cores.
+/// The manager makes its tables for all blocks when an epoch begins. That takes longer than other
+/// messages, and longer with more blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kv_cache_of_many_blocks_raises_no_alarm() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let (system, _) = spawn(8_000_000).await;
+    streams_are_right(&system).await;
+    let hangs = system.chaos().hangs();
+    assert_eq!(hangs.actors, 0, "{hangs:?}");
+    system.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loaded_machine_raises_no_alarm() {
     let _alone = ONE_AT_A_TIME.lock().await;

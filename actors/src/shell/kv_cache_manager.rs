@@ -10,12 +10,13 @@ use crate::{
     logic::{
         kv_cache::{
             KvCacheManager,
-            allocation::{Allocation, AllocationPlan, PlanError},
+            allocation::{Allocation, AllocationOp, AllocationPlan, PlanError},
         },
         observe::BlockMap,
         request::ids::Epoch,
     },
     message::KvCacheManagerMessage,
+    supervision::watched::Long,
     system::{context::Context, vault::Inheritance},
 };
 
@@ -46,6 +47,8 @@ impl KvCacheManagerActor {
     /// sealed blocks are hits, tails wait for their requests, and the other blocks are free.
     fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
         if epoch > state.epoch {
+            // A million blocks take a fifth of a second, and more where their memory is fresh.
+            let _long = Long::begin();
             let config = self.context.config.scheduler.kv_cache();
             let before = state.manager.take();
             let lengths = self.context.ledger().live_lengths();
@@ -72,6 +75,9 @@ impl KvCacheManagerActor {
             self.context.observers.metrics.stale_messages.increment(1);
             return Ok(None);
         };
+        // A reset reads all blocks.
+        let is_reset = |op: &AllocationOp| *op == AllocationOp::ResetPrefixCache;
+        let _long = plan.ops.iter().any(is_reset).then(Long::begin);
         let allocation = manager.execute(plan);
         // This comes before the answer, because after the answer a step may overwrite an evicted
         // block.
@@ -112,6 +118,7 @@ impl Actor for KvCacheManagerActor {
             }
             KvCacheManagerMessage::View(reply) => {
                 if !reply.is_closed() {
+                    let _long = Long::begin();
                     let map = |manager| BlockMap::of(manager, MAX_CELLS);
                     let _ = reply.send(state.manager.as_ref().map(map));
                 }
