@@ -34,10 +34,22 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     if !fields.flag("use_qk_norm")?.unwrap_or(false) {
         config.attentions().for_each(|attention| attention.head_norm = None);
     }
-    let intermediate_size = fields.size("moe_intermediate_size")?.unwrap_or(1_408);
+    let moe = read_experts(fields, config, 1_408)?;
+    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
+    let first = fields.count("first_k_dense_replace")?.unwrap_or(1);
+    config.set_experts(fields, &moe, |layer| layer >= first)
+}
+
+/// Returns the experts of GLM-4.5. `intermediate_size` is that of a config without one.
+pub(super) fn read_experts(
+    fields: &Fields,
+    config: &ModelConfig,
+    intermediate_size: usize,
+) -> Result<MoeConfig, ConfigError> {
+    let intermediate_size = fields.size("moe_intermediate_size")?.unwrap_or(intermediate_size);
     let num_shared = fields.size("n_shared_experts")?.unwrap_or(1);
     let num_experts = fields.size("num_experts")?.unwrap_or(128);
-    let moe = MoeConfig {
+    Ok(MoeConfig {
         top_k: fields.size("num_experts_per_tok")?.unwrap_or(8),
         intermediate_size,
         renormalize: fields.flag("norm_topk_prob")?.unwrap_or(true),
@@ -48,8 +60,5 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
             has_gate: false,
         }),
         ..MoeConfig::of_sigmoids(config, num_experts)
-    };
-    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
-    let first = fields.count("first_k_dense_replace")?.unwrap_or(1);
-    config.set_experts(fields, &moe, |layer| layer >= first)
+    })
 }

@@ -2,10 +2,7 @@
 //!
 //! GLM-4.5 with experts in every layer. Whole heads rotate, and they have no norms.
 
-use super::{
-    ConfigError, Defaults, Family, Fields, ModelConfig, MoeConfig, PositionRule, SharedExpert,
-    glm4_moe, llama,
-};
+use super::{ConfigError, Defaults, Family, Fields, ModelConfig, PositionRule, glm4_moe, llama};
 
 pub(super) const FAMILY: Family = Family {
     architecture: "SolarOpenForCausalLM",
@@ -26,20 +23,6 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let intermediate_size = fields.size("moe_intermediate_size")?.unwrap_or(1_280);
-    let num_experts = fields.size("num_experts")?.unwrap_or(128);
-    let num_shared = fields.size("n_shared_experts")?.unwrap_or(1);
-    let moe = MoeConfig {
-        top_k: fields.size("num_experts_per_tok")?.unwrap_or(8),
-        intermediate_size,
-        renormalize: fields.flag("norm_topk_prob")?.unwrap_or(true),
-        groups: MoeConfig::groups(fields)?,
-        scale: fields.positive("routed_scaling_factor")?.unwrap_or(1.0) as f32,
-        shared: Some(SharedExpert {
-            intermediate_size: num_shared * intermediate_size,
-            has_gate: false,
-        }),
-        ..MoeConfig::of_sigmoids(config, num_experts)
-    };
+    let moe = glm4_moe::read_experts(fields, config, 1_280)?;
     config.set_experts(fields, &moe, |_| true)
 }
