@@ -66,7 +66,16 @@ impl Scheduler {
     }
 
     /// Allocates encoder space for the features of a row that is certain.
+    #[inline]
     pub(super) fn allocate_media(&mut self, planning: &mut Planning, row: usize) {
+        if !planning.rows[row].features.is_empty() {
+            self.allocate_features(planning, row);
+        }
+    }
+
+    /// Most rows have no media, so this is no part of their path.
+    #[inline(never)]
+    fn allocate_features(&mut self, planning: &mut Planning, row: usize) {
         let row = &planning.rows[row];
         let request = &self.requests[row.slot].request;
         for &index in &row.features {
