@@ -252,6 +252,11 @@ impl Checkpoint {
         if let Layout::Dummy(_) = self.layout {
             return self.generated(&name, index, shape);
         }
+        if let Layout::HuggingFace(Some(quantization)) = &self.layout
+            && let Some(matrix) = quantization.read_slice(self, module, (index, count), shape)?
+        {
+            return Ok(matrix);
+        }
         if self.is_gguf() {
             let raw = self.raw(&name, &[count, out, inputs])?;
             if let Some(format) = BlockFormat::from_name(raw.dtype) {

@@ -3,13 +3,22 @@
 use std::fs;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization, StoredMatrix};
+use playhouse::weights::{
+    Checkpoint, GptqFormat, MatrixElements, Quantization, ScaleSharing, StoredMatrix,
+};
 use playhouse_kernels::{ActivationDtype, LinearWeight, Offsets, WeightDtype, linear};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 
 use crate::fixture;
+
+/// Returns compressed-tensors with groups of so many inputs, beside modules with one scale a row and
+/// with one scale.
+fn compressed(group: usize) -> Quantization {
+    let sharing = vec![ScaleSharing::Group(group), ScaleSharing::Row, ScaleSharing::Tensor];
+    Quantization::CompressedTensors { sharing }
+}
 
 /// Compares `name` of `checkpoint` with `expected`. The numbers must be equal, but a zero may have
 /// another sign.
@@ -107,7 +116,7 @@ fn matrices_of_hugging_face_folders_decode_as_defined() {
             name if name.starts_with("gptq4") => gptq(4, Some(16), true),
             name if name.starts_with("gptq8") => gptq(8, Some(16), true),
             "awq" => Quantization::Awq { group_size: Some(16) },
-            _ => Quantization::CompressedTensors,
+            _ => compressed(16),
         };
         let checkpoint = Checkpoint::open(&folder).unwrap().quantized(Some(quantization));
         check(&checkpoint, name, &expected);
@@ -121,7 +130,7 @@ fn a_module_that_was_left_out_is_read_as_it_is() {
     for quantization in [
         Quantization::Gptq(GptqFormat { bits: 4, group_size: Some(32), zeros_less_one: true }),
         Quantization::Awq { group_size: Some(32) },
-        Quantization::CompressedTensors,
+        compressed(16),
     ] {
         let checkpoint = Checkpoint::open(&fixture("matrices")).unwrap();
         let matrix = checkpoint.quantized(Some(quantization));
@@ -148,8 +157,13 @@ fn settings_that_do_not_fit_the_tensors_are_rejected() {
         (gptq(4, 16, "awq", [8, 32]), "`awq.qweight` has shape [32, 1], but by config.json"),
         (gptq(4, 16, "packed4", [6, 32]), "tensor `packed4.weight` of shape [6, 32] is missing"),
         (
-            refusal(Some(Quantization::CompressedTensors), "packed4", [6, 64]),
+            refusal(Some(compressed(16)), "packed4", [6, 64]),
             "`packed4.weight_packed` has shape [6, 4], but by config.json it should be [6, 8]",
+        ),
+        (
+            refusal(Some(compressed(24)), "packed4", [6, 32]),
+            "tensor `packed4.weight_scale`: scales [6, 2] of a row of 32 inputs; config.json gives \
+             groups of 24 or one scale a row or one scale, and each group must be whole",
         ),
         (
             refusal(None, "int8", [6, 32]),
@@ -199,7 +213,7 @@ fn int_quantized_groups_hold_the_inputs_that_they_are_given() {
         if let Some(group_of) = group_of {
             parts.push(("weight_g_idx", Dtype::I32, vec![4], words(&group_of)));
         }
-        read(&parts, Quantization::CompressedTensors, [2, 4])
+        read(&parts, compressed(2), [2, 4])
     };
     let neighbours = Ok(vec![1.0, 2.0, 30.0, 40.0, -100.0, -200.0, -3000.0, -4000.0]);
     assert_eq!(values(None), neighbours);
@@ -222,7 +236,7 @@ fn packed_groups_hold_the_inputs_that_they_are_given() {
             ("weight_scale", Dtype::F32, vec![1, 2], floats(&[1.0, 10.0])),
             ("weight_g_idx", Dtype::I32, vec![8], words(&group_of)),
         ];
-        read(&parts, Quantization::CompressedTensors, [1, 8])
+        read(&parts, compressed(4), [1, 8])
     };
     let turns = Ok(vec![-80.0, -7.0, -60.0, -5.0, -40.0, -3.0, -20.0, -1.0]);
     assert_eq!(values([1, 0, 1, 0, 1, 0, 1, 0]), turns);
