@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use playhouse_kernels::KernelError;
+use playhouse_kernels::{KernelError, Offsets};
 
 use super::dummy;
 use super::gguf::{self, BlockFormat};
@@ -277,6 +277,17 @@ impl Checkpoint {
     ) -> Result<StoredMatrix<'_>, WeightsError> {
         let matrix =
             format.decode(bytes, shape).map_err(|source| self.no_matrix(module, source))?;
+        let are_finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+        let minima = match matrix.offsets() {
+            Offsets::Values(minima) => minima.as_slice(),
+            Offsets::None | Offsets::ZeroPoints(_) => &[],
+        };
+        if !are_finite(matrix.scales()) || !are_finite(minima) {
+            let tensor = format!("{module}.weight");
+            let path = self.path_of(&tensor).to_owned();
+            let reason = "a block has a scale or minimum that is no finite number".to_owned();
+            return Err(WeightsError::Quantized { path, tensor, reason });
+        }
         let (elements, size_bytes) = (MatrixElements::Quantized(matrix), bytes.len() as u64);
         Ok(StoredMatrix { elements, tensor_count: 1, size_bytes })
     }

@@ -51,26 +51,58 @@ fn float8_matrices_decode_as_in_torch() {
     }
 }
 
-/// Six rows in blocks of four, then of two. Divided by two scales, they would be three and three.
-#[test]
-fn the_last_block_has_the_rest() {
+/// Reads a matrix of `codes` with four scales in blocks `[4, 2]`.
+fn read(codes: &[u8; 18], dtype: Dtype, scales: &[u8]) -> Result<Vec<f32>, String> {
     let sharing = vec![ScaleSharing::Block([4, 2])];
-    let scales: Vec<u8> =
-        [1.0f32, 10.0, 100.0, 1000.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-    // The code of 1.
-    let codes = [0x38; 18];
     let tensors = [
-        ("m.weight", TensorView::new(Dtype::F8_E4M3, vec![6, 3], &codes).unwrap()),
-        ("m.weight_scale_inv", TensorView::new(Dtype::F32, vec![2, 2], &scales).unwrap()),
+        ("m.weight", TensorView::new(Dtype::F8_E4M3, vec![6, 3], codes).unwrap()),
+        ("m.weight_scale_inv", TensorView::new(dtype, vec![2, 2], scales).unwrap()),
     ];
     let folder = TempDir::new().unwrap();
     let bytes = safetensors::serialize(tensors, None).unwrap();
     fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     let checkpoint = checkpoint.quantized(Some(Quantization::Float8 { sharing }));
-    let values = checkpoint.matrix("m", [6, 3]).unwrap().values(WeightDtype::F32).view().to_f32();
+    let matrix = checkpoint.matrix("m", [6, 3]).map_err(|error| error.to_string())?;
+    Ok(matrix.values(WeightDtype::F32).view().to_f32())
+}
+
+fn floats(values: [f32; 4]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// The code of 1.
+const ONE: u8 = 0x38;
+
+/// Six rows in blocks of four, then of two. Divided by two scales, they would be three and three.
+#[test]
+fn the_last_block_has_the_rest() {
+    let values = read(&[ONE; 18], Dtype::F32, &floats([1.0, 10.0, 100.0, 1000.0])).unwrap();
     assert_eq!(values[..12], [1.0, 1.0, 10.0].repeat(4));
     assert_eq!(values[12..], [100.0, 100.0, 1000.0].repeat(2));
+}
+
+#[test]
+fn codes_and_scales_that_are_no_numbers_are_refused_by_tensor() {
+    let refusal = |dtype, scales: &[u8]| read(&[ONE; 18], dtype, scales).unwrap_err();
+    for (error, expected) in [
+        (refusal(Dtype::F32, &floats([1.0, f32::NAN, 1.0, 1.0])), "scale 1 is NaN"),
+        (refusal(Dtype::F32, &floats([1.0, 1.0, 1.0, f32::INFINITY])), "scale 3 is inf"),
+        (refusal(Dtype::F32, &floats([f32::NEG_INFINITY; 4])), "scale 0 is -inf"),
+        (refusal(Dtype::BF16, &[0x80, 0x3F, 0xC0, 0x7F, 0, 0, 0, 0]), "scale 1 is NaN"),
+        (refusal(Dtype::U8, &[127, 254, 255, 0]), "scale 2 is NaN"),
+        (refusal(Dtype::F8_E8M0, &[127, 254, 0, 255]), "scale 3 is NaN"),
+    ] {
+        assert!(error.contains("model.safetensors: tensor `m.weight_scale_inv`: "), "{error}");
+        assert!(error.ends_with(&format!("{expected}; expected a finite number")), "{error}");
+    }
+    assert!(read(&[ONE; 18], Dtype::F8_E8M0, &[127, 254, 0, 1]).is_ok());
+    for code in [0x7F, 0xFF] {
+        let mut codes = [ONE; 18];
+        codes[16] = code;
+        let error = read(&codes, Dtype::F32, &floats([1.0; 4])).unwrap_err();
+        assert!(error.ends_with("tensor `m.weight`: row 5 has a code of NaN"), "{error}");
+    }
 }
 
 #[test]

@@ -174,6 +174,82 @@ fn settings_that_do_not_fit_the_tensors_are_rejected() {
     }
 }
 
+/// Reads the matrix `module` of the fixture, after the second of its scales became `scale`.
+fn with_scale(
+    [module, part]: [&str; 2],
+    scale: [u8; 2],
+    quantization: Quantization,
+    shape: [usize; 2],
+) -> Result<(), String> {
+    let file = fs::read(fixture("matrices").join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let mut changed = Vec::new();
+    for (name, tensor) in tensors.iter() {
+        let mut bytes = tensor.data().to_vec();
+        if name == format!("{module}.{part}") {
+            assert_eq!(tensor.dtype().bitsize(), 16, "{name}");
+            bytes[2..4].copy_from_slice(&scale);
+        }
+        changed.push((name.to_owned(), tensor.dtype(), tensor.shape().to_vec(), bytes));
+    }
+    let views = changed.iter().map(|(name, dtype, shape, bytes)| {
+        (name.clone(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let folder = TempDir::new().unwrap();
+    let bytes = safetensors::serialize(views, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    let checkpoint = Checkpoint::open(folder.path()).unwrap().quantized(Some(quantization));
+    checkpoint.matrix(module, shape).map(|_| ()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn scales_that_are_no_finite_numbers_are_refused_by_tensor() {
+    // NaN and infinity as float16 and as bfloat16.
+    let (f16, bf16) = ([[0x00, 0x7E], [0x00, 0x7C]], [[0xC0, 0x7F], [0x80, 0x7F]]);
+    let format = GptqFormat { bits: 4, group_size: Some(16), zeros_less_one: true };
+    let gptq = Quantization::Gptq(format);
+    let awq = Quantization::Awq { group_size: Some(16) };
+    for (names, [nan, inf], quantization, shape) in [
+        (["gptq4", "scales"], f16, gptq, [8, 32]),
+        (["awq", "scales"], f16, awq, [8, 32]),
+        (["packed4", "weight_scale"], bf16, compressed(16), [6, 32]),
+        (["int8", "weight_scale"], bf16, compressed(16), [6, 32]),
+    ] {
+        for (scale, name) in [(nan, "NaN"), (inf, "inf")] {
+            let error = with_scale(names, scale, quantization.clone(), shape).unwrap_err();
+            let [module, part] = names;
+            let expected =
+                format!("tensor `{module}.{part}`: scale 1 is {name}; expected a finite number");
+            assert!(error.ends_with(&expected), "{error}");
+        }
+        // The same matrix with another value of the scale.
+        with_scale(names, [0x00, 0x3C], quantization, shape).unwrap();
+    }
+}
+
+#[test]
+fn blocks_of_gguf_without_finite_scales_are_refused_by_tensor() {
+    let mut file = fs::read(fixture("blocks.gguf")).unwrap();
+    let half = file.len() / 2;
+    file[half..].fill(0xFF);
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("blocks.gguf");
+    fs::write(&path, file).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let expected = fs::read(fixture("blocks.expected.safetensors")).unwrap();
+    let expected = SafeTensors::deserialize(&expected).unwrap();
+    let mut refused = 0;
+    for (name, expected) in expected.iter() {
+        let shape = [expected.shape()[0], expected.shape()[1]];
+        let Err(error) = checkpoint.matrix(name, shape) else { continue };
+        let reason = "a block has a scale or minimum that is no finite number";
+        let expected = format!("tensor `{name}.weight`: {reason}");
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        refused += 1;
+    }
+    assert!(refused > 0);
+}
+
 /// A tensor of module `m`: its name in the module, dtype, shape, and bytes.
 type Part = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 

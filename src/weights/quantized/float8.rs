@@ -28,6 +28,9 @@ use crate::weights::{StoredMatrix, WeightsError};
 /// The type of the codes in safetensors files.
 pub(super) const DTYPE: &str = "F8_E4M3";
 
+/// The bits of NaN, below the sign.
+const NAN: u8 = 0x7F;
+
 /// The scales of one matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Scales {
@@ -74,7 +77,7 @@ pub(super) fn read<'a>(
     let mut bytes = vec![0; size_of::<f32>() * shape[0] * shape[1]];
     let width = shape[1].max(1);
     let rows = bytes.par_chunks_mut(size_of::<f32>() * width).zip(codes.bytes.par_chunks(width));
-    rows.enumerate().for_each(|(row, (out, codes))| {
+    let nan_row = rows.enumerate().find_map_any(|(row, (out, codes))| {
         let scales = &scales[row / block[0] * grid[1]..][..grid[1]];
         let out = out.as_chunks_mut::<4>().0.chunks_mut(block[1]);
         for ((out, codes), scale) in out.zip(codes.chunks(block[1])).zip(scales) {
@@ -82,7 +85,11 @@ pub(super) fn read<'a>(
                 *out = (values[usize::from(*code)] * scale).to_le_bytes();
             }
         }
+        codes.iter().any(|code| code & NAN == NAN).then_some(row)
     });
+    if let Some(row) = nan_row {
+        return Err(parts.invalid("weight", format!("row {row} has a code of NaN")));
+    }
     Ok(Some(parts.finish_floats(&codes, bytes)))
 }
 
