@@ -144,7 +144,13 @@ impl Tensors {
             }
             Arrangement::SomeRows { of, .. } => self.weight(module, &[*of, inputs]),
             Arrangement::Transposed => self.weight(module, &[inputs, *outputs]),
-            Arrangement::Slice { count, .. } => self.weight(module, &[*count, *outputs, inputs]),
+            Arrangement::Slice { count, .. } => {
+                self.weight(module, &[*count, *outputs, inputs]);
+                if has_bias {
+                    self.0.push((format!("{module}.bias"), vec![*count, *outputs]));
+                }
+                return;
+            }
             Arrangement::Fused { count, .. } => {
                 self.0.push((module.clone(), vec![*count, inputs, *outputs]));
                 if has_bias {

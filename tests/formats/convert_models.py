@@ -28,7 +28,7 @@ import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from make_models import MODELS, randomize  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
 from conversion import ModelType, get_model_architecture, get_model_class  # noqa: E402
@@ -69,6 +69,8 @@ CASES = {
     "gpt2": dict(n_positions=64),
     "gpt_neox": dict(),
     "gpt_neox-in-turn": dict(hidden_act="gelu", rope_theta=10_000.0),
+    "gpt_oss": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
+    "gpt_oss-mxfp4": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
     "granite": dict(),
     "granite_moe": dict(tie_word_embeddings=True),
     "hunyuan": dict(),
@@ -105,14 +107,15 @@ def exact(parameter, transposed, half):
     values = parameter.detach().float().numpy()
     if values.ndim == 1:
         return parameter.detach()
-    rows = np.ascontiguousarray(values.T if transposed else values)
+    rows = np.ascontiguousarray(values.swapaxes(-1, -2) if transposed else values)
+    shape = rows.shape
     if half or rows.shape[-1] % 32:
         rows = rows.astype(np.float16).astype(np.float32)
     else:
         q8_0 = gguf.GGMLQuantizationType.Q8_0
         rows = gguf.quants.dequantize(gguf.quants.quantize(rows, q8_0), q8_0)
-    rows = rows.reshape(values.T.shape if transposed else values.shape)
-    return torch.from_numpy(np.ascontiguousarray(rows.T if transposed else rows))
+    rows = rows.reshape(shape)
+    return torch.from_numpy(np.ascontiguousarray(rows.swapaxes(-1, -2) if transposed else rows))
 
 
 def tiny_model(name, changes):
@@ -131,6 +134,9 @@ def tiny_model(name, changes):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     randomize(model, 0)
     transposed = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, Conv1D)}
+    if config.model_type == "gpt_oss":
+        names = (key for key, _ in model.named_parameters())
+        transposed |= {key for key in names if key.endswith(("gate_up_proj", "down_proj"))}
     for key, parameter in model.named_parameters():
         parameter.data = exact(parameter, key in transposed, name in HALVES)
     return model
@@ -229,6 +235,12 @@ if __name__ == "__main__":
             model = tiny_model(name, CASES[name])
             model.save_pretrained(folder)
             MODELS[name].get("rewrite", lambda _: None)(folder)
+            if name.endswith("mxfp4"):
+                MODELS[name]["prepare"](folder)
+                whole = Mxfp4Config(dequantize=True)
+                model = AutoModelForCausalLM.from_pretrained(
+                    folder, dtype=torch.float32, quantization_config=whole
+                )
             golden(model, OUT / f"{name}.golden.json")
             try:
                 convert(folder, name)

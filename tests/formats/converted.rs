@@ -57,6 +57,8 @@ models! {
     gpt2: "gpt2",
     gpt_neox: "gpt_neox",
     gpt_neox_in_turn: "gpt_neox-in-turn",
+    gpt_oss: "gpt_oss",
+    gpt_oss_mxfp4: "gpt_oss-mxfp4",
     granite: "granite",
     granite_moe: "granite_moe",
     hunyuan: "hunyuan",

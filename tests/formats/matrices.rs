@@ -76,7 +76,7 @@ fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
 
 #[test]
 fn gguf_blocks_decode_as_in_the_gguf_package() {
-    for (file, count) in [("blocks", 4), ("blocks-more", 8)] {
+    for (file, count) in [("blocks", 4), ("blocks-more", 9)] {
         let checkpoint = Checkpoint::open(&fixture(&format!("{file}.gguf"))).unwrap();
         let expected = fs::read(fixture(&format!("{file}.expected.safetensors"))).unwrap();
         let expected = SafeTensors::deserialize(&expected).unwrap();
@@ -94,7 +94,7 @@ fn other_block_types_are_refused_by_tensor_and_type() {
         let error = checkpoint.matrix(name, [1, 256]).unwrap_err().to_string();
         let expected = format!(
             "tensor `{name}.weight` has dtype {name}; accepted here: F32, F16, BF16, Q8_0, Q4_0, \
-             Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS"
+             Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS and MXFP4"
         );
         assert!(error.ends_with(&expected), "{error}");
     }

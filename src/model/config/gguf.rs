@@ -11,7 +11,7 @@ mod unknown;
 
 use serde_json::json;
 
-use self::architecture::Architecture;
+use self::architecture::{Architecture, Variant};
 use self::architectures::ARCHITECTURES;
 pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
@@ -47,7 +47,7 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
 pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'static str> {
     let holds = move |architecture: &&Architecture| {
         let mut variants = architecture.variants.iter();
-        architecture.class == class || variants.any(|(_, variant)| *variant == class)
+        architecture.class == class || variants.any(|variant| variant.class == class)
     };
     ARCHITECTURES.iter().filter(holds).map(|architecture| architecture.name)
 }
@@ -61,9 +61,9 @@ fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
 
 /// Returns the entry of `architectures` that config.json would have.
 fn class(metadata: &mut Metadata<'_>) -> Result<&'static str, ConfigError> {
-    for (name, class) in metadata.architecture.variants {
-        let key = metadata.key(name);
-        if metadata.file.same_in_all_layers(&key)?.is_some_and(|number| number > 0) {
+    for Variant { key, least, class } in metadata.architecture.variants {
+        let key = metadata.key(key);
+        if metadata.file.same_in_all_layers(&key)?.is_some_and(|number| number >= *least) {
             return Ok(class);
         }
     }

@@ -18,6 +18,7 @@ use std::fmt;
 use super::checkpoint::Checkpoint;
 use super::{StoredMatrix, WeightsError};
 use parts::Parts;
+pub(super) use parts::e8m0;
 pub use sharing::ScaleSharing;
 
 /// How the weights of linear layers are stored in a Hugging Face folder.

@@ -22,7 +22,7 @@ pub(super) struct Parts<'a, 'm> {
 }
 
 /// Returns the number of a byte of E8M0: a power of two, or NaN for the last byte.
-pub(super) fn e8m0(exponent: u8) -> f32 {
+pub(in crate::weights) fn e8m0(exponent: u8) -> f32 {
     match exponent {
         0xFF => f32::NAN,
         _ => (f64::from(exponent) - 127.0).exp2() as f32,

@@ -13,8 +13,8 @@ pub(super) struct Architecture {
     pub(super) name: &'static str,
     /// The entry of `architectures` that config.json would have.
     pub(super) class: &'static str,
-    /// Other entries: the first one whose key is present and not zero.
-    pub(super) variants: &'static [(&'static str, &'static str)],
+    /// Other entries: the first one whose key is present, with a number that is not less.
+    pub(super) variants: &'static [Variant],
     /// Whether a rotary pair is two neighbours in the file (`llama_model_rope_type`). The converter
     /// interleaves the halves of heads where Hugging Face pairs them.
     pub(super) is_interleaved: bool,
@@ -26,6 +26,22 @@ pub(super) struct Architecture {
     pub(super) keys: &'static [Key],
     /// Reads what no key says in this form.
     pub(super) adjust: fn(&mut Metadata<'_>) -> Result<(), GgufError>,
+}
+
+/// Another class that an architecture may stand for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variant {
+    pub(super) key: &'static str,
+    /// The least number under the key.
+    pub(super) least: u64,
+    pub(super) class: &'static str,
+}
+
+impl Variant {
+    /// Returns the class of files that have `key`, unless its number is 0.
+    pub(super) const fn with(key: &'static str, class: &'static str) -> Self {
+        Self { key, least: 1, class }
+    }
 }
 
 /// The value of a field that no key has.

@@ -4,7 +4,7 @@
 //! loader (`load_arch_hparams` in `src/models`). Fields are those of the Hugging Face config class.
 
 use super::architecture::Constant::{ByTensor, Count, Flag, HasTensor, LacksTensor};
-use super::architecture::{ALWAYS_WINDOW, Architecture, Form, Key, SAME_BASE, WINDOW};
+use super::architecture::{ALWAYS_WINDOW, Architecture, Form, Key, SAME_BASE, Variant, WINDOW};
 use super::metadata::Metadata;
 use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
@@ -54,8 +54,8 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         name: "llama",
         class: "LlamaForCausalLM",
         variants: &[
-            ("expert_count", "MixtralForCausalLM"),
-            ("attention.sliding_window", "MistralForCausalLM"),
+            Variant::with("expert_count", "MixtralForCausalLM"),
+            Variant::with("attention.sliding_window", "MistralForCausalLM"),
         ],
         is_interleaved: true,
         keys: &[WINDOW, NUM_EXPERTS, TOP_K],
@@ -160,6 +160,24 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture { name: "gpt2", class: "GPT2LMHeadModel", ..PLAIN },
     Architecture {
+        name: "gpt-oss",
+        class: "GptOssForCausalLM",
+        norms: POST_ATTENTION,
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            Key::integer("expert_feed_forward_length", "intermediate_size"),
+            ALWAYS_WINDOW,
+            SAME_BASE,
+        ],
+        adjust: |metadata| {
+            // llama.cpp rounds the ends of YaRN's ramp, and the model's authors do not.
+            metadata.set_in_rope("truncate", false);
+            metadata.require_gating(3, "3, the softmax of the chosen")
+        },
+        ..PLAIN
+    },
+    Architecture {
         name: "gptneox",
         class: "GPTNeoXForCausalLM",
         keys: &[Key::flag("use_parallel_residual", "use_parallel_residual")],
@@ -214,7 +232,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "olmo2",
         class: "Olmo2ForCausalLM",
-        variants: &[("attention.sliding_window", "Olmo3ForCausalLM")],
+        variants: &[Variant::with("attention.sliding_window", "Olmo3ForCausalLM")],
         keys: &[WINDOW, SAME_BASE],
         ..PLAIN
     },

@@ -125,6 +125,7 @@ impl Layout {
     fn apply_to(&self, attention: &mut AttentionConfig) {
         attention.qkv_bias = self.qkv_bias;
         attention.o_bias = self.o_bias;
+        attention.sinks = attention.sinks.map(|_| "attn_sinks.weight");
         attention.head_norm = attention.head_norm.map(|rule| match rule {
             HeadNormRule::RmsPlusOne => HeadNormRule::Rms,
             // The norms of all heads are one tensor.
