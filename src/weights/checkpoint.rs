@@ -385,12 +385,10 @@ impl Checkpoint {
     }
 
     /// Returns whether a tensor of the shape `stored` has the shape `expected`. GGUF has no
-    /// difference between a row and a matrix of one row.
+    /// difference between a row and a matrix of one row, and the converter drops dimensions of 1.
     fn is_shape(&self, stored: &[usize], expected: &[usize]) -> bool {
-        let without_ones = |shape: &[usize]| {
-            let ones = shape.iter().take_while(|size| **size == 1).count();
-            shape[ones..].to_vec()
-        };
+        let without_ones =
+            |shape: &[usize]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
         stored == expected || self.is_gguf() && without_ones(stored) == without_ones(expected)
     }
 

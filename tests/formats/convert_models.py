@@ -27,7 +27,7 @@ sys.path[:0] = [str(LLAMA_CPP / "gguf-py"), str(LLAMA_CPP), str(HERE.parent / "f
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from make_models import MODELS, randomize  # noqa: E402
+from make_models import MODELS, randomize, scaled_scores  # noqa: E402
 from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
@@ -35,6 +35,13 @@ from conversion import ModelType, get_model_architecture, get_model_class  # noq
 from conversion.stablelm import StableLMModel  # noqa: E402
 
 VOCAB = 96
+
+
+def same_scores(factor):
+    """Returns a YaRN with one factor for rotations and scores: the format has no more."""
+    return dict(rope_parameters=scaled_scores(factor, factor)["rope_parameters"])
+
+
 # Settings that differ from those of the model in make_models.py.
 CASES = {
     "apertus-llama3": dict(attention_bias=False),
@@ -44,6 +51,11 @@ CASES = {
     "cohere": dict(),
     "cohere-norms": dict(tie_word_embeddings=True, attention_bias=False),
     "cohere2": dict(),
+    "deepseek_v2": dict(moe_intermediate_size=32),
+    "deepseek_v2-groups": dict(
+        moe_intermediate_size=32, attention_bias=False, mlp_bias=False, **same_scores(0.6)
+    ),
+    "deepseek_v3": dict(moe_intermediate_size=32),
     "ernie4_5": dict(),
     "ernie4_5_moe": dict(moe_intermediate_size=32),
     "ernie4_5_moe-interval": dict(
@@ -78,6 +90,8 @@ CASES = {
     "hunyuan_moe-one": dict(num_experts=3),
     "internlm2": dict(),
     "internlm3": dict(),
+    "lfm2": dict(),
+    "lfm2_moe": dict(moe_intermediate_size=32),
     "llama-linear": dict(hidden_size=32, head_dim=8),
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),
@@ -162,6 +176,8 @@ def published_form(config):
     config.setdefault("rotary_pct", part)
     if "partial_rotary_factor" in rope:
         config.setdefault("partial_rotary_factor", rope["partial_rotary_factor"])
+    if kind in ("deepseek_v2", "deepseek_v3"):
+        config["scoring_func"] = "softmax" if kind == "deepseek_v2" else "sigmoid"
     if kind == "gpt2":
         config["n_ctx"] = config["n_positions"]
     if kind == "bloom":

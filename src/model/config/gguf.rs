@@ -4,6 +4,7 @@
 
 mod architecture;
 mod architectures;
+mod latent;
 mod layout;
 mod metadata;
 mod rope;
@@ -61,9 +62,14 @@ fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
 
 /// Returns the entry of `architectures` that config.json would have.
 fn class(metadata: &mut Metadata<'_>) -> Result<&'static str, ConfigError> {
-    for Variant { key, least, class } in metadata.architecture.variants {
+    for Variant { key, least, tensor, class } in metadata.architecture.variants {
         let key = metadata.key(key);
-        if metadata.file.same_in_all_layers(&key)?.is_some_and(|number| number >= *least) {
+        let has = |end: &str| metadata.file.tensors().any(|(name, _)| name.ends_with(end));
+        let is_it = match metadata.file.same_in_all_layers(&key)? {
+            Some(number) => number >= *least,
+            None => tensor.is_some_and(has),
+        };
+        if is_it {
             return Ok(class);
         }
     }

@@ -92,9 +92,9 @@ use super::config::{
     StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
-    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, LatentNames, LatentRule,
-    LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames,
-    RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
+    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames, LatentNames,
+    LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule,
+    PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
 };
 
 /// The families of this crate.

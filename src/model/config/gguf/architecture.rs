@@ -18,6 +18,8 @@ pub(super) struct Architecture {
     /// Whether a rotary pair is two neighbours in the file (`llama_model_rope_type`). The converter
     /// interleaves the halves of heads where Hugging Face pairs them.
     pub(super) is_interleaved: bool,
+    /// The types of layers without key heads, and of those with some, where layers differ in them.
+    pub(super) layer_types: Option<[&'static str; 2]>,
     /// The names of norms. A model has those of its class.
     pub(super) norms: LayerNorms,
     /// The values that llama.cpp has in its code, where config.json has a field.
@@ -34,13 +36,15 @@ pub(super) struct Variant {
     pub(super) key: &'static str,
     /// The least number under the key.
     pub(super) least: u64,
+    /// The end of the name of a tensor that stands for the key in files without it.
+    pub(super) tensor: Option<&'static str>,
     pub(super) class: &'static str,
 }
 
 impl Variant {
     /// Returns the class of files that have `key`, unless its number is 0.
     pub(super) const fn with(key: &'static str, class: &'static str) -> Self {
-        Self { key, least: 1, class }
+        Self { key, least: 1, tensor: None, class }
     }
 }
 

@@ -27,6 +27,7 @@ const PLAIN: Architecture = Architecture {
     class: "",
     variants: &[],
     is_interleaved: false,
+    layer_types: None,
     norms: NORMS,
     constants: &[],
     keys: &[],
@@ -80,6 +81,40 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "Cohere2ForCausalLM",
         is_interleaved: true,
         keys: &[Key::number("logit_scale", "logit_scale"), ALWAYS_WINDOW, SAME_BASE],
+        ..PLAIN
+    },
+    Architecture {
+        name: "deepseek2",
+        class: "DeepseekV2ForCausalLM",
+        // Experts with sigmoid scores, which the first files with such experts do not mention.
+        variants: &[Variant {
+            key: "expert_gating_func",
+            least: 2,
+            tensor: Some(".exp_probs_b.bias"),
+            class: "DeepseekV3ForCausalLM",
+        }],
+        is_interleaved: true,
+        constants: &[("norm_topk_prob", Flag(false)), ("routed_scaling_factor", Count(1))],
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            NORMALIZED,
+            Key::integer("expert_shared_count", "n_shared_experts"),
+            Key::integer("leading_dense_block_count", "first_k_dense_replace"),
+            Key::integer("expert_group_count", "n_group"),
+            Key::integer("expert_group_used_count", "topk_group"),
+            Key::number("expert_weights_scale", "routed_scaling_factor"),
+        ],
+        adjust: |metadata| {
+            metadata.latent_scaling()?;
+            metadata.old_groups();
+            if metadata.size("n_group") > 1 && metadata.is_class("DeepseekV2ForCausalLM") {
+                let method = "group_limited_greedy";
+                metadata.object.insert("topk_method".to_owned(), method.into());
+            }
+            metadata.require_gating_up_to(2, "1, the softmax, or 2, the sigmoid")
+        },
         ..PLAIN
     },
     Architecture { name: "ernie4_5", class: "Ernie4_5ForCausalLM", is_interleaved: true, ..PLAIN },
@@ -216,6 +251,31 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         name: "internlm2",
         class: "InternLM2ForCausalLM",
         is_interleaved: true,
+        ..PLAIN
+    },
+    Architecture {
+        name: "lfm2",
+        class: "Lfm2ForCausalLM",
+        layer_types: Some(["conv", "full_attention"]),
+        // The key has the width after the adjustment.
+        constants: &[("block_auto_adjust_ff_dim", Flag(false))],
+        keys: &[Key::integer("shortconv.l_cache", "conv_L_cache")],
+        ..PLAIN
+    },
+    Architecture {
+        name: "lfm2moe",
+        class: "Lfm2MoeForCausalLM",
+        layer_types: Some(["conv", "full_attention"]),
+        constants: &[("norm_topk_prob", Flag(true)), ("routed_scaling_factor", Count(1))],
+        keys: &[
+            Key::integer("shortconv.l_cache", "conv_L_cache"),
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            Key::integer("leading_dense_block_count", "num_dense_layers"),
+            Key::number("expert_weights_scale", "routed_scaling_factor"),
+        ],
+        adjust: |metadata| metadata.require_gating(2, "2, the sigmoid"),
         ..PLAIN
     },
     Architecture {

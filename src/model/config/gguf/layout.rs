@@ -3,16 +3,17 @@
 
 use super::architecture::Architecture;
 use crate::gguf::GgufFile;
-use crate::model::config::{AttentionConfig, FeedForward, LayerConfig, ModelConfig};
+use crate::model::config::{AttentionConfig, FeedForward, LayerConfig, Mixer, ModelConfig};
 use crate::model::family::{
-    AttentionNames, ExpertNames, HeadNormRule, LayerNorms, MlpNames, MoeNames, NormKind, QkvNames,
-    WeightNames,
+    AttentionNames, ExpertNames, HeadNormRule, KvNames, LatentNames, LayerNorms, MlpNames,
+    MoeNames, NormKind, QkvNames, WeightNames,
 };
 
 /// The layout of one file.
 #[derive(Debug, Clone)]
 pub(in crate::model::config) struct Layout {
     names: WeightNames,
+    latent: &'static LatentNames,
     is_interleaved: bool,
     qkv_bias: bool,
     o_bias: bool,
@@ -55,7 +56,30 @@ const NAMES: WeightNames = WeightNames {
     norm: "output_norm",
     lm_head: "output",
     is_transposed: false,
+    renamed: RENAMED,
 };
+
+/// The names of mixers that carry a state.
+const RENAMED: &[(&str, &str)] = &[
+    ("conv.conv", "shortconv.conv"),
+    ("conv.in_proj", "shortconv.in_proj"),
+    ("conv.out_proj", "shortconv.out_proj"),
+];
+
+/// The names of latent attention.
+const LATENT: LatentNames = LatentNames {
+    q_proj: "attn_q",
+    q_a_proj: "attn_q_a",
+    q_a_norm: "attn_q_a_norm",
+    q_b_proj: "attn_q_b",
+    kv_a_proj: "attn_kv_a_mqa",
+    kv_a_norm: "attn_kv_a_norm",
+    kv_b_proj: KvNames::One("attn_kv_b"),
+};
+
+/// Those of files with the matrices of each head, as llama.cpp's converter has made since 2025.
+const LATENT_HALVES: LatentNames =
+    LatentNames { kv_b_proj: KvNames::Halves(["attn_k_b", "attn_v_b"]), ..LATENT };
 
 impl Layout {
     /// Returns the layout of `file`. Its tensors show which projections are one matrix, and which
@@ -86,8 +110,15 @@ impl Layout {
             names.norms.before_attention = Some("attn_norm_2");
             names.norms.before_mlp = Some("attn_norm");
         }
+        let has_tensor = |name: &str| file.tensor(name).is_some();
+        // LFM2's files call the last norm by another name.
+        if !has_tensor("output_norm.weight") && has_tensor("token_embd_norm.weight") {
+            names.norm = "token_embd_norm";
+        }
+        let latent = if has("attn_k_b", "weight") { &LATENT_HALVES } else { &LATENT };
         Self {
             names,
+            latent,
             is_interleaved: architecture.is_interleaved,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
             o_bias: has("attn_output", "bias"),
@@ -115,6 +146,10 @@ impl Layout {
         for LayerConfig { mixer, feed_forward } in &mut config.layers {
             if let Some(attention) = mixer.attention_mut() {
                 self.apply_to(attention);
+            }
+            if let Mixer::Latent(latent) = mixer {
+                latent.names = self.latent;
+                latent.rope.is_interleaved = self.is_interleaved;
             }
             if let FeedForward::Mlp(mlp) = feed_forward {
                 mlp.bias = self.mlp_bias;

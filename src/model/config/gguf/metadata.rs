@@ -63,7 +63,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// Sets `field` to the integer under `name`, if there is one, and returns it.
-    fn integer(&mut self, field: &str, name: &str) -> Result<Option<u64>, GgufError> {
+    pub(super) fn integer(&mut self, field: &str, name: &str) -> Result<Option<u64>, GgufError> {
         let key = self.key(name);
         let value = self.file.same_in_all_layers(&key)?;
         match value {
@@ -73,7 +73,7 @@ impl<'a> Metadata<'a> {
         Ok(value)
     }
 
-    fn required_integer(&mut self, field: &str, name: &str) -> Result<u64, GgufError> {
+    pub(super) fn required_integer(&mut self, field: &str, name: &str) -> Result<u64, GgufError> {
         let value = self.integer(field, name)?;
         value.ok_or_else(|| self.file.missing(&self.key(name), "a positive integer"))
     }
@@ -87,10 +87,11 @@ impl<'a> Metadata<'a> {
         self.required_integer("intermediate_size", "feed_forward_length")?;
         self.required_integer("max_position_embeddings", "context_length")?;
         let heads = self.required_integer("num_attention_heads", "attention.head_count")?;
-        if self.integer("num_key_value_heads", "attention.head_count_kv")?.is_none() {
-            self.object.insert("num_key_value_heads".to_owned(), heads.into());
+        if family.latent.is_some() {
+            self.latent(heads)?;
+        } else {
+            self.heads(heads)?;
         }
-        self.head_dim(heads)?;
         self.norm(family)?;
         let embedding = "token_embd.weight";
         let vocab = file.tensor(embedding).and_then(|tensor| tensor.shape.first().copied());
@@ -99,6 +100,43 @@ impl<'a> Metadata<'a> {
         }
         let tied = file.tensor("output.weight").is_none();
         self.object.insert("tie_word_embeddings".to_owned(), tied.into());
+        Ok(())
+    }
+
+    /// Sets key heads, and the width of heads.
+    fn heads(&mut self, heads: u64) -> Result<(), GgufError> {
+        if let Some(types) = self.architecture.layer_types {
+            self.layer_types(types)?;
+        } else if self.integer("num_key_value_heads", "attention.head_count_kv")?.is_none() {
+            self.object.insert("num_key_value_heads".to_owned(), heads.into());
+        }
+        self.head_dim(heads)
+    }
+
+    /// Sets the types of layers `[without, with]` key heads, and the number of these heads.
+    fn layer_types(&mut self, [without, with]: [&str; 2]) -> Result<(), GgufError> {
+        let (file, key) = (self.file, self.key("attention.head_count_kv"));
+        let count = self.size("num_hidden_layers");
+        let heads: Vec<u64> = match file.is_list(&key) {
+            true => file.unsigned_list(&key)?.unwrap_or_default(),
+            false => {
+                let heads = file.unsigned(&key)?;
+                let heads = heads.ok_or_else(|| file.missing(&key, "a number for each layer"))?;
+                // The config refuses more layers than this.
+                vec![heads; count.min(1 << 16) as usize]
+            }
+        };
+        let most = heads.iter().copied().max().unwrap_or(0);
+        let fits = heads.iter().all(|heads| *heads == most || *heads == 0);
+        if !fits || heads.len() as u64 != count {
+            let expected = format!("a list of {count} numbers, all the same or 0");
+            return Err(file.unexpected(&key, expected));
+        }
+        let name = |heads: &u64| if *heads == 0 { without } else { with };
+        let types: Vec<&str> = heads.iter().map(name).collect();
+        self.set("layer_types", key.clone(), types);
+        // A model without attention has heads of no meaning.
+        self.set("num_key_value_heads", key, most.max(1));
         Ok(())
     }
 
@@ -250,6 +288,24 @@ impl<'a> Metadata<'a> {
             Some(found) if found == number => Ok(()),
             Some(_) => Err(self.file.unexpected(&key, expected)),
         }
+    }
+
+    /// Refuses scores of experts whose number is more than `most`.
+    pub(super) fn require_gating_up_to(
+        &mut self,
+        most: u64,
+        expected: &str,
+    ) -> Result<(), GgufError> {
+        let key = self.key("expert_gating_func");
+        match self.file.unsigned(&key)?.is_some_and(|found| found > most) {
+            true => Err(self.file.unexpected(&key, expected)),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether the file stands for a model of the class `class`.
+    pub(super) fn is_class(&self, class: &str) -> bool {
+        self.object.get("architectures").is_some_and(|classes| *classes == json!([class]))
     }
 
     /// Refuses a model without ALiBi.
