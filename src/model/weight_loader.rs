@@ -10,7 +10,9 @@ use super::{
     LoadOptions, LoadProgress, ModelError, QuantizedWeights,
     layers::{self, Arrangement, Linear, Part, separated},
 };
-use crate::weights::{Checkpoint, MatrixElements, StoredMatrix, StoredTensor, WeightsCache};
+use crate::weights::{
+    Checkpoint, MatrixElements, StoredMatrix, StoredTensor, WeightsCache, WeightsError,
+};
 
 /// Loads the tensors of a checkpoint onto the model's device, and counts them.
 ///
@@ -168,6 +170,25 @@ impl<'a> WeightLoader<'a> {
         let values = tensor.values().view().to_f32();
         self.loaded(&tensor);
         Ok(values)
+    }
+
+    /// Returns the logarithms of the rates at which states decay: the tensor `name`. GGUF files
+    /// have the rates themselves, with a sign.
+    pub(super) fn log_rates(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Vec<f32>, ModelError> {
+        let values = self.values(name, shape)?;
+        if !self.checkpoint.is_gguf() {
+            return Ok(values);
+        }
+        if let Some(rate) = values.iter().find(|rate| !(rate.is_finite() && **rate <= 0.0)) {
+            let path = self.checkpoint.path_of(name).to_owned();
+            let reason = format!("a rate of {rate}; expected a number of 0 or less");
+            return Err(WeightsError::Value { path, tensor: name.to_owned(), reason }.into());
+        }
+        Ok(values.iter().map(|rate| f64::from(-rate).ln() as f32).collect())
     }
 
     /// Returns `values`, which come from the tensor `name`, on the model's device.

@@ -386,10 +386,14 @@ impl Checkpoint {
 
     /// Returns whether a tensor of the shape `stored` has the shape `expected`. GGUF has no
     /// difference between a row and a matrix of one row, and the converter drops dimensions of 1.
+    /// It also stores the vectors of groups as rows.
     fn is_shape(&self, stored: &[usize], expected: &[usize]) -> bool {
         let without_ones =
             |shape: &[usize]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
-        stored == expected || self.is_gguf() && without_ones(stored) == without_ones(expected)
+        let is_vector = || stored.iter().product::<usize>() == expected.iter().product::<usize>();
+        let is_alike =
+            || without_ones(stored) == without_ones(expected) || expected.len() == 1 && is_vector();
+        stored == expected || self.is_gguf() && is_alike()
     }
 
     /// Returns the accepted types of a tensor, for errors.

@@ -42,6 +42,8 @@ def same_scores(factor):
     return dict(rope_parameters=scaled_scores(factor, factor)["rope_parameters"])
 
 
+# The converter wants a multiple of 64 elements in the heads of Mamba.
+SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
 # Settings that differ from those of the model in make_models.py.
 CASES = {
     "apertus-llama3": dict(attention_bias=False),
@@ -53,7 +55,12 @@ CASES = {
     "cohere2": dict(),
     "deepseek_v2": dict(moe_intermediate_size=32),
     "deepseek_v2-groups": dict(
-        moe_intermediate_size=32, attention_bias=False, mlp_bias=False, **same_scores(0.6)
+        moe_intermediate_size=32,
+        attention_bias=False,
+        mlp_bias=False,
+        # The format has the keys' matrices turned, so rows of both forms must be 16-bit floats.
+        kv_lora_rank=24,
+        **same_scores(0.6),
     ),
     "deepseek_v3": dict(moe_intermediate_size=32),
     "ernie4_5": dict(),
@@ -65,6 +72,26 @@ CASES = {
     "falcon-7b": dict(),
     "falcon-groups": dict(bias=False, ffn_hidden_size=128),
     "falcon-one-norm": dict(rope_theta=10_000.0),
+    "falcon_h1": dict(
+        lm_head_multiplier=0.5,
+        embedding_multiplier=2.0,
+        mlp_multipliers=[0.5, 2.0],
+        key_multiplier=0.5,
+        attention_out_multiplier=0.25,
+        attention_in_multiplier=2.0,
+        ssm_in_multiplier=0.5,
+        ssm_out_multiplier=2.0,
+        ssm_multipliers=[0.5, 2.0, 0.25, 4.0, 0.5],
+    ),
+    "falcon_h1-norms": dict(
+        ssm_in_multiplier=0.5,
+        projectors_bias=False,
+        mamba_proj_bias=False,
+        attention_bias=False,
+        mlp_bias=False,
+        time_step_limit=[0.0, float("inf")],
+    ),
+    "falcon_mamba": dict(),
     "gemma": dict(),
     "gemma2": dict(query_pre_attn_scalar=8),
     "gemma3": dict(query_pre_attn_scalar=8),
@@ -84,20 +111,43 @@ CASES = {
     "gpt_oss": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
     "gpt_oss-mxfp4": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
     "granite": dict(),
+    "granite_hybrid": dict(),
+    "granite_hybrid-dense": dict(
+        mamba_proj_bias=False,
+        attention_bias=False,
+        position_embedding_type="nope",
+        time_step_limit=[0.0, float("inf")],
+    ),
     "granite_moe": dict(tie_word_embeddings=True),
     "hunyuan": dict(),
     "hunyuan-alpha": dict(max_position_embeddings=32_768),
     "hunyuan_moe-one": dict(num_experts=3),
     "internlm2": dict(),
     "internlm3": dict(),
+    "jamba": dict(),
     "lfm2": dict(),
     "lfm2_moe": dict(moe_intermediate_size=32),
     "llama-linear": dict(hidden_size=32, head_dim=8),
+    "mamba": dict(),
+    "mamba2": dict(),
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),
     "mpt-clip": dict(max_seq_len=64, num_hidden_layers=1, softmax_scale=None),
     "nemotron": dict(),
     "nemotron-biases": dict(hidden_act="relu2", head_dim=8),
+    "nemotron_h": dict(),
+    "nemotron_h-experts": dict(
+        moe_intermediate_size=16,
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+        **SMALL_HEADS,
+    ),
+    "nemotron_h-latent-experts": dict(
+        moe_latent_size=16,
+        moe_intermediate_size=32,
+        mlp_hidden_act="relu2",
+        mlp_bias=False,
+        **SMALL_HEADS,
+    ),
     "olmo2": dict(),
     "olmo3": dict(),
     "olmo3-yarn": dict(),
@@ -106,6 +156,7 @@ CASES = {
     "phi3-partial": dict(),
     "qwen2_moe": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
     "qwen3_moe": dict(moe_intermediate_size=32),
+    "qwen3_next": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
     "seed_oss": dict(),
     "smollm3": dict(),
     "stablelm": dict(),
@@ -178,6 +229,18 @@ def published_form(config):
         config.setdefault("partial_rotary_factor", rope["partial_rotary_factor"])
     if kind in ("deepseek_v2", "deepseek_v3"):
         config["scoring_func"] = "softmax" if kind == "deepseek_v2" else "sigmoid"
+    if kind == "granitemoehybrid":
+        names = dict(linear_attention="mamba", full_attention="attention")
+        config["layer_types"] = [names.get(name, name) for name in config["layer_types"]]
+    if kind == "nemotron_h":
+        letters = dict(mamba="M", attention="*", full_attention="*", mlp="-", moe="E")
+        letters["linear_attention"] = "M"
+        kinds = config.pop("layers_block_type", None) or config["layer_types"]
+        config["hybrid_override_pattern"] = "".join(letters[kind] for kind in kinds)
+        config["num_hidden_layers"] = len(kinds)
+        if "E" not in config["hybrid_override_pattern"]:
+            for field in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
+                config.pop(field)
     if kind == "gpt2":
         config["n_ctx"] = config["n_positions"]
     if kind == "bloom":
@@ -208,6 +271,8 @@ def convert(folder, name):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
     converter.set_vocab = set_vocab
+    # These models have no layers that predict several tokens.
+    converter.no_mtp = True
     kinds = gguf.LlamaFileType
     kind = kinds.MOSTLY_F16 if name in HALVES else kinds.MOSTLY_Q8_0
     with torch.inference_mode():

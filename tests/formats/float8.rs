@@ -1,4 +1,5 @@
-//! Matrices of 8-bit floats, value by value, as torch, transformers and compressed-tensors read them.
+//! Matrices of 8-bit floats, value by value, as torch, transformers and compressed-tensors read
+//! them.
 
 use std::fs;
 

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::fixture;
 
-/// Returns compressed-tensors with groups of so many inputs, beside modules with one scale a row and
-/// with one scale.
+/// Returns compressed-tensors with groups of so many inputs, beside modules with one scale a row
+/// and with one scale.
 fn compressed(group: usize) -> Quantization {
     let sharing = vec![ScaleSharing::Group(group), ScaleSharing::Row, ScaleSharing::Tensor];
     Quantization::CompressedTensors { sharing }

@@ -10,7 +10,8 @@
 //! | values | `[num_tokens, num_heads * v_head_dim]` |
 //!
 //! The matrix of `kv_b_proj` is cut at load into the keys' and the values' matrices of each head,
-//! which stay floats. GGUF files have them one by one. The header of the kernels' `latent` explains the form.
+//! which stay floats. GGUF files have them one by one. The header of the kernels' `latent` explains
+//! the form.
 
 use std::sync::Arc;
 

@@ -46,8 +46,8 @@ struct FileIdentity {
 
 impl Identity {
     /// Returns the identity of a checkpoint whose weights are arranged by `config` and kept as
-    /// `format`. All of the config counts: a field that no matrix depends on today may matter to the
-    /// next version, or to a family of another crate.
+    /// `format`. All of the config counts: a field that no matrix depends on today may matter to
+    /// the next version, or to a family of another crate.
     ///
     /// # Errors
     /// The system's error when a file is examined.

@@ -4,13 +4,15 @@
 //! loader (`load_arch_hparams` in `src/models`). Fields are those of the Hugging Face config class.
 
 use super::architecture::Constant::{ByTensor, Count, Flag, HasTensor, LacksTensor};
-use super::architecture::{ALWAYS_WINDOW, Architecture, Form, Key, SAME_BASE, Variant, WINDOW};
+use super::architecture::{
+    ALWAYS_WINDOW, Architecture, Form, Key, LayerTypes, SAME_BASE, Variant, WINDOW,
+};
 use super::metadata::Metadata;
 use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
 
 /// The usual names of norms.
-const NORMS: LayerNorms = LayerNorms {
+pub(super) const NORMS: LayerNorms = LayerNorms {
     before_attention: Some("attn_norm"),
     after_attention: Some("post_attention_norm"),
     before_mlp: Some("ffn_norm"),
@@ -18,26 +20,27 @@ const NORMS: LayerNorms = LayerNorms {
 };
 
 /// The names where the converter takes Hugging Face's `post_attention_layernorm` by its name.
-const POST_ATTENTION: LayerNorms =
+pub(super) const POST_ATTENTION: LayerNorms =
     LayerNorms { after_attention: None, before_mlp: Some("post_attention_norm"), ..NORMS };
 
 /// An architecture without peculiarities.
-const PLAIN: Architecture = Architecture {
+pub(super) const PLAIN: Architecture = Architecture {
     name: "",
     class: "",
     variants: &[],
     is_interleaved: false,
-    layer_types: None,
+    layer_types: LayerTypes::Other,
     norms: NORMS,
     constants: &[],
     keys: &[],
     adjust: |_| Ok(()),
 };
 
-const NUM_EXPERTS: Key = Key::integer("expert_count", "num_experts");
-const TOP_K: Key = Key::integer("expert_used_count", "num_experts_per_tok");
-const EXPERT_WIDTH: Key = Key::integer("expert_feed_forward_length", "moe_intermediate_size");
-const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
+pub(super) const NUM_EXPERTS: Key = Key::integer("expert_count", "num_experts");
+pub(super) const TOP_K: Key = Key::integer("expert_used_count", "num_experts_per_tok");
+pub(super) const EXPERT_WIDTH: Key =
+    Key::integer("expert_feed_forward_length", "moe_intermediate_size");
+pub(super) const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
 const Q_NORM: &str = "blk.0.attn_q_norm.weight";
 
 const GRANITE: &[Key] = &[
@@ -47,9 +50,10 @@ const GRANITE: &[Key] = &[
     Key::number("logit_scale", "logits_scaling"),
 ];
 
-const GRANITE_MOE: &[Key] = &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
+pub(super) const GRANITE_MOE: &[Key] =
+    &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
 
-/// Every architecture that is read.
+/// Every architecture that is read, except those with states.
 pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "llama",
@@ -251,31 +255,6 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         name: "internlm2",
         class: "InternLM2ForCausalLM",
         is_interleaved: true,
-        ..PLAIN
-    },
-    Architecture {
-        name: "lfm2",
-        class: "Lfm2ForCausalLM",
-        layer_types: Some(["conv", "full_attention"]),
-        // The key has the width after the adjustment.
-        constants: &[("block_auto_adjust_ff_dim", Flag(false))],
-        keys: &[Key::integer("shortconv.l_cache", "conv_L_cache")],
-        ..PLAIN
-    },
-    Architecture {
-        name: "lfm2moe",
-        class: "Lfm2MoeForCausalLM",
-        layer_types: Some(["conv", "full_attention"]),
-        constants: &[("norm_topk_prob", Flag(true)), ("routed_scaling_factor", Count(1))],
-        keys: &[
-            Key::integer("shortconv.l_cache", "conv_L_cache"),
-            NUM_EXPERTS,
-            TOP_K,
-            EXPERT_WIDTH,
-            Key::integer("leading_dense_block_count", "num_dense_layers"),
-            Key::number("expert_weights_scale", "routed_scaling_factor"),
-        ],
-        adjust: |metadata| metadata.require_gating(2, "2, the sigmoid"),
         ..PLAIN
     },
     Architecture {

@@ -8,9 +8,9 @@ use crate::gguf::GgufError;
 impl Metadata<'_> {
     /// Sets the sizes of latent attention with so many `heads`.
     ///
-    /// Files with the matrices of each head describe the attention over latents: one key head, whose
-    /// width is that of a latent and of the rotating key. The expanded heads are under keys that end
-    /// in `_mla`. Older files have expanded heads alone.
+    /// Files with the matrices of each head describe the attention over latents: one key head,
+    /// whose width is that of a latent and of the rotating key. The expanded heads are under keys
+    /// that end in `_mla`. Older files have expanded heads alone.
     pub(super) fn latent(&mut self, heads: u64) -> Result<(), GgufError> {
         let file = self.file;
         self.object.insert("num_key_value_heads".to_owned(), heads.into());
