@@ -159,6 +159,11 @@ impl GgufFile {
         self.scalars(key, "a list of integers", Value::signed)
     }
 
+    /// Returns a list of integers that are not negative.
+    pub(crate) fn unsigned_list(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError> {
+        self.scalars(key, "a list of integers from 0", Value::unsigned)
+    }
+
     /// Returns an integer, which may also be stored as a list with an equal value for each layer.
     pub(crate) fn same_in_all_layers(&self, key: &str) -> Result<Option<u64>, GgufError> {
         if !self.is_list(key) {

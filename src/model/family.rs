@@ -106,7 +106,17 @@ pub(crate) struct LatentNames {
     pub(crate) kv_a_proj: &'static str,
     pub(crate) kv_a_norm: &'static str,
     /// The projection from the latent to the keys and values of all heads.
-    pub(crate) kv_b_proj: &'static str,
+    pub(crate) kv_b_proj: KvNames,
+}
+
+/// The modules of the projection from the latent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KvNames {
+    /// One: for each head its keys, then its values.
+    One(&'static str),
+    /// The keys of all heads, `[num_heads, kv_lora_rank, qk_nope_head_dim]`, and their values,
+    /// `[num_heads, v_head_dim, kv_lora_rank]`.
+    Halves([&'static str; 2]),
 }
 
 /// Defaults that differ between the HF config classes.
@@ -278,6 +288,8 @@ pub(crate) struct WeightNames {
     pub(crate) lm_head: &'static str,
     /// Whether matrices of the layers are stored as `[inputs, outputs]`: HF `Conv1D`.
     pub(crate) is_transposed: bool,
+    /// Modules and tensors of layers whose names are not data, and their names in other files.
+    pub(crate) renamed: &'static [(&'static str, &'static str)],
 }
 
 /// The norms of a layer. A layer has those that have names.
@@ -366,6 +378,8 @@ impl WeightNames {
 
     /// Returns the full name of the module `name` of layer `index`.
     pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
+        let renamed = self.renamed.iter().find(|(known, _)| *known == name);
+        let name = renamed.map_or(name, |(_, other)| other);
         format!("{}.{index}.{name}", self.layer)
     }
 }

@@ -16,8 +16,8 @@ use super::config::{
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
 use super::gemma3n;
 use super::layers::{
-    Arrangement, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts, XIELU_WEIGHTS,
-    expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
+    Arrangement, KvParts, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts,
+    XIELU_WEIGHTS, expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
 };
 use crate::weights::{Checkpoint, WeightsError};
 
@@ -144,7 +144,13 @@ impl Tensors {
             }
             Arrangement::SomeRows { of, .. } => self.weight(module, &[*of, inputs]),
             Arrangement::Transposed => self.weight(module, &[inputs, *outputs]),
-            Arrangement::Slice { count, .. } => self.weight(module, &[*count, *outputs, inputs]),
+            Arrangement::Slice { count, .. } => {
+                self.weight(module, &[*count, *outputs, inputs]);
+                if has_bias {
+                    self.0.push((format!("{module}.bias"), vec![*count, *outputs]));
+                }
+                return;
+            }
             Arrangement::Fused { count, .. } => {
                 self.0.push((module.clone(), vec![*count, inputs, *outputs]));
                 if has_bias {
@@ -323,7 +329,13 @@ fn add_latent(tensors: &mut Tensors, latent: &LatentConfig, parts: LatentParts, 
     }
     tensors.part(&parts.kv_a, hidden, bias);
     tensors.weight(&parts.kv_a_norm, &[kv_lora_rank]);
-    tensors.part(&parts.kv_b, kv_lora_rank, false);
+    match &parts.kv_b {
+        KvParts::One(part) => tensors.part(part, kv_lora_rank, false),
+        KvParts::Halves([keys, values]) => {
+            tensors.part(keys, latent.qk_nope_head_dim, false);
+            tensors.part(values, kv_lora_rank, false);
+        }
+    }
     tensors.part(&parts.o, num_heads * v_head_dim, bias);
 }
 

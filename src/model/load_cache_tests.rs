@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use playhouse_kernels::{AttentionMetadata, KvCache};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
@@ -152,6 +153,31 @@ fn a_changed_quantization_config_packs_the_weights_again() {
     assert_ne!(second_version, first_version);
     fs::write(&path, config).unwrap();
     assert_eq!(folders.load(), (first_version, true));
+}
+
+/// Each field changes the order of rows, and leaves the checkpoint and all shapes as they are.
+#[test]
+fn an_edit_of_the_config_packs_the_weights_again() {
+    for (name, field, value) in [
+        ("deepseek_v3", "rope_interleave", json!(false)),
+        ("gpt_neox", "num_attention_heads", json!(2)),
+        ("bloom", "n_head", json!(2)),
+    ] {
+        let folders = TestFolders::of(&format!("tests/fidelity/models/{name}"));
+        let (before, _) = folders.load();
+        let path = folders.model.path().join("config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert!(config.get(field).is_some_and(|old| *old != value), "{name}");
+        config[field] = value;
+        fs::write(&path, config.to_string()).unwrap();
+        let plain = load_model(folders.model.path(), &LoadOptions::default(), &mut |_| ()).unwrap();
+        let plain = answer(&plain);
+        assert_ne!(plain, before, "{name}");
+        assert_eq!(folders.load(), (plain.clone(), false), "{name}");
+        assert_eq!(folders.load(), (plain, true), "{name}");
+        // The old one was written over.
+        folders.file();
+    }
 }
 
 #[test]

@@ -98,7 +98,8 @@ impl ModelSource<'_> {
         let cache = options.weights_cache.as_deref().filter(|_| is_cached);
         let quantized = quantized_weights(&checkpoint, dtype, options)?;
         let form = form(dtype, options.quantization, quantization, quantized.as_ref());
-        let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, &form));
+        let config = self.config.fields().object();
+        let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, config, &form));
         let mut loader =
             WeightLoader::new(&checkpoint, dtype, options, quantized, cache, self.progress);
         let built = build(&mut loader)?;

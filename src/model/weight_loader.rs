@@ -10,7 +10,9 @@ use super::{
     LoadOptions, LoadProgress, ModelError, QuantizedWeights,
     layers::{self, Arrangement, Linear, Part, separated},
 };
-use crate::weights::{Checkpoint, MatrixElements, StoredMatrix, StoredTensor, WeightsCache};
+use crate::weights::{
+    Checkpoint, MatrixElements, StoredMatrix, StoredTensor, WeightsCache, WeightsError,
+};
 
 /// Loads the tensors of a checkpoint onto the model's device, and counts them.
 ///
@@ -170,6 +172,25 @@ impl<'a> WeightLoader<'a> {
         Ok(values)
     }
 
+    /// Returns the logarithms of the rates at which states decay: the tensor `name`. GGUF files
+    /// have the rates themselves, with a sign.
+    pub(super) fn log_rates(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Vec<f32>, ModelError> {
+        let values = self.values(name, shape)?;
+        if !self.checkpoint.is_gguf() {
+            return Ok(values);
+        }
+        if let Some(rate) = values.iter().find(|rate| !(rate.is_finite() && **rate <= 0.0)) {
+            let path = self.checkpoint.path_of(name).to_owned();
+            let reason = format!("a rate of {rate}; expected a number of 0 or less");
+            return Err(WeightsError::Value { path, tensor: name.to_owned(), reason }.into());
+        }
+        Ok(values.iter().map(|rate| f64::from(-rate).ln() as f32).collect())
+    }
+
     /// Returns `values`, which come from the tensor `name`, on the model's device.
     pub(super) fn on_device(
         &self,
@@ -179,20 +200,34 @@ impl<'a> WeightLoader<'a> {
         WeightVector::new(values, self.device).map_err(refused(name))
     }
 
-    /// Returns the bias of each matrix of `part`: `{module}_bias`, `[count, outputs]`.
-    pub(super) fn fused_biases(&mut self, part: &Part) -> Result<Vec<WeightVector>, ModelError> {
-        let Part { module, outputs, arrangement } = part;
-        let Arrangement::Fused { count, is_interleaved, .. } = *arrangement else {
-            return Ok(Vec::new());
-        };
-        let name = format!("{module}_bias");
-        let stored = self.values(&name, &[count, *outputs])?;
-        let order = is_interleaved.then(|| separated(*outputs));
-        let in_order = |bias: &[f32]| match &order {
-            None => bias.to_vec(),
-            Some(order) => order.iter().map(|output| bias[*output as usize]).collect(),
-        };
-        stored.chunks_exact(*outputs).map(|bias| self.on_device(&name, in_order(bias))).collect()
+    /// Returns the bias of each expert, whose parts are matrices of the modules of `parts`: that of
+    /// the first part first. A module has `{module}_bias` or `{module}.bias`, `[count, outputs]`.
+    pub(super) fn expert_biases(
+        &mut self,
+        parts: &[Part],
+    ) -> Result<Vec<WeightVector>, ModelError> {
+        let (mut biases, mut first) = (Vec::new(), None);
+        for Part { module, outputs, arrangement } in parts {
+            let (name, count, order) = match *arrangement {
+                Arrangement::Fused { count, is_interleaved, .. } => {
+                    let order = is_interleaved.then(|| separated(*outputs));
+                    (format!("{module}_bias"), count, order)
+                }
+                Arrangement::Slice { count, .. } => (format!("{module}.bias"), count, None),
+                _ => continue,
+            };
+            let stored = self.values(&name, &[count, *outputs])?;
+            biases.resize(count, Vec::new());
+            for (bias, stored) in biases.iter_mut().zip(stored.chunks_exact(*outputs)) {
+                match &order {
+                    None => bias.extend(stored),
+                    Some(order) => bias.extend(order.iter().map(|at| stored[*at as usize])),
+                }
+            }
+            first.get_or_insert(name);
+        }
+        let name = first.unwrap_or_default();
+        biases.into_iter().map(|bias| self.on_device(&name, bias)).collect()
     }
 
     /// Returns the biases of `parts` as one vector, the first part first.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use playhouse_kernels::KernelError;
+use playhouse_kernels::{KernelError, Offsets};
 
 use super::dummy;
 use super::gguf::{self, BlockFormat};
@@ -252,6 +252,11 @@ impl Checkpoint {
         if let Layout::Dummy(_) = self.layout {
             return self.generated(&name, index, shape);
         }
+        if let Layout::HuggingFace(Some(quantization)) = &self.layout
+            && let Some(matrix) = quantization.read_slice(self, module, (index, count), shape)?
+        {
+            return Ok(matrix);
+        }
         if self.is_gguf() {
             let raw = self.raw(&name, &[count, out, inputs])?;
             if let Some(format) = BlockFormat::from_name(raw.dtype) {
@@ -272,6 +277,17 @@ impl Checkpoint {
     ) -> Result<StoredMatrix<'_>, WeightsError> {
         let matrix =
             format.decode(bytes, shape).map_err(|source| self.no_matrix(module, source))?;
+        let are_finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+        let minima = match matrix.offsets() {
+            Offsets::Values(minima) => minima.as_slice(),
+            Offsets::None | Offsets::ZeroPoints(_) => &[],
+        };
+        if !are_finite(matrix.scales()) || !are_finite(minima) {
+            let tensor = format!("{module}.weight");
+            let path = self.path_of(&tensor).to_owned();
+            let reason = "a block has a scale or minimum that is no finite number".to_owned();
+            return Err(WeightsError::Quantized { path, tensor, reason });
+        }
         let (elements, size_bytes) = (MatrixElements::Quantized(matrix), bytes.len() as u64);
         Ok(StoredMatrix { elements, tensor_count: 1, size_bytes })
     }
@@ -369,13 +385,15 @@ impl Checkpoint {
     }
 
     /// Returns whether a tensor of the shape `stored` has the shape `expected`. GGUF has no
-    /// difference between a row and a matrix of one row.
+    /// difference between a row and a matrix of one row, and the converter drops dimensions of 1.
+    /// It also stores the vectors of groups as rows.
     fn is_shape(&self, stored: &[usize], expected: &[usize]) -> bool {
-        let without_ones = |shape: &[usize]| {
-            let ones = shape.iter().take_while(|size| **size == 1).count();
-            shape[ones..].to_vec()
-        };
-        stored == expected || self.is_gguf() && without_ones(stored) == without_ones(expected)
+        let without_ones =
+            |shape: &[usize]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
+        let is_vector = || stored.iter().product::<usize>() == expected.iter().product::<usize>();
+        let is_alike =
+            || without_ones(stored) == without_ones(expected) || expected.len() == 1 && is_vector();
+        stored == expected || self.is_gguf() && is_alike()
     }
 
     /// Returns the accepted types of a tensor, for errors.

@@ -109,6 +109,16 @@ pub enum WeightsError {
         /// The fault.
         reason: String,
     },
+    /// A tensor has a number that has no meaning there.
+    #[error("{}: tensor `{tensor}`: {reason}", path.display())]
+    Value {
+        /// The file that holds it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The number, and the accepted ones.
+        reason: String,
+    },
     /// The parts of a quantized matrix form none that the engine computes with.
     #[error("{}: module `{module}`: {source}", path.display())]
     Matrix {

@@ -24,7 +24,7 @@ pub(crate) use cache::{READER_VERSION, WeightsCache};
 pub use checkpoint::Checkpoint;
 pub use error::WeightsError;
 pub use matrix::{MatrixElements, StoredMatrix};
-pub use quantized::{GptqFormat, Quantization};
+pub use quantized::{GptqFormat, Quantization, ScaleSharing};
 pub use stack::Stack;
 pub use tensor::{StoredDtype, StoredTensor, TensorValues};
 

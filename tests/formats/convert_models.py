@@ -27,14 +27,23 @@ sys.path[:0] = [str(LLAMA_CPP / "gguf-py"), str(LLAMA_CPP), str(HERE.parent / "f
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from make_models import MODELS, randomize  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
+from make_models import MODELS, randomize, scaled_scores  # noqa: E402
+from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
 from conversion import ModelType, get_model_architecture, get_model_class  # noqa: E402
 from conversion.stablelm import StableLMModel  # noqa: E402
 
 VOCAB = 96
+
+
+def same_scores(factor):
+    """Returns a YaRN with one factor for rotations and scores: the format has no more."""
+    return dict(rope_parameters=scaled_scores(factor, factor)["rope_parameters"])
+
+
+# The converter wants a multiple of 64 elements in the heads of Mamba.
+SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
 # Settings that differ from those of the model in make_models.py.
 CASES = {
     "apertus-llama3": dict(attention_bias=False),
@@ -44,6 +53,16 @@ CASES = {
     "cohere": dict(),
     "cohere-norms": dict(tie_word_embeddings=True, attention_bias=False),
     "cohere2": dict(),
+    "deepseek_v2": dict(moe_intermediate_size=32),
+    "deepseek_v2-groups": dict(
+        moe_intermediate_size=32,
+        attention_bias=False,
+        mlp_bias=False,
+        # The format has the keys' matrices turned, so rows of both forms must be 16-bit floats.
+        kv_lora_rank=24,
+        **same_scores(0.6),
+    ),
+    "deepseek_v3": dict(moe_intermediate_size=32),
     "ernie4_5": dict(),
     "ernie4_5_moe": dict(moe_intermediate_size=32),
     "ernie4_5_moe-interval": dict(
@@ -53,6 +72,26 @@ CASES = {
     "falcon-7b": dict(),
     "falcon-groups": dict(bias=False, ffn_hidden_size=128),
     "falcon-one-norm": dict(rope_theta=10_000.0),
+    "falcon_h1": dict(
+        lm_head_multiplier=0.5,
+        embedding_multiplier=2.0,
+        mlp_multipliers=[0.5, 2.0],
+        key_multiplier=0.5,
+        attention_out_multiplier=0.25,
+        attention_in_multiplier=2.0,
+        ssm_in_multiplier=0.5,
+        ssm_out_multiplier=2.0,
+        ssm_multipliers=[0.5, 2.0, 0.25, 4.0, 0.5],
+    ),
+    "falcon_h1-norms": dict(
+        ssm_in_multiplier=0.5,
+        projectors_bias=False,
+        mamba_proj_bias=False,
+        attention_bias=False,
+        mlp_bias=False,
+        time_step_limit=[0.0, float("inf")],
+    ),
+    "falcon_mamba": dict(),
     "gemma": dict(),
     "gemma2": dict(query_pre_attn_scalar=8),
     "gemma3": dict(query_pre_attn_scalar=8),
@@ -69,19 +108,46 @@ CASES = {
     "gpt2": dict(n_positions=64),
     "gpt_neox": dict(),
     "gpt_neox-in-turn": dict(hidden_act="gelu", rope_theta=10_000.0),
+    "gpt_oss": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
+    "gpt_oss-mxfp4": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
     "granite": dict(),
+    "granite_hybrid": dict(),
+    "granite_hybrid-dense": dict(
+        mamba_proj_bias=False,
+        attention_bias=False,
+        position_embedding_type="nope",
+        time_step_limit=[0.0, float("inf")],
+    ),
     "granite_moe": dict(tie_word_embeddings=True),
     "hunyuan": dict(),
     "hunyuan-alpha": dict(max_position_embeddings=32_768),
     "hunyuan_moe-one": dict(num_experts=3),
     "internlm2": dict(),
     "internlm3": dict(),
+    "jamba": dict(),
+    "lfm2": dict(),
+    "lfm2_moe": dict(moe_intermediate_size=32),
     "llama-linear": dict(hidden_size=32, head_dim=8),
+    "mamba": dict(),
+    "mamba2": dict(),
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),
     "mpt-clip": dict(max_seq_len=64, num_hidden_layers=1, softmax_scale=None),
     "nemotron": dict(),
     "nemotron-biases": dict(hidden_act="relu2", head_dim=8),
+    "nemotron_h": dict(),
+    "nemotron_h-experts": dict(
+        moe_intermediate_size=16,
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+        **SMALL_HEADS,
+    ),
+    "nemotron_h-latent-experts": dict(
+        moe_latent_size=16,
+        moe_intermediate_size=32,
+        mlp_hidden_act="relu2",
+        mlp_bias=False,
+        **SMALL_HEADS,
+    ),
     "olmo2": dict(),
     "olmo3": dict(),
     "olmo3-yarn": dict(),
@@ -90,6 +156,7 @@ CASES = {
     "phi3-partial": dict(),
     "qwen2_moe": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
     "qwen3_moe": dict(moe_intermediate_size=32),
+    "qwen3_next": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
     "seed_oss": dict(),
     "smollm3": dict(),
     "stablelm": dict(),
@@ -105,14 +172,15 @@ def exact(parameter, transposed, half):
     values = parameter.detach().float().numpy()
     if values.ndim == 1:
         return parameter.detach()
-    rows = np.ascontiguousarray(values.T if transposed else values)
+    rows = np.ascontiguousarray(values.swapaxes(-1, -2) if transposed else values)
+    shape = rows.shape
     if half or rows.shape[-1] % 32:
         rows = rows.astype(np.float16).astype(np.float32)
     else:
         q8_0 = gguf.GGMLQuantizationType.Q8_0
         rows = gguf.quants.dequantize(gguf.quants.quantize(rows, q8_0), q8_0)
-    rows = rows.reshape(values.T.shape if transposed else values.shape)
-    return torch.from_numpy(np.ascontiguousarray(rows.T if transposed else rows))
+    rows = rows.reshape(shape)
+    return torch.from_numpy(np.ascontiguousarray(rows.swapaxes(-1, -2) if transposed else rows))
 
 
 def tiny_model(name, changes):
@@ -131,6 +199,9 @@ def tiny_model(name, changes):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     randomize(model, 0)
     transposed = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, Conv1D)}
+    if config.model_type == "gpt_oss":
+        names = (key for key, _ in model.named_parameters())
+        transposed |= {key for key in names if key.endswith(("gate_up_proj", "down_proj"))}
     for key, parameter in model.named_parameters():
         parameter.data = exact(parameter, key in transposed, name in HALVES)
     return model
@@ -156,6 +227,20 @@ def published_form(config):
     config.setdefault("rotary_pct", part)
     if "partial_rotary_factor" in rope:
         config.setdefault("partial_rotary_factor", rope["partial_rotary_factor"])
+    if kind in ("deepseek_v2", "deepseek_v3"):
+        config["scoring_func"] = "softmax" if kind == "deepseek_v2" else "sigmoid"
+    if kind == "granitemoehybrid":
+        names = dict(linear_attention="mamba", full_attention="attention")
+        config["layer_types"] = [names.get(name, name) for name in config["layer_types"]]
+    if kind == "nemotron_h":
+        letters = dict(mamba="M", attention="*", full_attention="*", mlp="-", moe="E")
+        letters["linear_attention"] = "M"
+        kinds = config.pop("layers_block_type", None) or config["layer_types"]
+        config["hybrid_override_pattern"] = "".join(letters[kind] for kind in kinds)
+        config["num_hidden_layers"] = len(kinds)
+        if "E" not in config["hybrid_override_pattern"]:
+            for field in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
+                config.pop(field)
     if kind == "gpt2":
         config["n_ctx"] = config["n_positions"]
     if kind == "bloom":
@@ -186,6 +271,8 @@ def convert(folder, name):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
     converter.set_vocab = set_vocab
+    # These models have no layers that predict several tokens.
+    converter.no_mtp = True
     kinds = gguf.LlamaFileType
     kind = kinds.MOSTLY_F16 if name in HALVES else kinds.MOSTLY_Q8_0
     with torch.inference_mode():
@@ -229,6 +316,12 @@ if __name__ == "__main__":
             model = tiny_model(name, CASES[name])
             model.save_pretrained(folder)
             MODELS[name].get("rewrite", lambda _: None)(folder)
+            if name.endswith("mxfp4"):
+                MODELS[name]["prepare"](folder)
+                whole = Mxfp4Config(dequantize=True)
+                model = AutoModelForCausalLM.from_pretrained(
+                    folder, dtype=torch.float32, quantization_config=whole
+                )
             golden(model, OUT / f"{name}.golden.json")
             try:
                 convert(folder, name)

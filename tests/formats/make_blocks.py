@@ -24,6 +24,7 @@ HALVES = {
     T.Q5_K: [0, 2],
     T.IQ4_NL: [0],
     T.IQ4_XS: [0],
+    T.MXFP4: [],
 }
 # Formats that are refused.
 REFUSED = [T.IQ2_XXS, T.TQ1_0]
@@ -38,6 +39,8 @@ for kind, halves in HALVES.items():
     for at in halves:
         scale = rng.normal(0, 0.01, len(blocks)).astype(np.float16)
         blocks[:, at : at + 2] = scale.view(np.uint8).reshape(-1, 2)
+    if kind == T.MXFP4:
+        blocks[:, 0] = rng.integers(110, 130, len(blocks))
     blocks = blocks.reshape(2, -1)
     writer.add_tensor(f"{kind.name}.weight", blocks, raw_dtype=kind)
     expected[kind.name] = gguf.quants.dequantize(blocks, kind).astype(np.float32)

@@ -1,16 +1,18 @@
-"""Makes the fixture of 8-bit floats of tests/formats: matrices, and the values that torch and
-transformers read from them.
+"""Makes the fixture of 8-bit floats of tests/formats: matrices, and the values that torch,
+transformers and compressed-tensors read from them.
 
     python tests/formats/make_float8.py
 
-Needs: torch, transformers >= 5, safetensors. Nothing is downloaded.
+Needs: torch, transformers >= 5, compressed-tensors, safetensors. Nothing is downloaded.
 """
 
 from pathlib import Path
 
 import torch
+from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import save_file
-from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize, _dequantize_fp8_weight
 
 OUT = Path(__file__).parent / "fixtures" / "float8"
 
@@ -28,6 +30,14 @@ def scales(shape, seed):
     return torch.empty(shape).uniform_(0.001, 0.1, generator=generator)
 
 
+def compressed(weight, scale, **strategy):
+    """Returns what compressed-tensors reads from a matrix."""
+    args = QuantizationArgs(num_bits=8, type="float", symmetric=True, **strategy)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    stored = dict(weight=weight, weight_scale=scale)
+    return NaiveQuantizationCompressor.decompress(stored, scheme)["weight"]
+
+
 def main():
     tensors, expected = {}, {}
 
@@ -39,20 +49,31 @@ def main():
     read = lambda weight, scale: Fp8Dequantize(None)._dequantize_one(weight, scale, torch.float32)
     whole, scale = codes(8, 12, 1), scales((2, 3), 2)
     add("blocks", whole, scale, read(whole, scale))
-    # The last blocks of both dimensions have less than four rows and columns.
-    part, scale = codes(7, 10, 3), scales((2, 3), 4)
-    spread = scale.repeat_interleave(4, 0)[:7].repeat_interleave(4, 1)[:, :10]
-    add("partial", part, scale, part.float() * spread)
+    # The last blocks of both dimensions have fewer than four rows and columns. Divided by the
+    # number of scales, both dimensions would make blocks of three.
+    part, scale = codes(6, 9, 3), scales((2, 3), 4)
+    add("partial", part, scale, _dequantize_fp8_weight(part, scale, [4, 4], torch.float32))
+    blocks = compressed(part, scale, strategy="block", block_structure=[4, 4])
+    add("compressed_partial", part, scale, blocks, "weight_scale")
+    # Three matrices in one tensor.
+    stacked, scale = codes(18, 9, 8).reshape(3, 6, 9), scales((3, 2, 3), 9)
+    add("stacked", stacked, scale, _dequantize_fp8_weight(stacked, scale, [4, 4], torch.float32))
+    ones = scales((3,), 10)
+    add("stacked_ones", stacked, ones, stacked.float() * ones[:, None, None], "weight_scale")
+    of_rows = scales((3, 6, 1), 11)
+    add("stacked_rows", stacked, of_rows, stacked.float() * of_rows, "weight_scale")
     rounded = scales((2, 3), 5).bfloat16()
     add("bfloat16", whole, rounded, read(whole, rounded))
-    power = torch.randint(118, 130, (2, 3), dtype=torch.uint8)
+    generator = torch.Generator().manual_seed(12)
+    power = torch.randint(118, 130, (2, 3), generator=generator, dtype=torch.uint8)
     add("exponents", whole, power, read(whole, power))
     add("e8m0", whole, power.view(torch.float8_e8m0fnu), read(whole, power))
     for name, shape in dict(one=(), one_element=(1,)).items():
         scale = scales(shape, 6)
-        add(name, whole, scale, whole.float() * scale, "weight_scale")
+        value = compressed(whole, scale.reshape(1), strategy="tensor")
+        add(name, whole, scale, value, "weight_scale")
     rows = scales((8, 1), 7)
-    add("rows", whole, rows, whole.float() * rows, "weight_scale")
+    add("rows", whole, rows, compressed(whole, rows, strategy="channel"), "weight_scale")
     OUT.mkdir(parents=True, exist_ok=True)
     save_file(tensors, OUT / "model.safetensors", metadata={"format": "pt"})
     save_file(expected, OUT / "expected.safetensors", metadata={"format": "pt"})

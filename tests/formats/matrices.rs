@@ -3,13 +3,22 @@
 use std::fs;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization, StoredMatrix};
+use playhouse::weights::{
+    Checkpoint, GptqFormat, MatrixElements, Quantization, ScaleSharing, StoredMatrix,
+};
 use playhouse_kernels::{ActivationDtype, LinearWeight, Offsets, WeightDtype, linear};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 
 use crate::fixture;
+
+/// Returns compressed-tensors with groups of so many inputs, beside modules with one scale a row
+/// and with one scale.
+fn compressed(group: usize) -> Quantization {
+    let sharing = vec![ScaleSharing::Group(group), ScaleSharing::Row, ScaleSharing::Tensor];
+    Quantization::CompressedTensors { sharing }
+}
 
 /// Compares `name` of `checkpoint` with `expected`. The numbers must be equal, but a zero may have
 /// another sign.
@@ -67,7 +76,7 @@ fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
 
 #[test]
 fn gguf_blocks_decode_as_in_the_gguf_package() {
-    for (file, count) in [("blocks", 4), ("blocks-more", 8)] {
+    for (file, count) in [("blocks", 4), ("blocks-more", 9)] {
         let checkpoint = Checkpoint::open(&fixture(&format!("{file}.gguf"))).unwrap();
         let expected = fs::read(fixture(&format!("{file}.expected.safetensors"))).unwrap();
         let expected = SafeTensors::deserialize(&expected).unwrap();
@@ -85,7 +94,7 @@ fn other_block_types_are_refused_by_tensor_and_type() {
         let error = checkpoint.matrix(name, [1, 256]).unwrap_err().to_string();
         let expected = format!(
             "tensor `{name}.weight` has dtype {name}; accepted here: F32, F16, BF16, Q8_0, Q4_0, \
-             Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS"
+             Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS and MXFP4"
         );
         assert!(error.ends_with(&expected), "{error}");
     }
@@ -107,7 +116,7 @@ fn matrices_of_hugging_face_folders_decode_as_defined() {
             name if name.starts_with("gptq4") => gptq(4, Some(16), true),
             name if name.starts_with("gptq8") => gptq(8, Some(16), true),
             "awq" => Quantization::Awq { group_size: Some(16) },
-            _ => Quantization::CompressedTensors,
+            _ => compressed(16),
         };
         let checkpoint = Checkpoint::open(&folder).unwrap().quantized(Some(quantization));
         check(&checkpoint, name, &expected);
@@ -121,7 +130,7 @@ fn a_module_that_was_left_out_is_read_as_it_is() {
     for quantization in [
         Quantization::Gptq(GptqFormat { bits: 4, group_size: Some(32), zeros_less_one: true }),
         Quantization::Awq { group_size: Some(32) },
-        Quantization::CompressedTensors,
+        compressed(16),
     ] {
         let checkpoint = Checkpoint::open(&fixture("matrices")).unwrap();
         let matrix = checkpoint.quantized(Some(quantization));
@@ -148,8 +157,13 @@ fn settings_that_do_not_fit_the_tensors_are_rejected() {
         (gptq(4, 16, "awq", [8, 32]), "`awq.qweight` has shape [32, 1], but by config.json"),
         (gptq(4, 16, "packed4", [6, 32]), "tensor `packed4.weight` of shape [6, 32] is missing"),
         (
-            refusal(Some(Quantization::CompressedTensors), "packed4", [6, 64]),
+            refusal(Some(compressed(16)), "packed4", [6, 64]),
             "`packed4.weight_packed` has shape [6, 4], but by config.json it should be [6, 8]",
+        ),
+        (
+            refusal(Some(compressed(24)), "packed4", [6, 32]),
+            "tensor `packed4.weight_scale`: scales [6, 2] of a row of 32 inputs; config.json gives \
+             groups of 24 or one scale a row or one scale, and each group must be whole",
         ),
         (
             refusal(None, "int8", [6, 32]),
@@ -158,6 +172,82 @@ fn settings_that_do_not_fit_the_tensors_are_rejected() {
     ] {
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// Reads the matrix `module` of the fixture, after the second of its scales became `scale`.
+fn with_scale(
+    [module, part]: [&str; 2],
+    scale: [u8; 2],
+    quantization: Quantization,
+    shape: [usize; 2],
+) -> Result<(), String> {
+    let file = fs::read(fixture("matrices").join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let mut changed = Vec::new();
+    for (name, tensor) in tensors.iter() {
+        let mut bytes = tensor.data().to_vec();
+        if name == format!("{module}.{part}") {
+            assert_eq!(tensor.dtype().bitsize(), 16, "{name}");
+            bytes[2..4].copy_from_slice(&scale);
+        }
+        changed.push((name.to_owned(), tensor.dtype(), tensor.shape().to_vec(), bytes));
+    }
+    let views = changed.iter().map(|(name, dtype, shape, bytes)| {
+        (name.clone(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let folder = TempDir::new().unwrap();
+    let bytes = safetensors::serialize(views, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    let checkpoint = Checkpoint::open(folder.path()).unwrap().quantized(Some(quantization));
+    checkpoint.matrix(module, shape).map(|_| ()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn scales_that_are_no_finite_numbers_are_refused_by_tensor() {
+    // NaN and infinity as float16 and as bfloat16.
+    let (f16, bf16) = ([[0x00, 0x7E], [0x00, 0x7C]], [[0xC0, 0x7F], [0x80, 0x7F]]);
+    let format = GptqFormat { bits: 4, group_size: Some(16), zeros_less_one: true };
+    let gptq = Quantization::Gptq(format);
+    let awq = Quantization::Awq { group_size: Some(16) };
+    for (names, [nan, inf], quantization, shape) in [
+        (["gptq4", "scales"], f16, gptq, [8, 32]),
+        (["awq", "scales"], f16, awq, [8, 32]),
+        (["packed4", "weight_scale"], bf16, compressed(16), [6, 32]),
+        (["int8", "weight_scale"], bf16, compressed(16), [6, 32]),
+    ] {
+        for (scale, name) in [(nan, "NaN"), (inf, "inf")] {
+            let error = with_scale(names, scale, quantization.clone(), shape).unwrap_err();
+            let [module, part] = names;
+            let expected =
+                format!("tensor `{module}.{part}`: scale 1 is {name}; expected a finite number");
+            assert!(error.ends_with(&expected), "{error}");
+        }
+        // The same matrix with another value of the scale.
+        with_scale(names, [0x00, 0x3C], quantization, shape).unwrap();
+    }
+}
+
+#[test]
+fn blocks_of_gguf_without_finite_scales_are_refused_by_tensor() {
+    let mut file = fs::read(fixture("blocks.gguf")).unwrap();
+    let half = file.len() / 2;
+    file[half..].fill(0xFF);
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("blocks.gguf");
+    fs::write(&path, file).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let expected = fs::read(fixture("blocks.expected.safetensors")).unwrap();
+    let expected = SafeTensors::deserialize(&expected).unwrap();
+    let mut refused = 0;
+    for (name, expected) in expected.iter() {
+        let shape = [expected.shape()[0], expected.shape()[1]];
+        let Err(error) = checkpoint.matrix(name, shape) else { continue };
+        let reason = "a block has a scale or minimum that is no finite number";
+        let expected = format!("tensor `{name}.weight`: {reason}");
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        refused += 1;
+    }
+    assert!(refused > 0);
 }
 
 /// A tensor of module `m`: its name in the module, dtype, shape, and bytes.
@@ -199,7 +289,7 @@ fn int_quantized_groups_hold_the_inputs_that_they_are_given() {
         if let Some(group_of) = group_of {
             parts.push(("weight_g_idx", Dtype::I32, vec![4], words(&group_of)));
         }
-        read(&parts, Quantization::CompressedTensors, [2, 4])
+        read(&parts, compressed(2), [2, 4])
     };
     let neighbours = Ok(vec![1.0, 2.0, 30.0, 40.0, -100.0, -200.0, -3000.0, -4000.0]);
     assert_eq!(values(None), neighbours);
@@ -222,7 +312,7 @@ fn packed_groups_hold_the_inputs_that_they_are_given() {
             ("weight_scale", Dtype::F32, vec![1, 2], floats(&[1.0, 10.0])),
             ("weight_g_idx", Dtype::I32, vec![8], words(&group_of)),
         ];
-        read(&parts, Quantization::CompressedTensors, [1, 8])
+        read(&parts, compressed(4), [1, 8])
     };
     let turns = Ok(vec![-80.0, -7.0, -60.0, -5.0, -40.0, -3.0, -20.0, -1.0]);
     assert_eq!(values([1, 0, 1, 0, 1, 0, 1, 0]), turns);

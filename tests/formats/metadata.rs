@@ -1,6 +1,7 @@
 //! GGUF files with more metadata than their writer gave them, and its effect on the model.
 
 use std::fs;
+use std::path::Path;
 
 use playhouse::model::ModelConfig;
 use playhouse::model::config::RopeScaling;
@@ -182,4 +183,92 @@ fn an_architecture_that_is_not_read_is_refused_with_those_that_are() {
     let expected = "other.gguf: a model with `general.architecture` \"rwkv7\" is not supported";
     assert!(error.contains(expected), "{error}");
     assert!(error.contains("supported are llama, qwen2, qwen3, apertus,"), "{error}");
+}
+
+/// Returns the error for the converted model `name` whose value `index` under `key` is `value`. An
+/// index of a list has a place after the list's own type and length.
+fn error_with(name: &str, key: &str, index: Option<usize>, value: u32) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted");
+    let mut file = fs::read(folder.join(name)).unwrap();
+    let stored = text(key);
+    let at = file.windows(stored.len()).position(|window| window == stored).unwrap();
+    let start = at + stored.len() + 4 + index.map_or(0, |index| 4 + 8 + 4 * index);
+    file[start..start + 4].copy_from_slice(&value.to_le_bytes());
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, file).unwrap();
+    ModelConfig::of_model(&path, None).unwrap_err().to_string()
+}
+
+#[test]
+fn sizes_that_contradict_each_other_are_refused_by_key() {
+    for (name, key, index, value, expected) in [
+        (
+            "lfm2.gguf",
+            "lfm2.attention.head_count_kv",
+            Some(1),
+            3,
+            "expected a list of 4 numbers, all the same or 0",
+        ),
+        (
+            "jamba.gguf",
+            "jamba.attention.head_count_kv",
+            Some(0),
+            2,
+            "expected layers of this kind at the same place of each period",
+        ),
+        (
+            "qwen3_next.gguf",
+            "qwen3next.ssm.inner_size",
+            None,
+            50,
+            "is 50; expected a multiple of 4, the heads",
+        ),
+        (
+            "deepseek_v3.gguf",
+            "deepseek2.attention.key_length_mla",
+            None,
+            8,
+            "is 8; expected more than 8, the elements that rotate",
+        ),
+        (
+            "deepseek_v3.gguf",
+            "deepseek2.attention.key_length",
+            None,
+            33,
+            "is 33; expected 32, the width of a key",
+        ),
+        (
+            "deepseek_v3.gguf",
+            "deepseek2.attention.value_length",
+            None,
+            23,
+            "is 23; expected 24, the width of a latent",
+        ),
+        (
+            "deepseek_v3.gguf",
+            "deepseek2.attention.head_count_kv",
+            None,
+            2,
+            "is 2; expected 1, the number of key heads",
+        ),
+        (
+            "deepseek_v3.gguf",
+            "deepseek2.expert_gating_func",
+            None,
+            3,
+            "is 3; expected 1, the softmax, or 2, the sigmoid",
+        ),
+        (
+            "gpt_oss.gguf",
+            "gpt-oss.attention.head_count_kv",
+            None,
+            3,
+            "is 3; expected a divisor of num_attention_heads, 4",
+        ),
+    ] {
+        let error = error_with(name, key, index, value);
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(&format!("`{key}`")), "{error}");
+    }
 }

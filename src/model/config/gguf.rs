@@ -4,17 +4,21 @@
 
 mod architecture;
 mod architectures;
+mod latent;
 mod layout;
 mod metadata;
 mod rope;
+mod states;
 mod unknown;
+mod with_states;
 
 use serde_json::json;
 
-use self::architecture::Architecture;
+use self::architecture::{Architecture, Variant};
 use self::architectures::ARCHITECTURES;
 pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
+use self::with_states::WITH_STATES;
 use super::file::Fields;
 use super::source::ConfigSource;
 use super::{ConfigError, GenerationConfig};
@@ -40,30 +44,44 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     metadata.tokens()?;
     let Metadata { object, origins, .. } = metadata;
     let fields = Fields::translated(file.path(), object, origins);
-    Ok(ConfigSource { fields, layout: Some(Layout::of(file, architecture)) })
+    Ok(ConfigSource { fields, layout: Some(Layout::of(file, architecture)?) })
 }
 
 /// Returns llama.cpp's names for the models of the class `class`.
 pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'static str> {
     let holds = move |architecture: &&Architecture| {
         let mut variants = architecture.variants.iter();
-        architecture.class == class || variants.any(|(_, variant)| *variant == class)
+        architecture.class == class || variants.any(|variant| variant.class == class)
     };
-    ARCHITECTURES.iter().filter(holds).map(|architecture| architecture.name)
+    all().filter(holds).map(|architecture| architecture.name)
+}
+
+fn all() -> impl Iterator<Item = &'static Architecture> {
+    ARCHITECTURES.iter().chain(WITH_STATES)
 }
 
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
     let missing = || file.missing(ARCHITECTURE, format!("one of {}", supported()));
     let name = file.text(ARCHITECTURE)?.ok_or_else(missing)?;
-    let known = ARCHITECTURES.iter().find(|architecture| architecture.name == name);
+    let known = all().find(|architecture| architecture.name == name);
     known.ok_or_else(|| unsupported(file, name))
 }
 
 /// Returns the entry of `architectures` that config.json would have.
 fn class(metadata: &mut Metadata<'_>) -> Result<&'static str, ConfigError> {
-    for (name, class) in metadata.architecture.variants {
-        let key = metadata.key(name);
-        if metadata.file.same_in_all_layers(&key)?.is_some_and(|number| number > 0) {
+    for Variant { key, least, tensor, class } in metadata.architecture.variants {
+        let key = metadata.key(key);
+        let has = |end: &str| metadata.file.tensors().any(|(name, _)| name.ends_with(end));
+        let flag = metadata.file.flag(&key).ok().flatten().map(u64::from);
+        let number = match flag {
+            Some(_) => flag,
+            None => metadata.file.same_in_all_layers(&key)?,
+        };
+        let is_it = match number {
+            Some(number) => number >= *least,
+            None => tensor.is_some_and(has),
+        };
+        if is_it {
             return Ok(class);
         }
     }
@@ -71,7 +89,7 @@ fn class(metadata: &mut Metadata<'_>) -> Result<&'static str, ConfigError> {
 }
 
 fn supported() -> String {
-    ARCHITECTURES.iter().map(|architecture| architecture.name).collect::<Vec<_>>().join(", ")
+    all().map(|architecture| architecture.name).collect::<Vec<_>>().join(", ")
 }
 
 fn unsupported(file: &GgufFile, name: &str) -> ConfigError {

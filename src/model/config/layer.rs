@@ -19,7 +19,9 @@ pub use mamba::{Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaN
 pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alone};
 pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
 pub(crate) use recurrent::StateLayers;
-pub use recurrent::{DeltaNetConfig, LightningConfig, RecurrentConfig, ShortConvConfig};
+pub use recurrent::{
+    DeltaNetConfig, DeltaNetModules, LightningConfig, RecurrentConfig, ShortConvConfig,
+};
 pub(crate) use windows::WindowRule;
 pub(super) use windows::{LAYER_TYPES, SLIDING};
 

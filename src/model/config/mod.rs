@@ -18,10 +18,10 @@ pub use altup::AltUpConfig;
 pub use error::ConfigError;
 pub use generation::GenerationConfig;
 pub use layer::{
-    ActivationName, AttentionConfig, DeltaNetConfig, FeedForward, GateClamp, GroupScoring,
-    LatentConfig, LayerConfig, LightningConfig, Mamba2Config, Mamba2Multipliers, Mamba2Norm,
-    MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig, ParallelConfig, RecurrentConfig, Scoring,
-    SharedExpert, ShortConvConfig, TemperatureConfig,
+    ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,
+    GroupScoring, LatentConfig, LayerConfig, LightningConfig, Mamba2Config, Mamba2Multipliers,
+    Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig, ParallelConfig,
+    RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
 };
 pub(crate) use model::NormedResidual;
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};

@@ -1,10 +1,13 @@
 //! `quantization_config`: the format of the weights in a quantized checkpoint.
 
+mod compressed_tensors;
+
 use serde_json::Value;
 
+use self::compressed_tensors::compressed_tensors;
 use super::ConfigError;
 use super::file::Fields;
-use crate::weights::{GptqFormat, Quantization};
+use crate::weights::{GptqFormat, Quantization, ScaleSharing};
 
 const METHODS: &str = "\"gptq\", \"awq\", \"fp8\", \"compressed-tensors\" or \"mxfp4\"";
 
@@ -84,13 +87,23 @@ fn fp8(config: &Fields) -> Result<Quantization, ConfigError> {
         return Err(config.invalid("fmt", "\"e4m3\""));
     }
     const BLOCK: &str = "weight_block_size";
-    let Some(block) = config.value(BLOCK) else { return Ok(Quantization::Float8 { block: None }) };
+    let sharing = match config.value(BLOCK) {
+        // transformers and vLLM store one scale then. Other writers store one for each row.
+        None => vec![ScaleSharing::Tensor, ScaleSharing::Row],
+        Some(block) => {
+            let block = block_size(block);
+            let invalid = || config.invalid(BLOCK, "two numbers above 0, or null");
+            vec![ScaleSharing::Block(block.ok_or_else(invalid)?)]
+        }
+    };
+    Ok(Quantization::Float8 { sharing })
+}
+
+/// Returns rows and columns of a block.
+fn block_size(value: &Value) -> Option<[usize; 2]> {
     let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|size| *size > 0);
-    let sizes = block.as_array().and_then(|list| list.iter().map(size).collect::<Option<Vec<_>>>());
-    match sizes.as_deref() {
-        Some(&[height, width]) => Ok(Quantization::Float8 { block: Some([height, width]) }),
-        _ => Err(config.invalid(BLOCK, "two numbers above 0, or null")),
-    }
+    let sizes: Vec<usize> = value.as_array()?.iter().map(size).collect::<Option<_>>()?;
+    sizes.try_into().ok()
 }
 
 /// Reads the number of inputs that share a scale. `None`, -1 in the file, is the whole row.
@@ -100,102 +113,6 @@ fn group_size(config: &Fields, field: &str) -> Result<Option<usize>, ConfigError
         Some(_) => config.size(field),
         None => Err(config.missing(field, "a number of inputs, or -1 for all of a row")),
     }
-}
-
-/// Checks that all groups of modules have schemes of integer weights, or of 8-bit floats.
-fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
-    refuse_online_transforms(config)?;
-    let groups = config
-        .nested("config_groups")?
-        .ok_or_else(|| config.missing("config_groups", "an object of schemes"))?;
-    let (mut integers, mut floats) = (0, 0);
-    for name in groups.names() {
-        let group = groups.nested(&name)?.ok_or_else(|| groups.missing(&name, "a scheme"))?;
-        let owner = if group.value("format").is_some() { &group } else { config };
-        const FORMATS: &str = "\"pack-quantized\", \"int-quantized\" or \"float-quantized\"";
-        let is_float = match owner.text("format")? {
-            Some("pack-quantized" | "int-quantized") => false,
-            Some("float-quantized") => true,
-            // The first name of both.
-            Some("naive-quantized") => match group.nested("weights")? {
-                Some(weights) => weights.text("type")? == Some("float"),
-                None => false,
-            },
-            Some(_) => return Err(owner.invalid("format", FORMATS)),
-            None => return Err(owner.missing("format", FORMATS)),
-        };
-        // A group may have a scheme for activations only, for example those of attention.
-        if let Some(weights) = group.nested("weights")? {
-            match is_float {
-                true => check_floats(&weights)?,
-                false => check_weights(&weights)?,
-            }
-            *(if is_float { &mut floats } else { &mut integers }) += 1;
-        }
-    }
-    Ok(match (integers, floats) {
-        (0, 1..) => Quantization::Float8 { block: None },
-        _ => Quantization::CompressedTensors,
-    })
-}
-
-/// Refuses rotations (QuIP, SpinQuant) of a layer's inputs or outputs, because they would have to
-/// be computed. Rotations of weights alone are part of the stored weights.
-fn refuse_online_transforms(config: &Fields) -> Result<(), ConfigError> {
-    const OFFLINE: [&str; 2] = ["weight_input", "weight_output"];
-    let transforms = config.nested("transform_config")?;
-    let Some(transforms) = transforms.filter(|transforms| !transforms.is_empty()) else {
-        return Ok(());
-    };
-    let schemes = transforms
-        .nested("config_groups")?
-        .ok_or_else(|| transforms.missing("config_groups", "an object of transforms"))?;
-    for name in schemes.names() {
-        let scheme = schemes.nested(&name)?.ok_or_else(|| schemes.missing(&name, "a transform"))?;
-        let Some(places) = scheme.value("apply") else { continue };
-        let is_offline = |place: &Value| {
-            let location = place.get("location").and_then(Value::as_str);
-            location.is_some_and(|location| OFFLINE.contains(&location))
-        };
-        if !places.as_array().is_some_and(|places| places.iter().all(is_offline)) {
-            let expected = "transforms at \"weight_input\" or \"weight_output\" alone";
-            return Err(scheme.invalid("apply", expected));
-        }
-    }
-    Ok(())
-}
-
-fn check_floats(weights: &Fields) -> Result<(), ConfigError> {
-    if weights.text("type")? != Some("float") {
-        return Err(weights.invalid("type", "\"float\""));
-    }
-    if !matches!(weights.size("num_bits")?, None | Some(8)) {
-        return Err(weights.invalid("num_bits", "8"));
-    }
-    if !matches!(weights.text("strategy")?, None | Some("tensor" | "channel" | "block")) {
-        return Err(weights.invalid("strategy", "\"tensor\", \"channel\" or \"block\""));
-    }
-    require_static(weights)
-}
-
-fn require_static(weights: &Fields) -> Result<(), ConfigError> {
-    match weights.value("dynamic") {
-        Some(dynamic) if *dynamic != Value::Bool(false) => Err(weights.invalid("dynamic", "false")),
-        _ => Ok(()),
-    }
-}
-
-fn check_weights(weights: &Fields) -> Result<(), ConfigError> {
-    if !matches!(weights.text("type")?, None | Some("int")) {
-        return Err(weights.invalid("type", "\"int\""));
-    }
-    if !matches!(weights.size("num_bits")?, None | Some(4 | 8)) {
-        return Err(weights.invalid("num_bits", "4 or 8"));
-    }
-    if !matches!(weights.text("strategy")?, None | Some("tensor" | "channel" | "group")) {
-        return Err(weights.invalid("strategy", "\"tensor\", \"channel\" or \"group\""));
-    }
-    require_static(weights)
 }
 
 #[cfg(test)]
@@ -237,21 +154,74 @@ mod tests {
         let group = json!({ "targets": ["Linear"], "weights": weights, "input_activations": null });
         let compressed = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized",
             "config_groups": { "group_0": group }, "ignore": ["lm_head"], "kv_cache_scheme": null });
-        assert_eq!(of(compressed), Ok(Quantization::CompressedTensors));
+        let sharing = vec![ScaleSharing::Group(128)];
+        assert_eq!(of(compressed), Ok(Quantization::CompressedTensors { sharing }));
         let mxfp4 = json!({ "quant_method": "mxfp4",
             "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"] });
         assert_eq!(of(mxfp4), Ok(Quantization::Mxfp4));
         assert_eq!(read(&fields(json!({ "quantization_config": null }))).unwrap(), None);
         let fp8 = json!({ "quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
             "weight_block_size": [128, 64] });
-        let expected = |block| Ok(Quantization::Float8 { block });
-        assert_eq!(of(fp8.clone()), expected(Some([128, 64])));
-        assert_eq!(of(with(fp8, json!({ "weight_block_size": null }))), expected(None));
-        let weights = json!({ "num_bits": 8, "type": "float", "strategy": "channel" });
-        let group = json!({ "targets": ["Linear"], "weights": weights });
-        let compressed = json!({ "quant_method": "compressed-tensors",
-            "format": "float-quantized", "config_groups": { "group_0": group } });
-        assert_eq!(of(compressed), expected(None));
+        let expected = |sharing: &[_]| Ok(Quantization::Float8 { sharing: sharing.to_vec() });
+        assert_eq!(of(fp8.clone()), expected(&[ScaleSharing::Block([128, 64])]));
+        let one_or_rows = [ScaleSharing::Tensor, ScaleSharing::Row];
+        assert_eq!(of(with(fp8, json!({ "weight_block_size": null }))), expected(&one_or_rows));
+    }
+
+    #[test]
+    fn compressed_tensors_tell_which_elements_share_a_scale() {
+        let of_groups = |format: &str, groups: &[Value]| {
+            let named = groups.iter().enumerate();
+            let groups: serde_json::Map<_, _> =
+                named.map(|(i, group)| (format!("g{i}"), json!({ "weights": group }))).collect();
+            of(json!({ "quant_method": "compressed-tensors", "format": format,
+                "config_groups": groups }))
+        };
+        let float = |changes: Value| with(json!({ "num_bits": 8, "type": "float" }), changes);
+        for (changes, expected) in [
+            (json!({ "strategy": "channel" }), ScaleSharing::Row),
+            (json!({ "strategy": "tensor" }), ScaleSharing::Tensor),
+            (json!({}), ScaleSharing::Tensor),
+            (json!({ "group_size": -1 }), ScaleSharing::Row),
+            (
+                json!({ "strategy": "block", "block_structure": [128, 64] }),
+                ScaleSharing::Block([128, 64]),
+            ),
+            (
+                json!({ "strategy": "block", "block_structure": "64x128" }),
+                ScaleSharing::Block([64, 128]),
+            ),
+        ] {
+            let sharing = vec![expected];
+            let of_float = of_groups("float-quantized", &[float(changes)]);
+            assert_eq!(of_float, Ok(Quantization::Float8 { sharing }));
+        }
+        let groups = [json!({ "group_size": 32 }), json!({ "strategy": "channel" })];
+        let sharing = vec![ScaleSharing::Group(32), ScaleSharing::Row];
+        let expected = Ok(Quantization::CompressedTensors { sharing });
+        assert_eq!(of_groups("pack-quantized", &groups), expected);
+        for (changes, expected) in [
+            (json!({ "strategy": "block" }), "g0.weights.block_structure` is missing"),
+            (
+                json!({ "strategy": "block", "block_structure": [128] }),
+                "block_structure` is [128]; expected two numbers above 0",
+            ),
+            (
+                json!({ "strategy": "block", "block_structure": [0, 1] }),
+                "block_structure` is [0,1]",
+            ),
+            (
+                json!({ "strategy": "block", "block_structure": "128" }),
+                "block_structure` is \"128\"",
+            ),
+            (json!({ "strategy": "channel", "group_size": 128 }), "group_size` is 128"),
+            (json!({ "group_size": 128 }), "group_size` is 128"),
+        ] {
+            let error = of_groups("float-quantized", &[float(changes)]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = of_groups("pack-quantized", &[json!({ "strategy": "group" })]).unwrap_err();
+        assert!(error.contains("g0.weights.group_size` is missing"), "{error}");
     }
 
     #[test]
@@ -265,7 +235,7 @@ mod tests {
             let scheme = json!({ "type": "hadamard", "apply": apply.collect::<Vec<_>>() });
             of_transforms(json!({ "config_groups": { "R1": { "apply": [] }, "R2": scheme } }))
         };
-        let accepted = Ok(Quantization::CompressedTensors);
+        let accepted = Ok(Quantization::CompressedTensors { sharing: Vec::new() });
         assert_eq!(of_transforms(Value::Null), accepted);
         assert_eq!(of_transforms(json!({})), accepted);
         assert_eq!(at(&["weight_output", "weight_input"]), accepted);

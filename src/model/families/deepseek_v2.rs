@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use super::{
-    ConfigError, Family, Fields, GroupScoring, LatentNames, LatentRule, ModelConfig, MoeConfig,
-    PositionRule, Scoring, SharedExpert, llama,
+    ConfigError, Family, Fields, GroupScoring, KvNames, LatentNames, LatentRule, ModelConfig,
+    MoeConfig, PositionRule, Scoring, SharedExpert, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -39,7 +39,7 @@ pub(super) const LATENT: LatentNames = LatentNames {
     q_b_proj: "self_attn.q_b_proj",
     kv_a_proj: "self_attn.kv_a_proj_with_mqa",
     kv_a_norm: "self_attn.kv_a_layernorm",
-    kv_b_proj: "self_attn.kv_b_proj",
+    kv_b_proj: KvNames::One("self_attn.kv_b_proj"),
 };
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {

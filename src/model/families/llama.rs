@@ -82,6 +82,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
     norm: "model.norm",
     lm_head: "lm_head",
     is_transposed: false,
+    renamed: &[],
 };
 
 /// The names that Qwen's mixtures of experts, and most others, have.

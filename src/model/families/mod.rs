@@ -85,16 +85,16 @@ mod youtu;
 
 // The vocabulary of the files in this folder.
 use super::config::{
-    AltUpConfig, ConfigError, DeltaNetConfig, EmbeddingProjections, FeedForward, Fields, GateClamp,
-    GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig,
-    MambaFields, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig, NormedResidual,
+    AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
+    Fields, GateClamp, GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers,
+    MambaConfig, MambaFields, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig, NormedResidual,
     ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig,
     StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
-    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, LatentNames, LatentRule,
-    LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames,
-    RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
+    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames, LatentNames,
+    LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule,
+    PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
 };
 
 /// The families of this crate.

@@ -3,7 +3,7 @@
 //! Qwen3-Next without experts, and with a module for each projection of the delta rule. Positions
 //! of text are the same on the three axes of its rotary embedding, which are then one.
 
-use super::{Defaults, Family, LayerRule, as_read, qwen3_next};
+use super::{Defaults, DeltaNetModules, Family, LayerRule, as_read, qwen3_next};
 
 pub(super) const FAMILY: Family = Family {
     architecture: "Qwen3_5ForCausalLM",
@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
         ..qwen3_next::FAMILY.defaults
     },
     layers: LayerRule::Own(|fields, family, positions| {
-        qwen3_next::layers(fields, family, positions, false)
+        qwen3_next::layers(fields, family, positions, DeltaNetModules::ByKind)
     }),
     adjust: as_read,
     ..qwen3_next::FAMILY

@@ -6,9 +6,9 @@
 //! are not read.
 
 use super::{
-    Bias, ConfigError, Defaults, DeltaNetConfig, Family, Fields, HeadNormRule, LayerConfig,
-    LayerRule, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule, RecurrentConfig,
-    SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
+    Bias, ConfigError, Defaults, DeltaNetConfig, DeltaNetModules, Family, Fields, HeadNormRule,
+    LayerConfig, LayerRule, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule,
+    RecurrentConfig, SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -25,7 +25,9 @@ pub(super) const FAMILY: Family = Family {
     qkv_bias: Bias::IfSet("attention_bias"),
     o_bias: Bias::IfSet("attention_bias"),
     mlp_bias: Bias::Never,
-    layers: LayerRule::Own(|fields, family, positions| layers(fields, family, positions, true)),
+    layers: LayerRule::Own(|fields, family, positions| {
+        layers(fields, family, positions, DeltaNetModules::ByHead)
+    }),
     norm: NormRule { kind: NormKind::RmsPlusOne, ..llama::FAMILY.norm },
     head_norm: HeadNormRule::RmsPlusOne,
     positions: PositionRule::Rotary { is_interleaved: false, percent: 25 },
@@ -35,19 +37,18 @@ pub(super) const FAMILY: Family = Family {
     ..llama::FAMILY
 };
 
-/// Reads the layers: those with attention, which have gates, and those with a delta rule. A module
-/// has the projections of all kinds if `is_grouped`.
+/// Reads the layers: those with attention, which have gates, and those with a delta rule.
 pub(super) fn layers(
     fields: &Fields,
     family: &Family,
     max_position_embeddings: usize,
-    is_grouped: bool,
+    modules: DeltaNetModules,
 ) -> Result<Vec<LayerConfig>, ConfigError> {
     let interval = fields.size("full_attention_interval")?.unwrap_or(4);
     let by_default = |layer: usize| !(layer + 1).is_multiple_of(interval);
     let states = StateLayers { name: "linear_attention", by_default: &by_default };
     let delta_net = |_, layer: &LayerConfig| {
-        let config = DeltaNetConfig::read(fields, layer.activation(), is_grouped)?;
+        let config = DeltaNetConfig::read(fields, layer.activation(), modules)?;
         Ok(RecurrentConfig::DeltaNet(config))
     };
     let mut layers = states.read(fields, family, max_position_embeddings, delta_net)?;

@@ -11,7 +11,7 @@ use playhouse_kernels::{
 
 use super::mamba2::Convolution;
 use super::{Arrangement, LayerPlace, Linear, Part, activation};
-use crate::model::config::DeltaNetConfig;
+use crate::model::config::{DeltaNetConfig, DeltaNetModules};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{ModelError, Step};
 
@@ -71,7 +71,7 @@ impl DeltaNet {
             activation: Some(activation::load(loader, place, config.activation)?),
         };
         let conv = conv.load(loader, &vec![1.0; config.conv_channels()])?;
-        let a_log = loader.values(&place.module(A_LOG), &[config.num_heads])?;
+        let a_log = loader.log_rates(&place.module(A_LOG), &[config.num_heads])?;
         let dt_bias = loader.values(&place.module(DT_BIAS), &[config.num_heads])?;
         let rule =
             GatedDeltaRule::new(config.heads(), a_log, dt_bias, config.heads_at(), loader.device());
@@ -104,24 +104,32 @@ pub(in crate::model) fn parts(
     config: &DeltaNetConfig,
     module: impl Fn(&str) -> String,
 ) -> [Vec<Part>; 2] {
-    let DeltaNetConfig { num_key_heads, num_heads, key_dim, value_dim, is_grouped, .. } = *config;
+    let DeltaNetConfig { num_key_heads, num_heads, key_dim, value_dim, modules, .. } = *config;
     let part = |name: &str, outputs| Part::new(module(name), outputs);
-    if !is_grouped {
-        let qkv = part("linear_attn.in_proj_qkv", config.conv_channels());
-        let z = part("linear_attn.in_proj_z", config.values());
-        let [b, a] = ["linear_attn.in_proj_b", "linear_attn.in_proj_a"];
-        return [vec![qkv, z], vec![part(b, num_heads), part(a, num_heads)]];
-    }
-    // The heads of values of a key head.
-    let group = num_heads / num_key_heads;
-    let values = group * value_dim;
-    let qkvz = by_kind(num_key_heads, &[key_dim, key_dim, values, values]);
-    let ba = by_kind(num_key_heads, &[group, group]);
-    let grouped = |name: &str, rows: Vec<u32>| {
+    let by_head = |name: &str, widths: &[usize]| {
+        let rows = by_kind(num_key_heads, widths);
         let part = part(name, rows.len());
         vec![Part { arrangement: Arrangement::Rows(rows.into()), ..part }]
     };
-    [grouped("linear_attn.in_proj_qkvz", qkvz), grouped("linear_attn.in_proj_ba", ba)]
+    // The heads of values of a key head.
+    let group = num_heads / num_key_heads;
+    let values = group * value_dim;
+    let each = || {
+        let qkv = part("linear_attn.in_proj_qkv", config.conv_channels());
+        vec![qkv, part("linear_attn.in_proj_z", config.values())]
+    };
+    let gates = || by_head("linear_attn.in_proj_ba", &[group, group]);
+    match modules {
+        DeltaNetModules::ByHead => {
+            let widths = [key_dim, key_dim, values, values];
+            [by_head("linear_attn.in_proj_qkvz", &widths), gates()]
+        }
+        DeltaNetModules::ByKind => {
+            let gates = ["linear_attn.in_proj_b", "linear_attn.in_proj_a"];
+            [each(), gates.map(|name| part(name, num_heads)).into()]
+        }
+        DeltaNetModules::GatesByHead => [each(), gates()],
+    }
 }
 
 /// Returns the stored rows in the order of kinds. They are stored in `groups`, each of which has

@@ -10,7 +10,8 @@
 //! | values | `[num_tokens, num_heads * v_head_dim]` |
 //!
 //! The matrix of `kv_b_proj` is cut at load into the keys' and the values' matrices of each head,
-//! which stay floats. The header of the kernels' `latent` explains the form.
+//! which stay floats. GGUF files have them one by one. The header of the kernels' `latent` explains
+//! the form.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use super::arrangement::{Arrangement, Part, neighbours_apart};
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
 use crate::model::config::{LatentConfig, NormConfig};
-use crate::model::family::NormKind;
+use crate::model::family::{KvNames, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{ModelError, Positions, Step};
 
@@ -145,8 +146,46 @@ impl LatentAttention {
     }
 }
 
-/// Cuts the matrix of `part`, `[num_heads * (nope + value), rank]`, into those of heads.
+/// Loads the matrices of heads.
 fn projections(
+    loader: &mut WeightLoader<'_>,
+    latent: &LatentConfig,
+    parts: &KvParts,
+) -> Result<LatentProjections, ModelError> {
+    match parts {
+        KvParts::One(part) => cut(loader, latent, part),
+        KvParts::Halves([keys, values]) => halves(loader, latent, [keys, values]),
+    }
+}
+
+/// Loads the matrices of heads from two modules that have them one by one.
+fn halves(
+    loader: &mut WeightLoader<'_>,
+    latent: &LatentConfig,
+    modules: [&Part; 2],
+) -> Result<LatentProjections, ModelError> {
+    let LatentConfig { num_heads, kv_lora_rank: rank, qk_nope_head_dim: nope, .. } = *latent;
+    let mut matrices = |part: &Part, inputs: usize| {
+        let load = |head| {
+            let part = part.clone().of(head, num_heads);
+            let shape = [part.outputs, inputs];
+            loader.packed(&part.unique_name(), shape, |loader| {
+                let elements = values(loader, &part, inputs)?;
+                let views = [WeightView::F32(&elements)];
+                LinearWeight::pack(&views, inputs, loader.dtype(), loader.device())
+                    .map_err(refused(&part.module))
+            })
+        };
+        (0..num_heads).map(load).collect::<Result<Vec<_>, ModelError>>()
+    };
+    let [keys, values] = modules;
+    let (keys, values) = (matrices(keys, nope)?, matrices(values, rank)?);
+    let module = &modules[0].module;
+    LatentProjections::new(keys, values, latent.qk_rope_head_dim).map_err(refused(module))
+}
+
+/// Cuts the matrix of `part`, `[num_heads * (nope + value), rank]`, into those of heads.
+fn cut(
     loader: &mut WeightLoader<'_>,
     latent: &LatentConfig,
     part: &Part,
@@ -204,8 +243,15 @@ pub(in crate::model) struct LatentParts {
     pub(in crate::model) queries: QueryParts,
     pub(in crate::model) kv_a: Part,
     pub(in crate::model) kv_a_norm: String,
-    pub(in crate::model) kv_b: Part,
+    pub(in crate::model) kv_b: KvParts,
     pub(in crate::model) o: Part,
+}
+
+/// The modules of the projection from the latent.
+pub(in crate::model) enum KvParts {
+    One(Part),
+    /// The keys of all heads, then their values, each a matrix for each head.
+    Halves([Part; 2]),
 }
 
 /// The modules of the projections of queries.
@@ -238,7 +284,13 @@ impl LatentParts {
             queries,
             kv_a: with_rope(names.kv_a_proj, 1, kv_lora_rank),
             kv_a_norm: place.module(names.kv_a_norm),
-            kv_b: part(names.kv_b_proj, latent.kv_size()),
+            kv_b: match names.kv_b_proj {
+                KvNames::One(name) => KvParts::One(part(name, latent.kv_size())),
+                KvNames::Halves([keys, values]) => KvParts::Halves(
+                    [(keys, kv_lora_rank), (values, latent.v_head_dim)]
+                        .map(|(name, outputs)| part(name, outputs).of(0, num_heads)),
+                ),
+            },
             o: part(place.names().attention.o_proj, place.config.hidden_size),
         }
     }

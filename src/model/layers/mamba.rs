@@ -97,7 +97,7 @@ impl Mamba {
             has_bias: mamba.conv_bias,
             activation: plain(mamba.activation),
         };
-        let a = loader.values(&module("A_log"), &[channels, state_size])?;
+        let a = loader.log_rates(&module("A_log"), &[channels, state_size])?;
         let scan = SelectiveScanConfig {
             channels,
             state_size,

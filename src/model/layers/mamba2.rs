@@ -72,7 +72,7 @@ impl Mamba2 {
             activation: plain(mamba.activation),
         };
         let conv = conv.load(loader, &multipliers.collect::<Vec<f32>>())?;
-        let a = loader.values(&module("A_log"), &[heads])?;
+        let a = loader.log_rates(&module("A_log"), &[heads])?;
         let config = SsdConfig {
             num_heads: heads,
             head_dim: mamba.head_dim,

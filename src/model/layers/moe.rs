@@ -101,7 +101,8 @@ impl Moe {
     }
 }
 
-/// Loads the biases of all experts, in the order of the experts. Only fused experts have some.
+/// Loads the biases of all experts, in the order of the experts. Only experts in one tensor have
+/// some.
 fn expert_biases(
     loader: &mut WeightLoader<'_>,
     place: LayerPlace<'_>,
@@ -112,11 +113,7 @@ fn expert_biases(
     }
     let (names, hidden) = (&place.names().moe, place.config.hidden_size);
     let [inner, down] = expert_parts(names, moe, hidden, 0, |name| place.module(name));
-    let mut biases = |parts: &[Part]| match parts {
-        [part] => loader.fused_biases(part).map(Some),
-        _ => Ok(None),
-    };
-    Ok([biases(&inner)?, biases(&down)?])
+    Ok([Some(loader.expert_biases(&inner)?), Some(loader.expert_biases(&down)?)])
 }
 
 impl Shared {

@@ -43,7 +43,7 @@ pub(super) enum Unusable {
     Read(#[from] io::Error),
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    #[error("the checkpoint has changed")]
+    #[error("the checkpoint or its config has changed")]
     Stale,
     #[error("it has no weight `{0}` of that shape")]
     Missing(String),

@@ -1,4 +1,4 @@
-//! The identity of a cache: the files, format and layout that it was made from.
+//! The identity of a cache: the files, config, format and layout that it was made from.
 
 use std::fs;
 use std::io;
@@ -7,13 +7,14 @@ use std::time::UNIX_EPOCH;
 
 use playhouse_kernels::packed_layout;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::weights::Checkpoint;
 
 /// The version of [`crate::weights`]: increased when the same files yield other weights, so that
 /// caches of older versions are packed again.
-pub(crate) const READER_VERSION: u32 = 3;
+pub(crate) const READER_VERSION: u32 = 4;
 
 /// Bytes of a file that are hashed: its header, and enough data to distinguish two checkpoints of
 /// one shape.
@@ -23,6 +24,9 @@ const HEAD_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     files: Vec<FileIdentity>,
+    /// SHA-256 of the config, which orders the rows of matrices.
+    #[serde(default)]
+    config: String,
     /// The format that weights are kept in, and the type that they are read as.
     format: String,
     /// [`packed_layout`]
@@ -41,11 +45,17 @@ struct FileIdentity {
 }
 
 impl Identity {
-    /// Returns the identity of a checkpoint whose weights are kept as `format`.
+    /// Returns the identity of a checkpoint whose weights are arranged by `config` and kept as
+    /// `format`. All of the config counts: a field that no matrix depends on today may matter to
+    /// the next version, or to a family of another crate.
     ///
     /// # Errors
     /// The system's error when a file is examined.
-    pub(crate) fn of(checkpoint: &Checkpoint, format: &str) -> io::Result<Self> {
+    pub(crate) fn of(
+        checkpoint: &Checkpoint,
+        config: &Map<String, Value>,
+        format: &str,
+    ) -> io::Result<Self> {
         let files = checkpoint.files().map(|(path, contents)| {
             let bytes = contents.bytes();
             if contents.is_built_in() {
@@ -68,12 +78,13 @@ impl Identity {
             })
         });
         let files = files.collect::<io::Result<_>>()?;
-        Ok(Self { files, format: format.to_owned(), layout: packed_layout() })
+        let config = hex(&Sha256::digest(serde_json::to_vec(config)?));
+        Ok(Self { files, config, format: format.to_owned(), layout: packed_layout() })
     }
 
     /// Returns the name of the cache's file: that of the checkpoint's folder, and a digest of the
-    /// properties that several caches may differ in. A checkpoint that changes in place keeps the
-    /// name.
+    /// properties that several caches may differ in. A checkpoint or config that changes in place
+    /// keeps the name.
     pub(super) fn file_name(&self) -> String {
         let mut digest = Sha256::new();
         for text in [&self.format, &self.layout] {

@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use playhouse_kernels::LinearWeight;
+use serde_json::{Map, Value};
 
 use self::file::{PackedFile, PackedWriter};
 pub(crate) use self::identity::{Identity, READER_VERSION};
@@ -35,10 +36,15 @@ enum State {
 }
 
 impl WeightsCache {
-    /// Returns the cache in `folder` for the weights of `checkpoint` as `format`. If the file is
-    /// absent or does not fit, the weights packed now are written to it.
-    pub(crate) fn open(folder: &Path, checkpoint: &Checkpoint, format: &str) -> Self {
-        let identity = match Identity::of(checkpoint, format) {
+    /// Returns the cache in `folder` for the weights of `checkpoint`, arranged by `config`, as
+    /// `format`. If the file is absent or does not fit, the weights packed now are written to it.
+    pub(crate) fn open(
+        folder: &Path,
+        checkpoint: &Checkpoint,
+        config: &Map<String, Value>,
+        format: &str,
+    ) -> Self {
+        let identity = match Identity::of(checkpoint, config, format) {
             Ok(identity) => identity,
             Err(error) => {
                 warn(folder, "not used", &error);

@@ -48,7 +48,12 @@ impl Checkpoint {
         let numbers = gguf::numbers(&file)?;
         let entries = file.tensors().map(|(name, tensor)| {
             let (dtype, shape) = (tensor.kind.name.to_owned(), tensor.shape.clone());
-            (name.clone(), Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) })
+            // Falcon-H1's files lack the end of this name.
+            let end = if name.ends_with(".ffn_norm") { ".weight" } else { "" };
+            (
+                format!("{name}{end}"),
+                Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) },
+            )
         });
         let entries = entries.collect();
         let weights = WeightsFile {

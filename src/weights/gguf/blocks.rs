@@ -17,10 +17,29 @@ pub(in crate::weights) struct BlockFormat {
     pub(super) block_bytes: usize,
     /// Number of neighbouring elements that share a scale.
     pub(super) group_size: usize,
-    /// Bits of a code: 4, unsigned, or 8, signed.
-    pub(super) bits: usize,
+    pub(super) codes: CodeKind,
     pub(super) offsets: OffsetKind,
     pub(super) decode: fn(&[u8], &mut Groups<'_>),
+}
+
+/// The codes that a block decodes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum CodeKind {
+    /// Unsigned integers of four bits.
+    U4,
+    /// Signed integers of eight bits.
+    I8,
+    /// Floats of four bits.
+    E2M1,
+}
+
+impl CodeKind {
+    fn bits(self) -> usize {
+        match self {
+            Self::U4 | Self::E2M1 => 4,
+            Self::I8 => 8,
+        }
+    }
 }
 
 /// The value of a code of 0.
@@ -55,7 +74,8 @@ impl BlockFormat {
         [out, inputs]: [usize; 2],
     ) -> Result<QuantizedMatrix, KernelError> {
         let (row_blocks, row_groups) = (inputs / self.block_elements, inputs / self.group_size);
-        let (row_bytes, row_codes) = (row_blocks * self.block_bytes, inputs * self.bits / 8);
+        let (row_bytes, row_codes) =
+            (row_blocks * self.block_bytes, inputs * self.codes.bits() / 8);
         let mut codes = vec![0; out * row_codes];
         let mut scales = vec![0.0; out * row_groups];
         let row_offsets = if self.offsets == OffsetKind::Values { row_groups } else { 0 };
@@ -67,9 +87,10 @@ impl BlockFormat {
             let blocks = &bytes[row * row_bytes..(row + 1) * row_bytes];
             self.decode_row(blocks, Groups { codes, scales, offsets });
         });
-        let codes = match self.bits {
-            4 => Codes::U4(codes),
-            _ => Codes::I8(codes.into_iter().map(u8::cast_signed).collect()),
+        let codes = match self.codes {
+            CodeKind::U4 => Codes::U4(codes),
+            CodeKind::I8 => Codes::I8(codes.into_iter().map(u8::cast_signed).collect()),
+            CodeKind::E2M1 => Codes::E2M1(codes),
         };
         let offsets = match self.offsets {
             OffsetKind::None => Offsets::None,
@@ -82,7 +103,7 @@ impl BlockFormat {
     }
 
     fn decode_row(&self, blocks: &[u8], row: Groups<'_>) {
-        let block_codes = self.block_elements * self.bits / 8;
+        let block_codes = self.block_elements * self.codes.bits() / 8;
         let block_groups = self.block_elements / self.group_size;
         for (i, block) in blocks.chunks_exact(self.block_bytes).enumerate() {
             let groups = i * block_groups..(i + 1) * block_groups;

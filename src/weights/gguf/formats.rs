@@ -14,16 +14,18 @@
 //! | Q6_K | 256 | low 4 bits, high 2 bits, scale i8 × 16, d f16 | `d · scale · (q - 32)` |
 //! | IQ4_NL | 32 | d f16, q u4 × 32 | `d · value[q]` |
 //! | IQ4_XS | 256 | d f16, scale u6 × 8, q u4 × 256 | `d · (scale - 32) · value[q]` |
+//! | MXFP4 | 32 | exponent u8, q E2M1 × 32 (low halves first) | `2^(exponent - 127) · q` |
 //!
 //! The groups of Q2_K, Q3_K and Q6_K have 16 elements, and all others 32.
 
 use half::f16;
 
-use super::blocks::{BlockFormat, OffsetKind};
+use super::blocks::{BlockFormat, CodeKind, OffsetKind};
+use crate::weights::quantized::e8m0;
 
 /// Every format that is read.
 pub(super) const FORMATS: &[BlockFormat] =
-    &[Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS];
+    &[Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4];
 
 /// The values of IQ4's codes (`kvalues_iq4nl` of ggml).
 const IQ4_VALUES: [i8; 16] =
@@ -34,7 +36,7 @@ const Q8_0: BlockFormat = BlockFormat {
     block_elements: 32,
     block_bytes: 34,
     group_size: 32,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::None,
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
@@ -47,7 +49,7 @@ const Q4_0: BlockFormat = BlockFormat {
     block_elements: 32,
     block_bytes: 18,
     group_size: 32,
-    bits: 4,
+    codes: CodeKind::U4,
     offsets: OffsetKind::ZeroPoint(8),
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
@@ -61,7 +63,7 @@ const Q4_K: BlockFormat = BlockFormat {
     block_elements: 256,
     block_bytes: 144,
     group_size: 32,
-    bits: 4,
+    codes: CodeKind::U4,
     offsets: OffsetKind::Values,
     decode: |block, groups| {
         let (d, dmin) = (half(block, 0), half(block, 2));
@@ -82,7 +84,7 @@ const Q6_K: BlockFormat = BlockFormat {
     block_elements: 256,
     block_bytes: 210,
     group_size: 16,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::None,
     decode: |block, groups| {
         let d = half(block, 208);
@@ -105,7 +107,7 @@ const Q4_1: BlockFormat = BlockFormat {
     block_elements: 32,
     block_bytes: 20,
     group_size: 32,
-    bits: 4,
+    codes: CodeKind::U4,
     offsets: OffsetKind::Values,
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
@@ -120,7 +122,7 @@ const Q5_0: BlockFormat = BlockFormat {
     block_elements: 32,
     block_bytes: 22,
     group_size: 32,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::None,
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
@@ -134,7 +136,7 @@ const Q5_1: BlockFormat = BlockFormat {
     block_elements: 32,
     block_bytes: 24,
     group_size: 32,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::Values,
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
@@ -148,7 +150,7 @@ const Q2_K: BlockFormat = BlockFormat {
     block_elements: 256,
     block_bytes: 84,
     group_size: 16,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::Values,
     decode: |block, groups| {
         let (d, dmin) = (half(block, 80), half(block, 82));
@@ -167,7 +169,7 @@ const Q3_K: BlockFormat = BlockFormat {
     block_elements: 256,
     block_bytes: 110,
     group_size: 16,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::None,
     decode: |block, groups| {
         let (d, packed) = (half(block, 108), &block[96..108]);
@@ -189,7 +191,7 @@ const Q5_K: BlockFormat = BlockFormat {
     block_elements: 256,
     block_bytes: 176,
     group_size: 32,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::Values,
     decode: |block, groups| {
         let (d, dmin) = (half(block, 0), half(block, 2));
@@ -211,7 +213,7 @@ const IQ4_NL: BlockFormat = BlockFormat {
     block_elements: 32,
     block_bytes: 18,
     group_size: 32,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::None,
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
@@ -224,7 +226,7 @@ const IQ4_XS: BlockFormat = BlockFormat {
     block_elements: 256,
     block_bytes: 136,
     group_size: 32,
-    bits: 8,
+    codes: CodeKind::I8,
     offsets: OffsetKind::None,
     decode: |block, groups| {
         let (d, high) = (half(block, 0), u16::from_le_bytes([block[2], block[3]]));
@@ -236,6 +238,20 @@ const IQ4_XS: BlockFormat = BlockFormat {
         for (stored, codes) in block[8..].chunks_exact(16).zip(groups.codes.chunks_exact_mut(32)) {
             iq4_values(stored, codes);
         }
+    },
+};
+
+const MXFP4: BlockFormat = BlockFormat {
+    name: "MXFP4",
+    block_elements: 32,
+    block_bytes: 17,
+    group_size: 32,
+    codes: CodeKind::E2M1,
+    offsets: OffsetKind::None,
+    decode: |block, groups| {
+        groups.scales[0] = e8m0(block[0]);
+        let (low, high) = groups.codes.split_at_mut(8);
+        split_nibbles(&block[1..], low, high);
     },
 };
 

@@ -20,7 +20,8 @@
 //! | `weight_zero_point` | as the scales; where asymmetric | i8 |
 //! | `weight_g_idx` | as above | i32 |
 //!
-//! `float-quantized` is read by `float8`.
+//! `float-quantized` is read by `float8`. The config gives the inputs of a group, not the number of
+//! scales: the package writes none whose last group would be partial.
 //!
 //! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed. If
 //! activations are quantized, each token's scale is computed in its step.
@@ -29,20 +30,27 @@ use playhouse_kernels::{Codes, Offsets};
 
 use super::float8;
 use super::parts::Parts;
+use super::sharing::{ScaleSharing, listed};
 use super::unpack::{field, input_order, reorder_bytes, reorder_nibbles};
 use crate::weights::{StoredMatrix, WeightsError};
 
-pub(super) fn read<'a>(parts: Parts<'a, '_>) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+pub(super) fn read<'a>(
+    parts: Parts<'a, '_>,
+    sharing: &[ScaleSharing],
+) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
     if parts.has("weight_packed") {
-        return read_packed(parts).map(Some);
+        return read_packed(parts, sharing).map(Some);
     }
     if parts.is_of("weight", "I8") {
-        return read_bytes(parts).map(Some);
+        return read_bytes(parts, sharing).map(Some);
     }
-    float8::read(parts, None)
+    float8::read(parts, sharing)
 }
 
-fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {
+fn read_packed<'a>(
+    mut parts: Parts<'a, '_>,
+    sharing: &[ScaleSharing],
+) -> Result<StoredMatrix<'a>, WeightsError> {
     let [out, inputs] = parts.shape;
     // Eight-bit codes have twice as many words. In every other case the expected shape makes a
     // clear error.
@@ -54,7 +62,7 @@ fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, Weights
         return Err(parts.invalid("weight_packed", reason));
     }
     let packed = parts.words("weight_packed", &[out, inputs / per_word])?;
-    let (groups, group_size) = stored_groups(&parts)?;
+    let (groups, group_size) = stored_groups(&parts, sharing)?;
     let scales = parts.floats("weight_scale", &[out, groups])?;
     let order = stored_order(&mut parts, group_size)?;
     // Codes and zero points of eight bits are signed here, but unsigned in the file.
@@ -91,7 +99,10 @@ fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, Weights
     parts.finish(group_size, codes, scales, zero_points, order)
 }
 
-fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {
+fn read_bytes<'a>(
+    mut parts: Parts<'a, '_>,
+    sharing: &[ScaleSharing],
+) -> Result<StoredMatrix<'a>, WeightsError> {
     let [out, inputs] = parts.shape;
     let codes = parts.bytes("weight", &[out, inputs])?;
     let one_for_all = |shape: &[usize]| shape.iter().product::<usize>() == 1;
@@ -101,7 +112,7 @@ fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsE
         // Some writers store a vector with one scale for each row.
         Some(shape) if shape == [out] => (shape, inputs),
         _ => {
-            let (groups, group_size) = stored_groups(&parts)?;
+            let (groups, group_size) = stored_groups(&parts, sharing)?;
             (vec![out, groups], group_size)
         }
     };
@@ -147,15 +158,29 @@ fn stored_order(
     input_order(&group_of, group_size).map_err(|reason| parts.invalid(PART, reason))
 }
 
-/// Returns the groups of a row, and the inputs of a group, by the shape of the scales.
-fn stored_groups(parts: &Parts<'_, '_>) -> Result<(usize, usize), WeightsError> {
+/// Returns the groups of a row, and the inputs of a group: the scheme of the config that has this
+/// shape of scales.
+fn stored_groups(
+    parts: &Parts<'_, '_>,
+    sharing: &[ScaleSharing],
+) -> Result<(usize, usize), WeightsError> {
     let [_, inputs] = parts.shape;
-    let shape = parts.stored_shape("weight_scale");
-    // If the shape is no pair, one group a row is expected.
-    let groups = shape.and_then(|shape| shape.get(1)).copied().unwrap_or(1);
-    if groups == 0 || !inputs.is_multiple_of(groups) {
-        let reason = format!("{inputs} inputs in {groups} groups");
-        return Err(parts.invalid("weight_scale", reason));
-    }
-    Ok((groups, inputs / groups))
+    // Reading an absent tensor reports it. If the shape is no pair, one group a row is expected.
+    let Some(shape) = parts.stored_shape("weight_scale") else { return Ok((1, inputs)) };
+    let groups = shape.get(1).copied().unwrap_or(1);
+    let size = |sharing: &ScaleSharing| match *sharing {
+        ScaleSharing::Tensor | ScaleSharing::Row => Some(inputs),
+        ScaleSharing::Group(size) => Some(size),
+        ScaleSharing::Block(_) => None,
+    };
+    let mut sizes = sharing.iter().filter_map(size);
+    let fits = |size: &usize| groups.checked_mul(*size) == Some(inputs);
+    sizes.find(fits).map(|size| (groups, size)).ok_or_else(|| {
+        let by_config = listed(sharing);
+        let reason = format!(
+            "scales {shape:?} of a row of {inputs} inputs; config.json gives {by_config}, and each \
+             group must be whole"
+        );
+        parts.invalid("weight_scale", reason)
+    })
 }

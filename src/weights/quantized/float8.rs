@@ -4,7 +4,17 @@
 //! | tensor | shape | dtype |
 //! |---|---|---|
 //! | `weight` | `[out, in]` | F8_E4M3 |
-//! | `weight_scale_inv`, or `weight_scale` | `[out / height, in / width]`, rounded up; `[out, 1]`; or one for all | f16, bf16, f32, or exponents of two |
+//! | `weight_scale_inv`, or `weight_scale` | see below | f16, bf16, f32, or exponents of two |
+//!
+//! | scales | shape |
+//! |---|---|
+//! | of blocks | `[out / height, in / width]`, both rounded up: the last blocks may be partial |
+//! | of rows | `[out, 1]` or `[out]` |
+//! | one | `[]`, `[1]` or `[1, 1]` |
+//!
+//! Where a module has the matrices of all experts, both tensors have one more dimension, the first.
+//! The config tells which elements share a scale. It is never derived from the number of scales: 8
+//! scales of 960 rows are those of 128 rows, and the last one is that of 64.
 //!
 //! `w[o][i] = weight[o][i] · scale[o / height][i / width]`, computed in f32 and then rounded to the
 //! model's dtype. Scales for activations are not needed: activations stay floats.
@@ -12,44 +22,62 @@
 use rayon::prelude::*;
 
 use super::parts::Parts;
+use super::sharing::{ScaleSharing, listed};
 use crate::weights::{StoredMatrix, WeightsError};
 
 /// The type of the codes in safetensors files.
 pub(super) const DTYPE: &str = "F8_E4M3";
 
-/// Reads the weight of a module whose scales have blocks of `block`, or by default of the size that
-/// the number of scales gives.
+/// The bits of NaN, below the sign.
+const NAN: u8 = 0x7F;
+
+/// The scales of one matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Scales {
+    /// Rows and columns of scales.
+    grid: [usize; 2],
+    /// Rows and columns of the elements that share one.
+    block: [usize; 2],
+    /// Whether each matrix of a module of experts has its own.
+    is_sliced: bool,
+}
+
+/// Reads the weight of a module, if it has 8-bit floats. `sharing` lists what the config allows.
 pub(super) fn read<'a>(
     mut parts: Parts<'a, '_>,
-    block: Option<[usize; 2]>,
+    sharing: &[ScaleSharing],
 ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
     if !parts.is_of("weight", DTYPE) {
         return Ok(None);
     }
     let shape = parts.shape;
     let part = if parts.has("weight_scale") { "weight_scale" } else { "weight_scale_inv" };
+    let forms = forms(sharing, shape, parts.count());
     let stored = parts.stored_shape(part).map(<[usize]>::to_vec);
-    let (stored, grid, block) = match (block, stored) {
-        (Some(block), Some(stored)) if stored.len() == 2 => {
-            let grid = [shape[0].div_ceil(block[0]), shape[1].div_ceil(block[1])];
-            (grid.to_vec(), grid, block)
-        }
-        (_, stored) => {
-            let stored = stored.unwrap_or_default();
-            let grid = grid(&stored, shape).ok_or_else(|| {
-                let reason = format!("{stored:?} scales of a matrix {shape:?}");
-                parts.invalid(part, reason)
-            })?;
-            (stored, grid, [shape[0] / grid[0], shape[1] / grid[1]])
+    let found = forms.iter().find(|(shape, _)| Some(shape) == stored.as_ref());
+    let (stored, Scales { grid, block, is_sliced }) = match (found, &forms[..], &stored) {
+        (Some(found), ..) => found,
+        // Reading it reports the only shape, and that of the file.
+        (None, [only], _) | (None, [only, ..], None) => only,
+        (None, _, stored) => {
+            let expected: Vec<String> =
+                forms.iter().map(|(shape, _)| format!("{shape:?}")).collect();
+            let (stored, expected) = (stored.as_deref().unwrap_or_default(), expected.join(", "));
+            let by_config = listed(sharing);
+            let reason = format!(
+                "scales {stored:?} of a matrix {shape:?}; config.json gives {by_config}: expected \
+                 one of {expected}"
+            );
+            return Err(parts.invalid(part, reason));
         }
     };
-    let scales = parts.scales(part, &stored)?;
-    let codes = parts.raw("weight", &shape)?;
+    let scales = parts.scales(part, stored, *is_sliced)?;
+    let codes = parts.raw("weight")?;
     let values = table();
     let mut bytes = vec![0; size_of::<f32>() * shape[0] * shape[1]];
     let width = shape[1].max(1);
     let rows = bytes.par_chunks_mut(size_of::<f32>() * width).zip(codes.bytes.par_chunks(width));
-    rows.enumerate().for_each(|(row, (out, codes))| {
+    let nan_row = rows.enumerate().find_map_any(|(row, (out, codes))| {
         let scales = &scales[row / block[0] * grid[1]..][..grid[1]];
         let out = out.as_chunks_mut::<4>().0.chunks_mut(block[1]);
         for ((out, codes), scale) in out.zip(codes.chunks(block[1])).zip(scales) {
@@ -57,20 +85,51 @@ pub(super) fn read<'a>(
                 *out = (values[usize::from(*code)] * scale).to_le_bytes();
             }
         }
+        codes.iter().any(|code| code & NAN == NAN).then_some(row)
     });
+    if let Some(row) = nan_row {
+        return Err(parts.invalid("weight", format!("row {row} has a code of NaN")));
+    }
     Ok(Some(parts.finish_floats(&codes, bytes)))
 }
 
-/// Returns rows and columns of scales of this shape, whose blocks are all whole.
-fn grid(stored: &[usize], [out, inputs]: [usize; 2]) -> Option<[usize; 2]> {
-    let grid = match *stored {
-        [] | [1] => [1, 1],
-        [rows] => [rows, 1],
-        [rows, columns] => [rows, columns],
-        _ => return None,
-    };
-    let fits = |size: usize, count: usize| count > 0 && size > 0 && size.is_multiple_of(count);
-    (fits(out, grid[0]) && fits(inputs, grid[1])).then_some(grid)
+/// Returns the shapes that scales of a matrix may have in the file, each with its meaning. `count`
+/// is the number of matrices in the module, if it has several.
+fn forms(
+    sharing: &[ScaleSharing],
+    [out, inputs]: [usize; 2],
+    count: Option<usize>,
+) -> Vec<(Vec<usize>, Scales)> {
+    let mut forms = Vec::new();
+    for sharing in sharing {
+        let (grid, block) = match *sharing {
+            ScaleSharing::Tensor => ([1, 1], [out, inputs]),
+            ScaleSharing::Row => ([out, 1], [1, inputs]),
+            ScaleSharing::Block([height, width]) => {
+                ([out.div_ceil(height), inputs.div_ceil(width)], [height, width])
+            }
+            // No writer of 8-bit floats has groups.
+            ScaleSharing::Group(_) => continue,
+        };
+        // Chunks of no elements are no chunks.
+        let block = block.map(|size| size.max(1));
+        let shapes: &[&[usize]] = match sharing {
+            ScaleSharing::Tensor => &[&[], &[1], &[1, 1]],
+            ScaleSharing::Row => &[&[out, 1], &[out]],
+            _ => &[&grid],
+        };
+        let scales = |is_sliced| Scales { grid, block, is_sliced };
+        let one_each = |shape: &&[usize]| {
+            let shape = count.into_iter().chain(shape.iter().copied()).collect();
+            (shape, scales(count.is_some()))
+        };
+        forms.extend(shapes.iter().map(one_each));
+        // One scale of all matrices.
+        if count.is_some() && *sharing == ScaleSharing::Tensor {
+            forms.extend([vec![], vec![1]].map(|shape| (shape, scales(false))));
+        }
+    }
+    forms
 }
 
 /// Returns the value of each code: a sign, four bits of exponent and three of mantissa. There is no
@@ -102,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn scales_are_one_or_a_column_or_a_grid() {
-        for (stored, expected) in [
-            (&[][..], Some([1, 1])),
-            (&[1], Some([1, 1])),
-            (&[8], Some([8, 1])),
-            (&[8, 1], Some([8, 1])),
-            (&[4, 3], Some([4, 3])),
-            (&[3, 3], None),
-            (&[4, 5], None),
-            (&[0, 3], None),
-            (&[1, 2, 3], None),
-        ] {
-            assert_eq!(grid(stored, [8, 6]), expected, "{stored:?}");
-        }
+    fn the_last_blocks_may_be_partial() {
+        let shapes = |sharing, count| -> Vec<Vec<usize>> {
+            forms(&[sharing], [960, 300], count).into_iter().map(|(shape, _)| shape).collect()
+        };
+        let blocks = ScaleSharing::Block([128, 128]);
+        assert_eq!(shapes(blocks, None), [[8, 3]]);
+        assert_eq!(shapes(blocks, Some(5)), [[5, 8, 3]]);
+        let (_, scales) = &forms(&[blocks], [960, 300], None)[0];
+        assert_eq!((scales.grid, scales.block), ([8, 3], [128, 128]));
+        assert_eq!(shapes(ScaleSharing::Row, None), [vec![960, 1], vec![960]]);
+        assert_eq!(shapes(ScaleSharing::Tensor, None), [vec![], vec![1], vec![1, 1]]);
+        let of_experts = [vec![5], vec![5, 1], vec![5, 1, 1], vec![], vec![1]];
+        assert_eq!(shapes(ScaleSharing::Tensor, Some(5)), of_experts);
+        assert!(shapes(ScaleSharing::Group(128), None).is_empty());
     }
 }

@@ -10,6 +10,7 @@ mod float8;
 mod gptq;
 mod mxfp4;
 mod parts;
+mod sharing;
 mod unpack;
 
 use std::fmt;
@@ -17,6 +18,8 @@ use std::fmt;
 use super::checkpoint::Checkpoint;
 use super::{StoredMatrix, WeightsError};
 use parts::Parts;
+pub(super) use parts::e8m0;
+pub use sharing::ScaleSharing;
 
 /// How the weights of linear layers are stored in a Hugging Face folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +32,15 @@ pub enum Quantization {
         group_size: Option<usize>,
     },
     /// compressed-tensors, of llm-compressor: `pack-quantized` or `int-quantized`. The tensors'
-    /// shapes give bits and groups.
-    CompressedTensors,
+    /// shapes give the bits. Some modules may have floats of eight bits.
+    CompressedTensors {
+        /// The schemes of its groups of modules. The shape of scales shows which one a module has.
+        sharing: Vec<ScaleSharing>,
+    },
     /// Floats of eight bits with scales. They become floats of the model's dtype at load.
     Float8 {
-        /// Outputs and inputs that share a scale. `None`: the shapes of scales give them.
-        block: Option<[usize; 2]>,
+        /// The kinds of scales that modules may have.
+        sharing: Vec<ScaleSharing>,
     },
     /// MXFP4, of gpt-oss: floats of four bits in groups of 32. Only tensors of several experts.
     Mxfp4,
@@ -68,9 +74,26 @@ impl Quantization {
         match self {
             Self::Gptq(format) => gptq::read(parts, format),
             Self::Awq { group_size } => awq::read(parts, *group_size),
-            Self::CompressedTensors => compressed_tensors::read(parts),
-            Self::Float8 { block } => float8::read(parts, *block),
+            Self::CompressedTensors { sharing } => compressed_tensors::read(parts, sharing),
+            Self::Float8 { sharing } => float8::read(parts, sharing),
             Self::Mxfp4 => Ok(None),
+        }
+    }
+
+    /// Reads matrix `index` of the weight `[count, out, in]` of `module`, if it is a quantized one.
+    pub(super) fn read_slice<'a>(
+        &self,
+        checkpoint: &'a Checkpoint,
+        module: &str,
+        (index, count): (usize, usize),
+        shape: [usize; 2],
+    ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+        let parts = Parts::new(checkpoint, module, shape).of(index, count);
+        match self {
+            Self::CompressedTensors { sharing } | Self::Float8 { sharing } => {
+                float8::read(parts, sharing)
+            }
+            Self::Gptq(_) | Self::Awq { .. } | Self::Mxfp4 => Ok(None),
         }
     }
 
@@ -108,11 +131,8 @@ impl fmt::Display for Quantization {
                 write!(f, "GPTQ, {bits} bits, {}", groups(group_size))
             }
             Self::Awq { group_size } => write!(f, "AWQ, 4 bits, {}", groups(group_size)),
-            Self::CompressedTensors => f.write_str("compressed-tensors"),
-            Self::Float8 { block: None } => f.write_str("FP8"),
-            Self::Float8 { block: Some([height, width]) } => {
-                write!(f, "FP8, blocks of {height} x {width}")
-            }
+            Self::CompressedTensors { .. } => f.write_str("compressed-tensors"),
+            Self::Float8 { sharing } => write!(f, "FP8, {}", sharing::listed(sharing)),
             Self::Mxfp4 => f.write_str("MXFP4"),
         }
     }

@@ -11,6 +11,7 @@
 
 use playhouse_kernels::{Codes, Offsets, QuantizedMatrix};
 
+use super::parts::e8m0;
 use crate::weights::checkpoint::Checkpoint;
 use crate::weights::matrix::MatrixElements;
 use crate::weights::{StoredMatrix, WeightsError};
@@ -57,12 +58,11 @@ pub(super) fn read<'a>(
     if exponents.contains(&NAN) {
         return Err(invalid(&scales, format!("a scale of {NAN}, which is no number")));
     }
-    let scale = |exponent: &u8| f64::from(i32::from(*exponent) - 127).exp2() as f32;
     let matrix = QuantizedMatrix::new(
         [out, inputs],
         GROUP,
         Codes::E2M1(codes.to_vec()),
-        exponents.iter().map(scale).collect(),
+        exponents.iter().map(|exponent| e8m0(*exponent)).collect(),
         Offsets::None,
         None,
     );

@@ -15,13 +15,33 @@ pub(super) struct Parts<'a, 'm> {
     module: &'m str,
     /// `[out, in]`
     pub(super) shape: [usize; 2],
+    /// The matrix, and the number of matrices that the module has, if it has several.
+    slice: Option<(usize, usize)>,
     tensor_count: usize,
     size_bytes: u64,
 }
 
+/// Returns the number of a byte of E8M0: a power of two, or NaN for the last byte.
+pub(in crate::weights) fn e8m0(exponent: u8) -> f32 {
+    match exponent {
+        0xFF => f32::NAN,
+        _ => (f64::from(exponent) - 127.0).exp2() as f32,
+    }
+}
+
 impl<'a, 'm> Parts<'a, 'm> {
     pub(super) fn new(checkpoint: &'a Checkpoint, module: &'m str, shape: [usize; 2]) -> Self {
-        Self { checkpoint, module, shape, tensor_count: 0, size_bytes: 0 }
+        Self { checkpoint, module, shape, slice: None, tensor_count: 0, size_bytes: 0 }
+    }
+
+    /// Returns the parts of matrix `index` of a module of `count` matrices.
+    pub(super) fn of(self, index: usize, count: usize) -> Self {
+        Self { slice: Some((index, count)), ..self }
+    }
+
+    /// Returns the number of matrices that the module has, if it has several.
+    pub(super) fn count(&self) -> Option<usize> {
+        self.slice.map(|(_, count)| count)
     }
 
     fn name(&self, part: &str) -> String {
@@ -64,32 +84,60 @@ impl<'a, 'm> Parts<'a, 'm> {
         }
     }
 
-    /// Takes floats of any width.
+    /// Takes scales that are floats of any width.
+    ///
+    /// # Errors
+    /// A scale that is not finite, because each of its elements would be none, too.
     pub(super) fn floats(&mut self, part: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
         self.take(part, shape)?;
         let tensor = self.checkpoint.tensor(&self.name(part), shape)?;
-        Ok(tensor.values().view().to_f32())
+        let scales = tensor.values().view().to_f32();
+        self.require_finite(part, &scales)?;
+        Ok(scales)
     }
 
-    /// Takes scales: floats of any width, or exponents of two, which are stored plus 127.
-    pub(super) fn scales(&mut self, part: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
-        if !self.is_of(part, "F8_E8M0") && !self.is_of(part, "U8") {
-            return self.floats(part, shape);
-        }
-        let power = |exponent: &u8| match exponent {
-            255 => f32::NAN,
-            _ => (f32::from(*exponent) - 127.0).exp2(),
-        };
-        Ok(self.take(part, shape)?.bytes.iter().map(power).collect())
-    }
-
-    /// Takes elements as they are stored.
-    pub(super) fn raw(
+    /// Takes scales that are floats, or exponents of two, which are stored plus 127. If the tensor
+    /// `is_sliced`, it has those of each matrix of the module, one after the other.
+    pub(super) fn scales(
         &mut self,
         part: &str,
         shape: &[usize],
-    ) -> Result<RawTensor<'a>, WeightsError> {
-        self.take(part, shape)
+        is_sliced: bool,
+    ) -> Result<Vec<f32>, WeightsError> {
+        let scales = match self.is_of(part, "F8_E8M0") || self.is_of(part, "U8") {
+            false => self.floats(part, shape)?,
+            true => {
+                let bytes = self.take(part, shape)?.bytes;
+                let scales: Vec<f32> = bytes.iter().map(|exponent| e8m0(*exponent)).collect();
+                self.require_finite(part, &scales)?;
+                scales
+            }
+        };
+        let Some((index, count)) = self.slice.filter(|_| is_sliced) else { return Ok(scales) };
+        let size = scales.len() / count.max(1);
+        Ok(scales[index * size..][..size].to_vec())
+    }
+
+    fn require_finite(&self, part: &str, scales: &[f32]) -> Result<(), WeightsError> {
+        match scales.iter().enumerate().find(|(_, scale)| !scale.is_finite()) {
+            None => Ok(()),
+            Some((at, scale)) => {
+                Err(self.invalid(part, format!("scale {at} is {scale}; expected a finite number")))
+            }
+        }
+    }
+
+    /// Takes the elements of the matrix as they are stored.
+    pub(super) fn raw(&mut self, part: &str) -> Result<RawTensor<'a>, WeightsError> {
+        let count = self.count();
+        let shape: Vec<usize> = count.into_iter().chain(self.shape).collect();
+        let raw = self.checkpoint.raw(&self.name(part), &shape)?;
+        let (index, count) = self.slice.unwrap_or((0, 1));
+        let size = raw.bytes.len() / count.max(1);
+        let bytes = &raw.bytes[index * size..][..size];
+        self.tensor_count += 1;
+        self.size_bytes += size as u64;
+        Ok(RawTensor { bytes, ..raw })
     }
 
     fn take(&mut self, part: &str, shape: &[usize]) -> Result<RawTensor<'a>, WeightsError> {

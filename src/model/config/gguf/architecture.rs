@@ -13,11 +13,12 @@ pub(super) struct Architecture {
     pub(super) name: &'static str,
     /// The entry of `architectures` that config.json would have.
     pub(super) class: &'static str,
-    /// Other entries: the first one whose key is present and not zero.
-    pub(super) variants: &'static [(&'static str, &'static str)],
+    /// Other entries: the first one whose key is present, with a number that is not less.
+    pub(super) variants: &'static [Variant],
     /// Whether a rotary pair is two neighbours in the file (`llama_model_rope_type`). The converter
     /// interleaves the halves of heads where Hugging Face pairs them.
     pub(super) is_interleaved: bool,
+    pub(super) layer_types: LayerTypes,
     /// The names of norms. A model has those of its class.
     pub(super) norms: LayerNorms,
     /// The values that llama.cpp has in its code, where config.json has a field.
@@ -28,6 +29,36 @@ pub(super) struct Architecture {
     pub(super) adjust: fn(&mut Metadata<'_>) -> Result<(), GgufError>,
 }
 
+/// How a file tells the types of layers, where the config has a list of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LayerTypes {
+    /// By no list, or by one of another kind.
+    Other,
+    /// By the number of key heads: the types of layers without, and of those with some.
+    KeyHeads([&'static str; 2]),
+    /// Each layer is one part. Those without key heads and without a feed-forward width carry a
+    /// state. Those with a width have this type.
+    Parts(&'static str),
+}
+
+/// Another class that an architecture may stand for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variant {
+    pub(super) key: &'static str,
+    /// The least number under the key. A flag counts as 1 or 0.
+    pub(super) least: u64,
+    /// The end of the name of a tensor that stands for the key in files without it.
+    pub(super) tensor: Option<&'static str>,
+    pub(super) class: &'static str,
+}
+
+impl Variant {
+    /// Returns the class of files that have `key`, unless its number is 0.
+    pub(super) const fn with(key: &'static str, class: &'static str) -> Self {
+        Self { key, least: 1, tensor: None, class }
+    }
+}
+
 /// The value of a field that no key has.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Constant {
@@ -35,6 +66,8 @@ pub(super) enum Constant {
     Count(u64),
     /// Whether the file has this tensor.
     HasTensor(&'static str),
+    /// Whether a layer of the file has this tensor.
+    HasTensorIn(&'static str),
     /// Whether the file lacks this tensor.
     LacksTensor(&'static str),
     /// One number where the file has this tensor, and another where it has not.
@@ -104,6 +137,13 @@ impl Constant {
             Self::Flag(flag) => flag.into(),
             Self::Count(count) => count.into(),
             Self::HasTensor(name) => has(name).into(),
+            Self::HasTensorIn(end) => {
+                let mut names = metadata.file.tensors().filter_map(|(name, _)| {
+                    let (_, name) = name.strip_prefix("blk.")?.split_once('.')?;
+                    Some(name)
+                });
+                names.any(|name| name == end).into()
+            }
             Self::LacksTensor(name) => (!has(name)).into(),
             Self::ByTensor(name, with, without) => json!(if has(name) { with } else { without }),
         }

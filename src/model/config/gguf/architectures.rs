@@ -4,13 +4,15 @@
 //! loader (`load_arch_hparams` in `src/models`). Fields are those of the Hugging Face config class.
 
 use super::architecture::Constant::{ByTensor, Count, Flag, HasTensor, LacksTensor};
-use super::architecture::{ALWAYS_WINDOW, Architecture, Form, Key, SAME_BASE, WINDOW};
+use super::architecture::{
+    ALWAYS_WINDOW, Architecture, Form, Key, LayerTypes, SAME_BASE, Variant, WINDOW,
+};
 use super::metadata::Metadata;
 use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
 
 /// The usual names of norms.
-const NORMS: LayerNorms = LayerNorms {
+pub(super) const NORMS: LayerNorms = LayerNorms {
     before_attention: Some("attn_norm"),
     after_attention: Some("post_attention_norm"),
     before_mlp: Some("ffn_norm"),
@@ -18,25 +20,27 @@ const NORMS: LayerNorms = LayerNorms {
 };
 
 /// The names where the converter takes Hugging Face's `post_attention_layernorm` by its name.
-const POST_ATTENTION: LayerNorms =
+pub(super) const POST_ATTENTION: LayerNorms =
     LayerNorms { after_attention: None, before_mlp: Some("post_attention_norm"), ..NORMS };
 
 /// An architecture without peculiarities.
-const PLAIN: Architecture = Architecture {
+pub(super) const PLAIN: Architecture = Architecture {
     name: "",
     class: "",
     variants: &[],
     is_interleaved: false,
+    layer_types: LayerTypes::Other,
     norms: NORMS,
     constants: &[],
     keys: &[],
     adjust: |_| Ok(()),
 };
 
-const NUM_EXPERTS: Key = Key::integer("expert_count", "num_experts");
-const TOP_K: Key = Key::integer("expert_used_count", "num_experts_per_tok");
-const EXPERT_WIDTH: Key = Key::integer("expert_feed_forward_length", "moe_intermediate_size");
-const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
+pub(super) const NUM_EXPERTS: Key = Key::integer("expert_count", "num_experts");
+pub(super) const TOP_K: Key = Key::integer("expert_used_count", "num_experts_per_tok");
+pub(super) const EXPERT_WIDTH: Key =
+    Key::integer("expert_feed_forward_length", "moe_intermediate_size");
+pub(super) const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
 const Q_NORM: &str = "blk.0.attn_q_norm.weight";
 
 const GRANITE: &[Key] = &[
@@ -46,16 +50,17 @@ const GRANITE: &[Key] = &[
     Key::number("logit_scale", "logits_scaling"),
 ];
 
-const GRANITE_MOE: &[Key] = &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
+pub(super) const GRANITE_MOE: &[Key] =
+    &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
 
-/// Every architecture that is read.
+/// Every architecture that is read, except those with states.
 pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "llama",
         class: "LlamaForCausalLM",
         variants: &[
-            ("expert_count", "MixtralForCausalLM"),
-            ("attention.sliding_window", "MistralForCausalLM"),
+            Variant::with("expert_count", "MixtralForCausalLM"),
+            Variant::with("attention.sliding_window", "MistralForCausalLM"),
         ],
         is_interleaved: true,
         keys: &[WINDOW, NUM_EXPERTS, TOP_K],
@@ -80,6 +85,40 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "Cohere2ForCausalLM",
         is_interleaved: true,
         keys: &[Key::number("logit_scale", "logit_scale"), ALWAYS_WINDOW, SAME_BASE],
+        ..PLAIN
+    },
+    Architecture {
+        name: "deepseek2",
+        class: "DeepseekV2ForCausalLM",
+        // Experts with sigmoid scores, which the first files with such experts do not mention.
+        variants: &[Variant {
+            key: "expert_gating_func",
+            least: 2,
+            tensor: Some(".exp_probs_b.bias"),
+            class: "DeepseekV3ForCausalLM",
+        }],
+        is_interleaved: true,
+        constants: &[("norm_topk_prob", Flag(false)), ("routed_scaling_factor", Count(1))],
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            NORMALIZED,
+            Key::integer("expert_shared_count", "n_shared_experts"),
+            Key::integer("leading_dense_block_count", "first_k_dense_replace"),
+            Key::integer("expert_group_count", "n_group"),
+            Key::integer("expert_group_used_count", "topk_group"),
+            Key::number("expert_weights_scale", "routed_scaling_factor"),
+        ],
+        adjust: |metadata| {
+            metadata.latent_scaling()?;
+            metadata.old_groups();
+            if metadata.size("n_group") > 1 && metadata.is_class("DeepseekV2ForCausalLM") {
+                let method = "group_limited_greedy";
+                metadata.object.insert("topk_method".to_owned(), method.into());
+            }
+            metadata.require_gating_up_to(2, "1, the softmax, or 2, the sigmoid")
+        },
         ..PLAIN
     },
     Architecture { name: "ernie4_5", class: "Ernie4_5ForCausalLM", is_interleaved: true, ..PLAIN },
@@ -160,6 +199,24 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture { name: "gpt2", class: "GPT2LMHeadModel", ..PLAIN },
     Architecture {
+        name: "gpt-oss",
+        class: "GptOssForCausalLM",
+        norms: POST_ATTENTION,
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            Key::integer("expert_feed_forward_length", "intermediate_size"),
+            ALWAYS_WINDOW,
+            SAME_BASE,
+        ],
+        adjust: |metadata| {
+            // llama.cpp rounds the ends of YaRN's ramp, and the model's authors do not.
+            metadata.set_in_rope("truncate", false);
+            metadata.require_gating(3, "3, the softmax of the chosen")
+        },
+        ..PLAIN
+    },
+    Architecture {
         name: "gptneox",
         class: "GPTNeoXForCausalLM",
         keys: &[Key::flag("use_parallel_residual", "use_parallel_residual")],
@@ -214,7 +271,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "olmo2",
         class: "Olmo2ForCausalLM",
-        variants: &[("attention.sliding_window", "Olmo3ForCausalLM")],
+        variants: &[Variant::with("attention.sliding_window", "Olmo3ForCausalLM")],
         keys: &[WINDOW, SAME_BASE],
         ..PLAIN
     },

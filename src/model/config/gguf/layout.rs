@@ -2,21 +2,28 @@
 //! the changes that llama.cpp's converter makes to their values.
 
 use super::architecture::Architecture;
-use crate::gguf::GgufFile;
-use crate::model::config::{AttentionConfig, FeedForward, LayerConfig, ModelConfig};
+use crate::gguf::{GgufError, GgufFile};
+use crate::model::config::{
+    AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig, RecurrentConfig,
+};
 use crate::model::family::{
-    AttentionNames, ExpertNames, HeadNormRule, LayerNorms, MlpNames, MoeNames, NormKind, QkvNames,
-    WeightNames,
+    AttentionNames, ExpertNames, HeadNormRule, KvNames, LatentNames, LayerNorms, MlpNames,
+    MoeNames, NormKind, QkvNames, WeightNames,
 };
 
 /// The layout of one file.
 #[derive(Debug, Clone)]
 pub(in crate::model::config) struct Layout {
     names: WeightNames,
+    latent: &'static LatentNames,
+    /// Whether a delta rule's projections are one module, as in older files.
+    is_delta_net_by_head: bool,
     is_interleaved: bool,
     qkv_bias: bool,
     o_bias: bool,
     mlp_bias: bool,
+    /// Layers after the last, which predict several tokens a step.
+    num_nextn_layers: usize,
 }
 
 const NAMES: WeightNames = WeightNames {
@@ -49,18 +56,67 @@ const NAMES: WeightNames = WeightNames {
             down_proj: "ffn_down_shexp",
         },
         shared_gate: "ffn_gate_inp_shexp",
-        latent: [""; 2],
+        latent: ["ffn_latent_down", "ffn_latent_up"],
     },
-    mamba: "",
+    mamba: "mamba",
     norm: "output_norm",
     lm_head: "output",
     is_transposed: false,
+    renamed: RENAMED,
 };
+
+/// The names of mixers that carry a state.
+const RENAMED: &[(&str, &str)] = &[
+    ("conv.conv", "shortconv.conv"),
+    ("conv.in_proj", "shortconv.in_proj"),
+    ("conv.out_proj", "shortconv.out_proj"),
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_qkvz", "ssm_in"),
+    ("linear_attn.in_proj_ba", "ssm_ba"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.A_log", "ssm_a"),
+    ("linear_attn.dt_bias", "ssm_dt.bias"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
+    ("mamba.in_proj", "ssm_in"),
+    ("mamba.conv1d", "ssm_conv1d"),
+    ("mamba.x_proj", "ssm_x"),
+    ("mamba.dt_proj", "ssm_dt"),
+    ("mamba.dt_layernorm", "ssm_dt_norm"),
+    ("mamba.b_layernorm", "ssm_b_norm"),
+    ("mamba.c_layernorm", "ssm_c_norm"),
+    ("mamba.A_log", "ssm_a"),
+    ("mamba.D", "ssm_d"),
+    ("mamba.dt_bias", "ssm_dt.bias"),
+    ("mamba.norm", "ssm_norm"),
+    ("mamba.out_proj", "ssm_out"),
+];
+
+/// The names of latent attention.
+const LATENT: LatentNames = LatentNames {
+    q_proj: "attn_q",
+    q_a_proj: "attn_q_a",
+    q_a_norm: "attn_q_a_norm",
+    q_b_proj: "attn_q_b",
+    kv_a_proj: "attn_kv_a_mqa",
+    kv_a_norm: "attn_kv_a_norm",
+    kv_b_proj: KvNames::One("attn_kv_b"),
+};
+
+/// Those of files with the matrices of each head, as llama.cpp's converter has made since 2025.
+const LATENT_HALVES: LatentNames =
+    LatentNames { kv_b_proj: KvNames::Halves(["attn_k_b", "attn_v_b"]), ..LATENT };
 
 impl Layout {
     /// Returns the layout of `file`. Its tensors show which projections are one matrix, and which
     /// have biases.
-    pub(super) fn of(file: &GgufFile, architecture: &Architecture) -> Self {
+    ///
+    /// # Errors
+    /// The number of layers after the last is no number.
+    pub(super) fn of(file: &GgufFile, architecture: &Architecture) -> Result<Self, GgufError> {
+        let nextn = file.unsigned(&format!("{}.nextn_predict_layers", architecture.name))?;
+        let num_nextn_layers = nextn.unwrap_or(0) as usize;
         let has = |module: &str, part: &str| {
             let mut tensors = file.tensors().map(|(name, _)| name.strip_prefix("blk."));
             let end = format!("{module}.{part}");
@@ -69,7 +125,8 @@ impl Layout {
             })
         };
         let mut names = WeightNames { norms: architecture.norms, ..NAMES };
-        if has("attn_qkv", "weight") {
+        // Where some layers have attention, it is the module of a delta rule in the others.
+        if has("attn_qkv", "weight") && !has("attn_q", "weight") {
             names.attention.qkv = QkvNames::Stacked("attn_qkv");
         }
         if !has("ffn_gate", "weight") {
@@ -77,6 +134,10 @@ impl Layout {
         }
         if !has("ffn_gate_shexp", "weight") {
             names.moe.shared.inner = &["ffn_up_shexp"];
+        }
+        if !has("ffn_gate_exps", "weight") {
+            let inner = &["ffn_up_exps"];
+            names.moe.experts = ExpertNames::Stacked { inner, down_proj: "ffn_down_exps" };
         }
         if has("ffn_gate_up_exps", "weight") {
             let inner = &["ffn_gate_up_exps"];
@@ -86,18 +147,28 @@ impl Layout {
             names.norms.before_attention = Some("attn_norm_2");
             names.norms.before_mlp = Some("attn_norm");
         }
-        Self {
+        let has_tensor = |name: &str| file.tensor(name).is_some();
+        // LFM2's files call the last norm by another name.
+        if !has_tensor("output_norm.weight") && has_tensor("token_embd_norm.weight") {
+            names.norm = "token_embd_norm";
+        }
+        let latent = if has("attn_k_b", "weight") { &LATENT_HALVES } else { &LATENT };
+        Ok(Self {
             names,
+            latent,
+            is_delta_net_by_head: !has("attn_gate", "weight"),
             is_interleaved: architecture.is_interleaved,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
             o_bias: has("attn_output", "bias"),
             mlp_bias: has("ffn_up", "bias"),
-        }
+            num_nextn_layers,
+        })
     }
 
     /// Changes `config`, which describes a Hugging Face model, to describe this file.
     pub(in crate::model::config) fn apply(&self, config: &mut ModelConfig) {
         config.names = self.names;
+        config.num_nextn_layers = self.num_nextn_layers;
         let LayerNorms { before_attention, after_attention, before_mlp, after_mlp } = config.norms;
         let stored = self.names.norms;
         config.norms = LayerNorms {
@@ -116,6 +187,15 @@ impl Layout {
             if let Some(attention) = mixer.attention_mut() {
                 self.apply_to(attention);
             }
+            if let Mixer::Recurrent(RecurrentConfig::DeltaNet(config)) = mixer
+                && !self.is_delta_net_by_head
+            {
+                config.modules = DeltaNetModules::GatesByHead;
+            }
+            if let Mixer::Latent(latent) = mixer {
+                latent.names = self.latent;
+                latent.rope.is_interleaved = self.is_interleaved;
+            }
             if let FeedForward::Mlp(mlp) = feed_forward {
                 mlp.bias = self.mlp_bias;
             }
@@ -125,6 +205,7 @@ impl Layout {
     fn apply_to(&self, attention: &mut AttentionConfig) {
         attention.qkv_bias = self.qkv_bias;
         attention.o_bias = self.o_bias;
+        attention.sinks = attention.sinks.map(|_| "attn_sinks.weight");
         attention.head_norm = attention.head_norm.map(|rule| match rule {
             HeadNormRule::RmsPlusOne => HeadNormRule::Rms,
             // The norms of all heads are one tensor.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::architecture::{Architecture, Form, Key};
+use super::architecture::{Architecture, Form, Key, LayerTypes};
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::family::{Family, NormKind};
 
@@ -63,7 +63,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// Sets `field` to the integer under `name`, if there is one, and returns it.
-    fn integer(&mut self, field: &str, name: &str) -> Result<Option<u64>, GgufError> {
+    pub(super) fn integer(&mut self, field: &str, name: &str) -> Result<Option<u64>, GgufError> {
         let key = self.key(name);
         let value = self.file.same_in_all_layers(&key)?;
         match value {
@@ -73,7 +73,7 @@ impl<'a> Metadata<'a> {
         Ok(value)
     }
 
-    fn required_integer(&mut self, field: &str, name: &str) -> Result<u64, GgufError> {
+    pub(super) fn required_integer(&mut self, field: &str, name: &str) -> Result<u64, GgufError> {
         let value = self.integer(field, name)?;
         value.ok_or_else(|| self.file.missing(&self.key(name), "a positive integer"))
     }
@@ -84,13 +84,25 @@ impl<'a> Metadata<'a> {
         self.required_integer("hidden_size", "embedding_length")?;
         let blocks = self.required_integer("num_hidden_layers", "block_count")?;
         self.next_tokens(blocks)?;
-        self.required_integer("intermediate_size", "feed_forward_length")?;
+        let widths = match self.architecture.layer_types {
+            LayerTypes::Parts(_) => self.of_layers("intermediate_size", "feed_forward_length")?,
+            LayerTypes::Other | LayerTypes::KeyHeads(_) => {
+                self.required_integer("intermediate_size", "feed_forward_length")?;
+                Vec::new()
+            }
+        };
         self.required_integer("max_position_embeddings", "context_length")?;
         let heads = self.required_integer("num_attention_heads", "attention.head_count")?;
-        if self.integer("num_key_value_heads", "attention.head_count_kv")?.is_none() {
-            self.object.insert("num_key_value_heads".to_owned(), heads.into());
+        if family.latent.is_some() {
+            self.latent(heads)?;
+        } else if heads > 0 {
+            self.heads(heads, &widths)?;
+        } else {
+            // A model without attention, which has no feed-forward parts either.
+            for field in ["num_attention_heads", "intermediate_size"] {
+                self.object.remove(field);
+            }
         }
-        self.head_dim(heads)?;
         self.norm(family)?;
         let embedding = "token_embd.weight";
         let vocab = file.tensor(embedding).and_then(|tensor| tensor.shape.first().copied());
@@ -100,6 +112,62 @@ impl<'a> Metadata<'a> {
         let tied = file.tensor("output.weight").is_none();
         self.object.insert("tie_word_embeddings".to_owned(), tied.into());
         Ok(())
+    }
+
+    /// Sets key heads, the types of layers that they tell, and the width of heads. `widths` has the
+    /// feed-forward widths of layers, if they differ.
+    fn heads(&mut self, heads: u64, widths: &[u64]) -> Result<(), GgufError> {
+        const NAME: &str = "attention.head_count_kv";
+        const FIELD: &str = "num_key_value_heads";
+        let types: Vec<&str> = match self.architecture.layer_types {
+            LayerTypes::Other => {
+                if self.integer(FIELD, NAME)?.is_none() {
+                    self.object.insert(FIELD.to_owned(), heads.into());
+                }
+                return self.head_dim(heads);
+            }
+            LayerTypes::KeyHeads([without, with]) => {
+                let name = |heads: &u64| if *heads == 0 { without } else { with };
+                self.of_layers(FIELD, NAME)?.iter().map(name).collect()
+            }
+            LayerTypes::Parts(feed_forward) => {
+                let name = |(heads, width): (&u64, &u64)| match (heads, width) {
+                    (0, 0) => "linear_attention",
+                    (0, _) => feed_forward,
+                    _ => "full_attention",
+                };
+                self.of_layers(FIELD, NAME)?.iter().zip(widths).map(name).collect()
+            }
+        };
+        let key = self.key(NAME);
+        self.set("layer_types", key, types);
+        self.head_dim(heads)
+    }
+
+    /// Returns the numbers of layers under `name`, each the same or 0, and sets `field` to the one
+    /// that is not 0. If all are 0, the field has no meaning.
+    fn of_layers(&mut self, field: &str, name: &str) -> Result<Vec<u64>, GgufError> {
+        let (file, key) = (self.file, self.key(name));
+        let count = self.size("num_hidden_layers");
+        let mut numbers: Vec<u64> = match file.is_list(&key) {
+            true => file.unsigned_list(&key)?.unwrap_or_default(),
+            false => {
+                let number = file.unsigned(&key)?;
+                let number = number.ok_or_else(|| file.missing(&key, "a number for each layer"))?;
+                // The config refuses more layers than this.
+                vec![number; count.min(1 << 16) as usize]
+            }
+        };
+        // Layers after the last are listed, too.
+        numbers.truncate(count as usize);
+        let most = numbers.iter().copied().max().unwrap_or(0);
+        let fits = numbers.iter().all(|number| *number == most || *number == 0);
+        if !fits || (numbers.len() as u64) < count.min(1 << 16) {
+            let expected = format!("a list of {count} numbers, all the same or 0");
+            return Err(file.unexpected(&key, expected));
+        }
+        self.set(field, key, most.max(1));
+        Ok(numbers)
     }
 
     /// Excludes the layers that predict several tokens a step: they are among the file's blocks.
@@ -153,14 +221,20 @@ impl<'a> Metadata<'a> {
     fn norm(&mut self, family: &Family) -> Result<(), GgufError> {
         let rms = self.key("attention.layer_norm_rms_epsilon");
         let layer = self.key("attention.layer_norm_epsilon");
-        let key = match family.norm.kind {
-            NormKind::Rms | NormKind::RmsPlusOne => rms,
-            NormKind::Layer { .. } | NormKind::LayerPlusOne | NormKind::LayerUnweighted => layer,
+        // The files of some models have the key of the other kind.
+        let keys = match family.norm.kind {
+            NormKind::Rms | NormKind::RmsPlusOne => [rms, layer],
+            NormKind::Layer { .. } | NormKind::LayerPlusOne | NormKind::LayerUnweighted => {
+                [layer, rms]
+            }
         };
-        let eps = self.file.number(&key)?;
-        let eps = eps.ok_or_else(|| self.file.missing(&key, "a number above 0"))?;
-        self.set(family.norm.eps, key, eps);
-        Ok(())
+        for key in &keys {
+            if let Some(eps) = self.file.number(key)? {
+                self.set(family.norm.eps, key.clone(), eps);
+                return Ok(());
+            }
+        }
+        Err(self.file.missing(&keys[0], "a number above 0"))
     }
 
     /// Sets the fields of the architecture: its constants first, and then its keys.
@@ -250,6 +324,24 @@ impl<'a> Metadata<'a> {
             Some(found) if found == number => Ok(()),
             Some(_) => Err(self.file.unexpected(&key, expected)),
         }
+    }
+
+    /// Refuses scores of experts whose number is more than `most`.
+    pub(super) fn require_gating_up_to(
+        &mut self,
+        most: u64,
+        expected: &str,
+    ) -> Result<(), GgufError> {
+        let key = self.key("expert_gating_func");
+        match self.file.unsigned(&key)?.is_some_and(|found| found > most) {
+            true => Err(self.file.unexpected(&key, expected)),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether the file stands for a model of the class `class`.
+    pub(super) fn is_class(&self, class: &str) -> bool {
+        self.object.get("architectures").is_some_and(|classes| *classes == json!([class]))
     }
 
     /// Refuses a model without ALiBi.

@@ -40,6 +40,14 @@ impl Metadata<'_> {
         Ok(())
     }
 
+    /// Sets a parameter that no key has, if there is a scaling.
+    pub(super) fn set_in_rope(&mut self, field: &str, value: impl Into<Value>) {
+        let object = self.object.get_mut("rope_scaling").and_then(Value::as_object_mut);
+        if let Some(object) = object.filter(|object| object.contains_key("factor")) {
+            object.insert(field.to_owned(), value.into());
+        }
+    }
+
     /// Sets the scaling that keys describe, or the tensor of divisors.
     fn scaling(&mut self, scaling: &mut Map<String, Value>) -> Result<(), GgufError> {
         let file = self.file;

@@ -45,9 +45,21 @@ pub struct DeltaNetConfig {
     pub kernel: usize,
     /// The activation after the convolution.
     pub activation: ActivationName,
-    /// Whether a module has the projections of all kinds, key head by key head. Otherwise each kind
-    /// has a module.
-    pub is_grouped: bool,
+    /// The modules of its projections.
+    pub modules: DeltaNetModules,
+}
+
+/// The modules of a gated delta rule's projections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeltaNetModules {
+    /// One for queries, keys, values and output gates, and one for the gates of heads. Each has the
+    /// rows of all kinds, key head by key head.
+    ByHead,
+    /// One for queries, keys and values, and one for each other kind.
+    ByKind,
+    /// One for queries, keys and values, and one for output gates. The gates of heads are one
+    /// module, key head by key head. GGUF files have these.
+    GatesByHead,
 }
 
 /// A gated convolution over a few tokens: HF `Lfm2ShortConv`.
@@ -77,7 +89,7 @@ impl DeltaNetConfig {
     pub(crate) fn read(
         fields: &Fields,
         activation: ActivationName,
-        is_grouped: bool,
+        modules: DeltaNetModules,
     ) -> Result<Self, ConfigError> {
         let most = |field: &str, default: usize, most: usize| match fields.size(field)? {
             Some(size) if size > most => {
@@ -92,7 +104,7 @@ impl DeltaNetConfig {
             value_dim: most("linear_value_head_dim", 128, HEADS_MAX)?,
             kernel: most("linear_conv_kernel_dim", 4, TAPS_MAX)?,
             activation,
-            is_grouped,
+            modules,
         };
         let Self { num_key_heads, num_heads, .. } = config;
         if !num_heads.is_multiple_of(num_key_heads) {
