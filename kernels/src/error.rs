@@ -78,6 +78,18 @@ pub enum KernelError {
         /// The bytes of its largest buffer.
         largest: u64,
     },
+    /// Matrices behind one another whose places a kernel cannot count.
+    #[error("{what}: {count} matrices take {bytes} bytes, but kernels reach only {most}")]
+    StackTooLarge {
+        /// The thing being built.
+        what: &'static str,
+        /// The number of matrices.
+        count: usize,
+        /// The bytes of all of them.
+        bytes: u64,
+        /// The largest number of bytes that kernels reach.
+        most: u64,
+    },
     /// The device did not do its work.
     #[error("device error: {why}")]
     Device {
