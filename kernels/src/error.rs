@@ -116,6 +116,12 @@ impl KernelError {
         Self::Device { why, is_out_of_memory }
     }
 
+    /// Returns the error for a thing that only the CPU has kernels for.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn cpu_only(what: &'static str, device: &cubecl::Device) -> Self {
+        Self::CpuOnly { what, device: crate::cube::device_name(device) }
+    }
+
     /// Returns the error for a number format that only GPUs have kernels for.
     pub(crate) fn not_on_cpu(what: &'static str, form: &str) -> Self {
         Self::UnsupportedForm { what, form: form.to_owned(), device: "cpu".to_owned() }

@@ -87,7 +87,7 @@ mod youtu;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, EmbeddingProjections, FeedForward, Fields, GateClamp,
     GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig,
-    MambaFields, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig, NormedResidual,
+    MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual,
     ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig,
     StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };

@@ -7,8 +7,8 @@
 
 use super::{
     Bias, ConfigError, Defaults, DeltaNetConfig, Family, Fields, HeadNormRule, LayerConfig,
-    LayerRule, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule, RecurrentConfig,
-    SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
+    LayerRule, MixerKind, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule,
+    RecurrentConfig, SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -26,6 +26,7 @@ pub(super) const FAMILY: Family = Family {
     o_bias: Bias::IfSet("attention_bias"),
     mlp_bias: Bias::Never,
     layers: LayerRule::Own(|fields, family, positions| layers(fields, family, positions, true)),
+    mixers: &[MixerKind::Attention, MixerKind::DeltaNet],
     norm: NormRule { kind: NormKind::RmsPlusOne, ..llama::FAMILY.norm },
     head_norm: HeadNormRule::RmsPlusOne,
     positions: PositionRule::Rotary { is_interleaved: false, percent: 25 },
