@@ -78,6 +78,18 @@ pub enum KernelError {
         /// The bytes of its largest buffer.
         largest: u64,
     },
+    /// Matrices behind one another whose places a kernel cannot count.
+    #[error("{what}: {count} matrices take {bytes} bytes, but kernels reach only {most}")]
+    StackTooLarge {
+        /// The thing being built.
+        what: &'static str,
+        /// The number of matrices.
+        count: usize,
+        /// The bytes of all of them.
+        bytes: u64,
+        /// The largest number of bytes that kernels reach.
+        most: u64,
+    },
     /// The device did not do its work.
     #[error("device error: {why}")]
     Device {
@@ -102,6 +114,12 @@ impl KernelError {
     pub(crate) fn device(why: String) -> Self {
         let is_out_of_memory = why.contains("out of device memory");
         Self::Device { why, is_out_of_memory }
+    }
+
+    /// Returns the error for a thing that only the CPU has kernels for.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn cpu_only(what: &'static str, device: &cubecl::Device) -> Self {
+        Self::CpuOnly { what, device: crate::cube::device_name(device) }
     }
 
     /// Returns the error for a number format that only GPUs have kernels for.

@@ -1,6 +1,8 @@
 //! The dense decoders of this crate as entries of the registry: data for one shared decoder.
 
-use super::config::ModelConfig;
+use burn::tensor::Device;
+
+use super::config::{MixerKind, ModelConfig, kinds};
 use super::family::Family;
 use super::registry::ModelFamily;
 use super::source::Expected;
@@ -13,6 +15,7 @@ pub(super) struct DenseFamily(pub(super) &'static Family);
 impl ModelFamily for DenseFamily {
     fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError> {
         let config = ModelConfig::of_family(source.config, self.0, source.options.max_model_len)?;
+        require_device(&config, *source.device() == Device::flex())?;
         let check = |checkpoint: &Checkpoint| {
             inventory::check(&config, checkpoint)?;
             stored_dtype(&config, checkpoint)
@@ -24,6 +27,17 @@ impl ModelFamily for DenseFamily {
         };
         source.load_checkpoint(expected, check, |loader| decoder::load(&config, loader))
     }
+}
+
+/// Checks that the device has kernels for all layers, before any weight is read.
+fn require_device(config: &ModelConfig, is_cpu: bool) -> Result<(), ModelError> {
+    let mut kinds = kinds(&config.layers);
+    kinds.retain(|kind| !is_cpu && !kind.runs_on_gpus());
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = kinds.into_iter().map(MixerKind::name).collect();
+    Err(ModelError::CpuOnly { mixers: names.join(" and ") })
 }
 
 /// Returns the dtype of the weights by `config.json`, or by default the dtype of the embedding.
@@ -41,5 +55,57 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
             let shape = [config.vocab_size, config.embedding_width()];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::{config::ConfigSource, families::by_architecture};
+
+    /// Returns the message about a model of this architecture on a GPU. Every model runs on the
+    /// CPU.
+    fn on_a_gpu(architecture: &str, more: serde_json::Value) -> Option<String> {
+        let mut config = json!({
+            "architectures": [architecture], "vocab_size": 512, "hidden_size": 64,
+            "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "max_position_embeddings": 128,
+        });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            config[field] = value.clone();
+        }
+        let folder = tempfile::TempDir::new().unwrap();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let source = ConfigSource::read(folder.path()).unwrap();
+        let family = by_architecture(architecture).unwrap();
+        let config = ModelConfig::of_family(&source, family, None).unwrap();
+        assert!(require_device(&config, true).is_ok());
+        require_device(&config, false).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn layers_without_kernels_for_gpus_are_refused_by_their_names() {
+        let refused = |mixers: &str| {
+            Some(format!("layers with {mixers} run on CPUs only; start with --device cpu"))
+        };
+        let mamba2 = json!({ "num_heads": 8, "head_dim": 16 });
+        assert_eq!(on_a_gpu("Mamba2ForCausalLM", mamba2), refused("Mamba 2"));
+        let latent = json!({ "num_experts_per_tok": 2, "first_k_dense_replace": 2 });
+        assert_eq!(on_a_gpu("DeepseekV2ForCausalLM", latent), refused("latent attention (MLA)"));
+        let convolution = json!({ "layer_types": ["conv", "full_attention"] });
+        assert_eq!(on_a_gpu("Lfm2ForCausalLM", convolution), refused("short convolutions"));
+        let alibi = json!({ "alibi": true });
+        assert_eq!(on_a_gpu("FalconForCausalLM", alibi), refused("ALiBi rounded to bfloat16"));
+    }
+
+    /// A family may have layers that GPUs lack, and this model none of them.
+    #[test]
+    fn attention_runs_everywhere() {
+        assert_eq!(on_a_gpu("LlamaForCausalLM", json!({})), None);
+        assert_eq!(on_a_gpu("FalconForCausalLM", json!({})), None);
+        let attention = json!({ "layer_types": ["full_attention", "full_attention"] });
+        assert_eq!(on_a_gpu("Lfm2ForCausalLM", attention), None);
     }
 }

@@ -69,6 +69,12 @@ pub enum ModelError {
         /// The module of the matrix.
         module: String,
     },
+    /// The device is a GPU, and GPUs have no kernels for some of the layers.
+    #[error("layers with {mixers} run on CPUs only; start with --device cpu")]
+    CpuOnly {
+        /// The kinds of these layers' mixers.
+        mixers: String,
+    },
     /// A family gives an invalid fact about its model.
     #[error("the model family of {architecture} gives {fact} = {value}; expected {accepted}")]
     Fact {

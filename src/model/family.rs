@@ -1,6 +1,6 @@
 //! The differences between model families, as data. All other facts come from `config.json`.
 
-use super::config::{ConfigError, Fields, LayerConfig, ModelConfig, WindowRule};
+use super::config::{ConfigError, Fields, LayerConfig, MixerKind, ModelConfig, WindowRule};
 
 /// A family of decoder models: its rules for settings that `config.json` does not have, and its
 /// weight names.
@@ -42,6 +42,8 @@ pub(crate) struct Family {
     pub(crate) is_parallel: bool,
     /// How its layers are read.
     pub(crate) layers: LayerRule,
+    /// The kinds of mixers that its layers may have.
+    pub(crate) mixers: &'static [MixerKind],
     /// The names of its tensors.
     pub(crate) names: WeightNames,
     /// Reads the fields that only this family has, and rejects those that are not supported.

@@ -54,9 +54,6 @@ impl SupportedModels {
                 option(&format!("sliding window in {} layers of {period}", period - 1));
             }
         }
-        if family.latent.is_some() {
-            option("latent attention");
-        }
         if !matches!(family.norm.kind, NormKind::Rms | NormKind::RmsPlusOne) {
             option("layer norms");
         }
@@ -66,8 +63,8 @@ impl SupportedModels {
                 _ => "norms of heads",
             });
         }
-        if !family.names.mamba.is_empty() {
-            option("layers with a state; on the CPU");
+        for kind in family.mixers.iter().filter(|kind| !kind.runs_on_gpus()) {
+            option(&format!("{} (on CPUs only)", kind.name()));
         }
         if family.is_parallel {
             option("parallel blocks");

@@ -12,11 +12,13 @@ use super::StoredDtype;
 const CHUNK: usize = 1 << 16;
 
 /// Returns the bytes of the tensor `name`. A matrix `[out, in]` keeps the variance of its inputs
-/// (uniform, of variance `1 / in`). The weights of norms are 1, and biases 0.
+/// (uniform, of variance `1 / in`). So do the matrices of a stack `[experts, out, in]`, and a
+/// convolution `[channels, 1, taps]`, whose inputs are its taps. The weights of norms are 1, and
+/// biases 0.
 pub(super) fn bytes(name: &str, shape: &[usize], dtype: StoredDtype) -> Vec<u8> {
     let size = if dtype == StoredDtype::F32 { 4 } else { 2 };
     let mut bytes = vec![0; shape.iter().product::<usize>() * size];
-    let &[_, inputs] = shape else {
+    let &[_, .., inputs] = shape else {
         if name.contains("norm") {
             bytes.chunks_exact_mut(size).for_each(|element| write(element, 1.0, dtype));
         }
@@ -69,6 +71,19 @@ mod tests {
         let variance = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
         assert!(mean.abs() < 1e-3, "{mean}");
         assert!((variance * 400.0 - 1.0).abs() < 0.02, "{variance}");
+    }
+
+    /// With zeros, all results of the layers behind them would be those of zeros.
+    #[test]
+    fn convolutions_and_stacks_of_matrices_keep_it_too() {
+        for (name, shape, inputs) in [
+            ("backbone.layers.0.mixer.conv1d.weight", [6_000, 1, 4], 4.0),
+            ("model.layers.0.mlp.experts.gate_up_proj", [4, 60, 100], 100.0),
+        ] {
+            let x = values(name, &shape);
+            let variance = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
+            assert!((variance * inputs - 1.0).abs() < 0.05, "{name}: {variance}");
+        }
     }
 
     #[test]

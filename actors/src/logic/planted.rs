@@ -76,11 +76,13 @@ pub enum Bug {
     SkipState,
     /// A request with a state keeps a tail, though each step writes over it.
     KeepTailOfState,
+    /// Blocks of a request with non-finite logits can be hit if a window or a state has passed them.
+    KeepPassedGarbage,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -117,6 +119,7 @@ impl Bug {
         Self::PassTooMuch,
         Self::SkipState,
         Self::KeepTailOfState,
+        Self::KeepPassedGarbage,
     ];
 }
 

@@ -2,14 +2,16 @@
 //! fails when a plan says so.
 
 mod content;
+mod garbage;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
+use self::garbage::Reports;
 use super::{
     grammar::{self, Compiler},
-    memory::Memory,
+    memory::{Life, Memory},
     model::{Digest, Sampler, empty_digest, extend, logprobs},
     record::Record,
     workload::{Effect, Poison},
@@ -84,6 +86,7 @@ struct State {
     num_executions: u64,
     num_attempts: u64,
     last: (Epoch, Step),
+    reports: Reports,
 }
 
 impl Device {
@@ -99,11 +102,17 @@ impl Device {
         let last = (Epoch::default(), Step::default());
         let newest_epoch = Epoch::default();
         let (generation, num_executions, num_attempts) = (0, 0, 0);
-        let is_lost = false;
-        let state =
-            State { memory, generation, newest_epoch, is_lost, num_executions, num_attempts, last };
-        let state = Mutex::new(state);
-        Arc::new(Self { info, plan, grammars, record, state })
+        let state = State {
+            memory,
+            generation,
+            newest_epoch,
+            is_lost: false,
+            num_executions,
+            num_attempts,
+            last,
+            reports: Reports::default(),
+        };
+        Arc::new(Self { info, plan, grammars, record, state: Mutex::new(state) })
     }
 
     /// Returns the number of steps executed so far.
@@ -170,13 +179,16 @@ struct Row {
     tables: Vec<Vec<BlockId>>,
     /// Why its last token could not be drawn. Then the request cannot continue.
     broken: Option<RowFailure>,
+    life: Life,
+    /// Number of the execution that it began with.
+    began: u64,
 }
 
 impl Row {
-    fn new(request: Arc<EngineRequest>, num_groups: usize) -> Self {
+    fn new(request: Arc<EngineRequest>, num_groups: usize, life: Life, began: u64) -> Self {
         let digests = vec![empty_digest(request.cache_salt.as_deref())];
         let tables = vec![Vec::new(); num_groups];
-        Self { request, tokens: Vec::new(), digests, tables, broken: None }
+        Self { request, tokens: Vec::new(), digests, tables, broken: None, life, began }
     }
 
     fn grow(&mut self, block_ids: &BlockIds) {
@@ -231,7 +243,8 @@ impl ModelExecutor for Executor {
         let execution = state.num_executions;
         self.check_order(step, &mut state);
         self.check_budgets(step);
-        let (spans, broken) = self.receive(step)?;
+        state.reports.begin_execution(step.epoch, execution, device.plan.async_scheduling);
+        let (spans, broken) = self.receive(step, &mut state.reports, execution)?;
         let fault = self.fault(step, &spans, execution);
         if fault.is_some() {
             device.record.trouble();
@@ -243,14 +256,20 @@ impl ModelExecutor for Executor {
             drop(state);
             return fail(fault);
         }
-        for index in self.in_order(&spans, state.memory.block_size()) {
+        let State { memory, reports, .. } = &mut *state;
+        for index in self.in_order(&spans, memory.block_size()) {
             let span = spans[index];
             let is_garbage = self.is_garbage(fault, index, spans.len(), span)
-                | self.begins_with_garbage(span, &mut state.memory, execution);
-            self.write(span, &mut state.memory, if is_garbage { execution } else { 0 });
+                | self.begins_with_garbage(span, memory, reports);
+            self.write(span, memory, is_garbage);
         }
-        let outputs = spans.iter().map(|&span| self.row_output(span, &mut state.memory, execution));
+        let outputs = spans.iter().map(|&span| self.row_output(span, memory, reports));
         let mut outputs: Vec<_> = outputs.collect();
+        for output in &outputs {
+            if output.failure == Some(RowFailure::NotANumber) {
+                reports.report(step.epoch, execution, self.rows[&output.request].life);
+            }
+        }
         self.append(&outputs);
         outputs.extend(broken.into_iter().map(|(request, failure)| RequestOutput {
             request,
@@ -323,6 +342,8 @@ impl Executor {
     fn receive(
         &mut self,
         step: &SchedulerOutput,
+        reports: &mut Reports,
+        execution: u64,
     ) -> Result<(Vec<Span>, Vec<Broken>), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
             self.rows.remove(request);
@@ -336,7 +357,8 @@ impl Executor {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
             let num_groups = self.device.info.kv_spec.groups.len();
-            let mut row = Row::new(Arc::clone(&new.request), num_groups);
+            let life = reports.begin_life();
+            let mut row = Row::new(Arc::clone(&new.request), num_groups, life, execution);
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
             row.grow(&new.block_ids);
@@ -383,29 +405,25 @@ impl Executor {
         let Some(poison) = &self.device.plan.poison else { return false };
         let request = &self.rows[&span.request].request;
         let is_it = poison.effect == effect && poison.is_in(&request.prompt_token_ids);
-        is_it && span.end >= request.num_prompt_tokens() + poison.after
+        let is_within = poison.within.is_some_and(|first| span.end > first);
+        is_it && (is_within || span.end >= request.num_prompt_tokens() + poison.after)
     }
 
     /// Appends the drawn tokens to their requests, before the results are reported.
     fn append(&mut self, outputs: &[RequestOutput]) {
         for output in outputs {
             let Some(row) = self.rows.get_mut(&output.request) else { continue };
-            // A request with garbage within its prompt is computed on. It lacks no token, and
-            // requests planned ahead may read its blocks.
-            let is_within = |failure: &RowFailure| {
-                *failure == RowFailure::NotANumber && output.produced.tokens().is_empty()
-            };
-            row.broken = output.failure.clone().filter(|failure| !is_within(failure));
+            row.broken.clone_from(&output.failure);
             let drawn: Vec<_> =
                 output.produced.tokens().iter().map(|token| token.token_id).collect();
-            if row.broken.is_none() {
-                row.push(&drawn);
-            }
+            row.push(&drawn);
         }
     }
 
-    fn row_output(&mut self, span: Span, memory: &mut Memory, execution: u64) -> RequestOutput {
-        let is_nan = self.reads_garbage(span, memory, execution);
+    /// Returns the result for a span. Garbage is reported when a token is drawn. A part of a prompt
+    /// has no logits, and no token is drawn for an output that its grammar ends.
+    fn row_output(&mut self, span: Span, memory: &mut Memory, reports: &Reports) -> RequestOutput {
+        let is_nan = self.reads_garbage(span, memory, reports);
         let row = &self.rows[&span.request];
         let num_prompt_tokens = row.request.num_prompt_tokens();
         let is_complete = span.end == row.tokens.len();
@@ -423,10 +441,10 @@ impl Executor {
         let format = params.structured_output.as_deref().filter(|_| is_complete);
         let error = format.and_then(|format| grammar::break_off(format, num_outputs, last));
         let failure = match error {
-            _ if is_nan => Some(RowFailure::NotANumber),
-            error => error.map(RowFailure::Grammar),
+            Some(error) => Some(RowFailure::Grammar(error)),
+            None => (is_complete && is_nan).then_some(RowFailure::NotANumber),
         };
-        let draws = is_complete && !matches!(failure, Some(RowFailure::Grammar(_)));
+        let draws = is_complete && failure.is_none();
         let produced = draws.then(draw).into_iter().collect();
         let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
             let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);

@@ -11,16 +11,17 @@ pub enum Wrong {
     Torn,
     /// The slot was computed from other tokens.
     Foreign,
-    /// The slot holds garbage of an earlier step.
-    Garbage,
 }
+
+/// The number of a request's life in an executor, from 1. A request that begins again has another.
+pub type Life = u64;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     /// Digest of the tokens; 0 means torn.
     digest: Digest,
-    /// Number of the execution that wrote garbage; 0 means no garbage.
-    garbage_of: u64,
+    /// The life that wrote garbage, if it is garbage.
+    garbage_of: Option<Life>,
 }
 
 /// All blocks of one device.
@@ -57,14 +58,14 @@ impl Memory {
         table: &[BlockId],
         position: usize,
         digest: Digest,
-        garbage_of: u64,
+        garbage_of: Option<Life>,
     ) -> bool {
         let slot = self.slot(table, position);
         slot.map(|slot| *slot = Slot { digest, garbage_of }).is_some()
     }
 
-    /// Reads the slot of `position`, which should hold `digest`. Returns whether it is garbage,
-    /// written by execution `garbage_since` or a later one.
+    /// Reads the slot of `position`, which should hold `digest`. If it is garbage, returns the life
+    /// that wrote it.
     ///
     /// # Errors
     /// The fault of the slot.
@@ -73,13 +74,10 @@ impl Memory {
         table: &[BlockId],
         position: usize,
         digest: Digest,
-        garbage_since: u64,
-    ) -> Result<bool, Wrong> {
+    ) -> Result<Option<Life>, Wrong> {
         match self.slot(table, position) {
             Some(slot) if slot.digest == 0 => Err(Wrong::Torn),
-            Some(slot) if slot.garbage_of != 0 && slot.garbage_of >= garbage_since => Ok(true),
-            Some(slot) if slot.garbage_of != 0 => Err(Wrong::Garbage),
-            Some(slot) if slot.digest == digest => Ok(false),
+            Some(slot) if slot.digest == digest => Ok(slot.garbage_of),
             Some(_) => Err(Wrong::Foreign),
             None => Err(Wrong::Torn),
         }

@@ -5,7 +5,7 @@ use super::{
     grammar,
     model::{Sampler, empty_digest, extend, logprobs},
     vocabulary::{EOS_TOKENS, bytes_of},
-    workload::Poison,
+    workload::{Effect, Poison},
 };
 use crate::logic::request::{
     FinishReason, StopReason,
@@ -79,15 +79,18 @@ pub fn answer(question: &Question<'_>) -> Answer {
     // Length of the text in which no further stop string can end, in bytes.
     let mut settled = 0;
     loop {
-        if let Some(poison) = question.poison.filter(|poison| tokens.len() >= poison.after) {
-            let finish = poison.finish();
-            let text = shown(&bytes);
-            return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
-        }
         let position = question.prompt.len() + tokens.len();
         let last = tokens.last().map(|token| token.token_id);
-        if let Some(error) = format.and_then(|it| grammar::break_off(it, tokens.len(), last)) {
-            let finish = FinishReason::Error(Failure::InvalidGrammar(error));
+        let poison = question.poison.filter(|poison| tokens.len() >= poison.after);
+        let error = format.and_then(|it| grammar::break_off(it, tokens.len(), last));
+        let failure = match (poison, error) {
+            // A panic comes before the grammar. Garbage shows when a token is drawn, after it.
+            (Some(poison), error) if error.is_none() || poison.effect == Effect::Panic => {
+                Some(poison.finish())
+            }
+            (_, error) => error.map(|error| FinishReason::Error(Failure::InvalidGrammar(error))),
+        };
+        if let Some(finish) = failure {
             let text = shown(&bytes);
             return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
         }

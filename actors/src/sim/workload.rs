@@ -52,6 +52,9 @@ pub struct Poison {
     pub prompt: Vec<TokenId>,
     /// Number of output tokens that the model can compute.
     pub after: usize,
+    /// The position in the prompt from which on the content is garbage, if that is before its end.
+    /// This shows only when the first token is drawn.
+    pub within: Option<usize>,
     /// The effect of the next one.
     pub effect: Effect,
 }
@@ -133,7 +136,8 @@ impl Workload {
         let mut clients: Vec<_> =
             (0..num_clients).map(|index| client(&mut rng.fork(100 + index), &config)).collect();
         crowd(&mut rng.fork(10), &mut config, &mut clients);
-        let poison = poison(&mut rng.fork(3), &mut clients);
+        let poison = poison(&mut rng.fork(3), &mut clients)
+            .or_else(|| poison_within(&mut rng.fork(13), &mut config, &mut clients));
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
             max_model_len: config.max_model_len,
@@ -425,7 +429,39 @@ fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<Poison> {
     client.raw.max_tokens = Some(8);
     client.raw.params.min_tokens = 0;
     let effect = rng.pick(&[Effect::Garbage, Effect::Panic]);
-    Some(Poison { prompt, after: rng.within(0, 4), effect })
+    Some(Poison { prompt, after: rng.within(0, 4), within: None, effect })
+}
+
+/// Gives a fifth of the runs without full attention a prompt that becomes garbage before its end,
+/// and a client that comes back with it. The prompt is computed in parts, and windows and states pass
+/// blocks before the garbage shows.
+fn poison_within(
+    rng: &mut Rng,
+    config: &mut SchedulerConfig,
+    clients: &mut Vec<ClientPlan>,
+) -> Option<Poison> {
+    let has_full = config.kv_spec.groups.iter().any(|group| group.kind == KvKind::Full);
+    if has_full || !config.enable_prefix_caching || !rng.percent(20) {
+        return None;
+    }
+    let block_size = config.kv_spec.block_size;
+    config.enable_chunked_prefill = true;
+    config.max_num_batched_tokens = rng.pick(&[3, block_size, 2 * block_size]);
+    let poison = vec![9, 9, 8];
+    let client = &mut clients[0];
+    client.prompt = poison.clone();
+    client.prompt.resize((6 * block_size + 1).min(config.max_model_len / 2), 7);
+    client.raw.prompt = Prompt::Tokens(client.prompt.clone());
+    client.raw.max_tokens = Some(8);
+    client.raw.cache_salt = None;
+    client.raw.params = SamplingParams { n: 1, ..SamplingParams::default() };
+    client.manners = vec![Manner::Patient];
+    // A third request that ends so would wake the canary, whose stream is no client's.
+    let arrival = Duration::from_millis(rng.below(250));
+    let returning = ClientPlan { arrival, ..client.clone() };
+    clients.push(returning);
+    let within = Some(rng.below(2 * block_size as u64) as usize);
+    Some(Poison { prompt: poison, after: 0, within, effect: Effect::Garbage })
 }
 
 fn orders(rng: &mut Rng) -> Vec<(Duration, Order)> {

@@ -5,6 +5,7 @@
 
 mod admission;
 mod async_scheduling;
+mod garbage;
 mod golden;
 mod harness;
 mod properties;

@@ -73,7 +73,7 @@ fn a_block_is_sealed_after_its_step_and_reported_before_it_is_reused() {
     let first = results(&mut manager, plan(1, None, vec![allocate(ALICE, 9, 0, &[1, 2])]));
     assert_eq!(first, [allocated(&[1, 2, 3])]);
     assert_eq!(manager.drain_directory_updates(), [], "the step may still fail");
-    let free = AllocationOp::Free { request: ALICE, discard: false };
+    let free = AllocationOp::Free { request: ALICE, discard: None };
     results(&mut manager, plan(2, Some(1), vec![free]));
     let sealed = |block, content| DirectoryUpdate::Sealed { block, hash: hash(content), group: 0 };
     assert_eq!(manager.drain_directory_updates(), [sealed(1, 1), sealed(2, 2)]);
@@ -116,7 +116,7 @@ fn a_plan_is_executed_up_to_the_first_refusal() {
     let ops = vec![
         allocate(ALICE, 16, 0, &[]),
         allocate(BOB, 8, 0, &[]),
-        AllocationOp::Free { request: ALICE, discard: false },
+        AllocationOp::Free { request: ALICE, discard: None },
     ];
     let allocation = manager.execute(&plan(1, None, ops)).unwrap();
     assert_eq!(allocation.results, [allocated(&[1, 2, 3, 4]), AllocationResult::Refused]);
@@ -131,7 +131,7 @@ fn contradictory_plans_are_rejected() {
         matches!(manager.execute(&plan(1, None, ops)), Err(PlanError::Invalid { .. }))
     };
     assert!(refused(vec![allocate(ALICE, 8, 4, &[])]), "nothing was looked up");
-    let between = AllocationOp::Free { request: BOB, discard: false };
+    let between = AllocationOp::Free { request: BOB, discard: None };
     assert!(refused(vec![look_up(ALICE, &[1]), between, allocate(ALICE, 8, 4, &[])]));
     assert!(refused(vec![look_up(BOB, &[1]), allocate(ALICE, 8, 4, &[])]));
     let holds = allocate(ALICE, 4, 0, &[]);

@@ -98,7 +98,7 @@ fn the_directory_learns_of_a_tail_only_when_its_block_changes() {
     let grow = AllocateOp { full_blocks: vec![], ..op(allocate(ALICE, 9, 0)) };
     execute(&mut manager, vec![AllocationOp::Allocate(grow)]).unwrap();
     assert_eq!(tails(&mut manager), [at(3, 2)]);
-    execute(&mut manager, vec![AllocationOp::Free { request: ALICE, discard: false }]).unwrap();
+    execute(&mut manager, vec![AllocationOp::Free { request: ALICE, discard: None }]).unwrap();
     assert_eq!(tails(&mut manager), [DirectoryUpdate::TailGone { request: ALICE }]);
 }
 
@@ -170,7 +170,7 @@ fn a_tail_ends_with_its_block_and_with_its_request() {
     assert!(manager.drain_directory_updates().contains(&gone[0]));
 
     let mut manager = successor();
-    execute(&mut manager, vec![AllocationOp::Free { request: ALICE, discard: false }]).unwrap();
+    execute(&mut manager, vec![AllocationOp::Free { request: ALICE, discard: None }]).unwrap();
     assert_eq!((kept(&manager), manager.drain_directory_updates()), (vec![], gone.to_vec()));
 
     let mut manager = successor();

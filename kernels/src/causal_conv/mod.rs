@@ -107,7 +107,7 @@ pub(crate) fn require_cpu(device: &Device, what: &'static str) -> Result<(), Ker
     match Place::of(device, what)? {
         Place::Cpu => Ok(()),
         #[cfg(feature = "gpu")]
-        Place::Cube(device) => Err(KernelError::CpuOnly { what, device: format!("{device:?}") }),
+        Place::Cube(device) => Err(KernelError::cpu_only(what, &device)),
     }
 }
 

@@ -33,9 +33,7 @@ pub(crate) use tensors::{
     words_buffer,
 };
 pub(crate) use uploads::{Recording, StepInput, is_recording, upload_once};
-#[cfg(test)]
-pub(crate) use words::CHUNK_WORDS;
-pub(crate) use words::{FourHalves, Vec4, WordFormat, Words, encode, halves, widen};
+pub(crate) use words::{CHUNK_WORDS, FourHalves, Vec4, WordFormat, Words, encode, halves, widen};
 
 #[cfg(test)]
 pub(crate) mod test_device;

@@ -75,7 +75,7 @@ impl KvCache {
                     #[cfg(feature = "gpu")]
                     Place::Cube(device) if shape.state_len > 0 => {
                         let what = "the state of a layer in the KV cache";
-                        return Err(KernelError::CpuOnly { what, device: format!("{device:?}") });
+                        return Err(KernelError::cpu_only(what, device));
                     }
                     #[cfg(feature = "gpu")]
                     Place::Cube(device) => {

@@ -100,9 +100,7 @@ impl LatentProjections {
         match Place::of(device, WHAT)? {
             Place::Cpu => Ok(()),
             #[cfg(feature = "gpu")]
-            Place::Cube(_) => {
-                Err(KernelError::CpuOnly { what: WHAT, device: format!("{device:?}") })
-            }
+            Place::Cube(device) => Err(KernelError::cpu_only(WHAT, &device)),
         }
     }
 

@@ -56,9 +56,7 @@ impl AttentionParams {
         const WHAT: &str = "attention with rounded biases of ALiBi";
         match Place::of(device, WHAT)? {
             #[cfg(feature = "gpu")]
-            Place::Cube(_) if self.rounds_alibi => {
-                Err(KernelError::CpuOnly { what: WHAT, device: format!("{device:?}") })
-            }
+            Place::Cube(device) if self.rounds_alibi => Err(KernelError::cpu_only(WHAT, &device)),
             _ => Ok(()),
         }
     }

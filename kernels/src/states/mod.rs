@@ -39,8 +39,8 @@ pub(crate) trait Recurrence: Sync {
 /// number of multiply-adds.
 ///
 /// # Panics
-/// If `layer` is not on the CPU or has no room for the state, or a table of `meta` has too few
-/// blocks.
+/// If `layer` is not on the CPU or has no room for the state, a table of `meta` has too few blocks,
+/// or its sequences overlap.
 pub(crate) fn advance_states(
     layer: &mut KvLayer,
     meta: &AttentionMetadata,
@@ -51,10 +51,11 @@ pub(crate) fn advance_states(
     let block_size = kv.block_size();
     let pages = kv.states();
     let parts = recurrence.num_parts();
+    assert!(meta.query_start_loc.is_sorted(), "rows of several sequences");
     let run = |seq: usize, part: usize| {
         let span = Span::of(meta, seq);
-        // SAFETY: a sequence writes blocks of its own, of which this piece has one part. It reads
-        // a block that none of the sequences running now writes, or one of its own.
+        // SAFETY: no other sequence of a wave uses a block that this one writes, or writes one that
+        // this one reads: `waves` makes sure of it. Of its blocks, this piece has one part.
         unsafe { advance(&pages, &meta.block_tables[seq], block_size, &span, recurrence, part) };
     };
     match order::waves(meta, block_size) {

@@ -1,62 +1,89 @@
 //! The order of the sequences of a step. A prefix hit may be on a block that another sequence fills
 //! in the same step, and its state must be there first.
+//!
+//! Threads may never write one block at once, whatever the tables of a step say. So sequences that
+//! use a block which one of them writes never run together. Of sound tables, that is a prefix hit.
+//! Of tables that give one block to two sequences by mistake, the results are meaningless, but no
+//! memory is written by two threads.
 
 use super::Span;
 use crate::paged_attention::AttentionMetadata;
 
-/// Returns the sequences in *waves*: each reads only states that are in the cache already, or that
-/// an earlier wave writes. `None`: all sequences are one wave, as in almost every step.
+/// The use of a block by a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    block: u32,
+    /// The first position of the sequence in this step. A sequence that fills a block begins before
+    /// one that reads it as a hit.
+    start: usize,
+    seq: usize,
+    is_write: bool,
+}
+
+/// Returns the sequences in *waves*: those of one wave share no block that one of them writes. A
+/// sequence comes after all sequences with an earlier position with which it shares a block.
+/// `None`: all sequences are one wave, as in almost every step.
 pub(super) fn waves(meta: &AttentionMetadata, block_size: usize) -> Option<Vec<Vec<usize>>> {
-    let mut wave_of: Vec<usize> = Vec::new();
-    // A wave for each turn in which a sequence had to wait for another one.
-    for _ in 0..meta.num_seqs() {
-        let mut has_moved = false;
-        for (reader, writer) in pairs(meta, block_size) {
-            if wave_of.is_empty() {
-                wave_of.resize(meta.num_seqs(), 0);
-            }
-            if wave_of[reader] <= wave_of[writer] {
-                wave_of[reader] = wave_of[writer] + 1;
-                has_moved = true;
-            }
-        }
-        if !has_moved {
-            break;
-        }
+    let mut pairs = conflicts(&uses(meta, block_size));
+    if pairs.is_empty() {
+        return None;
+    }
+    // All pairs that a sequence is the later one of come together, after those that it waits for.
+    pairs.sort_unstable_by_key(|&[_, later]| later);
+    let mut wave_of = vec![0; meta.num_seqs()];
+    for [(_, earlier), (_, later)] in pairs {
+        wave_of[later] = wave_of[later].max(wave_of[earlier] + 1);
     }
     let last = *wave_of.iter().max()?;
     let of_wave = |wave: usize| (0..wave_of.len()).filter(|seq| wave_of[*seq] == wave).collect();
     Some((0..=last).map(of_wave).collect())
 }
 
-/// Returns each sequence that begins with a state that another one writes in this step, and that
-/// other one.
-fn pairs(meta: &AttentionMetadata, block_size: usize) -> impl Iterator<Item = (usize, usize)> {
-    let begins_a_block = move |seq: &usize| {
-        let start = Span::of(meta, *seq).positions.start;
-        start > 0 && start.is_multiple_of(block_size)
-    };
-    (0..meta.num_seqs()).filter(begins_a_block).flat_map(move |reader| {
-        // Sequences that share a block have it at the same place.
-        let place = Span::of(meta, reader).positions.start / block_size - 1;
-        let block = meta.block_tables[reader][place];
-        let writes = move |writer: &usize| {
-            let positions = Span::of(meta, *writer).positions;
-            let blocks = positions.start / block_size..positions.end.div_ceil(block_size);
-            *writer != reader
-                && blocks.contains(&place)
-                && meta.block_tables[*writer][place] == block
-        };
-        (0..meta.num_seqs()).filter(writes).map(move |writer| (reader, writer))
-    })
+/// Returns the uses of blocks in a step, sorted by blocks.
+fn uses(meta: &AttentionMetadata, block_size: usize) -> Vec<Use> {
+    let mut uses = Vec::with_capacity(2 * meta.num_seqs());
+    for (seq, table) in meta.block_tables.iter().enumerate() {
+        let positions = Span::of(meta, seq).positions;
+        if positions.is_empty() {
+            continue;
+        }
+        let (start, first) = (positions.start, positions.start / block_size);
+        // A sequence that begins within a block reads the state that it writes over.
+        if start > 0 && start.is_multiple_of(block_size) {
+            uses.push(Use { block: table[first - 1], start, seq, is_write: false });
+        }
+        let written = &table[first..positions.end.div_ceil(block_size)];
+        uses.extend(written.iter().map(|&block| Use { block, start, seq, is_write: true }));
+    }
+    uses.sort_unstable();
+    uses
+}
+
+/// A sequence after the first position that it computes, so that pairs are in the order of waves.
+type Place = (usize, usize);
+
+/// Returns the pairs of sequences that may not run together. The one that comes first is first.
+fn conflicts(uses: &[Use]) -> Vec<[Place; 2]> {
+    let mut pairs = Vec::new();
+    for of_block in uses.chunk_by(|a, b| a.block == b.block) {
+        for (index, later) in of_block.iter().enumerate() {
+            let earlier = of_block[..index].iter();
+            let conflicting = earlier
+                .filter(|earlier| earlier.seq != later.seq && (earlier.is_write || later.is_write));
+            pairs.extend(conflicting.map(|it| [(it.start, it.seq), (later.start, later.seq)]));
+        }
+    }
+    pairs
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     /// Returns a batch of sequences: positions and table of each. Blocks have four tokens.
-    fn batch(seqs: &[(std::ops::Range<u32>, &[u32])]) -> AttentionMetadata {
+    fn batch(seqs: &[(Range<u32>, &[u32])]) -> AttentionMetadata {
         let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
         for (positions, table) in seqs {
             meta.positions.extend(positions.clone());
@@ -80,5 +107,28 @@ mod tests {
         assert_eq!(waves(&meta, 4), Some(vec![vec![2, 3], vec![1], vec![0]]));
         let later = batch(&[(4..9, &[1, 2, 4]), (4..5, &[1, 3])]);
         assert_eq!(waves(&later, 4), None, "an earlier step wrote the block");
+    }
+
+    #[test]
+    fn sequences_with_one_and_the_same_block_never_run_together() {
+        let check = |seqs: &[(Range<u32>, &[u32])], expected: [usize; 2]| {
+            let expected = expected.map(|seq| vec![seq]).to_vec();
+            assert_eq!(waves(&batch(seqs), 4), Some(expected), "{seqs:?}");
+        };
+        // Both write block 2, at the same place or at another one.
+        check(&[(4..6, &[1, 2]), (5..6, &[3, 2])], [0, 1]);
+        check(&[(9..10, &[1, 3, 2]), (0..1, &[2])], [1, 0]);
+        // One reads block 2 and the other writes it, at a place that is no hit.
+        check(&[(8..9, &[1, 2, 3]), (0..1, &[2])], [1, 0]);
+        check(&[(4..5, &[2, 3]), (8..9, &[1, 4, 2])], [0, 1]);
+        let all_one: Vec<(Range<u32>, &[u32])> = (0..4).map(|_| (0..9, &[1, 1, 1][..])).collect();
+        assert_eq!(waves(&batch(&all_one), 4), Some((0..4).map(|seq| vec![seq]).collect()));
+    }
+
+    #[test]
+    fn a_block_that_is_only_read_keeps_nobody_waiting() {
+        let meta = batch(&[(4..5, &[1, 2]), (4..5, &[1, 3]), (4..5, &[1, 4])]);
+        assert_eq!(waves(&meta, 4), None);
+        assert_eq!(waves(&batch(&[(3..3, &[1]), (0..2, &[1])]), 4), None, "no token, no block");
     }
 }

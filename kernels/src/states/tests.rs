@@ -156,6 +156,35 @@ fn a_hit_within_a_step_waits_for_its_state() {
     }
 }
 
+/// Blocks that several sequences have by mistake are written by one after the other. Under a race,
+/// parts of a state would be those of different sequences.
+#[test]
+fn sequences_with_one_and_the_same_block_do_not_race() {
+    let mut kv = cache(8, KvDtype::F32);
+    let same = |_: usize, position: usize| token(0, position);
+    let seqs: Vec<Part<'_>> = (0..16).map(|_| (0..8, &[1, 2][..])).collect();
+    for _ in 0..50 {
+        let (results, _) = step(&mut kv, &seqs, same);
+        assert!(results.iter().all(|results| *results == expected(0, 0..8)));
+    }
+}
+
+#[test]
+#[should_panic(expected = "rows of several sequences")]
+fn sequences_never_share_rows() {
+    let mut kv = cache(8, KvDtype::F32);
+    let (tokens, mut results) = ([0.0; 8], vec![0.0; 8 * PARTS * WIDTH]);
+    let results = SharedMut::new(&mut results);
+    let decay = Decay { tokens: &tokens, results, num_tokens: AtomicUsize::new(0) };
+    let meta = AttentionMetadata {
+        query_start_loc: vec![0, 5, 2, 7],
+        seq_lens: vec![5; 3],
+        block_tables: vec![vec![1, 2], vec![3, 4], vec![5, 6]],
+        ..AttentionMetadata::default()
+    };
+    advance_states(kv.layer_mut(0), &meta, usize::MAX, &decay);
+}
+
 #[test]
 fn a_token_costs_the_same_after_any_context() {
     let mut kv = cache(300, KvDtype::F32);

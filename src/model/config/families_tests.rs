@@ -7,7 +7,7 @@ mod states;
 use serde_json::{Value, json};
 
 use super::file::fields;
-use super::{ConfigError, ModelConfig, latent_tests};
+use super::{ConfigError, ModelConfig, kinds, latent_tests};
 use crate::model::families::{FAMILIES, by_architecture};
 
 /// The effect of a value.
@@ -353,6 +353,29 @@ fn every_field_of_a_family_is_honoured_or_refused() {
                 }
             }
         }
+    }
+}
+
+/// `playhouse models` names the mixers of a family. The program refuses a GPU by those of a model.
+#[test]
+fn the_mixers_of_a_family_are_those_of_its_models() {
+    for family in FAMILIES {
+        let architecture = family.architecture;
+        let of_rows = rows(architecture).into_iter().map(|(field, value, _)| {
+            let mut config = base(architecture);
+            config[field] = value;
+            config
+        });
+        let configs = [base(architecture)].into_iter().chain(of_rows);
+        let mut found = Vec::new();
+        for config in configs.filter_map(|config| read(&config).ok()) {
+            for kind in kinds(&config.layers) {
+                assert!(family.mixers.contains(&kind), "{architecture} has {kind:?}");
+                found.push(kind);
+            }
+        }
+        let has_all = family.mixers.iter().all(|kind| found.contains(kind));
+        assert!(has_all, "{architecture} should have {:?}, and has {found:?}", family.mixers);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod activation;
 mod heads;
+mod kind;
 mod latent;
 mod mamba;
 mod moe;
@@ -14,6 +15,7 @@ use super::file::Fields;
 use super::{ConfigError, RopeParameters, rope};
 use crate::model::family::{AttentionNames, Bias, Family, HeadNormRule, LayerNorms, LayerRule};
 pub use activation::ActivationName;
+pub(crate) use kind::{MixerKind, kinds};
 pub use latent::LatentConfig;
 pub use mamba::{Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms};
 pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alone};

@@ -23,6 +23,7 @@ pub use layer::{
     Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig, ParallelConfig,
     RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
 };
+pub(crate) use layer::{MixerKind, kinds};
 pub(crate) use model::NormedResidual;
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};

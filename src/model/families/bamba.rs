@@ -5,7 +5,8 @@
 
 use super::{
     ConfigError, Defaults, Family, Fields, LayerConfig, LayerNorms, LayerRule, Mamba2Fields, Mixer,
-    MlpNames, PositionRule, RopeRule, RotaryPart, WeightNames, hybrid, inner_size, llama,
+    MixerKind, MlpNames, PositionRule, RopeRule, RotaryPart, WeightNames, hybrid, inner_size,
+    llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -22,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
     // The class does not read `partial_rotary_factor` beside the parameters.
     rope: RopeRule { part: RotaryPart::Field { name: None, rounds_up: true }, ..llama::ROPE },
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::Mamba2],
     names: NAMES,
     ..llama::FAMILY
 };

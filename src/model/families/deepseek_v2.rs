@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use super::{
-    ConfigError, Family, Fields, GroupScoring, KvNames, LatentNames, LatentRule, ModelConfig,
-    MoeConfig, PositionRule, Scoring, SharedExpert, llama,
+    ConfigError, Family, Fields, GroupScoring, KvNames, LatentNames, LatentRule, MixerKind,
+    ModelConfig, MoeConfig, PositionRule, Scoring, SharedExpert, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -26,6 +26,7 @@ pub(super) const FAMILY: Family = Family {
         has_rope_interleave: false,
         names: LATENT,
     }),
+    mixers: &[MixerKind::Latent],
     positions: PositionRule::Rotary { is_interleaved: true, percent: 100 },
     adjust,
     ..llama::FAMILY

@@ -5,8 +5,8 @@
 //! (<https://arxiv.org/abs/2311.16867>).
 
 use super::{
-    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MlpNames, MlpRule,
-    ModelConfig, NormKind, NormRule, PositionRule, QkvNames, WeightNames, bloom, llama,
+    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MixerKind, MlpNames,
+    MlpRule, ModelConfig, NormKind, NormRule, PositionRule, QkvNames, WeightNames, bloom, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -40,6 +40,7 @@ pub(super) const FAMILY: Family = Family {
         ..llama::NAMES
     },
     positions: PositionRule::Rotary { is_interleaved: false, percent: 100 },
+    mixers: &[MixerKind::Attention, MixerKind::RoundedAlibi],
     adjust,
     ..llama::FAMILY
 };

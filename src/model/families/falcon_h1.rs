@@ -5,8 +5,8 @@
 
 use super::{
     Bias, ConfigError, Defaults, Family, FeedForward, Fields, LayerConfig, LayerRule, Mamba2Fields,
-    Mamba2Multipliers, Mixer, ModelConfig, ParallelConfig, PositionRule, bamba, inner_size, llama,
-    read_alike,
+    Mamba2Multipliers, Mixer, MixerKind, ModelConfig, ParallelConfig, PositionRule, bamba,
+    inner_size, llama, read_alike,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -22,6 +22,7 @@ pub(super) const FAMILY: Family = Family {
     mlp_bias: Bias::IfSet("mlp_bias"),
     positions: PositionRule::Rotary { is_interleaved: false, percent: 100 },
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::Mamba2],
     names: bamba::NAMES,
     adjust,
     ..llama::FAMILY

@@ -5,8 +5,8 @@
 
 use super::{
     Bias, ConfigError, ExpertNames, Family, FeedForward, Fields, LayerConfig, LayerRule,
-    Mamba2Fields, Mixer, MlpNames, ModelConfig, MoeConfig, MoeNames, Scoring, SharedExpert,
-    WeightNames, bamba, granite, hybrid, inner_size, llama,
+    Mamba2Fields, Mixer, MixerKind, MlpNames, ModelConfig, MoeConfig, MoeNames, Scoring,
+    SharedExpert, WeightNames, bamba, granite, hybrid, inner_size, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -16,6 +16,7 @@ pub(super) const FAMILY: Family = Family {
     aliases: &[("num_local_experts", "num_experts"), ("layers_block_type", "layer_types")],
     mlp_bias: Bias::Never,
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::Mamba2],
     names: WeightNames {
         mlp: SHARED,
         moe: MoeNames {

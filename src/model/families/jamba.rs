@@ -5,8 +5,8 @@
 
 use super::{
     Bias, ConfigError, Defaults, ExpertNames, Family, Fields, LayerConfig, LayerRule, MambaConfig,
-    MambaFields, MambaNorms, Mixer, ModelConfig, MoeConfig, MoeNames, PositionRule, Scoring,
-    WeightNames, bamba, hybrid, llama,
+    MambaFields, MambaNorms, Mixer, MixerKind, ModelConfig, MoeConfig, MoeNames, PositionRule,
+    Scoring, WeightNames, bamba, hybrid, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
     mlp_bias: Bias::Never,
     positions: PositionRule::None,
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::Mamba],
     names: WeightNames {
         moe: MoeNames {
             router: "feed_forward.router",

@@ -6,8 +6,8 @@
 
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, Family, FeedForward, Fields, LayerConfig,
-    LayerNorms, LayerRule, MlpNames, MlpRule, ModelConfig, NormRule, QkvNames, RecurrentConfig,
-    SIZE_MAX, ShortConvConfig, StateLayers, WeightNames, llama,
+    LayerNorms, LayerRule, MixerKind, MlpNames, MlpRule, ModelConfig, NormRule, QkvNames,
+    RecurrentConfig, SIZE_MAX, ShortConvConfig, StateLayers, WeightNames, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -28,6 +28,7 @@ pub(super) const FAMILY: Family = Family {
     o_bias: Bias::Never,
     mlp_bias: Bias::Never,
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::ShortConv],
     norm: NormRule { eps: "norm_eps", ..llama::FAMILY.norm },
     // The class has no field for it.
     mlp: MlpRule { field: "", ..llama::FAMILY.mlp },

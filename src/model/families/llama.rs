@@ -6,8 +6,8 @@
 
 use super::{
     AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, LayerNorms, LayerRule,
-    MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames, RopeRule, RotaryPart,
-    WeightNames, WindowRule, as_read,
+    MixerKind, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames, RopeRule,
+    RotaryPart, WeightNames, WindowRule, as_read,
 };
 
 pub(in crate::model) const FAMILY: Family = Family {
@@ -29,6 +29,7 @@ pub(in crate::model) const FAMILY: Family = Family {
     mlp: MlpRule { is_gated: true, field: "hidden_act", activation: "silu" },
     is_parallel: false,
     layers: LayerRule::Alike,
+    mixers: &[MixerKind::Attention],
     names: NAMES,
     adjust: as_read,
 };

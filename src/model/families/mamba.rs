@@ -5,7 +5,7 @@
 
 use super::{
     ConfigError, Defaults, Family, Fields, LayerConfig, LayerNorms, LayerRule, MambaFields, Mixer,
-    NormKind, NormRule, PositionRule, WeightNames, llama, mixers_alone,
+    MixerKind, NormKind, NormRule, PositionRule, WeightNames, llama, mixers_alone,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -16,6 +16,7 @@ pub(super) const FAMILY: Family = Family {
     norm: NormRule { kind: NormKind::Rms, eps: "layer_norm_epsilon" },
     positions: PositionRule::None,
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Mamba],
     names: NAMES,
     ..llama::FAMILY
 };

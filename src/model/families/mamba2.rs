@@ -4,8 +4,8 @@
 //! (<https://arxiv.org/abs/2405.21060>).
 
 use super::{
-    ConfigError, Family, Fields, LayerConfig, LayerRule, Mamba2Fields, Mixer, inner_size, mamba,
-    mixers_alone,
+    ConfigError, Family, Fields, LayerConfig, LayerRule, Mamba2Fields, Mixer, MixerKind,
+    inner_size, mamba, mixers_alone,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -14,6 +14,7 @@ pub(super) const FAMILY: Family = Family {
     models: "Mamba 2, Codestral Mamba",
     defaults: mamba::DEFAULTS,
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Mamba2],
     ..mamba::FAMILY
 };
 

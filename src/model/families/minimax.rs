@@ -8,8 +8,8 @@
 //! checkpoints. Their own code and vLLM's read it. HF's class does not, and rotates whole heads.
 
 use super::{
-    ConfigError, Defaults, Family, Fields, LayerConfig, LayerRule, LightningConfig, ModelConfig,
-    NormedResidual, RecurrentConfig, StateLayers, mixtral,
+    ConfigError, Defaults, Family, Fields, LayerConfig, LayerRule, LightningConfig, MixerKind,
+    ModelConfig, NormedResidual, RecurrentConfig, StateLayers, mixtral,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
         ..mixtral::FAMILY.defaults
     },
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::Lightning],
     adjust,
     ..mixtral::FAMILY
 };

@@ -87,9 +87,10 @@ mod youtu;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
     Fields, GateClamp, GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers,
-    MambaConfig, MambaFields, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig, NormedResidual,
-    ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig,
-    StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig,
+    NormedResidual, ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
+    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
+    read_alike,
 };
 use super::family::{
     AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames, LatentNames,

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, FeedForward, Fields,
-    LayerConfig, LayerNorms, LayerRule, Mamba2Fields, Mixer, MlpNames, MlpRule, ModelConfig,
-    MoeConfig, MoeNames, NormKind, NormRule, PositionRule, QkvNames, SharedExpert, WeightNames,
-    llama, mamba, read_alike,
+    LayerConfig, LayerNorms, LayerRule, Mamba2Fields, Mixer, MixerKind, MlpNames, MlpRule,
+    ModelConfig, MoeConfig, MoeNames, NormKind, NormRule, PositionRule, QkvNames, SharedExpert,
+    WeightNames, llama, mamba, read_alike,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -42,6 +42,7 @@ pub(super) const FAMILY: Family = Family {
     positions: PositionRule::None,
     mlp: MlpRule { is_gated: false, field: "mlp_hidden_act", activation: "relu2" },
     layers: LayerRule::Own(layers),
+    mixers: &[MixerKind::Attention, MixerKind::Mamba2],
     names: WeightNames {
         norms: LayerNorms { before_mlp: Some("norm"), ..mamba::NAMES.norms },
         attention: AttentionNames {

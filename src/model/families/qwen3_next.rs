@@ -7,7 +7,7 @@
 
 use super::{
     Bias, ConfigError, Defaults, DeltaNetConfig, DeltaNetModules, Family, Fields, HeadNormRule,
-    LayerConfig, LayerRule, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule,
+    LayerConfig, LayerRule, MixerKind, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule,
     RecurrentConfig, SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
 };
 
@@ -28,6 +28,7 @@ pub(super) const FAMILY: Family = Family {
     layers: LayerRule::Own(|fields, family, positions| {
         layers(fields, family, positions, DeltaNetModules::ByHead)
     }),
+    mixers: &[MixerKind::Attention, MixerKind::DeltaNet],
     norm: NormRule { kind: NormKind::RmsPlusOne, ..llama::FAMILY.norm },
     head_norm: HeadNormRule::RmsPlusOne,
     positions: PositionRule::Rotary { is_interleaved: false, percent: 25 },

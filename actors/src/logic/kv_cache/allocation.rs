@@ -30,8 +30,9 @@ pub enum AllocationOp {
     Free {
         /// The request.
         request: RequestId,
-        /// Whether their content cannot be trusted, so that no request may hit it.
-        discard: bool,
+        /// The hashes of the request's full blocks, if their content cannot be trusted. No request
+        /// may hit a block with one of these hashes, even if this request no longer holds it.
+        discard: Option<Arc<Vec<BlockHash>>>,
     },
     /// Looks up how much of a prompt can be hit.
     Lookup {

@@ -46,7 +46,7 @@ impl KvCacheManager {
         let looked_up = self.looked_up.take();
         match op {
             AllocationOp::Free { request, discard } => {
-                self.free(*request, *discard, step);
+                self.free(*request, discard.as_deref().map(Vec::as_slice), step);
                 Ok(AllocationResult::Freed)
             }
             AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail } => {
@@ -106,16 +106,20 @@ impl KvCacheManager {
         Found { blocks, num_full: num_hits + 1, tail: None, num_tokens }
     }
 
-    fn free(&mut self, request: RequestId, discard: bool, step: Step) {
+    fn free(&mut self, request: RequestId, discard: Option<&[BlockHash]>, step: Step) {
         self.tails.drop_kept(request);
-        let Some(table) = self.tables.remove(&request) else { return };
+        let table = self.tables.remove(&request);
+        if let Some(hashes) = discard {
+            self.discard(hashes, table.as_ref());
+        }
+        let Some(table) = table else { return };
         if table.tail.is_some() {
             self.tails.gone(request);
         }
         for block in table.blocks.iter() {
             // The blocks that the current plan's step should fill for this request will not be
             // computed.
-            if discard || self.seals.is_filled_by(block, step) {
+            if self.seals.is_filled_by(block, step) {
                 self.pool.evict(block);
             }
         }
@@ -124,6 +128,24 @@ impl KvCacheManager {
             let shared = table.blocks.iter().filter(|&block| self.pool.ref_cnt(block) > 0);
             let shared: Vec<_> = shared.collect();
             self.pool.free_blocks(&shared);
+        }
+    }
+
+    /// Evicts all blocks with these hashes, because the content of some of them is not finite. The
+    /// request whose result showed this held the blocks of `table`. Windows and states have passed
+    /// others: those are no longer in the table. Other requests may have written copies of them.
+    fn discard(&mut self, hashes: &[BlockHash], table: Option<&Table>) {
+        if planted(Bug::KeepPassedGarbage) {
+            let held = table.into_iter().flat_map(|table| table.blocks.iter());
+            held.for_each(|block| self.pool.evict(block));
+            return;
+        }
+        for group in 0..self.groups.num_groups() {
+            for hash in hashes {
+                while let Some(block) = self.pool.get_cached_block(hash, group) {
+                    self.pool.evict(block);
+                }
+            }
         }
     }
 

@@ -219,7 +219,7 @@ mod tests {
             ]
         );
         assert_eq!((map.num_free, map.num_cached, map.num_shared), (4, 0, 2));
-        let free = |request| AllocationOp::Free { request: RequestId(request), discard: false };
+        let free = |request| AllocationOp::Free { request: RequestId(request), discard: None };
         let plan = |ops, completed_step| AllocationPlan {
             epoch: Epoch(1),
             step: Step(2),

@@ -6,7 +6,7 @@ use super::{
     PauseState, Scheduler,
     aside::Resource,
     flight::Flight,
-    outbox::Outbox,
+    outbox::{Freed, Outbox},
     queues::Queues,
     request_state::{RequestState, Status},
     request_table::{RequestTable, Slot},
@@ -147,7 +147,7 @@ impl Scheduler {
         let Some(slot) = self.requests.find(id) else { return false };
         self.end(slot, false);
         if planted(Bug::LeakOnAbort) {
-            self.outbox.frees.retain(|(freed, _)| *freed != id);
+            self.outbox.frees.retain(|freed| freed.request != id);
         }
         true
     }
@@ -157,7 +157,7 @@ impl Scheduler {
     fn release_waiting(&mut self, slot: Slot, discard: bool) {
         let state = &self.requests[slot];
         if state.held.has_tail() {
-            self.outbox.frees.push((state.request.id, discard));
+            self.outbox.frees.push(state.freed(discard));
         }
         self.requests.release(slot);
     }
@@ -185,7 +185,7 @@ impl Scheduler {
                 self.release_waiting(slot, discard);
             }
             Status::Running | Status::Finished | Status::Admitting(_) => {
-                self.outbox.frees.push((id, discard));
+                self.outbox.frees.push(self.requests[slot].freed(discard));
                 self.queues.running_is_dirty = true;
             }
         }
@@ -197,12 +197,17 @@ impl Scheduler {
         self.free_media(slot);
         let state = &mut self.requests[slot];
         state.forget_computed();
+        let freed = match discard {
+            true => state.freed(true),
+            // The request goes on with its hashes, which would be copied.
+            false => Freed { request: state.request.id, ..Freed::default() },
+        };
         let request = Arc::clone(&state.request);
         state.status = Status::Waiting(self.queues.waiting.push_front(&request, slot));
         if let Some(deadline) = request.deadline.filter(|_| state.output_token_ids.is_empty()) {
             self.queues.deadlines.insert((deadline, request.id));
         }
-        self.outbox.frees.push((request.id, discard));
+        self.outbox.frees.push(freed);
         self.outbox.preempted.push(request.id);
         self.queues.running_is_dirty = true;
     }

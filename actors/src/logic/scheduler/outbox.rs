@@ -1,14 +1,18 @@
 //! News that other actors must get: the KV cache manager with the next plan, the worker with the
 //! next output.
 
-use crate::logic::request::ids::RequestId;
+use std::sync::Arc;
+
+use crate::logic::{
+    kv_cache::{allocation::AllocationOp, hashes::BlockHash},
+    request::ids::RequestId,
+};
 
 /// The news that the scheduler has not sent yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outbox {
     /// Requests whose blocks are freed by the next plan made when no step in flight contains them.
-    /// The flag says whether the content is discarded.
-    pub(super) frees: Vec<(RequestId, bool)>,
+    pub(super) frees: Vec<Freed>,
     /// Reported in the next output.
     pub(super) finished: Vec<RequestId>,
     /// Reported in the next output.
@@ -17,6 +21,24 @@ pub(super) struct Outbox {
     pub(super) reset_requested: Option<bool>,
     /// Whether the KV cache manager has not received a plan of this epoch yet.
     pub(super) is_new_epoch: bool,
+}
+
+/// A request that no longer needs its blocks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Freed {
+    pub(super) request: RequestId,
+    /// The hashes of its full blocks. Empty if the content can no longer turn out to be wrong.
+    pub(super) block_hashes: Arc<Vec<BlockHash>>,
+    /// Whether the content cannot be trusted.
+    pub(super) discard: bool,
+}
+
+impl Freed {
+    /// Returns the operation that frees the blocks.
+    pub(super) fn op(&self) -> AllocationOp {
+        let discard = self.discard.then(|| Arc::clone(&self.block_hashes));
+        AllocationOp::Free { request: self.request, discard }
+    }
 }
 
 impl Outbox {

@@ -176,13 +176,13 @@ impl Scheduler {
 
     pub(super) fn ask_frees(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
         let in_flight = &self.flight.steps;
-        self.outbox.frees.retain(|&(request, discard)| {
+        self.outbox.frees.retain(|freed| {
             // A request in a running step keeps its blocks: the result decides whether they may be
             // reused.
-            let is_kept =
-                in_flight.iter().flat_map(|step| &step.rows).any(|row| row.request == request);
+            let mut rows = in_flight.iter().flat_map(|step| &step.rows);
+            let is_kept = rows.any(|row| row.request == freed.request);
             if !is_kept {
-                planning.ask(ops, AllocationOp::Free { request, discard }, Pending::Free);
+                planning.ask(ops, freed.op(), Pending::Free);
             }
             is_kept
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{aside::Resource, stop_check::stop_conditions};
+use super::{aside::Resource, outbox::Freed, stop_check::stop_conditions};
 use crate::logic::{
     kv_cache::{
         Held,
@@ -127,6 +127,12 @@ impl RequestState {
         self.num_passed_features = 0;
         self.first_step = None;
         self.num_drawing = 0;
+    }
+
+    /// Returns the request as one that no longer needs its blocks.
+    pub(super) fn freed(&self, discard: bool) -> Freed {
+        let block_hashes = Arc::clone(self.chain.known());
+        Freed { request: self.request.id, block_hashes, discard }
     }
 
     /// Returns the hashes of the request's blocks, and the content that they name.

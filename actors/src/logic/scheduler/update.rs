@@ -127,8 +127,8 @@ impl Scheduler {
     /// Discards the content of a request that was aborted while it was computed, because its result
     /// is not known.
     fn discard_freed(&mut self, id: RequestId) {
-        for (_, discard) in self.outbox.frees.iter_mut().filter(|(freed, _)| *freed == id) {
-            *discard = true;
+        for freed in self.outbox.frees.iter_mut().filter(|freed| freed.request == id) {
+            freed.discard = true;
             // No request may hit the content before the manager learns of this.
             self.flight.must_settle = true;
         }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{Executor, Span};
+use super::{Executor, Span, garbage::Reports};
 use crate::{logic::kv_cache::KvKind, sim::memory::Memory};
 
 /// Returns the positions of `span` whose content stays in a group's blocks: of a state, the last
@@ -25,8 +25,18 @@ fn place(kind: KvKind, position: usize, block_size: usize) -> usize {
     }
 }
 
+/// Returns the positions before `span` that a group's layers read for its first token.
+fn read_before(kind: KvKind, span: Span) -> Range<usize> {
+    kind.num_unread(span.start).min(span.start)..span.start
+}
+
+/// Returns the blocks that the positions lie in.
+fn blocks(positions: Range<usize>, block_size: usize) -> Range<usize> {
+    positions.start / block_size..positions.end.div_ceil(block_size)
+}
+
 impl Executor {
-    /// Returns the indices of `spans` in an order in which each span finds the states that others
+    /// Returns the indices of `spans` in an order in which each span finds the content that others
     /// of the same step write for it.
     pub(super) fn in_order(&self, spans: &[Span], block_size: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..spans.len()).collect();
@@ -38,7 +48,7 @@ impl Executor {
             };
             let ready: Vec<usize> = left.iter().copied().filter(|&index| !waits(index)).collect();
             if ready.is_empty() {
-                self.violate(|| "the requests of a step wait for each other's states".to_owned());
+                self.violate(|| "the requests of a step wait for each other".to_owned());
                 order.append(&mut left);
             }
             left.retain(|index| !ready.contains(index));
@@ -47,38 +57,39 @@ impl Executor {
         order
     }
 
-    /// Returns whether the span `from` writes a state that the span `to` begins with.
+    /// Returns whether the span `from` writes content that the span `to` begins with.
     fn feeds(&self, spans: &[Span], from: usize, to: usize, block_size: usize) -> bool {
         let (from, to) = (spans[from], spans[to]);
-        let Some(last) = to.start.checked_sub(1) else { return false };
         let tables = self.rows[&from.request].tables.iter().zip(&self.rows[&to.request].tables);
-        let groups = self.device.info.kv_spec.groups.iter().zip(tables);
-        let mut of_states = groups.filter(|(group, _)| !group.kind.keeps_tokens_apart());
-        of_states.any(|(_, (written, read))| {
-            let blocks = from.start / block_size..from.end.div_ceil(block_size);
-            let written = written.get(blocks).unwrap_or_default();
-            read.get(last / block_size).is_some_and(|block| written.contains(block))
+        tables.enumerate().any(|(group, (written, read))| {
+            let written = written.get(blocks(from.start..from.end, block_size));
+            let read = read.get(blocks(read_before(self.kind(group), to), block_size));
+            let written = written.unwrap_or_default();
+            read.unwrap_or_default().iter().any(|block| written.contains(block))
         })
     }
 
-    /// Reads the states that a span begins with, before they are written over. Returns whether one
-    /// of them is garbage.
+    /// Reads the content that a span begins with, before a state is written over. Returns whether
+    /// some of it is garbage. The span's own content then is garbage, too.
     pub(super) fn begins_with_garbage(
         &self,
         span: Span,
         memory: &mut Memory,
-        execution: u64,
+        reports: &Reports,
     ) -> bool {
-        let Some(last) = span.start.checked_sub(1) else { return false };
-        let groups = self.device.info.kv_spec.groups.iter().enumerate();
-        let of_states = groups.filter(|(_, of)| !of.kind.keeps_tokens_apart());
-        let reads = of_states.map(|(group, _)| self.reads(span, group, last, memory, execution));
-        reads.fold(false, |all, is_garbage| all | is_garbage)
+        let mut is_garbage = false;
+        for group in 0..self.device.info.kv_spec.groups.len() {
+            for position in read_before(self.kind(group), span) {
+                is_garbage |= self.reads(span, group, position, memory, reports);
+            }
+        }
+        is_garbage
     }
 
-    pub(super) fn write(&self, span: Span, memory: &mut Memory, garbage_of: u64) {
+    pub(super) fn write(&self, span: Span, memory: &mut Memory, is_garbage: bool) {
         let row = &self.rows[&span.request];
         let block_size = memory.block_size();
+        let garbage_of = is_garbage.then_some(row.life);
         for (group, table) in row.tables.iter().enumerate() {
             let kind = self.kind(group);
             for position in kept(kind, span.start..span.end, block_size) {
@@ -105,14 +116,14 @@ impl Executor {
                     let content = row.content(group, position);
                     let is_written = content & 2 == 0;
                     let place = place(kind, position, block_size);
-                    memory.write(table, place, if is_written { content } else { 0 }, 0);
+                    memory.write(table, place, if is_written { content } else { 0 }, None);
                 }
             }
         }
     }
 
     /// Reads all KV that attention reads for a span. Returns whether any of it is garbage.
-    pub(super) fn reads_garbage(&self, span: Span, memory: &mut Memory, execution: u64) -> bool {
+    pub(super) fn reads_garbage(&self, span: Span, memory: &mut Memory, reports: &Reports) -> bool {
         let mut is_nan = false;
         for (group, of_group) in self.device.info.kv_spec.groups.iter().enumerate() {
             // The state before the span was read before it was written over.
@@ -121,7 +132,7 @@ impl Executor {
                 false => span.end - 1..span.end,
             };
             for position in positions {
-                is_nan |= self.reads(span, group, position, memory, execution);
+                is_nan |= self.reads(span, group, position, memory, reports);
             }
         }
         is_nan
@@ -134,22 +145,29 @@ impl Executor {
         group: usize,
         position: usize,
         memory: &mut Memory,
-        execution: u64,
+        reports: &Reports,
     ) -> bool {
         let row = &self.rows[&span.request];
         let (kind, table, block_size) = (self.kind(group), &row.tables[group], memory.block_size());
-        // A request planned ahead may share blocks that turn out to be garbage.
-        let garbage_since = execution - u64::from(self.device.plan.async_scheduling);
         let place = place(kind, position, block_size);
-        let read = memory.read(table, place, row.content(group, position), garbage_since);
-        read.unwrap_or_else(|wrong| {
+        let violate = |what: &str| {
             let (request, block) = (span.request, table.get(position / block_size));
             self.violate(|| {
-                format!(
-                    "request {request} reads {wrong:?} KV at {position}, in {block:?} of {kind:?}"
-                )
+                format!("request {request} reads {what} KV at {position}, in {block:?} of {kind:?}")
             });
-            false
-        })
+        };
+        match memory.read(table, place, row.content(group, position)) {
+            Ok(None) => false,
+            Ok(Some(life)) => {
+                if !reports.may_read(life, row.began) {
+                    violate("Garbage");
+                }
+                true
+            }
+            Err(wrong) => {
+                violate(&format!("{wrong:?}"));
+                false
+            }
+        }
     }
 }

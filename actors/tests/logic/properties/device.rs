@@ -1,7 +1,8 @@
 //! A device that records, for every slot of its KV memory, the tokens that the slot was computed
-//! from. So a read detects wrong content.
+//! from. So a read detects wrong content. As on a real device, content that is not finite is reported
+//! when a token is to be drawn from it, not before.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use playhouse_actors::logic::{
     kv_cache::{BlockIds, KvKind},
@@ -22,14 +23,18 @@ pub(crate) const EOS: TokenId = 2;
 enum Slot {
     /// Computed from the tokens with this digest.
     Computed(u64),
-    /// Garbage of the step with this number.
-    NotANumber(u64),
+    /// Garbage that a request wrote in place of the content with this digest.
+    NotANumber(u64, Life),
     /// Torn by a crash, or never written.
     Torn,
 }
 
+/// A request, and the step that it began with. A request that begins again has another life.
+type Life = (RequestId, u64);
+
 #[derive(Debug, Clone)]
 struct Row {
+    life: Life,
     prompt_len: usize,
     wants_prompt_logprobs: bool,
     salt: u64,
@@ -49,6 +54,11 @@ pub(crate) struct Device {
     epoch: Epoch,
     /// Whether a step may be planned while the one before is being computed.
     is_async: bool,
+    /// Reports of this epoch that the scheduler may not know when it plans the next step: the step
+    /// and the life.
+    recent: Vec<(u64, Life)>,
+    /// For each life that was reported, the first step that may not begin with its garbage.
+    known_at: BTreeMap<Life, u64>,
 }
 
 /// Returns the content of a group's slot for the last of these tokens.
@@ -81,7 +91,15 @@ pub(crate) fn expected_output(request: &EngineRequest, len: usize) -> Vec<TokenI
 impl Device {
     pub(crate) fn new(num_blocks: u32, kinds: Vec<KvKind>, is_async: bool) -> Self {
         let memory = vec![[Slot::Torn; BLOCK_SIZE]; num_blocks as usize];
-        Self { memory, kinds, rows: BTreeMap::new(), epoch: Epoch::default(), is_async }
+        Self {
+            memory,
+            kinds,
+            rows: BTreeMap::new(),
+            epoch: Epoch::default(),
+            is_async,
+            recent: Vec::new(),
+            known_at: BTreeMap::new(),
+        }
     }
 
     /// Computes a step, without requests that cannot continue. Bit i of `nan_rows` spoils row i.
@@ -91,21 +109,22 @@ impl Device {
         let broken: Vec<_> = broken.map(|(request, ..)| request).collect();
         for index in self.in_order(&spans) {
             let (request, start, end) = spans[index];
-            let begins_with_garbage = self.begins_with_garbage(step, request, start);
+            let begins_with_garbage = self.begins_with_garbage(request, start);
             let is_spoilt = begins_with_garbage || nan_rows >> (index % 32) & 1 == 1;
+            let life = self.rows[&request].life;
             self.write(request, start..end, |digest| match is_spoilt {
-                true => Slot::NotANumber(step.step.0),
+                true => Slot::NotANumber(digest, life),
                 false => Slot::Computed(digest),
             });
         }
-        let outputs =
-            spans.iter().map(|&(request, start, end)| self.read(step, request, start, end));
+        let outputs = spans.iter().map(|&(request, start, end)| self.read(request, start, end));
         let mut outputs: Vec<_> = outputs.collect();
         for output in &outputs {
             let row = self.rows.get_mut(&output.request).unwrap();
-            // A request with garbage within its prompt is computed on. It lacks no token, and
-            // requests planned ahead may read its blocks.
-            row.is_broken |= output.failure.is_some() && !output.produced.tokens().is_empty();
+            if output.failure.is_some() {
+                row.is_broken = true;
+                self.recent.push((step.step.0, row.life));
+            }
             row.tokens.extend(output.produced.tokens().iter().map(|token| token.token_id));
         }
         outputs.extend(broken.into_iter().map(|request| RequestOutput {
@@ -132,7 +151,8 @@ impl Device {
     }
 
     /// Returns whether a group's block was computed from these tokens, including those of the
-    /// blocks before it. The last block may be partial.
+    /// blocks before it. The last block may be partial. The result may be garbage that was not
+    /// reported yet.
     pub(crate) fn holds(
         &self,
         (block, group): (BlockId, usize),
@@ -140,14 +160,19 @@ impl Device {
         tokens: &[TokenId],
     ) -> bool {
         let start = (tokens.len() - 1) / BLOCK_SIZE * BLOCK_SIZE;
-        let expected = |offset: usize| {
-            Slot::Computed(content(group, salt_of(request), &tokens[..=start + offset]))
-        };
         let slots = &self.memory[block as usize];
+        let holds = |slot: usize, offset: usize| {
+            let expected = content(group, salt_of(request), &tokens[..=start + offset]);
+            match slots[slot] {
+                Slot::Computed(found) => found == expected,
+                Slot::NotANumber(of, life) => of == expected && !self.known_at.contains_key(&life),
+                Slot::Torn => false,
+            }
+        };
         if self.kinds[group] == KvKind::State {
-            return slots[0] == expected(tokens.len() - 1 - start);
+            return holds(0, tokens.len() - 1 - start);
         }
-        (0..tokens.len() - start).all(|offset| slots[offset] == expected(offset))
+        (0..tokens.len() - start).all(|offset| holds(offset, offset))
     }
 
     /// Returns each request's tables, one for each group.
@@ -160,14 +185,20 @@ impl Device {
         if step.epoch > self.epoch {
             self.rows.clear();
             self.epoch = step.epoch;
+            // These reports may have been lost.
+            self.recent.clear();
         }
         assert_eq!(step.epoch, self.epoch);
+        let is_known = |(when, _): &mut (u64, Life)| *when + u64::from(self.is_async) < step.step.0;
+        for (_, life) in self.recent.extract_if(.., is_known) {
+            self.known_at.entry(life).or_insert(step.step.0);
+        }
         for request in step.finished.iter().chain(&step.preempted) {
             self.rows.remove(request);
         }
         let mut spans = Vec::new();
         for new in &step.scheduled_new {
-            let known = self.rows.insert(new.request.id, row(new, self.kinds.len()));
+            let known = self.rows.insert(new.request.id, row(new, step, self.kinds.len()));
             assert!(known.is_none(), "{:?} is new twice", new.request.id);
             let end = new.num_computed_tokens + new.num_scheduled_tokens;
             spans.push((new.request.id, new.num_computed_tokens, end));
@@ -184,7 +215,7 @@ impl Device {
     fn write(
         &mut self,
         request: RequestId,
-        positions: std::ops::Range<usize>,
+        positions: Range<usize>,
         mut slot: impl FnMut(u64) -> Slot,
     ) {
         let row = &self.rows[&request];
@@ -205,54 +236,44 @@ impl Device {
         }
     }
 
-    /// Returns the indices of the spans in an order in which each finds the states that others of
+    /// Returns the indices of the spans in an order in which each finds the content that others of
     /// the same step write for it.
     fn in_order(&self, spans: &[(RequestId, usize, usize)]) -> Vec<usize> {
+        let blocks = |positions: Range<usize>| {
+            positions.start / BLOCK_SIZE..positions.end.div_ceil(BLOCK_SIZE)
+        };
         let feeds = |from: usize, to: usize| {
             let ((from, start, end), (to, next, _)) = (spans[from], spans[to]);
             let tables = self.rows[&from].tables.iter().zip(&self.rows[&to].tables);
-            let mut of_states =
-                self.kinds.iter().zip(tables).filter(|(kind, _)| **kind == KvKind::State);
-            next > 0
-                && of_states.any(|(_, (written, read))| {
-                    let written = &written[start / BLOCK_SIZE..end.div_ceil(BLOCK_SIZE)];
-                    written.contains(&read[(next - 1) / BLOCK_SIZE])
-                })
+            self.kinds.iter().zip(tables).any(|(kind, (written, read))| {
+                let written = &written[blocks(start..end)];
+                read[blocks(kind.num_unread(next)..next)].iter().any(|it| written.contains(it))
+            })
         };
         let mut left: Vec<usize> = (0..spans.len()).collect();
         let mut order = Vec::new();
         while !left.is_empty() {
             let waits = |to: &usize| left.iter().any(|from| from != to && feeds(*from, *to));
             let ready: Vec<usize> = left.iter().copied().filter(|to| !waits(to)).collect();
-            assert!(!ready.is_empty(), "requests wait for each other's states");
+            assert!(!ready.is_empty(), "requests wait for each other");
             left.retain(|index| !ready.contains(index));
             order.extend(ready);
         }
         order
     }
 
-    /// Returns whether a state that a span begins with is garbage. It must be that of the token
-    /// before the span.
-    fn begins_with_garbage(
-        &self,
-        step: &SchedulerOutput,
-        request: RequestId,
-        start: usize,
-    ) -> bool {
-        let states = (0..self.kinds.len()).filter(|group| self.kinds[*group] == KvKind::State);
-        let last = start.checked_sub(1);
-        let reads = states.zip(last.into_iter().cycle());
-        reads.fold(false, |all, (group, last)| all | self.reads(step, request, group, last))
+    /// Returns whether some of the content that a span begins with is garbage. A state must be that
+    /// of the token before the span.
+    fn begins_with_garbage(&self, request: RequestId, start: usize) -> bool {
+        let groups = self.kinds.iter().enumerate();
+        let mut read = groups.flat_map(|(group, kind)| {
+            (kind.num_unread(start)..start).map(move |position| (group, position))
+        });
+        read.any(|(group, position)| self.reads(request, group, position))
     }
 
     /// Reads what a group's layers have for `position`. Returns whether it is garbage.
-    fn reads(
-        &self,
-        step: &SchedulerOutput,
-        request: RequestId,
-        group: usize,
-        position: usize,
-    ) -> bool {
+    fn reads(&self, request: RequestId, group: usize, position: usize) -> bool {
         let row = &self.rows[&request];
         let block = row.tables[group][position / BLOCK_SIZE];
         assert_ne!(block, 0, "the null block is never read");
@@ -262,9 +283,11 @@ impl Device {
                 assert_eq!(found, expected, "foreign KV");
                 false
             }
-            Slot::NotANumber(when) => {
-                let is_ahead = self.is_async && when + 1 == step.step.0;
-                assert!(is_ahead || when == step.step.0, "garbage of an earlier step is read");
+            Slot::NotANumber(found, life) => {
+                assert_eq!(found, expected, "foreign garbage");
+                let known_at = self.known_at.get(&life);
+                let may_read = known_at.is_none_or(|&known_at| row.life.1 < known_at);
+                assert!(may_read, "{request:?} reads garbage that was reported before it began");
                 true
             }
             Slot::Torn => panic!("{request:?} reads a slot that was never computed"),
@@ -272,13 +295,7 @@ impl Device {
     }
 
     /// Reads the KV of every token that attention reads, and returns the output.
-    fn read(
-        &self,
-        step: &SchedulerOutput,
-        request: RequestId,
-        start: usize,
-        end: usize,
-    ) -> RequestOutput {
+    fn read(&self, request: RequestId, start: usize, end: usize) -> RequestOutput {
         let row = &self.rows[&request];
         let groups = self.kinds.iter().enumerate();
         let read = groups.flat_map(|(group, kind)| {
@@ -289,17 +306,17 @@ impl Device {
             };
             (first..end).map(move |position| (group, position))
         });
-        let is_nan = read
-            .fold(false, |all, (group, position)| all | self.reads(step, request, group, position));
+        let is_nan =
+            read.fold(false, |all, (group, position)| all | self.reads(request, group, position));
         let is_complete = end == row.tokens.len();
         let token_id = next_token(row.salt, &row.tokens);
-        let drawn = is_complete.then_some(SampledToken { token_id, logprobs: None });
+        let drawn = (is_complete && !is_nan).then_some(SampledToken { token_id, logprobs: None });
         let produced = drawn.into_iter().collect();
         let positions = start + 1..(end + 1).min(row.prompt_len);
         let rows = positions.map(|_| Vec::new()).collect::<Vec<_>>();
         let is_asked = row.wants_prompt_logprobs && !rows.is_empty();
         let prompt_logprobs = is_asked.then_some(PromptLogprobs { start: start + 1, rows });
-        let failure = is_nan.then_some(RowFailure::NotANumber);
+        let failure = (is_complete && is_nan).then_some(RowFailure::NotANumber);
         RequestOutput { request, produced, prompt_logprobs, failure }
     }
 }
@@ -315,13 +332,14 @@ fn grow(tables: &mut [Vec<BlockId>], block_ids: &BlockIds) {
     }
 }
 
-fn row(new: &NewRequestData, num_groups: usize) -> Row {
+fn row(new: &NewRequestData, step: &SchedulerOutput, num_groups: usize) -> Row {
     let request = &new.request;
     let mut tokens = request.prompt_token_ids.to_vec();
     tokens.extend(&new.output_token_ids);
     let mut tables = vec![Vec::new(); num_groups];
     grow(&mut tables, &new.block_ids);
     Row {
+        life: (request.id, step.step.0),
         prompt_len: request.num_prompt_tokens(),
         wants_prompt_logprobs: request.sampling().prompt_logprobs.is_some(),
         salt: salt_of(request),

@@ -59,6 +59,13 @@ impl BlockChain {
         &self.0
     }
 
+    /// Returns the hashes that were asked for so far. They include those of all blocks that the
+    /// request has looked up or registered.
+    #[must_use]
+    pub fn known(&self) -> &Arc<Vec<BlockHash>> {
+        &self.0
+    }
+
     /// Returns the hashes of some full blocks, for registration.
     pub fn full_blocks(
         &mut self,

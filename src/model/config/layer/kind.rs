@@ -1,0 +1,76 @@
+//! The kinds of mixers, and the devices that have kernels for them.
+
+use super::{LayerConfig, Mixer, RecurrentConfig};
+
+/// A kind of mixer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MixerKind {
+    Attention,
+    /// Attention whose biases of ALiBi are rounded to bfloat16.
+    RoundedAlibi,
+    Latent,
+    Mamba,
+    Mamba2,
+    DeltaNet,
+    ShortConv,
+    Lightning,
+}
+
+impl MixerKind {
+    /// Returns its name for users.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Attention => "attention",
+            Self::RoundedAlibi => "ALiBi rounded to bfloat16",
+            Self::Latent => "latent attention (MLA)",
+            Self::Mamba => "Mamba",
+            Self::Mamba2 => "Mamba 2",
+            Self::DeltaNet => "gated delta rules",
+            Self::ShortConv => "short convolutions",
+            Self::Lightning => "lightning attention",
+        }
+    }
+
+    /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
+    pub(crate) fn runs_on_gpus(self) -> bool {
+        match self {
+            Self::Attention => true,
+            Self::RoundedAlibi
+            | Self::Latent
+            | Self::Mamba
+            | Self::Mamba2
+            | Self::DeltaNet
+            | Self::ShortConv
+            | Self::Lightning => false,
+        }
+    }
+}
+
+/// Returns the kinds of the layers' mixers, each once.
+pub(crate) fn kinds(layers: &[LayerConfig]) -> Vec<MixerKind> {
+    let mut kinds = Vec::new();
+    for kind in layers.iter().flat_map(|layer| of_mixer(&layer.mixer)).flatten() {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+/// Returns the kinds of a mixer. Two mixers may be parallel.
+fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
+    let attention = mixer.attention().map(|attention| match attention.rounds_alibi {
+        true => MixerKind::RoundedAlibi,
+        false => MixerKind::Attention,
+    });
+    let other = match mixer {
+        Mixer::Attention(_) | Mixer::None => None,
+        Mixer::Latent(_) => Some(MixerKind::Latent),
+        Mixer::Mamba(_) => Some(MixerKind::Mamba),
+        Mixer::Mamba2(_) | Mixer::Parallel(_) => Some(MixerKind::Mamba2),
+        Mixer::Recurrent(RecurrentConfig::DeltaNet(_)) => Some(MixerKind::DeltaNet),
+        Mixer::Recurrent(RecurrentConfig::ShortConv(_)) => Some(MixerKind::ShortConv),
+        Mixer::Recurrent(RecurrentConfig::Lightning(_)) => Some(MixerKind::Lightning),
+    };
+    [attention, other]
+}
