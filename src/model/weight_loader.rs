@@ -211,7 +211,8 @@ impl<'a> WeightLoader<'a> {
                 Arrangement::AsStored
                 | Arrangement::Transposed
                 | Arrangement::Slice { .. }
-                | Arrangement::Fused { .. } => biases.extend(stored),
+                | Arrangement::Fused { .. }
+                | Arrangement::FusedByOutput { .. } => biases.extend(stored),
             }
         }
         let module = parts.first().map_or("", |part| &part.module);
@@ -243,6 +244,10 @@ impl<'a> WeightLoader<'a> {
             }
             Arrangement::Slice { index, count } => {
                 Ok(self.checkpoint.matrix_of(module, *index, [*count, *outputs, inputs])?)
+            }
+            Arrangement::FusedByOutput { index, count } => {
+                let tensor = self.tensor(module, &[*count, *outputs, inputs])?;
+                Ok(StoredMatrix::slice(tensor, *index, [*outputs, inputs]))
             }
             Arrangement::Fused { index, count, is_interleaved } => {
                 let shape = [*outputs, inputs];

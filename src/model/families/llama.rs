@@ -43,8 +43,13 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     norm_eps: 1e-6,
 };
 
-pub(super) const ROPE: RopeRule =
-    RopeRule { theta: "rope_theta", part: RotaryPart::Whole, sliding: None, longrope: None };
+pub(super) const ROPE: RopeRule = RopeRule {
+    theta: "rope_theta",
+    part: RotaryPart::Whole,
+    sliding: None,
+    longrope: None,
+    has_axes: false,
+};
 
 /// The rotary embedding of a family whose `partial_rotary_factor` has an effect. An odd number of
 /// elements becomes even.
@@ -82,6 +87,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
     norm: "model.norm",
     lm_head: "lm_head",
     is_transposed: false,
+    place: None,
 };
 
 /// The names that Qwen's mixtures of experts, and most others, have.

@@ -81,6 +81,7 @@ mod solar_open;
 mod stablelm;
 mod starcoder2;
 mod vaultgemma;
+mod wrappers;
 mod youtu;
 
 // The vocabulary of the files in this folder.
@@ -94,8 +95,10 @@ use super::config::{
 use super::family::{
     AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, LatentNames, LatentRule,
     LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames,
-    RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
+    RopeRule, RotaryPart, SlidingRope, TextPlace, WeightNames, as_read,
 };
+use super::wrapper::{TextModel, TextSizes, Wrapper};
+pub(super) use wrappers::WRAPPERS;
 
 /// The families of this crate.
 pub(super) const FAMILIES: &[&Family] = &[
@@ -208,9 +211,26 @@ pub(super) fn of_model_type(family: &'static Family, model_type: Option<&str>) -
     BY_MODEL_TYPE.iter().find(is_named).map_or(family, |(_, _, family)| *family)
 }
 
-/// Returns the family whose `architectures` entry is `name`.
-pub(super) fn by_architecture(name: &str) -> Option<&'static Family> {
-    entries().find(|(architecture, _)| *architecture == name).map(|(_, family)| family)
+/// The meaning of an entry of `architectures`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Entry {
+    /// The family of a text model.
+    Family(&'static Family),
+    /// A multimodal class, whose text model is served.
+    Wrapper(&'static Wrapper),
+}
+
+/// Returns the meaning of the `architectures` entry `name`.
+pub(super) fn by_architecture(name: &str) -> Option<Entry> {
+    entries().find(|(architecture, _)| *architecture == name).map(|(_, entry)| entry)
+}
+
+/// Returns the family of text models whose `architectures` entry is `name`.
+pub(super) fn text_family(name: &str) -> Option<&'static Family> {
+    match by_architecture(name)? {
+        Entry::Family(family) => Some(family),
+        Entry::Wrapper(_) => None,
+    }
 }
 
 /// Returns the `architectures` entries of these families.
@@ -218,10 +238,13 @@ pub(super) fn architectures() -> Vec<&'static str> {
     entries().map(|(architecture, _)| architecture).collect()
 }
 
-/// Returns each entry of `architectures` with its family.
-pub(super) fn entries() -> impl Iterator<Item = (&'static str, &'static Family)> {
-    let own = FAMILIES.iter().map(|family| (family.architecture, *family));
-    own.chain(SPELLINGS.iter().map(|(architecture, _, family)| (*architecture, *family)))
+/// Returns each entry of `architectures` with its meaning.
+pub(super) fn entries() -> impl Iterator<Item = (&'static str, Entry)> {
+    let own = FAMILIES.iter().map(|family| (family.architecture, Entry::Family(family)));
+    let others = SPELLINGS.iter();
+    let others = others.map(|(architecture, _, family)| (*architecture, Entry::Family(family)));
+    let wrappers = WRAPPERS.iter().map(|wrapper| (wrapper.architecture, Entry::Wrapper(wrapper)));
+    own.chain(others).chain(wrappers)
 }
 
 /// Returns whether models of `family` have this `model_type`.

@@ -55,6 +55,7 @@ const NAMES: WeightNames = WeightNames {
     norm: "output_norm",
     lm_head: "output",
     is_transposed: false,
+    place: None,
 };
 
 impl Layout {
