@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::config::{ModelConfig, Tie};
+use super::config::{FeedForward, ModelConfig, Tie};
 use super::family::{ExpertNames, Family, TextPlace};
 use crate::weights::Checkpoint;
 
@@ -89,7 +89,9 @@ impl Wrapped {
             |place: &&TextPlace| has(&names.in_place(**place).stored(names.embed_tokens));
         let place = self.wrapper.places.iter().find(holds_text);
         config.names.place = place.or(self.wrapper.places.first()).copied();
-        self.fit_experts(config, has);
+        if !stored.is_empty() {
+            self.fit_experts(config, checkpoint, has);
+        }
         if self.tie == Tie::AsStored {
             let head = config.names.stored(config.names.lm_head).into_owned();
             let [head_weight, table] = [&*head, &config.names.stored(config.names.embed_tokens)]
@@ -98,19 +100,42 @@ impl Wrapped {
         }
     }
 
-    fn fit_experts(&self, config: &mut ModelConfig, has: impl Fn(&str) -> bool) {
-        let layers = 0..config.layers.len();
-        let is_stored = |experts: &&ExpertNames| {
-            let module = match experts {
-                ExpertNames::Each { module, .. } => format!("{module}.0"),
-                ExpertNames::Stacked { down_proj, .. }
-                | ExpertNames::Fused { down_proj, .. }
-                | ExpertNames::FusedByOutput { down_proj, .. } => (*down_proj).to_owned(),
-            };
-            layers.clone().any(|layer| has(&config.names.of_layer(layer, &module)))
+    /// Sets the names of experts to those that the checkpoint has. Names that are alike have
+    /// different shapes.
+    fn fit_experts(
+        &self,
+        config: &mut ModelConfig,
+        checkpoint: &Checkpoint,
+        has: impl Fn(&str) -> bool,
+    ) {
+        let layers = config.layers.iter().enumerate();
+        let mut experts = layers.filter_map(|(index, layer)| match &layer.feed_forward {
+            FeedForward::Moe(moe) => Some((index, moe)),
+            FeedForward::Mlp(_) | FeedForward::None => None,
+        });
+        let Some((layer, moe)) = experts.next() else { return };
+        let (count, inputs) = (moe.num_experts, moe.width(config.hidden_size));
+        let outputs = moe.intermediate_size;
+        let inner_outputs = if moe.is_gated { 2 * outputs } else { outputs };
+        let has_shape = |name: &str, shape: [usize; 3]| {
+            checkpoint.require_shape(&config.names.of_layer(layer, name), &shape).is_ok()
         };
-        if let Some(experts) = self.text.experts.iter().find(is_stored) {
-            config.names.moe.experts = *experts;
+        let is_stored = |experts: &&ExpertNames| match **experts {
+            ExpertNames::Each { module, .. } => {
+                has(&config.names.of_layer(layer, &format!("{module}.0")))
+            }
+            ExpertNames::Stacked { down_proj, .. } => has(&config.names.of_layer(layer, down_proj)),
+            ExpertNames::Fused { inner, down_proj, .. } => {
+                has_shape(inner, [count, inputs, inner_outputs])
+                    && has_shape(down_proj, [count, outputs, inputs])
+            }
+            ExpertNames::FusedByOutput { inner, down_proj } => {
+                has_shape(inner, [count, inner_outputs, inputs])
+                    && has_shape(down_proj, [count, inputs, outputs])
+            }
+        };
+        if let Some(names) = self.text.experts.iter().find(is_stored) {
+            config.names.moe.experts = *names;
         }
     }
 }

@@ -240,6 +240,12 @@ models! {
     minimax_m2_partial: "minimax_m2-partial",
     solar_open: "solar_open",
     solar_open_groups: "solar_open-groups",
+    cwm: "cwm",
+    cwm_layer_types: "cwm-layer-types",
+    hyperclovax: "hyperclovax",
+    hyperclovax_norms_before: "hyperclovax-norms-before",
+    iquestcoder: "iquestcoder",
+    iquestcoder_biases: "iquestcoder-biases",
 }
 
 models! {

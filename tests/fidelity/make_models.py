@@ -32,6 +32,7 @@ from transformers import (
     CodeGenConfig,
     Cohere2Config,
     CohereConfig,
+    CwmConfig,
     DeepseekV2Config,
     DeepseekV3Config,
     Ernie4_5_MoeConfig,
@@ -63,6 +64,8 @@ from transformers import (
     HeliumConfig,
     HunYuanDenseV1Config,
     HunYuanMoEV1Config,
+    HyperCLOVAXConfig,
+    IQuestCoderConfig,
     InternLM3Config,
     Jais2Config,
     JambaConfig,
@@ -1123,6 +1126,30 @@ MODELS |= {
         SolarOpenConfig, "intermediate_size", n_routed_experts=6, num_experts_per_tok=3,
         moe_intermediate_size=5, n_group=3, topk_group=2, n_shared_experts=2, attention_bias=True,
         norm_topk_prob=False, routed_scaling_factor=1.5, tie_word_embeddings=True,
+    ),
+}
+
+MODELS |= {
+    "cwm": tiniest(CwmConfig, num_hidden_layers=5, sliding_window=6, bos_token_id=1)
+    | dict(before=wrappers.without("layer_types")),
+    "cwm-layer-types": tiniest(
+        CwmConfig, num_hidden_layers=3, sliding_window=5, mlp_bias=True, tie_word_embeddings=True,
+        bos_token_id=1,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        **rope("default", 500.0),
+    ),
+    "iquestcoder": tiniest(IQuestCoderConfig),
+    "iquestcoder-biases": tiniest(
+        IQuestCoderConfig, attention_bias=True, mlp_bias=True, head_dim=10, hidden_act="gelu",
+        tie_word_embeddings=True, **rope("linear", 900.0, factor=2.0),
+    ),
+    "hyperclovax": tiniest(
+        HyperCLOVAXConfig, embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
+        attention_multiplier=0.2,
+    ),
+    "hyperclovax-norms-before": tiniest(
+        HyperCLOVAXConfig, use_post_norm=False, attention_bias=True, mlp_bias=True, head_dim=10,
+        logits_scaling=1.5, tie_word_embeddings=True,
     ),
 }
 

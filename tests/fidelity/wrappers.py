@@ -61,6 +61,11 @@ def respelled(*pairs):
     return respell
 
 
+def both(*changes):
+    """Returns a change that makes all `changes`."""
+    return lambda folder: [change(folder) for change in changes]
+
+
 def inside(folder):
     """Gives tensors the names that transformers 4.52 wrote."""
     respelled(
@@ -76,6 +81,16 @@ def config_of(folder):
 
 def write(folder, config):
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def without(*fields):
+    """Returns a change that leaves `fields` out."""
+
+    def leave_out(folder):
+        config = config_of(folder)
+        write(folder, {name: value for name, value in config.items() if name not in fields})
+
+    return leave_out
 
 
 def in_form_4(text):
@@ -129,6 +144,16 @@ def tied_in_text(folder):
     config["tie_word_embeddings"] = False
     config["text_config"]["tie_word_embeddings"] = True
     write(folder, config)
+
+
+def experts_by_input(folder):
+    """Gives experts the shapes of published checkpoints of Qwen3-VL."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name, tensor in tensors.items():
+        if ".mlp.experts." in name:
+            tensors[name] = tensor.transpose(1, 2).contiguous()
+    save_file(tensors, path, metadata=dict(format="pt"))
 
 
 def experts_by_output(folder):
@@ -255,7 +280,7 @@ def models(small_settings, short_runs):
         ),
         "gemma3_vl-inside": gemma3(
             text(
-                num_hidden_layers=3, sliding_window=9, final_logit_softcapping=8.0,
+                num_hidden_layers=3, sliding_window=9,
                 attention_bias=True, tie_word_embeddings=False,
                 layer_types=["full_attention", "sliding_attention", "sliding_attention"],
             ),
@@ -345,7 +370,7 @@ def models(small_settings, short_runs):
         ),
         "qwen3_vl_moe": qwen(
             Qwen3VLMoeConfig, text(**mixture, **axes([2, 1, 1], 1e6, mrope_interleaved=True)),
-            as_published("rms_norm_eps", "tie_word_embeddings"), visual_3,
+            both(as_published("rms_norm_eps", "tie_word_embeddings"), experts_by_input), visual_3,
         ),
         "qwen3_vl_moe-sparse": qwen(
             Qwen3VLMoeConfig,

@@ -108,3 +108,6 @@ fn tie(outer: &Fields, nested: Option<&Fields>) -> Result<Tie, ConfigError> {
         (Some(false), _) | (None, Some(false)) => Tie::No,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ mod bloom;
 mod codegen;
 mod cohere;
 mod cohere2;
+mod cwm;
 mod deepseek_v2;
 mod deepseek_v3;
 mod dots1;
@@ -38,9 +39,11 @@ mod granite_moe_shared;
 mod helium;
 mod hunyuan;
 mod hunyuan_moe;
+mod hyperclovax;
 mod internlm;
 mod internlm2;
 mod internlm3;
+mod iquestcoder;
 mod jais2;
 mod jamba;
 mod lfm2;
@@ -184,6 +187,9 @@ pub(super) const FAMILIES: &[&Family] = &[
     &minimax_m2::FAMILY,
     &persimmon::FAMILY,
     &solar_open::FAMILY,
+    &cwm::FAMILY,
+    &hyperclovax::FAMILY,
+    &iquestcoder::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -213,7 +219,7 @@ pub(super) fn of_model_type(family: &'static Family, model_type: Option<&str>) -
 
 /// The meaning of an entry of `architectures`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Entry {
+pub(crate) enum Entry {
     /// The family of a text model.
     Family(&'static Family),
     /// A multimodal class, whose text model is served.

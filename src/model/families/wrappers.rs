@@ -34,7 +34,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         model_type: "gemma3",
         models: "Gemma 3 from 4B on, MedGemma",
         texts: &[TextModel {
-            family: Family { architecture: GEMMA3, ..gemma3::FAMILY },
+            family: Family { architecture: GEMMA3, adjust: gemma3, ..gemma3::FAMILY },
             sizes: sizes([262_208, 2_304, 9_216, 26, 8]),
             experts: &[],
         }],
@@ -189,14 +189,14 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                 windows: WindowRule::Never,
                 rope: AXES,
                 names: WeightNames {
-                    moe: MoeNames { experts: TURNED_EXPERTS, ..qwen3_moe::FAMILY.names.moe },
+                    moe: MoeNames { experts: EXPERTS_BY_INPUT, ..qwen3_moe::FAMILY.names.moe },
                     ..qwen3_moe::FAMILY.names
                 },
                 adjust: qwen3_vl_moe,
                 ..qwen3_moe::FAMILY
             },
             sizes: sizes([151_936, 2_048, 5_632, 24, 16]),
-            experts: &[],
+            experts: &[EXPERTS_BY_INPUT, EXPERTS_BY_OUTPUT],
         }],
         may_be_flat: false,
         places: &[INSIDE],
@@ -317,18 +317,28 @@ const QWEN2_VL_SIZES: TextSizes = sizes([152_064, 8_192, 29_568, 80, 64]);
 const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];
 
 /// Published checkpoints of Qwen3-VL.
-const TURNED_EXPERTS: ExpertNames = ExpertNames::Fused {
+const EXPERTS_BY_INPUT: ExpertNames = ExpertNames::Fused {
     inner: "mlp.experts.gate_up_proj",
     down_proj: "mlp.experts.down_proj",
     is_interleaved: false,
 };
-/// Published checkpoints of Qwen3.5.
+/// Published checkpoints of Qwen3.5, and those of Qwen3-VL that transformers 5 writes.
 const EXPERTS_BY_OUTPUT: ExpertNames = ExpertNames::FusedByOutput {
     inner: "mlp.experts.gate_up_proj",
     down_proj: "mlp.experts.down_proj",
 };
 /// Checkpoints of Qwen3.5 that transformers 5 writes.
 const EACH_EXPERT: ExpertNames = llama::MOE.experts;
+
+/// Reads the fields of Gemma 3. HF's class has a cap of logits for its text model alone, and vLLM's
+/// for both, so no value is served. Published models have none.
+fn gemma3(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    const CAP: &str = "final_logit_softcapping";
+    match fields.value(CAP) {
+        Some(_) => Err(fields.invalid(CAP, "null: transformers does not apply it in this class")),
+        None => gemma3::adjust(fields, config),
+    }
+}
 
 /// Reads the experts of HF `Qwen3VLMoeTextConfig`, whose scores always add up to 1.
 fn qwen3_vl_moe(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
