@@ -111,3 +111,41 @@ impl SupportedModels {
         Self { architecture, model_type, models, options }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multimodal_classes_are_listed_as_text_only() {
+        let listed = supported_models();
+        let is_text_only = |models: &&SupportedModels| models.options.contains(&"text only".into());
+        assert_eq!(listed.iter().filter(is_text_only).count(), WRAPPERS.len());
+        for SupportedModels { architecture, options, .. } in &listed {
+            let is_text_only = options.iter().any(|option| option == "text only");
+            assert_eq!(serves_text_alone(architecture), is_text_only, "{architecture}");
+        }
+        assert!(serves_text_alone("Gemma3ForConditionalGeneration"));
+        assert!(!serves_text_alone("Gemma3ForCausalLM"));
+        // A GGUF file has a text model alone.
+        let gemma = listed.iter().find(|models| models.model_type == "gemma3").unwrap();
+        assert!(gemma.options.iter().all(|option| !option.contains("GGUF")), "{gemma:?}");
+    }
+
+    /// A tensor is in one part of a model: those of text have no prefix in common with others.
+    #[test]
+    fn the_parts_of_multimodal_classes_are_apart() {
+        for wrapper in WRAPPERS {
+            assert!(!wrapper.texts.is_empty() && !wrapper.places.is_empty());
+            for text in wrapper.texts {
+                assert_eq!(text.family.architecture, wrapper.architecture);
+            }
+            for place in wrapper.places {
+                for module in [place.base, place.lm_head] {
+                    let name = format!("{module}.weight");
+                    assert!(!wrapper.is_unread(&name), "{}: {name}", wrapper.architecture);
+                }
+            }
+        }
+    }
+}

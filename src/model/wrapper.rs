@@ -55,7 +55,7 @@ pub(crate) struct TextSizes {
 pub(crate) struct Wrapped {
     pub(crate) wrapper: &'static Wrapper,
     pub(crate) text: &'static TextModel,
-    /// What the config says about the output layer.
+    /// The source of the output layer by the config.
     pub(crate) tie: Tie,
 }
 

@@ -1,3 +1,5 @@
+//! Multimodal configs as they are published, and errors about their objects.
+
 use serde_json::{Value, json};
 
 use super::super::file::fields;
@@ -36,7 +38,7 @@ fn gemma_3_has_the_defaults_of_its_class() {
     assert_eq!(config.architecture(), "Gemma3ForConditionalGeneration");
     assert_eq!((config.vocab_size, config.hidden_size, config.layers.len()), (262_208, 2560, 34));
     assert_eq!(config.eos_token_ids, [1, 106]);
-    assert_eq!((config.dtype, config.max_model_len), (Some(StoredDtype::Bf16), 1_048_576));
+    assert_eq!((config.dtype, config.max_model_len), (Some(StoredDtype::Bf16), 131_072));
     let attention = |layer: usize| match &config.layers[layer].mixer {
         Mixer::Attention(attention) => attention.clone(),
         mixer => panic!("{mixer:?}"),
