@@ -1138,11 +1138,13 @@ MODELS |= {
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
         **rope("default", 500.0),
     ),
-    "iquestcoder": tiniest(IQuestCoderConfig),
+    "iquestcoder": tiniest(IQuestCoderConfig)
+    | dict(before=wrappers.of_class("IQuestCoderForCausalLM")),
     "iquestcoder-biases": tiniest(
         IQuestCoderConfig, attention_bias=True, mlp_bias=True, head_dim=10, hidden_act="gelu",
         tie_word_embeddings=True, **rope("linear", 900.0, factor=2.0),
-    ),
+    )
+    | dict(before=wrappers.of_class("IQuestCoderForCausalLM")),
     "hyperclovax": tiniest(
         HyperCLOVAXConfig, embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
         attention_multiplier=0.2,

@@ -93,6 +93,11 @@ def without(*fields):
     return leave_out
 
 
+def of_class(architecture):
+    """Returns a change to the published name of a class."""
+    return lambda folder: write(folder, config_of(folder) | dict(architectures=[architecture]))
+
+
 def in_form_4(text):
     """Gives the fields of a text model the names of transformers 4."""
     parameters = text.pop("rope_parameters")

@@ -207,6 +207,8 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
 const BY_MODEL_TYPE: &[(&str, &str, &Family)] = &[
     ("LlamaForCausalLM", "internlm3", &internlm3::FAMILY),
     ("LlamaForCausalLM", "exaone", &exaone::FAMILY),
+    // transformers 5 has its config, and Llama's class for it.
+    ("LlamaForCausalLM", "iquestcoder", &iquestcoder::FAMILY),
 ];
 
 /// Returns the family of a model, of which `family` has the entry of `architectures`.
