@@ -293,7 +293,7 @@ def models(small_settings, short_runs):
         ),
         "gemma3n_vl": gemma3n(text(**per_layer)),
         "gemma3n_vl-published": gemma3n(
-            text(**per_layer | dict(altup_num_inputs=2, num_kv_shared_layers=0, vocab_size=500)),
+            text(**per_layer | dict(altup_num_inputs=2, num_kv_shared_layers=0)),
             as_published("tie_word_embeddings", "rope_theta", "rope_local_base_freq"),
         ),
         "llama4_vl": llama4(text(num_hidden_layers=4, **llama4_text)),
