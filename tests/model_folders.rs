@@ -260,6 +260,36 @@ fn tensors_of_the_decoder_that_would_be_left_out_are_refused() {
     assert!(message.contains("tensor `model.layers.1."), "{message}");
 }
 
+/// The parts for media are not read, so their tensors may have any shape and type.
+#[test]
+fn a_multimodal_checkpoint_may_have_the_modules_of_its_class_and_no_others() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models/llava");
+    let weights = fs::read(model.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&weights).unwrap();
+    let with = |added: &str| {
+        let copy = TempDir::new().unwrap();
+        fs::copy(model.join("config.json"), copy.path().join("config.json")).unwrap();
+        let more = TensorView::new(SafeDtype::I8, vec![1], &[7]).unwrap();
+        let all = tensors.iter().chain([(added, more)]);
+        let bytes = safetensors::serialize(all, None).unwrap();
+        fs::write(copy.path().join("model.safetensors"), bytes).unwrap();
+        copy
+    };
+    for name in ["vision_tower.more.weight", "model.multi_modal_projector.weight"] {
+        assert!(load(with(name).path()).is_ok(), "{name}");
+    }
+    for (name, why) in [
+        ("vision_towers.weight", "it is in no module that the model's class is known to have"),
+        ("audio_tower.weight", "it is in no module that the model's class is known to have"),
+        ("language_model.model.layers.9.mlp.up_proj.weight", "the model that config.json"),
+        ("language_model.model.layers.0.self_attn.q_proj.bias", "the model that config.json"),
+    ] {
+        let message = refusal(with(name).path());
+        let expected = format!("tensor `{name}` is not used: {why}");
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
 #[test]
 fn a_folder_with_an_adapter_is_refused() {
     let folder = with_weights(|weights| weights);

@@ -43,6 +43,8 @@ pub struct LoadedModel {
     pub root: String,
     /// HF's name of the architecture.
     pub architecture: String,
+    /// Whether the model has parts for media, which are not served.
+    pub serves_text_alone: bool,
     /// The format of the weights.
     pub dtype: WeightDtype,
     /// The format of quantized linear layers, if any are.

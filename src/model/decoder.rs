@@ -125,8 +125,9 @@ impl Decoder {
         let names = &config.names;
         let (hidden, width) = (config.hidden_size, config.embedding_width());
         let embedding = config.embedding;
-        let embed_norm =
-            embedding.has_norm.then(|| Norm::load(loader, names.embed_norm, hidden, config.norm));
+        let embed_norm = embedding
+            .has_norm
+            .then(|| Norm::load(loader, &names.stored(names.embed_norm), hidden, config.norm));
         let embed_norm = embed_norm.transpose()?;
         let mut projection = |part: fn(EmbeddingProjections) -> &'static str, shape: [usize; 2]| {
             let [outputs, inputs] = shape;
@@ -140,14 +141,15 @@ impl Decoder {
         let project_out = projection(|projections| projections.project_out, [width, hidden])?;
         let embed_positions = embedding.learned_positions.map(|offset| {
             let rows = config.max_position_embeddings + offset;
-            let table = embedding_table(loader, names.embed_positions, rows, hidden)?;
+            let table =
+                embedding_table(loader, &names.stored(names.embed_positions), rows, hidden)?;
             Ok::<_, ModelError>(LearnedPositions { table, offset })
         });
         let mut rotary = RotaryTables::new(config, loader.device());
         let layers = (0..config.layers.len())
             .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
             .collect::<Result<_, _>>()?;
-        let norm = || Norm::load(loader, names.norm, hidden, config.norm);
+        let norm = || Norm::load(loader, &names.stored(names.norm), hidden, config.norm);
         let norm = config.has_final_norm.then(norm).transpose()?;
         Ok(Self {
             embed_tokens,
@@ -170,11 +172,12 @@ pub(super) fn load(
     let names = &config.names;
     let (vocab, width) = (config.vocab_size, config.embedding_width());
     let is_tied = config.tie_word_embeddings;
-    let module = if is_tied { names.embed_tokens } else { names.lm_head };
-    let lm_head = LinearHead::load(loader, module, names.lm_head, [vocab, width], config.logits)?;
+    let (table, head) = (&*names.stored(names.embed_tokens), &*names.stored(names.lm_head));
+    let module = if is_tied { table } else { head };
+    let lm_head = LinearHead::load(loader, module, head, [vocab, width], config.logits)?;
     let embed_tokens = match lm_head.shared_rows().filter(|_| is_tied) {
         Some(weight) => Embedding::Tied(weight),
-        None => Embedding::load(loader, names.embed_tokens, vocab, width)?,
+        None => Embedding::load(loader, table, vocab, width)?,
     };
     let backbone: Arc<dyn Backbone> = match config.altup {
         Some(altup) => Arc::new(Gemma3n::load(loader, config, altup, embed_tokens)?),

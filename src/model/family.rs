@@ -1,5 +1,7 @@
 //! The differences between model families, as data. All other facts come from `config.json`.
 
+use std::borrow::Cow;
+
 use super::config::{ConfigError, Fields, LayerConfig, MixerKind, ModelConfig, WindowRule};
 
 /// A family of decoder models: its rules for settings that `config.json` does not have, and its
@@ -232,6 +234,9 @@ pub(crate) struct RopeRule {
     /// In families whose only scaling is LongRoPE, the default of
     /// `original_max_position_embeddings`, which has precedence over the parameters.
     pub(crate) longrope: Option<usize>,
+    /// Whether positions of media have several axes (`rope_type` "mrope", `mrope_section`). A token
+    /// of text has the same position on all axes, so they are one.
+    pub(crate) has_axes: bool,
 }
 
 /// The part of a head that rotates, if `partial_rotary_factor` names one.
@@ -292,6 +297,18 @@ pub(crate) struct WeightNames {
     pub(crate) is_transposed: bool,
     /// Modules and tensors of layers whose names are not data, and their names in other files.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
+    /// The modules that hold the text model in a multimodal checkpoint. `None`: the names are those
+    /// of the checkpoint.
+    pub(crate) place: Option<TextPlace>,
+}
+
+/// The modules of a multimodal checkpoint that hold the text model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TextPlace {
+    /// The module that holds all but the output layer: `model` in a checkpoint of text alone.
+    pub(crate) base: &'static str,
+    /// The output layer.
+    pub(crate) lm_head: &'static str,
 }
 
 /// The norms of a layer. A layer has those that have names.
@@ -370,6 +387,8 @@ pub(crate) enum ExpertNames {
         /// Whether each output of the gate comes before the output that it gates.
         is_interleaved: bool,
     },
+    /// All experts in one tensor `{name}`, `[num_experts, outputs, inputs]`.
+    FusedByOutput { inner: &'static str, down_proj: &'static str },
 }
 
 impl WeightNames {
@@ -378,11 +397,28 @@ impl WeightNames {
         self.embed_tokens.split('.').next().unwrap_or_default()
     }
 
+    /// Returns the names of a text model at `place` of a multimodal checkpoint.
+    pub(crate) fn in_place(self, place: TextPlace) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
+    /// Returns the name that the checkpoint has for a module outside of layers.
+    pub(crate) fn stored<'n>(&self, module: &'n str) -> Cow<'n, str> {
+        let Some(TextPlace { base, lm_head }) = self.place else { return Cow::Borrowed(module) };
+        if module == self.lm_head {
+            return Cow::Borrowed(lm_head);
+        }
+        match module.strip_prefix(self.base()) {
+            Some(rest) => Cow::Owned(format!("{base}{rest}")),
+            None => Cow::Borrowed(module),
+        }
+    }
+
     /// Returns the full name of the module `name` of layer `index`.
     pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
         let renamed = self.renamed.iter().find(|(known, _)| *known == name);
         let name = renamed.map_or(name, |(_, other)| other);
-        format!("{}.{index}.{name}", self.layer)
+        format!("{}.{index}.{name}", self.stored(self.layer))
     }
 }
 

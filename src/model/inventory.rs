@@ -51,7 +51,10 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         known.insert(name);
     }
     known.extend(optional(config).into_iter().map(|(name, _)| name));
-    let (mut strangers, mut num_unread) = (Vec::new(), 0);
+    let layers = format!("{}.", config.names.stored(config.names.layer));
+    let head = config.names.stored(config.names.lm_head);
+    let wrapper = config.wrapped.as_ref().map(|wrapped| wrapped.wrapper);
+    let (mut strangers, mut num_unread, mut num_media) = (Vec::new(), 0, 0);
     for name in checkpoint.names() {
         let name = &*name;
         let (module, part) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -64,14 +67,14 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         if is_harmless || known.contains(name) || is_known && part != "bias" {
             continue;
         }
-        let is_head = module == config.names.lm_head;
+        let is_head = module == head;
         if is_head && part != "bias" {
             require_tied(config, checkpoint, name)?;
         } else if part == "bias" && (is_known || is_head) && checkpoint.is_zero(name) {
             // Writers of GPTQ store biases for all layers: zeros if the model has none.
         } else if is_nextn(config, name) {
             num_unread += 1;
-        } else if is_known || is_head || name.starts_with(&format!("{}.", config.names.layer)) {
+        } else if is_known || is_head || name.starts_with(&layers) {
             let why = match checkpoint.is_gguf() {
                 false => {
                     "the model that config.json describes has none; correct `architectures`, \
@@ -83,6 +86,13 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
                 }
             };
             return Err(unused(checkpoint, name, why));
+        } else if let Some(wrapper) = wrapper {
+            if !wrapper.is_unread(name) {
+                let why = "it is in no module that the model's class is known to have; correct \
+                           `architectures` in config.json, or remove the tensor";
+                return Err(unused(checkpoint, name, why));
+            }
+            num_media += 1;
         } else {
             strangers.push(checkpoint.stored_name(name).into_owned());
         }
@@ -90,6 +100,10 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
     if num_unread > 0 {
         let field = "num_nextn_predict_layers";
         tracing::info!(tensors = num_unread, field, "layers after the last are not read");
+    }
+    if wrapper.is_some() {
+        let tensors = num_media;
+        tracing::info!(tensors, "text only: the parts of the model for media are not read");
     }
     if let Some(first) = strangers.first() {
         tracing::warn!(tensors = strangers.len(), first, "tensors of the checkpoint are not used");
@@ -100,7 +114,8 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
 /// Returns whether a tensor belongs to a layer after the last.
 fn is_nextn(config: &ModelConfig, name: &str) -> bool {
     let count = config.layers.len();
-    let index = || name.strip_prefix(config.names.layer)?.strip_prefix('.')?.split_once('.');
+    let layers = config.names.stored(config.names.layer);
+    let index = || name.strip_prefix(&*layers)?.strip_prefix('.')?.split_once('.');
     let index = index().and_then(|(index, _)| index.parse::<usize>().ok());
     index.is_some_and(|index| (count..count + config.num_nextn_layers).contains(&index))
 }
@@ -112,7 +127,7 @@ fn require_tied(
     checkpoint: &Checkpoint,
     name: &str,
 ) -> Result<(), ModelError> {
-    let embedding = format!("{}.weight", config.names.embed_tokens);
+    let embedding = format!("{}.weight", config.names.stored(config.names.embed_tokens));
     if checkpoint.are_equal(name, &embedding) {
         return Ok(());
     }
@@ -149,6 +164,10 @@ impl Tensors {
                 if has_bias {
                     self.0.push((format!("{module}.bias"), vec![*count, *outputs]));
                 }
+                return;
+            }
+            Arrangement::FusedByOutput { count, .. } => {
+                self.0.push((module.clone(), vec![*count, *outputs, inputs]));
                 return;
             }
             Arrangement::Fused { count, .. } => {
@@ -196,9 +215,9 @@ fn outside(config: &ModelConfig) -> Shapes {
     let width = config.embedding_width();
     let mut tensors = Tensors::default();
     if !config.tie_word_embeddings {
-        tensors.weight(names.lm_head, &[vocab, width]);
+        tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
     }
-    tensors.weight(names.embed_tokens, &[vocab, width]);
+    tensors.weight(&names.stored(names.embed_tokens), &[vocab, width]);
     let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
     if let Some(EmbeddingProjections { project_in, project_out, .. }) = projections {
         tensors.weight(project_in, &[hidden, width]);
@@ -206,19 +225,19 @@ fn outside(config: &ModelConfig) -> Shapes {
     }
     if let Some(offset) = learned_positions {
         let rows = config.max_position_embeddings + offset;
-        tensors.weight(names.embed_positions, &[rows, hidden]);
+        tensors.weight(&names.stored(names.embed_positions), &[rows, hidden]);
     }
     if has_norm {
-        tensors.norm(names.embed_norm, config);
+        tensors.norm(&names.stored(names.embed_norm), config);
     }
     if config.has_final_norm {
-        tensors.norm(names.norm, config);
+        tensors.norm(&names.stored(names.norm), config);
     }
     if let Some(altup) = &config.altup {
         tensors.0.extend(gemma3n::tensors(config, altup));
     }
     if config.logits.has_bias {
-        tensors.0.push((format!("{}.bias", names.lm_head), vec![vocab]));
+        tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![vocab]));
     }
     tensors.0
 }

@@ -26,6 +26,7 @@ mod source;
 mod step;
 mod supported;
 mod weight_loader;
+mod wrapper;
 
 pub use activations::QuantizedWeights;
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
@@ -36,7 +37,7 @@ pub use parts::{Backbone, KvLayers, KvWindow, LmHead, Model};
 pub use registry::{DuplicateFamily, ModelFamily, ModelRegistry};
 pub use source::ModelSource;
 pub use step::{KvPlace, Positions, Step};
-pub use supported::{SupportedModels, supported_models};
+pub use supported::{SupportedModels, serves_text_alone, supported_models};
 pub use weight_loader::WeightLoader;
 
 pub use crate::config::{ActivationQuantization, Dtype, LoadFormat};

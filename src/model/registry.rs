@@ -70,9 +70,9 @@ impl ModelRegistry {
 
 impl Default for ModelRegistry {
     fn default() -> Self {
-        let ours = families::entries().map(|(architecture, family)| {
-            let entry: Arc<dyn ModelFamily> = Arc::new(DenseFamily(family));
-            (architecture.to_owned(), entry)
+        let ours = families::entries().map(|(architecture, entry)| {
+            let family: Arc<dyn ModelFamily> = Arc::new(DenseFamily(entry));
+            (architecture.to_owned(), family)
         });
         Self { families: ours.collect() }
     }

@@ -73,16 +73,18 @@ impl ModelSource<'_> {
         stored: StoredDtype,
         build: impl FnOnce(&mut WeightLoader<'_>) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
-        self.load_checkpoint(Expected::dense(stored), |_| Ok(stored), build)
+        let check = |_: &Checkpoint| Ok(((), stored));
+        self.load_checkpoint(Expected::dense(stored), check, |(), loader| build(loader))
     }
 
     /// Does the same for a checkpoint whose matrices may be quantized. `check` compares the
-    /// checkpoint with the config, and returns the type that its weights were made for.
-    pub(super) fn load_checkpoint<T>(
+    /// checkpoint with the config. It returns the config for `build`, and the type that the weights
+    /// were made for.
+    pub(super) fn load_checkpoint<C, T>(
         &mut self,
         expected: Expected<'_>,
-        check: impl FnOnce(&Checkpoint) -> Result<StoredDtype, ModelError>,
-        build: impl FnOnce(&mut WeightLoader<'_>) -> Result<T, ModelError>,
+        check: impl FnOnce(&Checkpoint) -> Result<(C, StoredDtype), ModelError>,
+        build: impl FnOnce(C, &mut WeightLoader<'_>) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
         let options = self.options;
         let quantization = expected.quantization;
@@ -91,18 +93,19 @@ impl ModelSource<'_> {
         if options.quantization.is_some() && checkpoint.has_quantized_weights() {
             return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
         }
-        let dtype = weight_dtype(options.dtype, check(&checkpoint)?, &options.device);
+        let (config, stored) = check(&checkpoint)?;
+        let dtype = weight_dtype(options.dtype, stored, &options.device);
         // A file can be mapped into the CPU's memory only.
         let is_dummy = options.load_format == LoadFormat::Dummy;
         let is_cached = options.device == Device::flex() && !is_dummy;
         let cache = options.weights_cache.as_deref().filter(|_| is_cached);
         let quantized = quantized_weights(&checkpoint, dtype, options)?;
         let form = form(dtype, options.quantization, quantization, quantized.as_ref());
-        let config = self.config.fields().object();
-        let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, config, &form));
+        let file = self.config.fields().object();
+        let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, file, &form));
         let mut loader =
             WeightLoader::new(&checkpoint, dtype, options, quantized, cache, self.progress);
-        let built = build(&mut loader)?;
+        let built = build(config, &mut loader)?;
         checkpoint.require_unchanged()?;
         loader.finish();
         Ok(built)

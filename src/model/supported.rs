@@ -1,8 +1,9 @@
 //! The list of supported models that `playhouse models` prints.
 
 use super::config::{WindowRule, gguf_architectures};
-use super::families::FAMILIES;
+use super::families::{FAMILIES, WRAPPERS};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
+use super::wrapper::Wrapper;
 
 /// The models of one architecture.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -20,10 +21,29 @@ pub struct SupportedModels {
 /// Returns the models of each architecture of this crate.
 #[must_use]
 pub fn supported_models() -> Vec<SupportedModels> {
-    FAMILIES.iter().map(|family| SupportedModels::of(family)).collect()
+    let families = FAMILIES.iter().map(|family| SupportedModels::of(family));
+    families.chain(WRAPPERS.iter().map(SupportedModels::of_wrapper)).collect()
+}
+
+/// Returns whether models of this architecture have parts for media, which are not served.
+#[must_use]
+pub fn serves_text_alone(architecture: &str) -> bool {
+    WRAPPERS.iter().any(|wrapper| wrapper.architecture == architecture)
 }
 
 impl SupportedModels {
+    /// Returns the entry of a multimodal class, with the options that all its text models have.
+    fn of_wrapper(wrapper: &Wrapper) -> Self {
+        let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
+        let mut options = vec!["text only".to_owned()];
+        let mut texts = texts.iter().map(|text| Self::of(&text.family).options);
+        let first = texts.next().unwrap_or_default();
+        let others: Vec<Vec<String>> = texts.collect();
+        let is_common = |option: &String| others.iter().all(|other| other.contains(option));
+        options.extend(first.into_iter().filter(is_common));
+        Self { architecture, model_type, models, options }
+    }
+
     fn of(family: &Family) -> Self {
         let mut options = Vec::new();
         let mut option = |text: &str| options.push(text.to_owned());
@@ -86,5 +106,43 @@ impl SupportedModels {
             options.push(format!("GGUF ({})", in_gguf.join(", ")));
         }
         Self { architecture, model_type, models, options }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multimodal_classes_are_listed_as_text_only() {
+        let listed = supported_models();
+        let is_text_only = |models: &&SupportedModels| models.options.contains(&"text only".into());
+        assert_eq!(listed.iter().filter(is_text_only).count(), WRAPPERS.len());
+        for SupportedModels { architecture, options, .. } in &listed {
+            let is_text_only = options.iter().any(|option| option == "text only");
+            assert_eq!(serves_text_alone(architecture), is_text_only, "{architecture}");
+        }
+        assert!(serves_text_alone("Gemma3ForConditionalGeneration"));
+        assert!(!serves_text_alone("Gemma3ForCausalLM"));
+        // A GGUF file has a text model alone.
+        let gemma = listed.iter().find(|models| models.model_type == "gemma3").unwrap();
+        assert!(gemma.options.iter().all(|option| !option.contains("GGUF")), "{gemma:?}");
+    }
+
+    /// A tensor is in one part of a model: those of text have no prefix in common with others.
+    #[test]
+    fn the_parts_of_multimodal_classes_are_apart() {
+        for wrapper in WRAPPERS {
+            assert!(!wrapper.texts.is_empty() && !wrapper.places.is_empty());
+            for text in wrapper.texts {
+                assert_eq!(text.family.architecture, wrapper.architecture);
+            }
+            for place in wrapper.places {
+                for module in [place.base, place.lm_head] {
+                    let name = format!("{module}.weight");
+                    assert!(!wrapper.is_unread(&name), "{}: {name}", wrapper.architecture);
+                }
+            }
+        }
     }
 }

@@ -246,7 +246,8 @@ impl<'a> WeightLoader<'a> {
                 Arrangement::AsStored
                 | Arrangement::Transposed
                 | Arrangement::Slice { .. }
-                | Arrangement::Fused { .. } => biases.extend(stored),
+                | Arrangement::Fused { .. }
+                | Arrangement::FusedByOutput { .. } => biases.extend(stored),
             }
         }
         let module = parts.first().map_or("", |part| &part.module);
@@ -278,6 +279,10 @@ impl<'a> WeightLoader<'a> {
             }
             Arrangement::Slice { index, count } => {
                 Ok(self.checkpoint.matrix_of(module, *index, [*count, *outputs, inputs])?)
+            }
+            Arrangement::FusedByOutput { index, count } => {
+                let tensor = self.tensor(module, &[*count, *outputs, inputs])?;
+                Ok(StoredMatrix::slice(tensor, *index, [*outputs, inputs]))
             }
             Arrangement::Fused { index, count, is_interleaved } => {
                 let shape = [*outputs, inputs];

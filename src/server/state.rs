@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ServerConfig, ServerError,
+    generate::media::AskedModel,
     generate::open_requests::OpenRequests,
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
@@ -79,6 +80,11 @@ impl AppState {
             Some(name) if served.iter().any(|known| known == name) => Ok(name.to_owned()),
             Some(name) => Err(ApiError::unknown_model(name, served)),
         }
+    }
+
+    /// Returns the model called `name` for errors about parts of media.
+    pub(super) fn asked_model<'n>(&self, name: &'n str) -> AskedModel<'n> {
+        AskedModel { name, serves_text_alone: self.engine.loaded().serves_text_alone }
     }
 }
 

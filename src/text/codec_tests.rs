@@ -112,6 +112,13 @@ fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
     files.push(("chat_template.jinja", json!("{{ eos_token }} {{ messages[0].content }}")));
     assert_eq!(render(&load(&files).unwrap()).unwrap(), "<e> hi");
 
+    // That of a processor counts if there is no other.
+    files.push(("chat_template.json", json!({"chat_template": "processor"})));
+    assert_eq!(render(&load(&files).unwrap()).unwrap(), "<e> hi");
+    let mut files = with_config(json!({})).to_vec();
+    files.push(("chat_template.json", json!({"chat_template": "processor"})));
+    assert_eq!(render(&load(&files).unwrap()).unwrap(), "processor");
+
     let named =
         json!([{"name": "default", "template": "one"}, {"name": "tool_use", "template": "t"}]);
     let named = load(&with_config(json!({"chat_template": named}))).unwrap();

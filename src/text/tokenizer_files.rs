@@ -14,6 +14,8 @@ const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
+/// The template of a multimodal processor, as transformers 4 writes it.
+const PROCESSOR_TEMPLATE: &str = "chat_template.json";
 
 /// The fields that name one special token each, as Hugging Face tokenizers have them.
 const NAMED_TOKENS: [&str; 7] =
@@ -45,7 +47,8 @@ pub(super) struct TokenizerFiles {
 
 impl TokenizerFiles {
     /// Reads the files that exist in `dir`. `tokenizer_config.json` wins over
-    /// `special_tokens_map.json`, and `chat_template.jinja` over the template in the config.
+    /// `special_tokens_map.json`, and `chat_template.jinja` over the template in the config. The
+    /// template of a processor counts if there is no other.
     pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let mut files = Self::default();
         let config_path = dir.join(TOKENIZER_CONFIG);
@@ -64,6 +67,12 @@ impl TokenizerFiles {
         }
         if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
             files.chat_templates.insert("default".to_owned(), template);
+        }
+        let processor_path = dir.join(PROCESSOR_TEMPLATE);
+        if files.chat_templates.is_empty()
+            && let Some(processor) = read_object(&processor_path)?
+        {
+            files.chat_templates = chat_templates(&processor_path, &processor)?;
         }
         files.declared_tokens.sort_by_key(|declared| declared.id);
         Ok(files)

@@ -240,6 +240,43 @@ models! {
     minimax_m2_partial: "minimax_m2-partial",
     solar_open: "solar_open",
     solar_open_groups: "solar_open-groups",
+    cwm: "cwm",
+    cwm_layer_types: "cwm-layer-types",
+    hyperclovax: "hyperclovax",
+    hyperclovax_norms_before: "hyperclovax-norms-before",
+    iquestcoder: "iquestcoder",
+    iquestcoder_biases: "iquestcoder-biases",
+}
+
+models! {
+    MULTIMODAL:
+    gemma3_vl: "gemma3_vl",
+    gemma3_vl_inside: "gemma3_vl-inside",
+    gemma3n_vl: "gemma3n_vl",
+    gemma3n_vl_published: "gemma3n_vl-published",
+    llama4_vl: "llama4_vl",
+    llama4_vl_published: "llama4_vl-published",
+    mistral3: "mistral3",
+    mistral3_inside: "mistral3-inside",
+    llava: "llava",
+    llava_inside: "llava-inside",
+    llava_qwen2: "llava-qwen2",
+    qwen2_vl: "qwen2_vl",
+    qwen2_vl_inside: "qwen2_vl-inside",
+    qwen2_5_vl: "qwen2_5_vl",
+    qwen2_5_vl_nested: "qwen2_5_vl-nested",
+    qwen3_vl: "qwen3_vl",
+    qwen3_vl_tied: "qwen3_vl-tied",
+    qwen3_vl_moe: "qwen3_vl_moe",
+    qwen3_vl_moe_sparse: "qwen3_vl_moe-sparse",
+    qwen3_5_vl: "qwen3_5_vl",
+    qwen3_5_vl_tied: "qwen3_5_vl-tied",
+    qwen3_5_moe_vl: "qwen3_5_moe_vl",
+    qwen3_5_moe_vl_published: "qwen3_5_moe_vl-published",
+    glm4v: "glm4v",
+    glm4v_published: "glm4v-published",
+    glm4v_moe: "glm4v_moe",
+    glm4v_moe_published: "glm4v_moe-published",
 }
 
 /// Returns the folders of all recorded models.
@@ -249,7 +286,7 @@ fn models() -> impl Iterator<Item = &'static str> {
 
 /// Returns the folders of the models whose vocabulary is that of the recorded tokenizer.
 fn served() -> impl Iterator<Item = &'static str> {
-    LLAMA_LINE.iter().chain(OTHER_FAMILIES).chain(STATES).copied()
+    LLAMA_LINE.iter().chain(OTHER_FAMILIES).chain(STATES).chain(MULTIMODAL).copied()
 }
 
 fn folder(name: &str) -> PathBuf {

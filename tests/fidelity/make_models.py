@@ -9,7 +9,7 @@ Norms and biases differ from their defaults and the weights are large, so that a
 or rope setting moves the answer by far more than the tolerance. The script checks its results:
 float32 must agree with float64, and no greedy choice may be a near tie.
 
-Needs: torch, transformers >= 5, tokenizers, safetensors. Nothing is downloaded.
+Needs: torch, transformers >= 5, tokenizers, safetensors, timm. Nothing is downloaded.
 """
 
 import json
@@ -22,7 +22,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers import (
     ApertusConfig,
     ArceeConfig,
@@ -31,6 +32,7 @@ from transformers import (
     CodeGenConfig,
     Cohere2Config,
     CohereConfig,
+    CwmConfig,
     DeepseekV2Config,
     DeepseekV3Config,
     Ernie4_5_MoeConfig,
@@ -62,6 +64,8 @@ from transformers import (
     HeliumConfig,
     HunYuanDenseV1Config,
     HunYuanMoEV1Config,
+    HyperCLOVAXConfig,
+    IQuestCoderConfig,
     InternLM3Config,
     Jais2Config,
     JambaConfig,
@@ -100,12 +104,17 @@ from transformers import (
     VaultGemmaConfig,
     YoutuConfig,
 )
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from safetensors.torch import load_file, save_file
 
+import wrappers
 from corpus import sentences, train_tokenizer
+
+# `Llama4ForConditionalGeneration` of transformers 5.24 reads it, and outputs of text lack it.
+MoeCausalLMOutputWithPast.image_outputs = None
 
 HERE = Path(__file__).parent
 VOCAB_SIZE = 512
@@ -1120,6 +1129,34 @@ MODELS |= {
     ),
 }
 
+MODELS |= {
+    "cwm": tiniest(CwmConfig, num_hidden_layers=5, sliding_window=6, bos_token_id=1)
+    | dict(before=wrappers.without("layer_types")),
+    "cwm-layer-types": tiniest(
+        CwmConfig, num_hidden_layers=3, sliding_window=5, mlp_bias=True, tie_word_embeddings=True,
+        bos_token_id=1,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        **rope("default", 500.0),
+    ),
+    "iquestcoder": tiniest(IQuestCoderConfig)
+    | dict(before=wrappers.of_class("IQuestCoderForCausalLM")),
+    "iquestcoder-biases": tiniest(
+        IQuestCoderConfig, attention_bias=True, mlp_bias=True, head_dim=10, hidden_act="gelu",
+        tie_word_embeddings=True, **rope("linear", 900.0, factor=2.0),
+    )
+    | dict(before=wrappers.of_class("IQuestCoderForCausalLM")),
+    "hyperclovax": tiniest(
+        HyperCLOVAXConfig, embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
+        attention_multiplier=0.2,
+    ),
+    "hyperclovax-norms-before": tiniest(
+        HyperCLOVAXConfig, use_post_norm=False, attention_bias=True, mlp_bias=True, head_dim=10,
+        logits_scaling=1.5, tie_word_embeddings=True,
+    ),
+}
+
+MODELS |= wrappers.models(SMALL, SHORT)
+
 # Parts of the names of embeddings and output layers.
 EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
 # The models whose norms multiply by one plus their weight.
@@ -1130,6 +1167,7 @@ PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text"]
 def randomize(model, seed):
     """Sets random weights. Norms and biases do not stay at one and zero, so they have an effect."""
     generator = torch.Generator().manual_seed(seed)
+    config = model.config.get_text_config()
     for name, parameter in model.named_parameters():
         if name.endswith("linear_attn.A_log"):
             # Heads that forget within a token, and heads that remember the whole prompt.
@@ -1138,12 +1176,12 @@ def randomize(model, seed):
             parameter.data.normal_(0.0, 0.3, generator=generator)
         elif parameter.dim() == 1 or "norm" in name:
             parameter.data.uniform_(0.5, 1.5, generator=generator)
-            if model.config.model_type in PLUS_ONE:
+            if config.model_type in PLUS_ONE:
                 parameter.data -= 1.0
         elif any(part in name for part in EMBEDDINGS):
             parameter.data.normal_(0.0, 0.35, generator=generator)
         else:
-            deviation = getattr(model.config, "initializer_range", 0.25)
+            deviation = getattr(config, "initializer_range", 0.25)
             parameter.data.normal_(0.0, deviation, generator=generator)
     for name, buffer in model.named_buffers():
         if name.endswith("correction_bias"):
@@ -1173,6 +1211,12 @@ def save(model, tokenizer, spec, folder):
         path = folder / "config.json"
         config = transformers_4_form(json.loads(path.read_text()))
         path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    spec.get("before", lambda _: None)(folder)
+
+
+def auto_class(spec):
+    """Returns the class of transformers that finds the model's class."""
+    return AutoModelForImageTextToText if spec.get("is_multimodal") else AutoModelForCausalLM
 
 
 def log_probs(model, token_ids):
@@ -1199,7 +1243,7 @@ def greedy(model, token_ids):
         rows.append(row)
         tokens.append(int(row.argmax()))
     generated = tokens[len(token_ids) :]
-    if model.config.eos_token_id in generated:
+    if SMALL["eos_token_id"] in generated:
         raise PoorTest("a server would stop at the end-of-sequence token")
     return generated, [round(float(row.max()), 5) for row in rows]
 
@@ -1226,7 +1270,7 @@ def golden_prompt(model, double, text_ids):
 
 
 def golden(folder, spec, prompt_ids):
-    load = lambda dtype: AutoModelForCausalLM.from_pretrained(
+    load = lambda dtype: auto_class(spec).from_pretrained(
         folder,
         dtype=dtype,
         attn_implementation=spec.get("attention", "eager"),
@@ -1247,11 +1291,12 @@ def build(name, spec, tokenizer):
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n".join(sentences(seed=7, count=40))
     prompt_ids = tokenizer(text)["input_ids"][:150]
-    prompt_ids = [token % spec["config"].vocab_size for token in prompt_ids]
+    vocab_size = spec["config"].get_text_config().vocab_size
+    prompt_ids = [token % vocab_size for token in prompt_ids]
     for seed in range(100):
         for old in folder.iterdir():
             old.unlink()
-        model = AutoModelForCausalLM.from_config(spec["config"])
+        model = auto_class(spec).from_config(spec["config"])
         randomize(model, seed)
         save(model, tokenizer, spec, folder)
         rewrite = spec.get("rewrite", lambda _: None)

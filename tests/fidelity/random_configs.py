@@ -245,7 +245,8 @@ def families(words):
     for spec in make_models.MODELS.values():
         name = type(spec["config"]).__name__
         rope = getattr(spec["config"], "rope_parameters", None) or {}
-        if "rewrite" in spec or rope.get("rope_type") == "longrope":
+        # The text models of multimodal classes change as families of their own.
+        if spec.get("is_multimodal") or "rewrite" in spec or rope.get("rope_type") == "longrope":
             continue
         if words and not any(word.lower() in name.lower() for word in words):
             continue

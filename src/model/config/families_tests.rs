@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::file::fields;
 use super::{ConfigError, ModelConfig, kinds, latent_tests};
-use crate::model::families::{FAMILIES, by_architecture};
+use crate::model::families::{FAMILIES, text_family};
 
 /// The effect of a value.
 #[derive(Debug, Clone, Copy)]
@@ -397,7 +397,7 @@ fn other_spellings_are_read_as_their_family() {
         other["auto_map"] = json!({ "AutoModelForCausalLM": "modeling.Model" });
         let mut own = base(same);
         if same == "MptForCausalLM" {
-            for (alias, usual) in by_architecture(same).unwrap().aliases {
+            for (alias, usual) in text_family(same).unwrap().aliases {
                 for config in [&mut other, &mut own] {
                     let value = config.as_object_mut().unwrap().remove(*usual);
                     config[*alias] = value.unwrap_or_default();

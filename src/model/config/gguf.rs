@@ -35,7 +35,7 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     }
     let mut metadata = Metadata::new(file, architecture);
     let class = class(&mut metadata)?;
-    let family = families::by_architecture(class).ok_or_else(|| unsupported(file, class))?;
+    let family = families::text_family(class).ok_or_else(|| unsupported(file, class))?;
     metadata.object.insert("architectures".to_owned(), json!([class]));
     metadata.shape(family)?;
     metadata.rope(family)?;

@@ -13,6 +13,7 @@ mod quantization;
 mod rope;
 mod source;
 mod unsupported;
+mod wrapped;
 
 pub use altup::AltUpConfig;
 pub use error::ConfigError;
@@ -37,6 +38,7 @@ pub(super) use layer::{
 pub(super) use max_model_len::within_limit;
 pub(super) use model::EmbeddingProjections;
 pub(super) use source::{ConfigSource, architecture};
+pub(super) use wrapped::Tie;
 
 #[cfg(test)]
 mod families_tests;

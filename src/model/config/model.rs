@@ -6,11 +6,12 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, layer,
-    max_model_len, quantization, unsupported,
+    max_model_len, quantization, unsupported, wrapped,
 };
-use crate::model::families;
+use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
-use crate::weights::{Quantization, StoredDtype};
+use crate::model::wrapper::{Wrapped, Wrapper};
+use crate::weights::{Checkpoint, Quantization, StoredDtype};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -21,6 +22,8 @@ use crate::weights::{Quantization, StoredDtype};
 pub struct ModelConfig {
     /// The family that `architectures` names.
     pub(crate) family: &'static Family,
+    /// The multimodal class that has the model as its text part, if there is one.
+    pub(crate) wrapped: Option<Wrapped>,
     /// Rows of the embedding; also the number of logits of a token.
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -162,13 +165,39 @@ impl ModelConfig {
     ) -> Result<Self, ConfigError> {
         let supported = families::architectures();
         let name = architecture(&source.fields, &supported)?;
-        let family = families::by_architecture(name)
+        let entry = families::by_architecture(name)
             .ok_or_else(|| source.fields.unsupported_family("architectures", name, &supported))?;
-        Self::of_family(source, family, max_model_len)
+        Self::of_entry(source, entry, max_model_len)
     }
 
-    /// Reads the config of a model whose entry of `architectures` is that of `family`.
-    pub(crate) fn of_family(
+    /// Reads the config of a model whose entry of `architectures` is `entry`.
+    pub(crate) fn of_entry(
+        source: &ConfigSource,
+        entry: Entry,
+        requested_len: Option<usize>,
+    ) -> Result<Self, ConfigError> {
+        match entry {
+            Entry::Family(family) => Self::of_family(source, family, requested_len),
+            Entry::Wrapper(wrapper) => Self::of_wrapper(&source.fields, wrapper, requested_len),
+        }
+    }
+
+    /// Reads the config of the text model of a multimodal class.
+    fn of_wrapper(
+        outer: &Fields,
+        wrapper: &'static Wrapper,
+        requested_len: Option<usize>,
+    ) -> Result<Self, ConfigError> {
+        let (fields, wrapped) = wrapped::text_of(outer, wrapper)?;
+        let mut config = Self::from_fields(&fields, &wrapped.text.family, requested_len)?;
+        config.names.place = wrapper.places.first().copied();
+        // As vLLM, that of the text model counts where the file has no other.
+        config.quantization = quantization::read(outer)?.or(config.quantization);
+        config.wrapped = Some(wrapped);
+        Ok(config)
+    }
+
+    fn of_family(
         source: &ConfigSource,
         family: &'static Family,
         requested_len: Option<usize>,
@@ -179,6 +208,14 @@ impl ModelConfig {
             layout.apply(&mut config);
         }
         Ok(config)
+    }
+
+    /// Returns the config with what the checkpoint of a multimodal class decides.
+    pub(crate) fn fit(mut self, checkpoint: &Checkpoint) -> Self {
+        if let Some(wrapped) = self.wrapped.clone() {
+            wrapped.fit(&mut self, checkpoint);
+        }
+        self
     }
 
     /// Returns the attention of each layer that has one.
@@ -219,6 +256,7 @@ impl ModelConfig {
         let eps = config.positive(family.norm.eps)?.unwrap_or(norm_eps) as f32;
         let mut model = Self {
             family,
+            wrapped: None,
             vocab_size: config.required_size("vocab_size")?,
             hidden_size: config.required_size("hidden_size")?,
             names: family.names,

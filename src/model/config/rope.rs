@@ -213,6 +213,7 @@ fn read_scaling(
         // The first Phi-3 checkpoints have these names.
         "su" => "longrope",
         "yarn" if has_longrope_alone => "longrope",
+        "mrope" if family.rope.has_axes => "default",
         "linear" | "dynamic" | "llama3" if has_longrope_alone => {
             return Err(parameters.invalid("rope_type", "\"default\" or \"longrope\""));
         }

@@ -35,7 +35,7 @@ pub(super) const FAMILY: Family = Family {
     ..gemma2::FAMILY
 };
 
-fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     gemma2::common(fields, config)?;
     // HF's class and vLLM's have the field `attn_logit_softcapping`, too, and do not apply it.
     config.logits.soft_cap = fields.positive("final_logit_softcapping")?.map(|cap| cap as f32);

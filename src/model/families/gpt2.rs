@@ -55,6 +55,7 @@ pub(super) const FAMILY: Family = Family {
         lm_head: "lm_head",
         is_transposed: true,
         renamed: &[],
+        place: None,
     },
     adjust,
     ..llama::FAMILY

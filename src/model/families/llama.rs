@@ -44,8 +44,13 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     norm_eps: 1e-6,
 };
 
-pub(super) const ROPE: RopeRule =
-    RopeRule { theta: "rope_theta", part: RotaryPart::Whole, sliding: None, longrope: None };
+pub(super) const ROPE: RopeRule = RopeRule {
+    theta: "rope_theta",
+    part: RotaryPart::Whole,
+    sliding: None,
+    longrope: None,
+    has_axes: false,
+};
 
 /// The rotary embedding of a family whose `partial_rotary_factor` has an effect. An odd number of
 /// elements becomes even.
@@ -84,6 +89,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
     lm_head: "lm_head",
     is_transposed: false,
     renamed: &[],
+    place: None,
 };
 
 /// The names that Qwen's mixtures of experts, and most others, have.

@@ -7,6 +7,7 @@ mod bloom;
 mod codegen;
 mod cohere;
 mod cohere2;
+mod cwm;
 mod deepseek_v2;
 mod deepseek_v3;
 mod dots1;
@@ -38,9 +39,11 @@ mod granite_moe_shared;
 mod helium;
 mod hunyuan;
 mod hunyuan_moe;
+mod hyperclovax;
 mod internlm;
 mod internlm2;
 mod internlm3;
+mod iquestcoder;
 mod jais2;
 mod jamba;
 mod lfm2;
@@ -81,6 +84,7 @@ mod solar_open;
 mod stablelm;
 mod starcoder2;
 mod vaultgemma;
+mod wrappers;
 mod youtu;
 
 // The vocabulary of the files in this folder.
@@ -95,8 +99,10 @@ use super::config::{
 use super::family::{
     AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames, LatentNames,
     LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule,
-    PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, WeightNames, as_read,
+    PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, TextPlace, WeightNames, as_read,
 };
+use super::wrapper::{TextModel, TextSizes, Wrapper};
+pub(super) use wrappers::WRAPPERS;
 
 /// The families of this crate.
 pub(super) const FAMILIES: &[&Family] = &[
@@ -182,6 +188,9 @@ pub(super) const FAMILIES: &[&Family] = &[
     &minimax_m2::FAMILY,
     &persimmon::FAMILY,
     &solar_open::FAMILY,
+    &cwm::FAMILY,
+    &hyperclovax::FAMILY,
+    &iquestcoder::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -199,6 +208,8 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
 const BY_MODEL_TYPE: &[(&str, &str, &Family)] = &[
     ("LlamaForCausalLM", "internlm3", &internlm3::FAMILY),
     ("LlamaForCausalLM", "exaone", &exaone::FAMILY),
+    // transformers 5 has its config, and Llama's class for it.
+    ("LlamaForCausalLM", "iquestcoder", &iquestcoder::FAMILY),
 ];
 
 /// Returns the family of a model, of which `family` has the entry of `architectures`.
@@ -209,9 +220,26 @@ pub(super) fn of_model_type(family: &'static Family, model_type: Option<&str>) -
     BY_MODEL_TYPE.iter().find(is_named).map_or(family, |(_, _, family)| *family)
 }
 
-/// Returns the family whose `architectures` entry is `name`.
-pub(super) fn by_architecture(name: &str) -> Option<&'static Family> {
-    entries().find(|(architecture, _)| *architecture == name).map(|(_, family)| family)
+/// The meaning of an entry of `architectures`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Entry {
+    /// The family of a text model.
+    Family(&'static Family),
+    /// A multimodal class, whose text model is served.
+    Wrapper(&'static Wrapper),
+}
+
+/// Returns the meaning of the `architectures` entry `name`.
+pub(super) fn by_architecture(name: &str) -> Option<Entry> {
+    entries().find(|(architecture, _)| *architecture == name).map(|(_, entry)| entry)
+}
+
+/// Returns the family of text models whose `architectures` entry is `name`.
+pub(super) fn text_family(name: &str) -> Option<&'static Family> {
+    match by_architecture(name)? {
+        Entry::Family(family) => Some(family),
+        Entry::Wrapper(_) => None,
+    }
 }
 
 /// Returns the `architectures` entries of these families.
@@ -219,10 +247,13 @@ pub(super) fn architectures() -> Vec<&'static str> {
     entries().map(|(architecture, _)| architecture).collect()
 }
 
-/// Returns each entry of `architectures` with its family.
-pub(super) fn entries() -> impl Iterator<Item = (&'static str, &'static Family)> {
-    let own = FAMILIES.iter().map(|family| (family.architecture, *family));
-    own.chain(SPELLINGS.iter().map(|(architecture, _, family)| (*architecture, *family)))
+/// Returns each entry of `architectures` with its meaning.
+pub(super) fn entries() -> impl Iterator<Item = (&'static str, Entry)> {
+    let own = FAMILIES.iter().map(|family| (family.architecture, Entry::Family(family)));
+    let others = SPELLINGS.iter();
+    let others = others.map(|(architecture, _, family)| (*architecture, Entry::Family(family)));
+    let wrappers = WRAPPERS.iter().map(|wrapper| (wrapper.architecture, Entry::Wrapper(wrapper)));
+    own.chain(others).chain(wrappers)
 }
 
 /// Returns whether models of `family` have this `model_type`.

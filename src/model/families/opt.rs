@@ -47,6 +47,7 @@ pub(super) const FAMILY: Family = Family {
         lm_head: "lm_head",
         is_transposed: false,
         renamed: &[],
+        place: None,
     },
     adjust,
     ..llama::FAMILY

@@ -17,12 +17,13 @@ pub(in crate::model) fn tensors(
     let mut weight = |module: &str, shape: &[usize]| {
         tensors.push((format!("{module}.weight"), shape.to_vec()));
     };
-    weight(PER_LAYER_TABLE, &[altup.per_layer_vocab, all]);
-    weight(PER_LAYER_PROJECTION, &[all, hidden]);
-    weight(PER_LAYER_NORM, &[width]);
+    weight(&names.stored(PER_LAYER_TABLE), &[altup.per_layer_vocab, all]);
+    weight(&names.stored(PER_LAYER_PROJECTION), &[all, hidden]);
+    weight(&names.stored(PER_LAYER_NORM), &[width]);
     for index in 0..count - 1 {
-        weight(&format!("{PROJECTIONS}.{index}"), &[hidden, hidden]);
-        weight(&format!("{UNEMBED_PROJECTIONS}.{index}"), &[hidden, hidden]);
+        for module in [PROJECTIONS, UNEMBED_PROJECTIONS] {
+            weight(&format!("{}.{index}", names.stored(module)), &[hidden, hidden]);
+        }
     }
     for layer in 0..config.layers.len() {
         for (name, shape) in [

@@ -58,9 +58,12 @@ impl Gemma3n {
     ) -> Result<Self, ModelError> {
         let (hidden, width) = (config.hidden_size, altup.per_layer_width);
         let all = config.layers.len() * width;
-        let per_layer_table = embedding_table(loader, PER_LAYER_TABLE, altup.per_layer_vocab, all)?;
-        let projection = [Part::new(PER_LAYER_PROJECTION.to_owned(), all)];
+        let names = &config.names;
+        let table = names.stored(PER_LAYER_TABLE);
+        let per_layer_table = embedding_table(loader, &table, altup.per_layer_vocab, all)?;
+        let projection = [Part::new(names.stored(PER_LAYER_PROJECTION).into_owned(), all)];
         let between = |loader: &mut WeightLoader<'_>, module: &str| {
+            let module = names.stored(module);
             let load = |index| {
                 let part = [Part::new(format!("{module}.{index}"), hidden)];
                 Linear::load(loader, &part, hidden, false)
@@ -75,14 +78,14 @@ impl Gemma3n {
             hidden_size: hidden,
             per_layer_table,
             per_layer_projection: Linear::load(loader, &projection, hidden, false)?,
-            per_layer_norm: Norm::load(loader, PER_LAYER_NORM, width, config.norm)?,
+            per_layer_norm: Norm::load(loader, &names.stored(PER_LAYER_NORM), width, config.norm)?,
             projections: between(loader, PROJECTIONS)?,
             unembed_projections: between(loader, UNEMBED_PROJECTIONS)?,
             mean: RowMean::new(loader, hidden)?,
             layers: (0..config.layers.len())
                 .map(|index| Layer::load(loader, LayerPlace { config, index }, &mut rotary, &altup))
                 .collect::<Result<_, _>>()?,
-            norm: Norm::load(loader, config.names.norm, hidden, config.norm)?,
+            norm: Norm::load(loader, &names.stored(names.norm), hidden, config.norm)?,
         })
     }
 

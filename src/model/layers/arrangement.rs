@@ -21,6 +21,8 @@ pub(in crate::model) enum Arrangement {
     /// Matrix `index` of a tensor without an ending, `[count, inputs, outputs]`. If interleaved,
     /// the outputs with even indices come first in the layer.
     Fused { index: usize, count: usize, is_interleaved: bool },
+    /// Matrix `index` of a tensor without an ending, `[count, outputs, inputs]`.
+    FusedByOutput { index: usize, count: usize },
 }
 
 /// A module of the checkpoint, and the rows that a layer takes from it.
@@ -55,9 +57,9 @@ impl Part {
     /// Returns a name that no other part of the model has.
     pub(in crate::model) fn unique_name(&self) -> String {
         match &self.arrangement {
-            Arrangement::Slice { index, .. } | Arrangement::Fused { index, .. } => {
-                format!("{}.{index}", self.module)
-            }
+            Arrangement::Slice { index, .. }
+            | Arrangement::Fused { index, .. }
+            | Arrangement::FusedByOutput { index, .. } => format!("{}.{index}", self.module),
             Arrangement::SomeRows { rows, .. } => {
                 let first = rows.first().copied().unwrap_or_default();
                 format!("{}.from_{first}", self.module)
@@ -69,6 +71,11 @@ impl Part {
     /// Returns matrix `index` of a tensor of `count` matrices `[inputs, outputs]`.
     pub(in crate::model) fn fused(self, index: usize, count: usize, is_interleaved: bool) -> Self {
         Self { arrangement: Arrangement::Fused { index, count, is_interleaved }, ..self }
+    }
+
+    /// Returns matrix `index` of a tensor of `count` matrices `[outputs, inputs]`.
+    pub(in crate::model) fn fused_by_output(self, index: usize, count: usize) -> Self {
+        Self { arrangement: Arrangement::FusedByOutput { index, count }, ..self }
     }
 
     /// Returns the same module, stored as `[inputs, outputs]` if `is_transposed`.

@@ -242,6 +242,11 @@ pub(in crate::model) fn expert_parts(
             let inner = inner.iter().map(|name| part(name, total / inner.len())).collect();
             [inner, vec![part(down_proj, width)]]
         }
+        ExpertNames::FusedByOutput { inner, down_proj } => {
+            let part = |name, outputs| Part::new(module(name), outputs);
+            let of_expert = |part: Part| part.fused_by_output(expert, moe.num_experts);
+            [vec![of_expert(part(inner, total))], vec![of_expert(part(down_proj, width))]]
+        }
         ExpertNames::Fused { inner, down_proj, is_interleaved } => {
             let part = |name, outputs, is_interleaved| {
                 Part::new(module(name), outputs).fused(expert, moe.num_experts, is_interleaved)

@@ -83,7 +83,7 @@ impl ConversationFields {
         let mut tools = self.tools.clone();
         let choice = ToolChoice::read_and_limit(self.tool_choice.as_ref(), &mut tools)?;
         let chat = ChatPrompt {
-            messages: check_messages(messages, model)?,
+            messages: check_messages(messages, state.asked_model(model))?,
             tools,
             documents: self.documents.clone(),
             add_generation_prompt,

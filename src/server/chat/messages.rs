@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::server::{
-    generate::media::{MediaProtocol, refusal},
+    generate::media::{AskedModel, MediaProtocol, refusal},
     http::error::ApiError,
 };
 
@@ -18,7 +18,10 @@ const TEXT_PARTS: [(&str, &str); 5] = [
 ];
 
 /// Returns the messages. Every content part has a kind that text models know.
-pub(super) fn check_messages(messages: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
+pub(super) fn check_messages(
+    messages: &[Value],
+    model: AskedModel<'_>,
+) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
         let message = "Cannot apply chat template to an empty conversation. Provide at least one \
                        message.";
@@ -37,7 +40,7 @@ pub(super) fn check_messages(messages: &[Value], model: &str) -> Result<Vec<Valu
 fn check_message(
     place: &str,
     message: &Map<String, Value>,
-    model: &str,
+    model: AskedModel<'_>,
 ) -> Result<Value, ApiError> {
     match message.get("role") {
         Some(Value::String(_)) => {}
@@ -94,7 +97,7 @@ fn check_calls(place: &str, calls: Option<&Value>) -> Result<(), ApiError> {
 }
 
 /// Returns a text part as `{"type": "text", "text": …}`.
-fn check_part(place: &str, part: &Value, model: &str) -> Result<Value, ApiError> {
+fn check_part(place: &str, part: &Value, model: AskedModel<'_>) -> Result<Value, ApiError> {
     if let Value::String(text) = part {
         return Ok(json!({"type": "text", "text": text}));
     }
@@ -120,7 +123,8 @@ mod tests {
     use super::*;
 
     fn check(messages: Value) -> Result<Value, Option<String>> {
-        let checked = check_messages(messages.as_array().unwrap(), "tiny");
+        let model = AskedModel { name: "tiny", serves_text_alone: false };
+        let checked = check_messages(messages.as_array().unwrap(), model);
         checked.map(Value::Array).map_err(|error| error.param)
     }
 

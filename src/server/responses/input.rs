@@ -14,14 +14,14 @@ use super::{
     shared::SharedBytes,
 };
 use crate::server::{
-    generate::media::{MediaProtocol, refusal},
+    generate::media::{AskedModel, MediaProtocol, refusal},
     http::error::ApiError,
 };
 
 /// Reads `input`.
 pub(super) struct InputReader<'a> {
-    /// The model's name, for errors.
-    pub(super) model: &'a str,
+    /// The model, for errors.
+    pub(super) model: AskedModel<'a>,
     /// Gives ids to items without one.
     pub(super) ids: &'a mut ItemIds,
     /// Finds items of earlier responses.

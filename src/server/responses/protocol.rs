@@ -183,6 +183,7 @@ impl ResponsesRequest {
         shared: &mut SharedBytes,
     ) -> Result<Arc<Items>, ApiError> {
         let find = |item: &str| state.responses.item(owner, item);
+        let model = state.asked_model(model);
         let mut reader = InputReader { model, ids, find: &find, shared };
         reader.read(self.fields.input.as_ref()).map(Arc::new)
     }

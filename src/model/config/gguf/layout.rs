@@ -63,6 +63,7 @@ const NAMES: WeightNames = WeightNames {
     lm_head: "output",
     is_transposed: false,
     renamed: RENAMED,
+    place: None,
 };
 
 /// The names of mixers that carry a state.

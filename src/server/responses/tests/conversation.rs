@@ -3,6 +3,7 @@
 use serde_json::{Value, json, to_value};
 
 use crate::server::{
+    generate::media::AskedModel,
     http::error::ApiError,
     responses::{
         ids::ItemIds,
@@ -13,6 +14,8 @@ use crate::server::{
     },
 };
 
+const TINY: AskedModel<'static> = AskedModel { name: "tiny", serves_text_alone: false };
+
 /// Most bytes of stored items that a conversation may show.
 const SHARED_MAX: usize = 4_000;
 
@@ -21,12 +24,11 @@ fn read(input: &Value) -> Result<Items, ApiError> {
     let find = |id: &str| {
         let mut earlier = ItemIds::new("resp_e");
         let shared = &mut shared();
-        let mut reader = InputReader { model: "tiny", ids: &mut earlier, find: &|_| None, shared };
+        let mut reader = InputReader { model: TINY, ids: &mut earlier, find: &|_| None, shared };
         let items = reader.read(Some(&json!("as I said"))).unwrap();
         items.into_iter().find(|item| item.id() == id)
     };
-    InputReader { model: "tiny", ids: &mut ids, find: &find, shared: &mut shared() }
-        .read(Some(input))
+    InputReader { model: TINY, ids: &mut ids, find: &find, shared: &mut shared() }.read(Some(input))
 }
 
 fn shared() -> SharedBytes {
@@ -168,7 +170,7 @@ fn items_referred_to_count_each_time_also_those_without_text() {
     let parts = vec![json!({"type": "input_text", "text": ""}); most];
     let input = json!([{"role": "user", "content": parts}]);
     let (find, shared) = (|_: &str| None, &mut shared());
-    let mut reader = InputReader { model: "tiny", ids: &mut ids, find: &find, shared };
+    let mut reader = InputReader { model: TINY, ids: &mut ids, find: &find, shared };
     let many_parts = reader.read(Some(&input)).unwrap();
     assert_eq!(shared.total(), 0, "what the request brings is counted as its body");
     assert_eq!(shared.refer(&many_parts[0]).unwrap_err().status, 413);

@@ -1,0 +1,183 @@
+//! Multimodal configs as they are published, and errors about their objects.
+
+use serde_json::{Value, json};
+
+use super::super::file::fields;
+use super::super::{Mixer, ModelConfig, RopeScaling};
+use super::*;
+use crate::weights::StoredDtype;
+
+fn read(config: Value) -> Result<ModelConfig, String> {
+    ModelConfig::of_source(&fields(config).into(), None).map_err(|error| error.to_string())
+}
+
+/// The config of Gemma 3 4B: its text has few fields, and the class's defaults for all others.
+fn gemma_3_4b() -> Value {
+    json!({
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "boi_token_index": 255_999, "eoi_token_index": 256_000, "eos_token_id": [1, 106],
+        "image_token_index": 262_144, "mm_tokens_per_image": 256, "model_type": "gemma3",
+        "text_config": {
+            "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+            "num_hidden_layers": 34, "sliding_window": 1024,
+            "rope_scaling": { "factor": 8.0, "rope_type": "linear" },
+        },
+        "torch_dtype": "bfloat16",
+        "vision_config": { "hidden_size": 1152, "model_type": "siglip_vision_model" },
+    })
+}
+
+fn with(mut config: Value, path: &str, value: Value) -> Value {
+    *config.pointer_mut(path).unwrap() = value;
+    config
+}
+
+#[test]
+fn gemma_3_has_the_defaults_of_its_class() {
+    let config = read(gemma_3_4b()).unwrap();
+    assert_eq!(config.architecture(), "Gemma3ForConditionalGeneration");
+    assert_eq!((config.vocab_size, config.hidden_size, config.layers.len()), (262_208, 2560, 34));
+    assert_eq!(config.eos_token_ids, [1, 106]);
+    assert_eq!((config.dtype, config.max_model_len), (Some(StoredDtype::Bf16), 131_072));
+    let attention = |layer: usize| match &config.layers[layer].mixer {
+        Mixer::Attention(attention) => attention.clone(),
+        mixer => panic!("{mixer:?}"),
+    };
+    let (windowed, full) = (attention(0), attention(5));
+    assert_eq!((windowed.num_heads, windowed.num_kv_heads, windowed.head_dim), (8, 4, 256));
+    assert_eq!((windowed.sliding_window, full.sliding_window), (Some(1024), None));
+    let [windowed, full] = [windowed, full].map(|attention| attention.rope.unwrap());
+    assert_eq!((windowed.theta, windowed.scaling), (10_000.0, RopeScaling::Default));
+    assert_eq!((full.theta, full.scaling), (1_000_000.0, RopeScaling::Linear { factor: 8.0 }));
+}
+
+#[test]
+fn llava_may_leave_the_sizes_of_llama_out() {
+    let config = |text: Value| {
+        read(json!({ "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "text_config": text, "tie_word_embeddings": false }))
+    };
+    let llama = config(json!({ "model_type": "llama", "vocab_size": 32_064, "torch_dtype":
+        "float16", "max_position_embeddings": 4_096, "rms_norm_eps": 1e-5 }))
+    .unwrap();
+    assert_eq!((llama.vocab_size, llama.hidden_size, llama.layers.len()), (32_064, 4_096, 32));
+    assert_eq!((llama.dtype, llama.tie_word_embeddings), (Some(StoredDtype::F16), false));
+    let qwen = config(json!({ "model_type": "qwen2" })).unwrap();
+    assert_eq!((qwen.family.model_type, qwen.vocab_size), ("qwen2", 151_936));
+    let error = config(json!({ "model_type": "phi" })).unwrap_err();
+    let expected = "`text_config.model_type` is \"phi\"; expected one of \"llama\", \"mistral\", \
+                    \"qwen2\"";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn qwen2_vl_may_have_the_fields_of_text_beside_others() {
+    let flat = json!({
+        "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
+        "bos_token_id": 151_643, "eos_token_id": 151_645, "hidden_size": 1536,
+        "intermediate_size": 8960, "num_attention_heads": 12, "num_hidden_layers": 28,
+        "num_key_value_heads": 2, "rope_theta": 1_000_000.0, "use_sliding_window": false,
+        "rope_scaling": { "type": "mrope", "mrope_section": [16, 24, 24] },
+        "tie_word_embeddings": true, "torch_dtype": "bfloat16", "vocab_size": 151_936,
+        "vision_config": { "depth": 32 }, "vision_token_id": 151_654,
+    });
+    let config = read(flat.clone()).unwrap();
+    assert_eq!((config.hidden_size, config.tie_word_embeddings), (1536, true));
+    assert_eq!((config.eos_token_ids, config.dtype), (vec![151_645], Some(StoredDtype::Bf16)));
+    let Mixer::Attention(attention) = &config.layers[0].mixer else { panic!() };
+    let rope = attention.rope.as_ref().unwrap();
+    assert_eq!((rope.theta, &rope.scaling), (1_000_000.0, &RopeScaling::Default));
+    let error = read(with(flat.clone(), "/hidden_size", json!("wide"))).unwrap_err();
+    assert!(error.contains("`hidden_size` is \"wide\""), "{error}");
+    let error = read(with(flat, "/rope_scaling/type", json!("pope"))).unwrap_err();
+    assert!(error.contains("`rope_scaling.type` is \"pope\""), "{error}");
+}
+
+/// A text model alone has one axis, so such a rotary embedding is another class's.
+#[test]
+fn a_text_model_has_no_axes() {
+    let error = read(json!({ "architectures": ["Qwen2ForCausalLM"], "vocab_size": 8,
+        "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1,
+        "num_key_value_heads": 1, "num_hidden_layers": 1, "rope_scaling": { "type": "mrope" } }))
+    .unwrap_err();
+    assert!(error.contains("is \"mrope\""), "{error}");
+}
+
+#[test]
+fn fields_beside_the_text_count_first() {
+    let mut config = gemma_3_4b();
+    for (field, value) in [
+        ("eos_token_id", json!(7)),
+        ("bos_token_id", json!(3)),
+        ("torch_dtype", json!("float16")),
+        ("quantization_config", json!({ "quant_method": "awq", "bits": 4, "group_size": 64 })),
+    ] {
+        config["text_config"][field] = value;
+    }
+    let read = |config: &Value| {
+        let config = read(config.clone()).unwrap();
+        (config.eos_token_ids, config.bos_token_id, config.dtype, config.quantization)
+    };
+    let (eos, bos, dtype, quantization) = read(&config);
+    assert_eq!((eos, bos, dtype), (vec![1, 106], Some(3), Some(StoredDtype::Bf16)));
+    assert_eq!(quantization.unwrap().to_string(), "AWQ, 4 bits, groups of 64");
+    let awq = json!({ "quant_method": "awq", "bits": 4, "group_size": 32 });
+    config["quantization_config"] = awq;
+    for field in ["eos_token_id", "torch_dtype"] {
+        config[field] = Value::Null;
+    }
+    let (eos, _, dtype, quantization) = read(&config);
+    assert_eq!((eos, dtype), (vec![7], Some(StoredDtype::F16)));
+    assert_eq!(quantization.unwrap().to_string(), "AWQ, 4 bits, groups of 32");
+    config["quantization_config"]["bits"] = json!(3);
+    let error = super::super::ModelConfig::of_source(&fields(config).into(), None).unwrap_err();
+    assert!(error.to_string().contains("`quantization_config.bits` is 3"), "{error}");
+}
+
+#[test]
+fn the_checkpoint_decides_about_the_output_layer_where_the_config_does_not() {
+    let tie = |outer: Value, text: Value| {
+        let mut config = gemma_3_4b();
+        config["tie_word_embeddings"] = outer;
+        config["text_config"]["tie_word_embeddings"] = text;
+        read(config).unwrap().wrapped.unwrap().tie
+    };
+    let (yes, no, absent) = (json!(true), json!(false), Value::Null);
+    for (outer, text, expected) in [
+        (&absent, &absent, Tie::AsStored),
+        (&yes, &no, Tie::AsStored),
+        (&yes, &absent, Tie::Yes),
+        (&yes, &yes, Tie::Yes),
+        (&absent, &yes, Tie::Yes),
+        (&no, &yes, Tie::Yes),
+        (&no, &absent, Tie::No),
+        (&no, &no, Tie::No),
+        (&absent, &no, Tie::No),
+    ] {
+        assert_eq!(tie(outer.clone(), text.clone()), expected, "{outer} {text}");
+    }
+}
+
+#[test]
+fn an_error_names_the_object() {
+    for (path, value, expected) in [
+        ("/text_config", json!(null), "`text_config` is missing"),
+        ("/text_config", json!([]), "`text_config` is []; expected an object"),
+        ("/text_config/hidden_size", json!(-1), "`text_config.hidden_size` is -1"),
+        ("/text_config/model_type", json!("gemma2"), "expected one of \"gemma3_text\""),
+        ("/model_type", json!("gemma3_text"), "`model_type` is \"gemma3_text\"; expected"),
+        ("/torch_dtype", json!("int8"), "`torch_dtype` is \"int8\""),
+        ("/eos_token_id", json!("end"), "`eos_token_id` is \"end\""),
+    ] {
+        let error = read(with(gemma_3_4b(), path, value)).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let mut config = gemma_3_4b();
+    config["text_config"]["final_logit_softcapping"] = json!(30.0);
+    let error = read(config).unwrap_err();
+    assert!(error.contains("`text_config.final_logit_softcapping` is 30.0"), "{error}");
+    let mut config = gemma_3_4b();
+    config["is_encoder_decoder"] = json!(true);
+    let error = read(config).unwrap_err();
+    assert!(error.contains("`is_encoder_decoder` is true"), "{error}");
+}
