@@ -74,7 +74,7 @@ mod tests {
         let mut config = json!({
             "architectures": [architecture], "vocab_size": 512, "hidden_size": 64,
             "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "max_position_embeddings": 128,
+            "num_key_value_heads": 4, "max_position_embeddings": 128,
         });
         for (field, value) in more.as_object().into_iter().flatten() {
             config[field] = value.clone();

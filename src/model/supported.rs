@@ -84,7 +84,7 @@ impl SupportedModels {
             });
         }
         for kind in family.mixers.iter().filter(|kind| !kind.runs_on_gpus()) {
-            option(&format!("{} (on CPUs only)", kind.name()));
+            option(&format!("{} on CPUs only", kind.name()));
         }
         if family.is_parallel {
             option("parallel blocks");

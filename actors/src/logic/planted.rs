@@ -76,7 +76,7 @@ pub enum Bug {
     SkipState,
     /// A request with a state keeps a tail, though each step writes over it.
     KeepTailOfState,
-    /// Blocks of a request with non-finite logits can be hit if a window or a state has passed them.
+    /// Blocks of a request with non-finite logits are hits if a window or a state has passed them.
     KeepPassedGarbage,
 }
 

@@ -433,7 +433,7 @@ fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<Poison> {
 }
 
 /// Gives a fifth of the runs without full attention a prompt that becomes garbage before its end,
-/// and a client that comes back with it. The prompt is computed in parts, and windows and states pass
+/// and a client that comes back with it. The prompt is computed in parts. Windows and states pass
 /// blocks before the garbage shows.
 fn poison_within(
     rng: &mut Rng,

@@ -39,8 +39,8 @@ pub(crate) trait Recurrence: Sync {
 /// number of multiply-adds.
 ///
 /// # Panics
-/// If `layer` is not on the CPU or has no room for the state, a table of `meta` has too few blocks,
-/// or its sequences overlap.
+/// If `layer` is not on the CPU or has no room for the state. If a table of `meta` has too few
+/// blocks, or the rows of its sequences overlap.
 pub(crate) fn advance_states(
     layer: &mut KvLayer,
     meta: &AttentionMetadata,

@@ -361,12 +361,18 @@ fn every_field_of_a_family_is_honoured_or_refused() {
 fn the_mixers_of_a_family_are_those_of_its_models() {
     for family in FAMILIES {
         let architecture = family.architecture;
+        // Periods of layers show in many layers.
+        let mut long = base(architecture);
+        long["num_hidden_layers"] = json!(14);
         let of_rows = rows(architecture).into_iter().map(|(field, value, _)| {
             let mut config = base(architecture);
             config[field] = value;
             config
         });
-        let configs = [base(architecture)].into_iter().chain(of_rows);
+        // Without a list, all layers of LFM2 have attention. Other families refuse this one.
+        let mut mixed = base(architecture);
+        mixed["layer_types"] = json!(["conv", "full_attention"]);
+        let configs = [base(architecture), long, mixed].into_iter().chain(of_rows);
         let mut found = Vec::new();
         for config in configs.filter_map(|config| read(&config).ok()) {
             for kind in kinds(&config.layers) {

@@ -1,6 +1,6 @@
 //! A device that records, for every slot of its KV memory, the tokens that the slot was computed
-//! from. So a read detects wrong content. As on a real device, content that is not finite is reported
-//! when a token is to be drawn from it, not before.
+//! from. So a read detects wrong content. As on a real device, content that is not finite is
+//! reported when a token is drawn from it, not before.
 
 use std::{collections::BTreeMap, ops::Range};
 
