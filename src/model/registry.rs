@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use indexmap::IndexMap;
 
 use super::dense::DenseFamily;
-use super::{Model, ModelError, ModelSource, families};
+use super::{Model, ModelError, ModelSource, families, pooling};
 
 /// A family of models. It makes a [`Model`] from a folder.
 ///
@@ -71,10 +71,16 @@ impl ModelRegistry {
 impl Default for ModelRegistry {
     fn default() -> Self {
         let ours = families::entries().map(|(architecture, family)| {
-            let entry: Arc<dyn ModelFamily> = Arc::new(DenseFamily(family));
+            let entry: Arc<dyn ModelFamily> =
+                Arc::new(DenseFamily::of_language(architecture, family));
             (architecture.to_owned(), entry)
         });
-        Self { families: ours.collect() }
+        let converted = pooling::converted().map(|(architecture, family, origin)| {
+            let entry = DenseFamily { family, architecture: architecture.clone(), origin };
+            let entry: Arc<dyn ModelFamily> = Arc::new(entry);
+            (architecture, entry)
+        });
+        Self { families: ours.chain(converted).collect() }
     }
 }
 

@@ -76,11 +76,15 @@ pub enum Bug {
     SkipState,
     /// A request with a state keeps a tail, though each step writes over it.
     KeepTailOfState,
+    /// A pooling that needs all tokens uses blocks that others computed.
+    PoolOverHits,
+    /// A pooled result is committed without the end of its request.
+    PoolWithoutEnd,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -117,6 +121,8 @@ impl Bug {
         Self::PassTooMuch,
         Self::SkipState,
         Self::KeepTailOfState,
+        Self::PoolOverHits,
+        Self::PoolWithoutEnd,
     ];
 }
 

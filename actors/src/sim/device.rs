@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::{
     grammar::{self, Compiler},
     memory::Memory,
-    model::{Digest, Sampler, empty_digest, extend, logprobs},
+    model::{Digest, Sampler, empty_digest, extend, logprobs, pooled},
     record::Record,
     workload::{Effect, Poison},
 };
@@ -166,6 +166,8 @@ struct Row {
     tokens: Vec<TokenId>,
     /// Digest `i` is that of the first `i` tokens.
     digests: Vec<Digest>,
+    /// The digests after the tokens that this executor computed for the request.
+    computed: Vec<Digest>,
     /// One for each group of layers.
     tables: Vec<Vec<BlockId>>,
     /// Why its last token could not be drawn. Then the request cannot continue.
@@ -176,7 +178,8 @@ impl Row {
     fn new(request: Arc<EngineRequest>, num_groups: usize) -> Self {
         let digests = vec![empty_digest(request.cache_salt.as_deref())];
         let tables = vec![Vec::new(); num_groups];
-        Self { request, tokens: Vec::new(), digests, tables, broken: None }
+        let (tokens, computed) = (Vec::new(), Vec::new());
+        Self { request, tokens, digests, computed, tables, broken: None }
     }
 
     fn grow(&mut self, block_ids: &BlockIds) {
@@ -252,13 +255,33 @@ impl ModelExecutor for Executor {
         let outputs = spans.iter().map(|&span| self.row_output(span, &mut state.memory, execution));
         let mut outputs: Vec<_> = outputs.collect();
         self.append(&outputs);
-        outputs.extend(broken.into_iter().map(|(request, failure)| RequestOutput {
-            request,
-            produced: Produced::default(),
-            prompt_logprobs: None,
-            failure: Some(failure),
-        }));
+        outputs.extend(
+            broken.into_iter().map(|(request, failure)| RequestOutput {
+                failure: Some(failure),
+                ..empty(request)
+            }),
+        );
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
+    }
+}
+
+/// Returns an output without a result.
+fn empty(request: RequestId) -> RequestOutput {
+    let produced = Produced::default();
+    RequestOutput { request, produced, prompt_logprobs: None, failure: None }
+}
+
+/// Returns the output of a pooling request.
+fn pool(row: &mut Row, span: Span, is_nan: bool) -> RequestOutput {
+    row.computed.extend(&row.digests[span.start + 1..=span.end]);
+    let failure = is_nan.then_some(RowFailure::NotANumber);
+    let params = row.request.pooling().filter(|_| span.end == row.tokens.len());
+    match params {
+        Some(params) => {
+            let produced = Produced::Pooled(pooled(params, &row.computed));
+            RequestOutput { produced, failure, ..empty(span.request) }
+        }
+        None => RequestOutput { failure, ..empty(span.request) },
     }
 }
 
@@ -331,7 +354,8 @@ impl Executor {
         let mut broken = Vec::new();
         for new in &step.scheduled_new {
             let (request, start) = (new.request.id, new.num_computed_tokens);
-            let format = new.request.sampling().structured_output.as_deref();
+            let params = new.request.sampling();
+            let format = params.and_then(|params| params.structured_output.as_deref());
             if format.is_some_and(|format| !self.device.grammars.has(format)) {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
@@ -393,7 +417,7 @@ impl Executor {
             // A request with garbage within its prompt is computed on. It lacks no token, and
             // requests planned ahead may read its blocks.
             let is_within = |failure: &RowFailure| {
-                *failure == RowFailure::NotANumber && output.produced.tokens().is_empty()
+                *failure == RowFailure::NotANumber && output.produced.is_empty()
             };
             row.broken = output.failure.clone().filter(|failure| !is_within(failure));
             let drawn: Vec<_> =
@@ -406,6 +430,11 @@ impl Executor {
 
     fn row_output(&mut self, span: Span, memory: &mut Memory, execution: u64) -> RequestOutput {
         let is_nan = self.reads_garbage(span, memory, execution);
+        if let Some(row) = self.rows.get_mut(&span.request)
+            && row.request.pooling().is_some()
+        {
+            return pool(row, span, is_nan);
+        }
         let row = &self.rows[&span.request];
         let num_prompt_tokens = row.request.num_prompt_tokens();
         let is_complete = span.end == row.tokens.len();
@@ -414,7 +443,7 @@ impl Executor {
             seed ^= self.num_draws;
             self.num_draws += 1;
         }
-        let params = row.request.sampling();
+        let Some(params) = row.request.sampling() else { return empty(span.request) };
         let sampler = Sampler { params, seed };
         let digest = row.digests[span.end];
         let num_outputs = span.end.saturating_sub(num_prompt_tokens);

@@ -323,7 +323,9 @@ fn row(new: &NewRequestData, num_groups: usize) -> Row {
     grow(&mut tables, &new.block_ids);
     Row {
         prompt_len: request.num_prompt_tokens(),
-        wants_prompt_logprobs: request.sampling().prompt_logprobs.is_some(),
+        wants_prompt_logprobs: request
+            .sampling()
+            .is_some_and(|params| params.prompt_logprobs.is_some()),
         salt: salt_of(request),
         tokens,
         tables,
