@@ -18,7 +18,10 @@ const TEXT_PARTS: [(&str, &str); 5] = [
 ];
 
 /// Returns the messages. Every content part has a kind that text models know.
-pub(super) fn check_messages(messages: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
+pub(in crate::server) fn check_messages(
+    messages: &[Value],
+    model: &str,
+) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
         let message = "Cannot apply chat template to an empty conversation. Provide at least one \
                        message.";
