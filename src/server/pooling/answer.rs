@@ -18,15 +18,33 @@ impl ShortUsage {
     }
 }
 
-/// The answer to most routes.
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::server) struct PoolingAnswer<T> {
-    pub(super) id: String,
-    pub(super) object: &'static str,
-    pub(super) created: u64,
-    pub(super) model: String,
-    pub(super) data: Vec<T>,
-    pub(super) usage: Usage,
+/// The answers to most routes. Each type has a name of its own in the API's document.
+macro_rules! answers {
+    ($($(#[doc = $doc:literal])+ $name:ident: $item:ty,)+) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Debug, Serialize, ToSchema)]
+            pub(in crate::server) struct $name {
+                pub(super) id: String,
+                pub(super) object: &'static str,
+                pub(super) created: u64,
+                pub(super) model: String,
+                pub(super) data: Vec<$item>,
+                pub(super) usage: Usage,
+            }
+        )+
+    };
+}
+
+answers! {
+    /// The answer to `/v1/embeddings`.
+    Embeddings: Embedding,
+    /// The answer to `/pooling`.
+    Poolings: Pooling,
+    /// The answer to `/classify`.
+    Classes: Class,
+    /// The answer to `/score`.
+    Scores: Score,
 }
 
 /// Numbers of one input: a vector, a vector for each token, or both as base64.
@@ -66,15 +84,6 @@ pub(in crate::server) struct Score {
     pub(super) object: &'static str,
     pub(super) score: f32,
 }
-
-/// The answer to `/v1/embeddings`.
-pub(in crate::server) type Embeddings = PoolingAnswer<Embedding>;
-/// The answer to `/pooling`.
-pub(in crate::server) type Poolings = PoolingAnswer<Pooling>;
-/// The answer to `/classify`.
-pub(in crate::server) type Classes = PoolingAnswer<Class>;
-/// The answer to `/score`.
-pub(in crate::server) type Scores = PoolingAnswer<Score>;
 
 /// The answer to `/rerank`.
 #[derive(Debug, Serialize, ToSchema)]

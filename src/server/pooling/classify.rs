@@ -3,7 +3,7 @@
 use axum::{extract::State, http::HeaderMap, response::Response};
 
 use super::{
-    answer::{Class, PoolingAnswer},
+    answer::{Class, Classes},
     fields::PoolingFields,
     input::InputFields,
     run::{Exchange, Results, json},
@@ -63,5 +63,5 @@ pub(in crate::server) async fn classify(
         Class { index, label, num_classes: probs.len(), probs }
     });
     let (data, usage) = (data.collect(), Usage::new(num_tokens, 0));
-    json(PoolingAnswer { id, object: "list", created, model, data, usage }, num_values).await
+    json(Classes { id, object: "list", created, model, data, usage }, num_values).await
 }

@@ -3,7 +3,7 @@
 use axum::{extract::State, http::HeaderMap, response::Response};
 
 use super::{
-    answer::{Embedding, PoolingAnswer},
+    answer::{Embedding, Embeddings},
     encoding::BinaryHead,
     fields::PoolingFields,
     input::InputFields,
@@ -70,5 +70,5 @@ pub(in crate::server) async fn create(
         embedding: encoding.numbers(pooled, false),
     });
     let (data, usage) = (data.collect(), Usage::new(num_tokens, 0));
-    json(PoolingAnswer { id, object: "list", created, model, data, usage }, num_values).await
+    json(Embeddings { id, object: "list", created, model, data, usage }, num_values).await
 }

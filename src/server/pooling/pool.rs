@@ -3,7 +3,7 @@
 use axum::{extract::State, http::HeaderMap, response::Response};
 
 use super::{
-    answer::{Pooling, PoolingAnswer},
+    answer::{Pooling, Poolings},
     encoding::BinaryHead,
     fields::PoolingFields,
     input::InputFields,
@@ -70,7 +70,7 @@ pub(in crate::server) async fn pool(
         data: encoding.numbers(pooled, task.is_by_token()),
     });
     let (data, usage) = (data.collect(), Usage::new(num_tokens, 0));
-    json(PoolingAnswer { id, object: "list", created, model, data, usage }, num_values).await
+    json(Poolings { id, object: "list", created, model, data, usage }, num_values).await
 }
 
 /// Returns the model's task, which is the only one that may be asked for.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    answer::{PoolingAnswer, Score},
+    answer::{Score, Scores},
     fields::PoolingFields,
     input::Inputs,
     run::{Exchange, Results, json},
@@ -107,7 +107,7 @@ pub(in crate::server) async fn score(
     let data = scores.iter().enumerate();
     let data = data.map(|(index, &score)| Score { index, object: "score", score }).collect();
     let usage = Usage::new(num_tokens, 0);
-    json(PoolingAnswer { id, object: "list", created, model, data, usage }, scores.len()).await
+    json(Scores { id, object: "list", created, model, data, usage }, scores.len()).await
 }
 
 impl Exchange {
