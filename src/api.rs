@@ -12,6 +12,10 @@ pub use playhouse_actors::logic::{
     request::sampling_params::{SamplingParams, TokenRuleCall},
     text::stop::RepetitionDetection,
 };
+// The numbers that a pooling request asks for, and the heads that compute them.
+pub use playhouse_actors::logic::request::pooling_params::{
+    Dimensions, ModelHeads, PoolingHead, PoolingParams, PoolingTask,
+};
 // The end of a prompt that is cut off.
 pub use playhouse_actors::logic::input::fit::TruncationSide;
 // The format that an output must match.
@@ -29,6 +33,8 @@ pub use playhouse_actors::logic::request::ids::{RequestId, TokenId};
 pub use playhouse_actors::system::{ChoiceStream, OutputDelta, Submission};
 // Drawn tokens with their log-probabilities.
 pub use playhouse_actors::logic::request::outputs::{Logprob, SampledToken, TokenLogprobs};
+// The numbers of a pooled prompt.
+pub use playhouse_actors::logic::request::outputs::Pooled;
 // Why an output ended.
 pub use playhouse_actors::logic::request::{FinishReason, StopReason, failure::Failure};
 // Why a request was refused, or an actor failed.

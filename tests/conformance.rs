@@ -6,29 +6,67 @@
 
 mod serving;
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use playhouse::{EngineConfig, config::Dtype, server::ServerConfig};
+use playhouse::{
+    EngineConfig,
+    config::{Convert, Dtype, PoolerConfig, PoolerTask, Runner},
+    server::ServerConfig,
+};
 use serde_json::Value;
 use serving::Served;
 
-/// Returns the folder of the recordings, if it exists.
-fn recordings() -> Option<PathBuf> {
+/// Returns the folder `name` of recordings with its program, if it exists.
+fn recordings(name: &str, program: &str) -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let places = [root.join("../shared/conformance"), root.join("shared/conformance")];
-    places.into_iter().find(|place| place.join("conform.py").is_file())
+    let places = [root.join("../shared").join(name), root.join("shared").join(name)];
+    let found = places.into_iter().find(|place| place.join(program).is_file());
+    if found.is_none() {
+        println!("skipped: no ../shared/{name} beside the repository");
+        return None;
+    }
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|out| out.status.success()) {
+        println!("skipped: there is no python3");
+        return None;
+    }
+    found
+}
+
+/// Serves `engine` and returns the report of `conform` on it.
+async fn report(engine: EngineConfig, mut conform: Command) -> String {
+    let served = Served::start(engine, ServerConfig::default()).await;
+    conform.args(["--base-url", &served.url]);
+    let output = tokio::task::spawn_blocking(move || conform.output()).await.unwrap().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    println!("{report}{}", String::from_utf8_lossy(&output.stderr));
+    served.stop().await;
+    report
+}
+
+/// Checks that the answers to all cases agree.
+fn assert_agree(report: &str, num_cases: usize) {
+    let differing: Vec<&str> = report
+        .lines()
+        .filter_map(|line| line.strip_prefix("differs  ")?.split_once(": "))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(differing.is_empty(), "differ: {differing:?}");
+    let summary = format!("{num_cases} of {num_cases} agree");
+    assert!(report.contains(&summary), "the report does not end with {summary:?}");
+}
+
+fn cases(folder: &Path) -> Vec<Value> {
+    let cases = std::fs::read_to_string(folder.join("cases.jsonl")).unwrap();
+    cases.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_answers_are_met() {
-    let Some(folder) = recordings() else {
-        println!("skipped: no ../shared/conformance beside the repository");
-        return;
-    };
-    if !Command::new("python3").arg("--version").output().is_ok_and(|out| out.status.success()) {
-        println!("skipped: there is no python3");
-        return;
-    }
+    let Some(folder) = recordings("conformance", "conform.py") else { return };
     let engine = EngineConfig {
         served_model_name: vec!["tiny".to_owned()],
         dtype: Dtype::Float32,
@@ -37,24 +75,51 @@ async fn recorded_answers_are_met() {
         device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(folder.join("model"))
     };
-    let served = Served::start(engine, ServerConfig::default()).await;
-
     let mut conform = Command::new("python3");
-    conform.arg(folder.join("conform.py")).args(["--base-url", &served.url]);
-    let output = tokio::task::spawn_blocking(move || conform.output()).await.unwrap().unwrap();
-    let report = String::from_utf8(output.stdout).unwrap();
-    println!("{report}{}", String::from_utf8_lossy(&output.stderr));
-    served.stop().await;
+    conform.arg(folder.join("conform.py"));
+    let report = report(engine, conform).await;
+    assert_agree(&report, cases(&folder).len());
+}
 
-    let cases = std::fs::read_to_string(folder.join("cases.jsonl")).unwrap();
-    let cases: Vec<Value> = cases.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let differing: Vec<&str> = report
-        .lines()
-        .filter_map(|line| line.strip_prefix("differs  ")?.split_once(": "))
-        .map(|(name, _)| name)
-        .collect();
-    assert!(differing.is_empty(), "differ: {differing:?}");
-    let agreeing = cases.len() - differing.len();
-    let summary = format!("{agreeing} of {} agree", cases.len());
-    assert!(report.contains(&summary), "the report does not end with {summary:?}");
+/// Compares the answers of one set-up of the second kit, which pools.
+async fn pooled_answers_are_met(server: &str, model: &str, change: fn(&mut EngineConfig)) {
+    let Some(folder) = recordings("conformance2", "conform2.py") else { return };
+    let mut engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        max_model_len: Some(512),
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
+        ..EngineConfig::new(folder.join("models").join(model))
+    };
+    change(&mut engine);
+    let mut conform = Command::new("python3");
+    conform.arg(folder.join("conform2.py")).args(["--server", server]);
+    let report = report(engine, conform).await;
+    let is_of_server = |case: &&Value| case["server"] == server;
+    assert_agree(&report, cases(&folder).iter().filter(is_of_server).count());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_embeddings_are_met() {
+    pooled_answers_are_met("qwen3_embed", "qwen3_embed", |engine| {
+        engine.runner = Runner::Pooling;
+        engine.convert = Convert::Embed;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_embeddings_of_tokens_are_met() {
+    pooled_answers_are_met("qwen3_tokens", "qwen3_embed", |engine| {
+        let task = Some(PoolerTask::TokenEmbed);
+        engine.pooler_config = Some(PoolerConfig { task, ..PoolerConfig::default() });
+        (engine.runner, engine.convert) = (Runner::Pooling, Convert::Embed);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_classes_are_met() {
+    pooled_answers_are_met("qwen3_class", "qwen3_class", |_| ()).await;
 }

@@ -113,6 +113,7 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
         kv_spec: scheduler.kv_spec.clone(),
         num_blocks,
         eos_token_ids: Vec::new(),
+        heads: Default::default(),
     };
     let model = RemoteModel { info, num_requests, gaps: Arc::clone(gaps) };
     let (codec, grammars) = (Arc::new(FakeCodec::default()), Arc::new(FakeGrammars::default()));

@@ -78,6 +78,14 @@ pub enum RequestError {
         /// Number of tokens in a block.
         block_size: usize,
     },
+    /// The model has no head for the work of the request.
+    #[error("the model does not support `{task}`; it supports {}", supported.join(", "))]
+    Unsupported {
+        /// The work that was asked for: `generate`, or a pooling task.
+        task: &'static str,
+        /// The work that the model can do.
+        supported: Vec<&'static str>,
+    },
     /// The tokenizer or the chat template rejected the request.
     #[error("{0}")]
     Text(String),

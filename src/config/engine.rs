@@ -15,6 +15,7 @@ use super::{
         ActivationQuantization, Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat,
         Quantization,
     },
+    pooling::{Convert, PoolerConfig, Runner},
     setting::Usage,
     table::settings,
 };
@@ -42,6 +43,23 @@ settings! {
         served_model_name: Vec<String> = Vec::new(), texts, any,
             Usage::new("NAME", "Name that requests may use; may be repeated, the first is shown")
                 .default("the model's path");
+        /// The work that the model is loaded for: generate, pooling (vectors or classes of
+        /// prompts), or auto. auto is pooling for a folder with the files of sentence-transformers
+        /// and for an architecture without an output layer, and generate for all others.
+        runner: Runner = Runner::Auto, plain, any,
+            Usage::new("RUNNER", "The work that the model is loaded for: auto, generate, pooling");
+        /// The pooler of the model: auto (that of its architecture, else embed), none, embed, or
+        /// classify (with the checkpoint's score.weight). A model with the runner generate gets one
+        /// only from embed or classify, and then does both.
+        convert: Convert = Convert::Auto, plain, any,
+            Usage::new("POOLER", "The pooler of the model: auto, none, embed or classify");
+        /// How the model pools, as a JSON object with vLLM's fields: task, pooling_type (CLS,
+        /// LAST, MEAN, ALL, STEP), seq_pooling_type, tok_pooling_type, use_activation, dimensions,
+        /// step_tag_id, returned_token_ids.
+        pooler_config: Option<PoolerConfig> = None, plain, any,
+            Usage::new("JSON", "How the model pools, as a JSON object with vLLM's fields")
+                .default("the model's")
+                .example(r#"'{"pooling_type": "MEAN"}'"#);
         /// Source of the weights: auto (the model's files) or dummy (generated values, for
         /// measuring speed).
         load_format: LoadFormat = LoadFormat::Auto, plain, any,

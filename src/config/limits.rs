@@ -19,6 +19,9 @@ settings! {
         /// Prompts of one completion request.
         max_completion_prompts: usize = 1024, count, at_least(1),
             Usage::new("N", "Prompts of one completion request");
+        /// Inputs of one pooling request.
+        max_pooling_prompts: usize = 16384, count, at_least(1),
+            Usage::new("N", "Inputs of one pooling request");
         /// Choices of one request: n times its prompts.
         max_n_sequences: usize = 1024, count, at_least(1),
             Usage::new("N", "Choices: n times its prompts");

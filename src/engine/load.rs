@@ -9,7 +9,7 @@ use playhouse_actors::{
 use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
-    DefaultSampling, LoadedModel, StartError, StartProgress, device, kv_blocks,
+    DefaultSampling, LoadedModel, StartError, StartProgress, device, kv_blocks, pooling,
     start::{generation_config, kv_cache_dtype, quantization},
 };
 use crate::{
@@ -125,6 +125,9 @@ impl<'a> Start<'a> {
             device: self.device.device.clone(),
             tensor_cores: device::tensor_cores(config),
             weights_cache: config.weights_cache.clone(),
+            runner: config.runner,
+            convert: config.convert,
+            pooler: config.pooler_config.clone(),
             families: self.families.clone(),
         }
     }
@@ -167,6 +170,7 @@ impl<'a> Start<'a> {
                 kv_spec: cache.spec,
                 num_blocks: cache.num_blocks,
                 eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
+                heads: pooling::heads(model),
             },
             root: config.model.to_string_lossy().into_owned(),
             architecture: model.architecture.clone(),
@@ -179,6 +183,7 @@ impl<'a> Start<'a> {
             kv_cache_bytes,
             default_sampling: DefaultSampling::from(generation),
             chat_templates: codec.chat_templates(),
+            pooler: model.pooler.clone(),
             codec: Arc::new(codec),
         }
     }

@@ -9,6 +9,7 @@ mod error;
 mod kv_blocks;
 mod load;
 mod pause;
+mod pooling;
 mod start;
 mod system_config;
 mod view;
@@ -30,6 +31,8 @@ use playhouse_actors::{
     supervision::directory::ActorStats,
     system::{Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs},
 };
+pub use pooling::{Classification, PoolError, PooledPrompt};
+pub(crate) use pooling::{pairs as score_pairs, similarity};
 pub use start::{LoadedModel, StartProgress};
 
 use self::{

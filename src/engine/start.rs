@@ -8,7 +8,7 @@ use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, WeightDtype};
 use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
-    model::{GenerationConfig, LoadProgress, QuantizedWeights},
+    model::{GenerationConfig, LoadProgress, Pooler, QuantizedWeights},
 };
 
 /// How far the start has come.
@@ -61,6 +61,8 @@ pub struct LoadedModel {
     pub default_sampling: DefaultSampling,
     /// Tokenizer and chat template.
     pub codec: Arc<dyn TextCodec>,
+    /// The pooler, if the model has one.
+    pub pooler: Option<Arc<Pooler>>,
     /// The sources of the chat templates, the default first.
     pub chat_templates: Vec<String>,
 }

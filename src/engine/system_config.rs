@@ -130,6 +130,7 @@ mod tests {
             kv_spec: KvSpec::full(1, 8, 64),
             num_blocks: 5,
             eos_token_ids: Vec::new(),
+            heads: Default::default(),
         }
     }
 

@@ -19,6 +19,7 @@ use playhouse_actors::{
 use playhouse_kernels::AttentionMetadata;
 
 use super::constraint::{Allowed, Constraint, Done, Job};
+use crate::model::pooling::Gathered;
 
 /// One request in the runner.
 pub(super) struct Sequence {
@@ -30,6 +31,8 @@ pub(super) struct Sequence {
     block_ids: BlockIds,
     /// `None` if the request has none, or while another thread computes its mask.
     constraint: Option<Constraint>,
+    /// The hidden states for a pooling so far. A request that begins again gathers them again.
+    pub(super) gathered: Gathered,
     /// The reason why its last token could not be drawn. If there is one, the request cannot
     /// continue.
     broken: Option<RowFailure>,
@@ -153,6 +156,13 @@ impl PersistentBatch {
         found.map(|(_, sequence)| sequence).ok_or_else(|| unknown(chunk.request))
     }
 
+    /// Returns the same to change it.
+    pub(super) fn sequence_mut(&mut self, chunk: &Chunk) -> Result<&mut Sequence, ExecuteError> {
+        let found = self.sequences.get_index_mut(chunk.sequence);
+        let found = found.filter(|(request, _)| **request == chunk.request);
+        found.map(|(_, sequence)| sequence).ok_or_else(|| unknown(chunk.request))
+    }
+
     /// Removes and returns the constraints of the requests that get a token in this step. Other
     /// threads compute their masks.
     pub(super) fn lend_constraints(&mut self, chunks: &[Chunk]) -> Vec<Job> {
@@ -187,6 +197,7 @@ impl PersistentBatch {
             stop_token_ids,
             block_ids,
             constraint,
+            gathered: Gathered::default(),
             broken: None,
         };
         let (sequence, _) = self.sequences.insert_full(request, sequence);
@@ -248,10 +259,9 @@ impl PersistentBatch {
 }
 
 fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {
-    let params = request.sampling();
-    if params.min_tokens == 0 {
+    let Some(params) = request.sampling().filter(|params| params.min_tokens > 0) else {
         return Vec::new();
-    }
+    };
     let eos = request.eos_token_ids.iter().filter(|_| !params.ignore_eos);
     eos.chain(&params.stop_token_ids).copied().collect()
 }

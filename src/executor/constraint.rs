@@ -82,7 +82,7 @@ pub(super) struct Done {
 impl Constraint {
     /// Returns `None` if every token is always allowed.
     pub(super) fn new(request: &Arc<EngineRequest>) -> Option<Self> {
-        let params = request.sampling();
+        let params = request.sampling()?;
         let has_rules = !params.token_rules.is_empty();
         if params.structured_output.is_none() && params.thinking.is_none() && !has_rules {
             return None;
@@ -105,7 +105,7 @@ impl Constraint {
     }
 
     fn see(&mut self, tokens: &[TokenId]) {
-        let params = self.request.sampling();
+        let Some(params) = self.request.sampling() else { return };
         let is_structured = params.structured_output.is_some();
         if !params.token_rules.is_empty() {
             self.output.extend_from_slice(tokens);
@@ -134,7 +134,7 @@ impl Constraint {
 
     /// Returns what the token rules say, if the request has some.
     fn ruled(&mut self, token_rules: &TokenRules) -> Result<Option<NextToken>, String> {
-        let params = self.request.sampling();
+        let Some(params) = self.request.sampling() else { return Ok(None) };
         if params.token_rules.is_empty() {
             return Ok(None);
         }
@@ -163,7 +163,8 @@ impl Constraint {
         if let Some(token) = self.thoughts.as_ref().and_then(Thoughts::forced_token) {
             return Ok(Some(TokenMask::only(token, vocab_size)));
         }
-        let Some(output) = self.request.sampling().structured_output.clone() else {
+        let params = self.request.sampling();
+        let Some(output) = params.and_then(|params| params.structured_output.clone()) else {
             return Ok(None);
         };
         if !self.is_answer() {

@@ -79,10 +79,11 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
         kv_spec: KvSpec::full(model.kv_layers.windows.len(), BLOCK_SIZE, 1),
         num_blocks: 128,
         eos_token_ids: Vec::new(),
+        heads: Default::default(),
     };
     let dtype = model.dtype;
     let (backbone, lm_head) = (Arc::new(InstantModel), Arc::new(InstantModel));
-    let model = Arc::new(Model { backbone, lm_head, ..(*model).clone() });
+    let model = Arc::new(Model { backbone, lm_head: Some(lm_head), ..(*model).clone() });
     let constraints = Constraints::of(store());
     let (dtype, device) = (dtype.into(), Device::flex());
     let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };

@@ -1,6 +1,7 @@
 //! The model runner: one step after another on one device.
 
 mod logits;
+mod pooling;
 
 use std::{collections::BTreeMap, mem, sync::Arc, thread};
 
@@ -159,6 +160,7 @@ impl ModelRunner {
             let (hidden, allowed) = self.compute(&mut buffers.ragged)?;
             self.find_rows(buffers)?;
             self.read_prompts(&hidden, buffers, &mut outputs)?;
+            self.pool(&hidden, &buffers.ragged, &mut outputs)?;
             self.sample(hidden, &allowed, buffers, &mut outputs)?;
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {

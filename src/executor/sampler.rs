@@ -1,6 +1,9 @@
 //! From rows of logits to tokens and log-probabilities.
 
-use playhouse_actors::logic::request::outputs::{Logprob, SampledToken, TokenLogprobs};
+use playhouse_actors::{
+    logic::request::outputs::{Logprob, SampledToken, TokenLogprobs},
+    ports::ExecuteError,
+};
 use playhouse_kernels::sampling::{LogprobRow, Sampled, SamplingRow};
 
 use super::{batch::Sequence, constraint::Next};
@@ -8,13 +11,22 @@ use crate::grammar::TokenMask;
 
 /// Returns the parameters for drawing the token after `sequence`. If it is constrained, only the
 /// tokens of `next` are allowed.
-pub(super) fn sampling_row<'a>(sequence: &'a Sequence, next: Option<&'a Next>) -> SamplingRow<'a> {
-    let (request, params) = (&sequence.request, sequence.request.sampling());
+///
+/// # Errors
+/// [`ExecuteError::InvalidStep`] if the request does not generate.
+pub(super) fn sampling_row<'a>(
+    sequence: &'a Sequence,
+    next: Option<&'a Next>,
+) -> Result<SamplingRow<'a>, ExecuteError> {
+    let request = &sequence.request;
+    let params = request.sampling().ok_or_else(|| {
+        ExecuteError::InvalidStep(format!("request {} does not generate", request.id))
+    })?;
     let (logit_bias, allowed_token_ids) = match next.and_then(|next| next.ruled.as_ref()) {
         Some(ruled) => (ruled.biases(), ruled.allowed()),
         None => (&params.logit_bias[..], params.allowed_token_ids.as_deref()),
     };
-    SamplingRow {
+    Ok(SamplingRow {
         temperature: params.temperature,
         top_k: params.top_k,
         top_p: params.top_p,
@@ -34,7 +46,7 @@ pub(super) fn sampling_row<'a>(sequence: &'a Sequence, next: Option<&'a Next>) -
         position: sequence.token_ids.len() as u64,
         num_logprobs: params.logprobs,
         logprob_token_ids: &params.logprob_token_ids,
-    }
+    })
 }
 
 /// Returns a drawn token in the scheduler's form.

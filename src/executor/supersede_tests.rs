@@ -80,6 +80,7 @@ impl TestRunners {
             kv_spec: KvSpec::full(model.kv_layers.windows.len(), BLOCK_SIZE, 1),
             num_blocks: 4,
             eos_token_ids: Vec::new(),
+            heads: Default::default(),
         };
         let (dtype, prank) = (model.dtype.into(), Arc::default());
         let backbone = Arc::clone(&model.backbone);

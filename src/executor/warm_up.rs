@@ -2,10 +2,12 @@
 //! whether the device can run them. They also take the memory of activations before the KV cache
 //! takes the rest.
 
+use burn::tensor::Tensor;
 use playhouse_kernels::{
     AttentionMetadata, ComputeDevice, DeviceKind, KernelError, KvCache, KvDtype, device_memory,
     has_tensor_cores,
     sampling::{SampleError, SamplingRow, sample_tensor},
+    select_rows,
 };
 
 use super::{runner::logit_rows, tuned_products::TunedProductsFile};
@@ -72,7 +74,8 @@ fn tuned_sizes(tokens_max: usize) -> impl Iterator<Item = usize> {
         .map(move |size| size.min(tokens_max))
 }
 
-/// Runs requests with so many tokens each, and draws a token for up to `rows` of them.
+/// Runs requests with so many tokens each, and draws a token, or reads the hidden state, for up
+/// to `rows` of them.
 fn step(
     model: &Model,
     kv_cache: &mut KvCache,
@@ -89,6 +92,10 @@ fn step(
         let Model { backbone, lm_head, .. } = model;
         let (positions, mut shared) = (Positions::of_text(&meta), Step::new(&meta, kv_cache));
         let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut shared);
+        let Some(lm_head) = lm_head else {
+            read(hidden, last_rows)?;
+            continue;
+        };
         let rows = vec![row; last_rows.len()];
         let mut drawn = Vec::new();
         sample_tensor(lm_head.logits(hidden, last_rows), &rows, &mut drawn)?;
@@ -102,6 +109,18 @@ fn step(
         }
     }
     Ok(())
+}
+
+/// Reads rows of hidden states, as a pooler does.
+fn read(hidden: Tensor<2>, rows: &[u32]) -> Result<(), KernelError> {
+    let values: Vec<f32> = select_rows(hidden, rows).into_data().try_to_vec().unwrap_or_default();
+    match !values.is_empty() && values.iter().all(|value| value.is_finite()) {
+        true => Ok(()),
+        false => {
+            let why = "the hidden states of a first step are not finite".to_owned();
+            Err(KernelError::Device { why, is_out_of_memory: false })
+        }
+    }
 }
 
 /// Returns requests that all write the same content to one block.

@@ -27,7 +27,7 @@ use super::gemma3n::Gemma3n;
 use super::layers::rotary::RotaryTables;
 use super::layers::{Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table};
 use super::weight_loader::WeightLoader;
-use super::{Backbone, KvLayers, KvWindow, Model, ModelError, Positions, Step};
+use super::{Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
 
 /// HF `LlamaModel`.
 #[derive(Debug)]
@@ -174,8 +174,12 @@ pub(super) fn load(
     let is_tied = config.tie_word_embeddings;
     let (table, head) = (&*names.stored(names.embed_tokens), &*names.stored(names.lm_head));
     let module = if is_tied { table } else { head };
-    let lm_head = LinearHead::load(loader, module, head, [vocab, width], config.logits)?;
-    let embed_tokens = match lm_head.shared_rows().filter(|_| is_tied) {
+    let lm_head = config
+        .has_lm_head
+        .then(|| LinearHead::load(loader, module, head, [vocab, width], config.logits));
+    let lm_head = lm_head.transpose()?;
+    let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
+    let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),
         None => Embedding::load(loader, table, vocab, width)?,
     };
@@ -192,7 +196,8 @@ pub(super) fn load(
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
         backbone,
-        lm_head: Arc::new(lm_head),
+        lm_head: lm_head.map(|head| Arc::new(head) as Arc<dyn LmHead>),
+        pooler: None,
     })
 }
 

@@ -1,20 +1,40 @@
 //! The decoders of this crate as entries of the registry: data for one shared decoder.
 
+use std::sync::Arc;
+
 use burn::tensor::Device;
 
-use super::config::{MixerKind, ModelConfig, kinds};
+use super::config::{ConfigError, MixerKind, ModelConfig, kinds};
 use super::families::Entry;
+use super::pooling::{self, HeadPlan, Origin};
 use super::registry::ModelFamily;
 use super::source::Expected;
 use super::{Model, ModelError, ModelSource, decoder, inventory};
 use crate::weights::{Checkpoint, StoredDtype};
 
-/// A family whose models are the decoder of [`decoder`], or a multimodal class with a model of one.
-pub(super) struct DenseFamily(pub(super) Entry);
+/// A family whose models are the decoder of [`decoder`], or a multimodal class with a model of one,
+/// with the heads of an architecture.
+pub(super) struct DenseFamily {
+    pub(super) entry: Entry,
+    /// The entry of `architectures`.
+    pub(super) architecture: String,
+    pub(super) origin: Origin,
+}
+
+impl DenseFamily {
+    /// Returns the family of causal language models.
+    pub(super) fn of_language(architecture: &str, entry: Entry) -> Self {
+        Self { entry, architecture: architecture.to_owned(), origin: Origin::CausalLm }
+    }
+}
 
 impl ModelFamily for DenseFamily {
     fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError> {
-        let config = ModelConfig::of_entry(source.config, self.0, source.options.max_model_len)?;
+        let heads = HeadPlan::new(source.path(), source.config(), self.origin, source.options)?;
+        let length = max_model_len(source, heads.max_seq_length)?;
+        let mut config = ModelConfig::of_entry(source.config, self.entry, length)?;
+        config.has_lm_head = heads.lm_head;
+        config.num_classes = heads.num_classes();
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
         let expected = Expected {
@@ -28,7 +48,34 @@ impl ModelFamily for DenseFamily {
             let dtype = stored_dtype(&config, checkpoint)?;
             Ok((config, dtype))
         };
-        source.load_checkpoint(expected, check, |config, loader| decoder::load(&config, loader))
+        let pooler = heads.pooler;
+        source.load_checkpoint(expected, check, |config, loader| {
+            let mut model = decoder::load(&config, loader)?;
+            model.architecture.clone_from(&self.architecture);
+            let pooler = pooler.map(|plan| pooling::load(plan, config.embedding_width(), loader));
+            model.pooler = pooler.transpose()?.map(Arc::new);
+            Ok(model)
+        })
+    }
+}
+
+/// Returns the context to ask for: the setting, or by default the limit of sentence-transformers.
+fn max_model_len(
+    source: &ModelSource<'_>,
+    limit: Option<usize>,
+) -> Result<Option<usize>, ModelError> {
+    match (source.options.max_model_len, limit) {
+        (Some(requested), Some(limit)) if requested > limit => {
+            let path = source.path().join("sentence_bert_config.json");
+            Err(ConfigError::MaxModelLen { path, requested, limit }.into())
+        }
+        (Some(requested), _) => Ok(Some(requested)),
+        // The positions of the model may be fewer.
+        (None, Some(limit)) => {
+            let positions = source.config.fields().size("max_position_embeddings")?;
+            Ok(Some(positions.map_or(limit, |positions| positions.min(limit))))
+        }
+        (None, None) => Ok(None),
     }
 }
 
@@ -82,8 +129,8 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let source = ConfigSource::read(folder.path()).unwrap();
-        let family = by_architecture(architecture).unwrap();
-        let config = ModelConfig::of_family(&source, family, None).unwrap();
+        let entry = by_architecture(architecture).unwrap();
+        let config = ModelConfig::of_entry(&source, entry, None).unwrap();
         assert!(require_device(&config, true).is_ok());
         require_device(&config, false).err().map(|error| error.to_string())
     }

@@ -75,6 +75,16 @@ pub enum ModelError {
         /// The kinds of these layers' mixers.
         mixers: String,
     },
+    /// A setting or a file asks for a head that the model cannot have.
+    #[error("{setting}: {value} is not possible here: {why}")]
+    Heads {
+        /// The setting or the file.
+        setting: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// The reason.
+        why: &'static str,
+    },
     /// A family gives an invalid fact about its model.
     #[error("the model family of {architecture} gives {fact} = {value}; expected {accepted}")]
     Fact {

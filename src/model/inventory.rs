@@ -19,6 +19,7 @@ use super::layers::{
     Arrangement, KvParts, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts,
     XIELU_WEIGHTS, expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
 };
+use super::pooling::SCORE;
 use crate::weights::{Checkpoint, WeightsError};
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
@@ -68,6 +69,9 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
             continue;
         }
         let is_head = module == head;
+        if is_head && !config.has_lm_head {
+            continue;
+        }
         if is_head && part != "bias" {
             require_tied(config, checkpoint, name)?;
         } else if part == "bias" && (is_known || is_head) && checkpoint.is_zero(name) {
@@ -214,8 +218,11 @@ fn outside(config: &ModelConfig) -> Shapes {
     let (vocab, hidden) = (config.vocab_size, config.hidden_size);
     let width = config.embedding_width();
     let mut tensors = Tensors::default();
-    if !config.tie_word_embeddings {
+    if config.has_lm_head && !config.tie_word_embeddings {
         tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
+    }
+    if let Some(count) = config.num_classes {
+        tensors.weight(SCORE, &[count, width]);
     }
     tensors.weight(&names.stored(names.embed_tokens), &[vocab, width]);
     let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
@@ -236,7 +243,7 @@ fn outside(config: &ModelConfig) -> Shapes {
     if let Some(altup) = &config.altup {
         tensors.0.extend(gemma3n::tensors(config, altup));
     }
-    if config.logits.has_bias {
+    if config.has_lm_head && config.logits.has_bias {
         tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![vocab]));
     }
     tensors.0

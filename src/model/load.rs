@@ -13,7 +13,7 @@ use super::{
     config::{ConfigSource, architecture},
 };
 use crate::{
-    config::{ActivationQuantization, Dtype, LoadFormat},
+    config::{ActivationQuantization, Convert, Dtype, LoadFormat, PoolerConfig, Runner},
     model_files,
 };
 
@@ -40,6 +40,12 @@ pub struct LoadOptions {
     pub tensor_cores: TensorCores,
     /// The folder where packed weights are stored, and mapped from at later loads.
     pub weights_cache: Option<PathBuf>,
+    /// The work that the model is loaded for.
+    pub runner: Runner,
+    /// The pooler of the model.
+    pub convert: Convert,
+    /// How the pooler works.
+    pub pooler: Option<PoolerConfig>,
     /// The families that a model may be of.
     pub families: ModelRegistry,
 }
@@ -57,6 +63,9 @@ impl Default for LoadOptions {
             device: Device::flex(),
             tensor_cores: TensorCores::default(),
             weights_cache: None,
+            runner: Runner::default(),
+            convert: Convert::default(),
+            pooler: None,
             families: ModelRegistry::default(),
         }
     }

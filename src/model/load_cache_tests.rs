@@ -71,7 +71,8 @@ fn answer(model: &Model) -> Vec<u32> {
     let mut step = Step::new(&meta, &mut kv);
     let hidden = model.backbone.embed(&[5, 9, 7]);
     let hidden = model.backbone.forward(hidden, Positions::of_text(&meta), &mut step);
-    let logits = model.lm_head.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
+    let head = model.lm_head.as_ref().unwrap();
+    let logits = head.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
     logits.into_iter().map(f32::to_bits).collect()
 }
 

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{KvCacheShape, WeightDtype};
 
 use super::config::{POSITIONS_MAX, SIZE_MAX};
-use super::{ModelError, Positions, QuantizedWeights, Step};
+use super::{ModelError, Pooler, Positions, QuantizedWeights, Step};
 
 /// The part of a model from tokens to hidden states.
 ///
@@ -56,7 +56,7 @@ pub trait LmHead: Send + Sync {
     }
 }
 
-/// A model: a backbone with its head, and the facts that the engine needs.
+/// A model: a backbone with its heads, and the facts that the engine needs.
 #[derive(Clone)]
 pub struct Model {
     /// The entry of `architectures` that the model is served as.
@@ -75,8 +75,10 @@ pub struct Model {
     pub quantized_weights: Option<QuantizedWeights>,
     /// The part from tokens to hidden states.
     pub backbone: Arc<dyn Backbone>,
-    /// The part from hidden states to logits.
-    pub lm_head: Arc<dyn LmHead>,
+    /// The part from hidden states to logits. A model without it only pools.
+    pub lm_head: Option<Arc<dyn LmHead>>,
+    /// The part from hidden states to vectors or classes. A model without it only generates.
+    pub pooler: Option<Arc<Pooler>>,
 }
 
 /// The shape of a token's keys and values in the KV cache: in each layer those of some heads. The
@@ -146,7 +148,8 @@ impl Model {
     /// Returns the bytes of weights that are pages of a file: see [`Backbone::mapped_bytes`].
     #[must_use]
     pub fn mapped_bytes(&self) -> u64 {
-        self.backbone.mapped_bytes() + self.lm_head.mapped_bytes()
+        let head = self.lm_head.as_ref().map_or(0, |head| head.mapped_bytes());
+        self.backbone.mapped_bytes() + head
     }
 
     /// Returns the shape of this model's KV cache of `num_blocks` blocks of `block_size` tokens, if
@@ -182,11 +185,15 @@ impl Model {
             ("kv_layers.head_dim", head_dim.max(least), SIZE_MAX),
             ("kv_layers.value_prefix", num_values, head_dim.max(least)),
         ];
+        let num_heads = usize::from(self.lm_head.is_some()) + usize::from(self.pooler.is_some());
         let refused = |fact, value, accepted| {
             Err(ModelError::Fact { architecture: self.architecture.clone(), fact, value, accepted })
         };
         match facts.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
             Some((fact, value, most)) => refused(fact, value, format!("1 to {most}")),
+            None if num_heads == 0 => {
+                refused("the number of heads", 0, "an lm_head, a pooler or both".to_owned())
+            }
             None if head_dim % 2 == 1 => {
                 refused("kv_layers.head_dim", head_dim, "an even number".to_owned())
             }

@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 use indexmap::IndexMap;
 
 use super::dense::DenseFamily;
-use super::{Model, ModelError, ModelSource, families};
+use super::families::{self, Entry};
+use super::{Model, ModelError, ModelSource, pooling};
 
 /// A family of models. It makes a [`Model`] from a folder.
 ///
@@ -71,10 +72,17 @@ impl ModelRegistry {
 impl Default for ModelRegistry {
     fn default() -> Self {
         let ours = families::entries().map(|(architecture, entry)| {
-            let family: Arc<dyn ModelFamily> = Arc::new(DenseFamily(entry));
+            let family: Arc<dyn ModelFamily> =
+                Arc::new(DenseFamily::of_language(architecture, entry));
             (architecture.to_owned(), family)
         });
-        Self { families: ours.collect() }
+        let converted = pooling::converted().map(|(architecture, family, origin)| {
+            let entry = Entry::Family(family);
+            let entry = DenseFamily { entry, architecture: architecture.clone(), origin };
+            let entry: Arc<dyn ModelFamily> = Arc::new(entry);
+            (architecture, entry)
+        });
+        Self { families: ours.chain(converted).collect() }
     }
 }
 

@@ -20,6 +20,7 @@ mod messages;
 mod models;
 mod openapi;
 mod page;
+mod pooling;
 mod responses;
 mod snapshots;
 mod state;
@@ -189,8 +190,9 @@ fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
     }
 }
 
-fn router(state: AppState) -> Result<Router, ServerError> {
-    let router = Router::new()
+/// Returns the routes of a model that generates.
+fn generating() -> Router<AppState> {
+    Router::new()
         .route("/v1/completions", post(generate::<CompletionRequest>))
         .route("/v1/chat/completions", post(generate::<ChatRequest>))
         .route("/v1/chat/completions/batch", post(chat::create_batch))
@@ -202,6 +204,14 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
+}
+
+fn router(state: AppState) -> Result<Router, ServerError> {
+    let generating = match state.engine.model_info().heads.generates {
+        true => generating(),
+        false => Router::new(),
+    };
+    let router = Router::new()
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .route("/health", get(probes::health))
@@ -216,6 +226,8 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/openapi.json", get(openapi::serve))
         .route("/house", get(snapshots::snapshot))
         .route("/house/events", get(snapshots::events))
+        .merge(generating)
+        .merge(pooling::routes(&state))
         .merge(page::routes(&state.config.root_path))
         .merge(admin::routes(&state));
     let router = match state.config.enable_tokenizer_info_endpoint {

@@ -126,6 +126,16 @@ impl TextCodec for HfTextCodec {
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
     }
 
+    fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<TokenId>, TextError> {
+        let encoding = self.tokenizer.encode_fast((first, second), add_special_tokens);
+        encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
+    }
+
     fn next_piece(
         &self,
         text: &str,

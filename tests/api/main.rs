@@ -5,6 +5,7 @@ mod completions;
 #[path = "../contrived/mod.rs"]
 mod contrived;
 mod http;
+mod pooling;
 mod responses;
 #[path = "../serving/mod.rs"]
 mod serving;

@@ -120,6 +120,7 @@ impl Runner {
         let (positions, mut step) = (Positions::of_text(&meta), Step::new(&meta, kv));
         let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut step);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
+        let lm_head = lm_head.as_ref().unwrap();
         let logits = lm_head.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();
         let mut rows = logits.chunks(self.model.vocab_size);
         for (sequence, tokens) in batch {

@@ -78,11 +78,15 @@ pub enum Bug {
     KeepTailOfState,
     /// Blocks of a request with non-finite logits are hits if a window or a state has passed them.
     KeepPassedGarbage,
+    /// A pooling that needs all tokens uses blocks that others computed.
+    PoolOverHits,
+    /// A pooled result is committed without the end of its request.
+    PoolWithoutEnd,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -120,6 +124,8 @@ impl Bug {
         Self::SkipState,
         Self::KeepTailOfState,
         Self::KeepPassedGarbage,
+        Self::PoolOverHits,
+        Self::PoolWithoutEnd,
     ];
 }
 

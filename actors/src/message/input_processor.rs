@@ -18,7 +18,9 @@ use crate::{
         input::fit::TruncationSide,
         request::{
             ids::{RequestId, TokenId},
+            pooling_params::PoolingParams,
             sampling_params::SamplingParams,
+            work::Work,
         },
     },
     ports::ChatPrompt,
@@ -91,6 +93,8 @@ pub struct RawRequest {
     /// Sampling parameters. Their `max_tokens` and `bad_words` are overwritten from the fields
     /// below.
     pub params: SamplingParams,
+    /// Asks for pooling instead of generation. Sampling parameters then have no effect.
+    pub pooling: Option<PoolingParams>,
     /// Largest number of output tokens. `None` means as many as the context leaves, up to
     /// `max_tokens_default`.
     pub max_tokens: Option<u32>,
@@ -127,6 +131,8 @@ pub enum Prompt {
     Tokens(Vec<TokenId>),
     /// A conversation, for the chat template.
     Chat(Arc<ChatPrompt>),
+    /// Two texts, which the tokenizer joins as the model expects.
+    Pair(String, String),
 }
 
 /// A request that is ready for acceptance.
@@ -134,11 +140,25 @@ pub enum Prompt {
 pub struct ProcessedRequest {
     /// Ids of at least one token; all are in the vocabulary.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// Validated and normalized parameters; `max_tokens` fits the context.
-    pub params: SamplingParams,
+    /// The work, with validated and normalized parameters; `max_tokens` fits the context.
+    pub work: Work,
 }
 
 impl RawRequest {
+    /// Returns a request that pools `prompt`. A prompt that is too long keeps its first tokens if
+    /// it is truncated.
+    #[must_use]
+    pub fn pool(prompt: Prompt, params: PoolingParams) -> Self {
+        let truncation_side = TruncationSide::Right;
+        Self { pooling: Some(params), truncation_side, ..Self::new(prompt) }
+    }
+
+    /// Returns the number of outputs that the request asks for.
+    #[must_use]
+    pub fn num_outputs(&self) -> u32 {
+        if self.pooling.is_some() { 1 } else { self.params.n }
+    }
+
     /// Returns a request for `prompt` with vLLM's defaults.
     #[must_use]
     pub fn new(prompt: Prompt) -> Self {
@@ -146,6 +166,7 @@ impl RawRequest {
         Self {
             prompt,
             params: SamplingParams::default(),
+            pooling: None,
             max_tokens: None,
             max_tokens_default: None,
             bad_words: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::logic::{
     kv_cache::KvSpec,
-    request::{ids::Epoch, outputs::StepOutput},
+    request::{ids::Epoch, outputs::StepOutput, pooling_params::ModelHeads},
     scheduler::output::SchedulerOutput,
 };
 
@@ -19,6 +19,8 @@ pub struct ModelInfo {
     pub num_blocks: usize,
     /// Tokens that end an output.
     pub eos_token_ids: Vec<u32>,
+    /// The heads that read the hidden states.
+    pub heads: ModelHeads,
 }
 
 /// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each

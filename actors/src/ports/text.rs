@@ -23,6 +23,19 @@ pub trait TextCodec: Send + Sync + 'static {
     /// [`TextError::Tokenizer`] if the tokenizer rejects the text.
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError>;
 
+    /// Returns the tokens of two texts, joined as the model expects.
+    ///
+    /// # Errors
+    /// [`TextError::Tokenizer`] if the tokenizer rejects the texts, or cannot join them.
+    fn encode_pair(
+        &self,
+        _first: &str,
+        _second: &str,
+        _add_special_tokens: bool,
+    ) -> Result<Vec<TokenId>, TextError> {
+        Err(TextError::Tokenizer("it does not join two texts".to_owned()))
+    }
+
     /// Returns the part of `text` to tokenize next. The part lies within `rest`, the range that is
     /// left. It lies at the side that is kept when a prompt is truncated. The tokens of all parts,
     /// in the text's order, are the tokens of the whole text, without the special tokens around it.

@@ -54,21 +54,54 @@ impl State {
     }
 }
 
-struct Output {
+/// One output in progress.
+enum Output {
+    Text(TextOutput),
+    /// The result of a pooling request, which is passed on.
+    Pooled,
+}
+
+struct TextOutput {
     decoder: Box<dyn IncrementalDecoder>,
     stream: TextStream,
 }
 
 impl Output {
     fn new(codec: &dyn TextCodec, request: &EngineRequest) -> Self {
+        let Some(params) = request.sampling() else { return Self::Pooled };
         let options = DecodeOptions {
-            skip_special_tokens: request.sampling().skip_special_tokens,
-            spaces_between_special_tokens: request.sampling().spaces_between_special_tokens,
+            skip_special_tokens: params.skip_special_tokens,
+            spaces_between_special_tokens: params.spaces_between_special_tokens,
         };
         let decoder = codec.decoder(&request.prompt_token_ids, options);
-        Self { decoder, stream: TextStream::new(request) }
+        Self::Text(TextOutput { decoder, stream: TextStream::new(params) })
     }
 
+    /// Returns the news of an entry, and the end of the output if the entry has it.
+    fn advance(&mut self, entry: EgressEntry) -> Result<TextEntry, TextError> {
+        match self {
+            Self::Text(output) => output.advance(entry),
+            Self::Pooled => Ok(pooled(entry)),
+        }
+    }
+}
+
+/// Returns the news of a pooling request.
+fn pooled(entry: EgressEntry) -> TextEntry {
+    TextEntry {
+        request: entry.request,
+        position: entry.position,
+        tokens: Vec::new(),
+        pooled: entry.produced.pooled().cloned(),
+        prompt_logprobs_start: entry.prompt_logprobs_start,
+        prompt_logprobs: entry.prompt_logprobs,
+        num_cached_tokens: entry.num_cached_tokens,
+        queue_time: entry.queue_time,
+        end: entry.end.map(|reason| TextEnd { text: String::new(), reason }),
+    }
+}
+
+impl TextOutput {
     /// Returns the text of new tokens, and the end of the output if the entry has it.
     fn advance(&mut self, entry: EgressEntry) -> Result<TextEntry, TextError> {
         let tokens = entry.produced.into_tokens();
@@ -76,6 +109,7 @@ impl Output {
             request: entry.request,
             position: entry.position,
             tokens: Vec::with_capacity(tokens.len()),
+            pooled: None,
             prompt_logprobs_start: entry.prompt_logprobs_start,
             prompt_logprobs: entry.prompt_logprobs,
             num_cached_tokens: entry.num_cached_tokens,
@@ -156,6 +190,7 @@ fn failed(request: RequestId, position: usize, error: &TextError) -> TextEntry {
         request,
         position,
         tokens: Vec::new(),
+        pooled: None,
         prompt_logprobs_start: 0,
         prompt_logprobs: Vec::new(),
         num_cached_tokens: None,

@@ -10,12 +10,15 @@ use crate::{
     error::RequestError,
     logic::{
         input::{
-            fit::{OutputTokens, PromptLimits, check_length, fit_prompt, kept_tokens},
+            fit::{
+                OutputTokens, PromptLimits, TruncationSide, check_length, fit_prompt, kept_tokens,
+            },
             text_pieces::WantedTokens,
         },
         request::{
             ids::TokenId,
             sampling_params::{SamplingLimits, SamplingParams},
+            work::Work,
         },
     },
     message::{
@@ -77,7 +80,7 @@ impl AsRef<str> for PromptText {
     fn as_ref(&self) -> &str {
         match &self.0.prompt {
             Prompt::Text(text) => text,
-            Prompt::Tokens(_) | Prompt::Chat(_) => "",
+            Prompt::Tokens(_) | Prompt::Chat(_) | Prompt::Pair(..) => "",
         }
     }
 }
@@ -92,15 +95,29 @@ async fn process(
     is_left: IsLeft<'_>,
 ) -> Result<ProcessedRequest, Ended> {
     let info = context.vault.executors.info();
+    let is_pooling = raw.pooling.is_some();
     let limits = PromptLimits {
         vocab_size: info.vocab_size,
         max_model_len: context.config.scheduler.max_model_len,
+        min_output_tokens: u32::from(!is_pooling),
     };
-    let output = OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default };
+    let work = raw.pooling.as_ref().map(|params| params.fit(&info.heads)).transpose()?;
+    let output = match is_pooling {
+        true => OutputTokens { wanted: Some(0), default: None },
+        false => {
+            info.heads.check_generates()?;
+            OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default }
+        }
+    };
     let tokens = tokenize(context, raw, output, &limits, is_left).await?;
     let fitted =
         fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
-    context.config.scheduler.check_servable(fitted.prompt_token_ids.len())?;
+    let prompt_token_ids: Arc<[TokenId]> = fitted.prompt_token_ids.into();
+    if let Some(params) = work {
+        context.config.scheduler.check_poolable(prompt_token_ids.len())?;
+        return Ok(ProcessedRequest { prompt_token_ids, work: Work::Pool(params) });
+    }
+    context.config.scheduler.check_servable(prompt_token_ids.len())?;
     let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
     params.bad_words = bad_words(context, raw).await?;
     params.validate(&SamplingLimits {
@@ -108,7 +125,7 @@ async fn process(
         max_logprobs: context.config.max_logprobs,
     })?;
     params.normalize();
-    Ok(ProcessedRequest { prompt_token_ids: fitted.prompt_token_ids.into(), params })
+    Ok(ProcessedRequest { prompt_token_ids, work: Work::Generate(params) })
 }
 
 /// Returns all tokens of a prompt, or at least those that are kept.
@@ -133,7 +150,25 @@ async fn tokenize(
         Prompt::Tokens(tokens) => return Ok(tokens.clone()),
         Prompt::Text(text) => {
             check(text)?;
-            jobs.encode(PromptText(Arc::clone(raw)), adds, wanted, is_left).await?
+            let text = PromptText(Arc::clone(raw));
+            match (kept, raw.truncation_side) {
+                // Tokens around a text are part of what a pooling model was trained on, so they
+                // stay.
+                (Some(kept), TruncationSide::Right) if adds && raw.pooling.is_some() => {
+                    return Ok(keep_ends(context, text, kept, is_left).await?);
+                }
+                _ => jobs.encode(text, adds, wanted, is_left).await?,
+            }
+        }
+        Prompt::Pair(first, second) => {
+            check(first)?;
+            check(second)?;
+            let (raw, bytes) = (Arc::clone(raw), first.len() + second.len());
+            let pair = jobs.work(bytes, move |codec| match &raw.prompt {
+                Prompt::Pair(first, second) => codec.encode_pair(first, second, adds),
+                Prompt::Text(_) | Prompt::Tokens(_) | Prompt::Chat(_) => Ok(Vec::new()),
+            });
+            return Ok(pair.await?.map_err(refused)?);
         }
         Prompt::Chat(chat) => {
             let rendered = jobs.render(chat).await?;
@@ -146,6 +181,39 @@ async fn tokenize(
         return Err(RequestError::PromptTooLong { max_model_len, min_prompt_tokens }.into());
     }
     Ok(encoded.tokens)
+}
+
+/// Returns the first tokens of a text, with the special tokens around them: `kept` in all.
+async fn keep_ends(
+    context: &Context,
+    text: PromptText,
+    kept: usize,
+    is_left: IsLeft<'_>,
+) -> Result<Vec<TokenId>, Ended> {
+    let jobs = &context.vault.text_jobs;
+    let ends = jobs.work(PROBE.len(), |codec| special_ends(codec)).await?;
+    let (mut tokens, end) = ends.map_err(refused)?;
+    let num_tokens = kept.saturating_sub(tokens.len() + end.len());
+    if num_tokens > 0 {
+        let wanted = WantedTokens::Kept { num_tokens, dropped: TruncationSide::Right };
+        let encoded = jobs.encode(text, false, wanted, is_left).await?;
+        tokens.extend(encoded.tokens.into_iter().take(num_tokens));
+    }
+    tokens.extend(end);
+    Ok(tokens)
+}
+
+/// A text whose tokens show which special tokens stand before and behind a text.
+const PROBE: &str = "a";
+
+/// Returns the special tokens before a text, and those behind it.
+fn special_ends(codec: &dyn TextCodec) -> Result<(Vec<TokenId>, Vec<TokenId>), TextError> {
+    let (bare, whole) = (codec.encode(PROBE, false)?, codec.encode(PROBE, true)?);
+    let place = whole.windows(bare.len().max(1)).position(|window| window == bare);
+    Ok(match place {
+        Some(place) => (whole[..place].to_vec(), whole[place + bare.len()..].to_vec()),
+        None => (Vec::new(), Vec::new()),
+    })
 }
 
 /// Returns the tokens of the words that must not appear.

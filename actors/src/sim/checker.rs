@@ -368,6 +368,9 @@ impl Checker {
             self.record
                 .violate(|| format!("request {request} has {held} tokens, gets one at {at}"));
         }
+        if commit.produced.pooled().is_some() && commit.finish.is_none() {
+            self.record.violate(|| format!("request {request} is pooled and does not end"));
+        }
         shadow.num_tokens = commit.position + commit.produced.tokens().len();
         shadow.has_ended = commit.finish.is_some();
         shadow.news_since.get_or_insert(state.moved_at);

@@ -17,7 +17,7 @@ use crate::{
         request::{
             FinishReason,
             failure::Failure,
-            outputs::{SampledToken, TokenLogprobs},
+            outputs::{Pooled, SampledToken, TokenLogprobs},
             seed::choice_seed,
         },
     },
@@ -49,6 +49,7 @@ pub struct RunContext {
 struct Got {
     text: String,
     tokens: Vec<SampledToken>,
+    pooled: Option<Pooled>,
     prompt_logprobs: Vec<TokenLogprobs>,
     num_cached_tokens: Option<usize>,
     finish: Option<FinishReason>,
@@ -184,6 +185,11 @@ async fn collect(
         }
         got.text.push_str(&delta.text);
         got.tokens.extend(delta.tokens);
+        if delta.pooled.is_some() && got.pooled.is_some() {
+            let request = stream.request();
+            context.record.violate(|| format!("request {request} is pooled twice"));
+        }
+        got.pooled = got.pooled.take().or(delta.pooled);
         got.prompt_logprobs.extend(delta.prompt_logprobs);
         got.num_cached_tokens = got.num_cached_tokens.or(delta.num_cached_tokens);
         got.finish = got.finish.take().or(delta.finish);
@@ -202,6 +208,9 @@ fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<
     let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
     let is_cut_short = is_aborted || leave == Leave::Late;
     let text = if is_cut_short { &answer.whole_text } else { &answer.text };
+    if got.pooled.is_some() && got.pooled != answer.pooled {
+        return Err(format!("{:?} instead of {:?}", got.pooled, answer.pooled));
+    }
     let is_start = answer.tokens.starts_with(&got.tokens)
         && text.starts_with(&got.text)
         && answer.prompt_logprobs.starts_with(&got.prompt_logprobs);
@@ -226,6 +235,7 @@ fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<
         Some(finish) if *finish != answer.finish => {
             Err(format!("ended by {finish:?} instead of {:?}", answer.finish))
         }
+        Some(_) if got.pooled != answer.pooled => Err("no pooled result".to_owned()),
         Some(_) if got.tokens.len() < answer.tokens.len() => {
             Err(format!("{} tokens of {}", got.tokens.len(), answer.tokens.len()))
         }
@@ -247,6 +257,10 @@ fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
     let prompt = plan.prompt.len();
     let room = config.max_model_len.saturating_sub(prompt);
     let demand = Demand::new(&config.kv_cache());
+    if plan.raw.pooling.is_some() && prompt > 0 {
+        let is_refused = prompt > config.max_model_len || !demand.fits(prompt);
+        return is_refused.then_some("it does not fit");
+    }
     if prompt == 0 {
         Some("its prompt is empty")
     } else if room == 0 || plan.raw.max_tokens.is_some_and(|tokens| tokens as usize > room) {

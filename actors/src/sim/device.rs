@@ -12,7 +12,7 @@ use self::garbage::Reports;
 use super::{
     grammar::{self, Compiler},
     memory::{Life, Memory},
-    model::{Digest, Sampler, empty_digest, extend, logprobs},
+    model::{Digest, Sampler, empty_digest, extend, logprobs, pooled},
     record::Record,
     workload::{Effect, Poison},
 };
@@ -175,6 +175,8 @@ struct Row {
     tokens: Vec<TokenId>,
     /// Digest `i` is that of the first `i` tokens.
     digests: Vec<Digest>,
+    /// The digests after the tokens that this executor computed for the request.
+    computed: Vec<Digest>,
     /// One for each group of layers.
     tables: Vec<Vec<BlockId>>,
     /// Why its last token could not be drawn. Then the request cannot continue.
@@ -188,7 +190,8 @@ impl Row {
     fn new(request: Arc<EngineRequest>, num_groups: usize, life: Life, began: u64) -> Self {
         let digests = vec![empty_digest(request.cache_salt.as_deref())];
         let tables = vec![Vec::new(); num_groups];
-        Self { request, tokens: Vec::new(), digests, tables, broken: None, life, began }
+        let (tokens, computed) = (Vec::new(), Vec::new());
+        Self { request, tokens, digests, computed, tables, broken: None, life, began }
     }
 
     fn grow(&mut self, block_ids: &BlockIds) {
@@ -271,13 +274,35 @@ impl ModelExecutor for Executor {
             }
         }
         self.append(&outputs);
-        outputs.extend(broken.into_iter().map(|(request, failure)| RequestOutput {
-            request,
-            produced: Produced::default(),
-            prompt_logprobs: None,
-            failure: Some(failure),
-        }));
+        outputs.extend(
+            broken.into_iter().map(|(request, failure)| RequestOutput {
+                failure: Some(failure),
+                ..empty(request)
+            }),
+        );
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
+    }
+}
+
+/// Returns an output without a result.
+fn empty(request: RequestId) -> RequestOutput {
+    let produced = Produced::default();
+    RequestOutput { request, produced, prompt_logprobs: None, failure: None }
+}
+
+/// Returns the output of a pooling request. As for tokens, garbage is reported with the result.
+fn pool(row: &mut Row, span: Span, is_nan: bool) -> RequestOutput {
+    row.computed.extend(&row.digests[span.start + 1..=span.end]);
+    let params = row.request.pooling().filter(|_| span.end == row.tokens.len());
+    match params {
+        Some(_) if is_nan => {
+            RequestOutput { failure: Some(RowFailure::NotANumber), ..empty(span.request) }
+        }
+        Some(params) => {
+            let produced = Produced::Pooled(pooled(params, &row.computed));
+            RequestOutput { produced, ..empty(span.request) }
+        }
+        None => empty(span.request),
     }
 }
 
@@ -352,7 +377,8 @@ impl Executor {
         let mut broken = Vec::new();
         for new in &step.scheduled_new {
             let (request, start) = (new.request.id, new.num_computed_tokens);
-            let format = new.request.sampling().structured_output.as_deref();
+            let params = new.request.sampling();
+            let format = params.and_then(|params| params.structured_output.as_deref());
             if format.is_some_and(|format| !self.device.grammars.has(format)) {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
@@ -424,6 +450,11 @@ impl Executor {
     /// has no logits, and no token is drawn for an output that its grammar ends.
     fn row_output(&mut self, span: Span, memory: &mut Memory, reports: &Reports) -> RequestOutput {
         let is_nan = self.reads_garbage(span, memory, reports);
+        if let Some(row) = self.rows.get_mut(&span.request)
+            && row.request.pooling().is_some()
+        {
+            return pool(row, span, is_nan);
+        }
         let row = &self.rows[&span.request];
         let num_prompt_tokens = row.request.num_prompt_tokens();
         let is_complete = span.end == row.tokens.len();
@@ -432,7 +463,7 @@ impl Executor {
             seed ^= self.num_draws;
             self.num_draws += 1;
         }
-        let params = row.request.sampling();
+        let Some(params) = row.request.sampling() else { return empty(span.request) };
         let sampler = Sampler { params, seed };
         let digest = row.digests[span.end];
         let num_outputs = span.end.saturating_sub(num_prompt_tokens);

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::logic::request::{
     ids::TokenId,
-    outputs::{Logprob, SampledToken, TokenLogprobs},
+    outputs::{Logprob, Pooled, SampledToken, TokenLogprobs},
+    pooling_params::{Dimensions, ModelHeads, PoolingHead, PoolingParams, PoolingTask},
     sampling_params::SamplingParams,
 };
 
@@ -26,6 +27,43 @@ pub fn empty_digest(cache_salt: Option<&str>) -> Digest {
 #[must_use]
 pub fn extend(digest: Digest, token: TokenId) -> Digest {
     mix(digest ^ (u64::from(token) + 1)) | 1
+}
+
+/// Number of elements in a pooled row, before a cut.
+pub const POOLED_WIDTH: usize = 3;
+
+/// Returns the heads of the model: one that generates, and three that pool.
+#[must_use]
+pub fn heads() -> ModelHeads {
+    let head = |task, is_last_token| PoolingHead {
+        task,
+        is_last_token,
+        width: POOLED_WIDTH,
+        dimensions: Dimensions::Any,
+        activation: true,
+    };
+    let pooling = vec![
+        head(PoolingTask::Embed, true),
+        head(PoolingTask::Classify, false),
+        head(PoolingTask::TokenEmbed, false),
+    ];
+    ModelHeads { generates: true, pooling }
+}
+
+/// Returns the result of pooling. `digests` has one for each token of the prompt, or fewer if some
+/// hidden states are missing.
+#[must_use]
+pub fn pooled(params: &PoolingParams, digests: &[Digest]) -> Pooled {
+    let width = params.dimensions.map_or(POOLED_WIDTH, |count| count as usize);
+    let row = |digest: Digest| {
+        (0..width as u64).map(move |i| (mix(digest ^ mix(i)) % 1_000) as f32 / 500.0 - 1.0)
+    };
+    let values = match params.task {
+        task if task.is_by_token() => digests.iter().flat_map(|&digest| row(digest)).collect(),
+        PoolingTask::Classify => row(digests.iter().fold(1, |all, &one| mix(all ^ one))).collect(),
+        _ => digests.last().into_iter().flat_map(|&digest| row(digest)).collect(),
+    };
+    Pooled { values, width }
 }
 
 /// The sampler of one choice.

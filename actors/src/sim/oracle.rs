@@ -3,7 +3,7 @@
 
 use super::{
     grammar,
-    model::{Sampler, empty_digest, extend, logprobs},
+    model::{self, Sampler, empty_digest, extend, logprobs},
     vocabulary::{EOS_TOKENS, bytes_of},
     workload::{Effect, Poison},
 };
@@ -11,7 +11,8 @@ use crate::logic::request::{
     FinishReason, StopReason,
     failure::Failure,
     ids::TokenId,
-    outputs::{SampledToken, TokenLogprobs},
+    outputs::{Pooled, SampledToken, TokenLogprobs},
+    pooling_params::PoolingParams,
     sampling_params::SamplingParams,
 };
 
@@ -24,6 +25,8 @@ pub struct Question<'a> {
     pub cache_salt: Option<&'a str>,
     /// Parameters. `max_tokens` is the rest of the context if the client gave none.
     pub params: &'a SamplingParams,
+    /// Present if the request pools.
+    pub pooling: Option<&'a PoolingParams>,
     /// Seed of this choice.
     pub seed: u64,
     /// Maximum number of tokens of prompt and output.
@@ -43,6 +46,8 @@ pub struct Answer {
     pub whole_text: String,
     /// All tokens.
     pub tokens: Vec<SampledToken>,
+    /// The result of a pooling request.
+    pub pooled: Option<Pooled>,
     /// One row for each prompt token except the first, if they were asked for.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Reason of its end.
@@ -52,6 +57,9 @@ pub struct Answer {
 /// Returns the stream that `question` gets.
 #[must_use]
 pub fn answer(question: &Question<'_>) -> Answer {
+    if let Some(pooling) = question.pooling {
+        return pooled(question, pooling);
+    }
     let params = question.params;
     let format = params.structured_output.as_deref();
     if let Some(failure) = format.and_then(grammar::failure) {
@@ -92,7 +100,14 @@ pub fn answer(question: &Question<'_>) -> Answer {
         };
         if let Some(finish) = failure {
             let text = shown(&bytes);
-            return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
+            return Answer {
+                whole_text: text.clone(),
+                text,
+                tokens,
+                pooled: None,
+                prompt_logprobs,
+                finish,
+            };
         }
         let token = sampler.sample(digest, position, tokens.len(), last);
         let token_id = token.token_id;
@@ -113,11 +128,43 @@ pub fn answer(question: &Question<'_>) -> Answer {
         {
             let finish = FinishReason::Stop(Some(StopReason::String(stop)));
             let kept = text[..kept].to_owned();
-            return Answer { text: kept, whole_text: text, tokens, prompt_logprobs, finish };
+            return Answer {
+                text: kept,
+                whole_text: text,
+                tokens,
+                pooled: None,
+                prompt_logprobs,
+                finish,
+            };
         }
         settled = text.len();
         if let Some(finish) = finish {
-            return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
+            return Answer {
+                whole_text: text.clone(),
+                text,
+                tokens,
+                pooled: None,
+                prompt_logprobs,
+                finish,
+            };
+        }
+    }
+}
+
+/// Returns the answer of a pooling request.
+fn pooled(question: &Question<'_>, params: &PoolingParams) -> Answer {
+    let mut digest = empty_digest(question.cache_salt);
+    let digests = question.prompt.iter().map(|&token| {
+        digest = extend(digest, token);
+        digest
+    });
+    let digests: Vec<_> = digests.collect();
+    let answer = failed(Failure::NumericalGarbage);
+    match question.poison.filter(|poison| poison.after == 0) {
+        Some(poison) => Answer { finish: poison.finish(), ..answer },
+        None => {
+            let pooled = Some(model::pooled(params, &digests));
+            Answer { pooled, finish: FinishReason::Stop(None), ..answer }
         }
     }
 }
@@ -128,6 +175,7 @@ fn failed(failure: Failure) -> Answer {
         text: String::new(),
         whole_text: String::new(),
         tokens: Vec::new(),
+        pooled: None,
         prompt_logprobs: Vec::new(),
         finish: FinishReason::Error(failure),
     }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     grammar::Nature,
+    model,
     oracle::{self, Question},
     rng::Rng,
     vocabulary::{EOS_TOKENS, VOCAB_SIZE, Vocabulary},
@@ -14,7 +15,13 @@ use crate::{
         admission::{Quota, Tenant},
         kv_cache::{Demand, KvKind, KvSpec},
         recovery::restart::Intensity,
-        request::{FinishReason, failure::Failure, ids::TokenId, sampling_params::SamplingParams},
+        request::{
+            FinishReason,
+            failure::Failure,
+            ids::TokenId,
+            pooling_params::{PoolingParams, PoolingTask},
+            sampling_params::SamplingParams,
+        },
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
     },
     message::{
@@ -144,11 +151,13 @@ impl Workload {
             kv_spec: config.kv_spec.clone(),
             num_blocks: config.num_blocks as usize,
             eos_token_ids: EOS_TOKENS.to_vec(),
+            heads: model::heads(),
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);
         set_fragility(&mut rng.fork(8), &mut config);
         set_formats(&mut rng.fork(9), &mut config, &mut clients);
+        set_poolings(&mut rng.fork(13), &mut clients);
         let orders = orders(&mut rng.fork(5));
         Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
     }
@@ -181,6 +190,7 @@ fn question(
         prompt: &client.prompt,
         cache_salt: client.raw.cache_salt.as_deref(),
         params: &SamplingParams { max_tokens, ..client.raw.params.clone() },
+        pooling: client.raw.pooling.as_ref(),
         seed,
         max_model_len,
         cache_tokens,
@@ -399,6 +409,25 @@ fn set_formats(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPl
         params.stop.clear();
         params.stop_token_ids.clear();
         add_stops(rng, &config.scheduler, client);
+    }
+}
+
+/// Lets some clients of one run in three pool their prompts instead.
+fn set_poolings(rng: &mut Rng, clients: &mut [ClientPlan]) {
+    if !rng.percent(33) {
+        return;
+    }
+    for client in clients {
+        if rng.percent(50) {
+            continue;
+        }
+        let tasks = [PoolingTask::Embed, PoolingTask::Classify, PoolingTask::TokenEmbed];
+        let dimensions = rng.percent(20).then(|| rng.within(1, model::POOLED_WIDTH) as u32);
+        client.raw.params = SamplingParams::default();
+        client.raw.max_tokens = None;
+        client.raw.pooling =
+            Some(PoolingParams { dimensions, ..PoolingParams::new(rng.pick(&tasks)) });
+        client.manners.truncate(1);
     }
 }
 

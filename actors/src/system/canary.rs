@@ -94,10 +94,12 @@ fn patience(context: &Context) -> Duration {
     step.map_or(context.config.call_timeout, |step| context.config.call_timeout.max(10 * step))
 }
 
-/// Asks for one token after one token. Each canary is another request, so a canary that a broken
-/// device has quarantined does not cause the refusal of the next.
+/// Asks for one token after one token, or pools it in a model that does not generate. Each canary
+/// is another request, so a canary that a broken device has quarantined does not cause the refusal
+/// of the next.
 async fn is_served(door: &Arc<Door>, number: u64) -> End {
     let mut canary = RawRequest::new(Prompt::Tokens(vec![0]));
+    canary.pooling = door.canary_pooling();
     canary.cache_salt = Some(format!("canary {number}"));
     canary.max_tokens = Some(1);
     canary.params.ignore_eos = true;
@@ -106,6 +108,7 @@ async fn is_served(door: &Arc<Door>, number: u64) -> End {
         while let Some(delta) = choice.next().await {
             match delta.finish {
                 Some(FinishReason::Length) => return End::Served,
+                Some(FinishReason::Stop(_)) if delta.pooled.is_some() => return End::Served,
                 Some(FinishReason::Error(Failure::NumericalGarbage)) => {
                     return End::NonFiniteLogits;
                 }

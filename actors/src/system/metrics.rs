@@ -179,8 +179,10 @@ impl SystemMetrics {
         self.prompt_tokens.increment(prompt as u64);
         self.request_prompt_tokens.record(prompt as f64);
         self.request_generation_tokens.record(output as f64);
-        self.request_max_tokens.record(f64::from(request.sampling().max_tokens));
-        self.request_n.record(f64::from(request.sampling().n));
+        if let Some(params) = request.sampling() {
+            self.request_max_tokens.record(f64::from(params.max_tokens));
+            self.request_n.record(f64::from(params.n));
+        }
         self.e2e_latency.record(seconds(now.saturating_sub(request.arrival)));
         if let Some(first) = entry.first_token().filter(|_| output > 1) {
             let decode = seconds(now.saturating_sub(first));

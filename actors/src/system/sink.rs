@@ -22,7 +22,7 @@ use crate::{
             FinishReason,
             failure::Failure,
             ids::{Micros, RequestId},
-            outputs::{SampledToken, TokenLogprobs},
+            outputs::{Pooled, SampledToken, TokenLogprobs},
         },
         text::text_stream::TextEntry,
     },
@@ -39,6 +39,8 @@ pub struct OutputDelta {
     pub text: String,
     /// Tokens that were committed.
     pub tokens: Vec<SampledToken>,
+    /// The result of a pooling request, in the last delta only.
+    pub pooled: Option<Pooled>,
     /// Log-probabilities of further prompt tokens. The first row of all belongs to position 1.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
@@ -88,7 +90,8 @@ impl OutputDelta {
     pub fn bytes(&self) -> usize {
         let tokens: usize = self.tokens.iter().map(token_bytes).sum();
         let rows: usize = self.prompt_logprobs.iter().map(row_bytes).sum();
-        self.text.len() + tokens + rows
+        let pooled = self.pooled.as_ref().map_or(0, Pooled::bytes);
+        self.text.len() + tokens + pooled + rows
     }
 }
 
@@ -162,6 +165,10 @@ impl Sink {
             state.num_prompt_rows += 1;
             state.pending_bytes += row_bytes(&row);
             state.pending.prompt_logprobs.push(row);
+        }
+        if let Some(pooled) = entry.pooled {
+            state.pending_bytes += pooled.bytes();
+            state.pending.pooled = Some(pooled);
         }
         if let Some(end) = entry.end {
             state.pending.text.push_str(&end.text);

@@ -22,6 +22,7 @@ use crate::{
         request::{
             EngineRequest,
             ids::{RequestId, TokenId},
+            pooling_params::PoolingParams,
             seed::choice_seed,
             work::Work,
         },
@@ -97,7 +98,7 @@ impl Door {
         let admits = self.context.clients.gate.breaker().admits(self.context.now());
         admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
         // Before the prompt is processed: a refusal must cost next to nothing.
-        let (count, now) = (raw.params.n as usize, self.context.now());
+        let (count, now) = (raw.num_outputs() as usize, self.context.now());
         self.context.ledger().check_room(count, raw.tenant, now)?;
         self.admit(raw).await
     }
@@ -158,20 +159,32 @@ impl Door {
         turns.into_iter().find(|processor| processor.is_alive())
     }
 
+    /// Returns the pooling that shows whether the engine serves, if its model does not generate.
+    pub(crate) fn canary_pooling(&self) -> Option<PoolingParams> {
+        let heads = &self.context.vault.executors.info().heads;
+        let head = heads.pooling.first().filter(|_| !heads.generates)?;
+        Some(PoolingParams::new(head.task))
+    }
+
     fn requests(
         &self,
         raw: &RawRequest,
         processed: ProcessedRequest,
         arrival: u64,
     ) -> Vec<Arc<EngineRequest>> {
-        let ProcessedRequest { prompt_token_ids, mut params } = processed;
-        let count = params.n;
+        let ProcessedRequest { prompt_token_ids, mut work } = processed;
+        let (count, seed) = match &work {
+            Work::Generate(params) => (params.n, params.seed),
+            Work::Pool(_) => (1, None),
+        };
         let first = self.next_request.fetch_add(count.into(), Ordering::Relaxed);
-        let seed = params.seed.unwrap_or_else(|| choice_seed(self.seed, first));
+        let seed = seed.unwrap_or_else(|| choice_seed(self.seed, first));
         // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
         let eos = &self.context.vault.executors.info().eos_token_ids;
         let eos_token_ids: Arc<[TokenId]> = eos.iter().take(1).copied().collect();
-        if !params.ignore_eos {
+        if let Work::Generate(params) = &mut work
+            && !params.ignore_eos
+        {
             params.stop_token_ids.extend(eos.iter().skip(1));
         }
         let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
@@ -183,7 +196,7 @@ impl Door {
             choice,
             tenant: raw.tenant,
             prompt_token_ids: Arc::clone(&prompt_token_ids),
-            work: Work::Generate(params.clone()),
+            work: work.clone(),
             seed: if count == 1 { seed } else { choice_seed(seed, choice.into()) },
             eos_token_ids: Arc::clone(&eos_token_ids),
             arrival,

@@ -20,7 +20,7 @@ use playhouse_actors::{
         kv_cache::KvSpec,
         request::{
             ids::{Epoch, RequestId, TokenId},
-            outputs::{RequestOutput, RowFailure, SampledToken, StepOutput},
+            outputs::{Produced, RequestOutput, RowFailure, SampledToken, StepOutput},
             sampling_params::SamplingParams,
             structured_output::{OutputFormat, StructuredOutput},
         },
@@ -116,6 +116,7 @@ impl FakeFactory {
             kv_spec: KvSpec::full(1, 16, 1),
             num_blocks: 8,
             eos_token_ids: vec![],
+            heads: Default::default(),
         };
         Self { info, faults: Arc::default() }
     }
@@ -196,7 +197,7 @@ impl ModelExecutor for FakeExecutor {
         }
         if self.faults.has_no_numbers.load(Ordering::Relaxed) {
             for row in &mut outputs {
-                row.produced.tokens_mut().clear();
+                row.produced = Produced::default();
                 row.failure = Some(RowFailure::NotANumber);
             }
         }
@@ -360,6 +361,7 @@ pub(crate) async fn spawn_with(
         kv_spec: scheduler.kv_spec.clone(),
         num_blocks: num_blocks as usize,
         eos_token_ids: vec![],
+        heads: Default::default(),
     };
     let faults = Arc::new(Faults::default());
     let factory = FakeFactory { info, faults: Arc::clone(&faults) };

@@ -7,7 +7,7 @@ use playhouse_actors::logic::{
         FinishReason,
         failure::Failure,
         ids::RequestId,
-        outputs::{Commit, RowFailure},
+        outputs::{Commit, Produced, RowFailure},
     },
     scheduler::{PauseState, SchedulerConfig, WaitingReason, output::SchedulerOutput},
 };
@@ -192,7 +192,7 @@ fn a_request_whose_grammar_breaks_off_leaves_valid_blocks() {
     let second = planned(&mut harness);
     let breaks_off = |step: &SchedulerOutput| {
         let mut output = answer(step, |_| vec![5]);
-        output.outputs[0].produced.tokens_mut().clear();
+        output.outputs[0].produced = Produced::default();
         output.outputs[0].failure = Some(RowFailure::Grammar("no token is allowed".to_owned()));
         output
     };

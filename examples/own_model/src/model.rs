@@ -59,7 +59,8 @@ impl ModelFamily for Parrots {
                 dtype: loader.dtype(),
                 quantized_weights: loader.quantized_weights().cloned(),
                 backbone: Arc::new(parrot),
-                lm_head: Arc::new(Identity),
+                lm_head: Some(Arc::new(Identity)),
+                pooler: None,
             })
         })
     }

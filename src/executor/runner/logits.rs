@@ -69,7 +69,8 @@ impl ModelRunner {
             let sequence = self.batch.sequence(chunk)?;
             let first_row = ragged.groups[0].query_start_loc[index];
             let row = |position: usize| first_row + (position - chunk.start) as u32;
-            if sequence.request.sampling().prompt_logprobs.is_some() {
+            let Some(params) = sequence.request.sampling() else { continue };
+            if params.prompt_logprobs.is_some() {
                 // The logits at a position predict the token after it.
                 let positions = predicted_prompt(chunk, sequence.request.num_prompt_tokens());
                 let wanted =
@@ -129,7 +130,7 @@ impl ModelRunner {
             let chunk = &chunks[row.chunk];
             let next: Option<&Next> =
                 allowed.get(&chunk.request).and_then(|next| next.as_ref().ok());
-            asked.push(sampling_row(self.batch.sequence(chunk)?, next));
+            asked.push(sampling_row(self.batch.sequence(chunk)?, next)?);
         }
         indices.clear();
         indices.extend(rows.iter().map(|row| row.row));
@@ -138,7 +139,7 @@ impl ModelRunner {
         for (row, sampled) in rows.iter().zip(sampled.drain(..)) {
             let output = &mut outputs[row.chunk];
             match sampled {
-                Ok(sampled) => output.produced.tokens_mut().push(sampled_token(sampled)),
+                Ok(sampled) => output.produced.push(sampled_token(sampled)),
                 Err(SampleError::NoCandidate)
                     if is_ruled(allowed.get(&chunks[row.chunk].request)) =>
                 {
@@ -165,7 +166,8 @@ impl ModelRunner {
         for rows in prompt_rows.chunks(self.logit_rows()) {
             let wanted = rows.iter().map(|row| {
                 let sequence = self.batch.sequence(&ragged.chunks[row.chunk])?;
-                let k = sequence.request.sampling().prompt_logprobs.unwrap_or_default();
+                let params = sequence.request.sampling();
+                let k = params.and_then(|params| params.prompt_logprobs).unwrap_or_default();
                 Ok((sequence.token_ids[row.position], k))
             });
             let wanted = wanted.collect::<Result<Vec<_>, ExecuteError>>()?;
@@ -192,7 +194,10 @@ impl ModelRunner {
     ) -> Result<R, ExecuteError> {
         // An abandoned step needs no further work.
         self.kv_lease.check()?;
-        let lm_head = &*self.model.lm_head;
+        let lm_head = self.model.lm_head.as_deref();
+        let lm_head = lm_head.ok_or_else(|| {
+            ExecuteError::InvalidStep("the model has no head that generates".to_owned())
+        })?;
         self.threads.run(|| {
             let logits = timed("logits", || lm_head.logits(hidden, indices));
             timed("sampling", || read(logits)).map_err(execute_error)

@@ -51,6 +51,10 @@ pub struct ModelConfig {
     pub(crate) normed_residual: Option<NormedResidual>,
     /// The path from the last hidden state to logits, after the output layer.
     pub logits: LogitsConfig,
+    /// Whether the output layer is loaded.
+    pub(crate) has_lm_head: bool,
+    /// The number of classes of a classifier.
+    pub(crate) num_classes: Option<usize>,
     /// Whether the output layer uses the matrix of the embedding.
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
@@ -275,6 +279,8 @@ impl ModelConfig {
             normed_residual: None,
             altup: None,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
+            has_lm_head: true,
+            num_classes: None,
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
             num_nextn_layers: 0,

@@ -88,17 +88,10 @@ impl ConversationFields {
             documents: self.documents.clone(),
             add_generation_prompt,
             continue_final_message,
-            chat_template: self.template(state)?,
+            chat_template: request_template(self.chat_template.as_ref(), state)?,
             chat_template_kwargs: self.kwargs(state)?,
         };
         Ok((chat, choice))
-    }
-
-    fn template(&self, state: &AppState) -> Result<Option<String>, ApiError> {
-        match &self.chat_template {
-            Some(_) if !state.config.trust_request_chat_template => Err(untrusted()),
-            template => Ok(template.clone()),
-        }
     }
 
     fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
@@ -107,6 +100,20 @@ impl ConversationFields {
             add_reasoning_effort(&mut kwargs, "body.reasoning_effort", effort)?;
         }
         Ok(kwargs)
+    }
+}
+
+/// Returns the template that a request brings.
+///
+/// # Errors
+/// If there is one and the server accepts none.
+pub(in crate::server) fn request_template(
+    given: Option<&String>,
+    state: &AppState,
+) -> Result<Option<String>, ApiError> {
+    match given {
+        Some(_) if !state.config.trust_request_chat_template => Err(untrusted()),
+        template => Ok(template.cloned()),
     }
 }
 

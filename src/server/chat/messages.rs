@@ -18,7 +18,7 @@ const TEXT_PARTS: [(&str, &str); 5] = [
 ];
 
 /// Returns the messages. Every content part has a kind that text models know.
-pub(super) fn check_messages(
+pub(in crate::server) fn check_messages(
     messages: &[Value],
     model: AskedModel<'_>,
 ) -> Result<Vec<Value>, ApiError> {

@@ -12,6 +12,9 @@ mod stream;
 mod tests;
 
 pub(super) use batch::{BatchRequest, create_batch};
-pub(super) use conversation::{ConversationFields, add_reasoning_effort, template_kwargs};
+pub(super) use conversation::{
+    ConversationFields, add_reasoning_effort, request_template, template_kwargs,
+};
+pub(super) use messages::check_messages;
 pub(super) use protocol::ChatRequest;
 pub(super) use response::ChatCompletion;

@@ -306,6 +306,7 @@ fn beams(found: BeamSearchOutput) -> (Arc<[u32]>, Vec<Deltas>) {
         let delta = OutputDelta {
             text: beam.text,
             tokens: beam.tokens,
+            pooled: None,
             prompt_logprobs: prompt_logprobs.clone(),
             num_cached_tokens,
             queue_time,

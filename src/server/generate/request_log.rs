@@ -30,6 +30,11 @@ impl RequestLog {
         self.output_tokens = choices.num_output_tokens();
     }
 
+    /// Records the prompts of a pooling request.
+    pub(in crate::server) fn pooled(&mut self, prompt_tokens: usize) {
+        self.prompt_tokens = prompt_tokens;
+    }
+
     /// Records the outcome. Without a call, the client left.
     pub(in crate::server) fn end(&mut self, outcome: &'static str) {
         self.outcome = outcome;

@@ -213,7 +213,7 @@ impl From<RequestError> for ApiError {
             RequestError::TextTooLong { .. }
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
-            RequestError::Text(_) => Self::bad_request(message),
+            RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
             RequestError::QueueFull { retry_after, .. }
             | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
             RequestError::QuotaExceeded { retry_after, .. } => {

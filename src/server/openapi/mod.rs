@@ -48,7 +48,11 @@ mod tests {
 
     #[test]
     fn every_route_is_described_and_nothing_else_is() {
-        let source = concat!(include_str!("../mod.rs"), include_str!("../admin/mod.rs"));
+        let source = concat!(
+            include_str!("../mod.rs"),
+            include_str!("../admin/mod.rs"),
+            include_str!("../pooling/mod.rs"),
+        );
         let routes = source.split(".route(").skip(1).filter_map(|route| route.split('"').nth(1));
         let routes: BTreeSet<String> = routes.map(|route| route.replace("{*", "{")).collect();
         assert!(routes.len() > 10, "the routes were not found");

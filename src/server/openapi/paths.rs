@@ -13,6 +13,10 @@ use crate::server::{
     completions::{Completion, CompletionRequest},
     messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
     models::{ModelCard, ModelList},
+    pooling::{
+        Classes, ClassifyRequest, EmbedRequest, Embedded, Embeddings, EmbeddingsRequest,
+        PoolRequest, Poolings, Ranking, RerankRequest, ScoreRequest, Scores,
+    },
     responses::{InputTokens, ResponsesRequest},
     snapshots::EngineSnapshot,
     tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
@@ -73,7 +77,22 @@ pub(super) fn describe(document: &mut Document) {
     d.get::<EngineSnapshot>("/house", "A snapshot of the actors, the requests and the KV cache");
     d.get_events("/house/events", "Snapshots, one in each event's data");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
+    pooling(d);
     admin(d);
+}
+
+/// Adds the routes of models that pool. A server has those of its model's task.
+fn pooling(d: &mut Document) {
+    d.post::<EmbeddingsRequest, Embeddings>("/v1/embeddings", "A vector for each input");
+    d.post::<EmbedRequest, Embedded>("/v2/embed", "The same, in the shape of Cohere's API");
+    d.post::<PoolRequest, Poolings>("/pooling", "The result of the model's task for each input");
+    d.post::<ClassifyRequest, Classes>("/classify", "The class of each input");
+    for path in ["/score", "/v1/score"] {
+        d.post::<ScoreRequest, Scores>(path, "How well the texts of pairs go together");
+    }
+    for path in ["/rerank", "/v1/rerank", "/v2/rerank"] {
+        d.post::<RerankRequest, Ranking>(path, "Documents by their relevance to a query");
+    }
 }
 
 /// Adds the operator's routes.

@@ -45,6 +45,14 @@ pub(super) async fn encode(
             let _ = check_bytes("messages", chat.text_bytes())?;
             check_text("messages", jobs.render(&chat).await?)?
         }
+        Prompt::Pair(first, second) => {
+            let bytes = check_bytes("prompt", first.len() + second.len())?;
+            let pair = jobs
+                .work(bytes, move |codec| codec.encode_pair(&first, &second, add_special_tokens));
+            let tokens = pair.await??;
+            let num_tokens = tokens.len();
+            return Ok(EncodedText { tokens, num_tokens, is_whole: true });
+        }
         Prompt::Tokens(tokens) => {
             let num_tokens = tokens.len();
             return Ok(EncodedText { tokens, num_tokens, is_whole: true });

@@ -19,6 +19,8 @@ pub struct PromptLimits {
     pub vocab_size: u32,
     /// Maximum number of prompt and output tokens.
     pub max_model_len: usize,
+    /// Number of output tokens that every request needs room for: 0 if it pools.
+    pub min_output_tokens: u32,
 }
 
 /// A prompt that fits, with the output tokens it may have.
@@ -26,7 +28,7 @@ pub struct PromptLimits {
 pub struct FittedPrompt {
     /// At least one token.
     pub prompt_token_ids: Vec<TokenId>,
-    /// At least 1.
+    /// At least 1, or 0 for a request that pools.
     pub max_tokens: u32,
 }
 
@@ -64,7 +66,8 @@ pub fn kept_tokens(
 ) -> Result<Option<usize>, RequestError> {
     let max_model_len = limits.max_model_len;
     let Some(truncate_to) = truncate_to else { return Ok(None) };
-    let room = max_model_len.saturating_sub(output.wanted.unwrap_or(1).max(1) as usize);
+    let least = limits.min_output_tokens;
+    let room = max_model_len.saturating_sub(output.wanted.unwrap_or(least).max(least) as usize);
     match usize::try_from(truncate_to) {
         Ok(keep) if (1..=max_model_len).contains(&keep) => Ok(Some(keep)),
         Err(_) if truncate_to == -1 => Ok(Some(room)),
@@ -102,7 +105,14 @@ pub fn fit_prompt(
     let prompt_tokens = tokens.len();
     let room = max_model_len.saturating_sub(prompt_tokens);
     let wanted = output.within(room);
-    if room == 0 || wanted > room {
+    let least = limits.min_output_tokens as usize;
+    if least == 0 && prompt_tokens > max_model_len {
+        return Err(RequestError::PromptTooLong {
+            max_model_len,
+            min_prompt_tokens: prompt_tokens,
+        });
+    }
+    if room < least || wanted > room {
         let max_tokens = wanted.max(1);
         return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
     }
@@ -138,7 +148,8 @@ fn truncate(tokens: &mut Vec<TokenId>, keep: usize, side: TruncationSide) {
 mod tests {
     use super::*;
 
-    const LIMITS: PromptLimits = PromptLimits { vocab_size: 100, max_model_len: 10 };
+    const LIMITS: PromptLimits =
+        PromptLimits { vocab_size: 100, max_model_len: 10, min_output_tokens: 1 };
 
     #[test]
     fn a_text_is_rejected_untokenized_only_if_no_tokens_could_make_it_fit() {
@@ -193,6 +204,20 @@ mod tests {
         assert!(fit(20, Some(2), Some(0)).is_err());
         assert!(fit(20, Some(2), Some(-2)).is_err());
         assert!(fit(20, Some(2), Some(11)).is_err());
+    }
+
+    #[test]
+    fn a_prompt_that_is_pooled_may_fill_the_context() {
+        let limits = PromptLimits { min_output_tokens: 0, ..LIMITS };
+        let fit = |len: u32, cut| {
+            let tokens = (0..len).collect();
+            fit_prompt(tokens, wanted(Some(0)), cut, TruncationSide::Right, &limits)
+                .map(|fitted| (fitted.prompt_token_ids.len(), fitted.max_tokens))
+        };
+        assert_eq!(fit(10, None), Ok((10, 0)));
+        assert_eq!(fit(20, Some(-1)), Ok((10, 0)));
+        let refused = RequestError::PromptTooLong { max_model_len: 10, min_prompt_tokens: 11 };
+        assert_eq!(fit(11, None), Err(refused));
     }
 
     #[test]

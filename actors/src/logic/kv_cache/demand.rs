@@ -123,7 +123,14 @@ impl Demand {
     /// [`RequestError::Unservable`] if the prompt and its first output token do not fit the whole
     /// cache.
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
-        let num_tokens = prompt_len + 1;
+        self.check_fits(prompt_len + 1)
+    }
+
+    /// Checks whether a request of so many tokens, its whole prompt and output, can ever run.
+    ///
+    /// # Errors
+    /// [`RequestError::Unservable`] if its tokens do not fit the whole cache.
+    pub fn check_fits(&self, num_tokens: usize) -> Result<(), RequestError> {
         if self.fits(num_tokens) {
             return Ok(());
         }

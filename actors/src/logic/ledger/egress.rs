@@ -51,7 +51,7 @@ pub struct EgressEntry {
     pub request: RequestId,
     /// Number of output tokens before the new ones.
     pub position: usize,
-    /// New committed tokens.
+    /// New committed tokens, or the result of a pooling request.
     pub produced: Produced,
     /// Number of rows of prompt log-probabilities that were sent before.
     pub prompt_logprobs_start: usize,
@@ -102,7 +102,10 @@ impl Told {
             introduction: (!told.introduced).then(|| Arc::clone(entry.request())),
             request: entry.request().id,
             position: told.tokens,
-            produced: Produced::Tokens(new.into()),
+            produced: match entry.pooled().filter(|_| !told.end) {
+                Some(pooled) => Produced::Pooled(pooled.clone()),
+                None => Produced::Tokens(new.into()),
+            },
             prompt_logprobs_start: told.prompt_logprobs,
             prompt_logprobs: entry.prompt_logprobs()[told.prompt_logprobs..].to_vec(),
             num_cached_tokens: entry.num_cached_tokens(),
@@ -161,7 +164,7 @@ impl<O: LedgerObserver> Ledger<O> {
         {
             let Some(entry) = self.state.get(request) else { continue };
             let news = state.told.entry(request).or_default().tell(entry);
-            size += 1 + news.produced.tokens().len() + news.prompt_logprobs.len();
+            size += 1 + news.produced.size() + news.prompt_logprobs.len();
             entries.push(news);
         }
         Some(EgressBatch { id, entries })

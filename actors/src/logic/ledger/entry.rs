@@ -6,7 +6,7 @@ use crate::logic::{
     request::{
         EngineRequest, FinishReason,
         ids::Micros,
-        outputs::{Commit, PromptLogprobs, SampledToken, TokenLogprobs},
+        outputs::{Commit, Pooled, PromptLogprobs, SampledToken, TokenLogprobs},
     },
     scheduler::{FirstScheduled, RecoveredRequest},
 };
@@ -16,6 +16,8 @@ use crate::logic::{
 pub struct Entry {
     request: Arc<EngineRequest>,
     output: Vec<SampledToken>,
+    /// The result of a pooling request, which ended with it.
+    pooled: Option<Pooled>,
     /// Row `i` belongs to prompt position `i + 1`.
     prompt_logprobs: Vec<TokenLogprobs>,
     num_cached_tokens: Option<usize>,
@@ -40,6 +42,7 @@ impl Entry {
         Self {
             request: Arc::clone(request),
             output: Vec::new(),
+            pooled: None,
             prompt_logprobs: Vec::new(),
             num_cached_tokens: None,
             queue_time: None,
@@ -60,6 +63,12 @@ impl Entry {
     #[must_use]
     pub fn output(&self) -> &[SampledToken] {
         &self.output
+    }
+
+    /// Returns the result of a pooling request, once it is committed.
+    #[must_use]
+    pub fn pooled(&self) -> Option<&Pooled> {
+        self.pooled.as_ref()
     }
 
     /// Returns the reason of the end, if the request has ended.
@@ -119,6 +128,7 @@ impl Entry {
             self.last_token = Some(at);
             self.output.extend_from_slice(commit.produced.tokens());
         }
+        self.pooled = commit.produced.pooled().cloned();
         self.end.clone_from(&commit.finish);
     }
 

@@ -100,7 +100,7 @@ impl GroundState {
         entry.commit(commit, at);
         if commit.finish == Some(FinishReason::Error(Failure::NumericalGarbage)) {
             self.sanity.failed(Fingerprint::of(entry.request()));
-        } else if !commit.produced.tokens().is_empty() {
+        } else if !commit.produced.is_empty() {
             self.sanity.succeeded();
         }
         self.ward.clear(commit.request);
@@ -223,7 +223,7 @@ impl GroundState {
 }
 
 fn cost(request: &EngineRequest) -> (RequestId, AdmissionCost) {
-    let max_tokens = request.sampling().max_tokens as usize;
+    let max_tokens = request.max_tokens() as usize;
     let cost = AdmissionCost { prompt_tokens: request.num_prompt_tokens(), max_tokens };
     (request.id, cost)
 }

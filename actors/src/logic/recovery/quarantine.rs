@@ -14,6 +14,7 @@ use crate::{
         request::{
             EngineRequest,
             ids::Micros,
+            pooling_params::PoolingParams,
             sampling_params::SamplingParams,
             structured_output::{OutputFormat, StructuredOutput},
             work::Work,
@@ -45,8 +46,10 @@ impl Fingerprint {
             bytes.number(item.offset as u64);
             bytes.number(item.length as u64);
         });
-        let Work::Generate(params) = &request.work;
-        bytes.params(params);
+        match &request.work {
+            Work::Generate(params) => bytes.params(params),
+            Work::Pool(params) => bytes.pooling(params),
+        }
         Self(bytes.0.finalize().into())
     }
 }
@@ -224,6 +227,16 @@ impl Bytes {
         }
     }
 
+    /// Appends the parameters of pooling. No encoding of sampling parameters begins with this word.
+    fn pooling(&mut self, params: &PoolingParams) {
+        let PoolingParams { task, use_activation, dimensions, needs_all_tokens } = params;
+        self.text("pool");
+        self.text(task.as_str());
+        self.optional(*use_activation, |bytes, on| bytes.number(on.into()));
+        self.optional(*dimensions, |bytes, count| bytes.number(count.into()));
+        self.number((*needs_all_tokens).into());
+    }
+
     fn structured_output(&mut self, output: &StructuredOutput) {
         let StructuredOutput { format, disable_any_whitespace, disable_additional_properties } =
             output;
@@ -247,7 +260,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::logic::request::{ids::RequestId, sampling_params::TokenRuleCall};
+    use crate::logic::request::{
+        ids::RequestId, pooling_params::PoolingTask, sampling_params::TokenRuleCall,
+    };
 
     fn request() -> EngineRequest {
         EngineRequest::for_test(1, [1, 2, 3])
@@ -284,7 +299,7 @@ mod tests {
         fn rule(name: &str, argument: &str) -> TokenRuleCall {
             TokenRuleCall { name: name.to_owned(), argument: argument.to_owned() }
         }
-        let changes: [fn(&mut EngineRequest); 13] = [
+        let changes: [fn(&mut EngineRequest); 15] = [
             |_| (),
             |request| request.prompt_token_ids = Arc::from([1, 2]),
             |request| request.prompt_token_ids = Arc::from([1, 2, 4]),
@@ -298,6 +313,8 @@ mod tests {
             |request| request.sampling_mut().prompt_logprobs = Some(0),
             |request| request.sampling_mut().token_rules = vec![rule("ab", "")],
             |request| request.sampling_mut().token_rules = vec![rule("a", "b")],
+            |request| request.work = Work::Pool(PoolingParams::new(PoolingTask::Embed)),
+            |request| request.work = Work::Pool(PoolingParams::new(PoolingTask::Classify)),
         ];
         let mut all: Vec<Fingerprint> = changes.map(changed).to_vec();
         all.sort();

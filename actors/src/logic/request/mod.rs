@@ -4,6 +4,7 @@
 pub mod failure;
 pub mod ids;
 pub mod outputs;
+pub mod pooling_params;
 pub mod sampling_params;
 pub mod seed;
 pub mod structured_output;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use self::{
     failure::Failure,
     ids::{Micros, RequestId, TokenId},
+    pooling_params::PoolingParams,
     sampling_params::SamplingParams,
     work::Work,
 };
@@ -68,11 +70,28 @@ pub struct MultimodalFeature {
 }
 
 impl EngineRequest {
-    /// Returns the parameters of generation.
+    /// Returns the parameters of generation, if the request generates.
     #[must_use]
-    pub fn sampling(&self) -> &SamplingParams {
-        let Work::Generate(params) = &self.work;
-        params
+    pub fn sampling(&self) -> Option<&SamplingParams> {
+        match &self.work {
+            Work::Generate(params) => Some(params),
+            Work::Pool(_) => None,
+        }
+    }
+
+    /// Returns the parameters of pooling, if the request pools.
+    #[must_use]
+    pub fn pooling(&self) -> Option<&PoolingParams> {
+        match &self.work {
+            Work::Generate(_) => None,
+            Work::Pool(params) => Some(params),
+        }
+    }
+
+    /// Returns the maximum number of output tokens.
+    #[must_use]
+    pub fn max_tokens(&self) -> u32 {
+        self.sampling().map_or(0, |params| params.max_tokens)
     }
 
     /// Returns the number of tokens of the prompt.
@@ -85,7 +104,7 @@ impl EngineRequest {
     /// model's context.
     #[must_use]
     pub fn max_total_tokens(&self, max_model_len: usize) -> usize {
-        (self.num_prompt_tokens() + self.sampling().max_tokens as usize).min(max_model_len)
+        (self.num_prompt_tokens() + self.max_tokens() as usize).min(max_model_len)
     }
 }
 
@@ -112,9 +131,14 @@ impl EngineRequest {
     }
 
     /// Returns the parameters of generation, for a test to change.
+    ///
+    /// # Panics
+    /// If the request pools.
     pub fn sampling_mut(&mut self) -> &mut SamplingParams {
-        let Work::Generate(params) = &mut self.work;
-        params
+        match &mut self.work {
+            Work::Generate(params) => params,
+            Work::Pool(_) => unreachable!("the test's request generates"),
+        }
     }
 }
 

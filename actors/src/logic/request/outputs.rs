@@ -1,4 +1,6 @@
-//! The results of a step, token by token.
+//! The results of a step: tokens, or the numbers of a pooling request.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -41,27 +43,84 @@ pub type SampledTokens = SmallVec<[SampledToken; 1]>;
 pub enum Produced {
     /// Generated tokens, in order.
     Tokens(SampledTokens),
+    /// The whole result of a pooling request.
+    Pooled(Pooled),
+}
+
+/// The result of a pooling request: rows of numbers. All actors share the numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// The rows, one after the other. All numbers are finite.
+    pub values: Arc<[f32]>,
+    /// Number of elements in a row.
+    pub width: usize,
+}
+
+impl Pooled {
+    /// Returns the rows: one for the prompt, or one for each token.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact(self.width.max(1))
+    }
+
+    /// Returns the size of the numbers in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.values[..])
+    }
 }
 
 impl Produced {
-    /// Returns the generated tokens.
+    /// Returns the generated tokens. A pooled result has none.
     #[must_use]
-    pub fn tokens(&self) -> &SampledTokens {
-        let Self::Tokens(tokens) = self;
-        tokens
+    pub fn tokens(&self) -> &[SampledToken] {
+        match self {
+            Self::Tokens(tokens) => tokens,
+            Self::Pooled(_) => &[],
+        }
     }
 
-    /// Returns the generated tokens, to add to or to drop.
-    pub fn tokens_mut(&mut self) -> &mut SampledTokens {
-        let Self::Tokens(tokens) = self;
-        tokens
+    /// Appends a generated token. It replaces a pooled result.
+    pub fn push(&mut self, token: SampledToken) {
+        match self {
+            Self::Tokens(tokens) => tokens.push(token),
+            Self::Pooled(_) => *self = Self::from_iter([token]),
+        }
     }
 
-    /// Returns the generated tokens alone.
+    /// Returns the generated tokens alone. A pooled result has none.
     #[must_use]
     pub fn into_tokens(self) -> SampledTokens {
-        let Self::Tokens(tokens) = self;
-        tokens
+        match self {
+            Self::Tokens(tokens) => tokens,
+            Self::Pooled(_) => SampledTokens::new(),
+        }
+    }
+
+    /// Returns the result of a pooling request.
+    #[must_use]
+    pub fn pooled(&self) -> Option<&Pooled> {
+        match self {
+            Self::Tokens(_) => None,
+            Self::Pooled(pooled) => Some(pooled),
+        }
+    }
+
+    /// Returns whether there is neither a token nor a pooled result.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Tokens(tokens) => tokens.is_empty(),
+            Self::Pooled(_) => false,
+        }
+    }
+
+    /// Returns roughly how many tokens take as much memory, for limits on batches.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Tokens(tokens) => tokens.len(),
+            Self::Pooled(pooled) => pooled.bytes() / size_of::<SampledToken>(),
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::sampling_params::SamplingParams;
+use super::{pooling_params::PoolingParams, sampling_params::SamplingParams};
 
 /// The work of a request, with its parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Work {
     /// Generates tokens after the prompt. The parameters are validated and normalized.
     Generate(SamplingParams),
+    /// Computes numbers about the prompt. The parameters are validated and fit the model.
+    Pool(PoolingParams),
 }

@@ -30,7 +30,7 @@ pub enum Resource {
 impl Resource {
     /// Returns the resource that a new request has to wait for.
     pub(super) fn of(request: &EngineRequest) -> Option<Self> {
-        let format = request.sampling().structured_output.as_ref();
+        let format = request.sampling()?.structured_output.as_ref();
         format.filter(|_| !planted(Bug::SkipGrammar)).map(|format| Self::Grammar(format.clone()))
     }
 

@@ -154,6 +154,15 @@ impl SchedulerConfig {
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
         Demand::new(&self.kv_cache()).check_servable(prompt_len)
     }
+
+    /// Checks whether a prompt of this length can ever be pooled, for which no output is computed.
+    /// Must be called before the prompt is accepted.
+    ///
+    /// # Errors
+    /// [`RequestError::Unservable`] if the prompt does not fit the whole cache.
+    pub fn check_poolable(&self, prompt_len: usize) -> Result<(), RequestError> {
+        Demand::new(&self.kv_cache()).check_fits(prompt_len)
+    }
 }
 
 fn refuse(field: &'static str, value: impl ToString, accepted: String) -> SchedulerConfigError {

@@ -8,9 +8,11 @@ use crate::logic::{
         Held,
         hashes::{BlockChain, Content},
     },
+    planted::{Bug, planted},
     request::{
         EngineRequest,
         ids::{Step, TokenId},
+        work::Work,
     },
     scheduler::request_queue::QueueKey,
     text::stop::StopConditions,
@@ -114,9 +116,13 @@ impl RequestState {
     }
 
     /// Returns whether the request may use blocks that others computed. Log-probabilities of a
-    /// prompt need its logits.
+    /// prompt need its logits, and some poolings the hidden states of all its tokens.
     pub(super) fn reads_prefix_cache(&self) -> bool {
-        self.request.sampling().prompt_logprobs.is_none() && !self.is_retried
+        let needs_all_tokens = match &self.request.work {
+            Work::Generate(params) => params.prompt_logprobs.is_some(),
+            Work::Pool(params) => params.needs_all_tokens,
+        };
+        !self.is_retried && (!needs_all_tokens || planted(Bug::PoolOverHits))
     }
 
     /// Resets the computed state. The request no longer holds blocks, and it will be sent to the

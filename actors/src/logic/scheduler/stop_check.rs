@@ -1,14 +1,17 @@
 //! Decides whether the last token ends a request, with the reasons that the ledger uses.
 
 use crate::logic::{
-    request::{EngineRequest, FinishReason, StopReason, ids::TokenId},
+    request::{EngineRequest, FinishReason, StopReason, ids::TokenId, work::Work},
     text::stop::{StopConditions, StopKind, check_stop},
 };
 
 /// Returns the conditions that [`finish_reason`] needs, once for each request. They do not contain
 /// the end-of-sequence tokens, because a request may have several.
 pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> StopConditions {
-    let params = request.sampling();
+    let params = match &request.work {
+        Work::Generate(params) => params,
+        Work::Pool(_) => return of_pooling(max_model_len),
+    };
     StopConditions {
         eos_token_id: None,
         ignore_eos: params.ignore_eos,
@@ -16,6 +19,19 @@ pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> 
         max_tokens: params.max_tokens as usize,
         max_model_len,
         repetition_detection: params.repetition_detection,
+    }
+}
+
+/// Returns the conditions of a request that ends with its first result, so that no step is planned
+/// behind it.
+fn of_pooling(max_model_len: usize) -> StopConditions {
+    StopConditions {
+        eos_token_id: None,
+        ignore_eos: true,
+        stop_token_ids: Vec::new(),
+        max_tokens: 1,
+        max_model_len,
+        repetition_detection: None,
     }
 }
 

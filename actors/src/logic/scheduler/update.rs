@@ -1,4 +1,4 @@
-//! The worker's results become tokens, and perhaps a request's end.
+//! The worker's results become tokens or pooled results, and perhaps a request's end.
 
 use super::{
     Scheduler,
@@ -89,7 +89,14 @@ impl Scheduler {
             Some(RowFailure::NotANumber) => return self.retry(slot),
             None => {}
         }
-        let Some(num_rejected) = planned.num_rejected(row.produced.tokens().len()) else {
+        let is_pooling = self.requests[slot].request.pooling().is_some();
+        let num_results = match &row.produced {
+            // A result of the other kind of work is no result.
+            Produced::Tokens(tokens) if !is_pooling => tokens.len(),
+            Produced::Pooled(_) if is_pooling => 1,
+            Produced::Tokens(_) | Produced::Pooled(_) => 0,
+        };
+        let Some(num_rejected) = planned.num_rejected(num_results) else {
             return self.retry(slot);
         };
         let state = &mut self.requests[slot];
@@ -97,6 +104,13 @@ impl Scheduler {
         state.num_computed_tokens -= num_rejected;
         self.pass_media(slot);
         let state = &mut self.requests[slot];
+        if num_draws > 0 && is_pooling {
+            let request = state.request.id;
+            let finish = (!planted(Bug::PoolWithoutEnd)).then_some(FinishReason::Stop(None));
+            self.end(slot, false);
+            let (position, produced, prompt_logprobs) = (0, row.produced, None);
+            return Some(Commit { request, position, produced, prompt_logprobs, finish });
+        }
         let position = state.output_token_ids.len();
         let mut tokens =
             if num_draws > 0 { row.produced.into_tokens() } else { SampledTokens::new() };

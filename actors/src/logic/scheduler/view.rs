@@ -89,7 +89,7 @@ impl Scheduler {
             priority: request.priority,
             num_prompt_tokens: request.num_prompt_tokens(),
             num_output_tokens: state.output_token_ids.len(),
-            max_tokens: request.sampling().max_tokens,
+            max_tokens: request.max_tokens(),
             num_computed_tokens: state.num_computed_tokens,
             num_blocks: state.held.num_blocks(),
             waits_for,

@@ -6,9 +6,10 @@ use super::stop::StopStringMatcher;
 use crate::logic::{
     ledger::BatchId,
     request::{
-        EngineRequest, FinishReason, StopReason,
+        FinishReason, StopReason,
         ids::{Micros, RequestId},
-        outputs::{SampledToken, TokenLogprobs},
+        outputs::{Pooled, SampledToken, TokenLogprobs},
+        sampling_params::SamplingParams,
     },
 };
 
@@ -30,6 +31,8 @@ pub struct TextEntry {
     pub position: usize,
     /// Tokens with the text that each of them released.
     pub tokens: Vec<TokenText>,
+    /// The result of a pooling request.
+    pub pooled: Option<Pooled>,
     /// Number of rows of prompt log-probabilities reported before.
     pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.
@@ -76,8 +79,7 @@ pub struct TextStream {
 impl TextStream {
     /// Returns the text of a request that has no output yet.
     #[must_use]
-    pub fn new(request: &EngineRequest) -> Self {
-        let params = request.sampling();
+    pub fn new(params: &SamplingParams) -> Self {
         let include = params.include_stop_str_in_output;
         let min_tokens = params.min_tokens as usize;
         Self {
@@ -149,12 +151,13 @@ impl TextStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logic::request::EngineRequest;
 
     fn stream(stop: &[&str]) -> TextStream {
         let stop = stop.iter().map(|s| (*s).to_owned()).collect();
         let mut request = EngineRequest::for_test(0, [1]);
         request.sampling_mut().stop = stop;
-        TextStream::new(&request)
+        TextStream::new(request.sampling().unwrap())
     }
 
     #[test]

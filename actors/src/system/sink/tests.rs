@@ -12,6 +12,7 @@ fn entry(position: usize, pieces: &[&str], end: Option<&str>) -> TextEntry {
         request: RequestId(1),
         position,
         tokens: pieces.iter().enumerate().map(piece).collect(),
+        pooled: None,
         prompt_logprobs_start: 0,
         prompt_logprobs: Vec::new(),
         num_cached_tokens: None,

@@ -1,7 +1,12 @@
 //! Preemption by recomputation, admission of whole prompts, the watermark.
 
 use playhouse_actors::logic::{
-    request::{FinishReason, failure::Failure, ids::RequestId, outputs::RowFailure},
+    request::{
+        FinishReason,
+        failure::Failure,
+        ids::RequestId,
+        outputs::{Produced, RowFailure},
+    },
     scheduler::{SchedulerConfig, WaitingReason},
 };
 
@@ -124,7 +129,7 @@ fn a_grammar_that_breaks_off_ends_only_its_request() {
     harness.add(request(1, 100..116));
     harness.plan();
     let mut output = crate::harness::answer(&harness.last.output, |_| vec![1]);
-    output.outputs[0].produced.tokens_mut().clear();
+    output.outputs[0].produced = Produced::default();
     output.outputs[0].failure = Some(RowFailure::Grammar("too ambiguous".to_owned()));
     let commits = harness.scheduler.update_from_output(output, 0);
     assert_eq!(

@@ -341,7 +341,9 @@ fn row(new: &NewRequestData, step: &SchedulerOutput, num_groups: usize) -> Row {
     Row {
         life: (request.id, step.step.0),
         prompt_len: request.num_prompt_tokens(),
-        wants_prompt_logprobs: request.sampling().prompt_logprobs.is_some(),
+        wants_prompt_logprobs: request
+            .sampling()
+            .is_some_and(|params| params.prompt_logprobs.is_some()),
         salt: salt_of(request),
         tokens,
         tables,

@@ -273,7 +273,7 @@ impl World {
                 entry.num_prompt_logprobs += rows.rows.len();
             }
             entry.finish = commit.finish;
-            let may_end = !entry.request.sampling().ignore_eos;
+            let may_end = entry.request.sampling().is_some_and(|params| !params.ignore_eos);
             let has_ended = may_end && entry.output.last() == Some(&EOS);
             assert_eq!(entry.finish == Some(FinishReason::Stop(None)), has_ended);
             let num_before = entry.output.len().saturating_sub(1);
@@ -284,7 +284,8 @@ impl World {
                 let room = Demand::new(&self.config.kv_cache()).num_tokens_max();
                 let outgrows = room.is_some_and(|room| num_tokens > room);
                 assert!(num_tokens == limit || outgrows, "ended too early");
-                let is_asked = entry.request.sampling().prompt_logprobs.is_some();
+                let is_asked =
+                    entry.request.sampling().is_some_and(|params| params.prompt_logprobs.is_some());
                 let wanted = if is_asked { entry.request.num_prompt_tokens() - 1 } else { 0 };
                 assert_eq!(entry.num_prompt_logprobs, wanted);
             }

@@ -1,0 +1,218 @@
+//! The parameters of pooling: a request for numbers about its prompt instead of tokens.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::RequestError;
+
+/// The numbers that a pooling request asks for.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolingTask {
+    /// One vector for the prompt.
+    #[default]
+    Embed,
+    /// A vector for each token of the prompt.
+    TokenEmbed,
+    /// A number for each class, for the prompt.
+    Classify,
+    /// A number for each class, for each token of the prompt.
+    TokenClassify,
+}
+
+impl PoolingTask {
+    /// All tasks.
+    pub const ALL: [Self; 4] = [Self::Embed, Self::TokenEmbed, Self::Classify, Self::TokenClassify];
+
+    /// Returns vLLM's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::TokenEmbed => "token_embed",
+            Self::Classify => "classify",
+            Self::TokenClassify => "token_classify",
+        }
+    }
+
+    /// Returns whether each token of the prompt has a row of the result.
+    #[must_use]
+    pub fn is_by_token(self) -> bool {
+        matches!(self, Self::TokenEmbed | Self::TokenClassify)
+    }
+}
+
+/// The parameters of a pooling request.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolingParams {
+    /// The numbers to compute.
+    pub task: PoolingTask,
+    /// Whether vectors are normalized, and logits become probabilities. `None` is the model's
+    /// default.
+    pub use_activation: Option<bool>,
+    /// Number of elements that a vector keeps, of a model that was trained for it.
+    pub dimensions: Option<u32>,
+    /// Whether the result needs the hidden states of all tokens of the prompt. The request then
+    /// uses no block that another one computed. [`PoolingParams::fit`] sets it.
+    pub needs_all_tokens: bool,
+}
+
+/// The heads of a model, as far as requests are checked by them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelHeads {
+    /// Whether the model has a head that predicts the next token.
+    pub generates: bool,
+    /// The tasks of the pooler, one entry for each.
+    pub pooling: Vec<PoolingHead>,
+}
+
+/// A generating model without a pooler.
+impl Default for ModelHeads {
+    fn default() -> Self {
+        Self { generates: true, pooling: Vec::new() }
+    }
+}
+
+/// One task of a model's pooler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolingHead {
+    /// The task.
+    pub task: PoolingTask,
+    /// Whether the hidden state of the last token alone decides the result.
+    pub is_last_token: bool,
+    /// Number of elements in a row of the result.
+    pub width: usize,
+    /// The sizes to which a vector may be cut.
+    pub dimensions: Dimensions,
+    /// Whether `use_activation` is on by default.
+    pub activation: bool,
+}
+
+/// The sizes to which a model's vectors may be cut.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Dimensions {
+    /// None: the model was not trained for it.
+    #[default]
+    Fixed,
+    /// Any number of elements from 1 on.
+    Any,
+    /// These numbers of elements alone.
+    Listed(Vec<u32>),
+}
+
+impl ModelHeads {
+    /// Returns the head for a task, if the model has one.
+    #[must_use]
+    pub fn pooling(&self, task: PoolingTask) -> Option<&PoolingHead> {
+        self.pooling.iter().find(|head| head.task == task)
+    }
+
+    /// Checks that the model generates.
+    ///
+    /// # Errors
+    /// [`RequestError::Unsupported`] if it only pools.
+    pub fn check_generates(&self) -> Result<(), RequestError> {
+        match self.generates {
+            true => Ok(()),
+            false => Err(self.unsupported("generate")),
+        }
+    }
+
+    fn unsupported(&self, task: &'static str) -> RequestError {
+        let generates = self.generates.then_some("generate");
+        let pools = self.pooling.iter().map(|head| head.task.as_str());
+        RequestError::Unsupported { task, supported: generates.into_iter().chain(pools).collect() }
+    }
+}
+
+impl PoolingParams {
+    /// Returns the parameters of a task, with the model's defaults.
+    #[must_use]
+    pub fn new(task: PoolingTask) -> Self {
+        Self { task, ..Self::default() }
+    }
+
+    /// Returns the parameters with the facts that the scheduler needs, if the model has a head for
+    /// them.
+    ///
+    /// # Errors
+    /// [`RequestError::Unsupported`] if it has none, and [`RequestError::InvalidParameter`] for
+    /// dimensions that the model does not have.
+    pub fn fit(&self, heads: &ModelHeads) -> Result<Self, RequestError> {
+        let head = heads.pooling(self.task);
+        let head = head.ok_or_else(|| heads.unsupported(self.task.as_str()))?;
+        if let Some(dimensions) = self.dimensions {
+            head.check_dimensions(dimensions)?;
+        }
+        let use_activation = Some(self.use_activation.unwrap_or(head.activation));
+        Ok(Self { use_activation, needs_all_tokens: !head.is_last_token, ..self.clone() })
+    }
+}
+
+impl PoolingHead {
+    fn check_dimensions(&self, dimensions: u32) -> Result<(), RequestError> {
+        let (most, invalid) = (self.width, |accepted: String| {
+            Err(RequestError::invalid("dimensions", dimensions, accepted))
+        });
+        let is_within = dimensions >= 1 && dimensions as usize <= most;
+        match &self.dimensions {
+            Dimensions::Fixed => {
+                invalid("unset, because the model's vectors cannot be cut".to_owned())
+            }
+            Dimensions::Any if !is_within => invalid(format!("in 1..={most}")),
+            Dimensions::Listed(listed) if !is_within || !listed.contains(&dimensions) => {
+                invalid(format!("one of {listed:?}"))
+            }
+            Dimensions::Any | Dimensions::Listed(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heads(dimensions: Dimensions) -> ModelHeads {
+        let head = PoolingHead {
+            task: PoolingTask::Embed,
+            is_last_token: false,
+            width: 8,
+            dimensions,
+            activation: true,
+        };
+        ModelHeads { generates: false, pooling: vec![head] }
+    }
+
+    fn fit(dimensions: Dimensions, wanted: u32) -> Result<PoolingParams, String> {
+        let params =
+            PoolingParams { dimensions: Some(wanted), ..PoolingParams::new(PoolingTask::Embed) };
+        params.fit(&heads(dimensions)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_task_without_a_head_is_refused_with_those_that_have_one() {
+        let refused = PoolingParams::new(PoolingTask::Classify).fit(&heads(Dimensions::Fixed));
+        let expected = "the model does not support `classify`; it supports embed";
+        assert_eq!(refused.unwrap_err().to_string(), expected);
+        assert!(heads(Dimensions::Fixed).check_generates().is_err());
+        assert!(ModelHeads::default().check_generates().is_ok());
+    }
+
+    #[test]
+    fn the_model_decides_on_defaults_and_on_prefix_hits() {
+        let params = PoolingParams::new(PoolingTask::Embed).fit(&heads(Dimensions::Fixed));
+        let params = params.unwrap();
+        assert_eq!((params.use_activation, params.needs_all_tokens), (Some(true), true));
+    }
+
+    #[test]
+    fn only_sizes_that_the_model_was_trained_for_are_taken() {
+        assert!(fit(Dimensions::Fixed, 4).is_err());
+        assert!(fit(Dimensions::Any, 8).is_ok());
+        assert!(fit(Dimensions::Any, 9).is_err() && fit(Dimensions::Any, 0).is_err());
+        assert!(fit(Dimensions::Listed(vec![2, 4]), 4).is_ok());
+        let refused = fit(Dimensions::Listed(vec![2, 4]), 3);
+        assert_eq!(refused, Err("dimensions must be one of [2, 4], got 3".to_owned()));
+    }
+}

@@ -1,0 +1,137 @@
+//! From hidden states to the results of pooling requests.
+
+use std::{mem, ops::Range};
+
+use burn::tensor::Tensor;
+use playhouse_actors::{
+    logic::request::{
+        outputs::{Pooled, Produced, RequestOutput, RowFailure},
+        pooling_params::{PoolingParams, PoolingTask},
+    },
+    ports::ExecuteError,
+};
+use playhouse_kernels::{profile::timed, select_rows};
+
+use super::ModelRunner;
+use crate::{
+    config::PoolerTask,
+    executor::batch::RaggedBatch,
+    model::pooling::{Gathered, Pooler},
+};
+
+/// The hidden states that one chunk's request needs.
+#[derive(Debug)]
+struct Wanted {
+    /// Index of the chunk.
+    chunk: usize,
+    /// Their places among all hidden states that the step reads.
+    rows: Range<usize>,
+}
+
+impl ModelRunner {
+    /// Gathers hidden states for pooling requests. Computes the results of those whose prompts are
+    /// complete.
+    pub(super) fn pool(
+        &mut self,
+        hidden: &Tensor<2>,
+        ragged: &RaggedBatch,
+        outputs: &mut [RequestOutput],
+    ) -> Result<(), ExecuteError> {
+        let Some(pooler) = self.model.pooler.clone() else { return self.refuse(ragged) };
+        let (wanted, rows) = self.wanted(&pooler, ragged)?;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let values = timed("pooling", || self.read(hidden, &rows))?;
+        let width = pooler.hidden_size;
+        for Wanted { chunk: index, rows } in wanted {
+            let chunk = &ragged.chunks[index];
+            let sequence = self.batch.sequence_mut(chunk)?;
+            let Some(params) = sequence.request.pooling() else { continue };
+            let task = pooler_task(params.task);
+            let rows = values.get(rows.start * width..rows.end * width).unwrap_or_default();
+            let gathered = &mut sequence.gathered;
+            let added = pooler.gather(task, gathered, chunk.start, rows, chunk.end);
+            added.map_err(|error| ExecuteError::InvalidStep(error.to_string()))?;
+            if chunk.end == sequence.token_ids.len() {
+                let gathered = mem::take(gathered);
+                let prompt = &sequence.token_ids;
+                let output = &mut outputs[index];
+                match result(&pooler, params, gathered, prompt)? {
+                    Ok(pooled) => output.produced = Produced::Pooled(pooled),
+                    Err(failure) => output.failure = Some(failure),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses pooling requests, because the model has no pooler.
+    fn refuse(&self, ragged: &RaggedBatch) -> Result<(), ExecuteError> {
+        for chunk in &ragged.chunks {
+            if self.batch.sequence(chunk)?.request.pooling().is_some() {
+                let what = format!("request {} pools, and the model has no pooler", chunk.request);
+                return Err(ExecuteError::InvalidStep(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the hidden states that pooling requests need, by chunk, and all their rows.
+    fn wanted(
+        &self,
+        pooler: &Pooler,
+        ragged: &RaggedBatch,
+    ) -> Result<(Vec<Wanted>, Vec<u32>), ExecuteError> {
+        let (mut wanted, mut rows) = (Vec::new(), Vec::new());
+        for (index, chunk) in ragged.chunks.iter().enumerate() {
+            let sequence = self.batch.sequence(chunk)?;
+            let Some(params) = sequence.request.pooling() else { continue };
+            let first_row = ragged.groups[0].query_start_loc[index];
+            let (task, num_tokens) = (pooler_task(params.task), sequence.token_ids.len());
+            let positions = pooler.wanted(task, chunk.start, chunk.end, num_tokens);
+            let start = rows.len();
+            rows.extend(positions.map(|position| first_row + (position - chunk.start) as u32));
+            wanted.push(Wanted { chunk: index, rows: start..rows.len() });
+        }
+        Ok((wanted, rows))
+    }
+
+    /// Returns rows of the hidden states, one after the other.
+    fn read(&self, hidden: &Tensor<2>, rows: &[u32]) -> Result<Vec<f32>, ExecuteError> {
+        // An abandoned step needs no further work.
+        self.kv_lease.check()?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let hidden = hidden.clone();
+        let data = self.threads.run(|| select_rows(hidden, rows).into_data());
+        data.try_to_vec().map_err(|error| ExecuteError::Device(format!("{error:?}")))
+    }
+}
+
+/// Returns the result of a request, or a failure if a number of it is not finite.
+fn result(
+    pooler: &Pooler,
+    params: &PoolingParams,
+    gathered: Gathered,
+    prompt: &[u32],
+) -> Result<Result<Pooled, RowFailure>, ExecuteError> {
+    let activation = params.use_activation.unwrap_or(pooler.activation);
+    let task = pooler_task(params.task);
+    let output = pooler.finish(task, gathered, prompt, activation, params.dimensions);
+    let output = output.map_err(|error| ExecuteError::InvalidStep(error.to_string()))?;
+    if output.values.iter().all(|value| value.is_finite()) {
+        return Ok(Ok(Pooled { values: output.values.into(), width: output.width }));
+    }
+    Ok(Err(RowFailure::NotANumber))
+}
+
+fn pooler_task(task: PoolingTask) -> PoolerTask {
+    match task {
+        PoolingTask::Embed => PoolerTask::Embed,
+        PoolingTask::TokenEmbed => PoolerTask::TokenEmbed,
+        PoolingTask::Classify => PoolerTask::Classify,
+        PoolingTask::TokenClassify => PoolerTask::TokenClassify,
+    }
+}

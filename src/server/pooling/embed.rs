@@ -1,0 +1,332 @@
+//! `POST /v2/embed`: vectors in the shape of Cohere's API.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::{
+    encoding::base64,
+    fields::{PoolingFields, choice},
+    input::Inputs,
+    run::{Exchange, Results, json as answer},
+};
+use crate::{
+    api::{ChatPrompt, Pooled, PoolingTask, Prompt, TruncationSide},
+    config::LimitSettings,
+    server::{
+        http::{
+            caller::Caller, error::ApiError, extract::JsonBody, fields::Int, limits::at_most,
+            parts::FromParts,
+        },
+        memory::RequestMemory,
+        state::AppState,
+    },
+};
+
+/// The body as Cohere has it.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct EmbedFields {
+    model: Option<String>,
+    texts: Option<Vec<String>>,
+    images: Option<Vec<String>>,
+    inputs: Option<Vec<Value>>,
+    input_type: Option<String>,
+    output_dimension: Option<Int>,
+    embedding_types: Option<Vec<String>>,
+    truncate: Option<String>,
+    max_tokens: Option<Int>,
+    priority: Option<Int>,
+}
+
+/// The types of an answer's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EmbeddingType {
+    Float,
+    Binary,
+    Ubinary,
+    Base64,
+}
+
+/// The body of `POST /v2/embed`.
+pub(in crate::server) struct EmbedRequest {
+    fields: EmbedFields,
+    types: Vec<EmbeddingType>,
+    truncate: Option<TruncationSide>,
+}
+
+/// The answer to `POST /v2/embed`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::server) struct Embedded {
+    id: String,
+    embeddings: EmbeddedTypes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    texts: Option<Vec<String>>,
+    #[schema(value_type = Object)]
+    meta: Value,
+    response_type: &'static str,
+}
+
+/// The vectors in each type that was asked for.
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct EmbeddedTypes {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    float: Option<Vec<Vec<f32>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary: Option<Vec<Vec<i16>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ubinary: Option<Vec<Vec<i16>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<Vec<String>>,
+}
+
+impl FromParts for EmbedRequest {
+    type Parts = (EmbedFields,);
+
+    fn from_parts((fields,): Self::Parts) -> Result<Self, ApiError> {
+        let lens = [
+            fields.texts.as_ref().map(Vec::len),
+            fields.images.as_ref().map(Vec::len),
+            fields.inputs.as_ref().map(Vec::len),
+        ];
+        let given: Vec<usize> = lens.into_iter().flatten().collect();
+        if given.len() != 1 || given[0] == 0 {
+            let message = "Value error, Exactly one of texts, images, or inputs must be provided, \
+                           and it must be non-empty";
+            return Err(ApiError::validation("body", message));
+        }
+        let known = [
+            ("float", EmbeddingType::Float),
+            ("binary", EmbeddingType::Binary),
+            ("ubinary", EmbeddingType::Ubinary),
+            ("base64", EmbeddingType::Base64),
+        ];
+        let types = fields.embedding_types.iter().flatten().enumerate();
+        let types = types.map(|(index, name)| {
+            let place = format!("embedding_types.{index}");
+            choice(&place, Some(name), &known).map(|(_, kind)| kind)
+        });
+        let mut types = types.collect::<Result<Vec<_>, _>>()?;
+        if types.is_empty() {
+            types.push(EmbeddingType::Float);
+        }
+        let sides = [
+            ("END", Some(TruncationSide::Right)),
+            ("START", Some(TruncationSide::Left)),
+            ("NONE", None),
+        ];
+        let (_, truncate) = choice("truncate", fields.truncate.as_deref(), &sides)?;
+        Ok(Self { fields, types, truncate })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        let EmbedFields { texts, inputs, .. } = &self.fields;
+        let count = texts.as_ref().map_or(0, Vec::len) + inputs.as_ref().map_or(0, Vec::len);
+        at_most("texts", count, limits.max_pooling_prompts)
+    }
+}
+
+/// `POST /v2/embed`
+pub(in crate::server) async fn embed(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    JsonBody(request): JsonBody<EmbedRequest>,
+) -> Result<Response, ApiError> {
+    if state.engine.pooling_task() != Some(PoolingTask::Embed) {
+        let message = "The model does not support Embeddings API";
+        return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });
+    }
+    let EmbedRequest { fields, types, truncate } = request;
+    let pooling = PoolingFields::of_embed(
+        fields.model.clone(),
+        fields.output_dimension,
+        fields.priority,
+        truncated_to(&state, fields.max_tokens, truncate)?,
+    );
+    let model = pooling.model(&state)?;
+    let params = pooling.params(&state, &model, PoolingTask::Embed)?;
+    let inputs = inputs(&state, &fields, &model)?;
+    let exchange = Exchange { state, caller, headers, memory };
+    let Results { id, results, lens, num_tokens, .. } =
+        exchange.pool("/v2/embed", "embd", &pooling, inputs, params).await?;
+    if let (None, Some(Int(most))) = (truncate, fields.max_tokens)
+        && let Some(count) = lens.iter().find(|&&count| count as i64 > most)
+    {
+        return Err(ApiError::bad_request(format!(
+            "Input of {count} tokens exceeds max_tokens={most} with truncate=NONE. Set truncate to \
+             END or START to allow truncation."
+        )));
+    }
+    let billed = json!({"input_tokens": num_tokens, "image_tokens": 0});
+    let meta = json!({"api_version": {"version": "2"}, "billed_units": billed});
+    let num_values = results.iter().map(|pooled| pooled.values.len()).sum();
+    let embeddings = EmbeddedTypes::new(&types, &results);
+    let response_type = "embeddings_by_type";
+    let embedded = Embedded { id, embeddings, texts: fields.texts, meta, response_type };
+    answer(embedded, num_values).await
+}
+
+/// Returns the number of tokens to keep, and the side that is dropped.
+fn truncated_to(
+    state: &AppState,
+    max_tokens: Option<Int>,
+    truncate: Option<TruncationSide>,
+) -> Result<Option<(i64, TruncationSide)>, ApiError> {
+    let Some(side) = truncate else { return Ok(None) };
+    let limit = state.engine.model_info().max_model_len;
+    let most = match max_tokens {
+        None => limit,
+        Some(most) => most.cast::<usize>("max_tokens", "at least 1")?.min(limit),
+    };
+    Ok(Some((i64::try_from(most).unwrap_or(i64::MAX), side)))
+}
+
+/// Returns the prompts, with the model's text for their kind before each. For a model with a chat
+/// template, that text is the system's message.
+fn inputs(state: &AppState, fields: &EmbedFields, model: &str) -> Result<Inputs, ApiError> {
+    let prefix = prefix(state, fields.input_type.as_deref())?;
+    let has_template = !state.engine.loaded().chat_templates.is_empty();
+    if fields.images.is_some() {
+        return Err(ApiError::bad_request(format!("{model} is not a multimodal model")));
+    }
+    let conversations = match (&fields.texts, &fields.inputs) {
+        (Some(texts), _) if !has_template || prefix.is_none() => {
+            let prefix = prefix.unwrap_or_default();
+            let text = |text: &String| Prompt::Text(format!("{prefix}{text}"));
+            let prompts = texts.iter().map(text).collect();
+            return Ok(Inputs { prompts, adds_special_tokens: true });
+        }
+        (Some(texts), _) => texts.iter().map(|text| Value::from(text.as_str())).collect(),
+        (None, inputs) => contents(inputs.as_deref().unwrap_or_default(), model)?,
+    };
+    if !has_template {
+        let prefix = prefix.unwrap_or_default();
+        let text = |content: Value| Prompt::Text(format!("{prefix}{}", joined(&content)));
+        let prompts = conversations.into_iter().map(text).collect();
+        return Ok(Inputs { prompts, adds_special_tokens: true });
+    }
+    let chat = |content: Value| {
+        let mut messages = Vec::new();
+        if let Some(prefix) = &prefix {
+            messages.push(json!({"role": "system", "content": prefix}));
+        }
+        messages.push(json!({"role": "user", "content": content}));
+        Prompt::Chat(Arc::new(ChatPrompt { messages, ..ChatPrompt::default() }))
+    };
+    let prompts = conversations.into_iter().map(chat).collect();
+    Ok(Inputs { prompts, adds_special_tokens: false })
+}
+
+/// Returns the contents of `inputs`, which are parts of text.
+fn contents(inputs: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
+    let content = |(index, input): (usize, &Value)| {
+        let place = format!("body.inputs.{index}.content");
+        let parts = input.get("content").and_then(Value::as_array);
+        let parts =
+            parts.ok_or_else(|| ApiError::validation(&place, "Input should be a valid list"))?;
+        let is_text = |part: &Value| part.get("text").is_some_and(Value::is_string);
+        match parts.iter().all(is_text) {
+            true => Ok(Value::from(parts.clone())),
+            false => Err(ApiError::bad_request(format!("{model} is not a multimodal model"))),
+        }
+    };
+    inputs.iter().enumerate().map(content).collect()
+}
+
+/// Returns the texts of a content's parts, a line each.
+fn joined(content: &Value) -> String {
+    let parts = content.as_array().into_iter().flatten();
+    let texts = parts.filter_map(|part| part.get("text").and_then(Value::as_str));
+    let texts: Vec<&str> = texts.collect();
+    texts.join("\n")
+}
+
+/// Returns the text before inputs of this kind. An empty one counts as none.
+fn prefix(state: &AppState, input_type: Option<&str>) -> Result<Option<String>, ApiError> {
+    let Some(kind) = input_type else { return Ok(None) };
+    let pooler = state.engine.loaded().pooler.as_ref();
+    let prompts = pooler.map(|pooler| &pooler.prompts[..]).unwrap_or_default();
+    if let Some((_, prompt)) = prompts.iter().find(|(known, _)| known == kind) {
+        return Ok(Some(prompt.clone()).filter(|prompt| !prompt.is_empty()));
+    }
+    let mut known: Vec<&str> = prompts.iter().map(|(kind, _)| kind.as_str()).collect();
+    known.sort_unstable();
+    Err(ApiError::bad_request(match known.is_empty() {
+        true => format!(
+            "Unsupported input_type '{kind}'. This model does not define any input_type task \
+             instructions."
+        ),
+        false => {
+            format!("Unsupported input_type '{kind}'. Supported values: {}", known.join(", "))
+        }
+    }))
+}
+
+impl EmbeddedTypes {
+    fn new(types: &[EmbeddingType], results: &[Pooled]) -> Self {
+        let mut this = Self::default();
+        for kind in types {
+            match kind {
+                EmbeddingType::Float => {
+                    this.float = Some(results.iter().map(|row| row.values.to_vec()).collect());
+                }
+                EmbeddingType::Binary => {
+                    this.binary = Some(results.iter().map(|row| bits(row, 128)).collect());
+                }
+                EmbeddingType::Ubinary => {
+                    this.ubinary = Some(results.iter().map(|row| bits(row, 0)).collect());
+                }
+                EmbeddingType::Base64 => {
+                    let bytes = |row: &Pooled| -> Vec<u8> {
+                        row.values.iter().flat_map(|x| x.to_le_bytes()).collect()
+                    };
+                    this.base64 = Some(results.iter().map(|row| base64(&bytes(row))).collect());
+                }
+            }
+        }
+        this
+    }
+}
+
+/// Returns a bit for each number, which is set unless the number is negative. Eight of them are a
+/// number, the first one its highest, less `offset`.
+fn bits(pooled: &Pooled, offset: i16) -> Vec<i16> {
+    let byte = |group: &[f32]| {
+        let set = group.iter().enumerate().filter(|(_, x)| **x >= 0.0);
+        set.map(|(index, _)| 0x80_i16 >> index).sum::<i16>() - offset
+    };
+    pooled.values.chunks(8).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_packed_from_the_highest_on() {
+        let values = [1.0, -1.0, 0.0, -0.5, -1.0, -1.0, -1.0, 2.0, 1.0];
+        let pooled = Pooled { values: values.as_slice().into(), width: 9 };
+        assert_eq!(bits(&pooled, 0), [0b1010_0001, 0b1000_0000]);
+        assert_eq!(bits(&pooled, 128), [0b1010_0001 - 128, 0]);
+    }
+
+    #[test]
+    fn exactly_one_kind_of_input_is_taken() {
+        let read = |body: Value| {
+            let fields = serde_json::from_value(body).unwrap();
+            EmbedRequest::from_parts((fields,)).map(|read| read.types).map_err(|e| e.param)
+        };
+        assert_eq!(read(json!({"texts": ["a"]})), Ok(vec![EmbeddingType::Float]));
+        let wrong = Some("body".to_owned());
+        for body in [json!({}), json!({"texts": []}), json!({"texts": ["a"], "images": ["b"]})] {
+            assert_eq!(read(body), Err(wrong.clone()));
+        }
+        let unknown = read(json!({"texts": ["a"], "embedding_types": ["int8"]}));
+        assert_eq!(unknown, Err(Some("body.embedding_types.0".to_owned())));
+    }
+}

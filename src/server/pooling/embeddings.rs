@@ -1,0 +1,74 @@
+//! `POST /v1/embeddings`: a vector for each input.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+
+use super::{
+    answer::{Embedding, Embeddings},
+    encoding::BinaryHead,
+    fields::PoolingFields,
+    input::InputFields,
+    run::{Exchange, Results, json},
+};
+use crate::{
+    api::PoolingTask,
+    config::LimitSettings,
+    server::{
+        generate::usage::Usage,
+        http::{caller::Caller, error::ApiError, extract::JsonBody, parts::FromParts},
+        memory::RequestMemory,
+        state::AppState,
+    },
+};
+
+/// The body of `POST /v1/embeddings`.
+pub(in crate::server) struct EmbeddingsRequest {
+    input: InputFields,
+    fields: PoolingFields,
+}
+
+impl FromParts for EmbeddingsRequest {
+    type Parts = (InputFields, PoolingFields);
+
+    fn from_parts((input, fields): Self::Parts) -> Result<Self, ApiError> {
+        Ok(Self { input, fields })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.input.check_limits(limits)
+    }
+}
+
+/// `POST /v1/embeddings`
+pub(in crate::server) async fn create(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    JsonBody(request): JsonBody<EmbeddingsRequest>,
+) -> Result<Response, ApiError> {
+    let EmbeddingsRequest { input, fields } = request;
+    if state.engine.pooling_task() != Some(PoolingTask::Embed) {
+        let message = "The model does not support Embeddings API";
+        return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });
+    }
+    let model = fields.model(&state)?;
+    let encoding = fields.encoding()?;
+    let params = fields.params(&state, &model, PoolingTask::Embed)?;
+    let inputs = input.inputs(&state, &model, true)?;
+    let exchange = Exchange { state, caller, headers, memory };
+    let route = "/v1/embeddings";
+    let Results { id, created, model, results, num_tokens, .. } =
+        exchange.pool(route, "embd", &fields, inputs, params).await?;
+    if encoding.is_binary() {
+        let head = BinaryHead { id: &id, created, model: &model, num_tokens };
+        return encoding.binary(head, &results, false);
+    }
+    let num_values = results.iter().map(|pooled| pooled.values.len()).sum();
+    let data = results.iter().enumerate().map(|(index, pooled)| Embedding {
+        index,
+        object: "embedding",
+        embedding: encoding.numbers(pooled, false),
+    });
+    let (data, usage) = (data.collect(), Usage::new(num_tokens, 0));
+    json(Embeddings { id, object: "list", created, model, data, usage }, num_values).await
+}

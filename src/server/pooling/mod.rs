@@ -1,0 +1,61 @@
+//! Pooling over HTTP: vectors, classes and scores of prompts, with vLLM's routes. A server has the
+//! routes of its model's task alone, as in vLLM.
+//!
+//! [`fields`] are the fields that the routes share, and [`input`] turns a body's input into
+//! prompts. [`run`] pools them within the request's lease of memory. [`encoding`] writes numbers as
+//! text or bytes.
+
+mod answer;
+mod classify;
+mod embed;
+mod embeddings;
+mod encoding;
+mod fields;
+mod input;
+mod pool;
+mod rerank;
+mod run;
+mod score;
+
+use axum::{Router, routing::post};
+
+pub(in crate::server) use self::{
+    answer::{Classes, Embeddings, Poolings, Ranking, Scores},
+    classify::ClassifyRequest,
+    embed::{EmbedRequest, Embedded},
+    embeddings::EmbeddingsRequest,
+    pool::PoolRequest,
+    rerank::RerankRequest,
+    score::ScoreRequest,
+};
+use super::state::AppState;
+use crate::api::PoolingTask;
+
+/// Returns the routes that the model's task has.
+pub(in crate::server) fn routes(state: &AppState) -> Router<AppState> {
+    let Some(task) = state.engine.pooling_task() else { return Router::new() };
+    let heads = &state.engine.model_info().heads;
+    let router = Router::new().route("/pooling", post(pool::pool));
+    let router = match heads.pooling(PoolingTask::Embed) {
+        Some(_) => router
+            .route("/v1/embeddings", post(embeddings::create))
+            .route("/v2/embed", post(embed::embed)),
+        None => router,
+    };
+    let router = match heads.pooling(PoolingTask::Classify) {
+        Some(_) => router.route("/classify", post(classify::classify)),
+        None => router,
+    };
+    let classes = heads.pooling(PoolingTask::Classify).map(|head| head.width);
+    let compares = matches!(task, PoolingTask::Embed | PoolingTask::TokenEmbed)
+        || task == PoolingTask::Classify && classes == Some(1);
+    match compares {
+        true => router
+            .route("/score", post(score::score))
+            .route("/v1/score", post(score::score))
+            .route("/rerank", post(rerank::rerank))
+            .route("/v1/rerank", post(rerank::rerank))
+            .route("/v2/rerank", post(rerank::rerank)),
+        false => router,
+    }
+}

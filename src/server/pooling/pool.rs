@@ -1,0 +1,95 @@
+//! `POST /pooling`: the result of the model's task for each input.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+
+use super::{
+    answer::{Pooling, Poolings},
+    encoding::BinaryHead,
+    fields::PoolingFields,
+    input::InputFields,
+    run::{Exchange, Results, json},
+};
+use crate::{
+    api::PoolingTask,
+    config::LimitSettings,
+    server::{
+        generate::usage::Usage,
+        http::{caller::Caller, error::ApiError, extract::JsonBody, parts::FromParts},
+        memory::RequestMemory,
+        state::AppState,
+    },
+};
+
+/// The body of `POST /pooling`.
+pub(in crate::server) struct PoolRequest {
+    input: InputFields,
+    fields: PoolingFields,
+}
+
+impl FromParts for PoolRequest {
+    type Parts = (InputFields, PoolingFields);
+
+    fn from_parts((input, fields): Self::Parts) -> Result<Self, ApiError> {
+        Ok(Self { input, fields })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.input.check_limits(limits)
+    }
+}
+
+/// `POST /pooling`
+pub(in crate::server) async fn pool(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    JsonBody(request): JsonBody<PoolRequest>,
+) -> Result<Response, ApiError> {
+    let PoolRequest { input, fields } = request;
+    let model = fields.model(&state)?;
+    let task = task(&state, fields.task.as_deref())?;
+    if fields.dimensions.is_some() {
+        let message = "dimensions is not supported by /pooling; use /v1/embeddings";
+        return Err(ApiError { param: None, ..ApiError::invalid("dimensions", message) });
+    }
+    let encoding = fields.encoding()?;
+    let params = fields.params(&state, &model, task)?;
+    let inputs = input.inputs(&state, &model, true)?;
+    let exchange = Exchange { state, caller, headers, memory };
+    let Results { id, created, model, results, num_tokens, .. } =
+        exchange.pool("/pooling", "pooling", &fields, inputs, params).await?;
+    if encoding.is_binary() {
+        let head = BinaryHead { id: &id, created, model: &model, num_tokens };
+        return encoding.binary(head, &results, task.is_by_token());
+    }
+    let num_values = results.iter().map(|pooled| pooled.values.len()).sum();
+    let data = results.iter().enumerate().map(|(index, pooled)| Pooling {
+        index,
+        object: "pooling",
+        data: encoding.numbers(pooled, task.is_by_token()),
+    });
+    let (data, usage) = (data.collect(), Usage::new(num_tokens, 0));
+    json(Poolings { id, object: "list", created, model, data, usage }, num_values).await
+}
+
+/// Returns the model's task, which is the only one that may be asked for.
+fn task(state: &AppState, asked: Option<&str>) -> Result<PoolingTask, ApiError> {
+    let heads = &state.engine.model_info().heads;
+    let open = state.engine.pooling_task().unwrap_or_default();
+    let Some(name) = asked.filter(|name| *name != open.as_str()) else { return Ok(open) };
+    let message = match name {
+        "score" => "The task `score` was removed; use `classify` instead.".to_owned(),
+        "encode" => "The task `encode` was removed; use `token_embed` or `token_classify` instead."
+            .to_owned(),
+        _ if heads.pooling.iter().any(|head| head.task.as_str() == name) => {
+            format!("Try switching the model's pooling_task via --pooler-config.task {name}.")
+        }
+        _ => {
+            let known = heads.pooling.iter().map(|head| format!("'{}'", head.task.as_str()));
+            let known: Vec<_> = known.collect();
+            format!("Unsupported task: '{name}' Supported tasks: [{}]", known.join(", "))
+        }
+    };
+    Err(ApiError::invalid("task", format!("{message} (parameter=task)")))
+}

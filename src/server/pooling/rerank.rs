@@ -1,0 +1,132 @@
+//! `POST /rerank`: documents in the order of their relevance to a query, in the shape of Jina and
+//! Cohere.
+
+use axum::{Json, extract::State, http::HeaderMap};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    answer::{Ranked, RankedDocument, Ranking, ShortUsage},
+    fields::PoolingFields,
+    run::{Exchange, Results},
+    score::texts,
+};
+use crate::{
+    config::LimitSettings,
+    server::{
+        http::{
+            caller::Caller, error::ApiError, extract::JsonBody, fields::Int, limits::at_most,
+            parts::FromParts,
+        },
+        memory::RequestMemory,
+        state::AppState,
+    },
+};
+
+/// The query and the documents.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct RerankFields {
+    query: Option<String>,
+    documents: Option<Value>,
+    top_n: Option<Int>,
+    #[serde(rename = "return_documents")]
+    _return_documents: Option<bool>,
+}
+
+/// The body of `POST /rerank`.
+pub(in crate::server) struct RerankRequest {
+    query: String,
+    documents: Vec<String>,
+    /// Number of documents in the answer.
+    top_n: usize,
+    fields: PoolingFields,
+}
+
+impl FromParts for RerankRequest {
+    type Parts = (RerankFields, PoolingFields);
+
+    fn from_parts((rerank, fields): Self::Parts) -> Result<Self, ApiError> {
+        let required =
+            |field: &str| ApiError::validation(&format!("body.{field}"), "Field required");
+        let RerankFields { query, documents, top_n, .. } = rerank;
+        let query = query.ok_or_else(|| required("query"))?;
+        let documents = texts("documents", documents.ok_or_else(|| required("documents"))?)?;
+        let Int(top_n) = top_n.unwrap_or(Int(0));
+        let top_n = usize::try_from(top_n).map_err(|_| {
+            let message = "Input should be greater than or equal to 0";
+            ApiError::validation("body.top_n", message)
+        })?;
+        if documents.is_empty() {
+            let message = "At least one text_pair element must be given";
+            return Err(ApiError::bad_request(message));
+        }
+        let top_n = if top_n == 0 { documents.len() } else { top_n.min(documents.len()) };
+        Ok(Self { query, documents, top_n, fields })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        at_most("documents", self.documents.len(), limits.max_pooling_prompts)
+    }
+}
+
+/// `POST /rerank`
+pub(in crate::server) async fn rerank(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    JsonBody(request): JsonBody<RerankRequest>,
+) -> Result<Json<Ranking>, ApiError> {
+    let RerankRequest { query, documents, top_n, fields } = request;
+    let exchange = Exchange { state, caller, headers, memory };
+    let compared = exchange.compare("/rerank", &fields, vec![query], documents.clone()).await?;
+    let (Results { id, model, num_tokens, .. }, scores) = compared;
+    let mut results = ranked(documents, &scores);
+    results.truncate(top_n);
+    let usage = ShortUsage::new(num_tokens);
+    Ok(Json(Ranking { id, model, usage, results }))
+}
+
+/// Returns the documents, the most relevant one first. Equal ones keep their order.
+fn ranked(documents: Vec<String>, scores: &[f32]) -> Vec<Ranked> {
+    let documents = documents.into_iter().zip(scores).enumerate();
+    let mut ranked: Vec<Ranked> = documents
+        .map(|(index, (text, &relevance_score))| {
+            let document = RankedDocument { text, multi_modal: None };
+            Ranked { index, document, relevance_score }
+        })
+        .collect();
+    ranked.sort_by(|a, b| b.relevance_score.total_cmp(&a.relevance_score));
+    ranked
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_documents_keep_their_order() {
+        let texts = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let order: Vec<usize> =
+            ranked(texts, &[0.5, 0.9, 0.5]).iter().map(|ranked| ranked.index).collect();
+        assert_eq!(order, [1, 0, 2]);
+    }
+
+    #[test]
+    fn top_n_of_nothing_is_all() {
+        let read = |body: Value| {
+            let fields = serde_json::from_value(body).unwrap();
+            let read = RerankRequest::from_parts((fields, PoolingFields::default()));
+            read.map(|read| read.top_n).map_err(|error| error.param)
+        };
+        let of = |top_n: i64| read(json!({"query": "q", "documents": ["a", "b"], "top_n": top_n}));
+        assert_eq!([of(0), of(1), of(9)], [Ok(2), Ok(1), Ok(2)]);
+        assert_eq!(of(-1), Err(Some("body.top_n".to_owned())));
+        assert_eq!(read(json!({"documents": []})), Err(Some("body.query".to_owned())));
+        assert_eq!(read(json!({"query": "q", "documents": []})), Err(None));
+    }
+}

@@ -1,0 +1,117 @@
+//! Pools the prompts of one request.
+
+use axum::{
+    Json,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures_util::{StreamExt, pin_mut};
+use serde::Serialize;
+
+use super::{fields::PoolingFields, input::Inputs};
+use crate::{
+    api::{Pooled, PoolingParams, RawRequest},
+    engine::{PoolError, PooledPrompt},
+    server::{
+        generate::request_log::RequestLog,
+        http::{caller::Caller, error::ApiError, request_id::response_id},
+        memory::{RequestMemory, choices_bytes},
+        state::{AppState, unix_seconds},
+    },
+};
+
+/// Bytes of one number: in the result, in the answer's text, and in the bytes sent.
+const NUMBER_BYTES: usize = 4 + 2 * 14;
+/// Numbers of an answer that is written on a blocking thread.
+const NUMBERS_INLINE_MAX: usize = 1 << 16;
+
+/// The facts that a handler knows beside the body.
+pub(super) struct Exchange {
+    pub(super) state: AppState,
+    pub(super) caller: Caller,
+    pub(super) headers: HeaderMap,
+    pub(super) memory: RequestMemory,
+}
+
+/// The results of a request, in the order of its prompts.
+pub(super) struct Results {
+    pub(super) id: String,
+    pub(super) created: u64,
+    pub(super) model: String,
+    pub(super) results: Vec<Pooled>,
+    /// Number of tokens of each prompt.
+    pub(super) lens: Vec<usize>,
+    /// Their sum.
+    pub(super) num_tokens: usize,
+}
+
+impl Exchange {
+    /// Pools all prompts, or fails with the error of the first that cannot be pooled.
+    pub(super) async fn pool(
+        &self,
+        route: &'static str,
+        prefix: &str,
+        fields: &PoolingFields,
+        inputs: Inputs,
+        params: PoolingParams,
+    ) -> Result<Results, ApiError> {
+        let model = fields.model(&self.state)?;
+        let requests = inputs.prompts.into_iter().map(|prompt| {
+            let request = RawRequest {
+                add_special_tokens: inputs.adds_special_tokens,
+                ..RawRequest::pool(prompt, params.clone())
+            };
+            Ok(self.caller.own(fields.complete(request)?))
+        });
+        let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
+        let id = response_id(prefix, &self.headers, fields.request_id.as_deref());
+        let mut log = RequestLog::new(id.clone(), route, self.caller.tenant);
+        let pooled = self.caller.deadline.meet(self.collect(requests)).await;
+        let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
+        let lens: Vec<usize> = pooled.iter().map(|prompt| prompt.prompt_token_ids.len()).collect();
+        let num_tokens = lens.iter().sum();
+        log.pooled(num_tokens);
+        log.end("complete");
+        self.memory.submitted(num_tokens);
+        let results = pooled.into_iter().map(|prompt| prompt.pooled).collect();
+        Ok(Results { id, created: unix_seconds(), model, results, lens, num_tokens })
+    }
+
+    /// Returns the results. Their memory is leased as they arrive.
+    async fn collect(&self, requests: Vec<RawRequest>) -> Result<Vec<PooledPrompt>, ApiError> {
+        let bytes = requests.iter().map(choices_bytes).fold(0, usize::saturating_add);
+        self.memory.grow(bytes).await?;
+        let mut pooled = Vec::with_capacity(requests.len());
+        let results = self.state.engine.pool_stream(requests);
+        pin_mut!(results);
+        while let Some(result) = results.next().await {
+            let result = result?;
+            self.memory.grow(result.pooled.values.len().saturating_mul(NUMBER_BYTES)).await?;
+            pooled.push(result);
+        }
+        Ok(pooled)
+    }
+}
+
+/// Writes an answer of so many numbers.
+pub(super) async fn json<T: Serialize + Send + 'static>(
+    answer: T,
+    num_values: usize,
+) -> Result<Response, ApiError> {
+    if num_values <= NUMBERS_INLINE_MAX {
+        return Ok(Json(answer).into_response());
+    }
+    let written = tokio::task::spawn_blocking(move || Json(answer).into_response()).await;
+    written.map_err(|error| ApiError::internal(error.to_string()))
+}
+
+impl From<PoolError> for ApiError {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Refused(error) => error.into(),
+            PoolError::Failed(failure) => (&failure).into(),
+            PoolError::Aborted => Self::bad_request("the request was aborted"),
+            PoolError::Lengths => Self::bad_request(error.to_string()),
+        }
+    }
+}

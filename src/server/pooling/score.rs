@@ -1,0 +1,181 @@
+//! `POST /score`: how well the texts of pairs go together.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    answer::{Score, Scores},
+    fields::PoolingFields,
+    input::Inputs,
+    run::{Exchange, Results, json},
+};
+use crate::{
+    api::{PoolingTask, Prompt},
+    config::LimitSettings,
+    engine::{score_pairs, similarity},
+    server::{
+        generate::usage::Usage,
+        http::{
+            caller::Caller, error::ApiError, extract::JsonBody, limits::at_most, parts::FromParts,
+        },
+        memory::RequestMemory,
+        state::AppState,
+    },
+};
+
+/// The texts to compare. Either name of each side may be used.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct ScoreFields {
+    text_1: Option<Value>,
+    text_2: Option<Value>,
+    queries: Option<Value>,
+    documents: Option<Value>,
+    items: Option<Value>,
+    data_1: Option<Value>,
+    data_2: Option<Value>,
+}
+
+/// The body of `POST /score`.
+pub(in crate::server) struct ScoreRequest {
+    queries: Vec<String>,
+    documents: Vec<String>,
+    fields: PoolingFields,
+}
+
+impl FromParts for ScoreRequest {
+    type Parts = (ScoreFields, PoolingFields);
+
+    fn from_parts((texts, fields): Self::Parts) -> Result<Self, ApiError> {
+        let ScoreFields { text_1, text_2, queries, documents, items, data_1, data_2 } = texts;
+        let one = [("queries", queries), ("text_1", text_1), ("data_1", data_1)];
+        let other =
+            [("documents", documents), ("text_2", text_2), ("data_2", data_2), ("items", items)];
+        Ok(Self { queries: first_texts(one)?, documents: first_texts(other)?, fields })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        at_most("queries", self.queries.len(), limits.max_pooling_prompts)?;
+        at_most("documents", self.documents.len(), limits.max_pooling_prompts)
+    }
+}
+
+/// Returns the texts of the first field that is present.
+fn first_texts<const N: usize>(
+    fields: [(&'static str, Option<Value>); N],
+) -> Result<Vec<String>, ApiError> {
+    let missing = fields[0].0;
+    let found = fields.into_iter().find_map(|(name, value)| Some((name, value?)));
+    let (name, value) =
+        found.ok_or_else(|| ApiError::validation(&format!("body.{missing}"), "Field required"))?;
+    texts(name, value)
+}
+
+/// Reads a text or a list of texts.
+pub(super) fn texts(name: &str, value: Value) -> Result<Vec<String>, ApiError> {
+    let wrong = || {
+        let message = "Input should be a valid string, or a list of strings";
+        ApiError::validation(&format!("body.{name}"), message)
+    };
+    match value {
+        Value::String(text) => Ok(vec![text]),
+        Value::Array(list) => {
+            let text = |value| match value {
+                Value::String(text) => Ok(text),
+                _ => Err(wrong()),
+            };
+            list.into_iter().map(text).collect()
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// `POST /score`
+pub(in crate::server) async fn score(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    JsonBody(request): JsonBody<ScoreRequest>,
+) -> Result<Response, ApiError> {
+    let ScoreRequest { queries, documents, fields } = request;
+    let exchange = Exchange { state, caller, headers, memory };
+    let (results, scores) = exchange.compare("/score", &fields, queries, documents).await?;
+    let Results { id, created, model, num_tokens, .. } = results;
+    let data = scores.iter().enumerate();
+    let data = data.map(|(index, &score)| Score { index, object: "score", score }).collect();
+    let usage = Usage::new(num_tokens, 0);
+    json(Scores { id, object: "list", created, model, data, usage }, scores.len()).await
+}
+
+impl Exchange {
+    /// Compares texts. A text on one side alone is compared with each on the other side.
+    pub(super) async fn compare(
+        &self,
+        route: &'static str,
+        fields: &PoolingFields,
+        queries: Vec<String>,
+        documents: Vec<String>,
+    ) -> Result<(Results, Vec<f32>), ApiError> {
+        let pairs = score_pairs(queries.len(), documents.len())?;
+        let task = self.state.engine.pooling_task().unwrap_or_default();
+        let model = fields.model(&self.state)?;
+        let params = fields.params(&self.state, &model, task)?;
+        let num_queries = queries.len();
+        let is_classifier = matches!(task, PoolingTask::Classify | PoolingTask::TokenClassify);
+        let prompts: Vec<Prompt> = match is_classifier {
+            true => {
+                let pair = |&(query, document): &(usize, usize)| {
+                    Prompt::Pair(queries[query].clone(), documents[document].clone())
+                };
+                pairs.iter().map(pair).collect()
+            }
+            false => queries.into_iter().chain(documents).map(Prompt::Text).collect(),
+        };
+        let inputs = Inputs { prompts, adds_special_tokens: true };
+        let results = self.pool(route, "score", fields, inputs, params).await?;
+        let scores = match is_classifier {
+            true => results.results.iter().filter_map(|row| row.values.first().copied()).collect(),
+            false => {
+                let (queries, documents) = results.results.split_at(num_queries);
+                let score = |(query, document): (usize, usize)| {
+                    similarity(task, &queries[query], &documents[document])
+                };
+                pairs.into_iter().map(score).collect()
+            }
+        };
+        Ok((results, scores))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: Value) -> Result<(usize, usize), Option<String>> {
+        let texts = serde_json::from_value(body).unwrap();
+        let read = ScoreRequest::from_parts((texts, PoolingFields::default()));
+        read.map(|read| (read.queries.len(), read.documents.len())).map_err(|error| error.param)
+    }
+
+    #[test]
+    fn either_pair_of_names_is_taken() {
+        for [one, other] in [
+            ["text_1", "text_2"],
+            ["queries", "documents"],
+            ["queries", "items"],
+            ["data_1", "data_2"],
+        ] {
+            assert_eq!(read(json!({one: "a", other: ["b", "c"]})), Ok((1, 2)));
+        }
+        let missing = |body| read(body).unwrap_err();
+        assert_eq!(missing(json!({"text_1": "a"})).as_deref(), Some("body.documents"));
+        assert_eq!(missing(json!({"text_2": "a"})).as_deref(), Some("body.queries"));
+        let wrong = missing(json!({"text_1": 1, "text_2": "a"}));
+        assert_eq!(wrong.as_deref(), Some("body.text_1"));
+    }
+}
