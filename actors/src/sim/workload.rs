@@ -157,7 +157,7 @@ impl Workload {
         set_quota(&mut rng.fork(7), &mut config, &mut clients);
         set_fragility(&mut rng.fork(8), &mut config);
         set_formats(&mut rng.fork(9), &mut config, &mut clients);
-        set_poolings(&mut rng.fork(13), &mut clients);
+        set_poolings(&mut rng.fork(14), &mut clients);
         let orders = orders(&mut rng.fork(5));
         Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
     }
