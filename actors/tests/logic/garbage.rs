@@ -3,7 +3,12 @@
 
 use playhouse_actors::logic::{
     kv_cache::{DirectoryUpdate, KvKind, KvSpec},
-    request::{FinishReason, failure::Failure, ids::RequestId, outputs::RowFailure},
+    request::{
+        FinishReason,
+        failure::Failure,
+        ids::RequestId,
+        outputs::{Produced, RowFailure},
+    },
     scheduler::{SchedulerConfig, output::SchedulerOutput},
 };
 
@@ -30,7 +35,7 @@ fn planned(harness: &mut Harness) -> SchedulerOutput {
 /// Computes a step. The first row is not finite, which is reported if `is_drawn`.
 fn spoil(harness: &mut Harness, step: &SchedulerOutput, is_drawn: bool) {
     let mut output = answer(step, |_| vec![5]);
-    output.outputs[0].produced.tokens_mut().clear();
+    output.outputs[0].produced = Produced::default();
     output.outputs[0].failure = is_drawn.then_some(RowFailure::NotANumber);
     let commits = harness.scheduler.update_from_output(output, 0);
     harness.commits.extend(commits);
