@@ -2,7 +2,7 @@
 //! comparing program stand beside the repository. Without them, the test prints a note and passes.
 
 // Helpers of a test may unwrap, as tests may.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod serving;
 

@@ -166,7 +166,7 @@ impl ModelRunner {
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
             let drawn = match &output.failure {
                 Some(failure) => Err(failure.clone()),
-                None => Ok(&output.produced.tokens()[..]),
+                None => Ok(output.produced.tokens()),
             };
             self.batch.continue_with(chunk, drawn);
         }

@@ -83,7 +83,7 @@ fn tokens(factory: &RunnerFactory, epoch: u64, num_requests: usize) -> Vec<Vec<u
             step.finished = ended.map(RequestId).collect();
         }
         for output in outputs {
-            let [sampled] = &output.produced.tokens()[..] else { panic!("{output:?}") };
+            let [sampled] = output.produced.tokens() else { panic!("{output:?}") };
             let i = output.request.0 as usize;
             drawn[i].push(sampled.token_id);
             if !step.finished.contains(&output.request) {

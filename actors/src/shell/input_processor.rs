@@ -155,7 +155,7 @@ async fn tokenize(
                 // Tokens around a text are part of what a pooling model was trained on, so they
                 // stay.
                 (Some(kept), TruncationSide::Right) if adds && raw.pooling.is_some() => {
-                    return Ok(keep_ends(context, text, kept, is_left).await?);
+                    return keep_ends(context, text, kept, is_left).await;
                 }
                 _ => jobs.encode(text, adds, wanted, is_left).await?,
             }
@@ -191,7 +191,7 @@ async fn keep_ends(
     is_left: IsLeft<'_>,
 ) -> Result<Vec<TokenId>, Ended> {
     let jobs = &context.vault.text_jobs;
-    let ends = jobs.work(PROBE.len(), |codec| special_ends(codec)).await?;
+    let ends = jobs.work(PROBE.len(), special_ends).await?;
     let (mut tokens, end) = ends.map_err(refused)?;
     let num_tokens = kept.saturating_sub(tokens.len() + end.len());
     if num_tokens > 0 {

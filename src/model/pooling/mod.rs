@@ -1,7 +1,7 @@
 //! Poolers: heads that turn hidden states into vectors or classes.
 //!
-//! A pooler is data beside a [`Backbone`](super::Backbone). [`plan`] decides which heads a model
-//! gets, from its architecture, the files of sentence-transformers ([`modules`]) and the settings.
+//! A pooler is data beside a [`Backbone`](super::Backbone). `plan` decides which heads a model
+//! gets, from its architecture, the files of sentence-transformers (`modules`) and the settings.
 //! [`Pooler`] computes a result from the hidden states that it asks for. Its matrices are small
 //! beside the backbone, so it computes on the processor, in float64 sums of float32 products.
 
