@@ -66,7 +66,10 @@ async fn requests_without_a_grammar_do_not_wait_and_identical_grammars_are_compi
         let (text, _) = timeout(PATIENCE, collect(stream)).await.unwrap();
         assert_eq!(text, expected_text(&prompt, TOKENS as usize));
     }
-    assert_eq!(faults.compilations.load(Ordering::Relaxed), 1);
+    // An actor that lacked a processor for long was replaced, and its successor compiles again.
+    let restarts = system.directory().restarts();
+    let compilations = faults.compilations.load(Ordering::Relaxed);
+    assert!((1..=1 + restarts).contains(&compilations), "{compilations}, {restarts} restarts");
     system.shutdown().await;
 }
 
