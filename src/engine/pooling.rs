@@ -128,8 +128,11 @@ impl Engine {
         let pairs = pairs(queries.len(), documents.len())?;
         let task = self.pooling_task().unwrap_or_default();
         if !task.is_by_token() && task != PoolingTask::Embed {
+            let shared = |texts: &[String]| texts.iter().map(|text| text.as_str().into()).collect();
+            let (queries, documents): (Vec<Arc<str>>, Vec<Arc<str>>) =
+                (shared(queries), shared(documents));
             let text = |(query, document): (usize, usize)| {
-                Prompt::Pair(queries[query].clone(), documents[document].clone())
+                Prompt::Pair(Arc::clone(&queries[query]), Arc::clone(&documents[document]))
             };
             let prompts: Vec<_> = pairs.into_iter().map(text).collect();
             let scored = self.encode(prompts, PoolingParams::new(task)).await?;

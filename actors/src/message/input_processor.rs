@@ -132,7 +132,7 @@ pub enum Prompt {
     /// A conversation, for the chat template.
     Chat(Arc<ChatPrompt>),
     /// Two texts, which the tokenizer joins as the model expects.
-    Pair(String, String),
+    Pair(Arc<str>, Arc<str>),
 }
 
 /// A request that is ready for acceptance.

@@ -47,7 +47,7 @@ impl KvCacheManagerActor {
     /// sealed blocks are hits, tails wait for their requests, and the other blocks are free.
     fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
         if epoch > state.epoch {
-            // A million blocks take a fifth of a second, and more where their memory is fresh.
+            // Tables of many blocks take longer than other messages: a fifth of a second was seen.
             let _long = Long::begin();
             let config = self.context.config.scheduler.kv_cache();
             let before = state.manager.take();

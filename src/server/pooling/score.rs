@@ -1,5 +1,7 @@
 //! `POST /score`: how well the texts of pairs go together.
 
+use std::sync::Arc;
+
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::Deserialize;
 use serde_json::Value;
@@ -127,8 +129,12 @@ impl Exchange {
         let is_classifier = matches!(task, PoolingTask::Classify | PoolingTask::TokenClassify);
         let prompts: Vec<Prompt> = match is_classifier {
             true => {
+                // One query may be in all pairs, so they share its text.
+                let shared = |texts: Vec<String>| texts.into_iter().map(Arc::from).collect();
+                let (queries, documents): (Vec<Arc<str>>, Vec<Arc<str>>) =
+                    (shared(queries), shared(documents));
                 let pair = |&(query, document): &(usize, usize)| {
-                    Prompt::Pair(queries[query].clone(), documents[document].clone())
+                    Prompt::Pair(Arc::clone(&queries[query]), Arc::clone(&documents[document]))
                 };
                 pairs.iter().map(pair).collect()
             }
