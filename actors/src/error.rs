@@ -78,6 +78,23 @@ pub enum RequestError {
         /// Number of tokens in a block.
         block_size: usize,
     },
+    /// The result of one prompt would take more memory than one request may hold.
+    #[error(
+        "the result of the prompt takes {result_bytes} bytes of memory, and one request may hold \
+         {limit_bytes}: a share of max_request_memory_bytes. Shorten the prompt."
+    )]
+    ResultTooLarge {
+        /// Size of the result.
+        result_bytes: usize,
+        /// Bytes that one request may hold.
+        limit_bytes: usize,
+    },
+    /// Other requests hold the memory that the result would take.
+    #[error("the memory for requests is in use (max_request_memory_bytes)")]
+    MemoryShort {
+        /// Time to wait before a retry.
+        retry_after: Duration,
+    },
     /// The model has no head for the work of the request.
     #[error("the model does not support `{task}`; it supports {}", supported.join(", "))]
     Unsupported {

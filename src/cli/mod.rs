@@ -20,6 +20,7 @@ mod logging;
 mod manual;
 mod models;
 mod output;
+mod pooling;
 mod profile;
 mod run_batch;
 mod serve;
@@ -46,6 +47,7 @@ Examples:
   playhouse serve models/qwen3 --port 8100         Serve a Hugging Face model folder
   playhouse generate \"Once upon a time\"            Continue a text
   playhouse chat -q \"Who are you?\"                 Ask once
+  playhouse rerank "A query" "One text" "Another"  Sort texts by their relevance
   playhouse run-batch -i in.jsonl -o out.jsonl     Answer a file of requests
   playhouse bench chaos                            Kill actors, and see what clients notice
   playhouse eval perplexity book.txt --quantization int8 --against bfloat16
@@ -88,6 +90,10 @@ enum Configured {
     Serve(Box<serve::ServeArgs>),
     Generate(Box<generate::GenerateArgs>),
     Chat(Box<chat::ChatArgs>),
+    Embed(Box<pooling::EmbedArgs>),
+    Classify(Box<pooling::ClassifyArgs>),
+    Score(Box<pooling::ScoreArgs>),
+    Rerank(Box<pooling::RerankArgs>),
     RunBatch(Box<run_batch::RunBatchArgs>),
     Bench(Box<bench::BenchArgs>),
     Eval(Box<eval::EvalArgs>),
@@ -130,6 +136,10 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Serve(args) => args.entries(),
         Configured::Generate(args) => args.engine.entries(),
         Configured::Chat(args) => args.engine.entries(),
+        Configured::Embed(args) => args.flags.engine.entries(),
+        Configured::Classify(args) => args.flags.engine.entries(),
+        Configured::Score(args) => args.flags.engine.entries(),
+        Configured::Rerank(args) => args.flags.engine.entries(),
         Configured::RunBatch(args) => args.engine.entries(),
         Configured::Bench(args) => args.entries(),
         Configured::Eval(args) => args.entries(),
@@ -142,6 +152,10 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Bench(args) => args.defaults(),
         Configured::Profile(_) => profile::defaults(),
         Configured::RunBatch(_) => run_batch::defaults(),
+        Configured::Embed(_)
+        | Configured::Classify(_)
+        | Configured::Score(_)
+        | Configured::Rerank(_) => pooling::defaults(),
         _ => Vec::new(),
     };
     let resolved = resolve(defaults, file.clone(), flags, log)?;
@@ -154,6 +168,10 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Serve(_) => serve::run(resolved.config),
         Configured::Generate(args) => generate::run(*args, resolved.config.engine),
         Configured::Chat(args) => chat::run(*args, resolved.config.engine),
+        Configured::Embed(args) => pooling::embed(&args, resolved.config.engine),
+        Configured::Classify(args) => pooling::classify(&args, resolved.config.engine),
+        Configured::Score(args) => pooling::score(&args, resolved.config.engine),
+        Configured::Rerank(args) => pooling::rerank(&args, resolved.config.engine),
         Configured::RunBatch(args) => run_batch::run(*args, resolved.config),
         Configured::Bench(args) => bench::run(*args, resolved.config.engine, file.as_deref()),
         Configured::Eval(args) => eval::run(*args, resolved.config.engine),

@@ -15,6 +15,7 @@ use super::{
         ActivationQuantization, Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat,
         Quantization,
     },
+    json_object::JsonObject,
     pooling::{Convert, PoolerConfig, Runner},
     setting::Usage,
     table::settings,
@@ -55,11 +56,17 @@ settings! {
             Usage::new("POOLER", "The pooler of the model: auto, none, embed or classify");
         /// How the model pools, as a JSON object with vLLM's fields: task, pooling_type (CLS,
         /// LAST, MEAN, ALL, STEP), seq_pooling_type, tok_pooling_type, use_activation, dimensions,
-        /// step_tag_id, returned_token_ids.
+        /// enable_chunked_processing, max_embed_len, logit_mean, logit_sigma, step_tag_id,
+        /// returned_token_ids.
         pooler_config: Option<PoolerConfig> = None, plain, any,
             Usage::new("JSON", "How the model pools, as a JSON object with vLLM's fields")
                 .default("the model's")
                 .example(r#"'{"pooling_type": "MEAN"}'"#);
+        /// Fields that replace those of config.json, as a JSON object. Objects in both are merged.
+        hf_overrides: Option<JsonObject> = None, plain, any,
+            Usage::new("JSON", "Fields that replace those of config.json, as a JSON object")
+                .default("none")
+                .example(r#"'{"num_labels": 1}'"#);
         /// Source of the weights: auto (the model's files) or dummy (generated values, for
         /// measuring speed).
         load_format: LoadFormat = LoadFormat::Auto, plain, any,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::JsonObject;
+
 /// The work that the model is loaded for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,6 +122,16 @@ pub struct PoolerConfig {
     pub step_tag_id: Option<u32>,
     /// The elements of a row that `STEP` returns. Without any, all.
     pub returned_token_ids: Option<Vec<u32>>,
+    /// Whether the vector of a text longer than the model's context is the mean of the vectors of
+    /// its pieces.
+    pub enable_chunked_processing: bool,
+    /// Maximum number of tokens of a text with `enable_chunked_processing`. `None`: the model's
+    /// context.
+    pub max_embed_len: Option<usize>,
+    /// A number that is subtracted from logits, before the division by `logit_sigma`.
+    pub logit_mean: Option<f32>,
+    /// A number that logits are divided by, before they become probabilities.
+    pub logit_sigma: Option<f32>,
 }
 
 /// The fields as vLLM has them.
@@ -142,6 +154,39 @@ struct Fields {
     step_tag_id: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     returned_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    enable_chunked_processing: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_embed_len: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logit_mean: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logit_sigma: Option<f32>,
+    /// The former name of `logit_mean`.
+    #[serde(skip_serializing)]
+    logit_bias: Option<f32>,
+    /// The former form of `logit_sigma`: one divided by it.
+    #[serde(skip_serializing)]
+    logit_scale: Option<f32>,
+}
+
+impl Fields {
+    /// Returns the calibration of logits: a mean and a divisor.
+    fn calibration(&self) -> Result<(Option<f32>, Option<f32>), &'static str> {
+        let mean = match (self.logit_mean, self.logit_bias) {
+            (Some(_), Some(_)) => return Err("logit_bias is logit_mean; give one of them"),
+            (mean, bias) => mean.or(bias),
+        };
+        let sigma = match (self.logit_sigma, self.logit_scale) {
+            (Some(_), Some(_)) => return Err("logit_scale is 1 / logit_sigma; give one of them"),
+            (sigma, scale) => sigma.or(scale.map(|scale| 1.0 / scale)),
+        };
+        let is_number = |value: Option<f32>| value.is_none_or(f32::is_finite);
+        if !is_number(mean) || !is_number(sigma) || sigma == Some(0.0) {
+            return Err("logit_mean and logit_sigma must be finite, and logit_sigma not 0");
+        }
+        Ok((mean, sigma))
+    }
 }
 
 impl TryFrom<Fields> for PoolerConfig {
@@ -162,6 +207,10 @@ impl TryFrom<Fields> for PoolerConfig {
         {
             return Err("pooling_type contradicts seq_pooling_type or tok_pooling_type");
         }
+        let (logit_mean, logit_sigma) = fields.calibration()?;
+        if fields.max_embed_len == Some(0) {
+            return Err("max_embed_len must be at least 1");
+        }
         Ok(Self {
             task,
             seq_pooling_type: seq_pooling_type.or(seq),
@@ -170,6 +219,10 @@ impl TryFrom<Fields> for PoolerConfig {
             dimensions: fields.dimensions,
             step_tag_id: fields.step_tag_id,
             returned_token_ids: fields.returned_token_ids,
+            enable_chunked_processing: fields.enable_chunked_processing,
+            max_embed_len: fields.max_embed_len,
+            logit_mean,
+            logit_sigma,
         })
     }
 }
@@ -187,6 +240,12 @@ impl Serialize for PoolerConfig {
             dimensions: self.dimensions,
             step_tag_id: self.step_tag_id,
             returned_token_ids: self.returned_token_ids.clone(),
+            enable_chunked_processing: self.enable_chunked_processing,
+            max_embed_len: self.max_embed_len,
+            logit_mean: self.logit_mean,
+            logit_sigma: self.logit_sigma,
+            logit_bias: None,
+            logit_scale: None,
         };
         to.serialize_str(&serde_json::to_string(&fields).unwrap_or_default())
     }
@@ -195,16 +254,8 @@ impl Serialize for PoolerConfig {
 impl<'de> Deserialize<'de> for PoolerConfig {
     /// Reads a text with a JSON object, as the flag has it, or a table of the file.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a JSON object, as text or as a table")]
-        enum Written {
-            Text(String),
-            Object(serde_json::Map<String, serde_json::Value>),
-        }
-        let fields: Result<Fields, _> = match Written::deserialize(from)? {
-            Written::Text(text) => serde_json::from_str(&text),
-            Written::Object(object) => serde_json::from_value(object.into()),
-        };
+        let JsonObject(object) = JsonObject::deserialize(from)?;
+        let fields: Result<Fields, _> = serde_json::from_value(object.into());
         fields.map_err(de::Error::custom)?.try_into().map_err(de::Error::custom)
     }
 }
@@ -230,6 +281,23 @@ mod tests {
             (config.tok_pooling_type, config.step_tag_id),
             (Some(TokenPooling::Step), Some(7))
         );
+    }
+
+    #[test]
+    fn older_names_of_the_calibration_are_read() {
+        let config = read(r#"{"logit_bias": 2.0, "logit_scale": 4.0}"#).unwrap();
+        assert_eq!((config.logit_mean, config.logit_sigma), (Some(2.0), Some(0.25)));
+        for wrong in [
+            r#"{"logit_bias": 2.0, "logit_mean": 2.0}"#,
+            r#"{"logit_sigma": 0.0}"#,
+            r#"{"logit_scale": 0.0}"#,
+            r#"{"max_embed_len": 0}"#,
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let long = r#"{"enable_chunked_processing":true,"max_embed_len":600}"#;
+        let config = read(long).unwrap();
+        assert_eq!(serde_json::to_value(&config).unwrap(), long);
     }
 
     #[test]

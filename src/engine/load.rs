@@ -128,6 +128,8 @@ impl<'a> Start<'a> {
             runner: config.runner,
             convert: config.convert,
             pooler: config.pooler_config.clone(),
+            hf_overrides: config.hf_overrides.clone(),
+            tokenizer: config.tokenizer.clone(),
             families: self.families.clone(),
         }
     }

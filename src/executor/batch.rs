@@ -31,7 +31,8 @@ pub(super) struct Sequence {
     block_ids: BlockIds,
     /// `None` if the request has none, or while another thread computes its mask.
     constraint: Option<Constraint>,
-    /// The hidden states for a pooling so far. A request that begins again gathers them again.
+    /// The part of a pooling's result so far. A request that begins again gathers it again. Its
+    /// memory was leased when the request was accepted.
     pub(super) gathered: Gathered,
     /// The reason why its last token could not be drawn. If there is one, the request cannot
     /// continue.

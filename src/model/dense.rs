@@ -34,7 +34,10 @@ impl ModelFamily for DenseFamily {
         let length = max_model_len(source, heads.max_seq_length)?;
         let mut config = ModelConfig::of_entry(source.config, self.entry, length)?;
         config.has_lm_head = heads.lm_head;
-        config.num_classes = heads.num_classes();
+        if let Some(classifier) = heads.classifier() {
+            config.is_classified_by_output = classifier.is_of_output_layer();
+            config.classifier_tensors = classifier.tensors(config.embedding_width());
+        }
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
         let expected = Expected {
@@ -52,7 +55,7 @@ impl ModelFamily for DenseFamily {
         source.load_checkpoint(expected, check, |config, loader| {
             let mut model = decoder::load(&config, loader)?;
             model.architecture.clone_from(&self.architecture);
-            let pooler = pooler.map(|plan| pooling::load(plan, config.embedding_width(), loader));
+            let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);
             Ok(model)
         })

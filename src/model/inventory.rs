@@ -19,7 +19,6 @@ use super::layers::{
     Arrangement, KvParts, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts,
     XIELU_WEIGHTS, expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
 };
-use super::pooling::SCORE;
 use crate::weights::{Checkpoint, WeightsError};
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
@@ -221,9 +220,10 @@ fn outside(config: &ModelConfig) -> Shapes {
     if config.has_lm_head && !config.tie_word_embeddings {
         tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
     }
-    if let Some(count) = config.num_classes {
-        tensors.weight(SCORE, &[count, width]);
+    if config.is_classified_by_output && !config.has_lm_head && !config.tie_word_embeddings {
+        tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
     }
+    tensors.0.extend(config.classifier_tensors.iter().cloned());
     tensors.weight(&names.stored(names.embed_tokens), &[vocab, width]);
     let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
     if let Some(EmbeddingProjections { project_in, project_out, .. }) = projections {

@@ -13,7 +13,7 @@ use super::{
     config::{ConfigSource, architecture},
 };
 use crate::{
-    config::{ActivationQuantization, Convert, Dtype, LoadFormat, PoolerConfig, Runner},
+    config::{ActivationQuantization, Convert, Dtype, JsonObject, LoadFormat, PoolerConfig, Runner},
     model_files,
 };
 
@@ -46,6 +46,10 @@ pub struct LoadOptions {
     pub convert: Convert,
     /// How the pooler works.
     pub pooler: Option<PoolerConfig>,
+    /// Fields that replace those of `config.json`.
+    pub hf_overrides: Option<JsonObject>,
+    /// The tokenizer's folder or file, if it is not in the model's folder.
+    pub tokenizer: Option<PathBuf>,
     /// The families that a model may be of.
     pub families: ModelRegistry,
 }
@@ -66,6 +70,8 @@ impl Default for LoadOptions {
             runner: Runner::default(),
             convert: Convert::default(),
             pooler: None,
+            hf_overrides: None,
+            tokenizer: None,
             families: ModelRegistry::default(),
         }
     }
@@ -101,7 +107,10 @@ pub fn load_model(
     if model_files::exists(&adapter) {
         return Err(ModelError::Adapter { path: adapter });
     }
-    let config = ConfigSource::read(model)?;
+    let mut config = ConfigSource::read(model)?;
+    if let Some(overrides) = &options.hf_overrides {
+        config.override_with(overrides);
+    }
     let families = &options.families;
     let name = architecture(config.fields(), &Vec::from_iter(families.architectures()))?;
     let family = families.get(name).ok_or_else(|| {

@@ -7,6 +7,9 @@ use super::{
     http::extract::{JsonRequest, decode},
     invocations::Invocation,
     messages::{CountTokensRequest, MessagesRequest},
+    pooling::{
+        ClassifyRequest, EmbedRequest, EmbeddingsRequest, PoolRequest, RerankRequest, ScoreRequest,
+    },
     responses::ResponsesRequest,
     tokenize::{DetokenizeRequest, TokenizeRequest},
 };
@@ -29,7 +32,7 @@ pub enum BodyError {
 }
 
 /// The paths of the routes that take a body.
-pub const ROUTES_WITH_BODY: [&str; 11] = [
+pub const ROUTES_WITH_BODY: [&str; 20] = [
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/chat/completions/batch",
@@ -41,6 +44,15 @@ pub const ROUTES_WITH_BODY: [&str; 11] = [
     "/tokenize",
     "/detokenize",
     "/abort_requests",
+    "/v1/embeddings",
+    "/v2/embed",
+    "/pooling",
+    "/classify",
+    "/score",
+    "/v1/score",
+    "/rerank",
+    "/v1/rerank",
+    "/v2/rerank",
 ];
 
 /// Reads a body as the route at `path` does: its text, its fields' types, and its sizes. Facts that
@@ -62,6 +74,12 @@ pub fn check_body(path: &str, body: &[u8], limits: &LimitSettings) -> Result<(),
         "/tokenize" => read::<TokenizeRequest>(path, body, limits),
         "/detokenize" => read::<DetokenizeRequest>(path, body, limits),
         "/abort_requests" => read::<AbortRequest>(path, body, limits),
+        "/v1/embeddings" => read::<EmbeddingsRequest>(path, body, limits),
+        "/v2/embed" => read::<EmbedRequest>(path, body, limits),
+        "/pooling" => read::<PoolRequest>(path, body, limits),
+        "/classify" => read::<ClassifyRequest>(path, body, limits),
+        "/score" | "/v1/score" => read::<ScoreRequest>(path, body, limits),
+        "/rerank" | "/v1/rerank" | "/v2/rerank" => read::<RerankRequest>(path, body, limits),
         _ => Err(BodyError::NoRoute(path.to_owned())),
     }
 }

@@ -14,6 +14,7 @@ use super::{
         extract::{JsonBody, JsonRequest, parse_object},
     },
     memory::RequestMemory,
+    pooling::{PoolingInvocation, respond_to_invocation},
     state::AppState,
 };
 use crate::config::LimitSettings;
@@ -22,6 +23,7 @@ use crate::config::LimitSettings;
 pub(super) enum Invocation {
     Chat(Box<ChatRequest>),
     Completion(Box<CompletionRequest>),
+    Pooling(PoolingInvocation),
 }
 
 /// The fields that distinguish the routes.
@@ -41,11 +43,11 @@ impl JsonRequest for Invocation {
                 let request = CompletionRequest::from_json(text);
                 request.map(|request| Self::Completion(Box::new(request)))
             }
-            Shape { .. } => {
+            Shape { .. } => PoolingInvocation::read(text)?.map(Self::Pooling).ok_or_else(|| {
                 let message = "Cannot find suitable handler for request: give `messages` for \
                                /v1/chat/completions, or `prompt` for /v1/completions";
-                Err(ApiError::bad_request(message))
-            }
+                ApiError::bad_request(message)
+            }),
         }
     }
 
@@ -53,6 +55,7 @@ impl JsonRequest for Invocation {
         match self {
             Self::Chat(request) => request.fields(),
             Self::Completion(request) => request.fields(),
+            Self::Pooling(request) => request.fields(),
         }
     }
 
@@ -60,6 +63,7 @@ impl JsonRequest for Invocation {
         match self {
             Self::Chat(request) => JsonRequest::check_limits(&**request, limits),
             Self::Completion(request) => JsonRequest::check_limits(&**request, limits),
+            Self::Pooling(request) => JsonRequest::check_limits(request, limits),
         }
     }
 }
@@ -77,6 +81,13 @@ pub(super) async fn invoke(
         }
         Invocation::Completion(request) => {
             generate(State(state), caller, headers, memory, JsonBody(*request)).await
+        }
+        Invocation::Pooling(_) if state.engine.pooling_task().is_none() => {
+            let message = "Cannot find suitable handler for request: the model does not pool";
+            Err(ApiError::bad_request(message))
+        }
+        Invocation::Pooling(request) => {
+            respond_to_invocation(State(state), caller, headers, memory, request).await
         }
     }
 }

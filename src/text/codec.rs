@@ -30,6 +30,7 @@ pub struct HfTextCodec {
     chat_templates: Arc<ChatTemplates>,
     bos_token: Option<(String, TokenId)>,
     eos_token: Option<(String, TokenId)>,
+    pad_token: Option<TokenId>,
     /// The token with the largest id.
     last_token: Option<(String, TokenId)>,
     max_token_bytes: usize,
@@ -72,6 +73,7 @@ impl HfTextCodec {
             max_token_bytes: vocab.keys().map(String::len).max().unwrap_or(0),
             bos_token: named("bos_token"),
             eos_token: named("eos_token"),
+            pad_token: named("pad_token").map(|(_, id)| id),
             last_token: vocab.into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
             cuts: Cuts::read(&tokenizer).map(Arc::new),
@@ -182,6 +184,10 @@ impl TextCodec for HfTextCodec {
 
     fn bos_token(&self) -> Option<(String, TokenId)> {
         self.bos_token.clone()
+    }
+
+    fn pad_token(&self) -> Option<TokenId> {
+        self.pad_token
     }
 
     fn is_special(&self, token: TokenId) -> bool {

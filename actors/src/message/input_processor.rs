@@ -109,6 +109,9 @@ pub struct RawRequest {
     pub truncate_prompt_tokens: Option<i64>,
     /// The end at which a prompt is truncated.
     pub truncation_side: TruncationSide,
+    /// Whether padding tokens follow a shorter prompt, up to the longest that is accepted. They
+    /// count as its tokens.
+    pub pads_to_limit: bool,
     /// Priority: a lower value is served first.
     pub priority: i32,
     /// Separates the request's prefix-cache entries from those with another salt.
@@ -173,6 +176,7 @@ impl RawRequest {
             add_special_tokens,
             truncate_prompt_tokens: None,
             truncation_side: TruncationSide::default(),
+            pads_to_limit: false,
             priority: 0,
             cache_salt: None,
             tenant: None,

@@ -94,6 +94,11 @@ pub trait TextCodec: Send + Sync + 'static {
     /// Returns the text and the id of the begin-of-sequence token.
     fn bos_token(&self) -> Option<(String, TokenId)>;
 
+    /// Returns the id of the padding token, if there is one.
+    fn pad_token(&self) -> Option<TokenId> {
+        None
+    }
+
     /// Returns whether `skip_special_tokens` leaves this token out.
     fn is_special(&self, token: TokenId) -> bool;
 

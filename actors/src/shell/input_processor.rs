@@ -17,6 +17,7 @@ use crate::{
         },
         request::{
             ids::TokenId,
+            pooling_params::PoolingParams,
             sampling_params::{SamplingLimits, SamplingParams},
             work::Work,
         },
@@ -96,12 +97,14 @@ async fn process(
 ) -> Result<ProcessedRequest, Ended> {
     let info = context.vault.executors.info();
     let is_pooling = raw.pooling.is_some();
+    let max_model_len = context.config.scheduler.max_model_len;
+    let work = raw.pooling.as_ref().map(|params| params.fit(&info.heads)).transpose()?;
+    let longest = |params: &PoolingParams| params.max_prompt_len(&info.heads, max_model_len);
     let limits = PromptLimits {
         vocab_size: info.vocab_size,
-        max_model_len: context.config.scheduler.max_model_len,
+        max_model_len: work.as_ref().map_or(max_model_len, longest),
         min_output_tokens: u32::from(!is_pooling),
     };
-    let work = raw.pooling.as_ref().map(|params| params.fit(&info.heads)).transpose()?;
     let output = match is_pooling {
         true => OutputTokens { wanted: Some(0), default: None },
         false => {
@@ -110,11 +113,18 @@ async fn process(
         }
     };
     let tokens = tokenize(context, raw, output, &limits, is_left).await?;
-    let fitted =
+    let mut fitted =
         fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
+    if raw.pads_to_limit {
+        let pad = context.vault.codec.pad_token().ok_or_else(|| {
+            let accepted = "do_not_pad, because the tokenizer has no padding token";
+            RequestError::invalid("padding", "max_length", accepted)
+        })?;
+        fitted.prompt_token_ids.resize(limits.max_model_len, pad);
+    }
     let prompt_token_ids: Arc<[TokenId]> = fitted.prompt_token_ids.into();
     if let Some(params) = work {
-        context.config.scheduler.check_poolable(prompt_token_ids.len())?;
+        context.config.scheduler.check_poolable(prompt_token_ids.len().min(max_model_len))?;
         return Ok(ProcessedRequest { prompt_token_ids, work: Work::Pool(params) });
     }
     context.config.scheduler.check_servable(prompt_token_ids.len())?;

@@ -41,6 +41,7 @@ pub fn heads() -> ModelHeads {
         width: POOLED_WIDTH,
         dimensions: Dimensions::Any,
         activation: true,
+        max_prompt_len: None,
     };
     let pooling = vec![
         head(PoolingTask::Embed, true),

@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::memory::{Lease, MemoryBudget};
+use super::memory::{Lease, MemoryBudget, MemoryError};
 use crate::{
     fault::{Bug, planted},
     logic::{
@@ -68,6 +68,8 @@ struct SinkState {
     /// Bytes of `pending`, and bytes leased for them.
     pending_bytes: usize,
     leased_bytes: usize,
+    /// The part of `leased_bytes` that is held until the output has ended.
+    reserved_bytes: usize,
     /// The time since which the client could have read something.
     news_since: Option<Micros>,
     finished: bool,
@@ -115,8 +117,9 @@ impl SinkState {
     /// Releases the memory of the output, because none waits.
     fn release(&mut self, lease: &Lease) {
         self.pending_bytes = 0;
-        if self.leased_bytes > 0 {
-            lease.shrink(std::mem::take(&mut self.leased_bytes));
+        let kept = if self.finished { 0 } else { self.reserved_bytes };
+        if self.leased_bytes > kept {
+            lease.shrink(std::mem::replace(&mut self.leased_bytes, kept) - kept);
         }
     }
 
@@ -139,6 +142,19 @@ impl Sink {
     #[must_use]
     pub fn new(lease: Lease) -> Self {
         Self { state: Mutex::default(), news: Notify::new(), lease }
+    }
+
+    /// Leases memory for an output of `bytes` before it is computed. It is released when the
+    /// client has the output.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if it is more than a request may hold, or not free in time.
+    pub async fn reserve(&self, bytes: usize) -> Result<(), MemoryError> {
+        self.lease.grow(bytes).await?;
+        let mut state = self.state.lock();
+        state.leased_bytes += bytes;
+        state.reserved_bytes += bytes;
+        Ok(())
     }
 
     /// Adds the new part of `entry`.

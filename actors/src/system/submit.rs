@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     context::Context,
+    memory::MemoryError,
     sink::{Abandon, ChoiceStream},
 };
 use crate::{
@@ -65,7 +66,8 @@ impl Abandon for Door {
 pub struct Submission {
     /// The prompt as the model sees it.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// One stream for each of the `n` choices.
+    /// One stream for each of the `n` choices. For a prompt that is pooled in pieces, one for each
+    /// piece: all have as many tokens as the model's context, except the last.
     pub choices: Vec<ChoiceStream>,
 }
 
@@ -117,8 +119,26 @@ impl Door {
         let prompt_token_ids = Arc::clone(&processed.prompt_token_ids);
         let requests = self.requests(&raw, processed, arrival);
         let choices = requests.iter().map(|request| self.open(request.id)).collect();
+        self.reserve_results(&requests).await?;
         self.accept(requests, raw.tenant).await?;
         Ok(Submission { prompt_token_ids, choices })
+    }
+
+    /// Leases the memory for the results of pooling, which the worker gathers while it computes.
+    async fn reserve_results(&self, requests: &[Arc<EngineRequest>]) -> Result<(), RequestError> {
+        let heads = &self.context.vault.executors.info().heads;
+        for request in requests {
+            let Some(params) = request.pooling() else { continue };
+            let Some(sink) = self.context.clients.sinks.get(request.id) else { continue };
+            let result_bytes = params.result_bytes(heads, request.num_prompt_tokens());
+            sink.reserve(result_bytes).await.map_err(|error| match error {
+                MemoryError::TooLarge { limit: limit_bytes, .. } => {
+                    RequestError::ResultTooLarge { result_bytes, limit_bytes }
+                }
+                MemoryError::Short { retry_after, .. } => RequestError::MemoryShort { retry_after },
+            })?;
+        }
+        Ok(())
     }
 
     /// Lets an input processor do the job. If a processor dies, or its answer is lost, another one
@@ -173,10 +193,12 @@ impl Door {
         arrival: u64,
     ) -> Vec<Arc<EngineRequest>> {
         let ProcessedRequest { prompt_token_ids, mut work } = processed;
-        let (count, seed) = match &work {
-            Work::Generate(params) => (params.n, params.seed),
-            Work::Pool(_) => (1, None),
+        let prompts = self.prompts(&work, prompt_token_ids);
+        let seed = match &work {
+            Work::Generate(params) => params.seed,
+            Work::Pool(_) => None,
         };
+        let count = prompts.len() as u32;
         let first = self.next_request.fetch_add(count.into(), Ordering::Relaxed);
         let seed = seed.unwrap_or_else(|| choice_seed(self.seed, first));
         // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
@@ -190,12 +212,12 @@ impl Door {
         let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
         let timeout = raw.timeout.map(|timeout| timeout.as_micros() as u64);
         let deadline = timeout.map(|timeout| arrival.saturating_add(timeout));
-        let request = |choice: u32| EngineRequest {
+        let request = |(choice, prompt_token_ids): (u32, Arc<[TokenId]>)| EngineRequest {
             id: RequestId(first + u64::from(choice)),
             group: raw.group.unwrap_or(RequestId(first)),
             choice,
             tenant: raw.tenant,
-            prompt_token_ids: Arc::clone(&prompt_token_ids),
+            prompt_token_ids,
             work: work.clone(),
             seed: if count == 1 { seed } else { choice_seed(seed, choice.into()) },
             eos_token_ids: Arc::clone(&eos_token_ids),
@@ -205,7 +227,20 @@ impl Door {
             deadline,
             mm_features: [].into(),
         };
-        (0..count).map(|choice| Arc::new(request(choice))).collect()
+        (0..count).zip(prompts).map(|choice| Arc::new(request(choice))).collect()
+    }
+
+    /// Returns the prompt of each choice: the same for all, or its pieces if it is longer than the
+    /// model's context.
+    fn prompts(&self, work: &Work, prompt: Arc<[TokenId]>) -> Vec<Arc<[TokenId]>> {
+        let max_model_len = self.context.config.scheduler.max_model_len;
+        match work {
+            Work::Generate(params) => vec![prompt; params.n as usize],
+            Work::Pool(_) if prompt.len() > max_model_len => {
+                prompt.chunks(max_model_len).map(Arc::from).collect()
+            }
+            Work::Pool(_) => vec![prompt],
+        }
     }
 
     fn open(self: &Arc<Self>, request: RequestId) -> ChoiceStream {

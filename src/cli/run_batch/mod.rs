@@ -17,7 +17,7 @@ use clap::Args;
 use futures_util::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::{answers::Answers, requests::Requests, work::Worker};
+use self::{answers::Answers, request::Abilities, requests::Requests, work::Worker};
 use super::{
     CliError, engine, flags::EngineFlags, interrupt::or_interrupt, serve::metrics,
     style::shows_bars,
@@ -35,7 +35,8 @@ Examples:
 A line of the input is a request:
   {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",
    \"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}
-Its url is /v1/chat/completions or /v1/completions. Answers stand in the order in which they are
+Its url is /v1/chat/completions, /v1/completions, or for models that pool /v1/embeddings, /classify,
+/pooling, /score or /rerank. Answers stand in the order in which they are
 complete; what the output file holds already is not asked again, so a run that was interrupted goes
 on where it was.
 Exit codes: 0 every request succeeded, 1 some did not: their lines have an error.";
@@ -88,7 +89,13 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
         let server = ServerSettings { request_timeout_secs: None, ..config.server_with_limits() };
         let engine = or_interrupt(engine::start(config.engine)).await?;
         let routes = InProcess::new(engine.clone(), server, recorder)?;
-        let outcome = or_interrupt(answer(routes, requests, answers, args.max_concurrency)).await;
+        let abilities = Abilities {
+            generates: engine.model_info().heads.generates,
+            pooling: engine.pooling_task(),
+            compares: engine.compares(),
+        };
+        let worker = Worker::new(routes, abilities);
+        let outcome = or_interrupt(answer(worker, requests, answers, args.max_concurrency)).await;
         engine.shutdown().await;
         outcome
     })?;
@@ -109,13 +116,12 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 
 /// Writes answers in order of completion. A dropped run leaves complete lines behind.
 async fn answer(
-    routes: InProcess,
+    worker: Worker,
     requests: Requests,
     mut answers: Answers,
     max_concurrency: usize,
 ) -> Result<Tally, CliError> {
     let bar = progress_bar(requests.total());
-    let worker = Worker::new(routes);
     let done: BTreeSet<_> = answers.done().clone();
     let mut tally = answers.tally();
     let work = requests.stream()?.map(|line| {

@@ -3,8 +3,54 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The routes that a batch may use.
-const ROUTES: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
+use crate::api::PoolingTask;
+
+/// The routes that a batch may use, each with its API's name in vLLM's errors.
+const ROUTES: [(&str, Api); 10] = [
+    ("/v1/chat/completions", Api::Generate("Chat Completions API")),
+    ("/v1/completions", Api::Generate("Completions API")),
+    ("/v1/embeddings", Api::Pool(PoolingTask::Embed, "Embeddings API")),
+    ("/classify", Api::Pool(PoolingTask::Classify, "Classification API")),
+    ("/score", Api::Compare("Scores API")),
+    ("/v1/score", Api::Compare("Scores API")),
+    ("/rerank", Api::Compare("Rerank API")),
+    ("/v1/rerank", Api::Compare("Rerank API")),
+    ("/v2/rerank", Api::Compare("Rerank API")),
+    ("/pooling", Api::AnyPooling("Pooling API")),
+];
+
+/// The work of a route, and its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Api {
+    Generate(&'static str),
+    Pool(PoolingTask, &'static str),
+    Compare(&'static str),
+    AnyPooling(&'static str),
+}
+
+/// The work that a model can do.
+#[derive(Debug, Clone)]
+pub(super) struct Abilities {
+    pub(super) generates: bool,
+    /// The pooling that its routes are open for.
+    pub(super) pooling: Option<PoolingTask>,
+    /// Whether it scores pairs of texts.
+    pub(super) compares: bool,
+}
+
+impl Abilities {
+    /// Returns the error of a route that the model does not have, if it does not.
+    pub(super) fn lack(&self, url: &str) -> Option<String> {
+        let (_, api) = ROUTES.iter().find(|(route, _)| *route == url)?;
+        let (has, name) = match *api {
+            Api::Generate(name) => (self.generates, name),
+            Api::Pool(task, name) => (self.pooling == Some(task), name),
+            Api::Compare(name) => (self.compares, name),
+            Api::AnyPooling(name) => (self.pooling.is_some(), name),
+        };
+        (!has).then(|| format!("The model does not support {name}"))
+    }
+}
 
 /// The key that connects an answer with its request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,8 +119,9 @@ fn request(object: Map<String, Value>) -> Result<Request, String> {
     if method.as_deref().is_some_and(|method| method != "POST") {
         return Err(format!("method must be \"POST\", got {method:?}"));
     }
-    let Some(&url) = ROUTES.iter().find(|&&route| route == url) else {
-        return Err(format!("url must be one of {}, got {url:?}", ROUTES.join(", ")));
+    let Some((url, _)) = ROUTES.into_iter().find(|(route, _)| *route == url) else {
+        let routes = ROUTES.map(|(route, _)| route).join(", ");
+        return Err(format!("url must be one of {routes}, got {url:?}"));
     };
     if body.get("stream").is_some_and(|stream| *stream == true) {
         return Err("stream is not supported in a batch".to_owned());
@@ -101,6 +148,20 @@ mod tests {
     }
 
     #[test]
+    fn a_model_has_the_routes_of_its_work() {
+        let embeds =
+            Abilities { generates: false, pooling: Some(PoolingTask::Embed), compares: true };
+        assert_eq!(embeds.lack("/v1/embeddings"), None);
+        assert_eq!(embeds.lack("/v1/rerank"), None);
+        let lack = embeds.lack("/v1/chat/completions");
+        assert_eq!(lack.as_deref(), Some("The model does not support Chat Completions API"));
+        assert!(embeds.lack("/classify").is_some());
+        let generates = Abilities { generates: true, pooling: None, compares: false };
+        assert_eq!(generates.lack("/v1/completions"), None);
+        assert!(generates.lack("/score").is_some() && generates.lack("/pooling").is_some());
+    }
+
+    #[test]
     fn an_invalid_request_has_a_reason() {
         let cases = [
             ("{", "no JSON object"),
@@ -110,7 +171,7 @@ mod tests {
             (r#"{"custom_id": "a", "body": {}}"#, "url"),
             (r#"{"custom_id": "a", "url": "/v1/completions"}"#, "body"),
             (r#"{"custom_id": "a", "url": "/v1/completions", "body": []}"#, "map"),
-            (r#"{"custom_id": "a", "url": "/v1/embeddings", "body": {}}"#, "/v1/embeddings"),
+            (r#"{"custom_id": "a", "url": "/v1/models", "body": {}}"#, "/v1/models"),
             (r#"{"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}}"#, "GET"),
             (r#"{"custom_id": "a", "url": "/v1/completions", "body": {"stream": true}}"#, "stream"),
         ];
@@ -119,6 +180,10 @@ mod tests {
             assert!(error.contains(part), "{text}: {error}");
         }
         assert_eq!(parse("{").key(), Key::Line(7));
+        for (url, _) in ROUTES {
+            let line = parse(&format!(r#"{{"custom_id": "a", "url": "{url}", "body": {{}}}}"#));
+            assert_eq!(line.request.map(|request| request.url), Ok(url));
+        }
         let long = Line::parse(1, &[b' '; 11], 10);
         assert!(long.request.unwrap_err().contains("longer than 10"));
     }

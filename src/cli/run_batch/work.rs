@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     answers::{Answer, AnswerError, AnswerResponse, ID_PREFIX},
-    request::{Line, Request},
+    request::{Abilities, Line, Request},
 };
 use crate::server::{InProcess, InProcessAnswer};
 
@@ -19,29 +19,34 @@ const SERVICE_UNAVAILABLE: u16 = 503;
 /// Sends requests.
 pub(super) struct Worker {
     routes: InProcess,
+    abilities: Abilities,
     /// Names of requests so far, which identify answers.
     seen: Mutex<BTreeSet<String>>,
 }
 
 impl Worker {
-    pub(super) fn new(routes: InProcess) -> Self {
-        Self { routes, seen: Mutex::default() }
+    pub(super) fn new(routes: InProcess, abilities: Abilities) -> Self {
+        Self { routes, abilities, seen: Mutex::default() }
     }
 
     /// Returns the answer to a line, also to an invalid one.
     pub(super) async fn answer(&self, line: Line) -> Answer {
         let Line { number, custom_id, request } = line;
         let is_new = custom_id.as_ref().is_none_or(|id| self.seen.lock().insert(id.clone()));
-        let answered = match request {
-            Ok(_) if !is_new => Err("custom_id was used by a line before".to_owned()),
-            Ok(request) => Ok(self.send(request).await),
-            Err(error) => Err(error),
+        const INVALID: &str = "invalid_request";
+        let lack = request.as_ref().ok().and_then(|request| self.abilities.lack(request.url));
+        let answered = match (request, lack) {
+            (Ok(_), _) if !is_new => {
+                Err((INVALID, "custom_id was used by a line before".to_owned()))
+            }
+            (Ok(_), Some(lack)) => Err(("NotImplementedError", lack)),
+            (Ok(request), None) => Ok(self.send(request).await),
+            (Err(error), _) => Err((INVALID, error)),
         };
         let (response, error) = match answered {
             Ok(answer) => response(number, answer),
-            Err(message) => {
-                let code = "invalid_request".to_owned();
-                (None, Some(AnswerError { code, message, line: number }))
+            Err((code, message)) => {
+                (None, Some(AnswerError { code: code.to_owned(), message, line: number }))
             }
         };
         let id = format!("{ID_PREFIX}{}", Uuid::new_v4().simple());

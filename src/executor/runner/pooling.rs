@@ -16,7 +16,7 @@ use super::ModelRunner;
 use crate::{
     config::PoolerTask,
     executor::batch::RaggedBatch,
-    model::pooling::{Gathered, Pooler},
+    model::pooling::{Gathered, Pooler, PoolerError, PoolerRequest},
 };
 
 /// The hidden states that one chunk's request needs.
@@ -48,16 +48,13 @@ impl ModelRunner {
             let chunk = &ragged.chunks[index];
             let sequence = self.batch.sequence_mut(chunk)?;
             let Some(params) = sequence.request.pooling() else { continue };
-            let task = pooler_task(params.task);
+            let request = request(&pooler, params, &sequence.token_ids);
             let rows = values.get(rows.start * width..rows.end * width).unwrap_or_default();
             let gathered = &mut sequence.gathered;
-            let added = pooler.gather(task, gathered, chunk.start, rows, chunk.end);
-            added.map_err(|error| ExecuteError::InvalidStep(error.to_string()))?;
+            pooler.gather(&request, gathered, chunk.start..chunk.end, rows).map_err(invalid)?;
             if chunk.end == sequence.token_ids.len() {
-                let gathered = mem::take(gathered);
-                let prompt = &sequence.token_ids;
                 let output = &mut outputs[index];
-                match result(&pooler, params, gathered, prompt)? {
+                match result(&pooler, &request, mem::take(gathered))? {
                     Ok(pooled) => output.produced = Produced::Pooled(pooled),
                     Err(failure) => output.failure = Some(failure),
                 }
@@ -88,8 +85,8 @@ impl ModelRunner {
             let sequence = self.batch.sequence(chunk)?;
             let Some(params) = sequence.request.pooling() else { continue };
             let first_row = ragged.groups[0].query_start_loc[index];
-            let (task, num_tokens) = (pooler_task(params.task), sequence.token_ids.len());
-            let positions = pooler.wanted(task, chunk.start, chunk.end, num_tokens);
+            let request = request(pooler, params, &sequence.token_ids);
+            let positions = pooler.wanted(&request, chunk.start..chunk.end);
             let start = rows.len();
             rows.extend(positions.map(|position| first_row + (position - chunk.start) as u32));
             wanted.push(Wanted { chunk: index, rows: start..rows.len() });
@@ -110,21 +107,28 @@ impl ModelRunner {
     }
 }
 
+/// Returns the request as the pooler takes it.
+fn request<'a>(pooler: &Pooler, params: &PoolingParams, prompt: &'a [u32]) -> PoolerRequest<'a> {
+    let task = pooler_task(params.task);
+    let activation = params.use_activation.unwrap_or(pooler.activation);
+    PoolerRequest { task, activation, dimensions: params.dimensions, prompt }
+}
+
 /// Returns the result of a request, or a failure if a number of it is not finite.
 fn result(
     pooler: &Pooler,
-    params: &PoolingParams,
+    request: &PoolerRequest<'_>,
     gathered: Gathered,
-    prompt: &[u32],
 ) -> Result<Result<Pooled, RowFailure>, ExecuteError> {
-    let activation = params.use_activation.unwrap_or(pooler.activation);
-    let task = pooler_task(params.task);
-    let output = pooler.finish(task, gathered, prompt, activation, params.dimensions);
-    let output = output.map_err(|error| ExecuteError::InvalidStep(error.to_string()))?;
+    let output = pooler.finish(request, gathered).map_err(invalid)?;
     if output.values.iter().all(|value| value.is_finite()) {
         return Ok(Ok(Pooled { values: output.values.into(), width: output.width }));
     }
     Ok(Err(RowFailure::NotANumber))
+}
+
+fn invalid(error: PoolerError) -> ExecuteError {
+    ExecuteError::InvalidStep(error.to_string())
 }
 
 fn pooler_task(task: PoolingTask) -> PoolerTask {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::ConfigError;
+use crate::config::JsonObject;
 use crate::model_files::{self, ModelFileError};
 
 /// The largest size, count or position in any field. Up to it, positions are exact in f32, which
@@ -47,6 +48,11 @@ impl Fields {
             reason: error.to_string(),
         })?;
         Ok(Self::translated(path, object, Vec::new()))
+    }
+
+    /// Replaces fields by those of the settings.
+    pub(super) fn override_with(&mut self, overrides: &JsonObject) {
+        overrides.merge_into(&mut self.object);
     }
 
     /// Returns fields that are translated from another form in `path`. `origins` pairs their dotted

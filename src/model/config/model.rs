@@ -53,8 +53,10 @@ pub struct ModelConfig {
     pub logits: LogitsConfig,
     /// Whether the output layer is loaded.
     pub(crate) has_lm_head: bool,
-    /// The number of classes of a classifier.
-    pub(crate) num_classes: Option<usize>,
+    /// Whether rows of the output layer are the classifier.
+    pub(crate) is_classified_by_output: bool,
+    /// The tensors of the classifier alone, with their shapes.
+    pub(crate) classifier_tensors: Vec<(String, Vec<usize>)>,
     /// Whether the output layer uses the matrix of the embedding.
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
@@ -280,7 +282,8 @@ impl ModelConfig {
             altup: None,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
-            num_classes: None,
+            is_classified_by_output: false,
+            classifier_tensors: Vec::new(),
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
             num_nextn_layers: 0,

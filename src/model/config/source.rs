@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::file::Fields;
 use super::{ConfigError, gguf};
+use crate::config::JsonObject;
 use crate::gguf::{GgufFile, is_gguf};
 
 /// The config of a model, before a family reads it.
@@ -34,6 +35,11 @@ impl ConfigSource {
     /// As [`ConfigSource::read`].
     pub(super) fn of_folder(folder: &Path) -> Result<Self, ConfigError> {
         Ok(Self { fields: Fields::read(&folder.join("config.json"))?, layout: None })
+    }
+
+    /// Replaces fields by those of the settings.
+    pub(crate) fn override_with(&mut self, overrides: &JsonObject) {
+        self.fields.override_with(overrides);
     }
 
     /// Returns the fields. Their errors name a field and its value.

@@ -13,15 +13,55 @@ pub enum ClassifierActivation {
     Identity,
 }
 
-/// HF's `score` of `…ForSequenceClassification`.
+/// The head of classes: HF's `score` of `…ForSequenceClassification`, or that of a reward model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classifier {
-    /// From hidden states to logits.
-    pub score: Dense,
+    /// From hidden states to logits, the first layer first.
+    pub layers: Vec<Dense>,
+    /// The calibration of logits.
+    pub calibration: Calibration,
     /// The function from logits to the numbers of an answer.
     pub activation: ClassifierActivation,
     /// The names of the classes.
     pub labels: Vec<String>,
+    /// Whether a pair of texts is one text for the tokenizer: the first, then the second. It is for
+    /// a language model that answers a question about both.
+    pub takes_one_text: bool,
+}
+
+/// Platt scaling: logits become `(logit - mean) / sigma`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibration {
+    /// The mean.
+    pub mean: f32,
+    /// The divisor, which is not 0.
+    pub sigma: f32,
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self { mean: 0.0, sigma: 1.0 }
+    }
+}
+
+impl Classifier {
+    /// Returns the number of classes.
+    #[must_use]
+    pub fn num_classes(&self) -> usize {
+        self.layers.last().map_or(0, Dense::outputs)
+    }
+
+    /// Returns the calibrated logits of a hidden state.
+    #[must_use]
+    pub fn logits(&self, hidden: &[f32]) -> Vec<f32> {
+        let Calibration { mean, sigma } = self.calibration;
+        let mut values = hidden.to_vec();
+        for layer in &self.layers {
+            values = layer.forward(&values);
+        }
+        values.iter_mut().for_each(|logit| *logit = (*logit - mean) / sigma);
+        values
+    }
 }
 
 impl ClassifierActivation {
@@ -45,12 +85,36 @@ impl ClassifierActivation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DenseActivation;
     use super::*;
 
     fn applied(activation: ClassifierActivation, logits: &[f32]) -> Vec<f32> {
         let mut values = logits.to_vec();
         activation.apply(&mut values);
         values
+    }
+
+    #[test]
+    fn logits_are_calibrated_after_all_layers() {
+        let layer = |weight: &[f32], inputs, activation| Dense {
+            weight: weight.to_vec(),
+            bias: Vec::new(),
+            inputs,
+            activation,
+        };
+        let classifier = Classifier {
+            layers: vec![
+                layer(&[1.0, 0.0, 0.0, -1.0], 2, DenseActivation::Relu),
+                layer(&[1.0, 10.0], 2, DenseActivation::Identity),
+            ],
+            calibration: Calibration { mean: 1.0, sigma: 2.0 },
+            activation: ClassifierActivation::Sigmoid,
+            labels: vec!["LABEL_0".to_owned()],
+            takes_one_text: false,
+        };
+        assert_eq!(classifier.num_classes(), 1);
+        assert_eq!(classifier.logits(&[3.0, 4.0]), [1.0]);
+        assert_eq!(classifier.logits(&[-3.0, -0.5]), [2.0]);
     }
 
     #[test]

@@ -7,6 +7,8 @@ pub enum DenseActivation {
     Identity,
     /// Hyperbolic tangent.
     Tanh,
+    /// Zero for negative values.
+    Relu,
 }
 
 /// `act(W · x + b)`, computed on the processor.
@@ -41,6 +43,7 @@ impl Dense {
         match self.activation {
             DenseActivation::Identity => sums.collect(),
             DenseActivation::Tanh => sums.map(f32::tanh).collect(),
+            DenseActivation::Relu => sums.map(|sum| sum.max(0.0)).collect(),
         }
     }
 }
@@ -60,5 +63,8 @@ mod tests {
         assert_eq!((dense.outputs(), dense.forward(&[2.0, 4.0])), (2, vec![10.0, 1.0]));
         dense.activation = DenseActivation::Tanh;
         assert_eq!(dense.forward(&[0.0, 0.0]), [0.0, 1.0_f32.tanh()]);
+        dense.activation = DenseActivation::Relu;
+        assert_eq!(dense.forward(&[1.0, -1.0]), [0.0, 0.0]);
+        assert_eq!(dense.forward(&[1.0, 1.0]), [3.0, 0.5]);
     }
 }

@@ -1,61 +1,120 @@
 //! Loads the pooler of a plan.
 
-use super::{Classifier, ClassifierPlan, Dense, DenseActivation, Pooler, PoolerPlan};
-use crate::{
-    config::TokenPooling,
-    model::{ModelError, WeightLoader},
+use playhouse_kernels::WeightDtype;
+
+use super::{
+    Classifier, ClassifierPlan, Dense, DenseActivation, Pooler, PoolerPlan,
+    classifier_plan::{ClassifierWeights, REWARD_LAYERS},
+    plan::refused,
 };
+use crate::model::{ModelConfig, ModelError, WeightLoader};
 
-/// The module of the classifier in the checkpoint.
-pub(in crate::model) const SCORE: &str = "score";
-
-/// Builds the pooler of a model whose hidden states have `hidden_size` elements.
+/// Builds the pooler of a model.
 ///
 /// # Errors
 /// [`ModelError::Weights`] if the classifier is missing or has another shape, and
 /// [`ModelError::Heads`] if a dense layer takes other vectors.
 pub(in crate::model) fn load(
     plan: PoolerPlan,
-    hidden_size: usize,
+    model: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Pooler, ModelError> {
-    let (tasks, sequence, activation) = (plan.tasks(), plan.sequence(), plan.activation());
+    let hidden_size = model.embedding_width();
+    let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
+    let activation = plan.activation();
     let PoolerPlan { config, files, classifier, matryoshka, .. } = plan;
-    let classifier = classifier.map(|plan| load_classifier(plan, hidden_size, loader));
+    let calibration = ClassifierPlan::calibration(&config);
+    let classifier = classifier.map(|plan| {
+        let classifier = load_classifier(plan, model, loader)?;
+        Ok::<_, ModelError>(Classifier { calibration, ..classifier })
+    });
+    let classifier = classifier.transpose()?;
     let mut width = hidden_size;
     for dense in &files.dense {
         if dense.inputs != width {
-            let (setting, value) = ("modules.json", "Dense");
             let why = "its in_features is not the size of the vectors before it";
-            return Err(ModelError::Heads { setting, value, why });
+            return Err(refused("modules.json", "Dense", why));
         }
         width = dense.outputs();
     }
+    let width = classifier.as_ref().map_or(width, Classifier::num_classes);
+    let returned_token_ids = config.returned_token_ids.unwrap_or_default();
+    if returned_token_ids.iter().any(|&id| id as usize >= width) {
+        let why = "an id is not below the number of elements in a row";
+        return Err(refused("pooler_config", "returned_token_ids", why));
+    }
+    let is_chunked = config.enable_chunked_processing;
     Ok(Pooler {
         tasks,
         sequence,
-        token: config.tok_pooling_type.unwrap_or(TokenPooling::All),
+        token,
         step_tag_id: config.step_tag_id,
-        returned_token_ids: config.returned_token_ids.unwrap_or_default(),
+        returned_token_ids,
         hidden_size,
         dense: files.dense,
-        classifier: classifier.transpose()?,
+        classifier,
         activation,
         matryoshka,
         dimensions: config.dimensions,
+        max_embed_len: is_chunked.then(|| config.max_embed_len.unwrap_or(model.max_model_len)),
         prompts: files.prompts,
     })
 }
 
 fn load_classifier(
     plan: ClassifierPlan,
-    hidden_size: usize,
+    model: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Classifier, ModelError> {
-    let ClassifierPlan { labels, activation } = plan;
-    let weight = loader.values(&format!("{SCORE}.weight"), &[labels.len(), hidden_size])?;
-    let bias = Vec::new();
-    let (inputs, identity) = (hidden_size, DenseActivation::Identity);
-    let score = Dense { weight, bias, inputs, activation: identity };
-    Ok(Classifier { score, activation, labels })
+    let (count, inputs) = (plan.labels.len(), model.embedding_width());
+    let layer = |weight: Vec<f32>, bias: Vec<f32>| {
+        let activation = DenseActivation::Identity;
+        Dense { weight, bias, inputs, activation }
+    };
+    let layers = match &plan.weights {
+        ClassifierWeights::Linear(module) => {
+            let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
+            vec![layer(weight, Vec::new())]
+        }
+        ClassifierWeights::TwoLayers => {
+            let mut layers = Vec::with_capacity(REWARD_LAYERS.len());
+            for (module, outputs) in REWARD_LAYERS.into_iter().zip([inputs, count]) {
+                let weight = loader.values(&format!("{module}.weight"), &[outputs, inputs])?;
+                let bias = loader.values(&format!("{module}.bias"), &[outputs])?;
+                layers.push(layer(weight, bias));
+            }
+            layers[0].activation = DenseActivation::Relu;
+            layers
+        }
+        ClassifierWeights::Rows(ids) => vec![layer(output_rows(model, loader, ids)?, Vec::new())],
+        ClassifierWeights::Difference(ids) => {
+            let rows = output_rows(model, loader, ids)?;
+            let (no, yes) = rows.split_at(inputs);
+            vec![layer(yes.iter().zip(no).map(|(yes, no)| yes - no).collect(), Vec::new())]
+        }
+    };
+    Ok(Classifier {
+        layers,
+        calibration: super::Calibration::default(),
+        activation: plan.activation,
+        labels: plan.labels,
+        takes_one_text: plan.takes_one_text,
+    })
+}
+
+/// Returns the rows of tokens in the output layer, which may be the embedding.
+fn output_rows(
+    model: &ModelConfig,
+    loader: &mut WeightLoader<'_>,
+    ids: &[u32],
+) -> Result<Vec<f32>, ModelError> {
+    let names = &model.names;
+    let module = if model.tie_word_embeddings { names.embed_tokens } else { names.lm_head };
+    if ids.iter().any(|&id| id as usize >= model.vocab_size) {
+        let why = "a token's id is not below vocab_size";
+        return Err(refused("hf_overrides", "classifier_from_token", why));
+    }
+    let shape = [model.vocab_size, model.embedding_width()];
+    let rows = loader.matrix(&names.stored(module), shape)?.with_rows(ids);
+    Ok(rows.values(WeightDtype::F32).view().to_f32())
 }

@@ -7,20 +7,23 @@
 
 mod architectures;
 mod classifier;
+mod classifier_plan;
 mod dense;
 mod load;
 mod modules;
 mod plan;
 mod pooler;
+mod tokens;
 
 pub(super) use self::{
     architectures::converted,
-    load::{SCORE, load},
-    plan::{ClassifierPlan, HeadPlan, Origin, PoolerPlan},
+    classifier_plan::ClassifierPlan,
+    load::load,
+    plan::{HeadPlan, Origin, PoolerPlan},
 };
 pub use self::{
-    classifier::{Classifier, ClassifierActivation},
+    classifier::{Calibration, Classifier, ClassifierActivation},
     dense::{Dense, DenseActivation},
     modules::SentenceTransformers,
-    pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput},
+    pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
 };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{ClassifierActivation, Matryoshka, SentenceTransformers};
+use super::{ClassifierPlan, Matryoshka, SentenceTransformers};
 use crate::{
     config::{Convert, PoolerConfig, PoolerTask, Runner, SequencePooling, TokenPooling},
     model::{LoadOptions, ModelError},
@@ -19,6 +19,19 @@ pub(in crate::model) enum Origin {
     Backbone,
     /// A classifier: HF `…ForSequenceClassification`.
     Classifier,
+    /// A reward for each token.
+    Reward(RewardHead),
+}
+
+/// The heads of reward models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) enum RewardHead {
+    /// One reward from two layers: `Qwen2ForRewardModel`.
+    Outcome,
+    /// Two classes of each step from two layers: `Qwen2ForProcessRewardModel`.
+    Process,
+    /// One reward from one layer: `InternLM2ForRewardModel`.
+    Value,
 }
 
 /// The heads to load.
@@ -42,13 +55,6 @@ pub(in crate::model) struct PoolerPlan {
     pub(in crate::model) matryoshka: Matryoshka,
 }
 
-/// The classifier to load.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::model) struct ClassifierPlan {
-    pub(in crate::model) labels: Vec<String>,
-    pub(in crate::model) activation: ClassifierActivation,
-}
-
 impl HeadPlan {
     /// Returns the heads of the model in `folder`, whose architecture has the heads of `origin`.
     ///
@@ -69,33 +75,37 @@ impl HeadPlan {
         };
         let lm_head = match (options.runner, origin) {
             (Runner::Generate, Origin::CausalLm) => true,
-            (Runner::Generate, Origin::Backbone | Origin::Classifier) => {
+            (Runner::Generate, _) => {
                 return Err(refused("runner", "generate", "the architecture has no output layer"));
             }
-            (Runner::Pooling, _) | (Runner::Auto, Origin::Backbone | Origin::Classifier) => false,
             (Runner::Auto, Origin::CausalLm) => files.is_none(),
+            (Runner::Auto | Runner::Pooling, _) => false,
         };
         let classifies = match (options.convert, origin) {
             (Convert::Classify, _) => true,
-            (Convert::Embed, Origin::Classifier) => {
+            (Convert::Embed, Origin::Classifier | Origin::Reward(_)) => {
                 return Err(refused("convert", "embed", "the architecture is a classifier"));
             }
             (Convert::None, Origin::CausalLm) if !lm_head => {
                 return Err(refused("convert", "none", "the architecture has no pooler"));
             }
             (Convert::Auto | Convert::None | Convert::Embed, origin) => {
-                origin == Origin::Classifier
+                matches!(origin, Origin::Classifier | Origin::Reward(_))
             }
         };
         let max_seq_length = files.as_ref().and_then(|files| files.max_seq_length);
-        let pooler =
-            (!lm_head || wants_pooler).then(|| PoolerPlan::new(config, options, files, classifies));
+        let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
+        let classifier = || ClassifierPlan::new(config, origin, tokenizer);
+        let pooler = (!lm_head || wants_pooler).then(|| {
+            let classifier = classifies.then(classifier).transpose()?;
+            PoolerPlan::new(config, options, files, classifier)
+        });
         Ok(Self { lm_head, pooler: pooler.transpose()?, max_seq_length })
     }
 
-    /// Returns the number of classes, if there is a classifier.
-    pub(in crate::model) fn num_classes(&self) -> Option<usize> {
-        Some(self.pooler.as_ref()?.classifier.as_ref()?.labels.len())
+    /// Returns the plan of the classifier, if there is one.
+    pub(in crate::model) fn classifier(&self) -> Option<&ClassifierPlan> {
+        self.pooler.as_ref()?.classifier.as_ref()
     }
 }
 
@@ -104,9 +114,9 @@ impl PoolerPlan {
         config: &Map<String, Value>,
         options: &LoadOptions,
         files: Option<SentenceTransformers>,
-        classifies: bool,
+        classifier: Option<ClassifierPlan>,
     ) -> Result<Self, ModelError> {
-        let classifier = classifies.then(|| ClassifierPlan::new(config));
+        let classifies = classifier.is_some();
         let pooler = options.pooler.clone().unwrap_or_default();
         let is_class = |task| matches!(task, PoolerTask::Classify | PoolerTask::TokenClassify);
         if pooler.task.is_some_and(|task| is_class(task) != classifies) {
@@ -116,18 +126,28 @@ impl PoolerPlan {
             };
             return Err(refused("pooler_config", "task", why));
         }
-        if pooler.tok_pooling_type == Some(TokenPooling::Step) && pooler.step_tag_id.is_none() {
-            return Err(refused("pooler_config", "STEP", "step_tag_id is missing"));
+        if classifies && pooler.enable_chunked_processing {
+            let why = "only vectors have a mean, and the model classifies";
+            return Err(refused("pooler_config", "enable_chunked_processing", why));
+        }
+        let is_reward = classifier.as_ref().is_some_and(ClassifierPlan::is_by_token_alone);
+        if is_reward && pooler.task == Some(PoolerTask::Classify) {
+            let why = "a reward model has a result for each token: token_classify";
+            return Err(refused("pooler_config", "task", why));
         }
         let has_files = files.is_some();
-        let files = files.unwrap_or_default();
+        let mut files = files.unwrap_or_default();
+        if let Some(instructions) = task_instructions(config) {
+            files.prompts = instructions;
+        }
         let matryoshka = matryoshka(config);
         Ok(Self { config: pooler, files, has_files, classifier, matryoshka })
     }
 
     /// Returns the tasks of the model, the one that its routes are open for first.
     pub(in crate::model) fn tasks(&self) -> Vec<PoolerTask> {
-        let mut tasks = match self.classifier {
+        let mut tasks = match &self.classifier {
+            Some(plan) if plan.is_by_token_alone() => return vec![PoolerTask::TokenClassify],
             Some(_) => vec![PoolerTask::Classify, PoolerTask::TokenClassify],
             None => vec![PoolerTask::Embed, PoolerTask::TokenEmbed],
         };
@@ -143,36 +163,16 @@ impl PoolerPlan {
         self.config.seq_pooling_type.unwrap_or(by_files)
     }
 
+    /// Returns the pooling of each token.
+    pub(in crate::model) fn token(&self) -> TokenPooling {
+        let by_head = self.classifier.as_ref().map(ClassifierPlan::token_pooling);
+        self.config.tok_pooling_type.or(by_head).unwrap_or(TokenPooling::All)
+    }
+
     /// Returns whether vectors are normalized and logits become probabilities by default.
     pub(in crate::model) fn activation(&self) -> bool {
         let by_files = !self.has_files || self.files.normalizes || self.classifier.is_some();
         self.config.use_activation.unwrap_or(by_files)
-    }
-}
-
-impl ClassifierPlan {
-    /// Reads the classes of `config.json` as transformers does.
-    fn new(config: &Map<String, Value>) -> Self {
-        let named = config.get("id2label").and_then(Value::as_object);
-        let count = config.get("num_labels").and_then(Value::as_u64);
-        let count = count.and_then(|count| usize::try_from(count).ok());
-        let count = named.map(Map::len).or(count).unwrap_or(2).clamp(1, 1 << 20);
-        let label = |id: usize| {
-            let name = named.and_then(|named| named.get(&id.to_string())).and_then(Value::as_str);
-            name.map_or_else(|| format!("LABEL_{id}"), str::to_owned)
-        };
-        let problem = config.get("problem_type").and_then(Value::as_str).unwrap_or_default();
-        let by_files = config.get("sbert_ce_default_activation_function").and_then(Value::as_str);
-        let by_files = by_files.and_then(|name| name.rsplit('.').next());
-        let activation = match (problem, by_files) {
-            ("regression", _) | ("", Some("Identity")) => ClassifierActivation::Identity,
-            ("multi_label_classification", _) | ("", Some("Sigmoid")) => {
-                ClassifierActivation::Sigmoid
-            }
-            _ if count == 1 => ClassifierActivation::Sigmoid,
-            _ => ClassifierActivation::Softmax,
-        };
-        Self { labels: (0..count).map(label).collect(), activation }
     }
 }
 
@@ -189,7 +189,15 @@ fn matryoshka(config: &Map<String, Value>) -> Matryoshka {
     }
 }
 
-fn refused(setting: &'static str, value: &'static str, why: &'static str) -> ModelError {
+/// Reads the texts before texts of each kind, of models that have them in their config.
+fn task_instructions(config: &Map<String, Value>) -> Option<Vec<(String, String)>> {
+    let instructions = config.get("task_instructions")?.as_object()?;
+    let text = |(kind, text): (&String, &Value)| Some((kind.clone(), text.as_str()?.to_owned()));
+    let texts: Vec<_> = instructions.iter().filter_map(text).collect();
+    (!texts.is_empty()).then_some(texts)
+}
+
+pub(super) fn refused(setting: &'static str, value: &'static str, why: &'static str) -> ModelError {
     ModelError::Heads { setting, value, why }
 }
 
@@ -229,27 +237,35 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_the_config() {
-        let classes = |config: Value| {
-            let plan = plan(config, Origin::Classifier, LoadOptions::default()).unwrap();
-            let classifier = plan.pooler.unwrap().classifier.unwrap();
-            (classifier.labels, classifier.activation)
-        };
-        let named = json!({"id2label": {"0": "no", "1": "yes"}});
-        let expected = vec!["no".to_owned(), "yes".to_owned()];
-        assert_eq!(classes(named), (expected, ClassifierActivation::Softmax));
-        let one = vec!["LABEL_0".to_owned()];
-        assert_eq!(classes(json!({"num_labels": 1})), (one, ClassifierActivation::Sigmoid));
-        let regression = json!({"num_labels": 1, "problem_type": "regression"});
-        assert_eq!(classes(regression).1, ClassifierActivation::Identity);
-    }
-
-    #[test]
     fn a_task_without_its_head_is_refused() {
         let pooler =
             Some(PoolerConfig { task: Some(PoolerTask::Classify), ..PoolerConfig::default() });
         let options = LoadOptions { runner: Runner::Pooling, pooler, ..LoadOptions::default() };
         let refused = plan(json!({}), Origin::CausalLm, options).unwrap_err();
         assert!(refused.contains("has no classifier"), "{refused}");
+    }
+
+    #[test]
+    fn a_reward_is_that_of_each_token() {
+        let reward = |head, pooler: PoolerConfig| {
+            let options = LoadOptions { pooler: Some(pooler), ..LoadOptions::default() };
+            let plan = plan(json!({}), Origin::Reward(head), options)?;
+            let pooler = plan.pooler.unwrap();
+            Ok::<_, String>((pooler.tasks(), pooler.token()))
+        };
+        let tasks = vec![PoolerTask::TokenClassify];
+        let all = reward(RewardHead::Outcome, PoolerConfig::default());
+        assert_eq!(all, Ok((tasks.clone(), TokenPooling::All)));
+        let step = reward(RewardHead::Process, PoolerConfig::default());
+        assert_eq!(step, Ok((tasks, TokenPooling::Step)));
+        let whole = PoolerConfig { task: Some(PoolerTask::Classify), ..PoolerConfig::default() };
+        assert!(reward(RewardHead::Value, whole).unwrap_err().contains("token_classify"));
+    }
+
+    #[test]
+    fn instructions_of_the_config_replace_prompts() {
+        let config = json!({"task_instructions": {"query": "q: ", "number": 1}});
+        let plan = plan(config, Origin::Backbone, LoadOptions::default()).unwrap();
+        assert_eq!(plan.pooler.unwrap().files.prompts, [("query".to_owned(), "q: ".to_owned())]);
     }
 }

@@ -1,5 +1,7 @@
 //! The pooler: from hidden states to the result of a request.
 
+use std::ops::Range;
+
 use super::{Classifier, Dense};
 use crate::config::{PoolerTask, SequencePooling, TokenPooling};
 
@@ -14,7 +16,8 @@ pub struct Pooler {
     pub token: TokenPooling,
     /// The token whose positions have results with [`TokenPooling::Step`].
     pub step_tag_id: Option<u32>,
-    /// The elements of a row that [`TokenPooling::Step`] returns. Empty: all.
+    /// The elements of a row, before its activation, that [`TokenPooling::Step`] returns. Empty:
+    /// all.
     pub returned_token_ids: Vec<u32>,
     /// Number of elements of a hidden state.
     pub hidden_size: usize,
@@ -28,7 +31,11 @@ pub struct Pooler {
     pub matryoshka: Matryoshka,
     /// Number of elements that vectors keep by default.
     pub dimensions: Option<u32>,
-    /// The prompts of sentence-transformers, by the kind of a text.
+    /// Maximum number of tokens of a text whose vector is the mean of the vectors of its pieces.
+    /// `None`: texts are not cut into pieces.
+    pub max_embed_len: Option<usize>,
+    /// The text before a text, by its kind: the config's `task_instructions`, or the prompts of
+    /// sentence-transformers.
     pub prompts: Vec<(String, String)>,
 }
 
@@ -44,12 +51,25 @@ pub enum Matryoshka {
     Listed(Vec<u32>),
 }
 
-/// The hidden states of one request that are computed so far, as far as its result needs them.
+/// A pooling of one prompt.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolerRequest<'a> {
+    /// The result that is asked for.
+    pub task: PoolerTask,
+    /// Whether vectors are normalized, and logits become probabilities.
+    pub activation: bool,
+    /// Number of elements that a vector keeps. `None` is the model's default.
+    pub dimensions: Option<u32>,
+    /// The tokens of the prompt.
+    pub prompt: &'a [u32],
+}
+
+/// The part of one request's result that is computed so far.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Gathered {
-    /// Rows of `hidden_size` elements that are kept.
-    rows: Vec<f32>,
-    /// The sums of all rows, for a mean.
+    /// Rows of the result.
+    values: Vec<f32>,
+    /// The sums of all hidden states, for a mean.
     sums: Vec<f64>,
     /// Number of tokens computed, from the first one on.
     num_tokens: usize,
@@ -88,9 +108,8 @@ impl Pooler {
     /// Returns the number of elements in a row of a task's result, before a cut.
     #[must_use]
     pub fn width(&self, task: PoolerTask) -> usize {
-        let classes = self.classifier.as_ref().map_or(0, |head| head.score.outputs());
-        let is_step = is_by_token(task) && self.token == TokenPooling::Step;
-        if is_step && !self.returned_token_ids.is_empty() {
+        let classes = self.classifier.as_ref().map_or(0, Classifier::num_classes);
+        if self.is_step(task) && !self.returned_token_ids.is_empty() {
             return self.returned_token_ids.len();
         }
         match task {
@@ -101,125 +120,110 @@ impl Pooler {
         }
     }
 
-    /// Returns the rows of a chunk, of which `start..end` are the positions in a prompt of
-    /// `num_tokens`, that a task's result needs.
+    /// Returns the positions of a chunk whose hidden states a request's result needs.
     #[must_use]
-    pub fn wanted(
-        &self,
-        task: PoolerTask,
-        start: usize,
-        end: usize,
-        num_tokens: usize,
-    ) -> std::ops::Range<usize> {
-        if is_by_token(task) {
+    pub fn wanted(&self, request: &PoolerRequest<'_>, chunk: Range<usize>) -> Range<usize> {
+        let Range { start, end } = chunk;
+        if is_by_token(request.task) {
             return start..end;
         }
         match self.sequence {
             SequencePooling::Mean => start..end,
             SequencePooling::Cls => start..end.min(start.max(1)),
-            SequencePooling::Last if end == num_tokens => end - 1..end,
+            SequencePooling::Last if end == request.prompt.len() => end - 1..end,
             SequencePooling::Last => end..end,
         }
     }
 
-    /// Adds the wanted rows of a chunk that begins at `start`.
+    /// Adds the wanted hidden states of a chunk. Only the rows of the result are kept, or the sum
+    /// of hidden states for a mean.
     ///
     /// # Errors
     /// [`PoolerError::Missing`] if hidden states before the chunk are needed and were not added.
+    /// [`PoolerError::NoHead`] if the model does not have the task.
     pub fn gather(
         &self,
-        task: PoolerTask,
+        request: &PoolerRequest<'_>,
         gathered: &mut Gathered,
-        start: usize,
-        rows: &[f32],
-        end: usize,
+        chunk: Range<usize>,
+        hidden: &[f32],
     ) -> Result<(), PoolerError> {
-        if !self.is_last_token(task) && gathered.num_tokens != start {
+        let Range { start, end } = chunk;
+        if !self.is_last_token(request.task) && gathered.num_tokens != start {
             return Err(PoolerError::Missing { missing: start.abs_diff(gathered.num_tokens) });
         }
         gathered.num_tokens = end;
-        if is_by_token(task) || self.sequence != SequencePooling::Mean {
-            gathered.rows.extend_from_slice(rows);
-            return Ok(());
+        let is_mean = !is_by_token(request.task) && self.sequence == SequencePooling::Mean;
+        if is_mean {
+            gathered.sums.resize(self.hidden_size, 0.0);
         }
-        gathered.sums.resize(self.hidden_size, 0.0);
-        for row in rows.chunks_exact(self.hidden_size) {
-            gathered.sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+        for (position, row) in (start..).zip(hidden.chunks_exact(self.hidden_size.max(1))) {
+            if is_mean {
+                gathered.sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+            } else if self.keeps(request, position) {
+                gathered.values.append(&mut self.row(request, row)?);
+            }
         }
         Ok(())
     }
 
-    /// Returns a task's result for a prompt whose hidden states are all gathered. `activation`
-    /// normalizes vectors and makes probabilities of logits. `dimensions` cuts vectors before.
+    /// Returns the result for a prompt whose hidden states are all gathered.
     ///
     /// # Errors
     /// [`PoolerError::NoHead`] if the model does not have the task.
     pub fn finish(
         &self,
-        task: PoolerTask,
+        request: &PoolerRequest<'_>,
         gathered: Gathered,
-        prompt: &[u32],
-        activation: bool,
-        dimensions: Option<u32>,
     ) -> Result<PoolerOutput, PoolerError> {
-        let Gathered { mut rows, sums, num_tokens } = gathered;
+        let Gathered { mut values, sums, num_tokens } = gathered;
         if !sums.is_empty() {
-            rows = sums.iter().map(|sum| (sum / num_tokens as f64) as f32).collect();
+            let mean: Vec<f32> = sums.iter().map(|sum| (sum / num_tokens as f64) as f32).collect();
+            values = self.row(request, &mean)?;
         }
-        let is_step = is_by_token(task) && self.token == TokenPooling::Step;
-        let mut values = Vec::new();
-        let mut width = 0;
-        for (index, row) in rows.chunks_exact(self.hidden_size.max(1)).enumerate() {
-            let is_tagged = self.step_tag_id.is_none_or(|tag| prompt.get(index) == Some(&tag));
-            if is_step && !is_tagged {
-                continue;
-            }
-            let mut row = self.row(task, row, activation, dimensions)?;
-            if is_step && !self.returned_token_ids.is_empty() {
-                let element = |&id: &u32| row.get(id as usize).copied();
-                row = self.returned_token_ids.iter().filter_map(element).collect();
-            }
-            width = row.len();
-            values.append(&mut row);
-        }
-        if values.is_empty() {
-            width = self.width(task);
-        }
-        Ok(PoolerOutput { values, width })
+        let is_vector = matches!(request.task, PoolerTask::Embed | PoolerTask::TokenEmbed);
+        let cut = request.dimensions.or(self.dimensions).filter(|_| is_vector);
+        let width = self.width(request.task);
+        Ok(PoolerOutput { values, width: cut.map_or(width, |cut| width.min(cut as usize)) })
     }
 
-    fn row(
-        &self,
-        task: PoolerTask,
-        hidden: &[f32],
-        activation: bool,
-        dimensions: Option<u32>,
-    ) -> Result<Vec<f32>, PoolerError> {
-        match (task, &self.classifier) {
-            (PoolerTask::Classify | PoolerTask::TokenClassify, Some(classifier)) => {
-                let mut logits = classifier.score.forward(hidden);
-                if activation {
-                    classifier.activation.apply(&mut logits);
+    /// Returns whether a token has a row in the result.
+    fn keeps(&self, request: &PoolerRequest<'_>, position: usize) -> bool {
+        let is_tagged = |tag: u32| request.prompt.get(position) == Some(&tag);
+        !self.is_step(request.task) || self.step_tag_id.is_none_or(is_tagged)
+    }
+
+    fn is_step(&self, task: PoolerTask) -> bool {
+        is_by_token(task) && self.token == TokenPooling::Step
+    }
+
+    /// Returns the result of one hidden state.
+    fn row(&self, request: &PoolerRequest<'_>, hidden: &[f32]) -> Result<Vec<f32>, PoolerError> {
+        let classifier = match request.task {
+            PoolerTask::Embed | PoolerTask::TokenEmbed => None,
+            task => Some(self.classifier.as_ref().ok_or(PoolerError::NoHead(task))?),
+        };
+        let mut values = match classifier {
+            Some(classifier) => classifier.logits(hidden),
+            None => self.dense.iter().fold(hidden.to_vec(), |vector, dense| dense.forward(&vector)),
+        };
+        if self.is_step(request.task) && !self.returned_token_ids.is_empty() {
+            let element = |&id: &u32| values.get(id as usize).copied();
+            values = self.returned_token_ids.iter().filter_map(element).collect();
+        }
+        match classifier {
+            Some(classifier) if request.activation => classifier.activation.apply(&mut values),
+            Some(_) => {}
+            None => {
+                if let Some(count) = request.dimensions.or(self.dimensions) {
+                    values.truncate(count as usize);
                 }
-                Ok(logits)
-            }
-            (PoolerTask::Classify | PoolerTask::TokenClassify, None) => {
-                Err(PoolerError::NoHead(task))
-            }
-            (PoolerTask::Embed | PoolerTask::TokenEmbed, _) => {
-                let mut vector = hidden.to_vec();
-                for dense in &self.dense {
-                    vector = dense.forward(&vector);
+                if request.activation {
+                    normalize(&mut values);
                 }
-                if let Some(count) = dimensions.or(self.dimensions) {
-                    vector.truncate(count as usize);
-                }
-                if activation {
-                    normalize(&mut vector);
-                }
-                Ok(vector)
             }
         }
+        Ok(values)
     }
 }
 
@@ -252,12 +256,17 @@ mod tests {
             activation: true,
             matryoshka: Matryoshka::Fixed,
             dimensions: None,
+            max_embed_len: None,
             prompts: Vec::new(),
         }
     }
 
     /// Three hidden states.
     const HIDDEN: [f32; 6] = [3.0, 4.0, 5.0, 0.0, 1.0, 2.0];
+
+    fn request(task: PoolerTask, activation: bool) -> PoolerRequest<'static> {
+        PoolerRequest { task, activation, dimensions: None, prompt: &[7, 8, 7] }
+    }
 
     /// Returns the result when the prompt is computed in chunks that end at `ends`.
     fn pooled(
@@ -266,15 +275,18 @@ mod tests {
         ends: &[usize],
         activation: bool,
     ) -> Result<Vec<f32>, PoolerError> {
+        let request = request(task, activation);
         let mut gathered = Gathered::default();
         let mut start = 0;
         for &end in ends {
-            let wanted = pooler.wanted(task, start, end, 3);
+            let wanted = pooler.wanted(&request, start..end);
             let rows = &HIDDEN[2 * wanted.start..2 * wanted.end];
-            pooler.gather(task, &mut gathered, start, rows, end)?;
+            pooler.gather(&request, &mut gathered, start..end, rows)?;
             start = end;
         }
-        Ok(pooler.finish(task, gathered, &[7, 8, 7], activation, None)?.values)
+        let output = pooler.finish(&request, gathered)?;
+        assert_eq!(output.values.len() % output.width, 0);
+        Ok(output.values)
     }
 
     #[test]
@@ -300,10 +312,11 @@ mod tests {
     fn hidden_states_that_are_missing_are_no_result() {
         let mean = pooler(SequencePooling::Mean);
         let mut gathered = Gathered::default();
-        let refused = mean.gather(PoolerTask::Embed, &mut gathered, 1, &HIDDEN[2..], 3);
+        let embed = request(PoolerTask::Embed, true);
+        let refused = mean.gather(&embed, &mut gathered, 1..3, &HIDDEN[2..]);
         assert_eq!(refused, Err(PoolerError::Missing { missing: 1 }));
         let last = pooler(SequencePooling::Last);
-        assert_eq!(last.gather(PoolerTask::Embed, &mut gathered, 1, &HIDDEN[4..], 3), Ok(()));
+        assert_eq!(last.gather(&embed, &mut gathered, 1..3, &HIDDEN[4..]), Ok(()));
     }
 
     #[test]
@@ -323,7 +336,12 @@ mod tests {
             returned_token_ids: vec![1],
             ..pooler(SequencePooling::Last)
         };
-        let result = pooled(&step, PoolerTask::TokenEmbed, &[3], false);
-        assert_eq!((result, step.width(PoolerTask::TokenEmbed)), (Ok(vec![4.0, 2.0]), 1));
+        for ends in [&[3][..], &[1, 2, 3]] {
+            let result = pooled(&step, PoolerTask::TokenEmbed, ends, false);
+            assert_eq!((result, step.width(PoolerTask::TokenEmbed)), (Ok(vec![4.0, 2.0]), 1));
+        }
+        let untagged = Pooler { step_tag_id: None, ..step };
+        let result = pooled(&untagged, PoolerTask::TokenEmbed, &[3], false);
+        assert_eq!(result, Ok(vec![4.0, 0.0, 2.0]));
     }
 }

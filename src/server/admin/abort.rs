@@ -46,7 +46,7 @@ impl FromParts for AbortRequest {
 }
 
 /// Ends these answers. Their streams end with finish reason `abort`. `aborted` counts choices, not
-/// ids. A beam search counts as one choice an answer. An id that is unknown or has ended counts as
+/// ids. Beam searches and pooling count as one choice an answer. An id that is unknown or has ended counts as
 /// none.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
@@ -69,7 +69,7 @@ pub(in crate::server) async fn abort_requests(
     for work in found {
         match work {
             Work::Requests(mut choices) => requests.append(&mut choices),
-            Work::Searches(aborted) => {
+            Work::Whole(aborted) => {
                 aborted.cancel();
                 count += 1;
             }

@@ -145,7 +145,7 @@ impl Choices {
         let deadline = caller.deadline;
         deadline.meet(grow(&memory, &requests)).await??;
         let aborted = CancellationToken::new();
-        let searches = Work::Searches(aborted.clone());
+        let searches = Work::Whole(aborted.clone());
         let registration = state.open.enter(names, caller.tenant, searches);
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {

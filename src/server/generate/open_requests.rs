@@ -43,8 +43,9 @@ pub(in crate::server) enum Names<'a> {
 pub(in crate::server) enum Work {
     /// One request for each choice.
     Requests(Vec<RequestId>),
-    /// Beam searches, whose requests change with every step.
-    Searches(CancellationToken),
+    /// The whole answer, whose requests change: beam searches, and lists of prompts that are pooled
+    /// a part at a time.
+    Whole(CancellationToken),
 }
 
 /// Keeps an answer's entry until it is dropped.
@@ -97,7 +98,7 @@ mod tests {
     fn ids(found: Vec<Work>) -> Vec<RequestId> {
         let found = found.into_iter().map(|work| match work {
             Work::Requests(requests) => requests,
-            Work::Searches(_) => Vec::new(),
+            Work::Whole(_) => Vec::new(),
         });
         found.flatten().collect()
     }

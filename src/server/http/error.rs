@@ -214,7 +214,9 @@ impl From<RequestError> for ApiError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
+            RequestError::ResultTooLarge { .. } => Self::payload_too_large(message),
             RequestError::QueueFull { retry_after, .. }
+            | RequestError::MemoryShort { retry_after }
             | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
             RequestError::QuotaExceeded { retry_after, .. } => {
                 let error =

@@ -36,7 +36,7 @@ pub(super) fn describe(document: &mut Document) {
         "/v1/chat/completions/batch",
         "The next messages of several conversations",
     );
-    d.post_any::<Value>("/invocations", "A chat or a completion, depending on its fields");
+    d.post_any::<Value>("/invocations", "A chat, a completion or pooling, depending on its fields");
     d.post_or_stream::<ResponsesRequest, Value>(
         "/v1/responses",
         "The next turn of a conversation, as in OpenAI's Responses API",

@@ -97,12 +97,12 @@ pub(in crate::server) struct Ranking {
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
 pub(in crate::server) struct Ranked {
     pub(super) index: usize,
-    pub(super) document: RankedDocument,
+    pub(super) document: RankedText,
     pub(super) relevance_score: f32,
 }
 
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
-pub(in crate::server) struct RankedDocument {
+pub(in crate::server) struct RankedText {
     pub(super) text: String,
     #[schema(value_type = Option<Object>)]
     pub(super) multi_modal: Option<()>,

@@ -21,8 +21,8 @@ use crate::{
 
 /// The body of `POST /classify`.
 pub(in crate::server) struct ClassifyRequest {
-    input: InputFields,
-    fields: PoolingFields,
+    pub(super) input: InputFields,
+    pub(super) fields: PoolingFields,
 }
 
 impl FromParts for ClassifyRequest {

@@ -14,7 +14,7 @@ use super::{
     run::{Exchange, Results, json as answer},
 };
 use crate::{
-    api::{ChatPrompt, Pooled, PoolingTask, Prompt, TruncationSide},
+    api::{ChatPrompt, Pooled, PoolingParams, PoolingTask, Prompt, TruncationSide},
     config::LimitSettings,
     server::{
         http::{
@@ -149,7 +149,7 @@ pub(in crate::server) async fn embed(
         truncated_to(&state, fields.max_tokens, truncate)?,
     );
     let model = pooling.model(&state)?;
-    let params = pooling.params(&state, &model, PoolingTask::Embed)?;
+    let params = pooling.embed_params(&state, &model)?;
     let inputs = inputs(&state, &fields, &model)?;
     let exchange = Exchange { state, caller, headers, memory };
     let Results { id, results, lens, num_tokens, .. } =
@@ -178,7 +178,9 @@ fn truncated_to(
     truncate: Option<TruncationSide>,
 ) -> Result<Option<(i64, TruncationSide)>, ApiError> {
     let Some(side) = truncate else { return Ok(None) };
-    let limit = state.engine.model_info().max_model_len;
+    let info = state.engine.model_info();
+    let params = PoolingParams { in_pieces: true, ..PoolingParams::new(PoolingTask::Embed) };
+    let limit = params.max_prompt_len(&info.heads, info.max_model_len);
     let most = match max_tokens {
         None => limit,
         Some(most) => most.cast::<usize>("max_tokens", "at least 1")?.min(limit),
@@ -249,13 +251,10 @@ fn joined(content: &Value) -> String {
 /// Returns the text before inputs of this kind. An empty one counts as none.
 fn prefix(state: &AppState, input_type: Option<&str>) -> Result<Option<String>, ApiError> {
     let Some(kind) = input_type else { return Ok(None) };
-    let pooler = state.engine.loaded().pooler.as_ref();
-    let prompts = pooler.map(|pooler| &pooler.prompts[..]).unwrap_or_default();
-    if let Some((_, prompt)) = prompts.iter().find(|(known, _)| known == kind) {
-        return Ok(Some(prompt.clone()).filter(|prompt| !prompt.is_empty()));
-    }
-    let mut known: Vec<&str> = prompts.iter().map(|(kind, _)| kind.as_str()).collect();
-    known.sort_unstable();
+    let known = match state.engine.prompt_of(kind) {
+        Ok(prompt) => return Ok(Some(prompt.to_owned()).filter(|prompt| !prompt.is_empty())),
+        Err(known) => known,
+    };
     Err(ApiError::bad_request(match known.is_empty() {
         true => format!(
             "Unsupported input_type '{kind}'. This model does not define any input_type task \

@@ -22,8 +22,8 @@ use crate::{
 
 /// The body of `POST /v1/embeddings`.
 pub(in crate::server) struct EmbeddingsRequest {
-    input: InputFields,
-    fields: PoolingFields,
+    pub(super) input: InputFields,
+    pub(super) fields: PoolingFields,
 }
 
 impl FromParts for EmbeddingsRequest {
@@ -53,7 +53,7 @@ pub(in crate::server) async fn create(
     }
     let model = fields.model(&state)?;
     let encoding = fields.encoding()?;
-    let params = fields.params(&state, &model, PoolingTask::Embed)?;
+    let params = fields.embed_params(&state, &model)?;
     let inputs = input.inputs(&state, &model, true)?;
     let exchange = Exchange { state, caller, headers, memory };
     let route = "/v1/embeddings";

@@ -71,6 +71,17 @@ impl PoolingFields {
         Encoding::new(self.encoding_format.as_deref(), dtype, self.endianness.as_deref())
     }
 
+    /// Returns the parameters of vectors. A prompt longer than the model's context may be computed
+    /// in pieces.
+    pub(super) fn embed_params(
+        &self,
+        state: &AppState,
+        model: &str,
+    ) -> Result<PoolingParams, ApiError> {
+        let params = self.params(state, model, PoolingTask::Embed)?;
+        Ok(PoolingParams { in_pieces: true, ..params })
+    }
+
     /// Returns the parameters of `task`.
     pub(super) fn params(
         &self,
@@ -97,10 +108,7 @@ impl PoolingFields {
         let sides = [("right", TruncationSide::Right), ("left", TruncationSide::Left)];
         let (_, side) = choice("truncation_side", self.truncation_side.as_deref(), &sides)?;
         let paddings = [("do_not_pad", false), ("max_length", true)];
-        let (_, pads) = choice("padding", self.padding.as_deref(), &paddings)?;
-        if pads {
-            return Err(ApiError::unsupported("padding"));
-        }
+        let (_, pads_to_limit) = choice("padding", self.padding.as_deref(), &paddings)?;
         let truncate = self.truncate_prompt_tokens.map(|Int(count)| count);
         match truncate {
             Some(count) if count < -1 => {
@@ -116,6 +124,7 @@ impl PoolingFields {
         let priority = self.priority.map(|count| count.cast("priority", "a 32-bit integer"));
         Ok(RawRequest {
             truncation_side: side,
+            pads_to_limit,
             truncate_prompt_tokens: truncate,
             priority: priority.transpose()?.unwrap_or_default(),
             cache_salt: self.cache_salt.clone(),

@@ -12,6 +12,7 @@ mod embeddings;
 mod encoding;
 mod fields;
 mod input;
+mod invoke;
 mod pool;
 mod rerank;
 mod run;
@@ -24,6 +25,7 @@ pub(in crate::server) use self::{
     classify::ClassifyRequest,
     embed::{EmbedRequest, Embedded},
     embeddings::EmbeddingsRequest,
+    invoke::{PoolingInvocation, respond as respond_to_invocation},
     pool::PoolRequest,
     rerank::RerankRequest,
     score::ScoreRequest,
@@ -33,9 +35,16 @@ use crate::api::PoolingTask;
 
 /// Returns the routes that the model's task has.
 pub(in crate::server) fn routes(state: &AppState) -> Router<AppState> {
-    let Some(task) = state.engine.pooling_task() else { return Router::new() };
+    if state.engine.pooling_task().is_none() {
+        return Router::new();
+    }
     let heads = &state.engine.model_info().heads;
     let router = Router::new().route("/pooling", post(pool::pool));
+    // A model that also generates has one route for all invocations.
+    let router = match heads.generates {
+        true => router,
+        false => router.route("/invocations", post(invoke::invoke)),
+    };
     let router = match heads.pooling(PoolingTask::Embed) {
         Some(_) => router
             .route("/v1/embeddings", post(embeddings::create))
@@ -46,10 +55,7 @@ pub(in crate::server) fn routes(state: &AppState) -> Router<AppState> {
         Some(_) => router.route("/classify", post(classify::classify)),
         None => router,
     };
-    let classes = heads.pooling(PoolingTask::Classify).map(|head| head.width);
-    let compares = matches!(task, PoolingTask::Embed | PoolingTask::TokenEmbed)
-        || task == PoolingTask::Classify && classes == Some(1);
-    match compares {
+    match state.engine.compares() {
         true => router
             .route("/score", post(score::score))
             .route("/v1/score", post(score::score))

@@ -22,8 +22,8 @@ use crate::{
 
 /// The body of `POST /pooling`.
 pub(in crate::server) struct PoolRequest {
-    input: InputFields,
-    fields: PoolingFields,
+    pub(super) input: InputFields,
+    pub(super) fields: PoolingFields,
 }
 
 impl FromParts for PoolRequest {

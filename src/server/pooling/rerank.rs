@@ -7,13 +7,14 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    answer::{Ranked, RankedDocument, Ranking, ShortUsage},
+    answer::{Ranked, RankedText, Ranking, ShortUsage},
     fields::PoolingFields,
     run::{Exchange, Results},
     score::texts,
 };
 use crate::{
     config::LimitSettings,
+    engine::{RankedDocument, ranked},
     server::{
         http::{
             caller::Caller, error::ApiError, extract::JsonBody, fields::Int, limits::at_most,
@@ -83,23 +84,19 @@ pub(in crate::server) async fn rerank(
     let exchange = Exchange { state, caller, headers, memory };
     let compared = exchange.compare("/rerank", &fields, vec![query], documents.clone()).await?;
     let (Results { id, model, num_tokens, .. }, scores) = compared;
-    let mut results = ranked(documents, &scores);
-    results.truncate(top_n);
+    let results = with_texts(ranked(&scores, Some(top_n)), documents);
     let usage = ShortUsage::new(num_tokens);
     Ok(Json(Ranking { id, model, usage, results }))
 }
 
-/// Returns the documents, the most relevant one first. Equal ones keep their order.
-fn ranked(documents: Vec<String>, scores: &[f32]) -> Vec<Ranked> {
-    let documents = documents.into_iter().zip(scores).enumerate();
-    let mut ranked: Vec<Ranked> = documents
-        .map(|(index, (text, &relevance_score))| {
-            let document = RankedDocument { text, multi_modal: None };
-            Ranked { index, document, relevance_score }
-        })
-        .collect();
-    ranked.sort_by(|a, b| b.relevance_score.total_cmp(&a.relevance_score));
-    ranked
+/// Returns the documents of a ranking with their texts.
+fn with_texts(ranking: Vec<RankedDocument>, mut documents: Vec<String>) -> Vec<Ranked> {
+    let with_text = |RankedDocument { index, score }| {
+        let text = documents.get_mut(index).map(std::mem::take).unwrap_or_default();
+        let document = RankedText { text, multi_modal: None };
+        Ranked { index, document, relevance_score: score }
+    };
+    ranking.into_iter().map(with_text).collect()
 }
 
 #[cfg(test)]
@@ -107,14 +104,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn equal_documents_keep_their_order() {
-        let texts = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let order: Vec<usize> =
-            ranked(texts, &[0.5, 0.9, 0.5]).iter().map(|ranked| ranked.index).collect();
-        assert_eq!(order, [1, 0, 2]);
-    }
 
     #[test]
     fn top_n_of_nothing_is_all() {

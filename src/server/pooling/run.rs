@@ -1,5 +1,7 @@
 //! Pools the prompts of one request.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     http::HeaderMap,
@@ -7,13 +9,16 @@ use axum::{
 };
 use futures_util::{StreamExt, pin_mut};
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use super::{fields::PoolingFields, input::Inputs};
 use crate::{
-    api::{Pooled, PoolingParams, RawRequest},
+    api::{Pooled, PoolingParams, Prompt, RawRequest},
     engine::{PoolError, PooledPrompt},
     server::{
-        generate::request_log::RequestLog,
+        generate::{
+            handler::RequestNames, open_requests::Work, request_log::RequestLog,
+        },
         http::{caller::Caller, error::ApiError, request_id::response_id},
         memory::{RequestMemory, choices_bytes},
         state::{AppState, unix_seconds},
@@ -22,6 +27,8 @@ use crate::{
 
 /// Bytes of one number: in the result, in the answer's text, and in the bytes sent.
 const NUMBER_BYTES: usize = 4 + 2 * 14;
+/// Time after which a client may send an aborted request again.
+const ABORT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Numbers of an answer that is written on a blocking thread.
 const NUMBERS_INLINE_MAX: usize = 1 << 16;
 
@@ -56,17 +63,15 @@ impl Exchange {
         params: PoolingParams,
     ) -> Result<Results, ApiError> {
         let model = fields.model(&self.state)?;
-        let requests = inputs.prompts.into_iter().map(|prompt| {
-            let request = RawRequest {
-                add_special_tokens: inputs.adds_special_tokens,
-                ..RawRequest::pool(prompt, params.clone())
-            };
-            Ok(self.caller.own(fields.complete(request)?))
-        });
-        let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
+        let Inputs { prompts, adds_special_tokens } = inputs;
+        let template = fields.complete(RawRequest {
+            add_special_tokens: adds_special_tokens,
+            ..RawRequest::pool(Prompt::Tokens(Vec::new()), params)
+        })?;
+        let template = self.caller.own(template);
         let id = response_id(prefix, &self.headers, fields.request_id.as_deref());
         let mut log = RequestLog::new(id.clone(), route, self.caller.tenant);
-        let pooled = self.caller.deadline.meet(self.collect(requests)).await;
+        let pooled = self.caller.deadline.meet(self.collect(&id, template, prompts)).await;
         let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
         let lens: Vec<usize> = pooled.iter().map(|prompt| prompt.prompt_token_ids.len()).collect();
         let num_tokens = lens.iter().sum();
@@ -77,14 +82,29 @@ impl Exchange {
         Ok(Results { id, created: unix_seconds(), model, results, lens, num_tokens })
     }
 
-    /// Returns the results. Their memory is leased as they arrive.
-    async fn collect(&self, requests: Vec<RawRequest>) -> Result<Vec<PooledPrompt>, ApiError> {
-        let bytes = requests.iter().map(choices_bytes).fold(0, usize::saturating_add);
-        self.memory.grow(bytes).await?;
-        let mut pooled = Vec::with_capacity(requests.len());
-        let results = self.state.engine.pool_stream(requests);
+    /// Returns the results of all prompts, which differ from `template` by their prompt alone. The
+    /// names of the answer `id` abort them. Their memory is leased as they arrive.
+    async fn collect(
+        &self,
+        id: &str,
+        template: RawRequest,
+        prompts: Vec<Prompt>,
+    ) -> Result<Vec<PooledPrompt>, ApiError> {
+        let engine = &self.state.engine;
+        let num_open = prompts.len().min(engine.pooling_window());
+        self.memory.grow(choices_bytes(&template).saturating_mul(num_open)).await?;
+        let aborted = CancellationToken::new();
+        let RequestNames { abort, .. } = RequestNames::of(id);
+        let names = abort.each_ref().map(String::as_str);
+        let work = Work::Whole(aborted.clone());
+        let _registration = self.state.open.enter(&names, self.caller.tenant, work);
+        let mut pooled = Vec::with_capacity(prompts.len());
+        let request = |prompt| RawRequest { prompt, ..template.clone() };
+        let results = engine.pool_stream(prompts.into_iter().map(request));
         pin_mut!(results);
-        while let Some(result) = results.next().await {
+        while let Some(result) =
+            aborted.run_until_cancelled(results.next()).await.ok_or(PoolError::Aborted)?
+        {
             let result = result?;
             self.memory.grow(result.pooled.values.len().saturating_mul(NUMBER_BYTES)).await?;
             pooled.push(result);
@@ -110,7 +130,9 @@ impl From<PoolError> for ApiError {
         match error {
             PoolError::Refused(error) => error.into(),
             PoolError::Failed(failure) => (&failure).into(),
-            PoolError::Aborted => Self::bad_request("the request was aborted"),
+            // Generated text has the finish reason `abort`. Numbers have nothing like it, and fewer
+            // of them would be no answer.
+            PoolError::Aborted => Self::unavailable(error.to_string(), ABORT_RETRY_AFTER),
             PoolError::Lengths => Self::bad_request(error.to_string()),
         }
     }

@@ -1,7 +1,5 @@
 //! `POST /score`: how well the texts of pairs go together.
 
-use std::sync::Arc;
-
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,9 +12,7 @@ use super::{
     run::{Exchange, Results, json},
 };
 use crate::{
-    api::{PoolingTask, Prompt},
     config::LimitSettings,
-    engine::{score_pairs, similarity},
     server::{
         generate::usage::Usage,
         http::{
@@ -121,37 +117,13 @@ impl Exchange {
         queries: Vec<String>,
         documents: Vec<String>,
     ) -> Result<(Results, Vec<f32>), ApiError> {
-        let pairs = score_pairs(queries.len(), documents.len())?;
+        let (scoring, prompts) = self.state.engine.scoring(queries, documents)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
         let model = fields.model(&self.state)?;
         let params = fields.params(&self.state, &model, task)?;
-        let num_queries = queries.len();
-        let is_classifier = matches!(task, PoolingTask::Classify | PoolingTask::TokenClassify);
-        let prompts: Vec<Prompt> = match is_classifier {
-            true => {
-                // One query may be in all pairs, so they share its text.
-                let shared = |texts: Vec<String>| texts.into_iter().map(Arc::from).collect();
-                let (queries, documents): (Vec<Arc<str>>, Vec<Arc<str>>) =
-                    (shared(queries), shared(documents));
-                let pair = |&(query, document): &(usize, usize)| {
-                    Prompt::Pair(Arc::clone(&queries[query]), Arc::clone(&documents[document]))
-                };
-                pairs.iter().map(pair).collect()
-            }
-            false => queries.into_iter().chain(documents).map(Prompt::Text).collect(),
-        };
         let inputs = Inputs { prompts, adds_special_tokens: true };
         let results = self.pool(route, "score", fields, inputs, params).await?;
-        let scores = match is_classifier {
-            true => results.results.iter().filter_map(|row| row.values.first().copied()).collect(),
-            false => {
-                let (queries, documents) = results.results.split_at(num_queries);
-                let score = |(query, document): (usize, usize)| {
-                    similarity(task, &queries[query], &documents[document])
-                };
-                pairs.into_iter().map(score).collect()
-            }
-        };
+        let scores = scoring.scores(&results.results);
         Ok((results, scores))
     }
 }

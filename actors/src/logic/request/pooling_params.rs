@@ -53,6 +53,9 @@ pub struct PoolingParams {
     pub use_activation: Option<bool>,
     /// Number of elements that a vector keeps, of a model that was trained for it.
     pub dimensions: Option<u32>,
+    /// Whether a prompt longer than the model's context may be computed in pieces. The result is
+    /// then the mean of theirs. [`PoolingParams::fit`] clears it for heads without this.
+    pub in_pieces: bool,
     /// Whether the result needs the hidden states of all tokens of the prompt. The request then
     /// uses no block that another one computed. [`PoolingParams::fit`] sets it.
     pub needs_all_tokens: bool,
@@ -87,6 +90,8 @@ pub struct PoolingHead {
     pub dimensions: Dimensions,
     /// Whether `use_activation` is on by default.
     pub activation: bool,
+    /// Longest prompt in tokens, if longer ones than the model's context are computed in pieces.
+    pub max_prompt_len: Option<usize>,
 }
 
 /// The sizes to which a model's vectors may be cut.
@@ -119,10 +124,15 @@ impl ModelHeads {
         }
     }
 
-    fn unsupported(&self, task: &'static str) -> RequestError {
+    /// Returns the names of all work that the model can do.
+    #[must_use]
+    pub fn supported(&self) -> Vec<&'static str> {
         let generates = self.generates.then_some("generate");
-        let pools = self.pooling.iter().map(|head| head.task.as_str());
-        RequestError::Unsupported { task, supported: generates.into_iter().chain(pools).collect() }
+        generates.into_iter().chain(self.pooling.iter().map(|head| head.task.as_str())).collect()
+    }
+
+    fn unsupported(&self, task: &'static str) -> RequestError {
+        RequestError::Unsupported { task, supported: self.supported() }
     }
 }
 
@@ -146,7 +156,26 @@ impl PoolingParams {
             head.check_dimensions(dimensions)?;
         }
         let use_activation = Some(self.use_activation.unwrap_or(head.activation));
-        Ok(Self { use_activation, needs_all_tokens: !head.is_last_token, ..self.clone() })
+        let in_pieces = self.in_pieces && head.max_prompt_len.is_some();
+        let needs_all_tokens = !head.is_last_token;
+        Ok(Self { use_activation, in_pieces, needs_all_tokens, ..self.clone() })
+    }
+
+    /// Returns the number of tokens that a prompt may have, where the model's context has
+    /// `max_model_len`.
+    #[must_use]
+    pub fn max_prompt_len(&self, heads: &ModelHeads, max_model_len: usize) -> usize {
+        let longest = heads.pooling(self.task).and_then(|head| head.max_prompt_len);
+        longest.filter(|_| self.in_pieces).unwrap_or(max_model_len)
+    }
+
+    /// Returns the most bytes that the result for a prompt of `num_tokens` takes.
+    #[must_use]
+    pub fn result_bytes(&self, heads: &ModelHeads, num_tokens: usize) -> usize {
+        let width = heads.pooling(self.task).map_or(0, |head| head.width);
+        let width = self.dimensions.map_or(width, |count| width.min(count as usize));
+        let rows = if self.task.is_by_token() { num_tokens } else { 1 };
+        rows.saturating_mul(width).saturating_mul(size_of::<f32>())
     }
 }
 
@@ -180,6 +209,7 @@ mod tests {
             width: 8,
             dimensions,
             activation: true,
+            max_prompt_len: None,
         };
         ModelHeads { generates: false, pooling: vec![head] }
     }
@@ -204,6 +234,29 @@ mod tests {
         let params = PoolingParams::new(PoolingTask::Embed).fit(&heads(Dimensions::Fixed));
         let params = params.unwrap();
         assert_eq!((params.use_activation, params.needs_all_tokens), (Some(true), true));
+    }
+
+    #[test]
+    fn only_a_head_for_it_takes_longer_prompts() {
+        let params = PoolingParams { in_pieces: true, ..PoolingParams::new(PoolingTask::Embed) };
+        let mut heads = heads(Dimensions::Fixed);
+        let longest = |heads: &ModelHeads| params.fit(heads).unwrap().max_prompt_len(heads, 10);
+        assert_eq!(longest(&heads), 10);
+        heads.pooling[0].max_prompt_len = Some(50);
+        assert_eq!(longest(&heads), 50);
+        assert_eq!(PoolingParams::new(PoolingTask::Embed).max_prompt_len(&heads, 10), 10);
+    }
+
+    #[test]
+    fn a_result_for_each_token_grows_with_the_prompt() {
+        let mut heads = heads(Dimensions::Any);
+        let bytes = |heads: &ModelHeads, task, dimensions| {
+            PoolingParams { dimensions, ..PoolingParams::new(task) }.result_bytes(heads, 100)
+        };
+        assert_eq!(bytes(&heads, PoolingTask::Embed, None), 8 * 4);
+        heads.pooling[0].task = PoolingTask::TokenEmbed;
+        assert_eq!(bytes(&heads, PoolingTask::TokenEmbed, None), 100 * 8 * 4);
+        assert_eq!(bytes(&heads, PoolingTask::TokenEmbed, Some(2)), 100 * 2 * 4);
     }
 
     #[test]

@@ -1,0 +1,78 @@
+//! `playhouse score`: how well the texts of pairs go together.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{PoolingFlags, Row, pool, texts::Sources, with_engine};
+use crate::{
+    api::{Pooled, PoolingParams, Prompt, RawRequest},
+    cli::CliError,
+    config::EngineConfig,
+    engine::Engine,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  playhouse score \"Who opened the curtain?\" \"The curtain rose.\" \"It rained.\"
+  playhouse score -m models/reranker -f pairs.jsonl --output json
+  cat documents.txt | playhouse score \"Who opened the curtain?\"
+
+Without a query, each line of the input is a pair: {\"text_1\": \"...\", \"text_2\": \"...\"}.";
+
+/// Score a query with each document, or the texts of pairs.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ScoreArgs {
+    /// Text to compare with each document
+    #[arg(value_name = "QUERY")]
+    query: Option<String>,
+    /// Documents; without any, and without -f, each line of standard input is one
+    #[arg(value_name = "DOCUMENT")]
+    documents: Vec<String>,
+    #[command(flatten)]
+    pub(crate) flags: PoolingFlags,
+}
+
+/// Scores and prints.
+pub(crate) fn run(args: &ScoreArgs, config: EngineConfig) -> Result<(), CliError> {
+    let flags = &args.flags;
+    let sources = Sources { arguments: &args.documents, files: &flags.file, is_jsonl: flags.jsonl };
+    let (queries, documents) = match &args.query {
+        Some(query) => (vec![query.clone()], sources.texts()?),
+        None => sources.pairs()?,
+    };
+    with_engine(config, async |engine| {
+        let scores = scores(engine, flags, queries, documents).await?;
+        let mut writer = flags.writer(scores.len(), true)?;
+        for (index, score) in scores.iter().enumerate() {
+            writer.write(&Row {
+                text: score.to_string(),
+                json: json!({"index": index, "score": score}),
+                values: std::slice::from_ref(score),
+            })?;
+        }
+        writer.finish()
+    })
+}
+
+/// Returns the score of each pair.
+pub(super) async fn scores(
+    engine: &Engine,
+    flags: &PoolingFlags,
+    queries: Vec<String>,
+    documents: Vec<String>,
+) -> Result<Vec<f32>, CliError> {
+    let (scoring, prompts) = engine.scoring(queries, documents)?;
+    let task = engine.pooling_task().unwrap_or_default();
+    let params = flags.params(PoolingParams::new(task));
+    let request =
+        |prompt: Prompt| flags.complete(RawRequest::pool(prompt, params.clone()));
+    let requests: Vec<RawRequest> = prompts.into_iter().map(request).collect();
+    let mut results: Vec<Pooled> = Vec::with_capacity(requests.len());
+    pool(engine, requests, |_, result| {
+        results.push(result.pooled);
+        Ok(())
+    })
+    .await?;
+    Ok(scoring.scores(&results))
+}

@@ -1,0 +1,187 @@
+//! Scores of pairs of texts: the prompts that are pooled for them, and the scores of the results.
+
+use std::sync::Arc;
+
+use playhouse_actors::{
+    logic::request::{outputs::Pooled, pooling_params::PoolingTask},
+    message::input_processor::Prompt,
+    ports::ChatPrompt,
+};
+use serde_json::json;
+
+use super::PoolError;
+
+/// The pairs of one request.
+#[derive(Debug)]
+pub(crate) struct Scoring {
+    task: PoolingTask,
+    /// Indices of a query and a document.
+    pairs: Vec<(usize, usize)>,
+    num_queries: usize,
+}
+
+/// How a classifier takes a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum PairForm {
+    /// Two texts, which the tokenizer joins.
+    #[default]
+    Pair,
+    /// One text: the query, then the document.
+    Text,
+    /// A conversation for the operator's chat template, with the roles `query` and `document`.
+    Template,
+}
+
+impl Scoring {
+    /// Returns the pairs of two lists, with the prompts to pool. The list of one text is compared
+    /// with each text of the other list. Prompts of a classifier are pairs, and share their texts.
+    ///
+    /// # Errors
+    /// [`PoolError::Lengths`] if the lists do not fit together.
+    pub(super) fn new(
+        task: PoolingTask,
+        form: PairForm,
+        queries: Vec<String>,
+        documents: Vec<String>,
+    ) -> Result<(Self, Vec<Prompt>), PoolError> {
+        let num_queries = queries.len();
+        let pairs = pairs(num_queries, documents.len())?;
+        let prompts = match task {
+            PoolingTask::Embed | PoolingTask::TokenEmbed => {
+                queries.into_iter().chain(documents).map(Prompt::Text).collect()
+            }
+            PoolingTask::Classify | PoolingTask::TokenClassify => {
+                let shared = |texts: Vec<String>| texts.into_iter().map(Arc::from).collect();
+                let (queries, documents): (Vec<Arc<str>>, Vec<Arc<str>>) =
+                    (shared(queries), shared(documents));
+                let prompt = |&(query, document): &(usize, usize)| {
+                    form.prompt(&queries[query], &documents[document])
+                };
+                pairs.iter().map(prompt).collect()
+            }
+        };
+        Ok((Self { task, pairs, num_queries }, prompts))
+    }
+
+    /// Returns the score of each pair, given the results of all prompts in their order.
+    pub(crate) fn scores(&self, results: &[Pooled]) -> Vec<f32> {
+        match self.task {
+            PoolingTask::Classify | PoolingTask::TokenClassify => {
+                results.iter().filter_map(|row| row.values.first().copied()).collect()
+            }
+            PoolingTask::Embed | PoolingTask::TokenEmbed => {
+                let (queries, documents) = results.split_at(self.num_queries.min(results.len()));
+                let score = |&(query, document): &(usize, usize)| {
+                    Some(similarity(self.task, queries.get(query)?, documents.get(document)?))
+                };
+                self.pairs.iter().filter_map(score).collect()
+            }
+        }
+    }
+}
+
+impl PairForm {
+    fn prompt(self, query: &Arc<str>, document: &Arc<str>) -> Prompt {
+        match self {
+            Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
+            Self::Text => Prompt::Text(format!("{query}{document}")),
+            Self::Template => {
+                let message = |role: &str, content: &str| json!({"role": role, "content": content});
+                let messages = vec![message("query", query), message("document", document)];
+                Prompt::Chat(Arc::new(ChatPrompt { messages, ..ChatPrompt::default() }))
+            }
+        }
+    }
+}
+
+/// Returns the indices of scores, the best one first. Equal ones keep their order.
+pub(super) fn best_first(scores: &[f32]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    order
+}
+
+/// Returns the pairs of indices to compare: one with each, or each with its own.
+fn pairs(queries: usize, documents: usize) -> Result<Vec<(usize, usize)>, PoolError> {
+    match (queries, documents) {
+        (0, _) | (_, 0) => Err(PoolError::Lengths),
+        (1, count) => Ok((0..count).map(|document| (0, document)).collect()),
+        (queries, documents) if queries == documents => {
+            Ok((0..queries).map(|index| (index, index)).collect())
+        }
+        _ => Err(PoolError::Lengths),
+    }
+}
+
+/// Returns the similarity of two results of a task.
+fn similarity(task: PoolingTask, query: &Pooled, document: &Pooled) -> f32 {
+    if !task.is_by_token() {
+        return cosine(&query.values, &document.values) as f32;
+    }
+    let best = |row: &[f32]| {
+        document.rows().map(|other| dot(row, other)).fold(f64::NEG_INFINITY, f64::max)
+    };
+    query.rows().map(best).sum::<f64>() as f32
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    // torch's `cosine_similarity` bounds each length from below.
+    let length = |x: &[f32]| dot(x, x).sqrt().max(1e-8);
+    dot(a, b) / (length(a) * length(b))
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pooled(values: &[f32], width: usize) -> Pooled {
+        Pooled { values: values.into(), width }
+    }
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn lists_are_compared_one_with_each_or_each_with_its_own() {
+        assert_eq!(pairs(1, 2), Ok(vec![(0, 0), (0, 1)]));
+        assert_eq!(pairs(2, 2), Ok(vec![(0, 0), (1, 1)]));
+        for (queries, documents) in [(2, 1), (2, 3), (0, 1), (1, 0)] {
+            assert_eq!(pairs(queries, documents), Err(PoolError::Lengths));
+        }
+    }
+
+    #[test]
+    fn vectors_are_compared_by_angle_and_tokens_by_their_best_match() {
+        let (a, b) = (pooled(&[3.0, 4.0], 2), pooled(&[0.0, 2.0], 2));
+        assert_eq!(similarity(PoolingTask::Embed, &a, &b), 0.8);
+        let query = pooled(&[1.0, 0.0, 0.0, 1.0], 2);
+        let document = pooled(&[0.5, 0.0, 0.0, 0.25, 0.25, 0.0], 2);
+        assert_eq!(similarity(PoolingTask::TokenEmbed, &query, &document), 0.75);
+        let nothing = pooled(&[0.0, 0.0], 2);
+        assert_eq!(similarity(PoolingTask::Embed, &nothing, &a), 0.0, "no division by zero");
+    }
+
+    #[test]
+    fn vectors_are_pooled_once_a_text_and_classes_once_a_pair() {
+        let of = |task, form| {
+            Scoring::new(task, form, texts(&["q"]), texts(&["a", "b"])).unwrap()
+        };
+        let (scoring, prompts) = of(PoolingTask::Embed, PairForm::Pair);
+        assert_eq!(prompts.len(), 3);
+        let vectors = [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]].map(|vector| pooled(&vector, 2));
+        assert_eq!(scoring.scores(&vectors), [0.0, 1.0]);
+        let (scoring, prompts) = of(PoolingTask::Classify, PairForm::Text);
+        assert!(matches!(&prompts[1], Prompt::Text(text) if text == "qb"), "{prompts:?}");
+        assert_eq!(scoring.scores(&[pooled(&[0.25], 1), pooled(&[0.5], 1)]), [0.25, 0.5]);
+    }
+
+    #[test]
+    fn equal_scores_keep_their_order() {
+        assert_eq!(best_first(&[0.5, 0.9, 0.5]), [1, 0, 2]);
+    }
+}

@@ -1,0 +1,273 @@
+//! The classifier that a model gets: its classes, and the tensors that it is made of.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{
+    Calibration, ClassifierActivation,
+    plan::{Origin, RewardHead},
+    tokens::Vocabulary,
+};
+use crate::{
+    config::{PoolerConfig, TokenPooling},
+    model::{ConfigError, ModelError},
+};
+
+/// HF's module of a classifier.
+const SCORE: &str = "score";
+/// The two layers of Qwen's reward models. There is a ReLU between them.
+pub(super) const REWARD_LAYERS: [&str; 2] = ["score.0", "score.2"];
+/// The head of InternLM's reward model.
+const VALUE: &str = "v_head";
+
+/// The classifier to load.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::model) struct ClassifierPlan {
+    pub(super) labels: Vec<String>,
+    pub(super) activation: ClassifierActivation,
+    pub(super) weights: ClassifierWeights,
+    /// Whether a pair of texts is one text for the tokenizer.
+    pub(super) takes_one_text: bool,
+    token_pooling: TokenPooling,
+    is_by_token_alone: bool,
+}
+
+/// The tensors of a classifier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ClassifierWeights {
+    /// One layer without a bias.
+    Linear(&'static str),
+    /// [`REWARD_LAYERS`], with biases.
+    TwoLayers,
+    /// Rows of the output layer, those of these tokens.
+    Rows(Vec<u32>),
+    /// The row of the second token less the row of the first. The softmax over the logits of both
+    /// is then the sigmoid of one.
+    Difference([u32; 2]),
+}
+
+impl ClassifierPlan {
+    /// Reads the classes of `config.json` as transformers does, and `classifier_from_token` as vLLM
+    /// does.
+    ///
+    /// # Errors
+    /// [`ModelError`] for fields that contradict each other, and for tokens that the vocabulary of
+    /// `tokenizer` lacks.
+    pub(super) fn new(
+        config: &Map<String, Value>,
+        origin: Origin,
+        tokenizer: &Path,
+    ) -> Result<Self, ModelError> {
+        if let Origin::Reward(head) = origin {
+            return Ok(Self::reward(config, head));
+        }
+        if let Some(weights) = from_tokens(config, tokenizer)? {
+            let count = match &weights {
+                ClassifierWeights::Rows(rows) => rows.len(),
+                _ => 1,
+            };
+            // As in vLLM, such a model reads a pair as one text unless the config says otherwise.
+            let takes_one_text = config.get("use_pad_token") != Some(&Value::Bool(true));
+            let plan = Self::of_classes(config, count, weights);
+            return Ok(Self { takes_one_text, ..plan });
+        }
+        let named = config.get("id2label").and_then(Value::as_object);
+        let count = config.get("num_labels").and_then(Value::as_u64);
+        let count = count.and_then(|count| usize::try_from(count).ok());
+        let count = named.map(Map::len).or(count).unwrap_or(2).clamp(1, 1 << 20);
+        Ok(Self::of_classes(config, count, ClassifierWeights::Linear(SCORE)))
+    }
+
+    fn reward(config: &Map<String, Value>, head: RewardHead) -> Self {
+        let (count, weights, token_pooling) = match head {
+            RewardHead::Outcome => (1, ClassifierWeights::TwoLayers, TokenPooling::All),
+            RewardHead::Process => (2, ClassifierWeights::TwoLayers, TokenPooling::Step),
+            RewardHead::Value => (1, ClassifierWeights::Linear(VALUE), TokenPooling::All),
+        };
+        let plan = Self::of_classes(config, count, weights);
+        Self { token_pooling, is_by_token_alone: true, ..plan }
+    }
+
+    fn of_classes(config: &Map<String, Value>, count: usize, weights: ClassifierWeights) -> Self {
+        let named = config.get("id2label").and_then(Value::as_object);
+        let named = named.filter(|named| named.len() == count);
+        let label = |id: usize| {
+            let name = named.and_then(|named| named.get(&id.to_string())).and_then(Value::as_str);
+            name.map_or_else(|| format!("LABEL_{id}"), str::to_owned)
+        };
+        Self {
+            labels: (0..count).map(label).collect(),
+            activation: activation(config, count),
+            weights,
+            takes_one_text: false,
+            token_pooling: TokenPooling::All,
+            is_by_token_alone: false,
+        }
+    }
+
+    /// Returns the pooling of each token by default.
+    pub(super) fn token_pooling(&self) -> TokenPooling {
+        self.token_pooling
+    }
+
+    /// Returns whether the model has no result for a whole prompt.
+    pub(super) fn is_by_token_alone(&self) -> bool {
+        self.is_by_token_alone
+    }
+
+    /// Returns whether the classifier is made of the output layer.
+    pub(in crate::model) fn is_of_output_layer(&self) -> bool {
+        matches!(self.weights, ClassifierWeights::Rows(_) | ClassifierWeights::Difference(_))
+    }
+
+    /// Returns the tensors that only the classifier has, with their shapes, where hidden states
+    /// have `width` elements.
+    pub(in crate::model) fn tensors(&self, width: usize) -> Vec<(String, Vec<usize>)> {
+        let count = self.labels.len();
+        match self.weights {
+            ClassifierWeights::Linear(module) => {
+                vec![(format!("{module}.weight"), vec![count, width])]
+            }
+            ClassifierWeights::TwoLayers => {
+                let layers = REWARD_LAYERS.into_iter().zip([width, count]);
+                let tensors = layers.flat_map(|(module, outputs)| {
+                    [
+                        (format!("{module}.weight"), vec![outputs, width]),
+                        (format!("{module}.bias"), vec![outputs]),
+                    ]
+                });
+                tensors.collect()
+            }
+            ClassifierWeights::Rows(_) | ClassifierWeights::Difference(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the calibration that the settings ask for.
+    pub(super) fn calibration(config: &PoolerConfig) -> Calibration {
+        let by_default = Calibration::default();
+        Calibration {
+            mean: config.logit_mean.unwrap_or(by_default.mean),
+            sigma: config.logit_sigma.unwrap_or(by_default.sigma),
+        }
+    }
+}
+
+/// Returns the function from logits to the numbers of an answer, as transformers chooses it.
+fn activation(config: &Map<String, Value>, count: usize) -> ClassifierActivation {
+    let problem = config.get("problem_type").and_then(Value::as_str).unwrap_or_default();
+    let by_files = config.get("sbert_ce_default_activation_function").and_then(Value::as_str);
+    let by_files = by_files.and_then(|name| name.rsplit('.').next());
+    match (problem, by_files) {
+        ("regression", _) | ("", Some("Identity")) => ClassifierActivation::Identity,
+        ("multi_label_classification", _) | ("", Some("Sigmoid")) => ClassifierActivation::Sigmoid,
+        _ if count == 1 => ClassifierActivation::Sigmoid,
+        _ => ClassifierActivation::Softmax,
+    }
+}
+
+/// Reads `classifier_from_token`: the tokens whose rows of the output layer are the classifier.
+fn from_tokens(
+    config: &Map<String, Value>,
+    tokenizer: &Path,
+) -> Result<Option<ClassifierWeights>, ModelError> {
+    const FIELD: &str = "classifier_from_token";
+    let invalid = |field: &str, expected: &str| {
+        let value = config.get(field).unwrap_or(&Value::Null).to_string();
+        let (path, field, expected) =
+            (tokenizer.join("config.json"), field.to_owned(), expected.to_owned());
+        ModelError::from(ConfigError::Invalid { path, field, value, expected })
+    };
+    let is_qwen = config.get("is_original_qwen3_reranker") == Some(&Value::Bool(true));
+    let method = match config.get("method").and_then(Value::as_str) {
+        None if is_qwen => Some("from_2_way_softmax"),
+        method => method,
+    };
+    let listed = match config.get(FIELD) {
+        None | Some(Value::Null) if is_qwen => return Err(invalid(FIELD, "[\"no\", \"yes\"]")),
+        None | Some(Value::Null) => return Ok(None),
+        Some(listed) => listed,
+    };
+    let names: Option<Vec<&str>> =
+        listed.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
+    let names = names.filter(|names| !names.is_empty());
+    let names = names.ok_or_else(|| invalid(FIELD, "a list of tokens"))?;
+    let vocabulary = Vocabulary::read(tokenizer)?;
+    let ids: Result<Vec<u32>, _> = names.iter().map(|name| vocabulary.id(name)).collect();
+    let ids = ids?;
+    match (method, ids.as_slice()) {
+        (Some("no_post_processing"), _) => Ok(Some(ClassifierWeights::Rows(ids))),
+        (Some("from_2_way_softmax"), &[no, yes]) => {
+            Ok(Some(ClassifierWeights::Difference([no, yes])))
+        }
+        (Some("from_2_way_softmax"), _) => Err(invalid(FIELD, "two tokens: that of no, then yes")),
+        _ => Err(invalid("method", "from_2_way_softmax or no_post_processing")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(config: Value, origin: Origin) -> Result<ClassifierPlan, String> {
+        let folder = tempfile::TempDir::new().unwrap();
+        let vocab = r#"{"model": {"vocab": {"no": 3, "yes": 5}}}"#;
+        std::fs::write(folder.path().join("tokenizer.json"), vocab).unwrap();
+        let config = config.as_object().unwrap();
+        ClassifierPlan::new(config, origin, folder.path()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn classes_are_those_of_the_config() {
+        let classes = |config: Value| {
+            let plan = plan(config, Origin::Classifier).unwrap();
+            (plan.labels, plan.activation)
+        };
+        let named = json!({"id2label": {"0": "no", "1": "yes"}});
+        let expected = vec!["no".to_owned(), "yes".to_owned()];
+        assert_eq!(classes(named), (expected, ClassifierActivation::Softmax));
+        let one = vec!["LABEL_0".to_owned()];
+        assert_eq!(classes(json!({"num_labels": 1})), (one, ClassifierActivation::Sigmoid));
+        let regression = json!({"num_labels": 1, "problem_type": "regression"});
+        assert_eq!(classes(regression).1, ClassifierActivation::Identity);
+    }
+
+    #[test]
+    fn classes_may_be_tokens_of_the_output_layer() {
+        let tokens = json!(["no", "yes"]);
+        let qwen = json!({"classifier_from_token": tokens, "is_original_qwen3_reranker": true});
+        let plan_of_qwen = plan(qwen, Origin::Classifier).unwrap();
+        assert_eq!(plan_of_qwen.weights, ClassifierWeights::Difference([3, 5]));
+        assert_eq!((plan_of_qwen.labels.len(), plan_of_qwen.takes_one_text), (1, true));
+        let rows = json!({"classifier_from_token": ["yes"], "method": "no_post_processing"});
+        let rows = plan(rows, Origin::Classifier).unwrap();
+        assert_eq!(rows.weights, ClassifierWeights::Rows(vec![5]));
+        assert!(rows.is_of_output_layer() && rows.tensors(8).is_empty());
+        for (wrong, part) in [
+            (json!({"classifier_from_token": ["maybe"], "method": "no_post_processing"}), "maybe"),
+            (json!({"classifier_from_token": ["yes"]}), "method"),
+            (json!({"classifier_from_token": ["yes"], "method": "from_2_way_softmax"}), "two"),
+            (json!({"is_original_qwen3_reranker": true}), "classifier_from_token"),
+        ] {
+            let refused = plan(wrong, Origin::Classifier).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
+    fn reward_models_have_heads_of_their_own() {
+        let process = plan(json!({}), Origin::Reward(RewardHead::Process)).unwrap();
+        let shapes = process.tensors(8);
+        let expected = [
+            ("score.0.weight", vec![8, 8]),
+            ("score.0.bias", vec![8]),
+            ("score.2.weight", vec![2, 8]),
+            ("score.2.bias", vec![2]),
+        ];
+        assert_eq!(shapes, expected.map(|(name, shape)| (name.to_owned(), shape)));
+        let value = plan(json!({}), Origin::Reward(RewardHead::Value)).unwrap();
+        assert_eq!(value.tensors(8), [("v_head.weight".to_owned(), vec![1, 8])]);
+    }
+}

@@ -1,0 +1,317 @@
+"""Builds the models of the tests of poolers and records the answers of Hugging Face transformers and
+of sentence-transformers.
+
+    python tests/fidelity/make_poolers.py             # all of them, into tests/fidelity/poolers
+    python tests/fidelity/make_poolers.py llama-mean  # some of them
+
+Each model is a folder with seeded random weights, plus `golden.json`: the task, settings of the
+engine, texts with the rows of their results, and pairs of texts with their scores. All answers are
+in float32. sentence-transformers writes its own files and computes the vectors of its models.
+
+Needs: torch, transformers >= 5, sentence-transformers >= 6, tokenizers, safetensors. Nothing is
+downloaded.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from sentence_transformers import SentenceTransformer, models
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    Gemma2Config,
+    GemmaConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from corpus import sentences, train_tokenizer
+
+OUT = Path(__file__).parent / "poolers"
+TEXTS = list(sentences(7, 5)) + ["a", " ".join(sentences(8, 6))]
+PAIRS = [("Where is the kettle?", text) for text in list(sentences(9, 3))]
+FLOAT32_NOISE = 2e-5  # largest gap between float32 and float64 results
+
+TINY = dict(
+    vocab_size=512,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=512,
+    initializer_range=0.15,
+    bos_token_id=None,
+    eos_token_id=2,
+    pad_token_id=0,
+)
+GEMMA2 = dict(TINY, head_dim=16, query_pre_attn_scalar=16, sliding_window=24)
+GEMMA = dict(TINY, head_dim=16)
+
+
+def randomize(model, seed):
+    """Gives norms, biases and weights values that differ from their defaults, in bfloat16."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            noise = torch.randn(tensor.shape, generator=generator)
+            if tensor.dim() == 1:
+                base = 0.0 if name.endswith("bias") or "Gemma" in type(model).__name__ else 1.0
+                tensor.copy_(base + 0.3 * noise)
+            else:
+                tensor.copy_(0.15 * noise)
+    return model.to(torch.bfloat16)
+
+
+def rows_of(values):
+    return [[round(float(x), 7) for x in row] for row in values]
+
+
+def checked(compute, model):
+    """Returns the results of `compute` in float32, which agree with those in float64."""
+    exact = compute(model.double().eval())
+    rough = compute(model.float().eval())
+    for one, other in zip(exact, rough):
+        if one.numel() == 0:
+            continue
+        gap = (one - other).abs().max().item()
+        assert gap < FLOAT32_NOISE * max(1.0, one.abs().max().item()), gap
+    return rough
+
+
+class Maker:
+    def __init__(self):
+        self.tokenizer = train_tokenizer(512)
+
+    def ids(self, text, pair=None):
+        return torch.tensor([self.tokenizer(text, pair)["input_ids"]])
+
+    def save(self, name, model, golden):
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        model.to(torch.bfloat16).save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        self.write(folder, golden)
+
+    def write(self, folder, golden):
+        (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+    def sentence_transformer(self, name, config, seed, pooling, dense=None, normalize=True):
+        """A folder that sentence-transformers writes, with its vectors."""
+        torch.manual_seed(seed)
+        backbone = randomize(AutoModel.from_config(config), seed)
+        with tempfile.TemporaryDirectory() as base:
+            backbone.save_pretrained(base)
+            self.tokenizer.save_pretrained(base)
+            modules = [models.Transformer(base, max_seq_length=512)]
+        modules.append(models.Pooling(config.hidden_size, pooling_mode=pooling))
+        for outputs, activation in dense or []:
+            inputs = modules[-1].get_embedding_dimension() if len(modules) == 2 else modules[-1].out_features
+            modules.append(models.Dense(inputs, outputs, activation_function=activation))
+        if normalize:
+            modules.append(models.Normalize())
+        prompts = {"query": "query: ", "document": ""}
+        st = SentenceTransformer(modules=modules, prompts=prompts, device="cpu")
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        st.to(torch.bfloat16).save(str(folder))
+        (folder / "README.md").unlink(missing_ok=True)
+        st = SentenceTransformer(str(folder), device="cpu").float()
+        rows = [st.encode([text], normalize_embeddings=False) for text in TEXTS]
+        queries = [st.encode([text], prompt_name="query") for text in TEXTS[:2]]
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        texts += [
+            dict(text=text, prompt_name="query", rows=rows_of(row))
+            for text, row in zip(TEXTS, queries)
+        ]
+        vectors = lambda text: torch.tensor(st.encode([text]))
+        pairs = [
+            dict(text_1=a, text_2=b, score=torch.cosine_similarity(vectors(a), vectors(b)).item())
+            for a, b in PAIRS
+        ]
+        self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
+    def backbone(self, name, config, seed, task="embed"):
+        """A backbone alone: the last hidden state, or one of each token, of length 1."""
+        model = randomize(AutoModel.from_config(config), seed)
+
+        def compute(model):
+            states = [model(self.ids(text)).last_hidden_state[0] for text in TEXTS]
+            states = states if task == "token_embed" else [state[-1:] for state in states]
+            return [torch.nn.functional.normalize(state, dim=-1) for state in states]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.save(name, model, dict(task=task, texts=texts))
+
+    def classifier(self, name, config, seed, **fields):
+        """HF's classifier over the last token, with the probabilities of its problem_type."""
+        for field, value in fields.items():
+            setattr(config, field, value)
+        model = randomize(AutoModelForSequenceClassification.from_config(config), seed)
+        one = config.num_labels == 1
+
+        def probabilities(logits):
+            if config.problem_type == "regression":
+                return logits
+            multi = config.problem_type == "multi_label_classification"
+            return logits.sigmoid() if one or multi else logits.softmax(-1)
+
+        def compute(model):
+            inputs = [self.ids(text) for text in TEXTS]
+            inputs += [self.ids(*pair) for pair in PAIRS] if one else []
+            return [probabilities(model(ids).logits) for ids in inputs]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        pairs = [
+            dict(text_1=a, text_2=b, score=row.item())
+            for (a, b), row in zip(PAIRS, rows[len(TEXTS) :])
+        ]
+        self.save(name, model, dict(task="classify", texts=texts, pairs=pairs))
+
+    def reranker(self, name, config, seed, tokens, method):
+        """A language model whose next token answers a question about two texts in one."""
+        model = randomize(AutoModelForCausalLM.from_config(config), seed)
+        ids = [self.tokenizer.convert_tokens_to_ids(token) for token in tokens]
+
+        def compute(model):
+            logits = [model(self.ids(a + b)).logits[0, -1, ids] for a, b in PAIRS]
+            if method == "from_2_way_softmax":
+                return [logit.softmax(-1)[1:] for logit in logits]
+            return [logit.sigmoid() for logit in logits]
+
+        with torch.no_grad():
+            scores = checked(compute, model)
+        pairs = [
+            dict(text_1=a, text_2=b, score=score.item()) for (a, b), score in zip(PAIRS, scores)
+        ]
+        overrides = dict(
+            architectures=[type(model).__name__.replace("ForCausalLM", "ForSequenceClassification")],
+            classifier_from_token=tokens,
+        )
+        if name.startswith("qwen3"):
+            overrides["is_original_qwen3_reranker"] = True
+        else:
+            overrides["method"] = method
+        settings = dict(hf_overrides=overrides)
+        self.save(name, model, dict(task="classify", settings=settings, texts=[], pairs=pairs))
+
+    def reward(self, name, config, seed, architecture, labels, settings, step=None):
+        """Qwen's reward models: two layers over the hidden states of each token."""
+        backbone = randomize(AutoModel.from_config(config), seed)
+        size = config.hidden_size
+        layers = [torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, labels)]
+        head = randomize(torch.nn.Sequential(*layers), seed + 1)
+
+        class Reward(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model, self.score = backbone, head
+
+            def forward(self, ids):
+                logits = self.score(self.model(ids).last_hidden_state[0])
+                return logits.sigmoid() if labels == 1 else logits.softmax(-1)
+
+        model = Reward()
+
+        def compute(model):
+            rows = []
+            for text in TEXTS:
+                ids = self.ids(text)
+                row = model(ids)
+                rows.append(row if step is None else row[ids[0] == step])
+            return rows
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        from safetensors.torch import save_file
+
+        state = {key: value.to(torch.bfloat16).contiguous() for key, value in model.state_dict().items()}
+        save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+        config.architectures, config.dtype = [architecture], "bfloat16"
+        config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        self.write(folder, dict(task="token_classify", settings=settings, texts=texts))
+
+
+def makers(maker):
+    identity, tanh = torch.nn.Identity(), torch.nn.Tanh()
+    dot = maker.tokenizer.convert_tokens_to_ids(".")
+    st, backbone = maker.sentence_transformer, maker.backbone
+    return {
+        "llama-mean": lambda n: st(n, LlamaConfig(**TINY), 1, "mean", normalize=False),
+        "llama-last": lambda n: backbone(n, LlamaConfig(**TINY), 2),
+        "gemma2-cls": lambda n: st(n, Gemma2Config(**GEMMA2), 3, "cls"),
+        "gemma2-mean-dense": lambda n: st(
+            n, Gemma2Config(**GEMMA2), 4, "mean", [(96, identity), (32, identity)]
+        ),
+        "mistral-mean-dense": lambda n: st(
+            n, MistralConfig(**TINY, sliding_window=24), 5, "mean", [(32, tanh)]
+        ),
+        "mistral-tokens": lambda n: backbone(
+            n, MistralConfig(**TINY, sliding_window=None), 6, "token_embed"
+        ),
+        "qwen2-last": lambda n: st(n, Qwen2Config(**TINY), 7, "lasttoken"),
+        "qwen2-last-dense": lambda n: st(
+            n, Qwen2Config(**TINY, tie_word_embeddings=True), 8, "lasttoken", [(48, tanh)], False
+        ),
+        "gemma-class": lambda n: maker.classifier(n, GemmaConfig(**GEMMA), 9, num_labels=3),
+        "gemma-score": lambda n: maker.classifier(n, GemmaConfig(**GEMMA), 10, num_labels=1),
+        "qwen2-class": lambda n: maker.classifier(
+            n, Qwen2Config(**TINY), 11, num_labels=4, problem_type="multi_label_classification"
+        ),
+        "qwen3-regression": lambda n: maker.classifier(
+            n, Qwen3Config(**TINY), 12, num_labels=1, problem_type="regression"
+        ),
+        "qwen3-reranker": lambda n: maker.reranker(
+            n, Qwen3Config(**TINY, tie_word_embeddings=True), 13, ["Ġthe", "Ġin"], "from_2_way_softmax"
+        ),
+        "qwen2-reranker": lambda n: maker.reranker(
+            n, Qwen2Config(**TINY, tie_word_embeddings=False), 14, ["0", "1"], "from_2_way_softmax"
+        ),
+        "gemma-reranker": lambda n: maker.reranker(
+            n, GemmaConfig(**GEMMA), 15, ["Ġin"], "no_post_processing"
+        ),
+        "qwen2-reward": lambda n: maker.reward(
+            n, Qwen2Config(**TINY), 16, "Qwen2ForRewardModel", 1, {}
+        ),
+        "qwen2-process": lambda n: maker.reward(
+            n,
+            Qwen2Config(**TINY),
+            17,
+            "Qwen2ForProcessRewardModel",
+            2,
+            dict(pooler_config=dict(step_tag_id=dot)),
+            dot,
+        ),
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    known = makers(Maker())
+    wanted = sys.argv[1:] or list(known)
+    for name in wanted:
+        known[name](name)
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
