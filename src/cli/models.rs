@@ -9,7 +9,7 @@ use super::{
     CliError,
     output::{self, Format},
 };
-use crate::model::{SupportedModels, supported_models};
+use crate::model::{SupportedModels, SupportedPoolers, supported_models, supported_poolers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,14 +36,21 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), CliError> {
         let names = [family.architecture, family.model_type, family.models];
         names.iter().any(|name| name.to_lowercase().contains(&wanted))
     };
+    let is_named = |pooler: &SupportedPoolers| {
+        pooler.architecture.to_lowercase().contains(&wanted)
+    };
     let families: Vec<_> = supported_models().into_iter().filter(is_wanted).collect();
+    let poolers: Vec<_> = supported_poolers().into_iter().filter(is_named).collect();
     match args.output {
-        Format::Json => output::show_json(&json!(families)),
-        Format::Text => output::show(&as_text(&families)),
+        Format::Json => {
+            let families = families.iter().map(|family| json!(family));
+            output::show_json(&families.chain(poolers.iter().map(|pooler| json!(pooler))).collect())
+        }
+        Format::Text => output::show(&as_text(&families, &poolers)),
     }
 }
 
-fn as_text(families: &[SupportedModels]) -> String {
+fn as_text(families: &[SupportedModels], poolers: &[SupportedPoolers]) -> String {
     let mut text = String::new();
     for SupportedModels { architecture, models, options, .. } in families {
         let options = match options.is_empty() {
@@ -53,7 +60,10 @@ fn as_text(families: &[SupportedModels]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{architecture}\n  {models}\n  {options}");
     }
-    match families.is_empty() {
+    for SupportedPoolers { architecture, base, results } in poolers {
+        let _ = writeln!(text, "{architecture}\n  {results}, with the backbone of {base}");
+    }
+    match families.is_empty() && poolers.is_empty() {
         true => text.push_str("no such family; `playhouse models` lists all\n"),
         false => text.push_str(
             "\nEach family is compared with Hugging Face transformers in float32: at least two small \

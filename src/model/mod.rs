@@ -26,6 +26,7 @@ mod registry;
 mod source;
 mod step;
 mod supported;
+mod supported_poolers;
 mod weight_loader;
 mod wrapper;
 
@@ -39,6 +40,7 @@ pub use pooling::Pooler;
 pub use registry::{DuplicateFamily, ModelFamily, ModelRegistry};
 pub use source::ModelSource;
 pub use step::{KvPlace, Positions, Step};
+pub use supported_poolers::{SupportedPoolers, supported_poolers};
 pub use supported::{SupportedModels, serves_text_alone, supported_models};
 pub use weight_loader::WeightLoader;
 

@@ -6,6 +6,7 @@ mod completions;
 mod contrived;
 mod http;
 mod pooling;
+mod pooling_http;
 mod responses;
 #[path = "../serving/mod.rs"]
 mod serving;

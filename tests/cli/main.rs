@@ -15,6 +15,7 @@ mod manual;
 mod measure;
 mod memory;
 mod operations;
+mod pooling;
 mod process;
 mod profile;
 mod run_batch;

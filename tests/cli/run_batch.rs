@@ -169,3 +169,27 @@ fn an_interrupted_run_leaves_whole_lines_and_goes_on() {
         answers(&all).iter().map(|answer| answer["custom_id"].clone()).collect();
     assert_eq!(names, requests.iter().map(|r| r["custom_id"].clone()).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_model_that_pools_answers_the_routes_of_its_work() {
+    let (_folder, input, output) = files();
+    let request = |custom_id: &str, url: &str, body: Value| {
+        json!({"custom_id": custom_id, "method": "POST", "url": url, "body": body})
+    };
+    let requests = [
+        request("a", "/v1/embeddings", json!({"input": ["a", "b"]})),
+        request("b", "/score", json!({"text_1": "a", "text_2": "a"})),
+        request("c", "/v1/rerank", json!({"query": "a", "documents": ["b", "a"]})),
+        chat("d"),
+    ];
+    fs::write(&input, lines(&requests)).unwrap();
+    let pooling = ["--runner", "pooling", "-i", &input, "-o", &output];
+    playhouse(&[SMALL, &pooling[..]].concat()).fails_with(1);
+    let found = answers(&fs::read_to_string(&output).unwrap());
+    let body = |index: usize| &found[index]["response"]["body"];
+    assert_eq!(body(0)["data"].as_array().unwrap().len(), 2);
+    assert!((body(1)["data"][0]["score"].as_f64().unwrap() - 1.0).abs() < 1e-3);
+    assert_eq!(body(2)["results"][0]["index"], 1);
+    assert_eq!(found[3]["error"]["code"], "NotImplementedError");
+    assert_eq!(found[3]["error"]["message"], "The model does not support Chat Completions API");
+}

@@ -4,6 +4,7 @@
 mod anthropic;
 #[path = "../contrived/mod.rs"]
 mod contrived;
+mod embeddings;
 mod openai;
 #[path = "../python/mod.rs"]
 mod python;

@@ -61,6 +61,7 @@ impl Sandbox {
         let gguf = Path::new(ROOT).join("tests/formats/fixtures/qwen3.gguf");
         symlink(gguf, here.join("models/qwen3-q4_k_m.gguf")).unwrap();
         fs::write(here.join("story.txt"), "Once upon a time there was a lantern.\n").unwrap();
+        fs::write(here.join("texts.txt"), "The curtain rose.\nIt rained.\n").unwrap();
         fs::write(here.join("book.txt"), "It was late. The lantern burned.\n".repeat(40)).unwrap();
         let request = r#"{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}}"#;
         fs::write(here.join("requests.jsonl"), format!("{request}\n")).unwrap();

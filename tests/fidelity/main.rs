@@ -13,6 +13,7 @@ mod gpu;
 #[cfg(feature = "wgpu")]
 mod gpu_engine;
 mod latent;
+mod poolers;
 mod quantized;
 mod rope;
 mod runner;

@@ -89,6 +89,32 @@ def checked(compute, model):
     return rough
 
 
+def internlm2_names(state, config):
+    """Returns a Llama's tensors in the names and the order of rows of InternLM2."""
+    names = {
+        "model.embed_tokens": "model.tok_embeddings",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attention.wo",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+        "score.0": "v_head",
+    }
+    renamed = {}
+    for name, tensor in state.items():
+        if "self_attn.q_proj" in name:
+            parts = [state[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
+            groups = [part.reshape(config.num_key_value_heads, -1, part.shape[1]) for part in parts]
+            tensor = torch.cat(groups, dim=1).reshape(-1, tensor.shape[1]).contiguous()
+            renamed[name.replace("self_attn.q_proj", "attention.wqkv")] = tensor
+        elif "self_attn.k_proj" not in name and "self_attn.v_proj" not in name:
+            for ours, theirs in names.items():
+                name = name.replace(ours, theirs)
+            renamed[name] = tensor
+    return renamed
+
+
 class Maker:
     def __init__(self):
         self.tokenizer = train_tokenizer(512)
@@ -210,10 +236,13 @@ class Maker:
         self.save(name, model, dict(task="classify", settings=settings, texts=[], pairs=pairs))
 
     def reward(self, name, config, seed, architecture, labels, settings, step=None):
-        """Qwen's reward models: two layers over the hidden states of each token."""
+        """A reward of each token: two layers (Qwen), or one without a bias (InternLM)."""
         backbone = randomize(AutoModel.from_config(config), seed)
         size = config.hidden_size
+        is_internlm = architecture.startswith("InternLM")
         layers = [torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, labels)]
+        if is_internlm:
+            layers = [torch.nn.Linear(size, labels, bias=False)]
         head = randomize(torch.nn.Sequential(*layers), seed + 1)
 
         class Reward(torch.nn.Module):
@@ -244,9 +273,15 @@ class Maker:
         from safetensors.torch import save_file
 
         state = {key: value.to(torch.bfloat16).contiguous() for key, value in model.state_dict().items()}
+        if is_internlm:
+            state = internlm2_names(state, config)
         save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
         config.architectures, config.dtype = [architecture], "bfloat16"
         config.save_pretrained(folder)
+        if is_internlm:
+            path = folder / "config.json"
+            fields = json.loads(path.read_text()) | dict(model_type="internlm2", bias=False)
+            path.write_text(json.dumps(fields, indent=2) + "\n")
         self.tokenizer.save_pretrained(folder)
         self.write(folder, dict(task="token_classify", settings=settings, texts=texts))
 
@@ -291,6 +326,9 @@ def makers(maker):
         ),
         "qwen2-reward": lambda n: maker.reward(
             n, Qwen2Config(**TINY), 16, "Qwen2ForRewardModel", 1, {}
+        ),
+        "internlm2-reward": lambda n: maker.reward(
+            n, LlamaConfig(**TINY), 18, "InternLM2ForRewardModel", 1, {}
         ),
         "qwen2-process": lambda n: maker.reward(
             n,

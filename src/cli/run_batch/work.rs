@@ -16,6 +16,9 @@ use crate::server::{InProcess, InProcessAnswer};
 const RETRIES: usize = 60;
 const SERVICE_UNAVAILABLE: u16 = 503;
 
+/// The code of a line that is no request.
+const INVALID: &str = "invalid_request";
+
 /// Sends requests.
 pub(super) struct Worker {
     routes: InProcess,
@@ -33,7 +36,6 @@ impl Worker {
     pub(super) async fn answer(&self, line: Line) -> Answer {
         let Line { number, custom_id, request } = line;
         let is_new = custom_id.as_ref().is_none_or(|id| self.seen.lock().insert(id.clone()));
-        const INVALID: &str = "invalid_request";
         let lack = request.as_ref().ok().and_then(|request| self.abilities.lack(request.url));
         let answered = match (request, lack) {
             (Ok(_), _) if !is_new => {

@@ -57,12 +57,13 @@ impl ClassifierPlan {
     pub(super) fn new(
         config: &Map<String, Value>,
         origin: Origin,
+        folder: &Path,
         tokenizer: &Path,
     ) -> Result<Self, ModelError> {
         if let Origin::Reward(head) = origin {
             return Ok(Self::reward(config, head));
         }
-        if let Some(weights) = from_tokens(config, tokenizer)? {
+        if let Some(weights) = from_tokens(config, folder, tokenizer)? {
             let count = match &weights {
                 ClassifierWeights::Rows(rows) => rows.len(),
                 _ => 1,
@@ -169,13 +170,14 @@ fn activation(config: &Map<String, Value>, count: usize) -> ClassifierActivation
 /// Reads `classifier_from_token`: the tokens whose rows of the output layer are the classifier.
 fn from_tokens(
     config: &Map<String, Value>,
+    folder: &Path,
     tokenizer: &Path,
 ) -> Result<Option<ClassifierWeights>, ModelError> {
     const FIELD: &str = "classifier_from_token";
     let invalid = |field: &str, expected: &str| {
         let value = config.get(field).unwrap_or(&Value::Null).to_string();
         let (path, field, expected) =
-            (tokenizer.join("config.json"), field.to_owned(), expected.to_owned());
+            (folder.join("config.json"), field.to_owned(), expected.to_owned());
         ModelError::from(ConfigError::Invalid { path, field, value, expected })
     };
     let is_qwen = config.get("is_original_qwen3_reranker") == Some(&Value::Bool(true));
@@ -216,7 +218,8 @@ mod tests {
         let vocab = r#"{"model": {"vocab": {"no": 3, "yes": 5}}}"#;
         std::fs::write(folder.path().join("tokenizer.json"), vocab).unwrap();
         let config = config.as_object().unwrap();
-        ClassifierPlan::new(config, origin, folder.path()).map_err(|error| error.to_string())
+        let folder = folder.path();
+        ClassifierPlan::new(config, origin, folder, folder).map_err(|error| error.to_string())
     }
 
     #[test]

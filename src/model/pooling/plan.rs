@@ -95,7 +95,7 @@ impl HeadPlan {
         };
         let max_seq_length = files.as_ref().and_then(|files| files.max_seq_length);
         let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
-        let classifier = || ClassifierPlan::new(config, origin, tokenizer);
+        let classifier = || ClassifierPlan::new(config, origin, folder, tokenizer);
         let pooler = (!lm_head || wants_pooler).then(|| {
             let classifier = classifies.then(classifier).transpose()?;
             PoolerPlan::new(config, options, files, classifier)

@@ -1,7 +1,11 @@
 //! `POST /invocations` of a model that pools: the body's fields and the model's task select the
 //! route, in vLLM's order.
 
-use axum::{extract::State, http::HeaderMap, response::{IntoResponse, Response}};
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
@@ -32,7 +36,7 @@ pub(in crate::server) enum PoolingInvocation {
 
 /// The fields that distinguish the routes.
 #[derive(Deserialize)]
-pub(in crate::server) struct PoolingShape {
+struct PoolingShape {
     input: Option<IgnoredAny>,
     messages: Option<IgnoredAny>,
     query: Option<IgnoredAny>,

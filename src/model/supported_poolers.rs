@@ -1,0 +1,48 @@
+//! The list of architectures that are a language model with another head, or with none.
+
+use super::pooling::{Origin, converted};
+
+/// The models of one architecture that pools.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SupportedPoolers {
+    /// Their entry in `architectures` of `config.json`.
+    pub architecture: String,
+    /// The architecture of the language model whose backbone they have.
+    pub base: &'static str,
+    /// The results that they have.
+    pub results: &'static str,
+}
+
+/// Returns the architectures of this crate that pool.
+#[must_use]
+pub fn supported_poolers() -> Vec<SupportedPoolers> {
+    let entry = |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
+        let results = match origin {
+            Origin::Classifier => "classes and scores",
+            Origin::Reward(_) => "a reward of each token",
+            _ => "vectors",
+        };
+        SupportedPoolers { architecture, base: family.architecture, results }
+    };
+    converted().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_architecture_has_its_results() {
+        let listed = supported_poolers();
+        let of = |name: &str| {
+            let found = listed.iter().find(|entry| entry.architecture == name);
+            found.map(|entry| (entry.base, entry.results))
+        };
+        assert_eq!(of("LlamaModel"), Some(("LlamaForCausalLM", "vectors")));
+        let classes = Some(("Qwen3ForCausalLM", "classes and scores"));
+        assert_eq!(of("Qwen3ForSequenceClassification"), classes);
+        let rewards = Some(("InternLM2ForCausalLM", "a reward of each token"));
+        assert_eq!(of("InternLM2ForRewardModel"), rewards);
+        assert_eq!(of("Qwen3ForCausalLM"), None);
+    }
+}

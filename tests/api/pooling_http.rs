@@ -1,0 +1,202 @@
+//! Pooling over HTTP: long prompts in pieces, padding, lists of ten thousand, aborts, and
+//! `/invocations`.
+
+use std::time::Duration;
+
+use playhouse::{
+    EngineConfig,
+    api::{PoolingParams, PoolingTask, Prompt},
+    config::{Convert, Device, PoolerConfig, Runner},
+    server::ServerConfig,
+};
+use reqwest::Client;
+use serde_json::{Value, json};
+
+use crate::serving::Served;
+
+const CONTEXT: usize = 16;
+
+async fn served(change: impl FnOnce(&mut EngineConfig)) -> Served {
+    let mut config = EngineConfig {
+        served_model_name: vec!["demo".to_owned()],
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: Device::Cpu,
+        runner: Runner::Pooling,
+        ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
+    };
+    change(&mut config);
+    Served::start(config, ServerConfig::default()).await
+}
+
+/// A server whose texts may be longer than its context.
+async fn served_in_pieces() -> Served {
+    served(|config| {
+        config.max_model_len = Some(CONTEXT);
+        config.pooler_config = Some(PoolerConfig {
+            enable_chunked_processing: true,
+            max_embed_len: Some(3 * CONTEXT),
+            ..PoolerConfig::default()
+        });
+    })
+    .await
+}
+
+async fn post(served: &Served, route: &str, body: Value) -> (u16, Value) {
+    let answer = Client::new().post(format!("{}{route}", served.url)).json(&body).send();
+    let answer = answer.await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+async fn vector(served: &Served, ids: &[u32], activation: bool) -> Vec<f64> {
+    let body = json!({"input": ids, "use_activation": activation});
+    let (status, answer) = post(served, "/v1/embeddings", body).await;
+    assert_eq!((status, &answer["usage"]["prompt_tokens"]), (200, &json!(ids.len())), "{answer}");
+    serde_json::from_value(answer["data"][0]["embedding"].clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_prompts_vector_is_the_mean_of_its_pieces() {
+    let served = served_in_pieces().await;
+    let ids: Vec<u32> = (20..60).collect();
+    for is_normalized in [false, true] {
+        let mut mean = Vec::new();
+        for piece in ids.chunks(CONTEXT) {
+            let vector = vector(&served, piece, is_normalized).await;
+            mean.resize(vector.len(), 0.0);
+            let share = piece.len() as f64 / ids.len() as f64;
+            mean.iter_mut().zip(vector).for_each(|(sum, value): (&mut f64, f64)| {
+                *sum += share * value;
+            });
+        }
+        let length: f64 = mean.iter().map(|value| value * value).sum::<f64>().sqrt();
+        let length = if is_normalized { length } else { 1.0 };
+        let whole = vector(&served, &ids, is_normalized).await;
+        for (value, expected) in whole.iter().zip(&mean) {
+            assert!((value - expected / length).abs() < 1e-5, "{value} {expected}");
+        }
+    }
+    let long: Vec<u32> = vec![7; 3 * CONTEXT + 1];
+    let (status, answer) = post(&served, "/v1/embeddings", json!({"input": long})).await;
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("input_tokens")), "{answer}");
+    let (status, _) = post(&served, "/pooling", json!({"input": ids})).await;
+    assert_eq!(status, 400, "only the routes of vectors take pieces");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn padding_is_counted() {
+    let served = served(|config| config.max_model_len = Some(64)).await;
+    let body = json!({"input": "a theatre", "padding": "max_length"});
+    let (status, answer) = post(&served, "/v1/embeddings", body).await;
+    match status {
+        200 => assert_eq!(answer["usage"]["prompt_tokens"], 64),
+        _ => assert_eq!((status, &answer["error"]["param"]), (400, &json!("padding")), "{answer}"),
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_inputs_are_one_request() {
+    let served = served(|config| config.max_num_seqs = 64).await;
+    let inputs: Vec<[u32; 1]> = (0..10_000).map(|index| [10 + index % 200]).collect();
+    let body = json!({"input": inputs, "encoding_format": "base64"});
+    let sent = tokio::spawn(Client::new().post(format!("{}/v1/embeddings", served.url)).json(&body).send());
+    let (mut most_open, mut counts) = (0, Vec::new());
+    while !sent.is_finished() {
+        most_open = most_open.max(served.engine.open_requests());
+        // `/metrics` counts the same events.
+        counts.push(served.engine.look().await.totals.finished_requests);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let answer: Value = sent.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(answer["data"].as_array().unwrap().len(), 10_000);
+    assert_eq!(answer["usage"]["prompt_tokens"], 10_000);
+    assert!(most_open <= 64 + 1, "{most_open} were open at a time");
+    let between = counts.iter().filter(|count| (1..10_000).contains(*count)).count();
+    assert!(between > 0, "no progress was seen: {counts:?}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_ends_its_list() {
+    let served = served(|config| config.max_num_seqs = 4).await;
+    let inputs: Vec<Vec<u32>> = (0..4_000).map(|index| vec![10 + index % 200; 64]).collect();
+    let body = json!({"input": inputs});
+    let sent = Client::new().post(format!("{}/v1/embeddings", served.url)).json(&body).send();
+    let left = tokio::time::timeout(Duration::from_millis(400), sent).await;
+    assert!(left.is_err(), "it was answered too soon to leave");
+    let mut waited = 0;
+    while served.engine.open_requests() > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        waited += 1;
+        assert!(waited < 200, "{} requests are open", served.engine.open_requests());
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aborted_request_may_be_sent_again() {
+    let served = served(|config| config.max_num_seqs = 4).await;
+    let inputs: Vec<Vec<u32>> = (0..4_000).map(|index| vec![10 + index % 200; 64]).collect();
+    for body in [json!({"request_ids": ["mine"]}), json!({})] {
+        let request = Client::new().post(format!("{}/v1/embeddings", served.url));
+        let request = request.header("X-Request-Id", "mine").json(&json!({"input": inputs}));
+        let sent = tokio::spawn(request.send());
+        while served.engine.open_requests() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let (status, answer) = post(&served, "/abort_requests", body).await;
+        assert_eq!((status, &answer["status"]), (200, &json!("aborted")));
+        let answer = sent.await.unwrap().unwrap();
+        assert_eq!(answer.status(), 503);
+        assert!(answer.headers().contains_key("retry-after"));
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invocations_are_those_of_the_models_work() {
+    let pools = served(|_| ()).await;
+    let (status, answer) = post(&pools, "/invocations", json!({"input": "a"})).await;
+    assert_eq!((status, &answer["data"][0]["object"]), (200, &json!("embedding")), "{answer}");
+    let body = json!({"query": "a", "documents": ["b", "a"]});
+    let (status, answer) = post(&pools, "/invocations", body).await;
+    assert_eq!((status, &answer["results"][0]["index"]), (200, &json!(1)), "{answer}");
+    let (status, answer) = post(&pools, "/invocations", json!({"text_1": "a", "text_2": "a"})).await;
+    assert_eq!((status, &answer["data"][0]["object"]), (200, &json!("score")), "{answer}");
+    assert_eq!(post(&pools, "/invocations", json!({"nothing": 1})).await.0, 400);
+    pools.stop().await;
+    let both = served(|config| {
+        (config.runner, config.convert) = (Runner::Generate, Convert::Embed);
+    })
+    .await;
+    let (status, answer) = post(&both, "/invocations", json!({"input": "a"})).await;
+    assert_eq!((status, &answer["data"][0]["object"]), (200, &json!("embedding")), "{answer}");
+    let body = json!({"prompt": "a", "max_tokens": 2});
+    assert_eq!(post(&both, "/invocations", body).await.0, 200);
+    both.stop().await;
+    let generates = served(|config| config.runner = Runner::Generate).await;
+    assert_eq!(post(&generates, "/invocations", json!({"input": "a"})).await.0, 400);
+    generates.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_of_a_result_is_leased_while_it_is_computed() {
+    let served = served(|config| config.max_num_batched_tokens = 64).await;
+    let (engine, width) = (served.engine.clone(), served.engine.model_info().heads.pooling[0].width);
+    let num_tokens = 1_500;
+    let prompt = Prompt::Tokens(vec![7; num_tokens]);
+    let pooling = tokio::spawn(async move {
+        engine.encode([prompt], PoolingParams::new(PoolingTask::TokenEmbed)).await
+    });
+    let mut most = 0;
+    while !pooling.is_finished() {
+        most = most.max(served.engine.memory().in_use());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let bytes = pooling.await.unwrap().unwrap()[0].pooled.bytes();
+    assert_eq!(bytes, num_tokens * width * 4);
+    assert!(most >= bytes, "{most} of {bytes} bytes were leased");
+    assert_eq!(served.engine.memory().in_use(), 0);
+    served.stop().await;
+}
