@@ -412,6 +412,26 @@ test('a server with a key asks for it, and again when it is wrong', async () => 
   }
 });
 
+test('a model that ranks texts has a search in place of a chat', async () => {
+  const pooling = await serve('--runner', 'pooling');
+  const page = await browser.open(pooling.url);
+  opened.push(page);
+  try {
+    await page.waitForSelector('#view-search:not([hidden])');
+    assert.equal(await page.isVisible('#tab-chat'), false);
+    await page.fill('#search-texts', 'It rained.\n\nThe curtain rose.');
+    await page.press('#search-query', 'Enter');
+    await until('a problem', () => page.isVisible('#search-problem'));
+    await page.fill('#search-query', 'The curtain rose.');
+    await page.press('#search-query', 'Enter');
+    await until('results', async () => (await page.locator('#search-found li').count()) === 2);
+    assert.match(await page.locator('#search-found li').first().textContent(), /1\.000.*The curtain rose/);
+  } finally {
+    await page.context().close();
+    await pooling.stop();
+  }
+});
+
 test('the page finds the server again', async () => {
   const first = await serve();
   const page = await browser.open(first.url);

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { planOf, waysOf, waysOut } from '../../src/server/page/plan.js';
 import { roundUp } from '../../src/server/page/plot.js';
 import { History, WINDOW_MS, news, usage } from '../../src/server/page/rates.js';
+import { scoreOf, textsOf } from '../../src/server/page/search.js';
 
 const ACTORS = [
   ['root', 0], ['core', 0], ['egress', 0], ['ingress', 0], ['ledger', 0], ['kv_cache', 0],
@@ -121,4 +122,9 @@ test('messages have ways between rooms', () => {
 
 test('an axis ends at a round number', () => {
   assert.deepEqual([0, 0.3, 1, 1.2, 45, 50, 999, 1010].map(roundUp), [1, 0.5, 1, 2, 50, 50, 1000, 2000]);
+});
+
+test('pasted lines are texts, and empty ones are none', () => {
+  assert.deepEqual(textsOf(' a \n\n\tb c\n'), ['a', 'b c']);
+  assert.equal(scoreOf(0.98765), '0.988');
 });

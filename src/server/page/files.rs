@@ -25,6 +25,7 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("plan.js", SCRIPT, include_str!("plan.js")),
     ("plot.js", SCRIPT, include_str!("plot.js")),
     ("rates.js", SCRIPT, include_str!("rates.js")),
+    ("search.js", SCRIPT, include_str!("search.js")),
     ("settings.js", SCRIPT, include_str!("settings.js")),
     ("tokens.js", SCRIPT, include_str!("tokens.js")),
     ("traffic.js", SCRIPT, include_str!("traffic.js")),

@@ -6,9 +6,10 @@ import { onSnapshot, start } from './feed.js';
 import { HouseView } from './house.js';
 import { MemoryView } from './memory.js';
 import { History, news } from './rates.js';
+import { startSearch } from './search.js';
 import { TrafficView } from './traffic.js';
 
-const NAMES = ['chat', 'house', 'memory', 'traffic'];
+const NAMES = ['chat', 'search', 'house', 'memory', 'traffic'];
 const views = { house: new HouseView(), memory: new MemoryView(), traffic: new TrafficView() };
 const history = new History();
 let shown = 'chat';
@@ -28,10 +29,21 @@ function show(name) {
   if (last) views[name]?.draw(last, lastPoint, history);
 }
 
+/** Returns the views of the model's work: all but a chat that it cannot hold. */
+const open = () => NAMES.filter((name) => !$(`tab-${name}`).hidden);
+
 function route() {
   const name = location.hash.replace(/^#\/?/, '');
   // The skip link leads to `#main`: the view stays.
-  if (name !== 'main') show(NAMES.includes(name) ? name : 'chat');
+  if (name !== 'main') show(open().includes(name) ? name : open()[0]);
+}
+
+/** Shows the tabs of the model's work. */
+function fit({ generates, compares }) {
+  const wasHidden = [$('tab-chat').hidden, $('tab-search').hidden];
+  $('tab-chat').hidden = !generates;
+  $('tab-search').hidden = !compares;
+  if (wasHidden[0] !== !generates || wasHidden[1] !== !compares) route();
 }
 
 /** Shows the tab at once: `hashchange` comes later, and a second key may come before it. */
@@ -41,11 +53,12 @@ function go(name) {
 }
 
 function steer(event) {
-  const at = NAMES.indexOf(shown);
-  const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: NAMES.length - 1 }[event.key];
+  const names = open();
+  const at = names.indexOf(shown);
+  const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 }[event.key];
   if (next === undefined) return;
   event.preventDefault();
-  const name = NAMES[(next + NAMES.length) % NAMES.length];
+  const name = names[(next + names.length) % names.length];
   go(name);
   $(`tab-${name}`).focus();
 }
@@ -57,6 +70,7 @@ function onNews(snapshot) {
     say($('status-rate'), '');
     return;
   }
+  fit(snapshot.model);
   lastPoint = history.push(snapshot);
   const rate = lastPoint.output;
   say($('status-rate'), rate > 0 ? `${short(rate)} tok/s` : '');
@@ -73,5 +87,6 @@ window.addEventListener('hashchange', route);
 window.addEventListener('resize', () => last && views[shown]?.draw(last, lastPoint, history));
 route();
 startChat();
+startSearch();
 onSnapshot(onNews);
 start();

@@ -33,6 +33,8 @@ impl Shaper {
             block_size: info.kv_spec.block_size,
             max_num_seqs: config.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
+            generates: info.heads.generates,
+            compares: engine.compares(),
         };
         Self::of(model)
     }
@@ -213,6 +215,8 @@ mod tests {
             block_size: 16,
             max_num_seqs: 4,
             max_num_batched_tokens: 32,
+            generates: true,
+            compares: false,
         })
     }
 

@@ -81,6 +81,10 @@ pub(super) struct ModelFacts {
     pub(super) max_num_seqs: usize,
     /// Most tokens in a step.
     pub(super) max_num_batched_tokens: usize,
+    /// Whether it generates text.
+    pub(super) generates: bool,
+    /// Whether it scores pairs of texts, so that `/rerank` exists.
+    pub(super) compares: bool,
 }
 
 /// One actor.
