@@ -47,7 +47,7 @@ Examples:
   playhouse serve models/qwen3 --port 8100         Serve a Hugging Face model folder
   playhouse generate \"Once upon a time\"            Continue a text
   playhouse chat -q \"Who are you?\"                 Ask once
-  playhouse rerank "A query" "One text" "Another"  Sort texts by their relevance
+  playhouse rerank \"A query\" \"One text\" \"Another\"  Sort texts by their relevance
   playhouse run-batch -i in.jsonl -o out.jsonl     Answer a file of requests
   playhouse bench chaos                            Kill actors, and see what clients notice
   playhouse eval perplexity book.txt --quantization int8 --against bfloat16

@@ -36,9 +36,7 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), CliError> {
         let names = [family.architecture, family.model_type, family.models];
         names.iter().any(|name| name.to_lowercase().contains(&wanted))
     };
-    let is_named = |pooler: &SupportedPoolers| {
-        pooler.architecture.to_lowercase().contains(&wanted)
-    };
+    let is_named = |pooler: &SupportedPoolers| pooler.architecture.to_lowercase().contains(&wanted);
     let families: Vec<_> = supported_models().into_iter().filter(is_wanted).collect();
     let poolers: Vec<_> = supported_poolers().into_iter().filter(is_named).collect();
     match args.output {

@@ -31,8 +31,8 @@ use playhouse_actors::{
     supervision::directory::ActorStats,
     system::{Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs},
 };
-pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub(crate) use pooling::ranked;
+pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub use start::{LoadedModel, StartProgress};
 
 use self::{

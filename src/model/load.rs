@@ -13,7 +13,9 @@ use super::{
     config::{ConfigSource, architecture},
 };
 use crate::{
-    config::{ActivationQuantization, Convert, Dtype, JsonObject, LoadFormat, PoolerConfig, Runner},
+    config::{
+        ActivationQuantization, Convert, Dtype, JsonObject, LoadFormat, PoolerConfig, Runner,
+    },
     model_files,
 };
 

@@ -40,8 +40,8 @@ pub use pooling::Pooler;
 pub use registry::{DuplicateFamily, ModelFamily, ModelRegistry};
 pub use source::ModelSource;
 pub use step::{KvPlace, Positions, Step};
-pub use supported_poolers::{SupportedPoolers, supported_poolers};
 pub use supported::{SupportedModels, serves_text_alone, supported_models};
+pub use supported_poolers::{SupportedPoolers, supported_poolers};
 pub use weight_loader::WeightLoader;
 
 pub use crate::config::{ActivationQuantization, Dtype, LoadFormat};

@@ -16,14 +16,15 @@ pub struct SupportedPoolers {
 /// Returns the architectures of this crate that pool.
 #[must_use]
 pub fn supported_poolers() -> Vec<SupportedPoolers> {
-    let entry = |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
-        let results = match origin {
-            Origin::Classifier => "classes and scores",
-            Origin::Reward(_) => "a reward of each token",
-            _ => "vectors",
+    let entry =
+        |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
+            let results = match origin {
+                Origin::Classifier => "classes and scores",
+                Origin::Reward(_) => "a reward of each token",
+                _ => "vectors",
+            };
+            SupportedPoolers { architecture, base: family.architecture, results }
         };
-        SupportedPoolers { architecture, base: family.architecture, results }
-    };
     converted().map(entry).collect()
 }
 

@@ -100,7 +100,9 @@ async fn ten_thousand_inputs_are_one_request() {
     let served = served(|config| config.max_num_seqs = 64).await;
     let inputs: Vec<[u32; 1]> = (0..10_000).map(|index| [10 + index % 200]).collect();
     let body = json!({"input": inputs, "encoding_format": "base64"});
-    let sent = tokio::spawn(Client::new().post(format!("{}/v1/embeddings", served.url)).json(&body).send());
+    let sent = tokio::spawn(
+        Client::new().post(format!("{}/v1/embeddings", served.url)).json(&body).send(),
+    );
     let (mut most_open, mut counts) = (0, Vec::new());
     while !sent.is_finished() {
         most_open = most_open.max(served.engine.open_requests());
@@ -162,7 +164,8 @@ async fn invocations_are_those_of_the_models_work() {
     let body = json!({"query": "a", "documents": ["b", "a"]});
     let (status, answer) = post(&pools, "/invocations", body).await;
     assert_eq!((status, &answer["results"][0]["index"]), (200, &json!(1)), "{answer}");
-    let (status, answer) = post(&pools, "/invocations", json!({"text_1": "a", "text_2": "a"})).await;
+    let (status, answer) =
+        post(&pools, "/invocations", json!({"text_1": "a", "text_2": "a"})).await;
     assert_eq!((status, &answer["data"][0]["object"]), (200, &json!("score")), "{answer}");
     assert_eq!(post(&pools, "/invocations", json!({"nothing": 1})).await.0, 400);
     pools.stop().await;
@@ -183,7 +186,8 @@ async fn invocations_are_those_of_the_models_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_memory_of_a_result_is_leased_while_it_is_computed() {
     let served = served(|config| config.max_num_batched_tokens = 64).await;
-    let (engine, width) = (served.engine.clone(), served.engine.model_info().heads.pooling[0].width);
+    let (engine, width) =
+        (served.engine.clone(), served.engine.model_info().heads.pooling[0].width);
     let num_tokens = 1_500;
     let prompt = Prompt::Tokens(vec![7; num_tokens]);
     let pooling = tokio::spawn(async move {

@@ -173,9 +173,7 @@ fn an_interrupted_run_leaves_whole_lines_and_goes_on() {
 #[test]
 fn a_model_that_pools_answers_the_routes_of_its_work() {
     let (_folder, input, output) = files();
-    let request = |custom_id: &str, url: &str, body: Value| {
-        json!({"custom_id": custom_id, "method": "POST", "url": url, "body": body})
-    };
+    let request = |custom_id: &str, url: &str, body: Value| json!({"custom_id": custom_id, "method": "POST", "url": url, "body": body});
     let requests = [
         request("a", "/v1/embeddings", json!({"input": ["a", "b"]})),
         request("b", "/score", json!({"text_1": "a", "text_2": "a"})),

@@ -38,8 +38,7 @@ pub(crate) struct EmbedArgs {
 /// Embeds and prints.
 pub(crate) fn run(args: &EmbedArgs, config: EngineConfig) -> Result<(), CliError> {
     let flags = &args.flags;
-    let sources =
-        Sources { arguments: &args.texts, files: &flags.file, is_jsonl: flags.jsonl };
+    let sources = Sources { arguments: &args.texts, files: &flags.file, is_jsonl: flags.jsonl };
     let texts = sources.texts()?;
     with_engine(config, async |engine| embed(engine, args, texts).await)
 }
@@ -49,7 +48,9 @@ async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<
         None => "",
         Some(kind) => engine.prompt_of(kind).map_err(|known| {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            CliError::Usage(format!("--prompt-name must be one of the model's ({known}), got {kind}"))
+            CliError::Usage(format!(
+                "--prompt-name must be one of the model's ({known}), got {kind}"
+            ))
         })?,
     };
     let params = args.flags.params(PoolingParams {

@@ -20,9 +20,7 @@ pub(crate) use self::{
     rerank::{RerankArgs, run as rerank},
     score::{ScoreArgs, run as score},
 };
-use super::{
-    CliError, bench::progress_bar, engine, flags::EngineFlags, interrupt::or_interrupt,
-};
+use super::{CliError, bench::progress_bar, engine, flags::EngineFlags, interrupt::or_interrupt};
 use crate::{
     api::{PoolingParams, RawRequest},
     config::{EngineConfig, Key, Origin, layer::Entry},

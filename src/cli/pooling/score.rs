@@ -65,8 +65,7 @@ pub(super) async fn scores(
     let (scoring, prompts) = engine.scoring(queries, documents)?;
     let task = engine.pooling_task().unwrap_or_default();
     let params = flags.params(PoolingParams::new(task));
-    let request =
-        |prompt: Prompt| flags.complete(RawRequest::pool(prompt, params.clone()));
+    let request = |prompt: Prompt| flags.complete(RawRequest::pool(prompt, params.clone()));
     let requests: Vec<RawRequest> = prompts.into_iter().map(request).collect();
     let mut results: Vec<Pooled> = Vec::with_capacity(requests.len());
     pool(engine, requests, |_, result| {

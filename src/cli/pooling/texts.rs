@@ -87,7 +87,8 @@ impl Sources<'_> {
         }
         let content = |path: &PathBuf| {
             let name = path.display().to_string();
-            let read = files::read_stream(path).map_err(CliError::io(format!("cannot read {name}")));
+            let read =
+                files::read_stream(path).map_err(CliError::io(format!("cannot read {name}")));
             Ok((name, read?, self.is_jsonl || is_jsonl(path)))
         };
         self.files.iter().map(content).collect()
@@ -140,7 +141,8 @@ mod tests {
 
     #[test]
     fn pairs_have_two_names() {
-        let lines = "{\"text_1\": \"a\", \"text_2\": \"b\"}\n{\"query\": \"c\", \"document\": \"d\"}\n";
+        let lines =
+            "{\"text_1\": \"a\", \"text_2\": \"b\"}\n{\"query\": \"c\", \"document\": \"d\"}\n";
         let (_folder, path) = of("a.jsonl", lines);
         let sources = Sources { arguments: &[], files: &[path][..], is_jsonl: false };
         let (firsts, seconds) = sources.pairs().unwrap();

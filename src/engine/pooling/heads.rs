@@ -19,7 +19,10 @@ pub(in crate::engine) fn heads(model: &Model) -> ModelHeads {
         let tasks = pooler.tasks.iter();
         tasks.map(|&task| head(pooler, task, model.max_model_len)).collect::<Vec<_>>()
     };
-    ModelHeads { generates: model.lm_head.is_some(), pooling: pooler.map(heads).unwrap_or_default() }
+    ModelHeads {
+        generates: model.lm_head.is_some(),
+        pooling: pooler.map(heads).unwrap_or_default(),
+    }
 }
 
 fn head(pooler: &Pooler, task: PoolerTask, max_model_len: usize) -> PoolingHead {

@@ -168,9 +168,7 @@ mod tests {
 
     #[test]
     fn vectors_are_pooled_once_a_text_and_classes_once_a_pair() {
-        let of = |task, form| {
-            Scoring::new(task, form, texts(&["q"]), texts(&["a", "b"])).unwrap()
-        };
+        let of = |task, form| Scoring::new(task, form, texts(&["q"]), texts(&["a", "b"])).unwrap();
         let (scoring, prompts) = of(PoolingTask::Embed, PairForm::Pair);
         assert_eq!(prompts.len(), 3);
         let vectors = [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]].map(|vector| pooled(&vector, 2));

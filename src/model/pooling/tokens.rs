@@ -40,7 +40,8 @@ impl Vocabulary {
     /// [`ConfigError::Invalid`] if there is none.
     pub(super) fn id(&self, token: &str) -> Result<u32, ConfigError> {
         let added = self.file["added_tokens"].as_array().into_iter().flatten();
-        let added = added.filter(|added| added["content"] == token).find_map(|added| added["id"].as_u64());
+        let added =
+            added.filter(|added| added["content"] == token).find_map(|added| added["id"].as_u64());
         let id = added.or_else(|| match &self.file["model"]["vocab"] {
             Value::Object(vocab) => vocab.get(token)?.as_u64(),
             // Unigram: pairs of a token and its score.
@@ -75,7 +76,8 @@ mod tests {
         assert_eq!((id(words, "no"), id(words, "yes")), (Ok(3), Ok(5)));
         let unigram = r#"{"model": {"vocab": [["<unk>", 0.0], ["yes", -1.5]]}}"#;
         assert_eq!(id(unigram, "yes"), Ok(1));
-        let added = r#"{"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 9, "content": "<y>"}]}"#;
+        let added =
+            r#"{"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 9, "content": "<y>"}]}"#;
         assert_eq!(id(added, "<y>"), Ok(9));
         assert!(id(words, "maybe").unwrap_err().contains("maybe"));
     }

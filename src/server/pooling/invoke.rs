@@ -9,8 +9,8 @@ use axum::{
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    classify, embeddings, pool, rerank, score,
-    ClassifyRequest, EmbeddingsRequest, PoolRequest, RerankRequest, ScoreRequest,
+    ClassifyRequest, EmbeddingsRequest, PoolRequest, RerankRequest, ScoreRequest, classify,
+    embeddings, pool, rerank, score,
 };
 use crate::{
     api::PoolingTask,
@@ -49,8 +49,7 @@ impl PoolingInvocation {
     /// Reads the body of the route that its fields select. Returns `None` if they select none.
     pub(in crate::server) fn read(text: &str) -> Result<Option<Self>, ApiError> {
         let shape: PoolingShape = parse_object(text)?;
-        let is_score =
-            shape.text_1.is_some() || shape.queries.is_some() || shape.data_1.is_some();
+        let is_score = shape.text_1.is_some() || shape.queries.is_some() || shape.data_1.is_some();
         Ok(Some(if shape.input.is_some() || shape.messages.is_some() {
             Self::Inputs(Box::new(JsonRequest::from_json(text)?))
         } else if shape.query.is_some() {
@@ -129,7 +128,8 @@ pub(in crate::server) async fn respond(
             }
         }
         PoolingInvocation::Rerank(request) if compares => {
-            let ranking = rerank::rerank(state, caller, headers, memory, JsonBody(*request)).await?;
+            let ranking =
+                rerank::rerank(state, caller, headers, memory, JsonBody(*request)).await?;
             Ok(ranking.into_response())
         }
         PoolingInvocation::Score(request) if compares => {

@@ -16,9 +16,7 @@ use crate::{
     api::{Pooled, PoolingParams, Prompt, RawRequest},
     engine::{PoolError, PooledPrompt},
     server::{
-        generate::{
-            handler::RequestNames, open_requests::Work, request_log::RequestLog,
-        },
+        generate::{handler::RequestNames, open_requests::Work, request_log::RequestLog},
         http::{caller::Caller, error::ApiError, request_id::response_id},
         memory::{RequestMemory, choices_bytes},
         state::{AppState, unix_seconds},
