@@ -46,8 +46,8 @@ impl FromParts for AbortRequest {
 }
 
 /// Ends these answers. Their streams end with finish reason `abort`. `aborted` counts choices, not
-/// ids. Beam searches and pooling count as one choice an answer. An id that is unknown or has ended counts as
-/// none.
+/// ids. Beam searches and pooling count as one choice an answer. An id that is unknown or has ended
+/// counts as none.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,
