@@ -22,7 +22,8 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from sentence_transformers import SentenceTransformer, models
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as models
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -40,6 +41,8 @@ from corpus import sentences, train_tokenizer
 OUT = Path(__file__).parent / "poolers"
 TEXTS = list(sentences(7, 5)) + ["a", " ".join(sentences(8, 6))]
 PAIRS = [("Where is the kettle?", text) for text in list(sentences(9, 3))]
+# Other attentions leave out Gemma 2's caps of scores.
+EAGER = dict(attn_implementation="eager")
 FLOAT32_NOISE = 2e-5  # largest gap between float32 and float64 results
 
 TINY = dict(
@@ -60,17 +63,21 @@ GEMMA = dict(TINY, head_dim=16)
 
 
 def randomize(model, seed):
-    """Gives norms, biases and weights values that differ from their defaults, in bfloat16."""
+    """Gives norms, biases and weights values that differ from their defaults, and that bfloat16 has.
+
+    Buffers stay as they are: rotary frequencies are never rounded.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             noise = torch.randn(tensor.shape, generator=generator)
             if tensor.dim() == 1:
                 base = 0.0 if name.endswith("bias") or "Gemma" in type(model).__name__ else 1.0
-                tensor.copy_(base + 0.3 * noise)
+                noise = base + 0.3 * noise
             else:
-                tensor.copy_(0.15 * noise)
-    return model.to(torch.bfloat16)
+                noise = 0.15 * noise
+            tensor.copy_(noise.to(torch.bfloat16))
+    return model
 
 
 def rows_of(values):
@@ -135,11 +142,11 @@ class Maker:
     def sentence_transformer(self, name, config, seed, pooling, dense=None, normalize=True):
         """A folder that sentence-transformers writes, with its vectors."""
         torch.manual_seed(seed)
-        backbone = randomize(AutoModel.from_config(config), seed)
+        backbone = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
         with tempfile.TemporaryDirectory() as base:
             backbone.save_pretrained(base)
             self.tokenizer.save_pretrained(base)
-            modules = [models.Transformer(base, max_seq_length=512)]
+            modules = [models.Transformer(base, max_seq_length=512, model_kwargs=EAGER)]
         modules.append(models.Pooling(config.hidden_size, pooling_mode=pooling))
         for outputs, activation in dense or []:
             inputs = modules[-1].get_embedding_dimension() if len(modules) == 2 else modules[-1].out_features
@@ -152,7 +159,7 @@ class Maker:
         shutil.rmtree(folder, ignore_errors=True)
         st.to(torch.bfloat16).save(str(folder))
         (folder / "README.md").unlink(missing_ok=True)
-        st = SentenceTransformer(str(folder), device="cpu").float()
+        st = SentenceTransformer(str(folder), device="cpu", model_kwargs=EAGER).float()
         rows = [st.encode([text], normalize_embeddings=False) for text in TEXTS]
         queries = [st.encode([text], prompt_name="query") for text in TEXTS[:2]]
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
@@ -169,7 +176,7 @@ class Maker:
 
     def backbone(self, name, config, seed, task="embed"):
         """A backbone alone: the last hidden state, or one of each token, of length 1."""
-        model = randomize(AutoModel.from_config(config), seed)
+        model = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
 
         def compute(model):
             states = [model(self.ids(text)).last_hidden_state[0] for text in TEXTS]
@@ -185,7 +192,7 @@ class Maker:
         """HF's classifier over the last token, with the probabilities of its problem_type."""
         for field, value in fields.items():
             setattr(config, field, value)
-        model = randomize(AutoModelForSequenceClassification.from_config(config), seed)
+        model = randomize(AutoModelForSequenceClassification.from_config(config, attn_implementation="eager"), seed)
         one = config.num_labels == 1
 
         def probabilities(logits):
@@ -210,7 +217,7 @@ class Maker:
 
     def reranker(self, name, config, seed, tokens, method):
         """A language model whose next token answers a question about two texts in one."""
-        model = randomize(AutoModelForCausalLM.from_config(config), seed)
+        model = randomize(AutoModelForCausalLM.from_config(config, attn_implementation="eager"), seed)
         ids = [self.tokenizer.convert_tokens_to_ids(token) for token in tokens]
 
         def compute(model):
@@ -237,7 +244,7 @@ class Maker:
 
     def reward(self, name, config, seed, architecture, labels, settings, step=None):
         """A reward of each token: two layers (Qwen), or one without a bias (InternLM)."""
-        backbone = randomize(AutoModel.from_config(config), seed)
+        backbone = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
         size = config.hidden_size
         is_internlm = architecture.startswith("InternLM")
         layers = [torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, labels)]
