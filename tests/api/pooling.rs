@@ -140,6 +140,10 @@ async fn work_that_the_model_cannot_do_is_refused() {
     let scores = engine.score(&["a".to_owned()], &["a".to_owned(), "b".to_owned()]).await;
     let scores = scores.unwrap();
     assert!((scores[0] - 1.0).abs() < 1e-5 && scores[1] < 1.0, "{scores:?}");
+    let documents = ["b".to_owned(), "a".to_owned()];
+    let ranking = engine.rerank("a", &documents, Some(1)).await.unwrap();
+    assert_eq!(ranking.iter().map(|ranked| ranked.index).collect::<Vec<_>>(), [1]);
+    assert_eq!(engine.rerank("a", &[], None).await, Err(PoolError::Lengths));
     engine.shutdown().await;
 }
 

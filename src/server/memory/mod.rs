@@ -8,6 +8,7 @@
 //! | values of its JSON | by their number ([`json`]) |
 //! | text that it refers to and does not contain | [`RENDERED_FACTOR`] a byte |
 //! | each choice | [`CHOICE_BYTES`] and its sampling parameters |
+//! | the result of a pooling | its size, in the engine, and its text as it arrives |
 //! | outputs that wait for their reader | their size, beyond 16 KiB a choice |
 //! | an answer in one piece | the size of its outputs as JSON |
 //! | a stored response | its size as JSON |
