@@ -63,6 +63,10 @@ fn as_text(families: &[SupportedModels], poolers: &[SupportedPoolers]) -> String
     }
     match families.is_empty() && poolers.is_empty() {
         true => text.push_str("no such family; `playhouse models` lists all\n"),
+        false if families.is_empty() => text.push_str(
+            "\nModels that pool are compared with Hugging Face transformers or sentence-transformers in\n\
+             float32, within 1e-4: some architectures of each kind of result.\n",
+        ),
         false => text.push_str(
             "\nEach family is compared with Hugging Face transformers in float32: at least two small \
              models of\ndifferent settings, with log-probabilities within 1e-4 and equal greedy tokens.\n",
