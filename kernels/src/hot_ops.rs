@@ -24,9 +24,9 @@ use crate::selective_scan::SelectiveScan;
 use crate::ssd::Ssd;
 use crate::weight_vector::WeightVector;
 use crate::{
-    activation, causal_conv, elementwise, experts, gated_norm, kv_cache, latent, layer_norm,
-    linear, linear_attention, paged_attention, qk_norm_rope, rms_norm, rope, router, select_rows,
-    selective_scan, ssd,
+    activation, causal_conv, elementwise, encoder_attention, experts, gated_norm, kv_cache, latent,
+    layer_norm, linear, linear_attention, paged_attention, qk_norm_rope, rms_norm, rope, router,
+    select_rows, selective_scan, ssd,
 };
 
 /// Declares each operation `module::name` once: in the trait, and for both backends. Their versions
@@ -148,6 +148,15 @@ hot_ops! {
     paged_attention::paged_attention(
         q: (FloatTensor<Self>),
         layer: (&KvLayer),
+        meta: (&AttentionMetadata),
+        params: (&AttentionParams),
+    ) -> (FloatTensor<Self>);
+    /// See [`encoder_attention::encoder_attention`].
+    encoder_attention::encoder_attention(
+        q: (FloatTensor<Self>),
+        k: (FloatTensor<Self>),
+        v: (FloatTensor<Self>),
+        num_kv_heads: (usize),
         meta: (&AttentionMetadata),
         params: (&AttentionParams),
     ) -> (FloatTensor<Self>);

@@ -27,6 +27,7 @@ mod device;
 mod dtype;
 mod elementwise;
 mod embedding;
+mod encoder_attention;
 mod error;
 mod experts;
 mod gated_norm;
@@ -65,6 +66,7 @@ pub use device::{ComputeDevice, DeviceKind, DeviceMemory, device_memory, devices
 pub use dtype::{WeightDtype, WeightView};
 pub use elementwise::{add, add_scaled, clamp, gate_rows, scale, scale_rows, soft_cap};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
+pub use encoder_attention::encoder_attention;
 pub use error::KernelError;
 pub use experts::{ExpertActivation, ExpertWeights, Experts, experts};
 pub use gated_norm::{GatedNorm, GroupNorm, gated_norm};
@@ -79,7 +81,9 @@ pub use linear_attention::{
     GatedDeltaRule, LightningAttention, LinearHeads, gated_delta_rule, lightning_attention,
 };
 pub use mapped_file::{EXIT_FILE_LOST, MappedFile, MappedRange, open_regular, require_regular};
-pub use paged_attention::{AttentionMetadata, AttentionParams, CausalMask, paged_attention};
+pub use paged_attention::{
+    AttentionMask, AttentionMetadata, AttentionParams, DistanceBiases, paged_attention,
+};
 pub use qk_norm_rope::{HeadNorm, QkvHeads, qk_norm_rope};
 pub use quantized::{Codes, Offsets, QuantizedMatrix};
 pub use rms_norm::{add_rms_norm, rms_norm};

@@ -247,7 +247,7 @@ pub(crate) fn cache_keys(k: FlexTensor, layer: &mut KvLayer, slot_mapping: &[u32
 
 impl CpuKv {
     /// Writes keys and values as [`write`] does.
-    fn write(&mut self, rows: [&[f32]; 2], slots: &[u32]) {
+    pub(crate) fn write(&mut self, rows: [&[f32]; 2], slots: &[u32]) {
         let layout = &self.layout;
         match &mut self.data {
             CpuKvData::F32(arenas) => write(&arenas.writer(layout), rows, slots),

@@ -60,13 +60,17 @@ pub(crate) enum KvStorage {
 }
 
 impl KvCache {
-    /// Allocates an arena on `device`.
+    /// Allocates an arena on `device`. Without layers it holds nothing, and the other dimensions do
+    /// not matter.
     ///
     /// # Errors
-    /// A dimension of zero, an odd `head_dim`, a device without kernels, a width that a GPU's
+    /// Another dimension of zero, an odd `head_dim`, a device without kernels, a width that a GPU's
     /// kernels do not take, or too little memory.
     pub fn new(shape: KvCacheShape, dtype: KvDtype, device: &Device) -> Result<Self, KernelError> {
         let place = Place::of(device, "KV cache")?;
+        if shape.num_layers == 0 {
+            return Ok(Self { shape, dtype, layers: Vec::new() });
+        }
         shape.validate()?;
         let layers = (0..shape.num_layers)
             .map(|_| {
@@ -82,7 +86,7 @@ impl KvCache {
                         KvStorage::Cube(Box::new(cube::CubeKv::new(&shape, dtype, device)?))
                     }
                 };
-                Ok(KvLayer { storage, group: 0 })
+                Ok(KvLayer::new(storage))
             })
             .collect::<Result<_, KernelError>>()?;
         Ok(Self { shape, dtype, layers })
@@ -132,6 +136,11 @@ impl KvCache {
 }
 
 impl KvLayer {
+    /// Returns a layer of one group.
+    pub(crate) fn new(storage: KvStorage) -> Self {
+        Self { storage, group: 0 }
+    }
+
     /// Returns the group of layers that the next operations belong to.
     #[cfg(feature = "gpu")]
     pub(crate) fn group(&self) -> usize {

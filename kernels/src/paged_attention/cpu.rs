@@ -39,7 +39,7 @@ thread_local! {
 }
 
 /// Computes attention on one instruction set into o, `[num_tokens, num_heads * value_head_dim]`.
-pub(super) fn attention(
+pub(crate) fn attention(
     isa: Isa,
     q: &[f32],
     kv: &CpuKv,

@@ -186,12 +186,12 @@ fn long_sequences_cross_spans_and_windows() {
     {
         let world = World::new(&device, &[600, 257], block_size, [2, 32], dtype, false);
         for (mask, soft_cap) in [
-            (CausalMask::Full, None),
-            (CausalMask::Sliding(1), None),
-            (CausalMask::Sliding(300), Some(2.0)),
-            (CausalMask::Chunked(1), None),
-            (CausalMask::Chunked(253), None),
-            (CausalMask::Full, Some(30.0)),
+            (AttentionMask::Full, None),
+            (AttentionMask::Sliding(1), None),
+            (AttentionMask::Sliding(300), Some(2.0)),
+            (AttentionMask::Chunked(1), None),
+            (AttentionMask::Chunked(253), None),
+            (AttentionMask::Full, Some(30.0)),
         ] {
             let params = AttentionParams { mask, soft_cap, ..params(4) };
             world.check(&[(0, 599, 1), (1, 250, 7)], &params);
@@ -205,10 +205,10 @@ fn long_sequences_cross_spans_and_windows() {
 fn a_token_does_not_depend_on_its_batch() {
     let Some(device) = test_device() else { return };
     for (dtype, mask, is_biased) in [
-        (KvDtype::F32, CausalMask::Full, false),
-        (KvDtype::Bf16, CausalMask::Sliding(150), false),
-        (KvDtype::Bf16, CausalMask::Chunked(150), true),
-        (KvDtype::Int8, CausalMask::Full, true),
+        (KvDtype::F32, AttentionMask::Full, false),
+        (KvDtype::Bf16, AttentionMask::Sliding(150), false),
+        (KvDtype::Bf16, AttentionMask::Chunked(150), true),
+        (KvDtype::Int8, AttentionMask::Full, true),
     ] {
         let (len, cut, width) = (300, 130, 4 * 32);
         let of_heads = if is_biased { biased(4, &device) } else { params(4) };
@@ -242,7 +242,7 @@ fn slopes_and_sinks_agree_with_the_reference() {
         let chunks = [(0, 290, 10), (1, 39, 1)];
         let both = biased(kv_heads * group, &device);
         world.check(&chunks, &both);
-        world.check(&chunks, &AttentionParams { mask: CausalMask::Chunked(128), ..both });
+        world.check(&chunks, &AttentionParams { mask: AttentionMask::Chunked(128), ..both });
         let slopes = biased(kv_heads * group, &device);
         world.check(&chunks, &AttentionParams { sinks: None, soft_cap: Some(2.0), ..slopes });
         let sinks = biased(kv_heads * group, &device);
@@ -284,8 +284,8 @@ fn tensor_cores_are_left_to_plain_attention() {
     assert!(!computes([2, 64, 32], KvDtype::Bf16, &plain()));
     for variant in [
         AttentionParams { scale: 0.1, ..plain() },
-        AttentionParams { mask: CausalMask::Sliding(4096), ..plain() },
-        AttentionParams { mask: CausalMask::Chunked(8192), ..plain() },
+        AttentionParams { mask: AttentionMask::Sliding(4096), ..plain() },
+        AttentionParams { mask: AttentionMask::Chunked(8192), ..plain() },
         AttentionParams { soft_cap: Some(30.0), ..plain() },
         AttentionParams { sinks: None, ..with_biases() },
         AttentionParams { alibi_slopes: None, ..with_biases() },

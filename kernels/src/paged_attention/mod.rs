@@ -1,18 +1,19 @@
-//! Causal attention over a paged KV cache, for a ragged batch of prefill chunks and decode tokens.
+//! Attention over a paged KV cache, for a ragged batch of prefill chunks and decode tokens.
 //!
 //! Let token `t` be a query at position `i` of its sequence. Query head `h` has the key-value head
-//! `g = h · num_kv_heads / num_heads`. Key `j` is visible if `j <= i`, and as [`CausalMask`] says:
-//! `j > i − window` where there is a sliding window, `⌊j / chunk⌋ = ⌊i / chunk⌋` where there are
-//! chunks. Over the visible keys
+//! `g = h · num_kv_heads / num_heads`. Key `j` is visible as [`AttentionMask`] says: in causal
+//! attention if `j <= i`, and `j > i − window` where there is a sliding window, and
+//! `⌊j / chunk⌋ = ⌊i / chunk⌋` where there are chunks. Over the visible keys
 //!
 //! ```text
-//! s_j = cap(scale · q·k_j) + slope_h · (j − i)     cap(s) = c · tanh(s / c)
+//! s_j = cap(scale · q·k_j) + slope_h · (j − i) + bias_h(j − i)     cap(s) = c · tanh(s / c)
 //! p_j = exp(s_j − m) / (exp(sink_h − m) + Σ_j exp(s_j − m))
 //! o   = Σ_j p_j v_j
 //! ```
 //!
 //! for any m; the largest score, sink included, is taken. A layer may have a soft cap c (Gemma 2),
-//! slopes (ALiBi, Press et al. 2021) and sinks (gpt-oss), in any combination. A feature that it
+//! slopes (ALiBi, Press et al. 2021), biases of distances (T5) and sinks (gpt-oss), in any
+//! combination. A feature that it
 //! does not have is left out of these formulas. BLOOM adds `slope_h · j`, and MPT
 //! `slope_h · (j − n + 1)` for n keys. These differ from the bias here by a constant of the query,
 //! so the softmax is the same.
@@ -34,12 +35,13 @@ pub(crate) mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
+mod distance_biases;
 mod mask;
 mod metadata;
 mod params;
 mod plan;
 #[cfg(test)]
-mod reference;
+pub(crate) mod reference;
 mod scores;
 mod softmax;
 mod span;
@@ -54,7 +56,8 @@ use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
-pub use mask::CausalMask;
+pub use distance_biases::DistanceBiases;
+pub use mask::AttentionMask;
 pub use metadata::AttentionMetadata;
 pub use params::AttentionParams;
 

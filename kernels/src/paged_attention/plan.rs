@@ -114,11 +114,13 @@ fn lay_tiles(
     let tokens_max = (TILE_ROWS / group).max(1);
     tiles.clear();
     for seq in 0..meta.num_seqs() {
-        let all = meta.tokens_of(seq);
+        let (all, len) = (meta.tokens_of(seq), meta.seq_lens[seq] as usize);
         for start in all.clone().step_by(tokens_max) {
             let tokens = start..all.end.min(start + tokens_max);
-            // A later token sees no key before those that an earlier one sees.
-            let sees = |token: usize| Visible::new(meta.positions[token] as usize, params.mask);
+            // A later token sees no key before those that an earlier one sees. Its last is no
+            // earlier either.
+            let sees =
+                |token: usize| Visible::new(meta.positions[token] as usize, len, params.mask);
             let seen = sees(tokens.start).first..sees(tokens.end - 1).last + 1;
             let spans = spans_of(layout, &seen);
             tiles.extend((0..layout.num_kv_heads).map(|kv_head| Tile {
@@ -138,11 +140,11 @@ fn lay_tiles(
 mod tests {
     use super::super::span::SPAN_TOKENS;
     use super::*;
-    use crate::{CausalMask, KvCacheShape};
+    use crate::{AttentionMask, KvCacheShape};
 
     /// Returns the plan of a batch of (length, query tokens), with 8 query heads over 2 key-value
     /// heads.
-    fn plan(seqs: &[(u32, u32)], mask: CausalMask) -> Plan {
+    fn plan(seqs: &[(u32, u32)], mask: AttentionMask) -> Plan {
         let shape = KvCacheShape {
             num_layers: 1,
             num_blocks: 4096,
@@ -168,11 +170,11 @@ mod tests {
     #[test]
     fn every_span_that_a_tile_sees_is_in_one_part() {
         for (seqs, mask) in [
-            (vec![(9000, 1), (300, 1), (1, 1), (700, 650)], CausalMask::Full),
-            (vec![(9000, 1), (5000, 100)], CausalMask::Sliding(3000)),
-            (vec![(9000, 1), (5000, 1500), (4096, 1)], CausalMask::Chunked(4096)),
-            (vec![(40, 1); 70], CausalMask::Full),
-            (vec![], CausalMask::Full),
+            (vec![(9000, 1), (300, 1), (1, 1), (700, 650)], AttentionMask::Full),
+            (vec![(9000, 1), (5000, 100)], AttentionMask::Sliding(3000)),
+            (vec![(9000, 1), (5000, 1500), (4096, 1)], AttentionMask::Chunked(4096)),
+            (vec![(40, 1); 70], AttentionMask::Full),
+            (vec![], AttentionMask::Full),
         ] {
             let plan = plan(&seqs, mask);
             for (index, tile) in plan.tiles.iter().enumerate() {
@@ -199,18 +201,18 @@ mod tests {
             assert_eq!(first.spans.start, first.seen.start / SPAN_TOKENS);
             (first.seen.clone(), last.seen.clone())
         };
-        assert_eq!(seen(9000, 1, CausalMask::Sliding(512)), (8488..9000, 8488..9000));
-        assert_eq!(seen(9000, 1, CausalMask::Chunked(512)), (8704..9000, 8704..9000));
-        assert_eq!(seen(8705, 1, CausalMask::Chunked(512)), (8704..8705, 8704..8705));
+        assert_eq!(seen(9000, 1, AttentionMask::Sliding(512)), (8488..9000, 8488..9000));
+        assert_eq!(seen(9000, 1, AttentionMask::Chunked(512)), (8704..9000, 8704..9000));
+        assert_eq!(seen(8705, 1, AttentionMask::Chunked(512)), (8704..8705, 8704..8705));
         // The last token of a chunk and the first of the next share a tile.
-        assert_eq!(seen(1026, 3, CausalMask::Chunked(512)), (512..1026, 512..1026));
+        assert_eq!(seen(1026, 3, AttentionMask::Chunked(512)), (512..1026, 512..1026));
         // Six tokens of one chunk fill a tile, and the next chunk's have a tile of their own.
-        assert_eq!(seen(1026, 8, CausalMask::Chunked(512)), (512..1024, 1024..1026));
+        assert_eq!(seen(1026, 8, AttentionMask::Chunked(512)), (512..1024, 1024..1026));
     }
 
     #[test]
     fn records_of_tiles_lie_side_by_side() {
-        let plan = plan(&[(30_000, 1), (2000, 1), (8000, 9)], CausalMask::Full);
+        let plan = plan(&[(30_000, 1), (2000, 1), (8000, 9)], AttentionMask::Full);
         let split: Vec<&Tile> = plan.tiles.iter().filter(|tile| tile.records.is_some()).collect();
         assert!(!split.is_empty());
         let mut end = 0;
@@ -223,11 +225,11 @@ mod tests {
 
     #[test]
     fn one_long_request_is_cut_and_many_equal_ones_are_not() {
-        let long = plan(&[(32_768, 1)], CausalMask::Full);
+        let long = plan(&[(32_768, 1)], AttentionMask::Full);
         assert_eq!((long.tiles.len(), long.parts.len()), (2, PARTS));
-        let many = plan(&[(1024, 1); 64], CausalMask::Full);
+        let many = plan(&[(1024, 1); 64], AttentionMask::Full);
         assert_eq!((many.tiles.len(), many.parts.len(), many.records_len), (128, 128, 0));
-        let mixed = plan(&[(16, 1), (32_768, 1), (256, 1)], CausalMask::Full);
+        let mixed = plan(&[(16, 1), (32_768, 1), (256, 1)], AttentionMask::Full);
         let costs: Vec<usize> = mixed.parts.iter().map(|part| part.cost).collect();
         assert!(costs.is_sorted_by(|a, b| a >= b), "{costs:?}");
     }

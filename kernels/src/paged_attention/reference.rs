@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{AttentionMetadata, AttentionParams, CausalMask};
+use super::{AttentionMask, AttentionMetadata, AttentionParams};
 use crate::{KvCacheShape, WeightVector};
 
 /// Computes attention of q `[num_tokens, num_heads * head_dim]`. `stored(position, seq, kv_head)`
@@ -23,6 +23,8 @@ pub(crate) fn paged_attention(
                 let query = Query {
                     q: &q[(t * params.num_heads + head) * shape.head_dim..][..shape.head_dim],
                     i: meta.positions[t] as usize,
+                    len: meta.seq_lens[seq] as usize,
+                    head,
                     slope: slopes.as_ref().map_or(0.0, |slopes| f64::from(slopes[head])),
                     sink: sinks.as_ref().map(|sinks| f64::from(sinks[head])),
                 };
@@ -36,19 +38,23 @@ pub(crate) fn paged_attention(
     o
 }
 
-fn is_visible(j: usize, i: usize, mask: CausalMask) -> bool {
-    j <= i
-        && match mask {
-            CausalMask::Full => true,
-            CausalMask::Sliding(window) => j + window as usize > i,
-            CausalMask::Chunked(chunk) => j / chunk as usize == i / chunk as usize,
-        }
+fn is_visible(j: usize, i: usize, mask: AttentionMask) -> bool {
+    match mask {
+        AttentionMask::Full => j <= i,
+        AttentionMask::Sliding(window) => j <= i && j + window as usize > i,
+        AttentionMask::Chunked(chunk) => j <= i && j / chunk as usize == i / chunk as usize,
+        AttentionMask::Both => true,
+        AttentionMask::Around(window) => j.abs_diff(i) < window as usize,
+    }
 }
 
 /// One head of a query at position `i`.
 struct Query<'a> {
     q: &'a [f32],
     i: usize,
+    /// Number of keys of its sequence.
+    len: usize,
+    head: usize,
     slope: f64,
     sink: Option<f64>,
 }
@@ -62,7 +68,7 @@ impl Query<'_> {
         let mut total = 0.0;
         let mut max = self.sink.unwrap_or(f64::NEG_INFINITY);
         let mut seen = Vec::new();
-        for j in (0..=self.i).filter(|j| is_visible(*j, self.i, params.mask)) {
+        for j in (0..self.len).filter(|j| is_visible(*j, self.i, params.mask)) {
             let [key, value] = stored(j);
             let dot: f64 =
                 self.q.iter().zip(&key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
@@ -78,6 +84,9 @@ impl Query<'_> {
                 }
                 false => self.slope * (j as f64 - self.i as f64),
             };
+            if let Some(biases) = &params.distance_biases {
+                score += f64::from(biases.of(self.head, j as i64 - self.i as i64));
+            }
             max = max.max(score);
             seen.push((score, value));
         }

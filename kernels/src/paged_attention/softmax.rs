@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::AttentionParams;
 use super::span::{Span, SpanHead, Visible};
+use super::{AttentionParams, DistanceBiases};
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, exp, max_of, sum_of};
 
@@ -38,21 +38,25 @@ fn factor(of: f32, max: f32) -> f32 {
 
 /// The steps from the products of one row to its scores.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scoring {
+pub(super) struct Scoring<'a> {
     scale: f32,
     soft_cap: Option<f32>,
     /// The slope of ALiBi.
     slope: Option<f32>,
-    /// Whether the biases are rounded to bfloat16, and scaled.
+    /// Whether the biases of ALiBi are rounded to bfloat16, and scaled.
     rounds: bool,
+    /// The biases of distances.
+    biases: Option<&'a DistanceBiases>,
+    head: usize,
 }
 
 impl AttentionParams {
     /// Returns the steps to the scores of a query head.
-    pub(super) fn scoring(&self, head: usize) -> Scoring {
+    pub(super) fn scoring(&self, head: usize) -> Scoring<'_> {
         let slope = self.alibi_slopes.as_ref().map(|slopes| slopes.cpu()[head]);
         let rounds = self.rounds_alibi;
-        Scoring { scale: self.scale, soft_cap: self.soft_cap, slope, rounds }
+        let biases = self.distance_biases.as_ref();
+        Scoring { scale: self.scale, soft_cap: self.soft_cap, slope, rounds, biases, head }
     }
 }
 
@@ -63,7 +67,7 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
     s: S,
     head: &SpanHead<'_, E>,
     visible: Visible,
-    scoring: Scoring,
+    scoring: Scoring<'_>,
     (r, rows): (usize, usize),
     scores: &mut [[f32; LANES]],
 ) -> Softmax {
@@ -74,7 +78,8 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
         }
         return Softmax::EMPTY;
     }
-    let is_scaled_only = scoring.soft_cap.is_none() && scoring.slope.is_none();
+    let is_scaled_only =
+        scoring.soft_cap.is_none() && scoring.slope.is_none() && scoring.biases.is_none();
     let max = if is_scaled_only {
         score::<S, true>(s, span, visible, scoring, (r, rows), scores)
     } else {
@@ -94,13 +99,13 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
 }
 
 /// Turns the products of row `r` into scores. Lanes that the row does not see get −∞. Returns the
-/// largest score. A row that is `SCALED_ONLY` has neither a soft cap nor a slope.
+/// largest score. A row that is `SCALED_ONLY` has no soft cap, no slope and no biases.
 #[inline(always)]
 fn score<S: Simd, const SCALED_ONLY: bool>(
     s: S,
     span: &Span<'_>,
     visible: Visible,
-    scoring: Scoring,
+    scoring: Scoring<'_>,
     (r, rows): (usize, usize),
     scores: &mut [[f32; LANES]],
 ) -> f32 {
@@ -121,6 +126,10 @@ fn score<S: Simd, const SCALED_ONLY: bool>(
                 };
             }
         }
+        if !SCALED_ONLY && let Some(biases) = scoring.biases {
+            let first = span.position_of(v) as i64 - visible.position as i64;
+            score = s.add(score, s.load(&biases.lanes(scoring.head, first)));
+        }
         s.store(x, score);
         let seen = span.lanes_seen(v, visible);
         if seen != (0..LANES) {
@@ -132,12 +141,12 @@ fn score<S: Simd, const SCALED_ONLY: bool>(
     max_of(s, max)
 }
 
-/// Returns `j - i` for the keys `j` of vector `v`, and for the query at the last visible position.
+/// Returns `j - i` for the keys `j` of vector `v` and the query at `i`.
 #[inline(always)]
 fn distances<S: Simd>(s: S, span: &Span<'_>, v: usize, visible: Visible) -> S::V {
     const LANE_NUMBERS: [f32; LANES] =
         [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
-    let first = span.position_of(v) as i64 - visible.last as i64;
+    let first = span.position_of(v) as i64 - visible.position as i64;
     s.add(s.splat(first as f32), s.load(&LANE_NUMBERS))
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::CausalMask;
+use super::AttentionMask;
 use crate::kv_cache::cpu::Arenas;
 use crate::kv_cache::{KvElement, KvLayout};
 use crate::simd::LANES;
@@ -16,12 +16,15 @@ pub(super) const SPAN_TOKENS: usize = 256;
 pub(super) struct Visible {
     pub(super) first: usize,
     pub(super) last: usize,
+    /// The query's own position.
+    pub(super) position: usize,
 }
 
 impl Visible {
-    /// Returns the keys that a query at `position` sees.
-    pub(super) fn new(position: usize, mask: CausalMask) -> Self {
-        Self { first: mask.first_visible(position), last: position }
+    /// Returns the keys that a query at `position` sees in a sequence of `len` keys.
+    pub(super) fn new(position: usize, len: usize, mask: AttentionMask) -> Self {
+        let last = mask.last_visible(position, len);
+        Self { first: mask.first_visible(position), last, position }
     }
 }
 

@@ -188,11 +188,11 @@ fn sinks(num_heads: usize) -> Option<WeightVector> {
 }
 
 /// Returns any mask.
-fn masks() -> impl Strategy<Value = CausalMask> {
+fn masks() -> impl Strategy<Value = AttentionMask> {
     prop_oneof![
-        Just(CausalMask::Full),
-        (1u32..200).prop_map(CausalMask::Sliding),
-        (1u32..200).prop_map(CausalMask::Chunked),
+        Just(AttentionMask::Full),
+        (1u32..200).prop_map(AttentionMask::Sliding),
+        (1u32..200).prop_map(AttentionMask::Chunked),
     ]
 }
 
@@ -253,15 +253,15 @@ fn long_sequences_cross_spans_and_windows() {
         let meta = world.meta(&[(0, 599, 1), (1, 200, 57)]);
         let q = values(meta.num_tokens() * 4 * 32, 9);
         for (mask, soft_cap, has_slopes) in [
-            (CausalMask::Full, None, false),
-            (CausalMask::Sliding(1), None, false),
-            (CausalMask::Sliding(16), None, true),
-            (CausalMask::Sliding(300), Some(2.0), false),
-            (CausalMask::Chunked(1), None, false),
-            (CausalMask::Chunked(100), None, false),
-            (CausalMask::Chunked(300), Some(2.0), true),
-            (CausalMask::Full, Some(30.0), false),
-            (CausalMask::Full, None, true),
+            (AttentionMask::Full, None, false),
+            (AttentionMask::Sliding(1), None, false),
+            (AttentionMask::Sliding(16), None, true),
+            (AttentionMask::Sliding(300), Some(2.0), false),
+            (AttentionMask::Chunked(1), None, false),
+            (AttentionMask::Chunked(100), None, false),
+            (AttentionMask::Chunked(300), Some(2.0), true),
+            (AttentionMask::Full, Some(30.0), false),
+            (AttentionMask::Full, None, true),
         ] {
             let alibi_slopes = slopes(4).filter(|_| has_slopes);
             let params = AttentionParams { mask, soft_cap, alibi_slopes, ..params(4) };
@@ -363,12 +363,12 @@ proptest! {
 fn a_long_context_in_parts_gives_the_same_bytes() {
     let len = 2300;
     for (dtype, mask, has_more) in [
-        (KvDtype::F32, CausalMask::Full, false),
-        (KvDtype::F32, CausalMask::Full, true),
-        (KvDtype::Bf16, CausalMask::Sliding(1900), false),
-        (KvDtype::Bf16, CausalMask::Chunked(1150), true),
-        (KvDtype::Int8, CausalMask::Full, false),
-        (KvDtype::Int8, CausalMask::Sliding(1900), true),
+        (KvDtype::F32, AttentionMask::Full, false),
+        (KvDtype::F32, AttentionMask::Full, true),
+        (KvDtype::Bf16, AttentionMask::Sliding(1900), false),
+        (KvDtype::Bf16, AttentionMask::Chunked(1150), true),
+        (KvDtype::Int8, AttentionMask::Full, false),
+        (KvDtype::Int8, AttentionMask::Sliding(1900), true),
     ] {
         let world = World::new(&[len], 16, [1, 32], dtype, false);
         let kv = world.cache.layer(0).cpu();

@@ -81,8 +81,9 @@ impl<E: KvElement> Batch<'_, E> {
         token * self.params.num_heads + head
     }
 
-    fn visible(&self, token: usize) -> Visible {
-        Visible::new(self.meta.positions[token] as usize, self.params.mask)
+    fn visible(&self, tile: &Tile, token: usize) -> Visible {
+        let (position, len) = (self.meta.positions[token], self.meta.seq_lens[tile.seq]);
+        Visible::new(position as usize, len as usize, self.params.mask)
     }
 
     /// Writes `sums / sum`, without the padding of `value_dim`. All spans were joined, so now a
@@ -150,7 +151,7 @@ impl<S: Simd, E: KvElement> Task<S> for PartTask<'_, E> {
                 let scores = scores.as_chunks_mut().0;
                 for r in rows.clone() {
                     let (token, of) = batch.token_and_head(tile, r);
-                    let (visible, scoring) = (batch.visible(token), batch.params.scoring(of));
+                    let (visible, scoring) = (batch.visible(tile, token), batch.params.scoring(of));
                     let at = (r - rows.start, rows.len());
                     let Softmax { max, sum } = weigh(s, &head, visible, scoring, at, scores);
                     record.softmax[r] = [max, sum];

@@ -8,7 +8,7 @@ use super::*;
 use crate::cube::test_device::{bits, numbers, tensor, test_device, values, vector};
 use crate::cube::weight_copies;
 use crate::{
-    AttentionParams, CausalMask, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
+    AttentionMask, AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
     WeightDtype, WeightView, linear, paged_attention, reshape_and_cache, rope, scale_rows, swiglu,
     tied_embedding,
 };
@@ -56,7 +56,7 @@ impl Model {
         let rotary = RotaryTable::new(angles(f32::cos), angles(f32::sin), HEAD_DIM, device);
         let plain = || AttentionParams::new(NUM_HEADS, 0.2);
         let biased = AttentionParams {
-            mask: CausalMask::Sliding(100),
+            mask: AttentionMask::Sliding(100),
             alibi_slopes: Some(vector(&[0.25, 0.06, 0.016, 0.004], device)),
             sinks: Some(vector(&[0.5, -1.0, 2.0, 0.0], device)),
             ..plain()

@@ -19,7 +19,7 @@ use cubek::attention::forward::routines::blackbox_accelerated::BlackboxAccelerat
 use super::gather::{Gathered, gather};
 use crate::cube::{Rows, WordFormat};
 use crate::kv_cache::cube::CubeKv;
-use crate::paged_attention::{AttentionMetadata, AttentionParams, CausalMask};
+use crate::paged_attention::{AttentionMask, AttentionMetadata, AttentionParams};
 use crate::{KvCacheShape, TensorCores};
 
 /// Number of queries of a cube: 16 for each of its planes.
@@ -55,7 +55,7 @@ impl Routine {
         let AttentionParams { mask, soft_cap, alibi_slopes, sinks, .. } = params;
         let usual_scale = (head_dim as f32).sqrt().recip();
         let has_usual_scale = (params.scale / usual_scale - 1.0).abs() < 1e-5;
-        let is_plain = *mask == CausalMask::Full
+        let is_plain = *mask == AttentionMask::Full
             && soft_cap.is_none()
             && alibi_slopes.is_none()
             && sinks.is_none();

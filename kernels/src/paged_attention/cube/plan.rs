@@ -5,7 +5,7 @@ use super::spans::{UNITS_A_ROW, VALUE_PARTS};
 use crate::KvCacheShape;
 use crate::cube::WordFormat;
 use crate::kv_cache::cube::CubeKv;
-use crate::paged_attention::{AttentionMetadata, AttentionParams, CausalMask};
+use crate::paged_attention::{AttentionMask, AttentionMetadata, AttentionParams};
 
 /// Most queries of a tile.
 const ROWS_MAX: usize = 8;
@@ -76,7 +76,7 @@ pub(crate) struct PlanOf {
     shape: KvCacheShape,
     format: WordFormat,
     num_heads: usize,
-    mask: CausalMask,
+    mask: AttentionMask,
     has_soft_cap: bool,
     /// The group of layers, which has block tables of its own.
     group: usize,
@@ -106,7 +106,7 @@ pub(crate) struct Plan {
     /// - the number of items, which are tiles of tokens or, in a split plan, their spans;
     /// - for each item its first token, its number of tokens, the start of its block table, its
     ///   first span and its number of spans;
-    /// - for each token the first position that it sees, and the last, which is its own;
+    /// - for each token the first position that it sees, and the last;
     /// - in a split plan, for each token its tile's first item, its place in the tile, and its
     ///   tile's first span and number of spans. A token that is not left has no spans;
     /// - the block tables.
@@ -197,8 +197,13 @@ impl PlanOf {
             }
         }
         words.resize(seen_at, 0);
-        let first = |position: u32| mask.first_visible(position as usize) as u32;
-        words.extend(meta.positions.iter().flat_map(|last| [first(*last), *last]));
+        for seq in 0..meta.num_seqs() {
+            let (tokens, len) = (meta.tokens_of(seq), meta.seq_lens[seq] as usize);
+            words.extend(meta.positions[tokens].iter().flat_map(|position| {
+                let position = *position as usize;
+                [mask.first_visible(position), mask.last_visible(position, len)].map(|p| p as u32)
+            }));
+        }
         words.extend(joins);
         for (len, table) in meta.seq_lens.iter().zip(&meta.block_tables) {
             words.extend_from_slice(&table[..blocks_of(*len)]);
@@ -246,7 +251,7 @@ struct TokenTile {
 fn tiles(
     meta: &AttentionMetadata,
     left: Option<&[usize]>,
-    mask: CausalMask,
+    mask: AttentionMask,
     tokens: usize,
 ) -> Vec<TokenTile> {
     let mut tiles = Vec::new();
@@ -257,6 +262,7 @@ fn tiles(
             let count = tokens.min(range.end - first_token);
             let first = meta.positions[first_token] as usize;
             let last = meta.positions[first_token + count - 1] as usize;
+            let last = mask.last_visible(last, meta.seq_lens[seq] as usize);
             let first_span = mask.first_visible(first) / SPAN;
             let spans = last / SPAN + 1 - first_span;
             tiles.push(TokenTile { seq, first_token, tokens: count, first_span, spans });

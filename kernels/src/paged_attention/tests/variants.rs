@@ -83,7 +83,7 @@ fn sinks_of_other_heads_are_refused() {
 #[should_panic(expected = "hides every key")]
 fn a_mask_of_no_key_is_refused() {
     let world = World::new(&[20], 16, [1, 32], KvDtype::F32, false);
-    let params = AttentionParams { mask: CausalMask::Chunked(0), ..params(2) };
+    let params = AttentionParams { mask: AttentionMask::Chunked(0), ..params(2) };
     let q = tensor(values(2 * 32, 3), 2 * 32);
     let _ = paged_attention(q, world.cache.layer(0), &world.meta(&[(0, 19, 1)]), &params);
 }

@@ -20,9 +20,10 @@ pub(super) struct Item {
     pub(super) kv_head: usize,
     pub(super) first_head: usize,
     pub(super) heads: usize,
-    /// Position of the last token.
+    /// The last position that any row sees.
     pub(super) last_position: usize,
-    /// The first position that each row of the tile sees, and the last, which is its own.
+    /// The first position that each row of the tile sees, and the last. The last is its own in
+    /// causal attention, which alone has slopes here.
     pub(super) first_seen: Array<usize>,
     pub(super) last_seen: Array<usize>,
 }

@@ -1,0 +1,76 @@
+//! The native version: keys and values are laid out in the memory of the call before.
+
+use std::cell::Cell;
+
+use burn_flex::FlexTensor;
+
+use super::{in_blocks, shape};
+use crate::kv_cache::cpu::CpuKv;
+use crate::paged_attention::cpu::attention;
+use crate::simd::Isa;
+use crate::tensors::{dense, dims2, values, values_mut};
+use crate::workspace::{give_back, tensor};
+use crate::{AttentionMetadata, AttentionParams, KvCacheShape, KvDtype};
+
+thread_local! {
+    /// Memory of keys and values.
+    static KEPT: Cell<Option<CpuKv>> = const { Cell::new(None) };
+}
+
+/// Computes attention on CPU tensors.
+pub(crate) fn encoder_attention(
+    q: FlexTensor,
+    k: FlexTensor,
+    v: FlexTensor,
+    num_kv_heads: usize,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> FlexTensor {
+    let [tokens, width] = dims2(&q);
+    let head_dim = width / params.num_heads;
+    let of_keys = [tokens, num_kv_heads * head_dim];
+    assert_eq!([meta.num_tokens(), params.num_heads * head_dim], dims2(&q), "encoder_attention: q");
+    assert_eq!([of_keys; 2], [dims2(&k), dims2(&v)], "encoder_attention: shapes of k and v");
+    params.check(num_kv_heads);
+    let [q, k, v] = [q, k, v].map(dense);
+    let mut o = tensor(tokens, width);
+    let rows = [values(&q), values(&k), values(&v)];
+    attend(Isa::active(), rows, [num_kv_heads, head_dim], meta, params, values_mut(&mut o));
+    [q, k, v].into_iter().for_each(give_back);
+    o
+}
+
+/// Computes attention of the rows q, k and v on one instruction set.
+pub(super) fn attend(
+    isa: Isa,
+    [q, k, v]: [&[f32]; 3],
+    [num_kv_heads, head_dim]: [usize; 2],
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+    o: &mut [f32],
+) {
+    in_blocks(meta, |meta| {
+        let mut kv = memory(&shape(meta, num_kv_heads, head_dim));
+        kv.write([k, v], &meta.slot_mapping);
+        attention(isa, q, &kv, meta, params, o);
+        KEPT.set(Some(kv));
+    });
+}
+
+/// Returns memory for keys and values of `shape`, or of more blocks: that of the call before, if it
+/// fits. Operations return tensors and no errors, so a lack of memory panics as that for
+/// activations does.
+#[expect(clippy::panic, reason = "a step that lacks memory fails alone")]
+fn memory(shape: &KvCacheShape) -> CpuKv {
+    let kept = KEPT.take().filter(|kv| {
+        let layout = &kv.layout;
+        let heads = [layout.num_kv_heads, layout.head_dim];
+        heads == [shape.num_kv_heads, shape.head_dim] && layout.num_blocks >= shape.num_blocks
+    });
+    kept.unwrap_or_else(|| {
+        // Batches differ a little in length.
+        let num_blocks = shape.num_blocks.next_multiple_of(32);
+        let shape = KvCacheShape { num_blocks, ..*shape };
+        CpuKv::new(&shape, KvDtype::F32).unwrap_or_else(|error| panic!("{error}"))
+    })
+}

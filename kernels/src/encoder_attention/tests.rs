@@ -1,0 +1,163 @@
+//! Results agree with the reference, and a token depends on its sequence alone.
+
+use super::cpu::attend;
+use super::*;
+use crate::paged_attention::reference::paged_attention;
+use crate::simd::Isa;
+use crate::{AttentionMask, DistanceBiases};
+
+/// A ragged batch, and the attention over it.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) lens: Vec<usize>,
+    /// Query heads, and key-value heads.
+    pub(super) heads: [usize; 2],
+    pub(super) head_dim: usize,
+    mask: AttentionMask,
+    has_biases: bool,
+}
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 31 + seed * 17) as f32 * 0.37).sin()).collect()
+}
+
+impl Case {
+    /// Returns batches whose heads are multiples of `unit` wide.
+    pub(super) fn all(unit: usize) -> Vec<Self> {
+        let masks = [
+            AttentionMask::Both,
+            AttentionMask::Around(1),
+            AttentionMask::Around(7),
+            AttentionMask::Around(65),
+            AttentionMask::Around(u32::MAX),
+        ];
+        let of_mask = |mask: AttentionMask| {
+            let case = |lens: &[usize], heads, head_dim| Self {
+                lens: lens.to_vec(),
+                heads,
+                head_dim,
+                mask,
+                has_biases: false,
+            };
+            [
+                case(&[1], [1, 1], unit),
+                case(&[17, 1, 16, 5], [3, 3], 3 * unit),
+                case(&[40, 300, 2, 128], [4, 2], 16 * unit),
+            ]
+        };
+        masks.into_iter().flat_map(of_mask).collect()
+    }
+
+    fn with_biases() -> impl Iterator<Item = Self> {
+        Self::all(2).into_iter().map(|case| Self { has_biases: true, ..case })
+    }
+
+    pub(super) fn params(&self) -> AttentionParams {
+        let scale = (self.head_dim as f32).sqrt().recip();
+        let bias = |head: usize, distance: i64| ((head * 7) as f32 + distance as f32).cos();
+        let biases = || DistanceBiases::new(self.heads[0], 300, bias).unwrap();
+        AttentionParams {
+            mask: self.mask,
+            distance_biases: self.has_biases.then(biases),
+            ..AttentionParams::new(self.heads[0], scale)
+        }
+    }
+
+    /// Returns q, k and v.
+    pub(super) fn rows(&self) -> [Vec<f32>; 3] {
+        let tokens: usize = self.lens.iter().sum();
+        let [queries, keys] = self.heads.map(|heads| tokens * heads * self.head_dim);
+        [numbers(queries, 1), numbers(keys, 2), numbers(keys, 3)]
+    }
+
+    pub(super) fn meta(lens: &[usize]) -> AttentionMetadata {
+        let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+        for len in lens {
+            meta.positions.extend(0..*len as u32);
+            meta.query_start_loc.push(meta.positions.len() as u32);
+            meta.seq_lens.push(*len as u32);
+        }
+        meta
+    }
+
+    /// Computes some sequences of the batch, from the token `first` on.
+    fn run(&self, isa: Isa, first: usize, lens: &[usize]) -> Vec<f32> {
+        let [num_heads, num_kv_heads] = self.heads;
+        let tokens: usize = lens.iter().sum();
+        let [q, k, v] = self.rows();
+        let part = |rows: &'_ Vec<f32>, heads: usize| {
+            let width = heads * self.head_dim;
+            rows[first * width..(first + tokens) * width].to_vec()
+        };
+        let (q, k, v) = (part(&q, num_heads), part(&k, num_kv_heads), part(&v, num_kv_heads));
+        let mut o = vec![f32::NAN; q.len()];
+        let heads = [num_kv_heads, self.head_dim];
+        attend(isa, [&q, &k, &v], heads, &Self::meta(lens), &self.params(), &mut o);
+        o
+    }
+}
+
+/// Returns the result in straight loops.
+pub(super) fn reference(case: &Case, params: &AttentionParams) -> Vec<f64> {
+    let ([_, num_kv_heads], head_dim) = (case.heads, case.head_dim);
+    let [q, k, v] = case.rows();
+    let meta = Case::meta(&case.lens);
+    let shape = KvCacheShape { ..shape(&meta, num_kv_heads, head_dim) };
+    let stored = |position: usize, seq: usize, head: usize| {
+        let token = meta.query_start_loc[seq] as usize + position;
+        let at = (token * num_kv_heads + head) * head_dim;
+        [&k, &v].map(|rows| rows[at..at + head_dim].to_vec())
+    };
+    paged_attention(&q, &shape, &meta, params, stored)
+}
+
+#[test]
+fn ragged_batches_agree_with_the_reference() {
+    for isa in Isa::available() {
+        for case in Case::all(2).into_iter().chain(Case::with_biases()) {
+            let exact = reference(&case, &case.params());
+            let got = case.run(isa, 0, &case.lens);
+            assert_eq!(got.len(), exact.len());
+            for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
+                let close = (f64::from(*got) - exact).abs() <= 4e-6;
+                assert!(close, "{isa:?} {case:?}: [{i}] is {got}, not {exact}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sequence_does_not_depend_on_its_batch() {
+    for isa in Isa::available() {
+        for case in Case::all(2).into_iter().chain(Case::with_biases()) {
+            let all = case.run(isa, 0, &case.lens);
+            let (mut first, width) = (0, case.heads[0] * case.head_dim);
+            for len in &case.lens {
+                let alone = case.run(isa, first, &[*len]);
+                let of_batch = &all[first * width..(first + len) * width];
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&alone), bits(of_batch), "{isa:?} {case:?}: {len} tokens");
+                first += len;
+            }
+        }
+    }
+}
+
+/// The memory of a call is reused. Numbers of an earlier call must not matter.
+#[test]
+fn numbers_of_a_call_before_are_not_read() {
+    let case = |lens: &[usize]| Case {
+        lens: lens.to_vec(),
+        heads: [2, 2],
+        head_dim: 8,
+        mask: AttentionMask::Both,
+        has_biases: false,
+    };
+    let isa = Isa::active();
+    let fresh = case(&[5, 3]).run(isa, 0, &[5, 3]);
+    let mut o = vec![0.0; 64 * 16];
+    let nan = vec![f32::NAN; 64 * 16];
+    let params = case(&[64]).params();
+    attend(isa, [&nan, &nan, &nan], [2, 8], &Case::meta(&[64]), &params, &mut o);
+    assert_eq!(case(&[5, 3]).run(isa, 0, &[5, 3]), fresh);
+}
