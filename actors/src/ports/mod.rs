@@ -10,4 +10,6 @@ pub mod text;
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
 pub use profiler::{Handled, HandlerProfiler};
-pub use text::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError};
+pub use text::{
+    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedPair,
+};

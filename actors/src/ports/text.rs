@@ -23,7 +23,8 @@ pub trait TextCodec: Send + Sync + 'static {
     /// [`TextError::Tokenizer`] if the tokenizer rejects the text.
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError>;
 
-    /// Returns the tokens of two texts, joined as the model expects.
+    /// Returns the tokens of two texts, joined as the model expects. With `most_tokens`, the longer
+    /// text loses tokens at its end until no more than that are left, special tokens included.
     ///
     /// # Errors
     /// [`TextError::Tokenizer`] if the tokenizer rejects the texts, or cannot join them.
@@ -32,8 +33,22 @@ pub trait TextCodec: Send + Sync + 'static {
         _first: &str,
         _second: &str,
         _add_special_tokens: bool,
-    ) -> Result<Vec<TokenId>, TextError> {
+        _most_tokens: Option<usize>,
+    ) -> Result<TokenizedPair, TextError> {
         Err(TextError::Tokenizer("it does not join two texts".to_owned()))
+    }
+
+    /// Returns the beginning of a text that has at most so many tokens, without special tokens. A
+    /// codec may return it in the case in which it is tokenized.
+    ///
+    /// # Errors
+    /// [`TextError::Tokenizer`] if the tokenizer rejects the text.
+    fn first_tokens(&self, text: &str, most_tokens: usize) -> Result<String, TextError> {
+        let tokens = self.encode(text, false)?;
+        match tokens.get(..most_tokens) {
+            Some(first) if first.len() < tokens.len() => self.decode(first, false),
+            _ => Ok(text.to_owned()),
+        }
     }
 
     /// Returns the part of `text` to tokenize next. The part lies within `rest`, the range that is
@@ -110,6 +125,15 @@ pub trait TextCodec: Send + Sync + 'static {
 
     /// Returns a decoder for the tokens that follow `prompt`.
     fn decoder(&self, prompt: &[TokenId], options: DecodeOptions) -> Box<dyn IncrementalDecoder>;
+}
+
+/// The tokens of two texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizedPair {
+    /// All tokens.
+    pub tokens: Vec<TokenId>,
+    /// Position of the first token of type 1. `None`: all tokens have the type 0.
+    pub second_text_at: Option<usize>,
 }
 
 /// Options for turning generated tokens into text.

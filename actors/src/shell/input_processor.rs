@@ -26,7 +26,7 @@ use crate::{
         InputProcessorMessage,
         input_processor::{ProcessedRequest, Prompt, RawRequest},
     },
-    ports::{TextCodec, TextError},
+    ports::{TextCodec, TextError, TokenizedPair},
     system::{context::Context, text_jobs::TextJobError},
 };
 
@@ -112,9 +112,22 @@ async fn process(
             OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default }
         }
     };
-    let tokens = tokenize(context, raw, output, &limits, is_left).await?;
+    let (tokens, second_text_at) = match &raw.prompt {
+        Prompt::Pair(first, second) => {
+            let kept = kept_tokens(output, raw.truncate_prompt_tokens, &limits)?;
+            let pair = tokenize_pair(context, raw, [first, second], kept, &limits).await?;
+            (pair.tokens, pair.second_text_at)
+        }
+        _ => (tokenize(context, raw, output, &limits, is_left).await?, None),
+    };
+    let num_tokens = tokens.len();
     let mut fitted =
         fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
+    let num_dropped = match raw.truncation_side {
+        TruncationSide::Left => num_tokens - fitted.prompt_token_ids.len(),
+        TruncationSide::Right => 0,
+    };
+    let second_text_at = second_text_at.map(|at| at.saturating_sub(num_dropped) as u32);
     if raw.pads_to_limit {
         let pad = context.vault.codec.pad_token().ok_or_else(|| {
             let accepted = "do_not_pad, because the tokenizer has no padding token";
@@ -125,7 +138,8 @@ async fn process(
     let prompt_token_ids: Arc<[TokenId]> = fitted.prompt_token_ids.into();
     if let Some(params) = work {
         context.config.scheduler.check_poolable(prompt_token_ids.len().min(max_model_len))?;
-        return Ok(ProcessedRequest { prompt_token_ids, work: Work::Pool(params) });
+        let work = Work::Pool(PoolingParams { second_text_at, ..params });
+        return Ok(ProcessedRequest { prompt_token_ids, work });
     }
     context.config.scheduler.check_servable(prompt_token_ids.len())?;
     let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
@@ -170,16 +184,8 @@ async fn tokenize(
                 _ => jobs.encode(text, adds, wanted, is_left).await?,
             }
         }
-        Prompt::Pair(first, second) => {
-            check(first)?;
-            check(second)?;
-            let (raw, bytes) = (Arc::clone(raw), first.len() + second.len());
-            let pair = jobs.work(bytes, move |codec| match &raw.prompt {
-                Prompt::Pair(first, second) => codec.encode_pair(first, second, adds),
-                Prompt::Text(_) | Prompt::Tokens(_) | Prompt::Chat(_) => Ok(Vec::new()),
-            });
-            return Ok(pair.await?.map_err(refused)?);
-        }
+        // See `tokenize_pair`.
+        Prompt::Pair(..) => return Ok(Vec::new()),
         Prompt::Chat(chat) => {
             let rendered = jobs.render(chat).await?;
             check(&rendered)?;
@@ -191,6 +197,31 @@ async fn tokenize(
         return Err(RequestError::PromptTooLong { max_model_len, min_prompt_tokens }.into());
     }
     Ok(encoded.tokens)
+}
+
+/// Returns all tokens of a pair of texts, or those that are kept.
+async fn tokenize_pair(
+    context: &Context,
+    raw: &Arc<RawRequest>,
+    texts: [&Arc<str>; 2],
+    kept: Option<usize>,
+    limits: &PromptLimits,
+) -> Result<TokenizedPair, Ended> {
+    if let (Some(max_token_bytes), None) = (context.vault.codec.max_token_bytes(), kept) {
+        for text in texts {
+            check_length(text, max_token_bytes, limits.max_model_len)?;
+        }
+    }
+    let adds = raw.add_special_tokens;
+    // At the other side, special tokens are cut off like other tokens.
+    let most_tokens = kept.filter(|_| raw.truncation_side == TruncationSide::Right);
+    let bytes = texts.iter().map(|text| text.len()).sum();
+    let [first, second] = texts.map(Arc::clone);
+    let pair = context
+        .vault
+        .text_jobs
+        .work(bytes, move |codec| codec.encode_pair(&first, &second, adds, most_tokens));
+    Ok(pair.await?.map_err(refused)?)
 }
 
 /// Returns the first tokens of a text, with the special tokens around them: `kept` in all.

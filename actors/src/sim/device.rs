@@ -325,8 +325,10 @@ impl Executor {
     /// Returns the fault of a step, if it has one.
     fn fault(&self, step: &SchedulerOutput, spans: &[Span], execution: u64) -> Option<DeviceFault> {
         let plan = &self.device.plan;
+        // A prompt that is computed whole has memory when it is alone.
+        let is_smallest = self.device.info.kv_spec.groups.is_empty() && spans.len() < 2;
         let is_too_large = plan.memory.is_some_and(|(from, most)| {
-            execution >= from && step.total_num_scheduled_tokens > most
+            execution >= from && step.total_num_scheduled_tokens > most && !is_smallest
         });
         if is_too_large {
             Some(DeviceFault::OutOfMemory)
@@ -404,8 +406,12 @@ impl Executor {
             }
             spans.push(Span { request, start, end: start + cached.num_scheduled_tokens });
         }
+        let computes_whole = self.device.info.kv_spec.groups.is_empty();
         for span in &spans {
             let known = self.rows.get(&span.request).map_or(0, |row| row.tokens.len());
+            if computes_whole && (span.start, span.end) != (0, known) {
+                self.violate(|| format!("{span:?} is a part of a prompt of {known} tokens"));
+            }
             if span.end > known || span.start >= span.end {
                 self.violate(|| format!("{span:?} of a request with {known} tokens"));
                 return Err(ExecuteError::InvalidStep(format!("{span:?} of {known} tokens")));

@@ -21,7 +21,7 @@ use crate::{
         recovery::restart::Intensity,
         request::{
             ids::TokenId,
-            pooling_params::{PoolingParams, PoolingTask},
+            pooling_params::{ModelHeads, PoolingParams, PoolingTask},
             sampling_params::SamplingParams,
         },
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
@@ -107,19 +107,24 @@ impl Workload {
         crowd(&mut rng.fork(10), &mut config, &mut clients);
         let poison = poison(&mut rng.fork(3), &mut clients)
             .or_else(|| poison_within(&mut rng.fork(13), &mut config, &mut clients));
+        let is_encoder = poison.is_none() && rng.fork(15).percent(12);
+        if is_encoder {
+            set_encoder(&mut config);
+        }
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
             max_model_len: config.max_model_len,
             kv_spec: config.kv_spec.clone(),
             num_blocks: config.num_blocks as usize,
             eos_token_ids: EOS_TOKENS.to_vec(),
-            heads: model::heads(),
+            heads: ModelHeads { generates: !is_encoder, ..model::heads() },
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);
         set_fragility(&mut rng.fork(8), &mut config);
         set_formats(&mut rng.fork(9), &mut config, &mut clients);
-        set_poolings(&mut rng.fork(14), &mut clients);
+        let share = if is_encoder { 100 } else { 50 };
+        set_poolings(&mut rng.fork(14), &mut clients, share);
         let orders = orders(&mut rng.fork(5));
         Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
     }
@@ -374,13 +379,21 @@ fn set_formats(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPl
     }
 }
 
-/// Lets some clients of one run in three pool their prompts instead.
-fn set_poolings(rng: &mut Rng, clients: &mut [ClientPlan]) {
-    if !rng.percent(33) {
+/// Gives a model that has no KV cache, because its attention is to both sides.
+fn set_encoder(config: &mut SchedulerConfig) {
+    config.kv_spec.groups.clear();
+    (config.enable_chunked_prefill, config.enable_prefix_caching) = (false, false);
+    config.max_num_batched_tokens = config.max_num_batched_tokens.max(config.max_model_len);
+}
+
+/// Lets this share of the clients pool their prompts instead: of one run in three, or of every run
+/// if all of them do.
+fn set_poolings(rng: &mut Rng, clients: &mut [ClientPlan], share: u64) {
+    if share < 100 && !rng.percent(33) {
         return;
     }
     for client in clients {
-        if rng.percent(50) {
+        if !rng.percent(share) {
             continue;
         }
         let tasks = [PoolingTask::Embed, PoolingTask::Classify, PoolingTask::TokenEmbed];

@@ -229,12 +229,19 @@ impl Bytes {
 
     /// Appends the parameters of pooling. No encoding of sampling parameters begins with this word.
     fn pooling(&mut self, params: &PoolingParams) {
-        let PoolingParams { task, use_activation, dimensions, in_pieces, needs_all_tokens } =
-            params;
+        let PoolingParams {
+            task,
+            use_activation,
+            dimensions,
+            second_text_at,
+            in_pieces,
+            needs_all_tokens,
+        } = params;
         self.text("pool");
         self.text(task.as_str());
         self.optional(*use_activation, |bytes, on| bytes.number(on.into()));
         self.optional(*dimensions, |bytes, count| bytes.number(count.into()));
+        self.optional(*second_text_at, |bytes, at| bytes.number(at.into()));
         self.number((*in_pieces).into());
         self.number((*needs_all_tokens).into());
     }

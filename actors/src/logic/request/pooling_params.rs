@@ -53,6 +53,8 @@ pub struct PoolingParams {
     pub use_activation: Option<bool>,
     /// Number of elements that a vector keeps, of a model that was trained for it.
     pub dimensions: Option<u32>,
+    /// Position of the first token of type 1, in a pair of texts whose tokenizer tells them apart.
+    pub second_text_at: Option<u32>,
     /// Whether a prompt longer than the model's context may be computed in pieces. The result is
     /// then the mean of theirs. [`PoolingParams::fit`] clears it for heads without this.
     pub in_pieces: bool,

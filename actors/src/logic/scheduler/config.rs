@@ -109,7 +109,7 @@ impl SchedulerConfig {
         at_least("max_model_len", self.max_model_len, 2)?;
         at_least("kv_spec.block_size", self.kv_spec.block_size, 1)?;
         at_least("num_blocks", self.num_blocks as usize, 2)?;
-        at_least("kv_spec.groups", self.kv_spec.groups.len(), 1)?;
+        self.validate_whole_prompts()?;
         for group in &self.kv_spec.groups {
             if let KvKind::Sliding { window: 0 } | KvKind::ChunkedLocal { chunk: 0 } = group.kind {
                 let accepted = "a window of at least 1 token".to_owned();
@@ -131,6 +131,25 @@ impl SchedulerConfig {
             return Err(refuse("max_num_batched_tokens", value, wanted));
         }
         Ok(())
+    }
+
+    /// Returns whether each prompt is computed in one step. The model then has no KV cache: a token
+    /// attends to those after it, so nothing of a part of a prompt could be used.
+    #[must_use]
+    pub fn computes_whole_prompts(&self) -> bool {
+        self.kv_spec.groups.is_empty()
+    }
+
+    /// Rejects settings that need a KV cache, if the model has none.
+    fn validate_whole_prompts(&self) -> Result<(), SchedulerConfigError> {
+        let settings = [
+            ("enable_chunked_prefill", self.enable_chunked_prefill),
+            ("enable_prefix_caching", self.enable_prefix_caching),
+        ];
+        let wrong = settings.into_iter().find(|(_, is_on)| *is_on && self.computes_whole_prompts());
+        wrong.map_or(Ok(()), |(field, value)| {
+            Err(refuse(field, value, "false for a model without a KV cache".to_owned()))
+        })
     }
 
     /// Returns the size of the KV cache that the scheduler plans for.
@@ -187,8 +206,14 @@ mod tests {
         assert!(check(|c| c.kv_spec.block_size = 0).is_err());
         assert_eq!(
             check(|c| c.kv_spec.groups.clear()),
-            Err("kv_spec.groups must be at least 1, got 0".into())
+            Err("enable_chunked_prefill must be false for a model without a KV cache, got true"
+                .into())
         );
+        let without_cache = |c: &mut SchedulerConfig| {
+            c.kv_spec.groups.clear();
+            (c.enable_chunked_prefill, c.enable_prefix_caching) = (false, false);
+        };
+        assert_eq!(check(without_cache), Ok(()));
         let no_window = |c: &mut SchedulerConfig| {
             c.kv_spec.groups[0].kind = KvKind::Sliding { window: 0 };
         };

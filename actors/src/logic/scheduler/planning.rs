@@ -263,7 +263,8 @@ impl Scheduler {
     /// Plans a row. Its tokens are charged to the tenant at once, so that another tenant has the
     /// next turn.
     pub(super) fn push_row(&mut self, planning: &mut Planning, row: Row) {
-        planning.token_budget -= row.num_tokens;
+        // A prompt that is computed whole may be longer than a reduced budget.
+        planning.token_budget = planning.token_budget.saturating_sub(row.num_tokens);
         self.queues.waiting.charge(self.requests[row.slot].request.tenant, row.num_tokens);
         planning.rows.push(row);
     }
@@ -271,7 +272,7 @@ impl Scheduler {
     /// Takes back the rows from `first` on, because their operations were not executed.
     pub(super) fn take_back_rows(&mut self, planning: &mut Planning, first: usize) {
         for row in planning.rows.drain(first..) {
-            planning.token_budget += row.num_tokens;
+            planning.token_budget = (planning.token_budget + row.num_tokens).min(self.token_budget);
             let state = &mut self.requests[row.slot];
             self.queues.waiting.refund(state.request.tenant, row.num_tokens);
             if let Status::Admitting(key) = state.status {

@@ -151,14 +151,7 @@ impl Scheduler {
         num_hit_tokens: usize,
         has_media: bool,
     ) -> Result<Row, WaitingReason> {
-        let wanted = (self.requests[slot].num_tokens() - num_hit_tokens).min(planning.most_tokens);
-        // A reduced budget may be smaller than the whole prompt. The prompt is then computed in
-        // parts, even without chunked prefill.
-        let in_parts = self.config.enable_chunked_prefill || wanted > self.token_budget;
-        if !in_parts && wanted > planning.token_budget {
-            return Err(WaitingReason::TokenBudget);
-        }
-        let mut num_tokens = wanted.min(planning.token_budget);
+        let mut num_tokens = self.num_first_tokens(planning, slot, num_hit_tokens)?;
         let mut features = Vec::new();
         if has_media {
             let budget = planning.encoder_budget;
@@ -170,6 +163,30 @@ impl Scheduler {
         }
         let (num_computed_tokens, block_ids) = (num_hit_tokens, BlockIds::default());
         Ok(Row { slot, num_computed_tokens, num_tokens, is_new: true, block_ids, features })
+    }
+
+    /// Returns the number of tokens that a request begins with.
+    fn num_first_tokens(
+        &self,
+        planning: &Planning,
+        slot: Slot,
+        num_hit_tokens: usize,
+    ) -> Result<usize, WaitingReason> {
+        let (left, budget) =
+            (self.requests[slot].num_tokens() - num_hit_tokens, planning.token_budget);
+        if self.config.computes_whole_prompts() {
+            // A reduced budget may be smaller than the prompt, which then has a step of its own.
+            let fits = left <= budget || left > self.token_budget && planning.rows.is_empty();
+            return if fits { Ok(left) } else { Err(WaitingReason::TokenBudget) };
+        }
+        let wanted = left.min(planning.most_tokens);
+        // A reduced budget may be smaller than the whole prompt. The prompt is then computed in
+        // parts, even without chunked prefill.
+        let in_parts = self.config.enable_chunked_prefill || wanted > self.token_budget;
+        match in_parts || wanted <= budget {
+            true => Ok(wanted.min(budget)),
+            false => Err(WaitingReason::TokenBudget),
+        }
     }
 
     /// Takes the request out of the queue and asks for its blocks.

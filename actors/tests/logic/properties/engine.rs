@@ -109,7 +109,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Returns layers of one kind or of several. Windows may be shorter than a block.
+/// Returns layers of one kind or of several, or none that keeps anything. Windows may be shorter
+/// than a block.
 fn layers() -> impl Strategy<Value = Vec<KvKind>> {
     let kind = prop_oneof![
         2 => Just(KvKind::Full),
@@ -117,7 +118,11 @@ fn layers() -> impl Strategy<Value = Vec<KvKind>> {
         1 => (1..14usize).prop_map(|chunk| KvKind::ChunkedLocal { chunk }),
         2 => Just(KvKind::State),
     ];
-    prop_oneof![Just(vec![KvKind::Full]), prop::collection::vec(kind, 1..5)]
+    prop_oneof![
+        4 => Just(vec![KvKind::Full]),
+        4 => prop::collection::vec(kind, 1..5),
+        1 => Just(Vec::new()),
+    ]
 }
 
 fn config() -> impl Strategy<Value = SchedulerConfig> {
@@ -130,7 +135,12 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
         let (is_priority, is_chunked, reserve_full_isl, enable_prefix_caching, is_async) = flags;
         let max_model_len = 40;
         let kv_spec = KvSpec::of_layers(&layers, BLOCK_SIZE, 1);
-        let num_blocks = num_blocks * kv_spec.groups.len() as u32;
+        let num_blocks = num_blocks * kv_spec.groups.len().max(1) as u32;
+        // Without a KV cache, prompts are computed whole.
+        let (is_chunked, enable_prefix_caching) = match kv_spec.groups.is_empty() {
+            true => (false, false),
+            false => (is_chunked, enable_prefix_caching),
+        };
         SchedulerConfig {
             policy: match is_priority {
                 true => SchedulingPolicy::Priority,
