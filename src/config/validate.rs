@@ -50,6 +50,31 @@ impl EngineConfig {
         })
     }
 
+    /// Rejects a token budget that is smaller than the longest prompt of a model that computes
+    /// prompts whole. The default budget grows to that length.
+    ///
+    /// # Errors
+    /// As [`EngineConfig::validate`].
+    pub fn validate_for_whole_prompts(&self, max_model_len: usize) -> Result<(), InvalidSetting> {
+        let budget = self.whole_prompt_budget(max_model_len);
+        require(budget >= max_model_len, "max_num_batched_tokens", budget, || {
+            format!(
+                "at least max_model_len ({max_model_len}), because attention to both sides computes \
+                 prompts whole"
+            )
+        })
+    }
+
+    /// Returns the token budget of a model that computes prompts whole.
+    #[must_use]
+    pub fn whole_prompt_budget(&self, max_model_len: usize) -> usize {
+        let default = Self::new(&self.model).max_num_batched_tokens;
+        match self.max_num_batched_tokens {
+            budget if budget == default => budget.max(max_model_len),
+            budget => budget,
+        }
+    }
+
     fn validate_dtypes(&self) -> Result<(), InvalidSetting> {
         let is_cpu = matches!(self.device, Device::Auto | Device::Cpu);
         let halves = [

@@ -16,6 +16,10 @@ const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 /// its block size: those of 8 heads of 128 elements in bfloat16.
 const TOKEN_BYTES: usize = 2 * 8 * 128 * 2;
 
+/// Blocks of a model that keeps nothing of its prompts: the least that a KV cache manager has. They
+/// take no memory.
+const BLOCKS_MIN: usize = 2;
+
 /// Returns the spec of the model's KV cache.
 pub(super) fn spec(model: &Model, configured: usize, dtype: KvDtype) -> KvSpec {
     let layer =
@@ -86,6 +90,9 @@ pub(super) fn count(
     dtype: KvDtype,
     device: &ComputeDevice,
 ) -> Result<usize, StartError> {
+    if spec.groups.is_empty() {
+        return Ok(BLOCKS_MIN);
+    }
     if let Some(blocks) = config.num_gpu_blocks_override {
         return Ok(blocks);
     }

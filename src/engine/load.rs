@@ -139,6 +139,9 @@ impl<'a> Start<'a> {
     fn check(&self, codec: &HfTextCodec, model: &Model) -> Result<GenerationConfig, StartError> {
         codec.check_vocab(model.vocab_size)?;
         self.config.validate_for(model.max_model_len)?;
+        if model.kv_layers.windows.is_empty() {
+            self.config.validate_for_whole_prompts(model.max_model_len)?;
+        }
         generation_config(self.config)
     }
 

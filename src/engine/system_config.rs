@@ -59,20 +59,25 @@ fn scheduler_config(
     device: DeviceKind,
 ) -> SchedulerConfig {
     let defaults = SchedulerConfig::default();
+    // Without a KV cache, prompts are computed whole, and nothing of them is kept.
+    let keeps_tokens = !info.kv_spec.groups.is_empty();
     SchedulerConfig {
         policy: config.scheduling_policy,
         priority_age_bound: (config.priority_age_bound_secs * 1e6) as u64,
         max_num_seqs: config.max_num_seqs,
-        max_num_batched_tokens: config.max_num_batched_tokens,
+        max_num_batched_tokens: match keeps_tokens {
+            true => config.max_num_batched_tokens,
+            false => config.whole_prompt_budget(info.max_model_len),
+        },
         max_model_len: info.max_model_len,
         long_prefill_token_threshold: config.long_prefill_token_threshold,
-        enable_chunked_prefill: config.enable_chunked_prefill,
+        enable_chunked_prefill: config.enable_chunked_prefill && keeps_tokens,
         reserve_full_isl: config.scheduler_reserve_full_isl,
         watermark: config.watermark,
         prefill_schedule_interval: config.prefill_schedule_interval,
         kv_spec: info.kv_spec.clone(),
         num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
-        enable_prefix_caching: config.enable_prefix_caching,
+        enable_prefix_caching: config.enable_prefix_caching && keeps_tokens,
         hash_seed: defaults.hash_seed,
         // No model that reads images or sound exists yet, so these limits bound nothing.
         encoder_budget: defaults.encoder_budget,

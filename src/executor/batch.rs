@@ -63,7 +63,10 @@ pub(super) struct RaggedBatch {
     pub(super) chunks: Vec<Chunk>,
     /// `[num_tokens]`
     pub(super) token_ids: Vec<TokenId>,
-    /// One for each group of layers. They differ in block tables and slots.
+    /// The type of each token, in a model without a KV cache. Otherwise empty.
+    pub(super) types: Vec<u32>,
+    /// One for each group of layers, which differ in block tables and slots. A model without a KV
+    /// cache has one without both.
     pub(super) groups: Vec<AttentionMetadata>,
     /// Requests of the step that cannot continue.
     pub(super) broken: Vec<(RequestId, RowFailure)>,
@@ -84,6 +87,7 @@ impl RaggedBatch {
         }
         self.chunks.clear();
         self.token_ids.clear();
+        self.types.clear();
         self.broken.clear();
     }
 }
@@ -92,7 +96,7 @@ impl RaggedBatch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KvSizes {
     pub(super) block_size: usize,
-    /// Groups of layers that share block tables.
+    /// Groups of layers that share block tables: 0 for a model without a KV cache.
     pub(super) num_groups: usize,
 }
 
@@ -118,7 +122,7 @@ impl PersistentBatch {
             self.sequences.swap_remove(request);
         }
         batch.clear();
-        batch.groups.resize_with(sizes.num_groups, AttentionMetadata::default);
+        batch.groups.resize_with(sizes.num_groups.max(1), AttentionMetadata::default);
         batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
         for data in &step.scheduled_new {
             let chunk = self.begin(data);
@@ -230,6 +234,9 @@ impl PersistentBatch {
         let Chunk { request, start, end, .. } = chunk;
         let sequence = self.sequence(&chunk)?;
         let known = sequence.token_ids.len();
+        if num_groups == 0 {
+            return append_whole(chunk, sequence, batch);
+        }
         let lens = (0..num_groups).map(|group| sequence.block_ids.group(group).len());
         let blocks = lens.min().unwrap_or_default();
         if start >= end || end > known || end > blocks * block_size {
@@ -257,6 +264,32 @@ impl PersistentBatch {
         chunks.push(chunk);
         Ok(())
     }
+}
+
+/// Appends a whole prompt, for a model that keeps nothing of it.
+fn append_whole(
+    chunk: Chunk,
+    sequence: &Sequence,
+    batch: &mut RaggedBatch,
+) -> Result<(), ExecuteError> {
+    let Chunk { request, start, end, .. } = chunk;
+    let len = sequence.token_ids.len();
+    if (start, end) != (0, len) || len == 0 {
+        let what = format!("request {request}: tokens {start}..{end} are not all of {len}");
+        return Err(ExecuteError::InvalidStep(what));
+    }
+    let RaggedBatch { chunks, token_ids, types, groups, .. } = batch;
+    token_ids.extend_from_slice(&sequence.token_ids);
+    let second = sequence.request.pooling().and_then(|params| params.second_text_at);
+    let second = second.map_or(len, |at| (at as usize).min(len));
+    types.extend((0..len).map(|position| u32::from(position >= second)));
+    for attention in groups {
+        attention.positions.extend(0..len as u32);
+        attention.query_start_loc.push(token_ids.len() as u32);
+        attention.seq_lens.push(len as u32);
+    }
+    chunks.push(chunk);
+    Ok(())
 }
 
 fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {

@@ -2,6 +2,7 @@
 
 mod logits;
 mod pooling;
+mod vocabulary;
 
 use std::{collections::BTreeMap, mem, sync::Arc, thread};
 
@@ -118,11 +119,17 @@ impl ModelRunner {
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
         let places = &*self.kv_layout.places;
-        let forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
+        let RaggedBatch { token_ids, types, groups, .. } = batch;
+        let types: &[u32] = types;
+        let mut forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
             let mut step = Step::of_groups(metas, places, cache);
-            backbone.forward(backbone.embed(token_ids), Positions::of_text(&metas[0]), &mut step)
+            let positions = Positions::of_text(&metas[0]).with_types(types);
+            backbone.forward(backbone.embed(token_ids), positions, &mut step)
         };
-        let RaggedBatch { token_ids, groups, .. } = batch;
+        if self.kv_layout.sizes.num_groups == 0 {
+            // Hardly two batches of whole prompts have the same shape, so none is recorded.
+            return Ok(self.threads.run(|| forward(token_ids, groups)));
+        }
         let hidden = self.threads.run(|| graphs.run(token_ids, groups, forward));
         if let Some(why) = graphs.take_failure() {
             tracing::warn!(

@@ -21,7 +21,7 @@ use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 use self::layer::DecoderLayer;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
-    ModelConfig, ParallelConfig,
+    ModelConfig, ParallelConfig, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
 use super::layers::rotary::RotaryTables;
@@ -37,6 +37,7 @@ struct Decoder {
     embed_norm: Option<Norm>,
     project_in: Option<Linear>,
     embed_positions: Option<LearnedPositions>,
+    embed_types: Option<TypeTable>,
     layers: Vec<DecoderLayer>,
     norm: Option<Norm>,
     project_out: Option<Linear>,
@@ -48,6 +49,13 @@ struct LearnedPositions {
     table: EmbeddingTable,
     /// The row of position 0.
     offset: usize,
+}
+
+/// A vector for each type of tokens, which is added to the embedding of the token.
+#[derive(Debug)]
+struct TypeTable {
+    table: EmbeddingTable,
+    count: u32,
 }
 
 impl Backbone for Decoder {
@@ -62,8 +70,8 @@ impl Backbone for Decoder {
             Some(projection) => projection.forward(hidden),
         };
         match &self.embed_norm {
-            None => hidden,
-            Some(norm) => norm.forward(hidden),
+            Some(norm) if !self.embedding.is_summed_before_norm => norm.forward(hidden),
+            _ => hidden,
         }
     }
 
@@ -75,6 +83,14 @@ impl Backbone for Decoder {
     ) -> Tensor<2> {
         if let Some(learned) = &self.embed_positions {
             hidden = add(hidden, learned.of(positions));
+        }
+        if let Some(types) = &self.embed_types {
+            hidden = add(hidden, types.of(positions));
+        }
+        if let Some(norm) =
+            self.embed_norm.as_ref().filter(|_| self.embedding.is_summed_before_norm)
+        {
+            hidden = norm.forward(hidden);
         }
         let mut residual = None;
         for layer in &self.layers {
@@ -115,6 +131,27 @@ impl LearnedPositions {
     }
 }
 
+impl TypeTable {
+    /// Returns the vectors of the step's tokens, `[num_tokens, hidden]`. A model with one type has
+    /// it for all tokens.
+    fn of(&self, positions: Positions<'_>) -> Tensor<2> {
+        let types = match positions.types() {
+            [] => vec![0; positions.in_sequence().len()],
+            types => types.iter().map(|kind| (*kind).min(self.count - 1)).collect(),
+        };
+        embedding(&self.table, &types)
+    }
+
+    fn load(
+        loader: &mut WeightLoader<'_>,
+        TokenTypes { module, count }: TokenTypes,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let table = embedding_table(loader, module, count, hidden)?;
+        Ok(Self { table, count: count as u32 })
+    }
+}
+
 impl Decoder {
     /// Loads all but the output layer.
     fn load(
@@ -145,6 +182,7 @@ impl Decoder {
                 embedding_table(loader, &names.stored(names.embed_positions), rows, hidden)?;
             Ok::<_, ModelError>(LearnedPositions { table, offset })
         });
+        let embed_types = embedding.token_types.map(|types| TypeTable::load(loader, types, hidden));
         let mut rotary = RotaryTables::new(config, loader.device());
         let layers = (0..config.layers.len())
             .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
@@ -157,6 +195,7 @@ impl Decoder {
             embed_norm,
             project_in,
             embed_positions: embed_positions.transpose()?,
+            embed_types: embed_types.transpose()?,
             layers,
             norm,
             project_out,
@@ -203,8 +242,9 @@ pub(super) fn load(
 
 /// Returns the layers of the KV cache.
 fn kv_layers(config: &ModelConfig) -> KvLayers {
-    // All attention of these families has the same heads.
-    let heads = config.layers.iter().find_map(|layer| match &layer.mixer {
+    // All attention of these families that keeps keys has the same heads.
+    let mut kept = config.layers.iter().filter(|layer| layer.mixer.num_kv_layers() > 0);
+    let heads = kept.find_map(|layer| match &layer.mixer {
         Mixer::Latent(latent) => {
             let LatentConfig { kv_lora_rank, .. } = *latent;
             Some((1, latent.cached_size(), Some(kv_lora_rank)))
@@ -224,6 +264,8 @@ fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
     match &layer.mixer {
         // It reads the keys and values of another layer.
         Mixer::Attention(attention) if attention.kv_from.is_some() => Vec::new(),
+        // No later step reads its keys and values.
+        Mixer::Attention(attention) if !attention.is_causal => Vec::new(),
         Mixer::Attention(attention) => vec![window(attention)],
         Mixer::Latent(_) => vec![KvWindow::Full],
         Mixer::Mamba(mamba) => vec![KvWindow::State(mamba.state_len())],

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 
 use super::config::{ConfigError, MixerKind, ModelConfig, kinds};
 use super::families::Entry;
-use super::pooling::{self, HeadPlan, Origin};
+use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
 use super::registry::ModelFamily;
 use super::source::Expected;
 use super::{Model, ModelError, ModelSource, decoder, inventory};
@@ -33,11 +33,18 @@ impl ModelFamily for DenseFamily {
         let heads = HeadPlan::new(source.path(), source.config(), self.origin, source.options)?;
         let length = max_model_len(source, heads.max_seq_length)?;
         let mut config = ModelConfig::of_entry(source.config, self.entry, length)?;
-        config.has_lm_head = heads.lm_head;
-        if let Some(classifier) = heads.classifier() {
-            config.is_classified_by_output = classifier.is_of_output_layer();
-            config.classifier_tensors = classifier.tensors(config.embedding_width());
+        if let (None, Some(limit)) = (length, heads.max_seq_length) {
+            config.max_model_len = config.max_model_len.min(limit);
         }
+        config.has_lm_head = heads.lm_head;
+        let width = config.embedding_width();
+        if let Some(pooler) = &heads.pooler {
+            let classifier = pooler.classifier.as_ref();
+            config.is_classified_by_output =
+                classifier.is_some_and(ClassifierPlan::is_of_output_layer);
+            config.pooler_tensors = pooler.tensors(width, config.norm.kind, config.vocab_size);
+        }
+        require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
         let expected = Expected {
@@ -62,7 +69,21 @@ impl ModelFamily for DenseFamily {
     }
 }
 
-/// Returns the context to ask for: the setting, or by default the limit of sentence-transformers.
+/// Refuses to generate with attention to both sides, which a token after the prompt would change.
+fn require_causal(config: &ModelConfig) -> Result<(), ModelError> {
+    let attentions = config.layers.iter().filter_map(|layer| layer.mixer.attention());
+    let is_causal = attentions.map(|attention| attention.is_causal).all(|is_causal| is_causal);
+    match is_causal || !config.has_lm_head {
+        true => Ok(()),
+        false => Err(ModelError::Heads {
+            setting: "runner",
+            value: "generate",
+            why: "the model's attention is to both sides",
+        }),
+    }
+}
+
+/// Returns the context that the setting asks for, which the limit of sentence-transformers allows.
 fn max_model_len(
     source: &ModelSource<'_>,
     limit: Option<usize>,
@@ -72,13 +93,7 @@ fn max_model_len(
             let path = source.path().join("sentence_bert_config.json");
             Err(ConfigError::MaxModelLen { path, requested, limit }.into())
         }
-        (Some(requested), _) => Ok(Some(requested)),
-        // The positions of the model may be fewer.
-        (None, Some(limit)) => {
-            let positions = source.config.fields().size("max_position_embeddings")?;
-            Ok(Some(positions.map_or(limit, |positions| positions.min(limit))))
-        }
-        (None, None) => Ok(None),
+        (requested, _) => Ok(requested),
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Family {
     pub(crate) other_model_types: &'static [&'static str],
     /// Its published models.
     pub(crate) models: &'static str,
+    /// Fields that other families refuse, and that change nothing in this one.
+    pub(crate) harmless_fields: &'static [&'static str],
     /// Fields whose names are its own: pairs of that name and the name in most families.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
     /// The HF config class's defaults for fields that are absent from `config.json`.
@@ -48,6 +50,9 @@ pub(crate) struct Family {
     pub(crate) mixers: &'static [MixerKind],
     /// The names of its tensors.
     pub(crate) names: WeightNames,
+    /// The names of its tensors in other checkpoints: those without the first layer's output
+    /// projection of attention by its usual name.
+    pub(crate) other_names: Option<&'static WeightNames>,
     /// Reads the fields that only this family has, and rejects those that are not supported.
     pub(crate) adjust: Adjust,
 }
@@ -140,7 +145,7 @@ pub(crate) struct Defaults {
 }
 
 /// Whether a projection has a bias.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bias {
     Never,
     Always,
@@ -219,6 +224,23 @@ pub(crate) enum PositionRule {
     },
     /// None, or one that [`Family::adjust`] sets.
     None,
+    /// Learned positions that begin behind the row of the padding token: HF `RobertaEmbeddings`.
+    AfterPadding,
+    /// Learned positions that begin behind so many rows: HF `MPNetEmbeddings`.
+    AfterRows(usize),
+}
+
+impl PositionRule {
+    /// Returns the number of rows of the table of positions, from the first one, that no position
+    /// has.
+    pub(crate) fn unused_rows(self, config: &Fields) -> Result<usize, ConfigError> {
+        match self {
+            Self::Rotary { .. } | Self::None => Ok(0),
+            Self::AfterRows(rows) => Ok(rows),
+            // The class's default is 1.
+            Self::AfterPadding => Ok(config.count("pad_token_id")?.unwrap_or(1) + 1),
+        }
+    }
 }
 
 /// The fields of rotary embeddings, and the ways in which HF config classes read them.
@@ -295,6 +317,9 @@ pub(crate) struct WeightNames {
     pub(crate) lm_head: &'static str,
     /// Whether matrices of the layers are stored as `[inputs, outputs]`: HF `Conv1D`.
     pub(crate) is_transposed: bool,
+    /// Whether the module of both inner projections has the gate behind the projection that it
+    /// gates.
+    pub(crate) is_gate_last: bool,
     /// Modules and tensors of layers whose names are not data, and their names in other files.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
     /// The modules that hold the text model in a multimodal checkpoint. `None`: the names are those

@@ -11,7 +11,7 @@ use super::ModelError;
 use super::config::{
     ActivationName, AttentionConfig, EmbeddingConfig, EmbeddingProjections, FeedForward,
     LatentConfig, Mamba2Config, MambaConfig, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig,
-    ParallelConfig,
+    ParallelConfig, TokenTypes,
 };
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
 use super::gemma3n;
@@ -223,7 +223,7 @@ fn outside(config: &ModelConfig) -> Shapes {
     if config.is_classified_by_output && !config.has_lm_head && !config.tie_word_embeddings {
         tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
     }
-    tensors.0.extend(config.classifier_tensors.iter().cloned());
+    tensors.0.extend(config.pooler_tensors.iter().cloned());
     tensors.weight(&names.stored(names.embed_tokens), &[vocab, width]);
     let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
     if let Some(EmbeddingProjections { project_in, project_out, .. }) = projections {
@@ -233,6 +233,16 @@ fn outside(config: &ModelConfig) -> Shapes {
     if let Some(offset) = learned_positions {
         let rows = config.max_position_embeddings + offset;
         tensors.weight(&names.stored(names.embed_positions), &[rows, hidden]);
+    }
+    if let Some(TokenTypes { module, count }) = config.embedding.token_types {
+        tensors.weight(module, &[count, hidden]);
+    }
+    let biases = config.layers.iter().find_map(|layer| {
+        let attention = layer.mixer.attention()?;
+        Some((attention.distance_biases?, attention.num_heads))
+    });
+    if let Some((biases, num_heads)) = biases {
+        tensors.weight(biases.module, &[biases.num_buckets, num_heads]);
     }
     if has_norm {
         tensors.norm(&names.stored(names.embed_norm), config);
@@ -255,7 +265,7 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
     let mut tensors = Tensors::default();
     let module = |name: &str| names.of_layer(index, name);
     let LayerNorms { before_attention, after_attention, before_mlp, after_mlp } =
-        layer.norms(config.norms);
+        config.norms_of(index);
     for norm in [before_attention, after_attention, before_mlp, after_mlp] {
         norm.iter().for_each(|norm| tensors.norm(&module(norm), config));
     }
@@ -428,7 +438,7 @@ fn add_mlp(
         tensors.part(&part, hidden, mlp.bias);
     }
     let down = Part::new(module(mlp_names.down_proj), hidden).transposed(names.is_transposed);
-    tensors.part(&down, mlp.intermediate_size, mlp.bias);
+    tensors.part(&down, mlp.intermediate_size, mlp.down_bias);
     if mlp.activation == ActivationName::XIelu {
         let numbers = XIELU_WEIGHTS.iter().map(|(name, shape)| (module(name), shape.to_vec()));
         tensors.0.extend(numbers);

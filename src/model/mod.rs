@@ -12,6 +12,7 @@ mod activations;
 pub mod config;
 mod decoder;
 mod dense;
+mod encoder_class;
 mod error;
 mod families;
 mod family;

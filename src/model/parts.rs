@@ -86,7 +86,7 @@ pub struct Model {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvLayers {
     /// The tokens that are read in each layer of the cache. [`Step::layer`] numbers the layers from
-    /// 0.
+    /// 0. A model without layers in the cache computes prompts whole and generates nothing.
     pub windows: Vec<KvWindow>,
     /// Heads of keys in each layer that has keys; as many heads of values. 0 if all layers have a
     /// state.
@@ -137,7 +137,7 @@ impl KvLayers {
         lens.max().unwrap_or_default()
     }
 
-    /// Returns whether all layers have a state, so that none has keys.
+    /// Returns whether no layer of the cache has keys: all have a state, or there are none.
     #[must_use]
     pub fn has_no_keys(&self) -> bool {
         self.windows.iter().all(|window| matches!(window, KvWindow::State(_)))
@@ -176,11 +176,13 @@ impl Model {
     pub(super) fn check_facts(&self) -> Result<(), ModelError> {
         let KvLayers { ref windows, num_kv_heads, head_dim, value_prefix } = self.kv_layers;
         let least = usize::from(self.kv_layers.has_no_keys());
+        // A model that only pools may keep nothing of a prompt.
+        let least_windows = usize::from(self.lm_head.is_none());
         let num_values = value_prefix.unwrap_or(head_dim).max(least);
         let facts = [
             ("vocab_size", self.vocab_size, SIZE_MAX),
             ("max_model_len", self.max_model_len, POSITIONS_MAX),
-            ("the number of kv_layers.windows", windows.len(), SIZE_MAX),
+            ("the number of kv_layers.windows", windows.len().max(least_windows), SIZE_MAX),
             ("kv_layers.num_kv_heads", num_kv_heads.max(least), SIZE_MAX),
             ("kv_layers.head_dim", head_dim.max(least), SIZE_MAX),
             ("kv_layers.value_prefix", num_values, head_dim.max(least)),

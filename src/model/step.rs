@@ -40,6 +40,12 @@ impl<'a> Step<'a> {
         Self { metas, places, kv }
     }
 
+    /// Returns the sequences of the step, for layers that keep nothing of them.
+    #[must_use]
+    pub fn batch(&self) -> &'a AttentionMetadata {
+        &self.metas[0]
+    }
+
     /// Returns the keys and values of a layer, and the places of the step's tokens in them. Layers
     /// are numbered from 0, in the order of [`KvLayers::windows`](super::KvLayers::windows).
     ///
@@ -52,22 +58,36 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The position of each token of a step, for layers that rotate vectors by position.
+/// The position and the type of each token of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Positions<'a> {
     in_sequence: &'a [u32],
+    types: &'a [u32],
 }
 
 impl<'a> Positions<'a> {
     /// Returns the positions of text, which have one axis: the place in the sequence.
     #[must_use]
     pub fn of_text(meta: &'a AttentionMetadata) -> Self {
-        Self { in_sequence: &meta.positions }
+        Self { in_sequence: &meta.positions, types: &[] }
+    }
+
+    /// Returns the same with the type of each token, `[num_tokens]`: 0, or 1 in the second text of
+    /// a pair. Without types, all are 0.
+    #[must_use]
+    pub fn with_types(self, types: &'a [u32]) -> Self {
+        Self { types, ..self }
     }
 
     /// Returns the place of each token in its sequence: `[num_tokens]`.
     #[must_use]
     pub fn in_sequence(self) -> &'a [u32] {
         self.in_sequence
+    }
+
+    /// Returns the type of each token: `[num_tokens]`, or nothing if all are 0.
+    #[must_use]
+    pub fn types(self) -> &'a [u32] {
+        self.types
     }
 }

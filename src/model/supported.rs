@@ -1,7 +1,8 @@
 //! The list of supported models that `playhouse models` prints.
 
 use super::config::{WindowRule, gguf_architectures};
-use super::families::{FAMILIES, WRAPPERS};
+use super::encoder_class::{EncoderClass, EncoderHead};
+use super::families::{FAMILIES, WRAPPERS, encoders};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
 use super::wrapper::Wrapper;
 
@@ -22,7 +23,8 @@ pub struct SupportedModels {
 #[must_use]
 pub fn supported_models() -> Vec<SupportedModels> {
     let families = FAMILIES.iter().map(|family| SupportedModels::of(family));
-    families.chain(WRAPPERS.iter().map(SupportedModels::of_wrapper)).collect()
+    let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
+    families.chain(wrappers).chain(encoders::classes().map(SupportedModels::of_encoder)).collect()
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.
@@ -32,6 +34,12 @@ pub fn serves_text_alone(architecture: &str) -> bool {
 }
 
 impl SupportedModels {
+    /// Returns whether the class is an encoder: its attention is to both sides, and it only pools.
+    #[must_use]
+    pub fn is_encoder(&self) -> bool {
+        encoders::classes().any(|class| class.architecture == self.architecture)
+    }
+
     /// Returns the entry of a multimodal class, with the options that all its text models have.
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
@@ -42,6 +50,20 @@ impl SupportedModels {
         let is_common = |option: &String| others.iter().all(|other| other.contains(option));
         options.extend(first.into_iter().filter(is_common));
         Self { architecture, model_type, models, options }
+    }
+
+    /// Returns the entry of a class of encoders, with its head.
+    fn of_encoder(class: EncoderClass) -> Self {
+        let EncoderClass { architecture, family, head } = class;
+        let head = match head {
+            EncoderHead::Vectors => "encoder: vectors",
+            EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
+            EncoderHead::Tokens(_) => "encoder: classes of tokens",
+            EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
+            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+        };
+        let Family { model_type, models, .. } = *family;
+        Self { architecture, model_type, models, options: vec![head.to_owned()] }
     }
 
     fn of(family: &Family) -> Self {
@@ -56,8 +78,11 @@ impl SupportedModels {
             }
             PositionRule::Rotary { .. } => {}
             PositionRule::None if !family.names.mamba.is_empty() => option("no positions"),
-            PositionRule::None if family.names.embed_positions.is_empty() => option("ALiBi"),
-            PositionRule::None => option("learned positions"),
+            PositionRule::None if !family.names.embed_positions.is_empty() => {
+                option("learned positions");
+            }
+            PositionRule::None => option("ALiBi"),
+            PositionRule::AfterPadding | PositionRule::AfterRows(_) => option("learned positions"),
         }
         match family.windows {
             WindowRule::Never => {}
@@ -71,6 +96,9 @@ impl SupportedModels {
             }
             WindowRule::ChunksWithRope => option("attention within chunks (attention_chunk_size)"),
             WindowRule::AllButEvery { period, .. } => {
+                option(&format!("sliding window in {} layers of {period}", period - 1));
+            }
+            WindowRule::AllButFirstOf { period, .. } => {
                 option(&format!("sliding window in {} layers of {period}", period - 1));
             }
         }

@@ -172,6 +172,20 @@ impl<'a> WeightLoader<'a> {
         Ok(values)
     }
 
+    /// Returns the same for a tensor that several layers read. It does not count as loaded.
+    pub(super) fn shared_values(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Vec<f32>, ModelError> {
+        Ok(self.tensor(name, shape)?.values().view().to_f32())
+    }
+
+    /// Returns the number of rows of the matrix `{module}.weight`, if there is one.
+    pub(super) fn num_rows(&self, module: &str) -> Option<usize> {
+        self.checkpoint.num_rows(module)
+    }
+
     /// Returns the logarithms of the rates at which states decay: the tensor `name`. GGUF files
     /// have the rates themselves, with a sign.
     pub(super) fn log_rates(

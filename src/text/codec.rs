@@ -1,5 +1,6 @@
 //! [`HfTextCodec`]: a model folder's tokenizer and chat template as the engine's `TextCodec`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use std::sync::Arc;
 use playhouse_actors::logic::input::fit::TruncationSide;
 use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
-    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError,
+    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedPair,
 };
-use tokenizers::Tokenizer;
+use tokenizers::{PostProcessor, Tokenizer, TruncationParams, truncate_encodings};
 
 use super::chat_template::{ChatTemplates, ContentFormat};
 use super::cuts::{self, Cuts};
@@ -34,6 +35,11 @@ pub struct HfTextCodec {
     /// The token with the largest id.
     last_token: Option<(String, TokenId)>,
     max_token_bytes: usize,
+    /// Whether texts become lower case before they are tokenized: `do_lower_case` of
+    /// sentence-transformers.
+    lowers_case: bool,
+    /// Whether the model reads no types of tokens.
+    omits_types: bool,
 }
 
 impl HfTextCodec {
@@ -78,6 +84,8 @@ impl HfTextCodec {
             family: Family::of(&tokenizer),
             cuts: Cuts::read(&tokenizer).map(Arc::new),
             chat_templates: Arc::new(ChatTemplates::new(files)),
+            lowers_case: files.lowers_case,
+            omits_types: files.omits_types,
             tokenizer: Arc::new(tokenizer),
         })
     }
@@ -110,6 +118,14 @@ impl HfTextCodec {
         }
     }
 
+    /// Returns a text in the case in which it is tokenized.
+    fn cased<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.lowers_case {
+            true => Cow::Owned(text.to_lowercase()),
+            false => Cow::Borrowed(text),
+        }
+    }
+
     /// Returns whether the model's chat template takes message content as text or as a list of
     /// parts. [`TextCodec::render_chat`] converts either form.
     #[must_use]
@@ -124,7 +140,7 @@ impl TextCodec for HfTextCodec {
     }
 
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
-        let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
+        let encoding = self.tokenizer.encode_fast(self.cased(text), add_special_tokens);
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
     }
 
@@ -133,9 +149,38 @@ impl TextCodec for HfTextCodec {
         first: &str,
         second: &str,
         add_special_tokens: bool,
-    ) -> Result<Vec<TokenId>, TextError> {
-        let encoding = self.tokenizer.encode_fast((first, second), add_special_tokens);
-        encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
+        most_tokens: Option<usize>,
+    ) -> Result<TokenizedPair, TextError> {
+        let encode = |text: &str| {
+            self.tokenizer.encode_fast(self.cased(text), false).map_err(tokenizer_error)
+        };
+        let (first, second) = (encode(first)?, Some(encode(second)?));
+        let (first, second) = match most_tokens {
+            None => (first, second),
+            Some(most_tokens) => {
+                let added =
+                    self.tokenizer.get_post_processor().map_or(0, |it| it.added_tokens(true));
+                let added = if add_special_tokens { added } else { 0 };
+                let max_length = most_tokens.saturating_sub(added);
+                let params = TruncationParams { max_length, ..TruncationParams::default() };
+                truncate_encodings(first, second, &params).map_err(tokenizer_error)?
+            }
+        };
+        let joined = self.tokenizer.post_process(first, second, add_special_tokens);
+        let joined = joined.map_err(tokenizer_error)?;
+        let mut types = joined.get_type_ids().iter();
+        let second_text_at = types.position(|kind| *kind > 0).filter(|_| !self.omits_types);
+        Ok(TokenizedPair { tokens: joined.get_ids().to_vec(), second_text_at })
+    }
+
+    fn first_tokens(&self, text: &str, most_tokens: usize) -> Result<String, TextError> {
+        let text = self.cased(text);
+        let encoding = self.tokenizer.encode(&*text, false).map_err(tokenizer_error)?;
+        let end = match encoding.get_offsets() {
+            offsets if offsets.len() <= most_tokens => text.len(),
+            offsets => offsets[..most_tokens].last().map_or(0, |(_, end)| *end),
+        };
+        Ok(text.get(..end).unwrap_or(&text).to_owned())
     }
 
     fn next_piece(

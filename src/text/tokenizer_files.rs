@@ -13,6 +13,8 @@ use crate::model_files;
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
+/// A file of sentence-transformers.
+const SENTENCE_CONFIG: &str = "sentence_bert_config.json";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
 /// The template of a multimodal processor, as transformers 4 writes it.
 const PROCESSOR_TEMPLATE: &str = "chat_template.json";
@@ -43,6 +45,20 @@ pub(super) struct TokenizerFiles {
     pub(super) declared_tokens: Vec<DeclaredToken>,
     /// Chat templates by name. A single one has the name `default`.
     pub(super) chat_templates: BTreeMap<String, String>,
+    /// Whether texts become lower case before they are tokenized.
+    pub(super) lowers_case: bool,
+    /// Whether the model reads no types of tokens.
+    pub(super) omits_types: bool,
+}
+
+/// Returns whether the tokenizer leaves out the types of tokens, as in transformers:
+/// `model_input_names` decides, and a tokenizer of no model's class has them only there.
+fn omits_types(config: &Map<String, Value>) -> bool {
+    if let Some(names) = config.get("model_input_names").and_then(Value::as_array) {
+        return !names.iter().any(|name| name == "token_type_ids");
+    }
+    let class = config.get("tokenizer_class").and_then(Value::as_str);
+    matches!(class, Some("PreTrainedTokenizerFast" | "TokenizersBackend"))
 }
 
 impl TokenizerFiles {
@@ -56,6 +72,7 @@ impl TokenizerFiles {
             files.take_special_tokens(&config_path, &config)?;
             files.take_added_tokens_decoder(&config_path, &config)?;
             files.chat_templates = chat_templates(&config_path, &config)?;
+            files.omits_types = omits_types(&config);
         }
         let map_path = dir.join(SPECIAL_TOKENS_MAP);
         if let Some(map) = read_object(&map_path)? {
@@ -73,6 +90,9 @@ impl TokenizerFiles {
             && let Some(processor) = read_object(&processor_path)?
         {
             files.chat_templates = chat_templates(&processor_path, &processor)?;
+        }
+        if let Some(config) = read_object(&dir.join(SENTENCE_CONFIG))? {
+            files.lowers_case = config.get("do_lower_case") == Some(&Value::Bool(true));
         }
         files.declared_tokens.sort_by_key(|declared| declared.id);
         Ok(files)

@@ -333,6 +333,12 @@ impl Checkpoint {
         self.entry(name).map(|(_, entry)| entry.shape.as_slice())
     }
 
+    /// Returns the number of rows of the matrix `{module}.weight`, if there is one.
+    #[must_use]
+    pub fn num_rows(&self, module: &str) -> Option<usize> {
+        self.stored_shape(&format!("{module}.weight"))?.first().copied()
+    }
+
     /// Returns the file that holds the tensor `name`, or should hold it.
     #[must_use]
     pub fn path_of(&self, name: &str) -> &Path {

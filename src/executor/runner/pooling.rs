@@ -21,11 +21,11 @@ use crate::{
 
 /// The hidden states that one chunk's request needs.
 #[derive(Debug)]
-struct Wanted {
+pub(super) struct Wanted {
     /// Index of the chunk.
-    chunk: usize,
+    pub(super) chunk: usize,
     /// Their places among all hidden states that the step reads.
-    rows: Range<usize>,
+    pub(super) rows: Range<usize>,
 }
 
 impl ModelRunner {
@@ -41,6 +41,9 @@ impl ModelRunner {
         let (wanted, rows) = self.wanted(&pooler, ragged)?;
         if wanted.is_empty() {
             return Ok(());
+        }
+        if let Some(head) = &pooler.vocabulary {
+            return self.pool_weights((&*pooler, head), hidden, (wanted, rows), outputs, ragged);
         }
         let values = timed("pooling", || self.read(hidden, &rows))?;
         let width = pooler.hidden_size;
@@ -108,14 +111,18 @@ impl ModelRunner {
 }
 
 /// Returns the request as the pooler takes it.
-fn request<'a>(pooler: &Pooler, params: &PoolingParams, prompt: &'a [u32]) -> PoolerRequest<'a> {
+pub(super) fn request<'a>(
+    pooler: &Pooler,
+    params: &PoolingParams,
+    prompt: &'a [u32],
+) -> PoolerRequest<'a> {
     let task = pooler_task(params.task);
     let activation = params.use_activation.unwrap_or(pooler.activation);
     PoolerRequest { task, activation, dimensions: params.dimensions, prompt }
 }
 
 /// Returns the result of a request, or a failure if a number of it is not finite.
-fn result(
+pub(super) fn result(
     pooler: &Pooler,
     request: &PoolerRequest<'_>,
     gathered: Gathered,
@@ -127,7 +134,7 @@ fn result(
     Ok(Err(RowFailure::NotANumber))
 }
 
-fn invalid(error: PoolerError) -> ExecuteError {
+pub(super) fn invalid(error: PoolerError) -> ExecuteError {
     ExecuteError::InvalidStep(error.to_string())
 }
 

@@ -98,10 +98,12 @@ fn rows(architecture: &str) -> Vec<Row> {
                 honoured("sliding_window", json!(9)),
                 honoured("hidden_activation", json!("relu")),
                 honoured("layer_types", json!(["full_attention", "sliding_attention"])),
-                refused("use_bidirectional_attention", json!(true)),
             ];
             if architecture == "Gemma2ForCausalLM" {
                 rows.push(honoured("attn_logit_softcapping", json!(7.0)));
+                rows.push(refused("use_bidirectional_attention", json!(true)));
+            } else {
+                rows.push(honoured("use_bidirectional_attention", json!(true)));
             }
             rows
         }

@@ -75,8 +75,11 @@ pub struct AttentionConfig {
     pub num_kv_heads: usize,
     /// Width of one head.
     pub head_dim: usize,
-    /// The number of tokens that a token attends to, including itself. `None`: all tokens before
-    /// it.
+    /// Whether a token attends to no token after it. Otherwise the step has the whole sequence, and
+    /// its keys and values are not kept.
+    pub is_causal: bool,
+    /// The number of tokens that a token attends to, including itself. Without causality, tokens of
+    /// both sides at a distance below this number. `None`: all tokens.
     pub sliding_window: Option<u32>,
     /// The tokens of a chunk: a token attends to those of its own chunk. It excludes a window.
     pub chunk: Option<u32>,
@@ -100,6 +103,8 @@ pub struct AttentionConfig {
     pub alibi: Option<Arc<[f32]>>,
     /// Whether the biases of ALiBi are rounded to bfloat16, and scaled with the products.
     pub rounds_alibi: bool,
+    /// The biases of scores by the distance between query and key.
+    pub(crate) distance_biases: Option<DistanceBiasConfig>,
     /// The tensor of the layer that has the score of each query head's sink, `[num_heads]`.
     pub sinks: Option<&'static str>,
     /// The factor of queries, by position.
@@ -111,6 +116,18 @@ pub struct AttentionConfig {
     /// Whether the output is multiplied by the sigmoid of a projection, whose rows follow those of
     /// each query head in the module of queries.
     pub has_gate: bool,
+}
+
+/// Biases of scores, one for each head and bucket of distances: HF
+/// `T5Attention.compute_bias`, whose layers share the table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DistanceBiasConfig {
+    /// The module of the table, `[num_buckets, num_heads]`.
+    pub(crate) module: &'static str,
+    /// Number of buckets, for both sides together.
+    pub(crate) num_buckets: usize,
+    /// The distance from which on all have the last bucket.
+    pub(crate) max_distance: usize,
 }
 
 /// Queries at position `p` are multiplied by `1 + scale · ln(1 + ⌊(p + addend) / floor⌋)`: HF
@@ -145,8 +162,10 @@ pub struct MlpConfig {
     pub is_gated: bool,
     /// The activation, by its name in transformers.
     pub activation: ActivationName,
-    /// Whether the projections have biases.
+    /// Whether the projections to the inner width have biases.
     pub bias: bool,
+    /// Whether the projection back has a bias.
+    pub down_bias: bool,
     /// The share of the gate's outputs that are not used, if normally distributed. `None`: all are
     /// used.
     pub sparsity: Option<f64>,
@@ -224,7 +243,9 @@ impl Mixer {
     /// Returns the number of layers of the KV cache that it uses.
     pub(crate) fn num_kv_layers(&self) -> usize {
         match self {
-            Self::Attention(attention) => usize::from(attention.kv_from.is_none()),
+            Self::Attention(attention) => {
+                usize::from(attention.is_causal && attention.kv_from.is_none())
+            }
             Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) | Self::Recurrent(_) => 1,
             Self::Parallel(_) => 2,
             Self::None => 0,
@@ -252,11 +273,13 @@ pub(crate) fn read_alike(
 ) -> Result<Vec<LayerConfig>, ConfigError> {
     let windows = windows::read(config, family.windows)?;
     let sizes = intermediate_sizes(config, family, windows.len())?;
+    let mlp_bias = bias(config, family.mlp_bias)?;
     let mlp = MlpConfig {
         intermediate_size: 0,
         is_gated: family.mlp.is_gated,
         activation: activation::read(config, family.mlp)?,
-        bias: bias(config, family.mlp_bias)?,
+        bias: mlp_bias,
+        down_bias: mlp_bias,
         sparsity: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
@@ -276,6 +299,7 @@ pub(crate) fn read_alike(
         num_heads,
         num_kv_heads,
         head_dim,
+        is_causal: true,
         sliding_window: None,
         chunk: None,
         rope: None,
@@ -288,6 +312,7 @@ pub(crate) fn read_alike(
         clip: None,
         alibi: None,
         rounds_alibi: false,
+        distance_biases: None,
         sinks: None,
         temperature: None,
         normalizes_values: false,

@@ -24,9 +24,9 @@ pub use layer::{
     Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig, ParallelConfig,
     RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
 };
-pub(crate) use layer::{MixerKind, kinds};
-pub(crate) use model::NormedResidual;
+pub(crate) use layer::{DistanceBiasConfig, MixerKind, kinds};
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
+pub(crate) use model::{NormedResidual, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
 pub(super) use file::{Fields, POSITIONS_MAX, SIZE_MAX};

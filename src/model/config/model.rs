@@ -5,8 +5,8 @@ use std::path::Path;
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
-    ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, layer,
-    max_model_len, quantization, unsupported, wrapped,
+    ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, MlpConfig,
+    layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
@@ -40,6 +40,8 @@ pub struct ModelConfig {
     pub embedding: EmbeddingConfig,
     /// Whether the norms after the parts of a layer follow the sums with the residual stream.
     pub is_post_norm: bool,
+    /// Whether the first layer has a norm before its attention, if the others have one.
+    pub(crate) has_first_norm: bool,
     /// Whether the last hidden states are normalised.
     pub has_final_norm: bool,
     /// The factor of the outputs of attention and feed-forward parts.
@@ -55,8 +57,8 @@ pub struct ModelConfig {
     pub(crate) has_lm_head: bool,
     /// Whether rows of the output layer are the classifier.
     pub(crate) is_classified_by_output: bool,
-    /// The tensors of the classifier alone, with their shapes.
-    pub(crate) classifier_tensors: Vec<(String, Vec<usize>)>,
+    /// The tensors that only the pooler has, with their shapes.
+    pub(crate) pooler_tensors: Vec<(String, Vec<usize>)>,
     /// Whether the output layer uses the matrix of the embedding.
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
@@ -105,10 +107,23 @@ pub struct EmbeddingConfig {
     pub multiplier: f32,
     /// The row of the table of learned positions that belongs to position 0. `None`: no table.
     pub learned_positions: Option<usize>,
+    /// The table of the types of tokens, whose rows are added.
+    pub(crate) token_types: Option<TokenTypes>,
     /// Whether embeddings are normalised.
     pub has_norm: bool,
+    /// Whether positions and types are added before that norm, and not after it.
+    pub(crate) is_summed_before_norm: bool,
     /// The matrices between embeddings of another width and hidden states.
     pub(crate) projections: Option<EmbeddingProjections>,
+}
+
+/// The table of the types of tokens. Texts of a pair have different types.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct TokenTypes {
+    /// Its module.
+    pub(crate) module: &'static str,
+    /// Its rows.
+    pub(crate) count: usize,
 }
 
 /// The matrices between embeddings and hidden states of different widths.
@@ -216,10 +231,18 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Returns the config with what the checkpoint of a multimodal class decides.
+    /// Returns the config with what the checkpoint decides.
     pub(crate) fn fit(mut self, checkpoint: &Checkpoint) -> Self {
         if let Some(wrapped) = self.wrapped.clone() {
             wrapped.fit(&mut self, checkpoint);
+        }
+        if let Some(names) = self.family.other_names {
+            let known = self.names.of_layer(0, self.names.attention.o_proj);
+            let known = format!("{known}.weight");
+            if !checkpoint.names().any(|name| *name == known) {
+                self.names = *names;
+                self.norms = names.norms;
+            }
         }
         self
     }
@@ -234,14 +257,29 @@ impl ModelConfig {
         self.layers[..index].iter().map(|layer| layer.mixer.num_kv_layers()).sum()
     }
 
-    /// Sets the activation of all layers by its name in transformers.
-    pub(crate) fn set_activation(&mut self, name: &str) {
-        let Some(activation) = ActivationName::from_name(name) else { return };
-        for layer in &mut self.layers {
-            if let FeedForward::Mlp(mlp) = &mut layer.feed_forward {
-                mlp.activation = activation;
-            }
+    /// Returns the norms of layer `index`.
+    pub(crate) fn norms_of(&self, index: usize) -> LayerNorms {
+        let norms = self.layers[index].norms(self.norms);
+        match index == 0 && !self.has_first_norm {
+            true => LayerNorms { before_attention: None, ..norms },
+            false => norms,
         }
+    }
+
+    /// Returns the dense feed-forward parts.
+    pub(crate) fn mlps(&mut self) -> impl Iterator<Item = &mut MlpConfig> {
+        self.layers.iter_mut().filter_map(|layer| match &mut layer.feed_forward {
+            FeedForward::Mlp(mlp) => Some(mlp),
+            FeedForward::Moe(_) | FeedForward::None => None,
+        })
+    }
+
+    /// Sets the activation of all layers by its name in transformers. Returns whether there is one
+    /// of that name.
+    pub(crate) fn set_activation(&mut self, name: &str) -> bool {
+        let Some(activation) = ActivationName::from_name(name) else { return false };
+        self.mlps().for_each(|mlp| mlp.activation = activation);
+        true
     }
 
     fn from_fields(
@@ -251,10 +289,8 @@ impl ModelConfig {
     ) -> Result<Self, ConfigError> {
         let config = &config.with_aliases(family.aliases);
         check_model_type(config, family)?;
-        unsupported::refuse(config)?;
-        let max_position_embeddings = config
-            .positions("max_position_embeddings")?
-            .unwrap_or(family.defaults.max_position_embeddings);
+        unsupported::refuse(config, family.harmless_fields)?;
+        let max_position_embeddings = num_positions(config, family)?;
         let layers = layer::read(config, family, max_position_embeddings)?;
         let max_model_len =
             max_model_len::resolve(config, &layers, max_position_embeddings, requested_len)?;
@@ -270,11 +306,14 @@ impl ModelConfig {
             norms: family.names.norms,
             is_parallel: family.is_parallel,
             is_post_norm: false,
+            has_first_norm: true,
             has_final_norm: true,
             embedding: EmbeddingConfig {
                 multiplier: 1.0,
                 learned_positions: None,
+                token_types: None,
                 has_norm: false,
+                is_summed_before_norm: false,
                 projections: None,
             },
             residual_multiplier: 1.0,
@@ -283,7 +322,7 @@ impl ModelConfig {
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
             is_classified_by_output: false,
-            classifier_tensors: Vec::new(),
+            pooler_tensors: Vec::new(),
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
             num_nextn_layers: 0,
@@ -297,6 +336,18 @@ impl ModelConfig {
         (family.adjust)(config, &mut model)?;
         Ok(model)
     }
+}
+
+/// Returns the number of positions: the field `max_position_embeddings`, in some families without
+/// the rows that no position has.
+fn num_positions(config: &Fields, family: &Family) -> Result<usize, ConfigError> {
+    const FIELD: &str = "max_position_embeddings";
+    let rows = config.positions(FIELD)?.unwrap_or(family.defaults.max_position_embeddings);
+    let unused = family.positions.unused_rows(config)?;
+    let positions = rows.checked_sub(unused).filter(|positions| *positions > 0);
+    positions.ok_or_else(|| {
+        config.invalid(FIELD, &format!("more than the {unused} rows that no position has"))
+    })
 }
 
 /// Checks that `model_type` and `architectures` agree. transformers chooses the class of a model by

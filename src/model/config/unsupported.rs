@@ -46,10 +46,12 @@ fn is_empty(value: &Value) -> bool {
         || value.as_array().is_some_and(|list| list.is_empty())
 }
 
-/// Refuses a config whose results would silently be wrong.
-pub(super) fn refuse(config: &Fields) -> Result<(), ConfigError> {
+/// Refuses a config whose results would silently be wrong. The fields `harmless` change nothing.
+pub(super) fn refuse(config: &Fields, harmless: &[&str]) -> Result<(), ConfigError> {
     for Unsupported { field, changes_nothing, expected } in FIELDS {
-        if config.value(field).is_some_and(|value| !changes_nothing(value)) {
+        let is_harmless = harmless.contains(&field);
+        let changes = config.value(field).is_some_and(|value| !changes_nothing(value));
+        if changes && !is_harmless {
             return Err(config.invalid(field, expected));
         }
     }

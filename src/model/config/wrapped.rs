@@ -32,7 +32,7 @@ pub(super) fn text_of(
     wrapper: &'static Wrapper,
 ) -> Result<(Fields, Wrapped), ConfigError> {
     check_model_type(outer, wrapper)?;
-    unsupported::refuse(outer)?;
+    unsupported::refuse(outer, &[])?;
     let nested = outer.nested(TEXT)?;
     let mut fields = match &nested {
         Some(nested) => nested.clone(),

@@ -90,11 +90,11 @@ impl DecoderLayer {
         let Norms { after_attention, after_mlp, .. } = &self.norms;
         if let Some(mixer) = &self.mixer {
             let attended = self.scaled(None, mixer.forward(x.clone(), positions, step));
-            x = normed(after_attention.as_ref(), add(attended, x));
+            x = add_and_normed(after_attention.as_ref(), attended, x);
         }
         if let Some(feed_forward) = &self.feed_forward {
             let output = self.scaled(None, feed_forward.forward(x.clone()));
-            x = normed(after_mlp.as_ref(), add(output, x));
+            x = add_and_normed(after_mlp.as_ref(), output, x);
         }
         x
     }
@@ -143,7 +143,7 @@ impl DecoderLayer {
                 |name| Norm::load(loader, &place.module(name), config.hidden_size, config.norm);
             name.map(load).transpose()
         };
-        let names = place.layer().norms(config.norms);
+        let names = config.norms_of(place.index);
         let norms = Norms {
             before_attention: norm(loader, names.before_attention)?,
             after_attention: norm(loader, names.after_attention)?,
@@ -191,6 +191,13 @@ fn add_and_norm(
         }
         (None, None) => (x.clone(), x),
     }
+}
+
+/// Returns the norm of `x + residual`, or that sum without a norm.
+fn add_and_normed(norm: Option<&Norm>, x: Tensor<2>, residual: Tensor<2>) -> Tensor<2> {
+    let (output, sum) = add_and_norm(norm, x, Some(residual));
+    recycle(sum);
+    output
 }
 
 fn normed(norm: Option<&Norm>, x: Tensor<2>) -> Tensor<2> {

@@ -31,6 +31,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
 };
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    gemma::causal_only(fields)?;
     common(fields, config)?;
     // A config without the fields has the caps. Null turns them off.
     let cap = |field, default| match fields.has(field) {
@@ -45,7 +46,6 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
 
 /// Reads what Gemma 2 and 3 have in common.
 pub(super) fn common(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    gemma::causal_only(fields)?;
     gemma::scale_embeddings(config);
     let scalar = fields.positive("query_pre_attn_scalar")?.unwrap_or(256.0);
     config.attentions().for_each(|attention| attention.scale = scalar.powf(-0.5) as f32);

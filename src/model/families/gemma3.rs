@@ -2,6 +2,7 @@
 //!
 //! Gemma 2 with norms over query and key heads in place of the caps. Five layers of six have a
 //! sliding window, and a rotary embedding of their own (<https://arxiv.org/abs/2503.19786>).
+//! EmbeddingGemma has attention to both sides (<https://arxiv.org/abs/2509.20354>).
 
 use super::{
     AttentionNames, ConfigError, Defaults, Family, Fields, HeadNormRule, ModelConfig, RopeRule,
@@ -37,6 +38,13 @@ pub(super) const FAMILY: Family = Family {
 
 pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     gemma2::common(fields, config)?;
+    if fields.flag("use_bidirectional_attention")? == Some(true) {
+        // A window then has half of its tokens on each side.
+        for attention in config.attentions() {
+            attention.is_causal = false;
+            attention.sliding_window = attention.sliding_window.map(|window| window / 2 + 1);
+        }
+    }
     // HF's class and vLLM's have the field `attn_logit_softcapping`, too, and do not apply it.
     config.logits.soft_cap = fields.positive("final_logit_softcapping")?.map(|cap| cap as f32);
     Ok(())

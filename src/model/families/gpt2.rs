@@ -54,6 +54,7 @@ pub(super) const FAMILY: Family = Family {
         norm: "transformer.ln_f",
         lm_head: "lm_head",
         is_transposed: true,
+        is_gate_last: false,
         renamed: &[],
         place: None,
     },

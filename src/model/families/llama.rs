@@ -15,6 +15,7 @@ pub(in crate::model) const FAMILY: Family = Family {
     model_type: "llama",
     other_model_types: &[],
     models: "Llama 2, 3, 3.1, 3.2 and 3.3, and models of the same shape: Yi, SmolLM 2, TinyLlama",
+    harmless_fields: &[],
     aliases: &[],
     defaults: DEFAULTS,
     qkv_bias: Bias::IfSet("attention_bias"),
@@ -31,6 +32,7 @@ pub(in crate::model) const FAMILY: Family = Family {
     layers: LayerRule::Alike,
     mixers: &[MixerKind::Attention],
     names: NAMES,
+    other_names: None,
     adjust: as_read,
 };
 
@@ -88,6 +90,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
     norm: "model.norm",
     lm_head: "lm_head",
     is_transposed: false,
+    is_gate_last: false,
     renamed: &[],
     place: None,
 };

@@ -11,6 +11,7 @@ mod cwm;
 mod deepseek_v2;
 mod deepseek_v3;
 mod dots1;
+pub(super) mod encoders;
 mod ernie4_5;
 mod ernie4_5_moe;
 mod exaone;

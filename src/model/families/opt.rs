@@ -46,6 +46,7 @@ pub(super) const FAMILY: Family = Family {
         norm: "model.decoder.final_layer_norm",
         lm_head: "lm_head",
         is_transposed: false,
+        is_gate_last: false,
         renamed: &[],
         place: None,
     },

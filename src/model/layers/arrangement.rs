@@ -49,6 +49,12 @@ impl Part {
         Self { module, outputs: rows.len(), arrangement: Arrangement::SomeRows { rows, of } }
     }
 
+    /// Returns the same module with the second half of its rows first.
+    pub(in crate::model) fn halves_swapped(self) -> Self {
+        let (half, all) = (self.outputs as u32 / 2, self.outputs as u32);
+        Self { arrangement: rows((half..all).chain(0..half).collect()), ..self }
+    }
+
     /// Returns matrix `index` of a module of `count` matrices.
     pub(in crate::model) fn of(self, index: usize, count: usize) -> Self {
         Self { arrangement: Arrangement::Slice { index, count }, ..self }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, AttentionParams, CausalMask, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
-    WeightVector, gated_norm, paged_attention, profile::timed, qk_norm_rope, reshape_and_cache,
-    rms_norm, rope, scale_rows,
+    Activation, AttentionMask, AttentionParams, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
+    WeightVector, encoder_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
+    reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
 use super::padding::Padding;
+use super::relative_positions;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Part, gate_part, head_rows, qkv_parts};
 use crate::model::config::{AttentionConfig, TemperatureConfig};
@@ -40,6 +41,8 @@ pub(in crate::model) struct Attention {
     temperature: Option<TemperatureConfig>,
     /// Ones, if the heads of values are normalised.
     values_norm: Option<WeightVector>,
+    /// Whether a token attends to no token after it.
+    is_causal: bool,
     /// Whether it reads the keys and values of another layer, and has none of its own.
     shares_keys: bool,
     /// The layer of the KV cache that holds its keys and values.
@@ -47,16 +50,16 @@ pub(in crate::model) struct Attention {
 }
 
 impl Attention {
-    /// Maps `[num_tokens, hidden]` to the same shape. Writes the keys and values of these tokens
-    /// into the step's cache.
+    /// Maps `[num_tokens, hidden]` to the same shape. Causal attention writes the keys and values
+    /// of these tokens into the step's cache.
     pub(in crate::model) fn forward(
         &self,
         x: Tensor<2>,
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
-        let (meta, kv) = step.layer(self.kv_layer);
         if self.shares_keys {
+            let (meta, kv) = step.layer(self.kv_layer);
             let q = self.queries(x, positions);
             let q = self.padding.added(q);
             let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
@@ -77,14 +80,25 @@ impl Attention {
             Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
         };
         let [q, k, v] = [q, k, v].map(|heads| self.padding.added(heads));
-        timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
-        let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
-        let output = self.padding.removed(output);
+        let output = self.padding.removed(self.attend([q, k, v], step));
         let output = match gate {
             Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
             None => output,
         };
         timed("o", || self.o_proj.forward(output))
+    }
+
+    /// Returns the results of all heads.
+    fn attend(&self, [q, k, v]: [Tensor<2>; 3], step: &mut Step<'_>) -> Tensor<2> {
+        if !self.is_causal {
+            let (num_kv_heads, batch) = (self.heads.num_kv_heads, step.batch());
+            return timed("attention", || {
+                encoder_attention(q, k, v, num_kv_heads, batch, &self.params)
+            });
+        }
+        let (meta, kv) = step.layer(self.kv_layer);
+        timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
+        timed("attention", || paged_attention(q, kv, meta, &self.params))
     }
 
     /// Returns the queries of a layer without keys and values of its own.
@@ -140,12 +154,13 @@ impl Attention {
         let ones = || vec![1.0; attention.head_dim];
         let values_norm =
             attention.normalizes_values.then(|| loader.on_device("the norm of values", ones()));
+        let positions = place.config.max_model_len;
+        let distance_biases = attention
+            .distance_biases
+            .map(|biases| relative_positions::load(loader, biases, attention.num_heads, positions));
         let params = AttentionParams {
-            mask: match (attention.sliding_window, attention.chunk) {
-                (Some(window), _) => CausalMask::Sliding(window),
-                (None, Some(chunk)) => CausalMask::Chunked(chunk),
-                (None, None) => CausalMask::Full,
-            },
+            mask: mask(attention),
+            distance_biases: distance_biases.transpose()?,
             soft_cap: attention.soft_cap,
             alibi_slopes: slopes.transpose()?,
             rounds_alibi: attention.rounds_alibi,
@@ -166,9 +181,21 @@ impl Attention {
             params,
             temperature: attention.temperature,
             values_norm: values_norm.transpose()?,
+            is_causal: attention.is_causal,
             shares_keys: attention.kv_from.is_some(),
             kv_layer: place.kv_layer(),
         })
+    }
+}
+
+/// Returns the keys that a query sees.
+fn mask(attention: &AttentionConfig) -> AttentionMask {
+    match (attention.sliding_window, attention.chunk) {
+        (Some(window), _) if attention.is_causal => AttentionMask::Sliding(window),
+        (Some(window), _) => AttentionMask::Around(window),
+        (None, Some(chunk)) => AttentionMask::Chunked(chunk),
+        (None, None) if attention.is_causal => AttentionMask::Full,
+        (None, None) => AttentionMask::Both,
     }
 }
 

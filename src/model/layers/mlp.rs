@@ -36,8 +36,12 @@ impl Mlp {
     ) -> Result<Self, ModelError> {
         let (is_transposed, hidden) = (place.names().is_transposed, place.config.hidden_size);
         let part = |name, outputs| Part::new(place.module(name), outputs).transposed(is_transposed);
-        let inner = inner_parts(names.inner, mlp);
-        let inner: Vec<Part> = inner.map(|(name, outputs)| part(name, outputs)).collect();
+        let is_gate_last = place.names().is_gate_last;
+        let inner = inner_parts(names.inner, mlp).map(|(name, outputs)| match is_gate_last {
+            true => part(name, outputs).halves_swapped(),
+            false => part(name, outputs),
+        });
+        let inner: Vec<Part> = inner.collect();
         let down = [part(names.down_proj, hidden)];
         let cutoff = mlp.sparsity.map(|share| {
             let mean = RowMean::new(loader, mlp.intermediate_size)?;
@@ -48,7 +52,7 @@ impl Mlp {
             is_gated: mlp.is_gated,
             cutoff: cutoff.transpose()?,
             activation: activation::load(loader, place, mlp.activation)?,
-            down_proj: Linear::load(loader, &down, mlp.intermediate_size, mlp.bias)?,
+            down_proj: Linear::load(loader, &down, mlp.intermediate_size, mlp.down_bias)?,
             gate_multiplier: mlp.gate_multiplier,
             output_multiplier: mlp.output_multiplier,
         })

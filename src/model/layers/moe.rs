@@ -212,6 +212,7 @@ pub(in crate::model) fn shared_mlp(moe: &MoeConfig, intermediate_size: usize) ->
         is_gated,
         activation,
         bias,
+        down_bias: bias,
         sparsity: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,

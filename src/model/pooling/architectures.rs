@@ -1,25 +1,27 @@
-//! Architectures that are a causal language model with another head, or with none. They are entries
-//! of the registry, made from the family of the language model.
+//! Architectures that are a causal language model with another head, or with none, and encoders.
+//! They are entries of the registry, made from the family of the backbone.
 
 use super::plan::{Origin, RewardHead};
-use crate::model::families;
+use crate::model::families::{self, encoders};
 use crate::model::family::Family;
 
 /// The families whose backbones HF serves as `…Model` and as `…ForSequenceClassification`, with the
-/// classifier `score.weight` over the last token. All attention of them is causal.
-const BASES: [&str; 12] = [
-    "Llama",
-    "Mistral",
-    "Qwen2",
-    "Qwen3",
-    "Gemma",
-    "Gemma2",
-    "Phi3",
-    "Glm",
-    "Starcoder2",
-    "Mixtral",
-    "Qwen2Moe",
-    "Qwen3Moe",
+/// classifier `score.weight` over the last token: their names in these classes and as language
+/// models. Their attention is causal, except in Gemma 3 for embeddings.
+const BASES: [(&str, &str); 13] = [
+    ("Llama", "Llama"),
+    ("Mistral", "Mistral"),
+    ("Qwen2", "Qwen2"),
+    ("Qwen3", "Qwen3"),
+    ("Gemma", "Gemma"),
+    ("Gemma2", "Gemma2"),
+    ("Gemma3Text", "Gemma3"),
+    ("Phi3", "Phi3"),
+    ("Glm", "Glm"),
+    ("Starcoder2", "Starcoder2"),
+    ("Mixtral", "Mixtral"),
+    ("Qwen2Moe", "Qwen2Moe"),
+    ("Qwen3Moe", "Qwen3Moe"),
 ];
 
 /// Reward models: code in folders, each with the family of its backbone and its head.
@@ -32,8 +34,8 @@ const REWARDS: [(&str, &str, RewardHead); 3] = [
 /// Returns the architectures, each with the family of its backbone and its own heads.
 pub(in crate::model) fn converted() -> impl Iterator<Item = (String, &'static Family, Origin)> {
     let forms = [("Model", Origin::Backbone), ("ForSequenceClassification", Origin::Classifier)];
-    let bases = BASES.into_iter().flat_map(move |base| {
-        let family = families::text_family(&format!("{base}ForCausalLM"));
+    let bases = BASES.into_iter().flat_map(move |(base, language)| {
+        let family = families::text_family(&format!("{language}ForCausalLM"));
         forms
             .into_iter()
             .filter_map(move |(form, origin)| Some((format!("{base}{form}"), family?, origin)))
@@ -41,7 +43,9 @@ pub(in crate::model) fn converted() -> impl Iterator<Item = (String, &'static Fa
     let rewards = REWARDS.into_iter().filter_map(|(name, family, head)| {
         Some((name.to_owned(), families::text_family(family)?, Origin::Reward(head)))
     });
-    bases.chain(rewards)
+    let of_encoders = encoders::classes()
+        .map(|class| (class.architecture.to_owned(), class.family, Origin::Encoder(class.head)));
+    bases.chain(rewards).chain(of_encoders)
 }
 
 #[cfg(test)]
@@ -51,8 +55,15 @@ mod tests {
     #[test]
     fn every_base_has_a_family() {
         let names: Vec<_> = converted().map(|(name, ..)| name).collect();
-        assert_eq!(names.len(), 2 * BASES.len() + REWARDS.len());
-        assert!(names.contains(&"Qwen3ForSequenceClassification".to_owned()));
-        assert!(names.contains(&"InternLM2ForRewardModel".to_owned()));
+        let num_encoders = encoders::classes().count();
+        assert_eq!(names.len(), 2 * BASES.len() + REWARDS.len() + num_encoders);
+        for name in [
+            "Qwen3ForSequenceClassification",
+            "InternLM2ForRewardModel",
+            "Gemma3TextModel",
+            "BertModel",
+        ] {
+            assert!(names.contains(&name.to_owned()), "{name}");
+        }
     }
 }

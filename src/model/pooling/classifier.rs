@@ -101,6 +101,7 @@ mod tests {
             bias: Vec::new(),
             inputs,
             activation,
+            norm: None,
         };
         let classifier = Classifier {
             layers: vec![

@@ -6,12 +6,17 @@ use serde_json::{Map, Value};
 
 use super::{
     Calibration, ClassifierActivation,
+    encoder_plan::{HeadFields, LayerPlan, tensors_of},
     plan::{Origin, RewardHead},
     tokens::Vocabulary,
 };
 use crate::{
     config::{PoolerConfig, TokenPooling},
-    model::{ConfigError, ModelError},
+    model::{
+        ConfigError, ModelError,
+        encoder_class::{ClassHead, EncoderHead},
+        family::NormKind,
+    },
 };
 
 /// HF's module of a classifier.
@@ -40,6 +45,8 @@ pub(super) enum ClassifierWeights {
     Linear(&'static str),
     /// [`REWARD_LAYERS`], with biases.
     TwoLayers,
+    /// Those of an encoder: layers, and the module of a last one with a bias.
+    Encoder { layers: Vec<LayerPlan>, module: &'static str },
     /// Rows of the output layer, those of these tokens.
     Rows(Vec<u32>),
     /// The row of the second token less the row of the first. The softmax over the logits of both
@@ -55,15 +62,15 @@ impl ClassifierPlan {
     /// [`ModelError`] for fields that contradict each other, and for tokens that the vocabulary of
     /// `tokenizer` lacks.
     pub(super) fn new(
-        config: &Map<String, Value>,
+        fields: HeadFields<'_>,
         origin: Origin,
-        folder: &Path,
         tokenizer: &Path,
     ) -> Result<Self, ModelError> {
+        let config = fields.config;
         if let Origin::Reward(head) = origin {
             return Ok(Self::reward(config, head));
         }
-        if let Some(weights) = from_tokens(config, folder, tokenizer)? {
+        if let Some(weights) = from_tokens(fields, tokenizer)? {
             let count = match &weights {
                 ClassifierWeights::Rows(rows) => rows.len(),
                 _ => 1,
@@ -77,7 +84,17 @@ impl ClassifierPlan {
         let count = config.get("num_labels").and_then(Value::as_u64);
         let count = count.and_then(|count| usize::try_from(count).ok());
         let count = named.map(Map::len).or(count).unwrap_or(2).clamp(1, 1 << 20);
-        Ok(Self::of_classes(config, count, ClassifierWeights::Linear(SCORE)))
+        let Origin::Encoder(head) = origin else {
+            return Ok(Self::of_classes(config, count, ClassifierWeights::Linear(SCORE)));
+        };
+        let Some(ClassHead { layers, classifier, .. }) = head.class_head() else {
+            let why = "the architecture has no classifier";
+            return Err(super::plan::refused("convert", "classify", why));
+        };
+        let layers = fields.layers(layers)?;
+        let weights = ClassifierWeights::Encoder { layers, module: classifier };
+        let is_by_token_alone = matches!(head, EncoderHead::Tokens(_));
+        Ok(Self { is_by_token_alone, ..Self::of_classes(config, count, weights) })
     }
 
     fn reward(config: &Map<String, Value>, head: RewardHead) -> Self {
@@ -123,10 +140,18 @@ impl ClassifierPlan {
     }
 
     /// Returns the tensors that only the classifier has, with their shapes, where hidden states
-    /// have `width` elements.
-    pub(in crate::model) fn tensors(&self, width: usize) -> Vec<(String, Vec<usize>)> {
+    /// have `width` elements, and norms are of `kind`.
+    pub(in crate::model) fn tensors(
+        &self,
+        width: usize,
+        kind: NormKind,
+    ) -> Vec<(String, Vec<usize>)> {
         let count = self.labels.len();
-        match self.weights {
+        match &self.weights {
+            ClassifierWeights::Encoder { layers, module } => {
+                let layers = layers.iter().flat_map(|layer| layer.tensors(width, kind));
+                layers.chain(tensors_of(module, &[count, width], true)).collect()
+            }
             ClassifierWeights::Linear(module) => {
                 vec![(format!("{module}.weight"), vec![count, width])]
             }
@@ -169,10 +194,10 @@ fn activation(config: &Map<String, Value>, count: usize) -> ClassifierActivation
 
 /// Reads `classifier_from_token`: the tokens whose rows of the output layer are the classifier.
 fn from_tokens(
-    config: &Map<String, Value>,
-    folder: &Path,
+    fields: HeadFields<'_>,
     tokenizer: &Path,
 ) -> Result<Option<ClassifierWeights>, ModelError> {
+    let HeadFields { folder, config } = fields;
     const FIELD: &str = "classifier_from_token";
     let invalid = |field: &str, expected: &str| {
         let value = config.get(field).unwrap_or(&Value::Null).to_string();
@@ -218,8 +243,8 @@ mod tests {
         let vocab = r#"{"model": {"vocab": {"no": 3, "yes": 5}}}"#;
         std::fs::write(folder.path().join("tokenizer.json"), vocab).unwrap();
         let config = config.as_object().unwrap();
-        let folder = folder.path();
-        ClassifierPlan::new(config, origin, folder, folder).map_err(|error| error.to_string())
+        let fields = HeadFields { folder: folder.path(), config };
+        ClassifierPlan::new(fields, origin, folder.path()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -247,7 +272,7 @@ mod tests {
         let rows = json!({"classifier_from_token": ["yes"], "method": "no_post_processing"});
         let rows = plan(rows, Origin::Classifier).unwrap();
         assert_eq!(rows.weights, ClassifierWeights::Rows(vec![5]));
-        assert!(rows.is_of_output_layer() && rows.tensors(8).is_empty());
+        assert!(rows.is_of_output_layer() && rows.tensors(8, NormKind::Rms).is_empty());
         for (wrong, part) in [
             (json!({"classifier_from_token": ["maybe"], "method": "no_post_processing"}), "maybe"),
             (json!({"classifier_from_token": ["yes"]}), "method"),
@@ -262,7 +287,7 @@ mod tests {
     #[test]
     fn reward_models_have_heads_of_their_own() {
         let process = plan(json!({}), Origin::Reward(RewardHead::Process)).unwrap();
-        let shapes = process.tensors(8);
+        let shapes = process.tensors(8, NormKind::Rms);
         let expected = [
             ("score.0.weight", vec![8, 8]),
             ("score.0.bias", vec![8]),
@@ -271,6 +296,6 @@ mod tests {
         ];
         assert_eq!(shapes, expected.map(|(name, shape)| (name.to_owned(), shape)));
         let value = plan(json!({}), Origin::Reward(RewardHead::Value)).unwrap();
-        assert_eq!(value.tensors(8), [("v_head.weight".to_owned(), vec![1, 8])]);
+        assert_eq!(value.tensors(8, NormKind::Rms), [("v_head.weight".to_owned(), vec![1, 8])]);
     }
 }

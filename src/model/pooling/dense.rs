@@ -1,4 +1,4 @@
-//! A dense layer behind the pooling: `2_Dense` of sentence-transformers.
+//! A dense layer behind the pooling: `2_Dense` of sentence-transformers, and those of heads.
 
 /// The activation of a dense layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,11 +7,59 @@ pub enum DenseActivation {
     Identity,
     /// Hyperbolic tangent.
     Tanh,
-    /// Zero for negative values.
+    /// `max(x, 0)`.
     Relu,
+    /// `x · Φ(x)`.
+    Gelu,
+    /// GELU by its approximation with tanh.
+    GeluTanh,
+    /// `x · σ(x)`.
+    Silu,
 }
 
-/// `act(W · x + b)`, computed on the processor.
+/// The activations by their names in transformers (`ACT2FN`), and by those of torch's classes.
+const NAMES: [(&str, DenseActivation); 14] = [
+    ("linear", DenseActivation::Identity),
+    ("Identity", DenseActivation::Identity),
+    ("tanh", DenseActivation::Tanh),
+    ("Tanh", DenseActivation::Tanh),
+    ("relu", DenseActivation::Relu),
+    ("ReLU", DenseActivation::Relu),
+    ("gelu", DenseActivation::Gelu),
+    ("GELU", DenseActivation::Gelu),
+    ("gelu_new", DenseActivation::GeluTanh),
+    ("gelu_fast", DenseActivation::GeluTanh),
+    ("gelu_pytorch_tanh", DenseActivation::GeluTanh),
+    ("silu", DenseActivation::Silu),
+    ("swish", DenseActivation::Silu),
+    ("SiLU", DenseActivation::Silu),
+];
+
+impl DenseActivation {
+    /// Returns the activation that transformers or torch calls `name`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    }
+
+    /// Returns the function's value, computed in f64.
+    #[must_use]
+    pub fn of(self, x: f64) -> f64 {
+        match self {
+            Self::Identity => x,
+            Self::Tanh => x.tanh(),
+            Self::Relu => x.max(0.0),
+            Self::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+            Self::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+                0.5 * x * (1.0 + inner.tanh())
+            }
+            Self::Silu => x / (1.0 + (-x).exp()),
+        }
+    }
+}
+
+/// `act(W · x + b)`, or its norm, computed on the processor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dense {
     /// `[outputs, inputs]`, row-major.
@@ -22,6 +70,8 @@ pub struct Dense {
     pub inputs: usize,
     /// The activation.
     pub activation: DenseActivation,
+    /// The norm of the outputs, if they are normalised.
+    pub norm: Option<DenseNorm>,
 }
 
 impl Dense {
@@ -38,13 +88,40 @@ impl Dense {
         let sums = rows.enumerate().map(|(output, row)| {
             let bias = self.bias.get(output).copied().unwrap_or_default();
             let products = row.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
-            (f64::from(bias) + products.sum::<f64>()) as f32
+            self.activation.of(f64::from(bias) + products.sum::<f64>()) as f32
         });
-        match self.activation {
-            DenseActivation::Identity => sums.collect(),
-            DenseActivation::Tanh => sums.map(f32::tanh).collect(),
-            DenseActivation::Relu => sums.map(|sum| sum.max(0.0)).collect(),
+        let outputs: Vec<f32> = sums.collect();
+        match &self.norm {
+            Some(norm) => norm.forward(&outputs),
+            None => outputs,
         }
+    }
+}
+
+/// `(x − mean) / sqrt(var + eps) · weight + bias`, computed on the processor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DenseNorm {
+    /// `[size]`.
+    pub weight: Vec<f32>,
+    /// `[size]`, or empty.
+    pub bias: Vec<f32>,
+    /// The number added to the variance.
+    pub eps: f32,
+}
+
+impl DenseNorm {
+    /// Returns the norm of `x`.
+    #[must_use]
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let count = x.len().max(1) as f64;
+        let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
+        let squares = x.iter().map(|x| (f64::from(*x) - mean).powi(2));
+        let scale = (squares.sum::<f64>() / count + f64::from(self.eps)).sqrt().recip();
+        let normed = x.iter().zip(&self.weight).enumerate().map(|(i, (x, weight))| {
+            let bias = self.bias.get(i).copied().unwrap_or_default();
+            ((f64::from(*x) - mean) * scale * f64::from(*weight) + f64::from(bias)) as f32
+        });
+        normed.collect()
     }
 }
 
@@ -59,12 +136,32 @@ mod tests {
             bias: vec![0.0, 1.0],
             inputs: 2,
             activation: DenseActivation::Identity,
+            norm: None,
         };
         assert_eq!((dense.outputs(), dense.forward(&[2.0, 4.0])), (2, vec![10.0, 1.0]));
         dense.activation = DenseActivation::Tanh;
-        assert_eq!(dense.forward(&[0.0, 0.0]), [0.0, 1.0_f32.tanh()]);
+        assert_eq!(dense.forward(&[0.0, 0.0]), [0.0, 1.0_f64.tanh() as f32]);
         dense.activation = DenseActivation::Relu;
         assert_eq!(dense.forward(&[1.0, -1.0]), [0.0, 0.0]);
         assert_eq!(dense.forward(&[1.0, 1.0]), [3.0, 0.5]);
+    }
+
+    /// The values of torch in float64.
+    #[test]
+    fn activations_are_those_of_torch() {
+        let of = |name: &str, x: f64| DenseActivation::from_name(name).unwrap().of(x);
+        let near = |got: f64, expected: f64| assert!((got - expected).abs() < 1e-12, "{got}");
+        near(of("gelu", 1.0), 0.841_344_746_068_543);
+        near(of("gelu", -2.0), -0.045_500_263_896_358_4);
+        near(of("gelu_new", 1.0), 0.841_191_990_608_301);
+        near(of("silu", -1.0), -0.268_941_421_369_995);
+        near(of("relu", -1.0), 0.0);
+        assert_eq!(DenseActivation::from_name("elu"), None);
+    }
+
+    #[test]
+    fn a_norm_has_the_mean_zero_and_the_deviation_one() {
+        let norm = DenseNorm { weight: vec![1.0, 2.0], bias: vec![0.0, 1.0], eps: 0.0 };
+        assert_eq!(norm.forward(&[3.0, 5.0]), [-1.0, 3.0]);
     }
 }

@@ -1,13 +1,17 @@
 //! Loads the pooler of a plan.
 
+use std::sync::Arc;
+
 use playhouse_kernels::WeightDtype;
 
 use super::{
-    Classifier, ClassifierPlan, Dense, DenseActivation, Pooler, PoolerPlan,
+    Classifier, ClassifierPlan, Dense, DenseActivation, DenseNorm, Pooler, PoolerPlan,
+    VocabularyHead,
     classifier_plan::{ClassifierWeights, REWARD_LAYERS},
+    encoder_plan::LayerPlan,
     plan::refused,
 };
-use crate::model::{ModelConfig, ModelError, WeightLoader};
+use crate::model::{ModelConfig, ModelError, WeightLoader, layers::MaskedLm};
 
 /// Builds the pooler of a model.
 ///
@@ -22,15 +26,28 @@ pub(in crate::model) fn load(
     let hidden_size = model.embedding_width();
     let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
     let activation = plan.activation();
-    let PoolerPlan { config, files, classifier, matryoshka, .. } = plan;
+    let PoolerPlan { config, files, classifier, encoder, matryoshka, .. } = plan;
     let calibration = ClassifierPlan::calibration(&config);
     let classifier = classifier.map(|plan| {
         let classifier = load_classifier(plan, model, loader)?;
         Ok::<_, ModelError>(Classifier { calibration, ..classifier })
     });
     let classifier = classifier.transpose()?;
+    let vocabulary = encoder.and_then(|plan| plan.vocabulary).map(|plan| {
+        let head = Arc::new(MaskedLm::load(loader, plan, model)?);
+        Ok::<_, ModelError>(VocabularyHead { head, vocab_size: model.vocab_size })
+    });
+    let vocabulary = vocabulary.transpose()?;
+    let projection = encoder.and_then(|plan| plan.projection).map(|module| {
+        // The rows of the matrix decide the width of vectors.
+        let outputs = loader.num_rows(module).unwrap_or(1);
+        let weight = loader.values(&format!("{module}.weight"), &[outputs, hidden_size])?;
+        Ok::<_, ModelError>(plain_layer(weight, Vec::new(), hidden_size))
+    });
+    let mut dense: Vec<Dense> = projection.transpose()?.into_iter().collect();
+    dense.extend(files.dense);
     let mut width = hidden_size;
-    for dense in &files.dense {
+    for dense in &dense {
         if dense.inputs != width {
             let why = "its in_features is not the size of the vectors before it";
             return Err(refused("modules.json", "Dense", why));
@@ -51,8 +68,9 @@ pub(in crate::model) fn load(
         step_tag_id: config.step_tag_id,
         returned_token_ids,
         hidden_size,
-        dense: files.dense,
+        dense,
         classifier,
+        vocabulary,
         activation,
         matryoshka,
         dimensions: config.dimensions,
@@ -67,11 +85,15 @@ fn load_classifier(
     loader: &mut WeightLoader<'_>,
 ) -> Result<Classifier, ModelError> {
     let (count, inputs) = (plan.labels.len(), model.embedding_width());
-    let layer = |weight: Vec<f32>, bias: Vec<f32>| {
-        let activation = DenseActivation::Identity;
-        Dense { weight, bias, inputs, activation }
-    };
+    let layer = |weight: Vec<f32>, bias: Vec<f32>| plain_layer(weight, bias, inputs);
     let layers = match &plan.weights {
+        ClassifierWeights::Encoder { layers, module } => {
+            let mut layers = head_layers(layers, model, loader)?;
+            let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
+            let bias = loader.values(&format!("{module}.bias"), &[count])?;
+            layers.push(layer(weight, bias));
+            layers
+        }
         ClassifierWeights::Linear(module) => {
             let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
             vec![layer(weight, Vec::new())]
@@ -100,6 +122,43 @@ fn load_classifier(
         labels: plan.labels,
         takes_one_text: plan.takes_one_text,
     })
+}
+
+/// Returns a layer without an activation.
+fn plain_layer(weight: Vec<f32>, bias: Vec<f32>, inputs: usize) -> Dense {
+    Dense { weight, bias, inputs, activation: DenseActivation::Identity, norm: None }
+}
+
+/// Loads the layers before the classifier of an encoder. A norm belongs to the layer before it.
+fn head_layers(
+    plans: &[LayerPlan],
+    model: &ModelConfig,
+    loader: &mut WeightLoader<'_>,
+) -> Result<Vec<Dense>, ModelError> {
+    let size = model.embedding_width();
+    let mut layers: Vec<Dense> = Vec::with_capacity(plans.len());
+    let bias = |loader: &mut WeightLoader<'_>, module: &str, has_bias: bool| match has_bias {
+        true => loader.values(&format!("{module}.bias"), &[size]),
+        false => Ok(Vec::new()),
+    };
+    for plan in plans {
+        match *plan {
+            LayerPlan::Dense { module, has_bias, activation } => {
+                let weight = loader.values(&format!("{module}.weight"), &[size, size])?;
+                let bias = bias(loader, module, has_bias)?;
+                layers.push(Dense { activation, ..plain_layer(weight, bias, size) });
+            }
+            LayerPlan::Norm { module } => {
+                let weight = loader.values(&format!("{module}.weight"), &[size])?;
+                let bias = bias(loader, module, model.norm.kind.has_bias())?;
+                let norm = DenseNorm { weight, bias, eps: model.norm.eps };
+                if let Some(layer) = layers.last_mut() {
+                    layer.norm = Some(norm);
+                }
+            }
+        }
+    }
+    Ok(layers)
 }
 
 /// Returns the rows of tokens in the output layer, which may be the embedding.

@@ -3,17 +3,20 @@
 //! A pooler is data beside a [`Backbone`](super::Backbone). `plan` decides which heads a model
 //! gets, from its architecture, the files of sentence-transformers (`modules`) and the settings.
 //! [`Pooler`] computes a result from the hidden states that it asks for. Its matrices are small
-//! beside the backbone, so it computes on the processor, in float64 sums of float32 products.
+//! beside the backbone, so it computes on the processor, in float64 sums of float32 products. The
+//! matrix to the vocabulary is not small, so it is a head on the device ([`VocabularyHead`]).
 
 mod architectures;
 mod classifier;
 mod classifier_plan;
 mod dense;
+mod encoder_plan;
 mod load;
 mod modules;
 mod plan;
 mod pooler;
 mod tokens;
+mod vocabulary;
 
 pub(super) use self::{
     architectures::converted,
@@ -23,7 +26,8 @@ pub(super) use self::{
 };
 pub use self::{
     classifier::{Calibration, Classifier, ClassifierActivation},
-    dense::{Dense, DenseActivation},
+    dense::{Dense, DenseActivation, DenseNorm},
     modules::SentenceTransformers,
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
+    vocabulary::VocabularyHead,
 };

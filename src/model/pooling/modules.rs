@@ -18,7 +18,8 @@ use crate::{
 
 const MODULES: &str = "modules.json";
 const CONFIG: &str = "config.json";
-const MODULE_KINDS: &str = "Transformer, Pooling, Dense or Normalize of sentence_transformers";
+const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense or Normalize of \
+     sentence_transformers";
 
 /// The poolings of `1_Pooling/config.json`, by their fields and their names in newer files.
 const POOLINGS: [(&str, &str, SequencePooling); 3] = [
@@ -38,6 +39,8 @@ const OTHER_POOLINGS: [&str; 3] = [
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
     pub pooling: Option<SequencePooling>,
+    /// Whether weights of the vocabulary are pooled to a sparse vector.
+    pub is_sparse: bool,
     /// Layers behind the pooling, in their order.
     pub dense: Vec<Dense>,
     /// Whether vectors are normalized.
@@ -77,7 +80,11 @@ impl SentenceTransformers {
         }
         let folder = model.join(name);
         match kind.rsplit('.').next().unwrap_or_default() {
-            "Transformer" => {}
+            "Transformer" | "MLMTransformer" => {}
+            "SpladePooling" => {
+                sparse_pooling(&folder.join(CONFIG))?;
+                self.is_sparse = true;
+            }
             "Pooling" => self.pooling = Some(pooling(&folder.join(CONFIG))?),
             "Dense" => self.dense.push(dense(&folder)?),
             "Normalize" => self.normalizes = true,
@@ -95,12 +102,7 @@ impl SentenceTransformers {
             let wrong = || invalid(&path, "max_seq_length", value, "a positive integer");
             self.max_seq_length = Some(length.ok_or_else(wrong)?);
         }
-        match config.get("do_lower_case") {
-            Some(value) if *value == Value::Bool(true) => {
-                Err(invalid(&path, "do_lower_case", value, "false: texts are not changed"))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -135,6 +137,17 @@ fn pooling(path: &Path) -> Result<SequencePooling, ConfigError> {
     }
 }
 
+/// Checks that a sparse pooling takes the largest weight of each token of the vocabulary.
+fn sparse_pooling(path: &Path) -> Result<(), ConfigError> {
+    let config = object(path)?;
+    for (field, expected) in [("pooling_strategy", "max"), ("activation_function", "relu")] {
+        if let Some(value) = config.get(field).filter(|value| *value != expected) {
+            return Err(invalid(path, field, value, &format!("{expected:?}")));
+        }
+    }
+    Ok(())
+}
+
 /// Reads a dense layer from its folder.
 fn dense(folder: &Path) -> Result<Dense, ModelError> {
     let path = folder.join(CONFIG);
@@ -148,14 +161,11 @@ fn dense(folder: &Path) -> Result<Dense, ModelError> {
     };
     let (inputs, outputs) = (size("in_features")?, size("out_features")?);
     let name = config.get("activation_function").and_then(Value::as_str);
-    let activation = match name.and_then(|name| name.rsplit('.').next()) {
-        Some("Identity") => DenseActivation::Identity,
-        None | Some("Tanh") => DenseActivation::Tanh,
-        Some(other) => {
-            let (field, expected) = ("activation_function", "Tanh or Identity of torch");
-            return Err(invalid(&path, field, &other.into(), expected).into());
-        }
-    };
+    let class = name.and_then(|name| name.rsplit('.').next()).unwrap_or("Tanh");
+    let activation = DenseActivation::from_name(class).ok_or_else(|| {
+        let expected = "Identity, Tanh, ReLU, GELU or SiLU of torch";
+        invalid(&path, "activation_function", &class.into(), expected)
+    })?;
     let checkpoint = Checkpoint::open(folder)?;
     let values = |name: &str, shape: &[usize]| -> Result<Vec<f32>, ModelError> {
         Ok(checkpoint.tensor(name, shape)?.values().view().to_f32())
@@ -166,7 +176,7 @@ fn dense(folder: &Path) -> Result<Dense, ModelError> {
         _ => values("linear.bias", &[outputs])?,
     };
     checkpoint.require_unchanged()?;
-    Ok(Dense { weight, bias, inputs, activation })
+    Ok(Dense { weight, bias, inputs, activation, norm: None })
 }
 
 /// Reads the prompts of `config_sentence_transformers.json`.

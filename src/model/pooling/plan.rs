@@ -4,10 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{ClassifierPlan, Matryoshka, SentenceTransformers};
+use super::{
+    ClassifierPlan, Matryoshka, SentenceTransformers,
+    encoder_plan::{EncoderPlan, HeadFields},
+};
 use crate::{
     config::{Convert, PoolerConfig, PoolerTask, Runner, SequencePooling, TokenPooling},
-    model::{LoadOptions, ModelError},
+    model::{LoadOptions, ModelError, encoder_class::EncoderHead, family::NormKind},
 };
 
 /// The heads of an architecture.
@@ -21,6 +24,19 @@ pub(in crate::model) enum Origin {
     Classifier,
     /// A reward for each token.
     Reward(RewardHead),
+    /// That of a class of encoders.
+    Encoder(EncoderHead),
+}
+
+impl Origin {
+    /// Returns whether the architecture classifies.
+    fn is_classifier(self) -> bool {
+        match self {
+            Self::Classifier | Self::Reward(_) => true,
+            Self::Encoder(head) => head.class_head().is_some(),
+            Self::CausalLm | Self::Backbone => false,
+        }
+    }
 }
 
 /// The heads of reward models.
@@ -52,6 +68,8 @@ pub(in crate::model) struct PoolerPlan {
     /// Whether there are files of sentence-transformers.
     pub(in crate::model) has_files: bool,
     pub(in crate::model) classifier: Option<ClassifierPlan>,
+    /// The other head of an encoder.
+    pub(in crate::model) encoder: Option<EncoderPlan>,
     pub(in crate::model) matryoshka: Matryoshka,
 }
 
@@ -83,39 +101,35 @@ impl HeadPlan {
         };
         let classifies = match (options.convert, origin) {
             (Convert::Classify, _) => true,
-            (Convert::Embed, Origin::Classifier | Origin::Reward(_)) => {
+            (Convert::Embed, origin) if origin.is_classifier() => {
                 return Err(refused("convert", "embed", "the architecture is a classifier"));
             }
             (Convert::None, Origin::CausalLm) if !lm_head => {
                 return Err(refused("convert", "none", "the architecture has no pooler"));
             }
-            (Convert::Auto | Convert::None | Convert::Embed, origin) => {
-                matches!(origin, Origin::Classifier | Origin::Reward(_))
-            }
+            (Convert::Auto | Convert::None | Convert::Embed, origin) => origin.is_classifier(),
         };
         let max_seq_length = files.as_ref().and_then(|files| files.max_seq_length);
         let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
-        let classifier = || ClassifierPlan::new(config, origin, folder, tokenizer);
+        let fields = HeadFields { folder, config };
+        let classifier = || ClassifierPlan::new(fields, origin, tokenizer);
         let pooler = (!lm_head || wants_pooler).then(|| {
             let classifier = classifies.then(classifier).transpose()?;
-            PoolerPlan::new(config, options, files, classifier)
+            PoolerPlan::new(fields, origin, options, files, classifier)
         });
         Ok(Self { lm_head, pooler: pooler.transpose()?, max_seq_length })
-    }
-
-    /// Returns the plan of the classifier, if there is one.
-    pub(in crate::model) fn classifier(&self) -> Option<&ClassifierPlan> {
-        self.pooler.as_ref()?.classifier.as_ref()
     }
 }
 
 impl PoolerPlan {
     fn new(
-        config: &Map<String, Value>,
+        fields: HeadFields<'_>,
+        origin: Origin,
         options: &LoadOptions,
         files: Option<SentenceTransformers>,
         classifier: Option<ClassifierPlan>,
     ) -> Result<Self, ModelError> {
+        let config = fields.config;
         let classifies = classifier.is_some();
         let pooler = options.pooler.clone().unwrap_or_default();
         let is_class = |task| matches!(task, PoolerTask::Classify | PoolerTask::TokenClassify);
@@ -132,7 +146,7 @@ impl PoolerPlan {
         }
         let is_reward = classifier.as_ref().is_some_and(ClassifierPlan::is_by_token_alone);
         if is_reward && pooler.task == Some(PoolerTask::Classify) {
-            let why = "a reward model has a result for each token: token_classify";
+            let why = "the model has a result for each token: token_classify";
             return Err(refused("pooler_config", "task", why));
         }
         let has_files = files.is_some();
@@ -140,26 +154,65 @@ impl PoolerPlan {
         if let Some(instructions) = task_instructions(config) {
             files.prompts = instructions;
         }
+        let is_sparse = files.is_sparse || !has_files;
+        let encoder = match origin {
+            Origin::Encoder(head) => Some(EncoderPlan::new(fields, head, is_sparse)?),
+            _ => None,
+        };
+        if files.is_sparse && encoder.is_none_or(|plan| plan.vocabulary.is_none()) {
+            let why = "the architecture has no head of a masked language model";
+            return Err(refused("modules.json", "SpladePooling", why));
+        }
         let matryoshka = matryoshka(config);
-        Ok(Self { config: pooler, files, has_files, classifier, matryoshka })
+        let this = Self { config: pooler, files, has_files, classifier, encoder, matryoshka };
+        match this.config.task {
+            Some(task) if !this.heads().contains(&task) => {
+                let why = "the architecture has a head for another task";
+                Err(refused("pooler_config", "task", why))
+            }
+            _ => Ok(this),
+        }
+    }
+
+    /// Returns the tensors that only the pooler has, with their shapes: of hidden states of `width`
+    /// elements, norms of `kind` and `vocab` tokens.
+    pub(in crate::model) fn tensors(
+        &self,
+        width: usize,
+        kind: NormKind,
+        vocab: usize,
+    ) -> Vec<(String, Vec<usize>)> {
+        let of_classes = self.classifier.as_ref().map(|plan| plan.tensors(width, kind));
+        let of_encoder = self.encoder.map(|plan| plan.tensors(width, kind, vocab));
+        of_classes.into_iter().chain(of_encoder).flatten().collect()
+    }
+
+    /// Returns the tasks that the heads have, the default one first.
+    fn heads(&self) -> &'static [PoolerTask] {
+        let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
+        // A projection without a pooling before it is one of tokens.
+        let projects_tokens = self.encoder.is_some_and(|plan| plan.projection.is_some())
+            || self.files.pooling.is_none() && !self.files.dense.is_empty();
+        match &self.classifier {
+            Some(plan) if plan.is_by_token_alone() => &[PoolerTask::TokenClassify],
+            Some(_) => &[PoolerTask::Classify, PoolerTask::TokenClassify],
+            None if is_sparse => &[PoolerTask::Embed],
+            None if projects_tokens => &[PoolerTask::TokenEmbed],
+            None => &[PoolerTask::Embed, PoolerTask::TokenEmbed],
+        }
     }
 
     /// Returns the tasks of the model, the one that its routes are open for first.
     pub(in crate::model) fn tasks(&self) -> Vec<PoolerTask> {
-        let mut tasks = match &self.classifier {
-            Some(plan) if plan.is_by_token_alone() => return vec![PoolerTask::TokenClassify],
-            Some(_) => vec![PoolerTask::Classify, PoolerTask::TokenClassify],
-            None => vec![PoolerTask::Embed, PoolerTask::TokenEmbed],
-        };
-        if self.config.task == Some(tasks[1]) {
-            tasks.swap(0, 1);
-        }
+        let mut tasks = self.heads().to_vec();
+        tasks.sort_by_key(|task| self.config.task != Some(*task));
         tasks
     }
 
     /// Returns the pooling of whole prompts.
     pub(in crate::model) fn sequence(&self) -> SequencePooling {
-        let by_files = self.files.pooling.unwrap_or(SequencePooling::Last);
+        let by_head = self.encoder.map_or(SequencePooling::Last, |plan| plan.sequence);
+        let by_files = self.files.pooling.unwrap_or(by_head);
         self.config.seq_pooling_type.unwrap_or(by_files)
     }
 
@@ -171,7 +224,9 @@ impl PoolerPlan {
 
     /// Returns whether vectors are normalized and logits become probabilities by default.
     pub(in crate::model) fn activation(&self) -> bool {
-        let by_files = !self.has_files || self.files.normalizes || self.classifier.is_some();
+        let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
+        let is_plain = !self.has_files && !is_sparse;
+        let by_files = is_plain || self.files.normalizes || self.classifier.is_some();
         self.config.use_activation.unwrap_or(by_files)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Classifier, Dense};
+use super::{Classifier, Dense, VocabularyHead};
 use crate::config::{PoolerTask, SequencePooling, TokenPooling};
 
 /// The head that turns hidden states into vectors or classes.
@@ -25,6 +25,9 @@ pub struct Pooler {
     pub dense: Vec<Dense>,
     /// The head of classes, for tasks that classify.
     pub classifier: Option<Classifier>,
+    /// The head of weights of the vocabulary. With it, [`Pooler::gather`] gets logits in place of
+    /// hidden states, and a vector is sparse: for each token of the vocabulary its largest weight.
+    pub vocabulary: Option<VocabularyHead>,
     /// Whether vectors are normalized, and logits become probabilities, by default.
     pub activation: bool,
     /// The sizes to which vectors may be cut.
@@ -71,6 +74,8 @@ pub struct Gathered {
     values: Vec<f32>,
     /// The sums of all hidden states, for a mean.
     sums: Vec<f64>,
+    /// The largest logit of each token of the vocabulary, for a sparse vector.
+    largest: Vec<f32>,
     /// Number of tokens computed, from the first one on.
     num_tokens: usize,
 }
@@ -102,7 +107,13 @@ impl Pooler {
     /// Returns whether the hidden state of the last token decides a task's result.
     #[must_use]
     pub fn is_last_token(&self, task: PoolerTask) -> bool {
-        !is_by_token(task) && self.sequence == SequencePooling::Last
+        !is_by_token(task) && self.sequence == SequencePooling::Last && self.vocabulary.is_none()
+    }
+
+    /// Returns the number of elements of a row that [`Pooler::gather`] gets.
+    #[must_use]
+    pub fn gathered_width(&self) -> usize {
+        self.vocabulary.as_ref().map_or(self.hidden_size, |head| head.vocab_size)
     }
 
     /// Returns the number of elements in a row of a task's result, before a cut.
@@ -115,7 +126,7 @@ impl Pooler {
         match task {
             PoolerTask::Classify | PoolerTask::TokenClassify => classes,
             PoolerTask::Embed | PoolerTask::TokenEmbed => {
-                self.dense.last().map_or(self.hidden_size, Dense::outputs)
+                self.dense.last().map_or(self.gathered_width(), Dense::outputs)
             }
         }
     }
@@ -124,7 +135,7 @@ impl Pooler {
     #[must_use]
     pub fn wanted(&self, request: &PoolerRequest<'_>, chunk: Range<usize>) -> Range<usize> {
         let Range { start, end } = chunk;
-        if is_by_token(request.task) {
+        if is_by_token(request.task) || self.vocabulary.is_some() {
             return start..end;
         }
         match self.sequence {
@@ -153,6 +164,10 @@ impl Pooler {
             return Err(PoolerError::Missing { missing: start.abs_diff(gathered.num_tokens) });
         }
         gathered.num_tokens = end;
+        if self.vocabulary.is_some() {
+            gathered.add_largest(hidden, self.gathered_width());
+            return Ok(());
+        }
         let is_mean = !is_by_token(request.task) && self.sequence == SequencePooling::Mean;
         if is_mean {
             gathered.sums.resize(self.hidden_size, 0.0);
@@ -176,7 +191,12 @@ impl Pooler {
         request: &PoolerRequest<'_>,
         gathered: Gathered,
     ) -> Result<PoolerOutput, PoolerError> {
-        let Gathered { mut values, sums, num_tokens } = gathered;
+        let Gathered { mut values, sums, num_tokens, largest } = gathered;
+        if self.vocabulary.is_some() {
+            // The function grows, so the largest logit has the largest weight.
+            values = largest.iter().map(|logit| logit.max(0.0).ln_1p()).collect();
+            self.finish_vector(request, &mut values);
+        }
         if !sums.is_empty() {
             let mean: Vec<f32> = sums.iter().map(|sum| (sum / num_tokens as f64) as f32).collect();
             values = self.row(request, &mean)?;
@@ -215,15 +235,34 @@ impl Pooler {
             Some(classifier) if request.activation => classifier.activation.apply(&mut values),
             Some(_) => {}
             None => {
-                if let Some(count) = request.dimensions.or(self.dimensions) {
-                    values.truncate(count as usize);
-                }
-                if request.activation {
-                    normalize(&mut values);
-                }
+                self.finish_vector(request, &mut values);
             }
         }
         Ok(values)
+    }
+
+    /// Cuts and normalizes a vector.
+    fn finish_vector(&self, request: &PoolerRequest<'_>, values: &mut Vec<f32>) {
+        if let Some(count) = request.dimensions.or(self.dimensions) {
+            values.truncate(count as usize);
+        }
+        if request.activation {
+            normalize(values);
+        }
+    }
+}
+
+impl Gathered {
+    /// Keeps the largest element of each column of rows. A NaN stays.
+    fn add_largest(&mut self, rows: &[f32], width: usize) {
+        self.largest.resize(width, f32::NEG_INFINITY);
+        for row in rows.chunks_exact(width.max(1)) {
+            for (largest, x) in self.largest.iter_mut().zip(row) {
+                if !(*x <= *largest || largest.is_nan()) {
+                    *largest = *x;
+                }
+            }
+        }
     }
 }
 
@@ -253,6 +292,7 @@ mod tests {
             hidden_size: 2,
             dense: Vec::new(),
             classifier: None,
+            vocabulary: None,
             activation: true,
             matryoshka: Matryoshka::Fixed,
             dimensions: None,

@@ -189,7 +189,7 @@ fn truncated_to(
 }
 
 /// Returns the prompts, with the model's text for their kind before each. For a model with a chat
-/// template, that text is the system's message.
+/// template, that text is the system's message. `inputs` need a template, as in vLLM.
 fn inputs(state: &AppState, fields: &EmbedFields, model: &str) -> Result<Inputs, ApiError> {
     let prefix = prefix(state, fields.input_type.as_deref())?;
     let has_template = !state.engine.loaded().chat_templates.is_empty();
@@ -206,12 +206,6 @@ fn inputs(state: &AppState, fields: &EmbedFields, model: &str) -> Result<Inputs,
         (Some(texts), _) => texts.iter().map(|text| Value::from(text.as_str())).collect(),
         (None, inputs) => contents(inputs.as_deref().unwrap_or_default(), model)?,
     };
-    if !has_template {
-        let prefix = prefix.unwrap_or_default();
-        let text = |content: Value| Prompt::Text(format!("{prefix}{}", joined(&content)));
-        let prompts = conversations.into_iter().map(text).collect();
-        return Ok(Inputs { prompts, adds_special_tokens: true });
-    }
     let chat = |content: Value| {
         let mut messages = Vec::new();
         if let Some(prefix) = &prefix {
@@ -238,14 +232,6 @@ fn contents(inputs: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
         }
     };
     inputs.iter().enumerate().map(content).collect()
-}
-
-/// Returns the texts of a content's parts, a line each.
-fn joined(content: &Value) -> String {
-    let parts = content.as_array().into_iter().flatten();
-    let texts = parts.filter_map(|part| part.get("text").and_then(Value::as_str));
-    let texts: Vec<&str> = texts.collect();
-    texts.join("\n")
 }
 
 /// Returns the text before inputs of this kind. An empty one counts as none.

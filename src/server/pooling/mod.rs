@@ -17,6 +17,7 @@ mod pool;
 mod rerank;
 mod run;
 mod score;
+mod side_limits;
 
 use axum::{Router, routing::post};
 

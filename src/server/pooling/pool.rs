@@ -51,7 +51,7 @@ pub(in crate::server) async fn pool(
     let task = task(&state, fields.task.as_deref())?;
     if fields.dimensions.is_some() {
         let message = "dimensions is not supported by /pooling; use /v1/embeddings";
-        return Err(ApiError { param: None, ..ApiError::invalid("dimensions", message) });
+        return Err(ApiError::invalid("dimensions", message));
     }
     let encoding = fields.encoding()?;
     let params = fields.params(&state, &model, task)?;

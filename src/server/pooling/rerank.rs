@@ -11,6 +11,7 @@ use super::{
     fields::PoolingFields,
     run::{Exchange, Results},
     score::texts,
+    side_limits::SideLimits,
 };
 use crate::{
     config::LimitSettings,
@@ -42,13 +43,14 @@ pub(in crate::server) struct RerankRequest {
     documents: Vec<String>,
     /// Number of documents in the answer.
     top_n: usize,
+    limits: SideLimits,
     fields: PoolingFields,
 }
 
 impl FromParts for RerankRequest {
-    type Parts = (RerankFields, PoolingFields);
+    type Parts = (RerankFields, SideLimits, PoolingFields);
 
-    fn from_parts((rerank, fields): Self::Parts) -> Result<Self, ApiError> {
+    fn from_parts((rerank, limits, fields): Self::Parts) -> Result<Self, ApiError> {
         let required =
             |field: &str| ApiError::validation(&format!("body.{field}"), "Field required");
         let RerankFields { query, documents, top_n, .. } = rerank;
@@ -64,7 +66,7 @@ impl FromParts for RerankRequest {
             return Err(ApiError::bad_request(message));
         }
         let top_n = if top_n == 0 { documents.len() } else { top_n.min(documents.len()) };
-        Ok(Self { query, documents, top_n, fields })
+        Ok(Self { query, documents, top_n, limits, fields })
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
@@ -80,9 +82,10 @@ pub(in crate::server) async fn rerank(
     memory: RequestMemory,
     JsonBody(request): JsonBody<RerankRequest>,
 ) -> Result<Json<Ranking>, ApiError> {
-    let RerankRequest { query, documents, top_n, fields } = request;
+    let RerankRequest { query, documents, top_n, limits, fields } = request;
+    let (queries, compared) = limits.cut(&state, vec![query], documents.clone()).await?;
     let exchange = Exchange { state, caller, headers, memory };
-    let compared = exchange.compare("/rerank", &fields, vec![query], documents.clone()).await?;
+    let compared = exchange.compare("/rerank", &fields, queries, compared).await?;
     let (Results { id, model, num_tokens, .. }, scores) = compared;
     let results = with_texts(ranked(&scores, Some(top_n)), documents);
     let usage = ShortUsage::new(num_tokens);
@@ -109,7 +112,11 @@ mod tests {
     fn top_n_of_nothing_is_all() {
         let read = |body: Value| {
             let fields = serde_json::from_value(body).unwrap();
-            let read = RerankRequest::from_parts((fields, PoolingFields::default()));
+            let read = RerankRequest::from_parts((
+                fields,
+                SideLimits::default(),
+                PoolingFields::default(),
+            ));
             read.map(|read| read.top_n).map_err(|error| error.param)
         };
         let of = |top_n: i64| read(json!({"query": "q", "documents": ["a", "b"], "top_n": top_n}));

@@ -10,6 +10,7 @@ use super::{
     fields::PoolingFields,
     input::Inputs,
     run::{Exchange, Results, json},
+    side_limits::SideLimits,
 };
 use crate::{
     config::LimitSettings,
@@ -40,18 +41,19 @@ pub(in crate::server) struct ScoreFields {
 pub(in crate::server) struct ScoreRequest {
     queries: Vec<String>,
     documents: Vec<String>,
+    limits: SideLimits,
     fields: PoolingFields,
 }
 
 impl FromParts for ScoreRequest {
-    type Parts = (ScoreFields, PoolingFields);
+    type Parts = (ScoreFields, SideLimits, PoolingFields);
 
-    fn from_parts((texts, fields): Self::Parts) -> Result<Self, ApiError> {
+    fn from_parts((texts, limits, fields): Self::Parts) -> Result<Self, ApiError> {
         let ScoreFields { text_1, text_2, queries, documents, items, data_1, data_2 } = texts;
         let one = [("queries", queries), ("text_1", text_1), ("data_1", data_1)];
         let other =
             [("documents", documents), ("text_2", text_2), ("data_2", data_2), ("items", items)];
-        Ok(Self { queries: first_texts(one)?, documents: first_texts(other)?, fields })
+        Ok(Self { queries: first_texts(one)?, documents: first_texts(other)?, limits, fields })
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
@@ -98,7 +100,8 @@ pub(in crate::server) async fn score(
     memory: RequestMemory,
     JsonBody(request): JsonBody<ScoreRequest>,
 ) -> Result<Response, ApiError> {
-    let ScoreRequest { queries, documents, fields } = request;
+    let ScoreRequest { queries, documents, limits, fields } = request;
+    let (queries, documents) = limits.cut(&state, queries, documents).await?;
     let exchange = Exchange { state, caller, headers, memory };
     let (results, scores) = exchange.compare("/score", &fields, queries, documents).await?;
     let Results { id, created, model, num_tokens, .. } = results;
@@ -136,7 +139,8 @@ mod tests {
 
     fn read(body: Value) -> Result<(usize, usize), Option<String>> {
         let texts = serde_json::from_value(body).unwrap();
-        let read = ScoreRequest::from_parts((texts, PoolingFields::default()));
+        let read =
+            ScoreRequest::from_parts((texts, SideLimits::default(), PoolingFields::default()));
         read.map(|read| (read.queries.len(), read.documents.len())).map_err(|error| error.param)
     }
 

@@ -47,9 +47,10 @@ pub(super) async fn encode(
         }
         Prompt::Pair(first, second) => {
             let bytes = check_bytes("prompt", first.len() + second.len())?;
-            let pair = jobs
-                .work(bytes, move |codec| codec.encode_pair(&first, &second, add_special_tokens));
-            let tokens = pair.await??;
+            let pair = jobs.work(bytes, move |codec| {
+                codec.encode_pair(&first, &second, add_special_tokens, None)
+            });
+            let tokens = pair.await??.tokens;
             let num_tokens = tokens.len();
             return Ok(EncodedText { tokens, num_tokens, is_whole: true });
         }

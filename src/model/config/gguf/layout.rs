@@ -62,6 +62,7 @@ const NAMES: WeightNames = WeightNames {
     norm: "output_norm",
     lm_head: "output",
     is_transposed: false,
+    is_gate_last: false,
     renamed: RENAMED,
     place: None,
 };
@@ -198,7 +199,7 @@ impl Layout {
                 latent.rope.is_interleaved = self.is_interleaved;
             }
             if let FeedForward::Mlp(mlp) = feed_forward {
-                mlp.bias = self.mlp_bias;
+                (mlp.bias, mlp.down_bias) = (self.mlp_bias, self.mlp_bias);
             }
         }
     }

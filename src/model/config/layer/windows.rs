@@ -34,6 +34,8 @@ pub(crate) enum WindowRule {
     EveryOther,
     /// All layers but the last of each `period`, which `field` may change: HF `Gemma3TextConfig`.
     AllButEvery { period: usize, field: Option<&'static str> },
+    /// All layers but the first of each `period`, which `field` may change: HF `ModernBertConfig`.
+    AllButFirstOf { period: usize, field: &'static str },
     /// With `use_sliding_window`, the layers without rotary embeddings: HF `SmolLM3Config`.
     WithoutRope,
     /// The layers with rotary embeddings attend to chunks of `attention_chunk_size`: HF
@@ -58,7 +60,9 @@ fn window_size(config: &Fields, rule: WindowRule) -> Result<Option<u32>, ConfigE
     }
     let in_use = match rule {
         WindowRule::Never | WindowRule::ChunksWithRope => false,
-        WindowRule::Always | WindowRule::AllButEvery { .. } => true,
+        WindowRule::Always | WindowRule::AllButEvery { .. } | WindowRule::AllButFirstOf { .. } => {
+            true
+        }
         WindowRule::IfSet => config.value("sliding_window").is_some(),
         WindowRule::FromMaxWindowLayers
         | WindowRule::IfUsed
@@ -111,6 +115,10 @@ fn sliding_layers(
             let period =
                 field.map(|field| config.size(field)).transpose()?.flatten().unwrap_or(period);
             return Ok((1..=count).map(|layer| !layer.is_multiple_of(period)).collect());
+        }
+        WindowRule::AllButFirstOf { period, field } => {
+            let period = config.size(field)?.unwrap_or(period);
+            return Ok((0..count).map(|layer| !layer.is_multiple_of(period)).collect());
         }
         WindowRule::ChunksWithRope => return config.rope_layers(count),
         WindowRule::WithoutRope => {

@@ -1,0 +1,94 @@
+//! The classes of encoders, as data: a family of backbones with one head. A backbone is the decoder
+//! of [`decoder`](super::decoder) with attention to both sides.
+
+use super::family::{Bias, Family};
+
+/// A class of HF whose backbone attends to both sides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EncoderClass {
+    /// Its entry in `architectures`.
+    pub(crate) architecture: &'static str,
+    pub(crate) family: &'static Family,
+    pub(crate) head: EncoderHead,
+}
+
+/// The head of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EncoderHead {
+    /// None: hidden states become vectors.
+    Vectors,
+    /// Classes of a text: `…ForSequenceClassification`.
+    Sequence(ClassHead),
+    /// Classes of each token: `…ForTokenClassification`.
+    Tokens(ClassHead),
+    /// Weights of the vocabulary: `…ForMaskedLM`, which SPLADE pools to a sparse vector
+    /// (<https://arxiv.org/abs/2107.05720>). With another pooling in `modules.json`, the head is
+    /// not read.
+    MaskedLm(MaskedLmHead),
+    /// A projection of each token (ColBERT, <https://arxiv.org/abs/2004.12832>): a matrix without
+    /// bias, whose rows decide the width.
+    TokenVectors {
+        /// Its module.
+        module: &'static str,
+    },
+}
+
+/// The layers from hidden states to classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClassHead {
+    /// The layers before the classifier.
+    pub(crate) layers: &'static [HeadModule],
+    /// The module of the classifier, which has a bias.
+    pub(crate) classifier: &'static str,
+    /// The field that names the pooling before the layers. Without one, it is the first token.
+    pub(crate) pooling: Option<&'static str>,
+}
+
+/// A layer of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadModule {
+    /// A matrix `[hidden_size, hidden_size]` and an activation.
+    Dense { module: &'static str, bias: Bias, activation: HeadActivation },
+    /// A norm of the kind that the backbone has.
+    Norm { module: &'static str },
+}
+
+/// The activation of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadActivation {
+    /// One that the class fixes, by its name in transformers.
+    Fixed(&'static str),
+    /// The one that this field names; by default the second one.
+    Field(&'static str, &'static str),
+}
+
+/// The head of a masked language model. Its matrix is that of the embedding, unless
+/// `tie_word_embeddings` is false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MaskedLmHead {
+    /// The module of the layer before the norm.
+    pub(crate) dense: &'static str,
+    /// Whether that layer has a bias.
+    pub(crate) dense_bias: Bias,
+    /// Its activation.
+    pub(crate) activation: HeadActivation,
+    /// The module of the norm.
+    pub(crate) norm: &'static str,
+    /// The module of the matrix to the vocabulary.
+    pub(crate) decoder: &'static str,
+    /// The module of its bias.
+    pub(crate) bias: &'static str,
+}
+
+impl ClassHead {
+    /// Returns a head without layers before the classifier.
+    pub(crate) const fn plain(classifier: &'static str) -> Self {
+        Self { layers: &[], classifier, pooling: None }
+    }
+}
+
+/// A layer with a bias whose activation the class fixes.
+pub(crate) const fn dense(module: &'static str, activation: &'static str) -> HeadModule {
+    let activation = HeadActivation::Fixed(activation);
+    HeadModule::Dense { module, bias: Bias::Always, activation }
+}

@@ -1,0 +1,81 @@
+//! The families of encoders, one file each, and their classes.
+
+mod bert;
+mod distilbert;
+mod gte;
+mod modernbert;
+mod mpnet;
+mod nomic_bert;
+mod roberta;
+mod t5;
+
+// The vocabulary of the files in this folder.
+use super::{
+    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MlpNames, MlpRule,
+    ModelConfig, NormKind, NormRule, PositionRule, QkvNames, RopeRule, SlidingRope, WeightNames,
+    WindowRule, llama,
+};
+use crate::model::config::{DistanceBiasConfig, TokenTypes};
+use crate::model::encoder_class::{
+    ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, MaskedLmHead, dense,
+};
+
+/// The classes of all encoders.
+pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
+    let all = [
+        bert::CLASSES,
+        roberta::CLASSES,
+        distilbert::CLASSES,
+        mpnet::CLASSES,
+        modernbert::CLASSES,
+        nomic_bert::CLASSES,
+        gte::CLASSES,
+        t5::CLASSES,
+    ];
+    all.into_iter().flatten().copied()
+}
+
+/// Makes all attention that to both sides. A window then has tokens on each side.
+fn attend_to_both_sides(config: &mut ModelConfig) {
+    config.attentions().for_each(|attention| attention.is_causal = false);
+    // The embedding is the only table of the vocabulary that an encoder reads.
+    config.tie_word_embeddings = true;
+    config.has_lm_head = false;
+}
+
+/// Sums embeddings, learned positions and types of tokens, and normalises the sum.
+fn sum_embeddings(
+    fields: &Fields,
+    config: &mut ModelConfig,
+    token_types: Option<(&'static str, usize)>,
+) -> Result<(), ConfigError> {
+    config.embedding.has_norm = true;
+    config.embedding.is_summed_before_norm = true;
+    if let Some((module, default)) = token_types {
+        let count = fields.count("type_vocab_size")?.unwrap_or(default);
+        config.embedding.token_types = (count > 0).then_some(TokenTypes { module, count });
+    }
+    Ok(())
+}
+
+/// Puts the norms of a layer behind its sums, as the first transformers had them.
+fn norm_after_sums(config: &mut ModelConfig) {
+    config.is_post_norm = true;
+    config.has_final_norm = false;
+}
+
+/// Refuses a boolean that is not `expected`.
+fn require_flag(fields: &Fields, field: &str, expected: bool) -> Result<(), ConfigError> {
+    match fields.flag(field)? {
+        Some(value) if value != expected => Err(fields.invalid(field, &expected.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a text that is not `expected`.
+fn require_text(fields: &Fields, field: &str, expected: &str) -> Result<(), ConfigError> {
+    match fields.text(field)? {
+        Some(value) if value != expected => Err(fields.invalid(field, &format!("{expected:?}"))),
+        _ => Ok(()),
+    }
+}

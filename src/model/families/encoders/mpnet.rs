@@ -1,0 +1,82 @@
+//! MPNet: HF `MPNetModel` (<https://arxiv.org/abs/2004.09297>).
+//!
+//! RoBERTa without types of tokens, with the relative positions of T5 beside the learned ones.
+
+use super::{
+    AttentionNames, Bias, ClassHead, ConfigError, DistanceBiasConfig, EncoderClass, EncoderHead,
+    Family, Fields, HeadActivation, HeadModule, LayerNorms, MaskedLmHead, ModelConfig,
+    PositionRule, QkvNames, WeightNames, attend_to_both_sides, bert, dense, norm_after_sums,
+    sum_embeddings,
+};
+
+/// The rows of the table of positions that no position has, whatever `pad_token_id` is.
+const OFFSET: usize = 2;
+
+pub(super) const FAMILY: Family = Family {
+    architecture: "MPNetModel",
+    model_type: "mpnet",
+    models: "MPNet, all-mpnet-base, multi-qa-mpnet-base",
+    positions: PositionRule::AfterRows(OFFSET),
+    names: WeightNames {
+        embed_tokens: "mpnet.embeddings.word_embeddings",
+        embed_positions: "mpnet.embeddings.position_embeddings",
+        embed_norm: "mpnet.embeddings.LayerNorm",
+        layer: "mpnet.encoder.layer",
+        norms: LayerNorms { after_attention: Some("attention.LayerNorm"), ..bert::NAMES.norms },
+        attention: AttentionNames {
+            qkv: QkvNames::Separate(["attention.attn.q", "attention.attn.k", "attention.attn.v"]),
+            o_proj: "attention.attn.o",
+            ..bert::NAMES.attention
+        },
+        lm_head: "lm_head.decoder",
+        ..bert::NAMES
+    },
+    adjust,
+    ..bert::FAMILY
+};
+
+const LAYERS: &[HeadModule] = &[dense("classifier.dense", "tanh")];
+
+pub(super) const CLASSES: &[EncoderClass] = &[
+    EncoderClass { architecture: "MPNetModel", family: &FAMILY, head: EncoderHead::Vectors },
+    EncoderClass {
+        architecture: "MPNetForSequenceClassification",
+        family: &FAMILY,
+        head: EncoderHead::Sequence(ClassHead {
+            layers: LAYERS,
+            classifier: "classifier.out_proj",
+            pooling: None,
+        }),
+    },
+    EncoderClass {
+        architecture: "MPNetForTokenClassification",
+        family: &FAMILY,
+        head: EncoderHead::Tokens(ClassHead::plain("classifier")),
+    },
+    EncoderClass {
+        architecture: "MPNetForMaskedLM",
+        family: &FAMILY,
+        head: EncoderHead::MaskedLm(MaskedLmHead {
+            dense: "lm_head.dense",
+            dense_bias: Bias::Always,
+            activation: HeadActivation::Fixed("gelu"),
+            norm: "lm_head.layer_norm",
+            decoder: "lm_head.decoder",
+            bias: "lm_head",
+        }),
+    },
+];
+
+fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    config.embedding.learned_positions = Some(OFFSET);
+    sum_embeddings(fields, config, None)?;
+    norm_after_sums(config);
+    attend_to_both_sides(config);
+    let biases = DistanceBiasConfig {
+        module: "mpnet.encoder.relative_attention_bias",
+        num_buckets: fields.size("relative_attention_num_buckets")?.unwrap_or(32),
+        max_distance: 128,
+    };
+    config.attentions().for_each(|attention| attention.distance_biases = Some(biases));
+    Ok(())
+}

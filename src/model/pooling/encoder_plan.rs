@@ -1,0 +1,194 @@
+//! The heads of encoders, resolved by the fields of `config.json`.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::DenseActivation;
+use crate::{
+    config::SequencePooling,
+    model::{
+        ConfigError, ModelError,
+        config::ActivationName,
+        encoder_class::{ClassHead, EncoderHead, HeadActivation, HeadModule, MaskedLmHead},
+        family::{Bias, NormKind},
+        layers::MaskedLmPlan,
+    },
+};
+
+/// A layer of a head to load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LayerPlan {
+    Dense { module: &'static str, has_bias: bool, activation: DenseActivation },
+    Norm { module: &'static str },
+}
+
+/// The head beside a classifier that an encoder gets, and its pooling by default.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::model) struct EncoderPlan {
+    pub(super) sequence: SequencePooling,
+    /// The head of a masked language model, for a sparse pooling.
+    pub(super) vocabulary: Option<MaskedLmPlan>,
+    /// The module of the projection of each token.
+    pub(super) projection: Option<&'static str>,
+}
+
+impl EncoderHead {
+    /// Returns the layers of the classifier, if the class has one.
+    pub(super) fn class_head(self) -> Option<ClassHead> {
+        match self {
+            Self::Sequence(head) | Self::Tokens(head) => Some(head),
+            Self::Vectors | Self::MaskedLm(_) | Self::TokenVectors { .. } => None,
+        }
+    }
+}
+
+impl EncoderPlan {
+    /// Returns the head of an encoder, of which `is_sparse` says whether weights of the vocabulary
+    /// are pooled.
+    pub(super) fn new(
+        fields: HeadFields<'_>,
+        head: EncoderHead,
+        is_sparse: bool,
+    ) -> Result<Self, ModelError> {
+        let vocabulary = match head {
+            EncoderHead::MaskedLm(head) if is_sparse => Some(fields.masked_lm(head)?),
+            _ => None,
+        };
+        let projection = match head {
+            EncoderHead::TokenVectors { module } => Some(module),
+            _ => None,
+        };
+        Ok(Self { sequence: fields.pooling(head.class_head())?, vocabulary, projection })
+    }
+
+    /// Returns the tensors of the head of a masked language model, with their shapes: of hidden
+    /// states of `width` elements, norms of `kind` and `vocab` tokens.
+    pub(super) fn tensors(
+        &self,
+        width: usize,
+        kind: NormKind,
+        vocab: usize,
+    ) -> Vec<(String, Vec<usize>)> {
+        let Some(plan) = self.vocabulary else { return Vec::new() };
+        let mut tensors = tensors_of(plan.dense, &[width, width], plan.has_dense_bias);
+        tensors.extend(tensors_of(plan.norm, &[width], kind.has_bias()));
+        if let Some(decoder) = plan.decoder {
+            tensors.extend(tensors_of(decoder, &[vocab, width], false));
+        }
+        tensors.push((format!("{}.bias", plan.bias), vec![vocab]));
+        tensors
+    }
+}
+
+impl LayerPlan {
+    /// Returns the layer's tensors with their shapes.
+    pub(super) fn tensors(self, width: usize, kind: NormKind) -> Vec<(String, Vec<usize>)> {
+        match self {
+            Self::Dense { module, has_bias, .. } => tensors_of(module, &[width, width], has_bias),
+            Self::Norm { module } => tensors_of(module, &[width], kind.has_bias()),
+        }
+    }
+}
+
+/// Returns the tensors of a module with their shapes.
+pub(super) fn tensors_of(
+    module: &str,
+    shape: &[usize],
+    has_bias: bool,
+) -> Vec<(String, Vec<usize>)> {
+    let mut tensors = vec![(format!("{module}.weight"), shape.to_vec())];
+    if has_bias {
+        tensors.push((format!("{module}.bias"), shape[..1].to_vec()));
+    }
+    tensors
+}
+
+/// The fields of `config.json` that heads read.
+#[derive(Clone, Copy)]
+pub(super) struct HeadFields<'a> {
+    /// The model's folder, for errors.
+    pub(super) folder: &'a Path,
+    pub(super) config: &'a Map<String, Value>,
+}
+
+impl HeadFields<'_> {
+    /// Returns the layers before a classifier.
+    pub(super) fn layers(self, modules: &[HeadModule]) -> Result<Vec<LayerPlan>, ModelError> {
+        modules.iter().map(|module| self.layer(*module)).collect()
+    }
+
+    fn text(&self, field: &str) -> Option<&str> {
+        self.config.get(field).and_then(Value::as_str)
+    }
+
+    fn flag(&self, field: &str) -> Option<bool> {
+        self.config.get(field).and_then(Value::as_bool)
+    }
+
+    fn invalid(&self, field: &str, expected: &str) -> ModelError {
+        let value = self.config.get(field).unwrap_or(&Value::Null).to_string();
+        let value = value.chars().take(200).collect();
+        let (path, expected) = (self.folder.join("config.json"), expected.to_owned());
+        ConfigError::Invalid { path, field: field.to_owned(), value, expected }.into()
+    }
+
+    fn has_bias(&self, bias: Bias) -> bool {
+        match bias {
+            Bias::Never => false,
+            Bias::Always => true,
+            Bias::IfSet(field) => self.flag(field).unwrap_or(false),
+            Bias::UnlessUnset(field) => self.flag(field).unwrap_or(true),
+        }
+    }
+
+    /// Returns the name of an activation, and the field that it comes from.
+    fn activation(&self, activation: HeadActivation) -> (&str, &'static str) {
+        match activation {
+            HeadActivation::Fixed(name) => (name, "hidden_act"),
+            HeadActivation::Field(field, default) => (self.text(field).unwrap_or(default), field),
+        }
+    }
+
+    fn layer(&self, module: HeadModule) -> Result<LayerPlan, ModelError> {
+        match module {
+            HeadModule::Norm { module } => Ok(LayerPlan::Norm { module }),
+            HeadModule::Dense { module, bias, activation } => {
+                let (name, field) = self.activation(activation);
+                let activation = DenseActivation::from_name(name).ok_or_else(|| {
+                    self.invalid(field, "linear, tanh, relu, gelu, gelu_new or silu")
+                })?;
+                Ok(LayerPlan::Dense { module, has_bias: self.has_bias(bias), activation })
+            }
+        }
+    }
+
+    fn masked_lm(&self, head: MaskedLmHead) -> Result<MaskedLmPlan, ModelError> {
+        let MaskedLmHead { dense, dense_bias, activation, norm, decoder, bias } = head;
+        let (name, field) = self.activation(activation);
+        let activation = ActivationName::from_name(name);
+        let activation = activation.filter(|name| *name != ActivationName::XIelu);
+        let is_tied = self.flag("tie_word_embeddings").unwrap_or(true);
+        Ok(MaskedLmPlan {
+            dense,
+            has_dense_bias: self.has_bias(dense_bias),
+            activation: activation
+                .ok_or_else(|| self.invalid(field, "an activation of transformers"))?,
+            norm,
+            decoder: (!is_tied).then_some(decoder),
+            bias,
+        })
+    }
+
+    /// Returns the pooling of an encoder: that of its head, or the first token as in vLLM.
+    fn pooling(&self, head: Option<ClassHead>) -> Result<SequencePooling, ModelError> {
+        let Some(field) = head.and_then(|head| head.pooling) else {
+            return Ok(SequencePooling::Cls);
+        };
+        match self.text(field) {
+            None | Some("cls") => Ok(SequencePooling::Cls),
+            Some("mean") => Ok(SequencePooling::Mean),
+            Some(_) => Err(self.invalid(field, "\"cls\" or \"mean\"")),
+        }
+    }
+}
