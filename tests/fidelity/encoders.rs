@@ -1,0 +1,168 @@
+//! Compares encoders with transformers and sentence-transformers in float32. `make_encoders.py`
+//! made the models and their answers.
+
+use std::path::PathBuf;
+
+use playhouse::{
+    Engine, EngineConfig,
+    api::{How, PoolingParams, PoolingTask, Prompt, RawRequest, Role},
+    config::{Device, Dtype, PoolerConfig, PoolerTask},
+    engine::PooledPrompt,
+};
+use serde::Deserialize;
+
+/// Largest accepted difference of an element, relative to elements above 1.
+const TOLERANCE: f32 = 1e-4;
+
+/// The content of a model's `golden.json`.
+#[derive(Deserialize)]
+struct Golden {
+    task: PoolingTask,
+    texts: Vec<Text>,
+    #[serde(default)]
+    pairs: Vec<Pair>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+    rows: Vec<Vec<f32>>,
+}
+
+#[derive(Deserialize)]
+struct Pair {
+    text_1: String,
+    text_2: String,
+    score: f32,
+}
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/encoders").join(name)
+}
+
+fn golden(name: &str) -> Golden {
+    let text = std::fs::read(folder(name).join("golden.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+async fn engine(name: &str, task: PoolingTask) -> Engine {
+    let task = Some(match task {
+        PoolingTask::Embed => PoolerTask::Embed,
+        PoolingTask::TokenEmbed => PoolerTask::TokenEmbed,
+        PoolingTask::Classify => PoolerTask::Classify,
+        PoolingTask::TokenClassify => PoolerTask::TokenClassify,
+    });
+    let config = EngineConfig {
+        device: Device::Cpu,
+        dtype: Dtype::Float32,
+        pooler_config: Some(PoolerConfig { task, ..PoolerConfig::default() }),
+        max_num_seqs: 4,
+        ..EngineConfig::new(folder(name))
+    };
+    Engine::start(config).await.unwrap()
+}
+
+fn requests(golden: &Golden) -> Vec<RawRequest> {
+    let request = |text: &Text| {
+        RawRequest::pool(Prompt::Text(text.text.clone()), PoolingParams::new(golden.task))
+    };
+    golden.texts.iter().map(request).collect()
+}
+
+fn values(results: &[PooledPrompt]) -> Vec<Vec<f32>> {
+    results.iter().map(|result| result.pooled.values.to_vec()).collect()
+}
+
+fn is_close(one: f32, other: f32) -> bool {
+    (one - other).abs() <= TOLERANCE * other.abs().max(1.0)
+}
+
+/// Checks results against the recorded ones. Checks that a batch, and one whose actors die, give
+/// the same bytes.
+async fn check(name: &str) {
+    let golden = golden(name);
+    let engine = engine(name, golden.task).await;
+    assert_eq!(engine.model_info().kv_spec.groups, [], "{name} keeps nothing of a prompt");
+    let mut alone = Vec::new();
+    for request in requests(&golden) {
+        alone.extend(engine.pool([request]).await.unwrap());
+    }
+    for (text, result) in golden.texts.iter().zip(&alone) {
+        let rows: Vec<_> = result.pooled.rows().collect();
+        assert_eq!(rows.len(), text.rows.len(), "{name}: {}", text.text);
+        for (row, expected) in rows.iter().zip(&text.rows) {
+            assert_eq!(row.len(), expected.len(), "{name}");
+            for (value, expected) in row.iter().zip(expected) {
+                assert!(is_close(*value, *expected), "{name}: {}: {value} {expected}", text.text);
+            }
+        }
+    }
+    for Pair { text_1, text_2, score } in &golden.pairs {
+        let found = engine.score(std::slice::from_ref(text_1), std::slice::from_ref(text_2)).await;
+        let found = found.unwrap()[0];
+        assert!(is_close(found, *score), "{name}: {text_2}: {found} {score}");
+    }
+    let batched = engine.pool(requests(&golden)).await.unwrap();
+    assert_eq!(values(&batched), values(&alone), "{name}: in batches");
+    let killer = async {
+        for role in [Role::Worker, Role::Scheduler, Role::KvCacheManager] {
+            let _ = engine.chaos().strike(role, 0, How::Kill);
+            tokio::task::yield_now().await;
+        }
+    };
+    let (results, ()) = tokio::join!(engine.pool(requests(&golden)), killer);
+    assert_eq!(values(&results.unwrap()), values(&alone), "{name}: after deaths");
+    engine.shutdown().await;
+}
+
+macro_rules! encoders {
+    ($($test:ident: $folder:literal,)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() { check($folder).await; }
+        )*
+
+        #[test]
+        fn every_folder_has_a_test() {
+            let mut tested = vec![$($folder),*];
+            let folders = std::fs::read_dir(folder("")).unwrap();
+            let mut found: Vec<String> =
+                folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            tested.sort_unstable();
+            found.sort_unstable();
+            assert_eq!(found, tested);
+        }
+    };
+}
+
+encoders! {
+    bert_mean: "bert-mean",
+    bert_cls_dense: "bert-cls-dense",
+    bert_score: "bert-score",
+    bert_tokens: "bert-tokens",
+    bert_splade: "bert-splade",
+    colbert: "colbert",
+    roberta_mean: "roberta-mean",
+    roberta_class: "roberta-class",
+    xlmr_cls: "xlmr-cls",
+    xlmr_score: "xlmr-score",
+    camembert_tokens: "camembert-tokens",
+    distilbert_mean: "distilbert-mean",
+    distilbert_class: "distilbert-class",
+    distilbert_splade: "distilbert-splade",
+    mpnet_mean: "mpnet-mean",
+    mpnet_score: "mpnet-score",
+    modernbert_mean: "modernbert-mean",
+    modernbert_class: "modernbert-class",
+    modernbert_tokens: "modernbert-tokens",
+    nomic_mean: "nomic-mean",
+    nomic_authors: "nomic-authors",
+    nomic_class: "nomic-class",
+    gte_cls: "gte-cls",
+    new_cls: "new-cls",
+    gte_score: "gte-score",
+    t5_mean: "t5-mean",
+    t5_gated_mean: "t5-gated-mean",
+    gemma3_mean_dense: "gemma3-mean-dense",
+    gemma3_mean_wide: "gemma3-mean-wide",
+}

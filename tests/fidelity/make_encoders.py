@@ -1,0 +1,584 @@
+"""Builds the encoders of the tests and records the answers of Hugging Face transformers and of
+sentence-transformers.
+
+    python tests/fidelity/make_encoders.py            # all of them, into tests/fidelity/encoders
+    python tests/fidelity/make_encoders.py bert-mean  # some of them
+
+Each model is a folder with seeded random weights, plus `golden.json` in the form of
+`make_poolers.py`. All answers are in float32. Every kind of tokenizer is trained on the corpus, with
+the template of its family.
+
+Needs: torch, transformers >= 5.20, sentence-transformers >= 6, tokenizers, safetensors. Nothing is
+downloaded.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer, models
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import models as kinds
+
+from corpus import sentences
+
+OUT = Path(__file__).parent / "encoders"
+TEXTS = list(sentences(7, 4)) + ["a", " ".join(sentences(8, 5))]
+PAIRS = [("Where is the kettle?", text) for text in list(sentences(9, 3))]
+FLOAT32_NOISE = 5e-5  # largest gap between float32 and float64 results
+VOCAB = 320
+
+TINY = dict(
+    vocab_size=VOCAB,
+    hidden_size=48,
+    intermediate_size=80,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    max_position_embeddings=512,
+)
+BERT = dict(TINY, type_vocab_size=2, pad_token_id=0)
+ROBERTA = dict(TINY, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+DISTIL = dict(vocab_size=VOCAB, dim=48, hidden_dim=80, n_layers=3, n_heads=4, pad_token_id=0)
+MPNET = dict(TINY, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+MODERN = dict(
+    TINY,
+    local_attention=16,
+    pad_token_id=0,
+    cls_token_id=2,
+    sep_token_id=3,
+    bos_token_id=2,
+    eos_token_id=3,
+)
+T5 = dict(
+    vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=3, num_heads=4, pad_token_id=0,
+    decoder_start_token_id=0,
+)
+GEMMA3 = dict(
+    TINY,
+    num_hidden_layers=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    query_pre_attn_scalar=16,
+    sliding_window=24,
+    layer_types=["sliding_attention", "full_attention"] * 2,
+    use_bidirectional_attention=True,
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
+)
+
+
+def trained(model, trainer, template, specials, pre, normalizer=None, decoder=None):
+    """Returns a tokenizer of `VOCAB` tokens with the template of its family."""
+    tokenizer = Tokenizer(model)
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre
+    if decoder is not None:
+        tokenizer.decoder = decoder
+    tokenizer.train_from_iterator(sentences(0, 3_000), trainer)
+    single, pair = template
+    ids = [(token, tokenizer.token_to_id(token)) for token in specials]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=ids
+    )
+    return tokenizer
+
+
+def fast(tokenizer, **named):
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **named)
+
+
+def word_piece():
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pad, unk, cls, sep, mask = specials
+    tokenizer = trained(
+        kinds.WordPiece(unk_token=unk),
+        trainers.WordPieceTrainer(vocab_size=VOCAB, special_tokens=specials, show_progress=False),
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
+        [cls, sep],
+        pre_tokenizers.BertPreTokenizer(),
+        normalizers.BertNormalizer(lowercase=True),
+        decoders.WordPiece(),
+    )
+    named = dict(unk_token=unk, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask)
+    # As BERT's own tokenizer has them.
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    return fast(tokenizer, **named, model_input_names=inputs)
+
+
+def bpe(specials, template):
+    pad, cls, sep = specials["pad_token"], specials["cls_token"], specials["sep_token"]
+    order = specials.pop("order")
+    tokenizer = trained(
+        kinds.BPE(),
+        trainers.BpeTrainer(
+            vocab_size=VOCAB,
+            special_tokens=order,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+        template,
+        [cls, sep],
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoder=decoders.ByteLevel(),
+    )
+    return fast(tokenizer, **specials)
+
+
+def roberta_bpe():
+    specials = dict(
+        bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>", cls_token="<s>",
+        sep_token="</s>", mask_token="<mask>", order=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+    )
+    return bpe(specials, ("<s> $A </s>", "<s> $A </s> </s> $B </s>"))
+
+
+def modern_bpe():
+    specials = dict(
+        pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", order=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    )
+    return bpe(specials, ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]"))
+
+
+def unigram(order, template, ends, **named):
+    tokenizer = trained(
+        kinds.Unigram(),
+        trainers.UnigramTrainer(
+            vocab_size=VOCAB, special_tokens=order, unk_token=named["unk_token"], show_progress=False
+        ),
+        template,
+        ends,
+        pre_tokenizers.Metaspace(),
+        normalizers.NFKC(),
+        decoders.Metaspace(),
+    )
+    assert tokenizer.get_vocab_size() <= VOCAB
+    return fast(tokenizer, **named)
+
+
+def xlmr_unigram():
+    return unigram(
+        ["<s>", "<pad>", "</s>", "<unk>"],
+        ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+        ["<s>", "</s>"],
+        bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>", cls_token="<s>",
+        sep_token="</s>",
+    )
+
+
+def t5_unigram():
+    return unigram(
+        ["<pad>", "</s>", "<unk>"],
+        ("$A </s>", "$A </s> $B </s>"),
+        ["</s>"],
+        pad_token="<pad>", eos_token="</s>", unk_token="<unk>",
+    )
+
+
+def randomize(model, seed):
+    """Gives norms, biases and weights values that differ from their defaults, and that bfloat16 has.
+
+    Buffers stay as they are: rotary frequencies are never rounded.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    gemma = "Gemma" in type(model).__name__
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            noise = torch.randn(tensor.shape, generator=generator)
+            if tensor.dim() == 1:
+                base = 0.0 if name.endswith("bias") or gemma else 1.0
+                noise = base + 0.3 * noise
+            else:
+                noise = 0.15 * noise
+            tensor.copy_(noise.to(torch.bfloat16))
+    return model
+
+
+def rows_of(values):
+    return [[round(float(x), 7) for x in row] for row in values]
+
+
+def checked(compute, model):
+    """Returns the results of `compute` in float32, which agree with those in float64."""
+    exact = compute(model.double().eval())
+    rough = compute(model.float().eval())
+    for one, other in zip(exact, rough):
+        gap = (one - other).abs().max().item()
+        assert gap < FLOAT32_NOISE * max(1.0, one.abs().max().item()), gap
+    return rough
+
+
+class Maker:
+    def __init__(self):
+        self.tokenizers = dict(
+            words=word_piece(),
+            mpnet=word_piece_of_mpnet(),
+            roberta=roberta_bpe(),
+            modern=modern_bpe(),
+            xlmr=xlmr_unigram(),
+            t5=t5_unigram(),
+        )
+
+    def inputs(self, tokenizer, model, text, pair=None):
+        encoded = self.tokenizers[tokenizer](text, pair, return_tensors="pt")
+        has_types = getattr(model.config, "type_vocab_size", 0) > 1
+        names = ["input_ids", "attention_mask"] + ["token_type_ids"] * has_types
+        return {name: encoded[name] for name in names if name in encoded}
+
+    def save(self, name, tokenizer, model, golden):
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        model.to(torch.bfloat16).save_pretrained(folder)
+        self.tokenizers[tokenizer].save_pretrained(folder)
+        self.write(folder, golden)
+
+    def write(self, folder, golden):
+        (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+    def vectors(self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None):
+        """A folder that sentence-transformers writes, with its vectors."""
+        torch.manual_seed(seed)
+        build = (kind or hf.AutoModel)
+        make = build._from_config if kind else build.from_config
+        backbone = randomize(make(config), seed)
+        with tempfile.TemporaryDirectory() as base:
+            backbone.save_pretrained(base)
+            self.tokenizers[tokenizer].save_pretrained(base)
+            modules = [models.Transformer(base, max_seq_length=500)]
+        modules.append(models.Pooling(48, pooling_mode=pooling))
+        for inputs, outputs, activation in dense or []:
+            modules.append(models.Dense(inputs, outputs, activation_function=activation))
+        if normalize:
+            modules.append(models.Normalize())
+        st = SentenceTransformer(modules=modules, device="cpu")
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        st.to(torch.bfloat16).save(str(folder))
+        (folder / "README.md").unlink(missing_ok=True)
+        float32 = dict(dtype=torch.float32)
+        st = SentenceTransformer(str(folder), device="cpu", model_kwargs=float32).float()
+        rows = [st.encode([text], normalize_embeddings=False) for text in TEXTS]
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        vectors = lambda text: torch.tensor(st.encode([text]))
+        pairs = [
+            dict(text_1=a, text_2=b, score=torch.cosine_similarity(vectors(a), vectors(b)).item())
+            for a, b in PAIRS
+        ]
+        self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
+    def classes(self, name, tokenizer, kind, config, seed, labels):
+        """HF's `…ForSequenceClassification`, with the scores of pairs if there is one class."""
+        config.num_labels = labels
+        model = randomize(kind(config), seed)
+
+        def compute(model):
+            inputs = [self.inputs(tokenizer, model, text) for text in TEXTS]
+            inputs += [self.inputs(tokenizer, model, *pair) for pair in PAIRS] * (labels == 1)
+            logits = [model(**one).logits for one in inputs]
+            return [one.sigmoid() if labels == 1 else one.softmax(-1) for one in logits]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        pairs = [
+            dict(text_1=a, text_2=b, score=row.item())
+            for (a, b), row in zip(PAIRS, rows[len(TEXTS) :])
+        ]
+        self.save(name, tokenizer, model, dict(task="classify", texts=texts, pairs=pairs))
+
+    def by_token(self, name, tokenizer, kind, config, seed, labels=5):
+        """HF's `…ForTokenClassification`."""
+        config.num_labels = labels
+        model = randomize(kind(config), seed)
+
+        def compute(model):
+            inputs = [self.inputs(tokenizer, model, text) for text in TEXTS]
+            return [model(**one).logits[0].softmax(-1) for one in inputs]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.save(name, tokenizer, model, dict(task="token_classify", texts=texts))
+
+    def sparse(self, name, tokenizer, kind, config, seed):
+        """HF's `…ForMaskedLM` with SPLADE's pooling."""
+        model = randomize(kind(config), seed)
+        model.tie_weights()
+
+        def compute(model):
+            inputs = [self.inputs(tokenizer, model, text) for text in TEXTS]
+            logits = [model(**one).logits[0] for one in inputs]
+            return [one.relu().log1p().max(0, keepdim=True).values for one in logits]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.save(name, tokenizer, model, dict(task="embed", texts=texts))
+
+    def colbert(self, name, tokenizer, config, seed):
+        """The class of ColBERT's authors: a projection of each token, of length 1."""
+
+        class HF_ColBERT(hf.BertPreTrainedModel):
+            def __init__(self, config):
+                super().__init__(config)
+                self.bert = hf.BertModel(config, add_pooling_layer=False)
+                self.linear = torch.nn.Linear(config.hidden_size, 16, bias=False)
+                self.post_init()
+
+            def forward(self, **inputs):
+                return self.linear(self.bert(**inputs).last_hidden_state)
+
+        model = randomize(HF_ColBERT(config), seed)
+
+        def compute(model):
+            inputs = [self.inputs(tokenizer, model, text) for text in TEXTS]
+            return [torch.nn.functional.normalize(model(**one)[0], dim=-1) for one in inputs]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.save(name, tokenizer, model, dict(task="token_embed", texts=texts))
+
+    def renamed(self, name, original, architecture, model_type, rename, fields):
+        """The same model with the names and fields of its authors' folder."""
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(OUT / original, folder)
+        tensors = load_file(folder / "model.safetensors")
+        save_file(rename(tensors), folder / "model.safetensors", metadata=dict(format="pt"))
+        config = json.loads((folder / "config.json").read_text())
+        config.update(architectures=[architecture], model_type=model_type)
+        for theirs, ours in fields.items():
+            config[theirs] = config.pop(ours) if isinstance(ours, str) and ours in config else ours
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def word_piece_of_mpnet():
+    """MPNet's tokens: `<s>` 0, `<pad>` 1, `</s>` 2, and no types."""
+    tokenizer = trained(
+        kinds.WordPiece(unk_token="[UNK]"),
+        trainers.WordPieceTrainer(
+            vocab_size=VOCAB,
+            special_tokens=["<s>", "<pad>", "</s>", "[UNK]", "<mask>"],
+            show_progress=False,
+        ),
+        ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+        ["<s>", "</s>"],
+        pre_tokenizers.BertPreTokenizer(),
+        normalizers.BertNormalizer(lowercase=True),
+        decoders.WordPiece(),
+    )
+    return fast(
+        tokenizer, unk_token="[UNK]", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+        bos_token="<s>", eos_token="</s>", mask_token="<mask>",
+    )
+
+
+def of_nomic(tensors):
+    """The names in the folders of Nomic Embed's authors."""
+    if any("Wqkv" in name for name in tensors):
+        return tensors
+    out, layers = {}, {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("nomic_bert.")
+        name = name.replace("embeddings.LayerNorm", "emb_ln")
+        if not name.startswith("layers."):
+            out[name] = tensor
+            continue
+        _, index, rest = name.split(".", 2)
+        for ours, theirs in [
+            ("self_attn.o_proj", "attn.out_proj"),
+            ("post_attention_layernorm", "norm1"),
+            ("post_mlp_layernorm", "norm2"),
+            ("mlp.up_proj", "mlp.fc11"),
+            ("mlp.gate_proj", "mlp.fc12"),
+            ("mlp.down_proj", "mlp.fc2"),
+        ]:
+            rest = rest.replace(ours, theirs)
+        if rest.startswith("self_attn."):
+            layers.setdefault(index, {})[rest] = tensor
+        else:
+            out[f"encoder.layers.{index}.{rest}"] = tensor
+    for index, parts in layers.items():
+        stacked = [parts[f"self_attn.{kind}_proj.weight"] for kind in "qkv"]
+        out[f"encoder.layers.{index}.attn.Wqkv.weight"] = torch.cat(stacked)
+    return out
+
+
+def of_new(tensors):
+    """The names in the folders of GTE's authors."""
+    out, layers = {}, {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("gte.").removeprefix("new.")
+        if "layer." in name and "qkv_proj" in " ".join(tensors):
+            out[f"new.{name}"] = tensor
+            continue
+        if not name.startswith("layers."):
+            out[f"new.{name}"] = tensor
+            continue
+        _, index, rest = name.split(".", 2)
+        for ours, theirs in [
+            ("self_attn.o_proj", "attention.o_proj"),
+            ("post_attention_layernorm", "attn_ln"),
+            ("post_mlp_layernorm", "mlp_ln"),
+        ]:
+            rest = rest.replace(ours, theirs)
+        if rest.startswith("self_attn.") or rest.startswith(("mlp.up_proj", "mlp.gate_proj")):
+            layers.setdefault(index, {})[rest] = tensor
+        else:
+            out[f"new.encoder.layer.{index}.{rest}"] = tensor
+    for index, parts in layers.items():
+        at = f"new.encoder.layer.{index}"
+        for part in ["weight", "bias"]:
+            stacked = [parts[f"self_attn.{kind}_proj.{part}"] for kind in "qkv"]
+            out[f"{at}.attention.qkv_proj.{part}"] = torch.cat(stacked)
+        both = [parts[f"mlp.{kind}_proj.weight"] for kind in ["up", "gate"]]
+        out[f"{at}.mlp.up_gate_proj.weight"] = torch.cat(both)
+    return out
+
+
+def makers(maker):
+    vectors, classes, by_token, sparse = maker.vectors, maker.classes, maker.by_token, maker.sparse
+    tanh = torch.nn.Tanh()
+    nomic = dict(TINY, type_vocab_size=2, pad_token_id=0)
+    gte = dict(TINY, type_vocab_size=1, pad_token_id=0)
+    return {
+        "bert-mean": lambda n: vectors(n, "words", hf.BertConfig(**BERT), 1, "mean"),
+        "bert-cls-dense": lambda n: vectors(
+            n, "words", hf.BertConfig(**BERT, hidden_act="gelu_new"), 2, "cls", False, [(48, 24, tanh)]
+        ),
+        "bert-score": lambda n: classes(
+            n, "words", hf.BertForSequenceClassification, hf.BertConfig(**BERT), 3, 1
+        ),
+        "bert-tokens": lambda n: by_token(
+            n, "words", hf.BertForTokenClassification, hf.BertConfig(**BERT), 4
+        ),
+        "bert-splade": lambda n: sparse(n, "words", hf.BertForMaskedLM, hf.BertConfig(**BERT), 5),
+        "colbert": lambda n: maker.colbert(n, "words", hf.BertConfig(**BERT), 6),
+        "roberta-mean": lambda n: vectors(n, "roberta", hf.RobertaConfig(**ROBERTA), 7, "mean"),
+        "roberta-class": lambda n: classes(
+            n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 8, 3
+        ),
+        "xlmr-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 9, "cls"),
+        "xlmr-score": lambda n: classes(
+            n, "xlmr", hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig(**ROBERTA), 10, 1
+        ),
+        "camembert-tokens": lambda n: by_token(
+            n, "xlmr", hf.CamembertForTokenClassification, hf.CamembertConfig(**ROBERTA), 11
+        ),
+        "distilbert-mean": lambda n: vectors(n, "words", hf.DistilBertConfig(**DISTIL), 12, "mean"),
+        "distilbert-class": lambda n: classes(
+            n, "words", hf.DistilBertForSequenceClassification, hf.DistilBertConfig(**DISTIL), 13, 2
+        ),
+        "distilbert-splade": lambda n: sparse(
+            n, "words", hf.DistilBertForMaskedLM, hf.DistilBertConfig(**DISTIL), 14
+        ),
+        "mpnet-mean": lambda n: vectors(n, "mpnet", hf.MPNetConfig(**MPNET), 15, "mean"),
+        "mpnet-score": lambda n: classes(
+            n, "mpnet", hf.MPNetForSequenceClassification, hf.MPNetConfig(**MPNET), 16, 1
+        ),
+        "modernbert-mean": lambda n: vectors(n, "modern", hf.ModernBertConfig(**MODERN), 17, "mean"),
+        "modernbert-class": lambda n: classes(
+            n,
+            "modern",
+            hf.ModernBertForSequenceClassification,
+            hf.ModernBertConfig(**MODERN, classifier_pooling="mean", norm_bias=True, mlp_bias=True),
+            18,
+            3,
+        ),
+        "modernbert-tokens": lambda n: by_token(
+            n,
+            "modern",
+            hf.ModernBertForTokenClassification,
+            hf.ModernBertConfig(**MODERN, attention_bias=True, classifier_bias=True),
+            19,
+        ),
+        "nomic-mean": lambda n: vectors(n, "words", hf.NomicBertConfig(**nomic), 20, "mean"),
+        "nomic-authors": lambda n: maker.renamed(
+            n,
+            "nomic-mean",
+            "NomicBertModel",
+            "nomic_bert",
+            of_nomic,
+            dict(
+                n_embd="hidden_size",
+                n_layer="num_hidden_layers",
+                n_head="num_attention_heads",
+                n_inner="intermediate_size",
+                n_positions="max_position_embeddings",
+                layer_norm_epsilon="layer_norm_eps",
+                activation_function="swiglu",
+                rotary_emb_base=1000,
+                rotary_emb_fraction=1.0,
+                rotary_emb_interleaved=False,
+                qkv_proj_bias=False,
+                mlp_fc1_bias=False,
+                mlp_fc2_bias=False,
+                prenorm=False,
+                causal=False,
+                use_rms_norm=False,
+                parallel_block=False,
+            ),
+        ),
+        "nomic-class": lambda n: classes(
+            n, "words", hf.NomicBertForSequenceClassification, hf.NomicBertConfig(**nomic), 21, 2
+        ),
+        "gte-cls": lambda n: vectors(n, "words", hf.GteConfig(**gte), 22, "cls"),
+        "new-cls": lambda n: maker.renamed(
+            n,
+            "gte-cls",
+            "NewModel",
+            "new",
+            of_new,
+            dict(rope_theta=160000.0, pack_qkv=True, position_embedding_type="rope"),
+        ),
+        "gte-score": lambda n: classes(
+            n, "words", hf.GteForSequenceClassification, hf.GteConfig(**gte), 23, 1
+        ),
+        "t5-mean": lambda n: vectors(
+            n, "t5", hf.T5Config(**T5), 24, "mean", kind=hf.T5EncoderModel
+        ),
+        "t5-gated-mean": lambda n: vectors(
+            n,
+            "t5",
+            hf.T5Config(**T5, feed_forward_proj="gated-gelu", relative_attention_max_distance=40),
+            25,
+            "mean",
+            dense=[(48, 32, torch.nn.Identity())],
+            kind=hf.T5EncoderModel,
+        ),
+        "gemma3-mean-dense": lambda n: vectors(
+            n,
+            "modern",
+            hf.Gemma3TextConfig(**GEMMA3),
+            26,
+            "mean",
+            dense=[(48, 96, torch.nn.Identity()), (96, 48, torch.nn.Identity())],
+        ),
+        "gemma3-mean-wide": lambda n: vectors(
+            n, "modern", hf.Gemma3TextConfig(**dict(GEMMA3, sliding_window=9)), 27, "mean"
+        ),
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    known = makers(Maker())
+    wanted = sys.argv[1:] or list(known)
+    for name in wanted:
+        known[name](name)
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()
