@@ -68,3 +68,13 @@ fn work_that_the_model_cannot_do_is_an_error() {
     let stderr = run("embed", &["--jsonl"]).input("7\n").fails_with(2);
     assert!(stderr.contains("line 1"), "{stderr}");
 }
+
+#[test]
+fn the_bench_has_a_row_for_each_task() {
+    let arguments = ["bench", "pooling", "--num-prompts", "3", "--input-len", "4"];
+    let output = playhouse(&[&arguments[..], &["--output", "json"], SMALL].concat()).succeeds();
+    let rows: Value = serde_json::from_str(&output).unwrap();
+    let tasks: Vec<&Value> = rows.as_array().unwrap().iter().map(|row| &row["task"]).collect();
+    assert_eq!(tasks, ["embed", "token_embed"]);
+    assert_eq!(rows[0]["total_input_tokens"], 12);
+}

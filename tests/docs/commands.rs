@@ -90,6 +90,7 @@ fn flags_in_prose_exist() {
         "bench serve",
         "bench throughput",
         "bench latency",
+        "bench pooling",
         "bench startup",
         "bench kernels",
         "bench chaos",

@@ -6,6 +6,7 @@ pub(crate) mod distribution;
 mod kernels;
 mod latency;
 mod overload;
+mod pooling;
 mod serve;
 mod startup;
 mod statistics;
@@ -24,6 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   playhouse bench serve --base-url http://127.0.0.1:8000 --num-prompts 64 --max-concurrency 8
   playhouse bench throughput -m models/qwen3       Tokens a second, without a server
+  playhouse bench pooling -m models/qwen3-embedding   Texts and tokens a second
   playhouse bench kernels                          Each operation beside the machine's limits
   playhouse bench chaos --kills 1000               What clients notice while actors are killed
   playhouse bench overload --requests 10000        What is served when twice as much is asked for
@@ -45,6 +47,7 @@ enum Bench {
     Serve(Box<serve::ServeArgs>),
     Throughput(Box<throughput::ThroughputArgs>),
     Latency(Box<latency::LatencyArgs>),
+    Pooling(Box<pooling::PoolingArgs>),
     Startup(startup::StartupArgs),
     Kernels(kernels::KernelsArgs),
     Chaos(Box<chaos::ChaosArgs>),
@@ -69,6 +72,7 @@ impl BenchArgs {
             Bench::Overload(args) => args.engine.entries(),
             Bench::Throughput(args) => args.engine.entries(),
             Bench::Latency(args) => args.engine.entries(),
+            Bench::Pooling(args) => args.engine.entries(),
             Bench::Kernels(args) => args.entries(),
             // These benchmarks have their engine in another process.
             Bench::Serve(_) | Bench::Startup(_) => Vec::new(),
@@ -76,7 +80,8 @@ impl BenchArgs {
     }
 
     /// Returns the settings that the benchmark starts from. Its effects on the engine are not
-    /// logged. `latency` caches no prefixes, because a batch's time includes computing its prompts.
+    /// logged. `latency` and `pooling` cache no prefixes, because the time includes computing all
+    /// prompts. `pooling` makes vectors of a model that generates.
     pub(crate) fn defaults(&self) -> Vec<Entry> {
         let entry = |section, name, value: toml::Value| Entry {
             key: Key::new(section, name),
@@ -84,8 +89,11 @@ impl BenchArgs {
             origin: Origin::Default,
         };
         let mut entries = vec![entry("log", "level", "error".into())];
-        if matches!(self.command, Bench::Latency(_)) {
+        if matches!(self.command, Bench::Latency(_) | Bench::Pooling(_)) {
             entries.push(entry("engine", "enable_prefix_caching", "false".into()));
+        }
+        if matches!(self.command, Bench::Pooling(_)) {
+            entries.push(entry("engine", "runner", "pooling".into()));
         }
         entries
     }
@@ -103,6 +111,7 @@ pub(crate) fn run(
         Bench::Serve(args) => serve::run(&args),
         Bench::Throughput(args) => throughput::run(&args, config),
         Bench::Latency(args) => latency::run(&args, config),
+        Bench::Pooling(args) => pooling::run(&args, config),
         Bench::Startup(args) => startup::run(&args, file),
         Bench::Kernels(args) => kernels::run(&args, &config),
     }
