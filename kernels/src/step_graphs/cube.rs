@@ -12,6 +12,7 @@ use super::kept::Kept;
 use super::recorded::Recorded;
 use crate::cube::{caller_numbers, device_error, weight_copies};
 use crate::paged_attention::cube::{Plan, PlanForm, PlanOf};
+use crate::states::cube::StatesOf;
 use crate::{AttentionMetadata, KernelError};
 
 pub(super) type Forward<'a> = &'a mut (dyn FnMut(&[u32], &[AttentionMetadata]) -> Tensor<2> + Send);
@@ -33,6 +34,8 @@ pub(super) struct CubeGraphs {
     copying: BTreeSet<usize>,
     /// The plans of a step, the same in every step.
     plans: Vec<PlanOf>,
+    /// The kinds of layers with states, the same in every step.
+    states: Vec<StatesOf>,
     stats: StepGraphStats,
     /// The reason why no more steps are recorded.
     failure: Option<String>,
@@ -56,6 +59,7 @@ impl CubeGraphs {
             too_large: Vec::new(),
             copying: BTreeSet::new(),
             plans: Vec::new(),
+            states: Vec::new(),
             stats: StepGraphStats::default(),
             failure: None,
             is_failure_told: false,
@@ -93,7 +97,7 @@ impl CubeGraphs {
         let plans: Vec<Plan> = self.plans.iter().map(|of| plan(of, metas)).collect();
         let form =
             Form { rows: token_ids.len(), plans: plans.iter().map(|plan| plan.form).collect() };
-        if self.too_large.contains(&form) {
+        if self.too_large.contains(&form) || !is_one_launch(&self.states, metas) {
             return forward(token_ids, metas);
         }
         let done = match self.kept.find(|(kept, _)| *kept == form) {
@@ -142,7 +146,11 @@ impl CubeGraphs {
         self.make_room(self.expected_bytes(rows));
         let (recorded, bytes) = capture(&self.client, token_ids, metas, forward)?;
         let inputs = recorded.inputs.iter();
-        let plans: Vec<PlanOf> = inputs.filter_map(|(input, _)| input.plan()).collect();
+        let plans: Vec<PlanOf> = inputs.clone().filter_map(|(input, _)| input.plan()).collect();
+        self.states = inputs.filter_map(|(input, _)| input.states()).collect();
+        if !is_one_launch(&self.states, metas) {
+            return Ok(hidden);
+        }
         if self.plans.is_empty() {
             self.plans = plans;
         } else if self.plans != plans {
@@ -185,6 +193,12 @@ impl CubeGraphs {
         // On failure the memory stays, for the next recording of the same size.
         drop(self.client.memory_cleanup());
     }
+}
+
+/// Returns whether all sequences of a step can take their states at once. Where one reads a state
+/// that another writes in the same step, the launches depend on the batch.
+fn is_one_launch(states: &[StatesOf], metas: &[AttentionMetadata]) -> bool {
+    states.iter().all(|of| of.plan(&metas[of.group()]).waves.len() == 1)
 }
 
 /// Returns the plan of a recorded step for layers of one kind and group.
