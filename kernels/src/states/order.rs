@@ -26,7 +26,7 @@ struct Use {
 pub(super) enum Conflicts {
     /// A write and any other use.
     Writes,
-    /// A write and a read.
+    /// A write and a read of a block other than block 0, which belongs to no sequence.
     #[cfg(feature = "gpu")]
     Reads,
 }
@@ -37,7 +37,7 @@ impl Conflicts {
         match self {
             Self::Writes => !is_of_one && (one.is_write || other.is_write),
             #[cfg(feature = "gpu")]
-            Self::Reads => !is_of_one && one.is_write != other.is_write,
+            Self::Reads => !is_of_one && one.block != 0 && one.is_write != other.is_write,
         }
     }
 }
@@ -132,6 +132,7 @@ mod tests {
         assert_eq!(hit, Some(vec![vec![2, 3], vec![1], vec![0]]));
         // Sequences that fill up a recorded step all write block 0.
         assert_eq!(waves(&[(0..1, &[0]), (0..1, &[0]), (5..6, &[3, 2])]), None);
+        assert_eq!(waves(&[(4..5, &[0, 0]), (3..4, &[0])]), None);
     }
 
     #[test]

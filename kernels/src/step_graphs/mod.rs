@@ -16,6 +16,9 @@ mod capture;
 mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
+mod cube_state_tests;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
 mod cube_tests;
 #[cfg(feature = "gpu")]
 mod kept;
