@@ -12,7 +12,7 @@ use crate::runner::{Chunking, Runner};
 /// kinds of layers. Mixtures of experts: each scoring, with a correction bias, with groups, with
 /// shared experts, and beside dense layers. Latent attention, with one projection of queries and
 /// with two. Each recurrence over states, alone, beside attention and parallel to it.
-const MODELS: [&str; 20] = [
+const MODELS: [&str; 16] = [
     "mistral-window",
     "qwen2-tied",
     "qwen3-layer-types",
@@ -22,17 +22,13 @@ const MODELS: [&str; 20] = [
     "glm4_moe",
     "deepseek_v2",
     "deepseek_v3",
-    "minicpm3",
     "mamba",
     "mamba2",
     "jamba",
-    "bamba",
     "falcon_h1",
-    "nemotron_h",
     "qwen3_next",
     "lfm2",
     "minimax",
-    "granite_hybrid",
 ];
 
 /// Prompts a model. A software device is slow.
@@ -107,14 +103,14 @@ fn narrow_experts_are_close() {
     }
 }
 
-/// Latents and states beside keys, in each format of the cache.
+/// Latents, and states beside keys. No recorded model has latents that int8 takes on a GPU.
 #[test]
 fn narrow_latents_and_hybrids_are_close() {
     let Some(gpu) = gpu() else { return };
     let options = |dtype| LoadOptions { dtype, ..LoadOptions::default() };
     for (name, dtype, kv_dtype, tolerance) in [
         ("deepseek_v2", Dtype::Bfloat16, KvDtype::Bf16, 0.1),
-        ("deepseek_v2", Dtype::Float16, KvDtype::Int8, 0.1),
+        ("deepseek_v2", Dtype::Float16, KvDtype::F16, 0.1),
         ("falcon_h1", Dtype::Float16, KvDtype::F16, 0.02),
         ("qwen3_next", Dtype::Bfloat16, KvDtype::Int8, 0.1),
     ] {

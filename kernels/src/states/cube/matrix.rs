@@ -191,17 +191,9 @@ fn matrix_kernel(
     let first_row = part * rows;
     let of_unit = head * comptime!(form.key_dim * value_dim) + first_row * value_dim + column;
 
-    let mut state = Array::<f32>::new(rows);
-    let mut k = Array::<f32>::new(rows);
     let mut sums = Shared::<[f32]>::new_slice(comptime!(form.units()));
-    #[unroll(form.is_unrolled())]
-    for i in 0..rows {
-        state[i] = 0.0f32;
-        if tokens.has_state() && first_row + i < comptime!(form.key_dim) {
-            let at = tokens.state_before(plan, &layout.states);
-            state[i] = pages[at + of_unit + i * value_dim];
-        }
-    }
+    let at = tokens.state_before(plan, &layout.states) + of_unit;
+    let mut state = loaded(&*pages, at, value_dim, first_row, tokens.has_state(), form);
     for t in 0..tokens.count {
         let token = tokens.first_row + t;
         let of_factors = token * layout.factors_stride + 2 * head;
@@ -209,22 +201,8 @@ fn matrix_kernel(
         let v = values[token * layout.values_stride + layout.v_at + head * value_dim + column];
         let of_keys =
             token * layout.keys_stride + head / layout.group * comptime!(form.key_dim) + first_row;
-        #[unroll(form.is_unrolled())]
-        for i in 0..rows {
-            k[i] = 0.0f32;
-            if first_row + i < comptime!(form.key_dim) {
-                k[i] = keys[of_keys + layout.k_at + i];
-            }
-        }
-        let mut added = v * gain;
-        if comptime!(form.rule == MatrixRule::Delta) {
-            let mut read = 0.0f32.runtime();
-            #[unroll(form.is_unrolled())]
-            for i in 0..rows {
-                read = fma(state[i], k[i], read);
-            }
-            added = fma(-decay, sum_of_parts(&mut sums, read, form), v) * gain;
-        }
+        let k = loaded(keys, of_keys + layout.k_at, 1usize, first_row, true, form);
+        let added = added(&state, &k, &mut sums, v, decay, gain, form);
         let mut result = 0.0f32.runtime();
         #[unroll(form.is_unrolled())]
         for i in 0..rows {
@@ -243,12 +221,69 @@ fn matrix_kernel(
         }
         if tokens.is_kept(&layout.states, t) && wanted < value_dim {
             let at = tokens.state_after(plan, &layout.states, t);
-            #[unroll(form.is_unrolled())]
-            for i in 0..rows {
-                if first_row + i < comptime!(form.key_dim) {
-                    pages[at + of_unit + i * value_dim] = state[i];
-                }
-            }
+            keep(&state, pages, at + of_unit, first_row, form);
+        }
+    }
+}
+
+/// Returns the numbers of a unit's rows, `step` apart from place `at` on. Rows beyond the state, and
+/// all of them if none `are_there`, are 0.
+#[cube]
+fn loaded(
+    numbers: &[f32],
+    at: usize,
+    #[comptime] step: usize,
+    first_row: usize,
+    are_there: bool,
+    #[comptime] form: MatrixForm,
+) -> Array<f32> {
+    let mut rows = Array::<f32>::new(comptime!(form.rows()));
+    #[unroll(form.is_unrolled())]
+    for i in 0..comptime!(form.rows()) {
+        rows[i] = 0.0f32;
+        if are_there && first_row + i < comptime!(form.key_dim) {
+            rows[i] = numbers[at + i * step];
+        }
+    }
+    rows
+}
+
+/// Returns the number that a token adds to a column of the state, times its key.
+#[cube]
+fn added(
+    state: &Array<f32>,
+    k: &Array<f32>,
+    sums: &mut Shared<[f32]>,
+    v: f32,
+    decay: f32,
+    gain: f32,
+    #[comptime] form: MatrixForm,
+) -> f32 {
+    let mut added = v * gain;
+    if comptime!(form.rule == MatrixRule::Delta) {
+        let mut read = 0.0f32.runtime();
+        #[unroll(form.is_unrolled())]
+        for i in 0..comptime!(form.rows()) {
+            read = fma(state[i], k[i], read);
+        }
+        added = fma(-decay, sum_of_parts(sums, read, form), v) * gain;
+    }
+    added
+}
+
+/// Writes a unit's rows of the state to the places from `at` on.
+#[cube]
+fn keep(
+    state: &Array<f32>,
+    pages: &mut [f32],
+    at: usize,
+    first_row: usize,
+    #[comptime] form: MatrixForm,
+) {
+    #[unroll(form.is_unrolled())]
+    for i in 0..comptime!(form.rows()) {
+        if first_row + i < comptime!(form.key_dim) {
+            pages[at + i * comptime!(form.value_dim)] = state[i];
         }
     }
 }
