@@ -39,8 +39,9 @@ async fn chunks_and_preemption_change_nothing() {
     if gpu().is_none() {
         return;
     }
-    for name in [NAME, "deepseek_v2"] {
-        check_preemption(name, 49, |config| {
+    // A request of the second has six blocks.
+    for (name, num_blocks) in [(NAME, 49), ("deepseek_v2", 20)] {
+        check_preemption(name, num_blocks, |config| {
             on_gpu(config);
             config.max_num_batched_tokens = 64;
             config.max_num_seqs = 64;

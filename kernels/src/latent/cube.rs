@@ -220,9 +220,10 @@ fn join_kernel(
     if i < width {
         y[unit] = parts[(head * layout.tokens + token) * width + i];
     }
-    if comptime!(tails.is_some()) {
-        if i >= width {
-            let pair = (i - width) % half;
+    if i >= width {
+        let of_tail = i - width;
+        if comptime!(tails.is_some()) {
+            let pair = of_tail % half;
             let from = token * layout.stride + head * layout.head_stride + layout.first + pair;
             let (a, b) = (tails.unwrap()[from], tails.unwrap()[from + half]);
             let at = positions.unwrap()[token] as usize * half + pair;

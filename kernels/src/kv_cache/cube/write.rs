@@ -114,9 +114,9 @@ fn write_kernel(
             key_scales.unwrap()[scale_at] = scale;
         }
     }
-    if comptime!(v.is_some()) {
-        if chunk < value_chunks {
-            let from = token * v_stride + head * comptime!(value_head_dim / 4);
+    if chunk < value_chunks {
+        let from = token * v_stride + head * comptime!(value_head_dim / 4);
+        if comptime!(v.is_some()) {
             let (value, scale) =
                 coded(v.unwrap(), from, chunk, value_head_dim, comptime!(form.format));
             arena[pages.value_at(block, head, offset, chunk)] = value;

@@ -54,7 +54,8 @@ impl Tokens {
     /// Returns whether the state after token `t` of these is kept: at the end of a block, and after
     /// the last token.
     pub(crate) fn is_kept(&self, layout: &StateLayout, t: usize) -> bool {
-        (self.start + t + 1) % layout.block_size == 0 || t + 1 == self.count
+        let offset = (self.start + t) % layout.block_size;
+        offset + 1 == layout.block_size || t + 1 == self.count
     }
 
     /// Returns the place of the state after token `t`.
