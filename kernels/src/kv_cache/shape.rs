@@ -52,8 +52,8 @@ impl KvCacheShape {
         self.num_layers * self.num_blocks * page_bytes
     }
 
-    /// Returns the most blocks on a device whose largest buffer has `max_buffer_bytes`. All pages of
-    /// a layer share one buffer.
+    /// Returns the most blocks on a device whose largest buffer has `max_buffer_bytes`. All pages
+    /// of a layer share one buffer.
     #[must_use]
     pub fn max_num_blocks(&self, dtype: KvDtype, max_buffer_bytes: u64) -> usize {
         let of_states = if self.state_len > 0 { Self::STATE_ARENA_BYTES_MAX } else { u64::MAX };

@@ -140,8 +140,8 @@ struct Tails<'a> {
     table: &'a RotaryTable,
 }
 
-/// Returns `[num_tokens, heads · (width + rope)]`: for each head its row of `parts`, `[head][token]`
-/// of `width` elements, then its rotated tail.
+/// Returns `[num_tokens, heads · (width + rope)]`: for each head its row of `parts`,
+/// `[head][token]` of `width` elements, then its rotated tail.
 fn joined(parts: &Rows, heads: usize, width: usize, tails: Option<Tails<'_>>) -> CubeTensor {
     let tokens = parts.rows / heads;
     let rope = tails.as_ref().map_or(0, |tails| tails.table.rotary_dim());

@@ -80,8 +80,8 @@ impl LinearHeads {
         self.num_heads * self.head_len()
     }
 
-    /// Returns the factors of the elements of normalised queries, then of keys, of all key heads:
-    /// those with which a vector of a root mean square of 1 has a length of `1 / √key_dim`, or of 1.
+    /// Returns the factors of the elements of normalised queries, then of keys, of all key heads.
+    /// A vector of a root mean square of 1 gets a length of `1 / √key_dim`, or of 1.
     #[cfg(feature = "gpu")]
     pub(super) fn key_scales(&self) -> Vec<f32> {
         let (len, dim) = (self.num_key_heads * self.key_dim, self.key_dim as f32);

@@ -7,9 +7,10 @@
 //! - `y[c] = Σ_n S[n] · C[n] + d[c] · x[c]`
 //!
 //! All f32. The state of a layer is that of pieces of 64 channels, `[state_size, channels]` each,
-//! rounded up to whole vectors. On a GPU all channels are one piece. One token is taken after another, so the cuts of a prompt do not
-//! matter. Bytes moved: the state of each sequence twice, whatever the number of tokens is.
-//! Tolerance `1e-5` relative to `Σ |S · C|`, and `5e-5` on a GPU, whose exponentials are less exact.
+//! rounded up to whole vectors. On a GPU all channels are one piece. One token is taken after
+//! another, so the cuts of a prompt do not matter. Bytes moved: the state of each sequence twice,
+//! whatever the number of tokens is. Tolerance `1e-5` relative to `Σ |S · C|`, and `5e-5` on a GPU,
+//! whose exponentials are less exact.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]

@@ -6,8 +6,8 @@
 //! begins with zeros. It writes the state of each block at the block's end, and that of the last
 //! block after token `m − 1`. The cost does not depend on the tokens before `n`.
 //!
-//! A state is cut in *parts* that are computed apart, on several threads or by units of a GPU. A part takes one token
-//! after another, so its bytes do not depend on the cuts of a prompt.
+//! A state is cut in *parts* that are computed apart, on several threads or by units of a GPU. A
+//! part takes one token after another, so its bytes do not depend on the cuts of a prompt.
 
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;

@@ -220,8 +220,8 @@ impl CubeGraphs {
     }
 }
 
-/// Returns a batch of the same form whose tokens all lie in block 0. The runs of a recording compute
-/// it, so that they change no content.
+/// Returns a batch of the same form whose tokens all lie in block 0. The runs of a recording
+/// compute it, so that they change no content.
 fn into_block_0(metas: &[AttentionMetadata]) -> Vec<AttentionMetadata> {
     let mut metas = metas.to_vec();
     for AttentionMetadata { block_tables, slot_mapping, .. } in &mut metas {

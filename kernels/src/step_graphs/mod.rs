@@ -4,8 +4,8 @@
 //!
 //! A recording is for a number of rows and a form of attention's plans. Steps of fewer sequences
 //! are padded with sequences of a single token, which is written to block 0. As vLLM's null block,
-//! that block must belong to no request. The runs that make a recording write there, too. So a state
-//! passes the tokens of a step once, whether the step is recorded or not.
+//! that block must belong to no request. The runs that make a recording write there, too. So a
+//! state passes the tokens of a step once, whether the step is recorded or not.
 //!
 //! Recordings hold the memory of their activations, within a limit. Beyond it the least recently
 //! used are dropped. A step that takes much memory for weights laid out anew, for tensor cores, is

@@ -1,5 +1,5 @@
 //! States that are a matrix `[key_dim, value_dim]` for each head: `S ← d·S + k·aᵀ`, and the result
-//! is `Sᵀq`. What is added, `a`, depends on the [`MatrixRule`].
+//! is `Sᵀq`. The row `a` depends on the [`MatrixRule`].
 //!
 //! Columns do not depend on each other, so a cube has some neighbouring columns of one head of one
 //! sequence. A unit has one column and a part of the rows, which stay in its registers. Parts are
@@ -226,8 +226,8 @@ fn matrix_kernel(
     }
 }
 
-/// Returns the numbers of a unit's rows, `step` apart from place `at` on. Rows beyond the state, and
-/// all of them if none `are_there`, are 0.
+/// Returns the numbers of a unit's rows, `step` apart from place `at` on. Rows beyond the state,
+/// and all of them if none `are_there`, are 0.
 #[cube]
 fn loaded(
     numbers: &[f32],
