@@ -290,6 +290,7 @@ def parse():
     parser.add_argument("--engines", default="playhouse,llama.cpp,vllm")
     parser.add_argument("--int8", action="store_true", help="also Playhouse with int8 weights and llama.cpp with Q8_0")
     parser.add_argument("--clients", default="1,8,32")
+    parser.add_argument("--servers-only", action="store_true", help="neither prefill alone nor the demo model")
     parser.add_argument("--client", choices=["auto", "vllm", "playhouse"], default="auto",
                         help="whose client [default: vLLM's where it is installed]")
     parser.add_argument("--repetitions", type=int, default=3)
@@ -300,7 +301,7 @@ def parse():
     args = parser.parse_args()
     args.dir = pathlib.Path(args.dir).resolve()
     args.model = (args.model or args.dir / "models/qwen3-0.6b").resolve()
-    args.standard = Model(args.model, args.dir / "models/qwen3-0.6b")
+    args.standard = Model(args.model, args.dir / "models" / args.model.name)
     args.demo = Model(HERE.parent / "examples/demo-model", args.dir / "models/demo-model")
     args.clients = [int(word) for word in args.clients.split(",")]
     args.engines = args.engines.split(",") + (["playhouse int8", "llama.cpp q8_0"] if args.int8 else [])
@@ -348,11 +349,11 @@ def main():
         if started - begun + longest > args.minutes * 60:
             say(f"{args.minutes:g} minutes are over: {repetition} repetitions")
             break
-        for engine in args.engines:
+        for engine in [] if args.servers_only else args.engines:
             attempt(prefill, engine, args, note)
         for engine in args.engines:
             attempt(serve, engine, repetition, args, note)
-        for engine in args.engines:
+        for engine in [] if args.servers_only else args.engines:
             if args.demo.gguf("bf16").exists() and engine in ("playhouse", "llama.cpp", "vllm"):
                 attempt(serve_demo, engine, repetition, args, note)
         longest = max(longest, time.monotonic() - started)

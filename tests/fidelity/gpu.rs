@@ -10,8 +10,9 @@ use crate::runner::{Chunking, Runner};
 
 /// A model of each kind: with windows, with biases and tied weights, with norms of heads and two
 /// kinds of layers. Mixtures of experts: each scoring, with a correction bias, with groups, with
-/// shared experts, and beside dense layers.
-const MODELS: [&str; 7] = [
+/// shared experts, and beside dense layers. Latent attention, with one projection of queries and
+/// with two. Each recurrence over states, alone, beside attention and parallel to it.
+const MODELS: [&str; 16] = [
     "mistral-window",
     "qwen2-tied",
     "qwen3-layer-types",
@@ -19,6 +20,15 @@ const MODELS: [&str; 7] = [
     "qwen3_moe",
     "ernie4_5_moe",
     "glm4_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "mamba",
+    "mamba2",
+    "jamba",
+    "falcon_h1",
+    "qwen3_next",
+    "lfm2",
+    "minimax",
 ];
 
 /// Prompts a model. A software device is slow.
@@ -90,6 +100,21 @@ fn narrow_experts_are_close() {
     ] {
         let options = LoadOptions { dtype, quantization, ..LoadOptions::default() };
         check_narrow("qwen3_moe", &options, KvDtype::F32, tolerance, &gpu);
+    }
+}
+
+/// Latents, and states beside keys. No recorded model has latents that int8 takes on a GPU.
+#[test]
+fn narrow_latents_and_hybrids_are_close() {
+    let Some(gpu) = gpu() else { return };
+    let options = |dtype| LoadOptions { dtype, ..LoadOptions::default() };
+    for (name, dtype, kv_dtype, tolerance) in [
+        ("deepseek_v2", Dtype::Bfloat16, KvDtype::Bf16, 0.1),
+        ("deepseek_v2", Dtype::Float16, KvDtype::F16, 0.1),
+        ("falcon_h1", Dtype::Float16, KvDtype::F16, 0.02),
+        ("qwen3_next", Dtype::Bfloat16, KvDtype::Int8, 0.1),
+    ] {
+        check_narrow(name, &options(dtype), kv_dtype, tolerance, &gpu);
     }
 }
 

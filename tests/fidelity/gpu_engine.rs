@@ -14,8 +14,8 @@ use crate::gpu::gpu;
 
 const NAME: &str = "qwen3-layer-types";
 
-/// A mixture of experts.
-const MIXTURE: &str = "qwen3_moe";
+/// A mixture of experts, latent attention, and states beside attention.
+const OTHERS: [&str; 4] = ["qwen3_moe", "deepseek_v2", "falcon_h1", "qwen3_next"];
 
 /// Strikes in the middle of a stream, one after another.
 const STRIKES: usize = 3;
@@ -29,8 +29,9 @@ async fn requests_in_flight_do_not_meet() {
     if gpu().is_none() {
         return;
     }
-    check(NAME, on_gpu).await;
-    check(MIXTURE, on_gpu).await;
+    for name in [NAME].into_iter().chain(OTHERS) {
+        check(name, on_gpu).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,12 +39,15 @@ async fn chunks_and_preemption_change_nothing() {
     if gpu().is_none() {
         return;
     }
-    check_preemption(NAME, 49, |config| {
-        on_gpu(config);
-        config.max_num_batched_tokens = 64;
-        config.max_num_seqs = 64;
-    })
-    .await;
+    // A request of the second has six blocks.
+    for (name, num_blocks) in [(NAME, 49), ("deepseek_v2", 20)] {
+        check_preemption(name, num_blocks, |config| {
+            on_gpu(config);
+            config.max_num_batched_tokens = 64;
+            config.max_num_seqs = 64;
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +55,9 @@ async fn prefixes_are_shared() {
     if gpu().is_none() {
         return;
     }
-    check_prefix_hits(NAME, on_gpu).await;
+    for name in [NAME, "deepseek_v2"] {
+        check_prefix_hits(name, on_gpu).await;
+    }
 }
 
 /// The device has enough buffers for the default size of the KV cache.
@@ -77,7 +83,7 @@ async fn a_worker_dies_and_streams_go_on() {
     if gpu().is_none() {
         return;
     }
-    for name in [NAME, MIXTURE] {
+    for name in [NAME].into_iter().chain(OTHERS) {
         check_deaths(name).await;
     }
 }

@@ -128,8 +128,13 @@ CASES = {
     "lfm2": dict(),
     "lfm2_moe": dict(moe_intermediate_size=32),
     "llama-linear": dict(hidden_size=32, head_dim=8),
+    # llama.cpp has these numbers in its code.
+    "llama4": dict(
+        intermediate_size=32, attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1
+    ),
     "mamba": dict(),
     "mamba2": dict(),
+    "minimax_m2-partial": dict(intermediate_size=32, hidden_act="silu", rotary_dim=4),
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),
     "mpt-clip": dict(max_seq_len=64, num_hidden_layers=1, softmax_scale=None),
@@ -199,7 +204,7 @@ def tiny_model(name, changes):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     randomize(model, 0)
     transposed = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, Conv1D)}
-    if config.model_type == "gpt_oss":
+    if config.model_type in ("gpt_oss", "llama4_text"):
         names = (key for key, _ in model.named_parameters())
         transposed |= {key for key in names if key.endswith(("gate_up_proj", "down_proj"))}
     for key, parameter in model.named_parameters():
@@ -227,6 +232,10 @@ def published_form(config):
     config.setdefault("rotary_pct", part)
     if "partial_rotary_factor" in rope:
         config.setdefault("partial_rotary_factor", rope["partial_rotary_factor"])
+    if kind == "minimax_m2":
+        config["scoring_func"] = "sigmoid"
+        config.setdefault("rotary_dim", config["head_dim"])
+        config["num_local_experts"] = config.get("num_local_experts", config.get("num_experts"))
     if kind in ("deepseek_v2", "deepseek_v3"):
         config["scoring_func"] = "softmax" if kind == "deepseek_v2" else "sigmoid"
     if kind == "granitemoehybrid":

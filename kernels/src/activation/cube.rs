@@ -43,7 +43,7 @@ pub(crate) struct Function {
 }
 
 /// Returns the argument of a launch.
-fn function(activation: Activation) -> FunctionLaunch {
+pub(crate) fn function(activation: Activation) -> FunctionLaunch {
     let of = |kind| FunctionLaunch::new(0.0, 0.0, 0.0, 0.0, kind);
     match activation {
         Activation::Silu => of(Kind::Silu),
@@ -125,8 +125,9 @@ pub(crate) fn silu_gated<N: Size>(gate: Vector<f32, N>, up: Vector<f32, N>) -> V
     sigmoid_of::<N>(gate, gate) * up
 }
 
+/// Returns `f(x)`.
 #[cube]
-fn activated<N: Size>(x: Vector<f32, N>, function: &Function) -> Vector<f32, N> {
+pub(crate) fn activated<N: Size>(x: Vector<f32, N>, function: &Function) -> Vector<f32, N> {
     match comptime!(function.kind) {
         Kind::Silu => sigmoid_of::<N>(x, x),
         Kind::Gelu => gelu::<N>(x),

@@ -110,8 +110,8 @@ impl Kernel for Part<'_> {
         let conv = over.conv;
         let channels = conv.channels_of(part);
         let (width, kernel) = (channels.len(), conv.kernel);
-        let weight = &conv.weight[part * kernel * PART..][..kernel * PART];
-        let bias = &conv.bias[part * PART..][..PART];
+        let weight = &conv.weight.cpu()[part * kernel * PART..][..kernel * PART];
+        let bias = &conv.bias.cpu()[part * PART..][..PART];
         // The taps of a token, the newest last, each padded to whole vectors.
         let mut window = [0.0f32; TAPS_MAX * PART];
         let is_small = kernel <= TAPS_MAX;

@@ -10,6 +10,9 @@ pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
 #[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
+#[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -19,28 +22,28 @@ use std::ops::Range;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
-use crate::KernelError;
 use crate::activation::Activation;
 use crate::device::Place;
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
 use crate::simd::LANES;
+use crate::{KernelError, WeightVector};
 
 /// Channels that one piece of work has.
 const PART: usize = 4 * LANES;
 
 const WHAT: &str = "causal convolution";
 
-/// The weights of a convolution. Only on the CPU.
+/// The weights of a convolution.
 #[derive(Debug)]
 pub struct CausalConv {
     channels: usize,
     kernel: usize,
-    /// `[part][kernel][PART]`, padded with zeros.
-    weight: Vec<f32>,
-    /// `[part][PART]`, padded with zeros.
-    bias: Vec<f32>,
+    /// `[part][kernel][PART]`, padded with zeros. On a GPU `[kernel][channels]`.
+    weight: WeightVector,
+    /// `[part][PART]`, padded with zeros. On a GPU `[channels]`.
+    bias: WeightVector,
     activation: Option<Activation>,
     /// The place of the window in the state of the layer.
     state_at: usize,
@@ -51,7 +54,7 @@ impl CausalConv {
     /// begins at the number `state_at` of the layer's state.
     ///
     /// # Errors
-    /// No channels, no taps, lengths that disagree, or [`KernelError::CpuOnly`] for a GPU.
+    /// No channels, no taps, lengths that disagree, or a device without kernels.
     pub fn new(
         weight: &[f32],
         bias: Option<&[f32]>,
@@ -60,7 +63,6 @@ impl CausalConv {
         state_at: usize,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
         KernelError::require(kernel > 0, WHAT, "kernel", 0, "at least 1")?;
         let channels = weight.len() / kernel;
         KernelError::require(channels > 0, WHAT, "channels", 0, "at least 1")?;
@@ -68,17 +70,24 @@ impl CausalConv {
         if let Some(bias) = bias {
             KernelError::require_len(WHAT, "bias", bias.len(), channels)?;
         }
-        let parts = channels.div_ceil(PART);
-        let mut arranged = vec![0.0; parts * kernel * PART];
-        let mut padded = vec![0.0; parts * PART];
+        let part = match Place::of(device, WHAT)? {
+            Place::Cpu => PART,
+            #[cfg(feature = "gpu")]
+            Place::Cube(_) => channels,
+        };
+        let parts = channels.div_ceil(part);
+        let mut arranged = vec![0.0; parts * kernel * part];
+        let mut padded = vec![0.0; parts * part];
         for channel in 0..channels {
-            let (part, lane) = (channel / PART, channel % PART);
+            let (index, lane) = (channel / part, channel % part);
             for tap in 0..kernel {
-                arranged[(part * kernel + tap) * PART + lane] = weight[channel * kernel + tap];
+                arranged[(index * kernel + tap) * part + lane] = weight[channel * kernel + tap];
             }
             padded[channel] = bias.map_or(0.0, |bias| bias[channel]);
         }
-        Ok(Self { channels, kernel, weight: arranged, bias: padded, activation, state_at })
+        let weight = WeightVector::new(arranged, device)?;
+        let bias = WeightVector::new(padded, device)?;
+        Ok(Self { channels, kernel, weight, bias, activation, state_at })
     }
 
     /// Returns the numbers of a state that a window of so many channels takes.
@@ -99,15 +108,6 @@ impl CausalConv {
 
     fn channels_of(&self, part: usize) -> Range<usize> {
         part * PART..((part + 1) * PART).min(self.channels)
-    }
-}
-
-/// Fails with [`KernelError::CpuOnly`] for a device other than the CPU.
-pub(crate) fn require_cpu(device: &Device, what: &'static str) -> Result<(), KernelError> {
-    match Place::of(device, what)? {
-        Place::Cpu => Ok(()),
-        #[cfg(feature = "gpu")]
-        Place::Cube(device) => Err(KernelError::cpu_only(what, &device)),
     }
 }
 

@@ -7,15 +7,15 @@ use super::*;
 use crate::simd::Isa;
 use crate::states::fixture::{in_steps, noise};
 
-struct Case {
-    channels: usize,
-    kernel: usize,
-    weight: Vec<f32>,
-    bias: Vec<f32>,
+pub(super) struct Case {
+    pub(super) channels: usize,
+    pub(super) kernel: usize,
+    pub(super) weight: Vec<f32>,
+    pub(super) bias: Vec<f32>,
 }
 
 impl Case {
-    fn new(channels: usize, kernel: usize) -> Self {
+    pub(super) fn new(channels: usize, kernel: usize) -> Self {
         let (weight, bias) = (noise(channels * kernel, 1), noise(channels, 2));
         Self { channels, kernel, weight, bias }
     }

@@ -9,6 +9,24 @@ const NEAR_ZERO: f32 = 0.35;
 /// From here on `tanh` is 1 in f32.
 const TANH_MAX: f32 = 20.0;
 
+/// Returns `ln(1 + e^x)`, also where it is near 0: `max(x, 0) + ln(1 + e^−|x|)`. The logarithm is
+/// `2 · atanh(u)` of `u = e / (e + 2)`, at most 1/3, by its series.
+#[cube]
+pub(crate) fn softplus(x: f32) -> f32 {
+    let e = (-x.abs()).exp();
+    let u = e / (e + 2.0f32);
+    let square = u * u;
+    let mut series = comptime!(2.0f32 / 15.0).runtime();
+    series = fma(series, square, comptime!(2.0f32 / 13.0).runtime());
+    series = fma(series, square, comptime!(2.0f32 / 11.0).runtime());
+    series = fma(series, square, comptime!(2.0f32 / 9.0).runtime());
+    series = fma(series, square, comptime!(2.0f32 / 7.0).runtime());
+    series = fma(series, square, comptime!(2.0f32 / 5.0).runtime());
+    series = fma(series, square, comptime!(2.0f32 / 3.0).runtime());
+    series = fma(series, square, 2.0f32.runtime());
+    fma(u, series, select(x > 0.0f32, x, 0.0f32.runtime()))
+}
+
 /// Returns x within `±limit`.
 #[cube]
 pub(crate) fn clamped<N: Size>(x: Vector<f32, N>, limit: Vector<f32, N>) -> Vector<f32, N> {

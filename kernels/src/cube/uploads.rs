@@ -12,6 +12,7 @@ use cubecl::server::Handle;
 
 use super::upload;
 use crate::paged_attention::cube::PlanOf;
+use crate::states::cube::StatesOf;
 
 /// Copies that a thread keeps: a few of each kind that the layers of a step ask for, in each group
 /// of layers.
@@ -34,6 +35,13 @@ pub(crate) enum StepInput {
     Slots(usize),
     /// The work of attention's cubes, in layers of one kind and group.
     Plan(PlanOf),
+    /// The sequences of a step for layers of one group whose blocks have states.
+    States(StatesOf),
+    /// The order of rows by head, which the number of tokens alone decides.
+    HeadRows {
+        heads: usize,
+        tokens: usize,
+    },
 }
 
 impl StepInput {
@@ -41,7 +49,15 @@ impl StepInput {
     pub(crate) fn plan(self) -> Option<PlanOf> {
         match self {
             Self::Plan(of) => Some(of),
-            Self::TokenIds | Self::Positions | Self::Slots(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the layers whose states it describes, if it does.
+    pub(crate) fn states(self) -> Option<StatesOf> {
+        match self {
+            Self::States(of) => Some(of),
+            _ => None,
         }
     }
 }

@@ -4,11 +4,14 @@
 //! `y = norm(x · f(scale · gate))`, or `y = norm(x) · f(scale · gate)`, or `y = x · f(scale ·
 //! gate)`. The norm is `x / sqrt(mean(x²) + eps) · weight` over each group of features. All f32; x
 //! and y `[rows, features]`. Bytes moved: `rows · features · 12`. Tolerance `2e-6` relative to the
-//! largest |y|.
+//! largest |y|, and `2e-5` on a GPU.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]

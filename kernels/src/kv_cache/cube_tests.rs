@@ -114,7 +114,7 @@ fn a_head_that_fills_no_chunks_is_refused() {
         (KvDtype::Bf16, 36, 40, "head_dim 36"),
         (KvDtype::Int8, 40, 48, "head_dim 40"),
         (KvDtype::Bf16, 48, 36, "value_head_dim 36"),
-        (KvDtype::F32, 576, 512, "head_dim 576"),
+        (KvDtype::F32, 8192, 512, "head_dim 8192"),
     ] {
         let shape = KvCacheShape {
             num_layers: 1,

@@ -77,11 +77,6 @@ impl KvCache {
                 let storage = match &place {
                     Place::Cpu => KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?),
                     #[cfg(feature = "gpu")]
-                    Place::Cube(device) if shape.state_len > 0 => {
-                        let what = "the state of a layer in the KV cache";
-                        return Err(KernelError::cpu_only(what, device));
-                    }
-                    #[cfg(feature = "gpu")]
                     Place::Cube(device) => {
                         KvStorage::Cube(Box::new(cube::CubeKv::new(&shape, dtype, device)?))
                     }

@@ -3,6 +3,9 @@
 use super::{KvDtype, KvLayout};
 use crate::KernelError;
 
+/// Bytes of the chunks that a GPU's arena consists of.
+const GPU_CHUNK_BYTES: usize = 16;
+
 /// Dimensions of a paged KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvCacheShape {
@@ -28,26 +31,48 @@ pub struct KvCacheShape {
 }
 
 impl KvCacheShape {
-    /// Returns the bytes of the whole arena on the CPU, with padding and scales. A GPU needs no
-    /// more.
+    /// Most bytes of a GPU's arena of a layer whose pages may be states. Kernels count the numbers
+    /// of states in 32 bits.
+    pub(crate) const STATE_ARENA_BYTES_MAX: u64 = 4 * (1 << 32);
+
+    /// Returns the bytes of the whole arena, with padding and scales: at most so many on any
+    /// device.
     #[must_use]
     pub fn bytes(&self, dtype: KvDtype) -> usize {
         let layout = KvLayout::new(self);
         let page_bytes = match dtype {
             KvDtype::F32 => layout.page_len::<f32>() * size_of::<f32>(),
             KvDtype::F16 | KvDtype::Bf16 => layout.page_len::<u16>() * size_of::<u16>(),
-            KvDtype::Int8 => layout.page_len::<i8>(),
+            // A GPU has the scales outside of pages, so a large state has no room for them.
+            KvDtype::Int8 => {
+                let scales = if self.state_len > 0 { self.scale_bytes() } else { 0 };
+                layout.page_len::<i8>().max(self.gpu_page_bytes(dtype) + scales)
+            }
         };
         self.num_layers * self.num_blocks * page_bytes
     }
 
-    /// Returns the most blocks on a device whose largest buffer has `max_buffer_bytes`. All keys of
-    /// a layer share one buffer, and all its values another.
+    /// Returns the most blocks on a device whose largest buffer has `max_buffer_bytes`. All pages
+    /// of a layer share one buffer.
     #[must_use]
     pub fn max_num_blocks(&self, dtype: KvDtype, max_buffer_bytes: u64) -> usize {
-        let head_dim = self.head_dim.max(self.value_head_dim);
-        let block_bytes = self.block_size * self.num_kv_heads * head_dim * dtype.size();
-        usize::try_from(max_buffer_bytes / block_bytes.max(1) as u64).unwrap_or(usize::MAX)
+        let of_states = if self.state_len > 0 { Self::STATE_ARENA_BYTES_MAX } else { u64::MAX };
+        let page_bytes = self.gpu_page_bytes(dtype).max(1) as u64;
+        usize::try_from(max_buffer_bytes.min(of_states) / page_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the bytes of a page on a GPU, in whole chunks of 16 bytes, without scales.
+    pub(super) fn gpu_page_bytes(&self, dtype: KvDtype) -> usize {
+        let of_values = if self.values_in_keys { 0 } else { self.value_head_dim };
+        let tokens = self.block_size * self.num_kv_heads;
+        let of_heads = tokens * (self.head_dim + of_values) * dtype.size();
+        of_heads.max(self.state_len * size_of::<f32>()).next_multiple_of(GPU_CHUNK_BYTES)
+    }
+
+    /// Returns the bytes of the scales of a block.
+    fn scale_bytes(&self) -> usize {
+        let of_values = if self.values_in_keys { 0 } else { 1 };
+        self.block_size * self.num_kv_heads * (1 + of_values) * size_of::<f32>()
     }
 
     /// Returns the number of slots of a layer.

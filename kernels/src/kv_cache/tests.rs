@@ -127,8 +127,14 @@ fn bytes_count_padding_scales_and_both_halves() {
     let absorbed = KvCacheShape { values_in_keys: true, ..absorbed };
     assert_eq!(absorbed.bytes(KvDtype::Bf16), 3 * 5 * 16 * 576 * 2);
     assert_eq!(absorbed.bytes(KvDtype::Int8), 3 * 5 * 16 * (576 + 4));
-    // The largest buffer is that of the keys.
-    assert_eq!(latent.max_num_blocks(KvDtype::Bf16, 1 << 20), (1 << 20) / (16 * 2 * 192 * 2));
+    // A GPU has one buffer for keys and values.
+    let blocks = (1 << 20) / (16 * 2 * (192 + 128) * 2);
+    assert_eq!(latent.max_num_blocks(KvDtype::Bf16, 1 << 20), blocks);
+    // Pages are as large as a state that is larger than keys and values.
+    let hybrid = KvCacheShape { state_len: 5_001, ..shape };
+    assert_eq!(hybrid.max_num_blocks(KvDtype::Bf16, 1 << 20), (1 << 20) / (4 * 5_004));
+    let scales = 16 * 2 * 2 * 4;
+    assert_eq!(hybrid.bytes(KvDtype::Int8), 3 * 5 * (4 * 5_004 + scales));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use burn_flex::FlexTensor;
 
-use super::{LatentNorm, LatentProjections};
+use super::{LatentNorm, LatentProjections, Sizes};
 use crate::linear::groups::{RowGroups, grouped};
 use crate::rms_norm::cpu::norm_in_place;
 use crate::rope::RotaryTable;
@@ -13,6 +13,28 @@ use crate::threads::for_each_rows;
 use crate::workspace::{Scratch, give_back, owned, tensor};
 use crate::{LinearWeight, rope};
 
+/// The matrices of all heads.
+#[derive(Debug)]
+pub(crate) struct CpuProjections {
+    /// `K_hᵀ`, `[rank, nope]` each.
+    keys: Vec<LinearWeight>,
+    /// `V_h`, `[value, rank]` each.
+    values: Vec<LinearWeight>,
+    /// The numbers of all heads.
+    heads: Vec<u32>,
+}
+
+impl CpuProjections {
+    pub(super) fn new(keys: Vec<LinearWeight>, values: Vec<LinearWeight>) -> Self {
+        let heads = (0..keys.len() as u32).collect();
+        Self { keys, values, heads }
+    }
+
+    pub(super) fn mapped_bytes(&self) -> usize {
+        self.keys.iter().chain(&self.values).map(LinearWeight::mapped_bytes).sum()
+    }
+}
+
 /// Returns the queries on CPU tensors.
 pub(crate) fn latent_queries(
     q: FlexTensor,
@@ -21,8 +43,7 @@ pub(crate) fn latent_queries(
     table: &RotaryTable,
 ) -> FlexTensor {
     let [tokens, width] = dims2(&q);
-    let (heads, rope) = (projections.num_heads(), projections.rope);
-    let LatentProjections { nope, rank, .. } = *projections;
+    let Sizes { heads, nope, rope, rank, .. } = projections.sizes;
     let expected = heads * (nope + rope);
     assert_eq!(width, expected, "latent_queries: width of q [{tokens}, {width}]");
     assert_eq!(table.rotary_dim(), rope, "latent_queries: elements of the table");
@@ -45,10 +66,10 @@ pub(super) struct Queries<'a> {
 /// Computes the queries on one instruction set.
 pub(super) fn queries(isa: Isa, q: &[f32], task: &Queries<'_>, out: &mut [f32]) {
     let Queries { projections, positions, angles } = *task;
-    let LatentProjections { nope, rope, rank, .. } = *projections;
-    let heads = projections.num_heads();
+    let Sizes { heads, nope, rope, rank, .. } = projections.sizes;
     let from = Heads { count: heads, stride: nope + rope, len: nope };
     let to = Heads { count: heads, stride: rank + rope, len: rank };
+    let projections = projections.on_cpu();
     by_head(isa, q, from, projections, &projections.keys, out, to);
     let width = heads * (rank + rope);
     for_each_rows(out, width, |first, rows| {
@@ -94,10 +115,10 @@ pub(super) fn keys(
 /// Returns the values on CPU tensors.
 pub(crate) fn latent_values(latents: FlexTensor, projections: &LatentProjections) -> FlexTensor {
     let [tokens, width] = dims2(&latents);
-    let (heads, rank) = (projections.num_heads(), projections.rank);
+    let Sizes { heads, rank, value, .. } = projections.sizes;
     assert_eq!(width, heads * rank, "latent_values: width of latents [{tokens}, {width}]");
     let latents = dense(latents);
-    let mut out = tensor(tokens, heads * projections.value);
+    let mut out = tensor(tokens, heads * value);
     expand(Isa::active(), values(&latents), projections, values_mut(&mut out));
     give_back(latents);
     out
@@ -105,8 +126,10 @@ pub(crate) fn latent_values(latents: FlexTensor, projections: &LatentProjections
 
 /// Computes the values on one instruction set.
 pub(super) fn expand(isa: Isa, latents: &[f32], projections: &LatentProjections, out: &mut [f32]) {
-    let heads = |len| Heads { count: projections.num_heads(), stride: len, len };
-    let (from, to) = (heads(projections.rank), heads(projections.value));
+    let Sizes { heads, rank, value, .. } = projections.sizes;
+    let heads = |len| Heads { count: heads, stride: len, len };
+    let (from, to) = (heads(rank), heads(value));
+    let projections = projections.on_cpu();
     by_head(isa, latents, from, projections, &projections.values, out, to);
 }
 
@@ -131,7 +154,7 @@ fn by_head(
     isa: Isa,
     x: &[f32],
     from: Heads,
-    projections: &LatentProjections,
+    projections: &CpuProjections,
     weights: &[LinearWeight],
     y: &mut [f32],
     to: Heads,

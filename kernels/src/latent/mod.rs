@@ -27,21 +27,23 @@
 //! | threads | the threads share all pieces of all heads in one parallel region; AMX with bf16 takes the heads in turn |
 //! | tolerance | that of the products, of [`rms_norm`](crate::rms_norm()) and of [`rope`](crate::rope()) |
 //!
-//! Only the CPU has a version. [`LatentProjections::require_cpu`] refuses other devices with
-//! [`KernelError::CpuOnly`], so the operations never meet a GPU.
+//! On a GPU all heads have matrices of one form, in one buffer for K and one for V. One launch
+//! multiplies the rows of all heads.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
 
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
-use crate::device::Place;
 use crate::hot_ops::HotOps;
 use crate::{KernelError, LinearWeight, RotaryTable, WeightVector};
 
@@ -50,16 +52,26 @@ const WHAT: &str = "latent attention";
 /// The matrices of each head, and the sizes of heads.
 #[derive(Debug)]
 pub struct LatentProjections {
-    /// `K_hᵀ`, `[rank, nope]` each.
-    keys: Vec<LinearWeight>,
-    /// `V_h`, `[value, rank]` each.
-    values: Vec<LinearWeight>,
+    sizes: Sizes,
+    storage: Storage,
+}
+
+/// The number of heads, and the elements of their parts.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    heads: usize,
     nope: usize,
     rope: usize,
     rank: usize,
     value: usize,
-    /// The numbers of all heads.
-    heads: Vec<u32>,
+}
+
+/// The matrices in memory, by device.
+#[derive(Debug)]
+enum Storage {
+    Cpu(cpu::CpuProjections),
+    #[cfg(feature = "gpu")]
+    Cube(Box<cube::CubeProjections>),
 }
 
 impl LatentProjections {
@@ -67,8 +79,8 @@ impl LatentProjections {
     /// head's queries follow the first `nope`.
     ///
     /// # Errors
-    /// No heads, shapes that differ or do not fit, an odd `rope`, or [`KernelError::CpuOnly`] for
-    /// weights on a GPU.
+    /// No heads, shapes that differ or do not fit, an odd `rope`, or weights on several devices. On
+    /// a GPU also weights of different forms, or too little memory.
     pub fn new(
         keys: Vec<LinearWeight>,
         values: Vec<LinearWeight>,
@@ -84,34 +96,54 @@ impl LatentProjections {
         };
         let (rank, nope, value) = (key.out_features(), key.in_features(), value.out_features());
         KernelError::require_len(WHAT, "values", values.len(), keys.len())?;
-        require_shapes("keys", &keys, [rank, nope])?;
-        require_shapes("values", &values, [value, rank])?;
+        let is_on_cpu = key.is_on_cpu();
+        require_shapes("keys", &keys, [rank, nope], is_on_cpu)?;
+        require_shapes("values", &values, [value, rank], is_on_cpu)?;
         let is_pairs = rope > 0 && rope.is_multiple_of(2);
         KernelError::require(is_pairs, WHAT, "rope", rope as u64, "even, at least 2")?;
-        let heads = (0..keys.len() as u32).collect();
-        Ok(Self { keys, values, nope, rope, rank, value, heads })
-    }
-
-    /// Succeeds on the CPU. A loader calls it before it reads weights.
-    ///
-    /// # Errors
-    /// [`KernelError::CpuOnly`] for every other device.
-    pub fn require_cpu(device: &Device) -> Result<(), KernelError> {
-        match Place::of(device, WHAT)? {
-            Place::Cpu => Ok(()),
+        let sizes = Sizes { heads: keys.len(), nope, rope, rank, value };
+        let storage = match is_on_cpu {
+            true => Storage::Cpu(cpu::CpuProjections::new(keys, values)),
             #[cfg(feature = "gpu")]
-            Place::Cube(device) => Err(KernelError::cpu_only(WHAT, &device)),
-        }
+            false => Storage::Cube(Box::new(cube::CubeProjections::new(keys, values)?)),
+            #[cfg(not(feature = "gpu"))]
+            false => unreachable!("a build without GPUs has weights on the CPU alone"),
+        };
+        Ok(Self { sizes, storage })
     }
 
     /// Returns the bytes of weights that lie in a mapped file.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
-        self.keys.iter().chain(&self.values).map(LinearWeight::mapped_bytes).sum()
+        match &self.storage {
+            Storage::Cpu(projections) => projections.mapped_bytes(),
+            #[cfg(feature = "gpu")]
+            Storage::Cube(_) => 0,
+        }
     }
 
-    fn num_heads(&self) -> usize {
-        self.heads.len()
+    /// Returns the matrices on the CPU.
+    ///
+    /// # Panics
+    /// If they are on a GPU.
+    fn on_cpu(&self) -> &cpu::CpuProjections {
+        match &self.storage {
+            Storage::Cpu(projections) => projections,
+            #[cfg(feature = "gpu")]
+            Storage::Cube(_) => unreachable!("the matrices of heads are not on the CPU"),
+        }
+    }
+
+    /// Returns the matrices on a GPU.
+    ///
+    /// # Panics
+    /// If they are on the CPU.
+    #[cfg(feature = "gpu")]
+    fn on_gpu(&self) -> &cube::CubeProjections {
+        match &self.storage {
+            Storage::Cube(projections) => projections,
+            Storage::Cpu(_) => unreachable!("the matrices of heads are not on a GPU"),
+        }
     }
 }
 
@@ -124,11 +156,12 @@ pub struct LatentNorm {
     pub eps: f32,
 }
 
-/// Fails unless all weights have `shape` and are on the CPU.
+/// Fails unless all weights have one shape and are on one device.
 fn require_shapes(
     field: &str,
     weights: &[LinearWeight],
     [outputs, inputs]: [usize; 2],
+    is_on_cpu: bool,
 ) -> Result<(), KernelError> {
     for (head, weight) in weights.iter().enumerate() {
         for (name, got, expected) in [
@@ -138,8 +171,9 @@ fn require_shapes(
             let field = format!("{name} of {field}[{head}]");
             KernelError::require(got == expected, WHAT, field, got as u64, expected.to_string())?;
         }
-        if !weight.is_on_cpu() {
-            return Err(KernelError::CpuOnly { what: WHAT, device: "gpu".to_owned() });
+        if weight.is_on_cpu() != is_on_cpu {
+            let field = format!("device of {field}");
+            return Err(KernelError::PartsDiffer { what: WHAT, field, part: head });
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Comparisons with the reference, and with each token alone, byte by byte.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use half::bf16;
 use proptest::prelude::*;
 
@@ -11,38 +11,37 @@ use crate::rope::cpu::Angles;
 use crate::simd::Isa;
 use crate::{WeightDtype, WeightView};
 
-const EPS: f32 = 1e-6;
+pub(super) const EPS: f32 = 1e-6;
 
 /// Returns reproducible values in (-1, 1).
-fn values(count: usize, seed: usize) -> Vec<f32> {
+pub(super) fn values(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed * 101) as f32 * 0.61).sin()).collect()
 }
 
-/// The sizes of a layer: heads, and the elements of their parts.
-#[derive(Debug, Clone, Copy)]
-struct Sizes {
-    heads: usize,
-    nope: usize,
-    rope: usize,
-    rank: usize,
-    value: usize,
-}
-
 /// A layer, with its matrices as they were before they were packed.
-struct Layer {
-    sizes: Sizes,
-    keys: Vec<Vec<f32>>,
-    values: Vec<Vec<f32>>,
-    projections: LatentProjections,
-    table: RotaryTable,
+pub(super) struct Layer {
+    pub(super) sizes: Sizes,
+    pub(super) keys: Vec<Vec<f32>>,
+    pub(super) values: Vec<Vec<f32>>,
+    pub(super) projections: LatentProjections,
+    pub(super) table: RotaryTable,
 }
 
-fn weight(w: &[f32], inputs: usize, dtype: WeightDtype) -> LinearWeight {
-    LinearWeight::pack(&[WeightView::F32(w)], inputs, dtype, &Device::flex()).unwrap()
+pub(super) fn weight(
+    w: &[f32],
+    inputs: usize,
+    dtype: WeightDtype,
+    device: &Device,
+) -> LinearWeight {
+    LinearWeight::pack(&[WeightView::F32(w)], inputs, dtype, device).unwrap()
 }
 
 impl Layer {
     fn new(sizes: Sizes, dtype: WeightDtype) -> Self {
+        Self::on(sizes, dtype, &Device::flex())
+    }
+
+    pub(super) fn on(sizes: Sizes, dtype: WeightDtype, device: &Device) -> Self {
         let Sizes { heads, nope, rope, rank, value } = sizes;
         let round = |x: f32| match dtype {
             WeightDtype::Bf16 => bf16::from_f32(x).to_f32(),
@@ -54,12 +53,12 @@ impl Layer {
         };
         let (keys, values) = (matrices(rank * nope, 1), matrices(value * rank, 1000));
         let packed = |matrices: &[Vec<f32>], inputs: usize| {
-            matrices.iter().map(|w| weight(w, inputs, dtype)).collect()
+            matrices.iter().map(|w| weight(w, inputs, dtype, device)).collect()
         };
         let packed = [packed(&keys, nope), packed(&values, rank)];
         let [packed_keys, packed_values] = packed;
         let projections = LatentProjections::new(packed_keys, packed_values, rope).unwrap();
-        Self { sizes, keys, values, projections, table: table(rope) }
+        Self { sizes, keys, values, projections, table: table(rope, device) }
     }
 
     fn queries(&self, isa: Isa, q: &[f32], positions: &[u32]) -> Vec<f32> {
@@ -80,15 +79,15 @@ impl Layer {
     }
 }
 
-fn table(rope: usize) -> RotaryTable {
+pub(super) fn table(rope: usize, device: &Device) -> RotaryTable {
     let half = rope / 2;
     let of = |f: fn(f64) -> f64| -> Vec<f32> {
         (0..64).flat_map(|p| (0..half).map(move |i| f(angle(p, i, half)) as f32)).collect()
     };
-    RotaryTable::new(of(f64::cos), of(f64::sin), rope, &Device::flex()).unwrap()
+    RotaryTable::new(of(f64::cos), of(f64::sin), rope, device).unwrap()
 }
 
-const SIZES: [Sizes; 4] = [
+pub(super) const SIZES: [Sizes; 4] = [
     Sizes { heads: 4, nope: 12, rope: 8, rank: 24, value: 10 },
     Sizes { heads: 3, nope: 1, rope: 2, rank: 2, value: 1 },
     Sizes { heads: 1, nope: 33, rope: 34, rank: 70, value: 65 },
@@ -145,7 +144,7 @@ fn keys_are_normalised_and_rotated() {
             weight: WeightVector::new(weight.clone(), &Device::flex()).unwrap(),
             eps: EPS,
         };
-        let table = table(rope);
+        let table = table(rope, &Device::flex());
         for isa in Isa::available() {
             let mut out = kv.clone();
             keys(isa, &mut out, &norm, &positions, Angles::of(&table), width);
@@ -210,14 +209,14 @@ fn a_shared_tensor_is_left_alone() {
     let norm =
         LatentNorm { weight: WeightVector::new(vec![2.0; 4], &Device::flex()).unwrap(), eps: EPS };
     let kv = tensor(values(6, 1), 6);
-    let _ = latent_keys(kv.clone(), &norm, &[5], &table(2));
+    let _ = latent_keys(kv.clone(), &norm, &[5], &table(2, &Device::flex()));
     assert_eq!(kv.into_data().try_to_vec::<f32>().unwrap(), values(6, 1));
 }
 
 #[test]
 fn weights_that_do_not_fit_are_refused_by_name() {
     let of = |outputs: usize, inputs: usize| {
-        weight(&values(outputs * inputs, 1), inputs, WeightDtype::F32)
+        weight(&values(outputs * inputs, 1), inputs, WeightDtype::F32, &Device::flex())
     };
     let error =
         |keys, values, rope| LatentProjections::new(keys, values, rope).unwrap_err().to_string();

@@ -79,6 +79,7 @@ pub(super) fn lightning(
     y: &mut [f32],
 ) {
     let LightningAttention { heads, ref factors, state_at } = *attention;
+    let (factors, _) = factors.cpu().as_chunks();
     let inputs = Inputs { heads, qkv, factors, factors_per_token: 0 };
     over_tokens(isa, Sum, inputs, state_at, layer, meta, y);
 }

@@ -12,13 +12,15 @@
 //! Each key head serves `num_heads / num_key_heads` neighbouring heads. All f32. The tokens of a
 //! sequence are taken one by one in any step, so a token's bytes do not depend on chunks. Bytes
 //! moved: the state of each sequence once in and once out for each page written, and the inputs and
-//! outputs of tokens. Tolerance: `1e-5` relative to the largest output of a token against f64.
-//!
-//! Only the CPU has a version.
+//! outputs of tokens. Tolerance: `1e-5` relative to the largest output of a token against f64, and
+//! `5e-5` on a GPU, whose exponentials are less exact.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
 mod prepare;
 mod recurrence;
 #[cfg(test)]
@@ -30,22 +32,23 @@ mod tests;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
-use self::recurrence::Factors;
 pub use self::shape::LinearHeads;
-use crate::KernelError;
-use crate::causal_conv::require_cpu;
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
+use crate::{KernelError, WeightVector};
 
 const WHAT: &str = "linear attention";
 
-/// The heads and the weights of the gated delta rule. Only on the CPU.
+/// The heads and the weights of the gated delta rule.
 #[derive(Debug)]
 pub struct GatedDeltaRule {
     heads: LinearHeads,
-    a_log: Vec<f32>,
-    dt_bias: Vec<f32>,
+    a_log: WeightVector,
+    dt_bias: WeightVector,
+    /// The factors of normalised queries, then of keys, of all key heads. Only on a GPU.
+    #[cfg(feature = "gpu")]
+    key_scales: WeightVector,
     /// The place of the heads' states in the state of the layer.
     state_at: usize,
 }
@@ -55,8 +58,7 @@ impl GatedDeltaRule {
     /// heads begin at the number `state_at` of the layer's state.
     ///
     /// # Errors
-    /// Heads that do not fit together, weights of other lengths, or [`KernelError::CpuOnly`] for a
-    /// GPU.
+    /// Heads that do not fit together, weights of other lengths, or a device without kernels.
     pub fn new(
         heads: LinearHeads,
         a_log: Vec<f32>,
@@ -64,12 +66,19 @@ impl GatedDeltaRule {
         state_at: usize,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
         heads.check()?;
         for (field, vector) in [("A_log", &a_log), ("dt_bias", &dt_bias)] {
             KernelError::require_len(WHAT, field, vector.len(), heads.num_heads)?;
         }
-        Ok(Self { heads, a_log, dt_bias, state_at })
+        let keep = |values| WeightVector::new(values, device);
+        Ok(Self {
+            heads,
+            a_log: keep(a_log)?,
+            dt_bias: keep(dt_bias)?,
+            #[cfg(feature = "gpu")]
+            key_scales: keep(heads.key_scales())?,
+            state_at,
+        })
     }
 }
 
@@ -91,11 +100,12 @@ pub fn gated_delta_rule(
     Tensor::from_dispatch(Dispatch::gated_delta_rule(qkv, gates, rule, layer, meta))
 }
 
-/// The heads of lightning attention. Only on the CPU.
+/// The heads of lightning attention.
 #[derive(Debug)]
 pub struct LightningAttention {
     heads: LinearHeads,
-    factors: Vec<Factors>,
+    /// The factor of the state and that of the change, which is 1, of each head: `[num_heads, 2]`.
+    factors: WeightVector,
     /// The place of the heads' states in the state of the layer.
     state_at: usize,
 }
@@ -106,14 +116,13 @@ impl LightningAttention {
     /// state.
     ///
     /// # Errors
-    /// No heads, heads without elements, or [`KernelError::CpuOnly`] for a GPU.
+    /// No heads, heads without elements, or a device without kernels.
     pub fn new(
         head_dim: usize,
         slopes: &[f32],
         state_at: usize,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
         let heads = LinearHeads {
             num_key_heads: slopes.len(),
             num_heads: slopes.len(),
@@ -121,8 +130,8 @@ impl LightningAttention {
             value_dim: head_dim,
         };
         heads.check()?;
-        let factors = slopes.iter().map(|slope| [(-slope).exp(), 1.0]).collect();
-        Ok(Self { heads, factors, state_at })
+        let factors = slopes.iter().flat_map(|slope| [(-slope).exp(), 1.0]).collect();
+        Ok(Self { heads, factors: WeightVector::new(factors, device)?, state_at })
     }
 }
 

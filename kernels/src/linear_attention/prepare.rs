@@ -7,7 +7,7 @@ use crate::simd::{Isa, Kernel, Map, Simd, map_in_place, sum_of_squares};
 use crate::threads::for_each_rows;
 
 /// Added to the sum of squares of a query or key: HF `l2norm`.
-const EPS: f32 = 1e-6;
+pub(super) const EPS: f32 = 1e-6;
 
 /// From here on, torch's `softplus` returns its argument.
 const SOFTPLUS_LINEAR: f32 = 20.0;
@@ -57,11 +57,12 @@ impl Map for Times {
 /// There are few, so the standard library's functions are used.
 pub(super) fn fill_factors(rule: &GatedDeltaRule, gates: &[f32], factors: &mut [Factors]) {
     let heads = rule.heads.num_heads;
+    let (a_log, dt_bias) = (rule.a_log.cpu(), rule.dt_bias.cpu());
     for (gates, factors) in gates.chunks_exact(2 * heads).zip(factors.chunks_exact_mut(heads)) {
         let (b, a) = gates.split_at(heads);
         for (head, factors) in factors.iter_mut().enumerate() {
-            let rate = softplus(a[head] + rule.dt_bias[head]);
-            let decay = (-rule.a_log[head].exp() * rate).exp();
+            let rate = softplus(a[head] + dt_bias[head]);
+            let decay = (-a_log[head].exp() * rate).exp();
             *factors = [decay, 1.0 / (1.0 + (-b[head]).exp())];
         }
     }

@@ -18,8 +18,8 @@ pub(crate) fn gated_delta_rule(rule: &GatedDeltaRule, qkv: &[f32], gates: &[f32]
             q.iter_mut().for_each(|q| *q /= (key_dim as f64).sqrt());
             let v = &row[2 * keys + head * value_dim..][..value_dim];
             let beta = 1.0 / (1.0 + f64::from(-gates[head]).exp());
-            let a = f64::from(gates[num_heads + head]) + f64::from(rule.dt_bias[head]);
-            let decay = (-f64::from(rule.a_log[head]).exp() * a.exp().ln_1p()).exp();
+            let a = f64::from(gates[num_heads + head]) + f64::from(rule.dt_bias.cpu()[head]);
+            let decay = (-f64::from(rule.a_log.cpu()[head]).exp() * a.exp().ln_1p()).exp();
             let state = &mut states[head * key_dim * value_dim..][..key_dim * value_dim];
             state.iter_mut().for_each(|x| *x *= decay);
             for j in 0..value_dim {

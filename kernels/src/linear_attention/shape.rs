@@ -80,6 +80,14 @@ impl LinearHeads {
         self.num_heads * self.head_len()
     }
 
+    /// Returns the factors of the elements of normalised queries, then of keys, of all key heads.
+    /// A vector of a root mean square of 1 gets a length of `1 / √key_dim`, or of 1.
+    #[cfg(feature = "gpu")]
+    pub(super) fn key_scales(&self) -> Vec<f32> {
+        let (len, dim) = (self.num_key_heads * self.key_dim, self.key_dim as f32);
+        [dim.recip(), dim.sqrt().recip()].into_iter().flat_map(|x| vec![x; len]).collect()
+    }
+
     /// Returns the elements of the state of one head: tiles, each `[key_dim, its columns]`.
     fn head_len(&self) -> usize {
         self.key_dim * self.value_dim.next_multiple_of(LANES)

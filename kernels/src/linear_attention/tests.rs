@@ -8,16 +8,20 @@ use crate::simd::Isa;
 use crate::states::fixture::{in_steps, noise};
 
 /// Numbers of the state of another part of the layer.
-const OTHER: usize = 3;
+pub(super) const OTHER: usize = 3;
 
 fn rule(heads: LinearHeads, seed: usize) -> GatedDeltaRule {
+    rule_on(heads, seed, &Device::flex())
+}
+
+pub(super) fn rule_on(heads: LinearHeads, seed: usize, device: &Device) -> GatedDeltaRule {
     let a_log = noise(heads.num_heads, seed).iter().map(|x| 3.0 * x - 2.0).collect();
     let dt_bias = noise(heads.num_heads, seed + 1);
-    GatedDeltaRule::new(heads, a_log, dt_bias, OTHER, &Device::flex()).unwrap()
+    GatedDeltaRule::new(heads, a_log, dt_bias, OTHER, device).unwrap()
 }
 
 /// Returns the inputs of the tokens of a sequence: q, k and v, and gates up to ±3.
-fn inputs(heads: LinearHeads, len: usize, seed: usize) -> [Vec<f32>; 2] {
+pub(super) fn inputs(heads: LinearHeads, len: usize, seed: usize) -> [Vec<f32>; 2] {
     let gates = noise(len * 2 * heads.num_heads, seed + 3);
     let gates = gates.iter().map(|x| 3.0 * x).collect();
     [noise(len * heads.inputs(), seed + 2), gates]

@@ -11,7 +11,7 @@ use crate::cube::test_device::{
 };
 use crate::kv_cache::KvStorage;
 use crate::kv_cache::cube::Stored;
-use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
+use crate::{KvCache, KvCacheShape, KvDtype, cache_keys, reshape_and_cache};
 
 /// A cache of one layer, with sequences whose keys and values are written.
 struct World {
@@ -43,7 +43,20 @@ impl World {
         device: &Device,
         lens: &[usize],
         block_size: usize,
+        widths: [usize; 3],
+        dtype: KvDtype,
+        reversed: bool,
+    ) -> Self {
+        Self::of_form(device, lens, block_size, widths, false, dtype, reversed)
+    }
+
+    /// Makes sequences whose values may be parts of their keys.
+    fn of_form(
+        device: &Device,
+        lens: &[usize],
+        block_size: usize,
         [num_kv_heads, head_dim, value_head_dim]: [usize; 3],
+        values_in_keys: bool,
         dtype: KvDtype,
         reversed: bool,
     ) -> Self {
@@ -55,7 +68,7 @@ impl World {
             num_kv_heads,
             head_dim,
             value_head_dim,
-            values_in_keys: false,
+            values_in_keys,
             state_len: 0,
         };
         let cache = KvCache::new(shape, dtype, device).unwrap();
@@ -81,10 +94,14 @@ impl World {
 
     fn write(&mut self, seq: usize, positions: std::ops::Range<usize>, k: &[f32], v: &[f32]) {
         let slots: Vec<u32> = positions.map(|position| self.slot(seq, position)).collect();
-        let KvCacheShape { num_kv_heads, head_dim, value_head_dim, .. } = self.shape;
+        let KvCacheShape { num_kv_heads, head_dim, value_head_dim, values_in_keys, .. } =
+            self.shape;
         let [k, v] = [(k, head_dim), (v, value_head_dim)]
             .map(|(x, dim)| tensor(x, num_kv_heads * dim, &self.device));
-        reshape_and_cache(k, v, self.cache.layer_mut(0), &slots);
+        match values_in_keys {
+            true => cache_keys(k, self.cache.layer_mut(0), &slots),
+            false => reshape_and_cache(k, v, self.cache.layer_mut(0), &slots),
+        }
     }
 
     /// Returns a batch of (sequence, first position, tokens).
@@ -264,6 +281,24 @@ fn values_may_have_another_width_than_keys() {
         let world = World::of_widths(&device, &[300, 17], 16, widths, dtype, true);
         world.check(&[(0, 290, 10), (1, 16, 1)], &params(2 * group));
         world.check(&[(0, 299, 1)], &biased(2 * group, &device));
+    }
+}
+
+/// Values that are parts of their keys, as wide as DeepSeek's and narrower.
+#[test]
+fn values_in_keys_agree_with_the_reference() {
+    let Some(device) = test_device() else { return };
+    for (dtype, head_dim, value_head_dim, group, block_size) in [
+        (KvDtype::Bf16, 576, 512, 16, 16),
+        (KvDtype::F32, 32, 24, 4, 24),
+        (KvDtype::F32, 40, 40, 3, 8),
+        (KvDtype::Int8, 64, 32, 20, 16),
+    ] {
+        let widths = [1, head_dim, value_head_dim];
+        let world = World::of_form(&device, &[300, 17], block_size, widths, true, dtype, true);
+        let params = AttentionParams { scale: 0.1, ..params(group) };
+        world.check(&[(0, 290, 10), (1, 16, 1)], &params);
+        world.check(&[(0, 299, 1)], &params);
     }
 }
 

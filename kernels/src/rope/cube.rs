@@ -24,6 +24,14 @@ impl CubeRotary {
     }
 }
 
+/// Returns the cosines and sines of a table on a GPU.
+pub(crate) fn rotary(table: &RotaryTable) -> [&Handle; 2] {
+    match &table.storage {
+        RotaryStorage::Cube(CubeRotary { cos, sin }) => [cos, sin],
+        RotaryStorage::Cpu { .. } => unreachable!("rope: the table lies on another device than x"),
+    }
+}
+
 /// Rotates every head by its token's position.
 pub(crate) fn rope(
     x: CubeTensor,
@@ -33,9 +41,7 @@ pub(crate) fn rope(
 ) -> CubeTensor {
     let x = Rows::new(x);
     super::check([x.rows, x.cols], positions, head_dim, table);
-    let RotaryStorage::Cube(rotary) = &table.storage else {
-        unreachable!("rope: the table lies on another device than x")
-    };
+    let [cos, sin] = rotary(table);
     let y = x.sibling(x.rows, x.cols);
     let half = table.rotary_dim / 2;
     // The unit of a rotated element writes its partner in the second half, too.
@@ -49,8 +55,8 @@ pub(crate) fn rope(
             CubeDim::new_1d(UNITS as u32),
             x.arg(),
             words_buffer(&positions),
-            words_buffer(&rotary.cos),
-            words_buffer(&rotary.sin),
+            words_buffer(cos),
+            words_buffer(sin),
             buffer(&y),
             units,
             x.cols / head_dim,

@@ -24,12 +24,12 @@ pub(crate) fn selective_scan(
     layer: &mut KvLayer,
     meta: &AttentionMetadata,
 ) -> FlexTensor {
-    let of_channels = [meta.num_tokens(), scan.channels];
-    let of_state = [meta.num_tokens(), scan.state_size];
+    let of_channels = [meta.num_tokens(), scan.sizes.channels];
+    let of_state = [meta.num_tokens(), scan.sizes.state_size];
     assert_eq!([dims2(&x), dims2(&dt)], [of_channels; 2], "selective_scan: shapes of x and dt");
     assert_eq!([dims2(&b), dims2(&c)], [of_state; 2], "selective_scan: shapes of b and c");
     let [x, dt, b, c] = [x, dt, b, c].map(dense);
-    let mut y = tensor(meta.num_tokens(), scan.channels);
+    let mut y = tensor(meta.num_tokens(), scan.sizes.channels);
     let inputs = Inputs { x: values(&x), dt: values(&dt), b: values(&b), c: values(&c) };
     scanned(Isa::active(), scan, inputs, layer, meta, values_mut(&mut y));
     [x, dt, b, c].into_iter().for_each(give_back);
@@ -55,7 +55,7 @@ pub(super) fn scanned(
     y: &mut [f32],
 ) {
     // An exponential counts as a dozen multiply-adds.
-    let work = 16 * y.len() * scan.state_size;
+    let work = 16 * y.len() * scan.sizes.state_size;
     let over_tokens = OverTokens { isa, scan, inputs, y: SharedMut::new(y) };
     advance_states(layer, meta, work, &over_tokens);
 }
@@ -69,11 +69,11 @@ struct OverTokens<'a> {
 
 impl Recurrence for OverTokens<'_> {
     fn num_parts(&self) -> usize {
-        self.scan.num_parts()
+        self.scan.sizes.num_parts()
     }
 
     fn part(&self, part: usize) -> Range<usize> {
-        let (Range { start, end }, at) = (self.scan.place(part), self.scan.state_at);
+        let (Range { start, end }, at) = (self.scan.sizes.place(part), self.scan.state_at);
         at + start..at + end
     }
 
@@ -96,17 +96,17 @@ impl Kernel for Part<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { over: OverTokens { scan, inputs, y, .. }, part, state, rows } = self;
-        let channels = scan.channels_of(part);
+        let channels = scan.sizes.channels_of(part);
         let stride = channels.len().next_multiple_of(LANES);
-        let a = &scan.a[scan.place(part)];
+        let a = &scan.a.cpu()[scan.sizes.place(part)];
         for row in rows {
-            let (first, n) = (row * scan.channels, scan.state_size);
+            let (first, n) = (row * scan.sizes.channels, scan.sizes.state_size);
             let (b, c) = (&inputs.b[row * n..][..n], &inputs.c[row * n..][..n]);
             for v in 0..stride / LANES {
                 let start = channels.start + v * LANES;
                 let of_vector = first + start..first + channels.end.min(start + LANES);
                 let x = padded(s, &inputs.x[of_vector.clone()]);
-                let bias = padded(s, &scan.dt_bias[start..start + LANES]);
+                let bias = padded(s, &scan.dt_bias.cpu()[start..start + LANES]);
                 let dt = padded(s, &inputs.dt[of_vector.clone()]);
                 let delta = softplus(s, s.add(dt, bias));
                 let input = s.mul(delta, x);
@@ -121,7 +121,7 @@ impl Kernel for Part<'_> {
                     s.store(&mut vector[0], next);
                     sum = s.fma(next, s.splat(*c), sum);
                 }
-                let d = padded(s, &scan.d[start..start + LANES]);
+                let d = padded(s, &scan.d.cpu()[start..start + LANES]);
                 let result = s.fma(x, d, sum);
                 // SAFETY: no other call has these rows and channels.
                 let y = unsafe { y.slice(of_vector.start, of_vector.len()) };

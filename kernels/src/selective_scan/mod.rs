@@ -7,13 +7,17 @@
 //! - `y[c] = Σ_n S[n] · C[n] + d[c] · x[c]`
 //!
 //! All f32. The state of a layer is that of pieces of 64 channels, `[state_size, channels]` each,
-//! rounded up to whole vectors. One token is taken after another, so the cuts of a prompt do not
-//! matter. Bytes moved: the state of each sequence twice, whatever the number of tokens is.
-//! Tolerance `1e-5` relative to `Σ |S · C|`.
+//! rounded up to whole vectors. On a GPU all channels are one piece. One token is taken after
+//! another, so the cuts of a prompt do not matter. Bytes moved: the state of each sequence twice,
+//! whatever the number of tokens is. Tolerance `1e-5` relative to `Σ |S · C|`, and `5e-5` on a GPU,
+//! whose exponentials are less exact.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -24,12 +28,12 @@ use std::ops::Range;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
-use crate::KernelError;
-use crate::causal_conv::require_cpu;
+use crate::device::Place;
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
 use crate::simd::LANES;
+use crate::{KernelError, WeightVector};
 
 /// Channels of a piece of work.
 const PART: usize = 4 * LANES;
@@ -53,17 +57,16 @@ pub struct SelectiveScanConfig {
     pub state_at: usize,
 }
 
-/// A selective scan. Only on the CPU.
+/// A selective scan.
 #[derive(Debug)]
 pub struct SelectiveScan {
-    channels: usize,
-    state_size: usize,
+    sizes: Sizes,
     /// In the order of the state.
-    a: Vec<f32>,
+    a: WeightVector,
     /// Padded to whole vectors with zeros.
-    d: Vec<f32>,
+    d: WeightVector,
     /// Padded to whole vectors with zeros.
-    dt_bias: Vec<f32>,
+    dt_bias: WeightVector,
     state_at: usize,
 }
 
@@ -71,9 +74,8 @@ impl SelectiveScan {
     /// Returns a scan.
     ///
     /// # Errors
-    /// A size of 0, lengths that disagree, or [`KernelError::CpuOnly`] for a GPU.
+    /// A size of 0, lengths that disagree, or a device without kernels.
     pub fn new(config: &SelectiveScanConfig, device: &Device) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
         let SelectiveScanConfig { channels, state_size, ref a, ref d, ref dt_bias, state_at } =
             *config;
         for (field, size) in [("channels", channels), ("state_size", state_size)] {
@@ -82,29 +84,26 @@ impl SelectiveScan {
         KernelError::require_len(WHAT, "a", a.len(), channels * state_size)?;
         KernelError::require_len(WHAT, "d", d.len(), channels)?;
         KernelError::require_len(WHAT, "dt_bias", dt_bias.len(), channels)?;
+        let a = match Place::of(device, WHAT)? {
+            Place::Cpu => in_parts(a, Sizes { channels, state_size }),
+            #[cfg(feature = "gpu")]
+            Place::Cube(_) => {
+                let of_element = |n| a.iter().skip(n).step_by(state_size);
+                (0..state_size).flat_map(of_element).copied().collect()
+            }
+        };
         let padded = |values: &[f32]| {
             let mut padded = values.to_vec();
             padded.resize(channels.next_multiple_of(LANES), 0.0);
-            padded
+            WeightVector::new(padded, device)
         };
-        let mut scan = Self {
-            channels,
-            state_size,
-            a: vec![0.0; Self::state_len(channels, state_size)],
-            d: padded(d),
-            dt_bias: padded(dt_bias),
+        Ok(Self {
+            sizes: Sizes { channels, state_size },
+            a: WeightVector::new(a, device)?,
+            d: padded(d)?,
+            dt_bias: padded(dt_bias)?,
             state_at,
-        };
-        for part in 0..scan.num_parts() {
-            let (channels, start) = (scan.channels_of(part), scan.place(part).start);
-            let width = channels.len().next_multiple_of(LANES);
-            for (lane, channel) in channels.enumerate() {
-                for n in 0..state_size {
-                    scan.a[start + n * width + lane] = a[channel * state_size + n];
-                }
-            }
-        }
-        Ok(scan)
+        })
     }
 
     /// Returns the numbers of a state that a scan of this size takes.
@@ -112,7 +111,16 @@ impl SelectiveScan {
     pub fn state_len(channels: usize, state_size: usize) -> usize {
         channels.next_multiple_of(LANES) * state_size
     }
+}
 
+/// The sizes of a scan, and the order of its state on the CPU.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    channels: usize,
+    state_size: usize,
+}
+
+impl Sizes {
     fn num_parts(&self) -> usize {
         self.channels.div_ceil(PART)
     }
@@ -126,6 +134,21 @@ impl SelectiveScan {
         let Range { start, end } = self.channels_of(part);
         start * self.state_size..end.next_multiple_of(LANES) * self.state_size
     }
+}
+
+/// Returns `a`, `[channels, state_size]`, in the order of the state on the CPU.
+fn in_parts(a: &[f32], sizes: Sizes) -> Vec<f32> {
+    let mut arranged = vec![0.0; SelectiveScan::state_len(sizes.channels, sizes.state_size)];
+    for part in 0..sizes.num_parts() {
+        let (channels, start) = (sizes.channels_of(part), sizes.place(part).start);
+        let width = channels.len().next_multiple_of(LANES);
+        for (lane, channel) in channels.enumerate() {
+            for n in 0..sizes.state_size {
+                arranged[start + n * width + lane] = a[channel * sizes.state_size + n];
+            }
+        }
+    }
+    arranged
 }
 
 /// Takes the states over the tokens of a step. x and dt are `[num_tokens, channels]`, b and c

@@ -7,7 +7,7 @@ use super::*;
 use crate::simd::Isa;
 use crate::states::fixture::{in_steps, noise};
 
-fn config(channels: usize, state_size: usize) -> SelectiveScanConfig {
+pub(super) fn config(channels: usize, state_size: usize) -> SelectiveScanConfig {
     SelectiveScanConfig {
         channels,
         state_size,
@@ -19,7 +19,7 @@ fn config(channels: usize, state_size: usize) -> SelectiveScanConfig {
 }
 
 /// x, dt, b and c of one sequence.
-fn sequence(config: &SelectiveScanConfig, len: usize, seed: usize) -> [Vec<f32>; 4] {
+pub(super) fn sequence(config: &SelectiveScanConfig, len: usize, seed: usize) -> [Vec<f32>; 4] {
     let (channels, state) = (len * config.channels, len * config.state_size);
     [
         noise(channels, seed),
@@ -36,17 +36,17 @@ fn run(
     seqs: &[[Vec<f32>; 4]; 2],
     steps: &[usize],
 ) -> [Vec<f32>; 2] {
-    let state_len = 3 + SelectiveScan::state_len(scan.channels, scan.state_size);
-    let lens = [0, 1].map(|seq| seqs[seq][0].len() / scan.channels);
-    in_steps(state_len, lens, steps, scan.channels, |layer, meta, tokens, y| {
+    let state_len = 3 + SelectiveScan::state_len(scan.sizes.channels, scan.sizes.state_size);
+    let lens = [0, 1].map(|seq| seqs[seq][0].len() / scan.sizes.channels);
+    in_steps(state_len, lens, steps, scan.sizes.channels, |layer, meta, tokens, y| {
         let rows = |input: usize, width: usize| {
             let row = |(seq, position): &(usize, usize)| {
                 seqs[*seq][input][position * width..][..width].to_vec()
             };
             tokens.iter().flat_map(row).collect::<Vec<f32>>()
         };
-        let (x, dt) = (rows(0, scan.channels), rows(1, scan.channels));
-        let (b, c) = (rows(2, scan.state_size), rows(3, scan.state_size));
+        let (x, dt) = (rows(0, scan.sizes.channels), rows(1, scan.sizes.channels));
+        let (b, c) = (rows(2, scan.sizes.state_size), rows(3, scan.sizes.state_size));
         let inputs = Inputs { x: &x, dt: &dt, b: &b, c: &c };
         scanned(isa, scan, inputs, layer, meta, y);
     })

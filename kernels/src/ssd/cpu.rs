@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use burn_flex::FlexTensor;
 
-use super::{Ssd, SsdConfig};
+use super::{Ssd, SsdSizes};
 use crate::causal_conv::cpu::Columns;
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
@@ -31,7 +31,7 @@ pub(crate) fn ssd(
     assert_eq!([rows, columns], [meta.num_tokens(), model.columns()], "ssd: shape of x, B and C");
     let [dt_rows, dt_columns] = dims2(&dt);
     assert_eq!(rows, dt_rows, "ssd: rows of dt");
-    assert!(column + model.config.num_heads <= dt_columns, "ssd: columns of dt");
+    assert!(column + model.sizes.num_heads <= dt_columns, "ssd: columns of dt");
     let (xbc, dt) = (dense(xbc), dense(dt));
     let mut y = tensor(rows, model.width());
     let of_dt = Columns { values: values(&dt), columns: dt_columns, first: column };
@@ -51,7 +51,7 @@ pub(super) fn scan(
     meta: &AttentionMetadata,
     y: &mut [f32],
 ) {
-    let work = 3 * y.len() * model.config.state_size;
+    let work = 3 * y.len() * model.sizes.state_size;
     let columns = model.columns();
     let xbc = Columns { values: xbc, columns, first: 0 };
     let over_tokens = OverTokens { isa, model, xbc, dt, y: SharedMut::new(y) };
@@ -68,7 +68,7 @@ struct OverTokens<'a> {
 
 impl Recurrence for OverTokens<'_> {
     fn num_parts(&self) -> usize {
-        self.model.config.num_heads
+        self.model.sizes.num_heads
     }
 
     fn part(&self, head: usize) -> Range<usize> {
@@ -94,19 +94,20 @@ impl Kernel for Head<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { over, head, state, rows } = self;
-        let SsdConfig { num_heads, head_dim, state_size, num_groups, .. } = over.model.config;
-        let config = &over.model.config;
-        let (width, group) = (over.model.width(), head / (num_heads / num_groups));
+        let model = over.model;
+        let SsdSizes { num_heads, head_dim, state_size, num_groups } = model.sizes;
+        let [a, d, dt_bias] = [&model.a, &model.d, &model.dt_bias].map(|x| x.cpu()[head]);
+        let (width, group) = (model.width(), head / (num_heads / num_groups));
         let [b_at, c_at] = [0, num_groups].map(|g| width + (g + group) * state_size);
         for row in rows {
-            let delta = delta(config, head, over.dt.row(row, head..head + 1)[0]);
+            let delta = delta(model, dt_bias, over.dt.row(row, head..head + 1)[0]);
             let x = over.xbc.row(row, head * head_dim..(head + 1) * head_dim);
             // SAFETY: no other call has these rows and this head.
             let y = unsafe { over.y.slice(row * width + head * head_dim, head_dim) };
             let token = Token {
                 delta,
-                decay: (delta * config.a[head]).exp(),
-                d: config.d[head],
+                decay: (delta * a).exp(),
+                d,
                 b: over.xbc.row(row, b_at..b_at + state_size),
                 c: over.xbc.row(row, c_at..c_at + state_size),
             };
@@ -117,11 +118,11 @@ impl Kernel for Head<'_> {
 
 /// Returns Δ of a token in a head.
 #[inline(always)]
-fn delta(config: &SsdConfig, head: usize, dt: f32) -> f32 {
-    let dt = dt * config.dt_scale + config.dt_bias[head];
+fn delta(model: &Ssd, dt_bias: f32, dt: f32) -> f32 {
+    let dt = dt * model.dt_scale + dt_bias;
     // As torch: from 20 on, softplus is the identity.
     let softplus = if dt > 20.0 { dt } else { dt.exp().ln_1p() };
-    let [least, most] = config.dt_limit;
+    let [least, most] = model.dt_limit;
     // A NaN stays one, so that every reader sees the fault.
     if softplus < least {
         least

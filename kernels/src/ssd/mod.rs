@@ -10,11 +10,14 @@
 //! All f32. The state of a layer is `[num_heads, state_size, head_dim]`, with `head_dim` rounded up
 //! to whole vectors. One token is taken after another, so the cuts of a prompt do not matter. Bytes
 //! moved: the state of each sequence twice, whatever the number of tokens is. Tolerance `1e-5`
-//! relative to `Σ |S · C|`.
+//! relative to `Σ |S · C|`, and `5e-5` on a GPU, whose exponentials are less exact.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -25,12 +28,11 @@ use std::ops::Range;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
-use crate::KernelError;
-use crate::causal_conv::require_cpu;
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
 use crate::simd::LANES;
+use crate::{KernelError, WeightVector};
 
 const WHAT: &str = "state-space model";
 
@@ -59,20 +61,34 @@ pub struct SsdConfig {
     pub state_at: usize,
 }
 
-/// A state-space model. Only on the CPU.
+/// A state-space model. Its fields are those of [`SsdConfig`].
 #[derive(Debug)]
 pub struct Ssd {
-    config: SsdConfig,
+    sizes: SsdSizes,
+    a: WeightVector,
+    d: WeightVector,
+    dt_bias: WeightVector,
+    dt_scale: f32,
+    dt_limit: [f32; 2],
+    state_at: usize,
+}
+
+/// The sizes of a [`SsdConfig`].
+#[derive(Debug, Clone, Copy)]
+struct SsdSizes {
+    num_heads: usize,
+    head_dim: usize,
+    state_size: usize,
+    num_groups: usize,
 }
 
 impl Ssd {
     /// Returns a model.
     ///
     /// # Errors
-    /// A size of 0, heads that groups do not divide, lengths that disagree, or
-    /// [`KernelError::CpuOnly`] for a GPU.
+    /// A size of 0, heads that groups do not divide, lengths that disagree, or a device without
+    /// kernels.
     pub fn new(config: SsdConfig, device: &Device) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
         let SsdConfig { num_heads, head_dim, state_size, num_groups, .. } = config;
         let sizes = [
             ("num_heads", num_heads),
@@ -89,7 +105,17 @@ impl Ssd {
         for (field, values) in [("a", &config.a), ("d", &config.d), ("dt_bias", &config.dt_bias)] {
             KernelError::require_len(WHAT, field, values.len(), num_heads)?;
         }
-        Ok(Self { config })
+        let keep = |values| WeightVector::new(values, device);
+        let SsdConfig { dt_scale, dt_limit, state_at, .. } = config;
+        Ok(Self {
+            sizes: SsdSizes { num_heads, head_dim, state_size, num_groups },
+            a: keep(config.a)?,
+            d: keep(config.d)?,
+            dt_bias: keep(config.dt_bias)?,
+            dt_scale,
+            dt_limit,
+            state_at,
+        })
     }
 
     /// Returns the numbers of a state that a model of this size takes.
@@ -101,18 +127,18 @@ impl Ssd {
     /// Returns the elements of a token's x in all heads.
     #[must_use]
     pub fn width(&self) -> usize {
-        self.config.num_heads * self.config.head_dim
+        self.sizes.num_heads * self.sizes.head_dim
     }
 
     /// Returns the columns of x, B and C together.
     #[must_use]
     pub fn columns(&self) -> usize {
-        self.width() + 2 * self.config.num_groups * self.config.state_size
+        self.width() + 2 * self.sizes.num_groups * self.sizes.state_size
     }
 
     fn state_of(&self, head: usize) -> Range<usize> {
-        let SsdConfig { head_dim, state_size, state_at, .. } = self.config;
-        let len = Self::state_len(1, head_dim, state_size);
+        let SsdSizes { head_dim, state_size, .. } = self.sizes;
+        let (state_at, len) = (self.state_at, Self::state_len(1, head_dim, state_size));
         state_at + head * len..state_at + (head + 1) * len
     }
 }

@@ -8,7 +8,12 @@ use crate::causal_conv::cpu::Columns;
 use crate::simd::Isa;
 use crate::states::fixture::{in_steps, noise};
 
-fn config(num_groups: usize, of_group: usize, head_dim: usize, state_size: usize) -> SsdConfig {
+pub(super) fn config(
+    num_groups: usize,
+    of_group: usize,
+    head_dim: usize,
+    state_size: usize,
+) -> SsdConfig {
     let num_heads = num_groups * of_group;
     SsdConfig {
         num_heads,
@@ -26,7 +31,7 @@ fn config(num_groups: usize, of_group: usize, head_dim: usize, state_size: usize
 
 /// Returns the results of two sequences that advance by these numbers of tokens a step.
 fn run(isa: Isa, model: &Ssd, xbc: [&[f32]; 2], dt: [&[f32]; 2], steps: &[usize]) -> [Vec<f32>; 2] {
-    let (columns, heads) = (model.columns(), model.config.num_heads);
+    let (columns, heads) = (model.columns(), model.sizes.num_heads);
     let state_len = model.state_of(heads - 1).end;
     let lens = xbc.map(|xbc| xbc.len() / columns);
     in_steps(state_len, lens, steps, model.width(), |layer, meta, tokens, y| {
@@ -72,7 +77,7 @@ proptest! {
 #[test]
 fn the_cuts_of_a_prompt_do_not_matter() {
     let model = Ssd::new(config(2, 3, 64, 32), &Device::flex()).unwrap();
-    let (columns, heads) = (model.columns(), model.config.num_heads);
+    let (columns, heads) = (model.columns(), model.sizes.num_heads);
     let xbc = [noise(columns * 37, 4), noise(columns * 20, 5)];
     let dt = [noise(heads * 37, 6), noise(heads * 20, 7)];
     for isa in Isa::available() {

@@ -22,6 +22,18 @@ pub(crate) fn in_steps<const N: usize>(
     lens: [usize; N],
     steps: &[usize],
     width: usize,
+    compute: impl FnMut(&mut KvLayer, &AttentionMetadata, &[(usize, usize)], &mut [f32]),
+) -> [Vec<f32>; N] {
+    in_steps_on(&Device::flex(), state_len, lens, steps, width, compute)
+}
+
+/// Does the same with a cache on `device`.
+pub(crate) fn in_steps_on<const N: usize>(
+    device: &Device,
+    state_len: usize,
+    lens: [usize; N],
+    steps: &[usize],
+    width: usize,
     mut compute: impl FnMut(&mut KvLayer, &AttentionMetadata, &[(usize, usize)], &mut [f32]),
 ) -> [Vec<f32>; N] {
     let shape = KvCacheShape {
@@ -34,7 +46,7 @@ pub(crate) fn in_steps<const N: usize>(
         values_in_keys: false,
         state_len,
     };
-    let mut kv = KvCache::new(shape, KvDtype::Bf16, &Device::flex()).unwrap();
+    let mut kv = KvCache::new(shape, KvDtype::Bf16, device).unwrap();
     let mut results = lens.map(|_| Vec::new());
     for step in steps.iter().cycle() {
         let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };

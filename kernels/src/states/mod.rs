@@ -6,9 +6,11 @@
 //! begins with zeros. It writes the state of each block at the block's end, and that of the last
 //! block after token `m − 1`. The cost does not depend on the tokens before `n`.
 //!
-//! A state is cut in *parts* that are computed apart, on several threads. A part takes one token
-//! after another, so its bytes do not depend on the cuts of a prompt.
+//! A state is cut in *parts* that are computed apart, on several threads or by units of a GPU. A
+//! part takes one token after another, so its bytes do not depend on the cuts of a prompt.
 
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod order;
@@ -58,7 +60,7 @@ pub(crate) fn advance_states(
         // this one reads: `waves` makes sure of it. Of its blocks, this piece has one part.
         unsafe { advance(&pages, &meta.block_tables[seq], block_size, &span, recurrence, part) };
     };
-    match order::waves(meta, block_size) {
+    match order::waves(meta, block_size, order::Conflicts::Writes) {
         None => {
             let pieces = meta.num_seqs() * parts;
             for_each_piece(pieces, work, |piece| run(piece / parts, piece % parts));

@@ -4,7 +4,8 @@
 //! Threads may never write one block at once, whatever the tables of a step say. So sequences that
 //! use a block which one of them writes never run together. Of sound tables, that is a prefix hit.
 //! Of tables that give one block to two sequences by mistake, the results are meaningless, but no
-//! memory is written by two threads.
+//! memory is written by two threads. On a GPU two writes of one block need no order. Only a reader
+//! waits for its writer there.
 
 use super::Span;
 use crate::paged_attention::AttentionMetadata;
@@ -20,11 +21,36 @@ struct Use {
     is_write: bool,
 }
 
-/// Returns the sequences in *waves*: those of one wave share no block that one of them writes. A
-/// sequence comes after all sequences with an earlier position with which it shares a block.
-/// `None`: all sequences are one wave, as in almost every step.
-pub(super) fn waves(meta: &AttentionMetadata, block_size: usize) -> Option<Vec<Vec<usize>>> {
-    let mut pairs = conflicts(&uses(meta, block_size));
+/// The pairs of uses of one block that must not be in one wave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conflicts {
+    /// A write and any other use.
+    Writes,
+    /// A write and a read of a block other than block 0, which belongs to no sequence.
+    #[cfg(feature = "gpu")]
+    Reads,
+}
+
+impl Conflicts {
+    fn have(self, one: &Use, other: &Use) -> bool {
+        let is_of_one = one.seq == other.seq;
+        match self {
+            Self::Writes => !is_of_one && (one.is_write || other.is_write),
+            #[cfg(feature = "gpu")]
+            Self::Reads => !is_of_one && one.block != 0 && one.is_write != other.is_write,
+        }
+    }
+}
+
+/// Returns the sequences in *waves*: those of one wave have no `conflicts`. A sequence comes after
+/// all sequences with an earlier position with which it has one. `None`: all sequences are one
+/// wave, as in almost every step.
+pub(super) fn waves(
+    meta: &AttentionMetadata,
+    block_size: usize,
+    conflicts: Conflicts,
+) -> Option<Vec<Vec<usize>>> {
+    let mut pairs = pairs(&uses(meta, block_size), conflicts);
     if pairs.is_empty() {
         return None;
     }
@@ -63,13 +89,12 @@ fn uses(meta: &AttentionMetadata, block_size: usize) -> Vec<Use> {
 type Place = (usize, usize);
 
 /// Returns the pairs of sequences that may not run together. The one that comes first is first.
-fn conflicts(uses: &[Use]) -> Vec<[Place; 2]> {
+fn pairs(uses: &[Use], conflicts: Conflicts) -> Vec<[Place; 2]> {
     let mut pairs = Vec::new();
     for of_block in uses.chunk_by(|a, b| a.block == b.block) {
         for (index, later) in of_block.iter().enumerate() {
             let earlier = of_block[..index].iter();
-            let conflicting = earlier
-                .filter(|earlier| earlier.seq != later.seq && (earlier.is_write || later.is_write));
+            let conflicting = earlier.filter(|earlier| conflicts.have(earlier, later));
             pairs.extend(conflicting.map(|it| [(it.start, it.seq), (later.start, later.seq)]));
         }
     }
@@ -92,6 +117,22 @@ mod tests {
             meta.block_tables.push(table.to_vec());
         }
         meta
+    }
+
+    fn waves(meta: &AttentionMetadata, block_size: usize) -> Option<Vec<Vec<usize>>> {
+        super::waves(meta, block_size, Conflicts::Writes)
+    }
+
+    /// A reader comes after its writer, and two writers of one block run together.
+    #[test]
+    #[cfg(feature = "gpu")]
+    fn readers_alone_wait_on_a_gpu() {
+        let waves = |seqs: &[(Range<u32>, &[u32])]| super::waves(&batch(seqs), 4, Conflicts::Reads);
+        let hit = waves(&[(8..9, &[0, 2, 3]), (4..9, &[1, 2, 4]), (0..5, &[1, 5]), (2..3, &[7])]);
+        assert_eq!(hit, Some(vec![vec![2, 3], vec![1], vec![0]]));
+        // Sequences that fill up a recorded step all write block 0.
+        assert_eq!(waves(&[(0..1, &[0]), (0..1, &[0]), (5..6, &[3, 2])]), None);
+        assert_eq!(waves(&[(4..5, &[0, 0]), (3..4, &[0])]), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::kept::Kept;
 use super::recorded::Recorded;
 use crate::cube::{caller_numbers, device_error, weight_copies};
 use crate::paged_attention::cube::{Plan, PlanForm, PlanOf};
+use crate::states::cube::StatesOf;
 use crate::{AttentionMetadata, KernelError};
 
 pub(super) type Forward<'a> = &'a mut (dyn FnMut(&[u32], &[AttentionMetadata]) -> Tensor<2> + Send);
@@ -33,6 +34,8 @@ pub(super) struct CubeGraphs {
     copying: BTreeSet<usize>,
     /// The plans of a step, the same in every step.
     plans: Vec<PlanOf>,
+    /// The kinds of layers with states, the same in every step.
+    states: Vec<StatesOf>,
     stats: StepGraphStats,
     /// The reason why no more steps are recorded.
     failure: Option<String>,
@@ -56,6 +59,7 @@ impl CubeGraphs {
             too_large: Vec::new(),
             copying: BTreeSet::new(),
             plans: Vec::new(),
+            states: Vec::new(),
             stats: StepGraphStats::default(),
             failure: None,
             is_failure_told: false,
@@ -93,56 +97,86 @@ impl CubeGraphs {
         let plans: Vec<Plan> = self.plans.iter().map(|of| plan(of, metas)).collect();
         let form =
             Form { rows: token_ids.len(), plans: plans.iter().map(|plan| plan.form).collect() };
-        if self.too_large.contains(&form) {
+        if self.too_large.contains(&form) || !is_one_launch(&self.states, metas) {
             return forward(token_ids, metas);
         }
-        let done = match self.kept.find(|(kept, _)| *kept == form) {
-            Some((_, recorded)) => {
-                let done = recorded.replay(&self.client, token_ids, metas, &self.plans, &plans);
-                self.stats.replayed += u64::from(done.is_ok());
-                done
-            }
-            None => self.record(token_ids, metas, forward),
+        let Some((_, recorded)) = self.kept.find(|(kept, _)| *kept == form) else {
+            return self.record(token_ids, metas, form, forward);
         };
-        done.unwrap_or_else(|error| {
-            self.kept.clear();
-            let told = error.to_string();
-            match device_error(error) {
-                // The step may have enough memory without a recording, and other steps may be
-                // smaller.
-                KernelError::Device { is_out_of_memory: true, .. } => {
-                    self.give_back();
-                    self.too_large.push(form);
-                }
-                _ => self.failure = Some(told),
+        match recorded.replay(&self.client, token_ids, metas, &self.plans, &plans) {
+            Ok(hidden) => {
+                self.stats.replayed += 1;
+                hidden
             }
-            forward(token_ids, metas)
-        })
+            Err(error) => {
+                // A state may have passed these tokens already, and must not pass them twice. The
+                // step fails, and its requests go on from their snapshots.
+                assert!(self.states.is_empty(), "a replay over states failed: {error}");
+                self.note_failure(error, form);
+                forward(token_ids, metas)
+            }
+        }
     }
 
+    /// Notes why a step was not recorded or replayed, and drops all recordings.
+    fn note_failure(&mut self, error: ServerError, form: Form) {
+        self.kept.clear();
+        let told = error.to_string();
+        match device_error(error) {
+            // The step may have enough memory without a recording, and other steps may be smaller.
+            KernelError::Device { is_out_of_memory: true, .. } => {
+                self.give_back();
+                self.too_large.push(form);
+            }
+            _ => self.failure = Some(told),
+        }
+    }
+
+    /// Computes a step, then records it if possible.
     fn record(
         &mut self,
         token_ids: &[u32],
         metas: &[AttentionMetadata],
+        form: Form,
         forward: Forward<'_>,
-    ) -> Result<Tensor<2>, ServerError> {
+    ) -> Tensor<2> {
         let rows = token_ids.len();
-        // This run uses the memory that all steps share. It compiles kernels and measures products,
-        // which is impossible while launches are recorded.
+        // This run gives the result, because states pass the step's tokens only once. It uses the
+        // memory that all steps share. It compiles kernels and measures products, which is
+        // impossible while launches are recorded.
         let step = || caller_numbers::noted(|| forward(token_ids, metas));
         let ((hidden, has_other_numbers), copies) = weight_copies::noted(step);
         if has_other_numbers {
             self.failure = Some(OTHER_NUMBERS.to_owned());
-            return Ok(hidden);
+            return hidden;
         }
         if copies > self.kept.bytes_max() / COPIES_PART {
             self.copying.insert(rows);
-            return Ok(hidden);
+            return hidden;
         }
+        if let Err(error) = self.capture(token_ids, metas, forward) {
+            self.note_failure(error, form);
+        }
+        hidden
+    }
+
+    /// Records a step that was computed.
+    fn capture(
+        &mut self,
+        token_ids: &[u32],
+        metas: &[AttentionMetadata],
+        forward: Forward<'_>,
+    ) -> Result<(), ServerError> {
+        let rows = token_ids.len();
         self.make_room(self.expected_bytes(rows));
-        let (recorded, bytes) = capture(&self.client, token_ids, metas, forward)?;
+        let elsewhere = into_block_0(metas);
+        let (recorded, bytes) = capture(&self.client, token_ids, &elsewhere, forward)?;
         let inputs = recorded.inputs.iter();
-        let plans: Vec<PlanOf> = inputs.filter_map(|(input, _)| input.plan()).collect();
+        let plans: Vec<PlanOf> = inputs.clone().filter_map(|(input, _)| input.plan()).collect();
+        self.states = inputs.filter_map(|(input, _)| input.states()).collect();
+        if !is_one_launch(&self.states, metas) {
+            return Ok(());
+        }
         if self.plans.is_empty() {
             self.plans = plans;
         } else if self.plans != plans {
@@ -154,13 +188,12 @@ impl CubeGraphs {
             self.too_large.push(form);
             drop(recorded);
             self.give_back();
-            return Ok(hidden);
+            return Ok(());
         }
         self.make_room(bytes);
-        let output = recorded.run()?;
         self.kept.push((form, recorded), bytes);
         self.stats.recorded += 1;
-        Ok(output)
+        Ok(())
     }
 
     /// Returns about how many bytes a recording of `rows` rows will hold: as many a row as the
@@ -185,6 +218,23 @@ impl CubeGraphs {
         // On failure the memory stays, for the next recording of the same size.
         drop(self.client.memory_cleanup());
     }
+}
+
+/// Returns a batch of the same form whose tokens all lie in block 0. The runs of a recording
+/// compute it, so that they change no content.
+fn into_block_0(metas: &[AttentionMetadata]) -> Vec<AttentionMetadata> {
+    let mut metas = metas.to_vec();
+    for AttentionMetadata { block_tables, slot_mapping, .. } in &mut metas {
+        block_tables.iter_mut().for_each(|table| table.fill(0));
+        slot_mapping.fill(0);
+    }
+    metas
+}
+
+/// Returns whether all sequences of a step can take their states at once. Where one reads a state
+/// that another writes in the same step, the launches depend on the batch.
+fn is_one_launch(states: &[StatesOf], metas: &[AttentionMetadata]) -> bool {
+    states.iter().all(|of| of.plan(&metas[of.group()]).waves.len() == 1)
 }
 
 /// Returns the plan of a recorded step for layers of one kind and group.

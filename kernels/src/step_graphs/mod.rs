@@ -4,7 +4,8 @@
 //!
 //! A recording is for a number of rows and a form of attention's plans. Steps of fewer sequences
 //! are padded with sequences of a single token, which is written to block 0. As vLLM's null block,
-//! that block must belong to no request.
+//! that block must belong to no request. The runs that make a recording write there, too. So a
+//! state passes the tokens of a step once, whether the step is recorded or not.
 //!
 //! Recordings hold the memory of their activations, within a limit. Beyond it the least recently
 //! used are dropped. A step that takes much memory for weights laid out anew, for tensor cores, is
@@ -14,6 +15,9 @@
 mod capture;
 #[cfg(feature = "gpu")]
 mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_state_tests;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
@@ -68,12 +72,16 @@ impl StepGraphs {
 
     /// Returns the hidden states of a step, `[rows, hidden]`, the batch's tokens first. `metas` has
     /// one entry for each group of layers, with the same sequences. `forward` computes the states
-    /// from token ids and their metadata. It must launch the same kernels for every
-    /// batch of one form, copy nothing to the host, and always be the same function. It may be
-    /// called on another thread. Token ids and metadata may be padded afterwards, and `rows` is
-    /// then their number of tokens.
+    /// from token ids and their metadata. It must launch the same kernels for every batch of one
+    /// form, copy nothing to the host, and always be the same function. It may be called on another
+    /// thread, and again with all tokens in block 0. Token ids and metadata may be padded
+    /// afterwards, and `rows` is then their number of tokens.
     ///
     /// The rows that share a step influence a result only where they also do without a recording.
+    ///
+    /// # Panics
+    /// If a replay fails over layers with states. It may have changed them, so the step cannot be
+    /// computed again.
     pub fn run(
         &mut self,
         token_ids: &mut Vec<u32>,

@@ -33,7 +33,14 @@ impl Recorded {
             if let StepInput::Plan(of) = input {
                 of.check_slots(&metas[of.group()].slot_mapping);
             }
+            let of_states;
             let numbers = match input {
+                // It is the same in every replay.
+                StepInput::HeadRows { .. } => continue,
+                StepInput::States(of) => {
+                    of_states = of.plan(&metas[of.group()]).words;
+                    &of_states
+                }
                 StepInput::TokenIds => token_ids,
                 StepInput::Positions => &metas[0].positions,
                 StepInput::Slots(group) => &metas[*group].slot_mapping,

@@ -109,8 +109,6 @@ impl LatentAttention {
         latent: &LatentConfig,
         rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
-        LatentProjections::require_cpu(loader.device())
-            .map_err(refused(&place.module("self_attn")))?;
         let hidden = place.config.hidden_size;
         let parts = LatentParts::of(place, latent);
         let LatentConfig { kv_lora_rank, bias, norm_eps: eps, .. } = *latent;

@@ -7,7 +7,7 @@ use cubecl::server::Handle;
 use crate::cube::{
     FourHalves, Vec4, WordFormat, Words, cubes, halves, upload, widen, words_buffer,
 };
-use crate::kv_cache::cube::CubeKv;
+use crate::kv_cache::cube::{CubeKv, KvForm, Pages};
 
 const UNITS: usize = 256;
 
@@ -32,8 +32,7 @@ pub(super) fn gather(client: &Client, kv: &CubeKv, table: &[u32], tokens: usize)
             client,
             cubes(chunks.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
-            words_buffer(&kv.keys),
-            words_buffer(&kv.values),
+            words_buffer(&kv.arena),
             scales.map(|[keys, _]| words_buffer(keys)).into(),
             scales.map(|[_, values]| words_buffer(values)).into(),
             words_buffer(&table),
@@ -41,10 +40,8 @@ pub(super) fn gather(client: &Client, kv: &CubeKv, table: &[u32], tokens: usize)
             words_buffer(&gathered.values),
             chunks,
             tokens,
-            shape.block_size,
-            shape.num_kv_heads,
-            shape.head_dim,
-            kv.format,
+            kv.pages(),
+            kv.form(),
         );
     }
     gathered
@@ -52,8 +49,7 @@ pub(super) fn gather(client: &Client, kv: &CubeKv, table: &[u32], tokens: usize)
 
 #[cube(launch_unchecked)]
 fn gather_kernel(
-    keys: &[Words],
-    values: &[Words],
+    arena: &[Words],
     key_scales: ComptimeOption<&[f32]>,
     value_scales: ComptimeOption<&[f32]>,
     table: &[u32],
@@ -61,27 +57,27 @@ fn gather_kernel(
     to_values: &mut [FourHalves],
     num_chunks: usize,
     tokens: usize,
-    block_size: usize,
-    num_kv_heads: usize,
-    #[comptime] head_dim: usize,
-    #[comptime] format: WordFormat,
+    pages: Pages,
+    #[comptime] form: KvForm,
 ) {
     let at = ABSOLUTE_POS;
     if at >= num_chunks {
         terminate!();
     }
-    let (chunks, parts) = comptime!((head_dim / format.per_chunk(), format.per_word()));
+    let (format, chunks) = comptime!((form.format, form.key_chunks()));
+    let parts = comptime!(format.per_word());
     let (chunk, row) = (at % chunks, at / chunks);
     let (token, kv_head) = (row % tokens, row / tokens);
-    let block = table[token / block_size] as usize;
-    let (place, offset) = ((block * num_kv_heads + kv_head) * block_size, token % block_size);
-    let key = keys[place * chunks + chunk * block_size + offset];
-    let value = values[(place + offset) * chunks + chunk];
-    let key_scale: ComptimeOption<f32> = key_scales.map(|scales| scales[place + offset]);
-    let value_scale: ComptimeOption<f32> = value_scales.map(|scales| scales[place + offset]);
+    let block = table[token / pages.block_size] as usize;
+    let offset = token % pages.block_size;
+    let key = arena[pages.key_at(block, kv_head, offset) + chunk * pages.block_size];
+    let value = arena[pages.value_at(block, kv_head, offset, chunk)];
+    let scale_at = pages.scale_at(block, kv_head, offset);
+    let key_scale: ComptimeOption<f32> = key_scales.map(|scales| scales[scale_at]);
+    let value_scale: ComptimeOption<f32> = value_scales.map(|scales| scales[scale_at]);
     let key_scale = Vec4::new(key_scale.unwrap_or_else(|| 1.0f32.runtime()));
     let value_scale = Vec4::new(value_scale.unwrap_or_else(|| 1.0f32.runtime()));
-    let to = row * comptime!(head_dim / 4) + chunk * parts;
+    let to = row * comptime!(form.head_dim / 4) + chunk * parts;
     #[unroll]
     for h in 0..parts {
         to_keys[to + h] = halves(widen(key, h, format) * key_scale, WordFormat::F16);

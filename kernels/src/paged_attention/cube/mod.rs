@@ -22,7 +22,7 @@ use super::{AttentionMetadata, AttentionParams};
 use crate::cube::{Rows, StepInput, is_recording, upload_once};
 use crate::kv_cache::{KvLayer, KvStorage};
 pub(super) use dense::Routine;
-pub(crate) use plan::{Plan, PlanForm, PlanOf};
+pub(crate) use plan::{Plan, PlanForm, PlanOf, takes_heads};
 
 /// Keys of a span, and units of a cube.
 const SPAN: usize = 128;

@@ -4,11 +4,14 @@ use super::SPAN;
 use super::spans::{UNITS_A_ROW, VALUE_PARTS};
 use crate::KvCacheShape;
 use crate::cube::WordFormat;
-use crate::kv_cache::cube::CubeKv;
+use crate::kv_cache::cube::{CubeKv, KvForm};
 use crate::paged_attention::{AttentionMask, AttentionMetadata, AttentionParams};
 
 /// Most queries of a tile.
 const ROWS_MAX: usize = 8;
+
+/// Most shared memory of a tile. With more, few cubes would fit a processor of the device.
+const SHARED_BYTES_MAX: usize = 48 << 10;
 
 /// Most bytes of the sums of spans before they are joined.
 const RECORDS_BYTES_MAX: usize = 64 << 20;
@@ -68,6 +71,25 @@ impl Tile {
         let floats_of_row = self.head_dim + of_values + SPAN + 2 * UNITS_A_ROW + 2;
         self.rows() * floats_of_row * size_of::<f32>()
     }
+}
+
+/// Most vectors of a value: the units of a cube that joins spans.
+const VALUE_VECTORS_MAX: usize = 256;
+
+/// Returns whether the kernels have room for heads of this form, where a cube may have so many
+/// bytes of shared memory.
+pub(crate) fn takes_heads(form: KvForm, shared_bytes: usize) -> bool {
+    let one = Tile {
+        heads: 1,
+        tokens: 1,
+        group: 1,
+        head_dim: form.head_dim,
+        value_head_dim: form.value_head_dim,
+        format: form.format,
+        is_split: false,
+        has_soft_cap: false,
+    };
+    one.shared_bytes() <= shared_bytes && form.value_head_dim / 4 <= VALUE_VECTORS_MAX
 }
 
 /// The inputs of a plan beside the batch: the layer and its device.
@@ -231,7 +253,8 @@ impl PlanOf {
             }
         };
         let mut rows = ROWS_MAX;
-        while rows > 1 && of_rows(rows).shared_bytes() > self.shared_bytes {
+        let shared_bytes = self.shared_bytes.min(SHARED_BYTES_MAX);
+        while rows > 1 && of_rows(rows).shared_bytes() > shared_bytes {
             rows /= 2;
         }
         of_rows(rows)

@@ -14,7 +14,7 @@ use super::plan::{PlanForm, Tile};
 use super::{HIDDEN, SPAN};
 use crate::WeightVector;
 use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, cubes, words_buffer};
-use crate::kv_cache::cube::CubeKv;
+use crate::kv_cache::cube::{CubeKv, Pages};
 use crate::paged_attention::AttentionParams;
 use item::Item;
 use keys::{score, weigh};
@@ -35,11 +35,10 @@ pub(crate) struct SpansLayout {
     seen_at: usize,
     /// Vectors from one token's queries to the next.
     q_stride: usize,
-    block_size: usize,
-    num_kv_heads: usize,
     num_heads: usize,
     scale: f32,
     soft_cap: f32,
+    pages: Pages,
     #[cube(comptime)]
     tile: Tile,
 }
@@ -63,11 +62,10 @@ pub(super) fn launch(
         plan.tables_at,
         plan.seen_at,
         q.stride(),
-        kv.shape.block_size,
-        kv.shape.num_kv_heads,
         params.num_heads,
         params.scale,
         params.soft_cap.unwrap_or(0.0),
+        kv.pages(),
         tile,
     );
     // SAFETY: a cube beyond the items does nothing. The plan's tokens are rows of q, and its blocks
@@ -78,8 +76,7 @@ pub(super) fn launch(
             grid(kv, plan),
             CubeDim::new_1d(SPAN as u32),
             q.arg(),
-            words_buffer(&kv.keys),
-            words_buffer(&kv.values),
+            words_buffer(&kv.arena),
             scales.map(|[keys, _]| words_buffer(keys)).into(),
             scales.map(|[_, values]| words_buffer(values)).into(),
             words_buffer(words),
@@ -121,8 +118,7 @@ fn grid(kv: &CubeKv, plan: &PlanForm) -> CubeCount {
 #[cube(launch_unchecked)]
 fn spans_kernel(
     q: &[Vec4],
-    keys: &[Words],
-    values: &[Words],
+    arena: &[Words],
     key_scales: ComptimeOption<&[f32]>,
     value_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
@@ -141,11 +137,11 @@ fn spans_kernel(
     sync_cube();
     for s in 0..item.num_spans {
         let start = (item.first_span + s) * SPAN;
-        score(keys, key_scales, plan, slopes, &layout, &item, &mut memory, start);
+        score(arena, key_scales, plan, slopes, &layout, &item, &mut memory, start);
         sync_cube();
         weigh(&mut memory, comptime!(layout.tile.rows()));
         sync_cube();
-        add_values(values, value_scales, plan, &layout, &item, &mut memory, start);
+        add_values(arena, value_scales, plan, &layout, &item, &mut memory, start);
         sync_cube();
         join_span(out, plan, &layout, &item, &mut memory, start);
         sync_cube();

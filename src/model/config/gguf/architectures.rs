@@ -258,6 +258,39 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "llama4",
+        class: "Llama4ForCausalLM",
+        is_interleaved: true,
+        // Every fourth layer reads all tokens, without positions, as by default in its class. The
+        // constants of llama.cpp for these layers are the defaults, too.
+        constants: &[("attention_chunk_size", Count(8_192))],
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            Key::integer("feed_forward_length", "intermediate_size_mlp"),
+            Key::integer("expert_feed_forward_length", "intermediate_size"),
+            Key::integer("interleave_moe_layer_step", "interleave_moe_layer_step"),
+        ],
+        adjust: |metadata| {
+            // Maverick has 128 experts, and no norms of heads.
+            let has_norms = metadata.size("num_experts") != 128;
+            metadata.object.insert("use_qk_norm".to_owned(), has_norms.into());
+            metadata.require_gating(2, "2, the sigmoid")
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "minimax-m2",
+        class: "MiniMaxM2ForCausalLM",
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            Key::integer("expert_feed_forward_length", "intermediate_size"),
+        ],
+        adjust: |metadata| metadata.require_gating(2, "2, the sigmoid"),
+        ..PLAIN
+    },
+    Architecture {
         name: "mpt",
         class: "MptForCausalLM",
         keys: &[

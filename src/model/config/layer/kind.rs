@@ -34,14 +34,14 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::Attention => true,
-            Self::RoundedAlibi
+            Self::RoundedAlibi => false,
+            Self::Attention
             | Self::Latent
             | Self::Mamba
             | Self::Mamba2
             | Self::DeltaNet
             | Self::ShortConv
-            | Self::Lightning => false,
+            | Self::Lightning => true,
         }
     }
 }

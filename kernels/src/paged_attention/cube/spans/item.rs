@@ -72,10 +72,10 @@ impl Item {
         }
     }
 
-    /// Returns where the cache has this head's part of the block that holds key `key`.
-    pub(super) fn block(&self, plan: &[u32], layout: &SpansLayout, key: usize) -> usize {
-        let block = plan[self.table + key / layout.block_size] as usize;
-        (block * layout.num_kv_heads + self.kv_head) * layout.block_size
+    /// Returns the block that holds key `key`, and the key's place in it.
+    pub(super) fn place(&self, plan: &[u32], layout: &SpansLayout, key: usize) -> (usize, usize) {
+        let block_size = layout.pages.block_size;
+        (plan[self.table + key / block_size] as usize, key % block_size)
     }
 
     /// Returns whether the token of a row sees any key of the span that starts at `start`.

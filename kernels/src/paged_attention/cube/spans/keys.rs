@@ -10,7 +10,7 @@ use crate::cube::{Vec4, Words, lanes_sum, widen};
 /// Computes the scores of each unit's key with all queries.
 #[cube]
 pub(super) fn score(
-    keys: &[Words],
+    arena: &[Words],
     key_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
     slopes: ComptimeOption<&[f32]>,
@@ -32,10 +32,10 @@ pub(super) fn score(
     }
     let mut key_scale = 1.0f32.runtime();
     if key <= item.last_position {
-        let place = item.block(plan, layout, key);
-        let from = place * chunks + key % layout.block_size;
+        let (block, offset) = item.place(plan, layout, key);
+        let from = layout.pages.key_at(block, item.kv_head, offset);
         for chunk in 0..chunks {
-            let words = keys[from + chunk * layout.block_size];
+            let words = arena[from + chunk * layout.pages.block_size];
             #[unroll]
             for h in 0..parts {
                 let numbers = widen(words, h, format);
@@ -46,8 +46,8 @@ pub(super) fn score(
                 }
             }
         }
-        let scale: ComptimeOption<f32> =
-            key_scales.map(|scales| scales[place + key % layout.block_size]);
+        let scale_at = layout.pages.scale_at(block, item.kv_head, offset);
+        let scale: ComptimeOption<f32> = key_scales.map(|scales| scales[scale_at]);
         key_scale = scale.unwrap_or_else(|| 1.0f32.runtime());
     }
     #[unroll]

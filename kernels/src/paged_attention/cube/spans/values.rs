@@ -11,7 +11,7 @@ use crate::paged_attention::cube::join::{factors, result};
 /// Adds values: each unit has one row's chunk of dimensions, and half of the values.
 #[cube]
 pub(super) fn add_values(
-    values: &[Words],
+    arena: &[Words],
     value_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
     layout: &SpansLayout,
@@ -42,9 +42,10 @@ pub(super) fn add_values(
             let is_hidden = weight < 0.0f32;
             if !is_hidden {
                 let key = start + j;
-                let place = item.block(plan, layout, key) + key % layout.block_size;
-                let words = values[place * chunks + chunk];
-                let scale: ComptimeOption<f32> = value_scales.map(|scales| scales[place]);
+                let (block, offset) = item.place(plan, layout, key);
+                let words = arena[layout.pages.value_at(block, item.kv_head, offset, chunk)];
+                let scale_at = layout.pages.scale_at(block, item.kv_head, offset);
+                let scale: ComptimeOption<f32> = value_scales.map(|scales| scales[scale_at]);
                 let weight = Vec4::new(weight * scale.unwrap_or_else(|| 1.0f32.runtime()));
                 #[unroll]
                 for h in 0..parts {
