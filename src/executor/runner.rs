@@ -21,6 +21,7 @@ use playhouse_kernels::{AttentionMetadata, profile::timed};
 pub(super) use self::logits::logit_rows;
 use self::logits::{DrawBuffers, NextRow, PromptRow};
 use super::{
+    adapters::AdapterStore,
     batch::{KvSizes, PersistentBatch, RaggedBatch},
     constraint::{Allowed, ConstraintSources, Masks},
     kv_arena::{KvLease, KvMemory},
@@ -38,6 +39,7 @@ pub(super) struct ModelRunner {
     kv_lease: KvLease,
     threads: ComputeThreads,
     constraints: Constraints,
+    adapters: Option<Arc<AdapterStore>>,
     kv_layout: KvLayout,
     batch: PersistentBatch,
     buffers: Buffers,
@@ -81,10 +83,11 @@ impl ModelRunner {
         kv_lease: KvLease,
         threads: ComputeThreads,
         constraints: Constraints,
+        adapters: Option<Arc<AdapterStore>>,
         kv_layout: KvLayout,
     ) -> Self {
         let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
-        Self { model, kv_lease, threads, constraints, kv_layout, batch, buffers }
+        Self { model, kv_lease, threads, constraints, adapters, kv_layout, batch, buffers }
     }
 
     /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
@@ -118,12 +121,18 @@ impl ModelRunner {
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
         let places = &*self.kv_layout.places;
-        let forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
-            let mut step = Step::of_groups(metas, places, cache);
-            backbone.forward(backbone.embed(token_ids), Positions::of_text(&metas[0]), &mut step)
+        let RaggedBatch { token_ids, groups, adapters, .. } = batch;
+        let adapters = &*adapters;
+        let mut forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
+            let mut step = Step::of_groups(metas, places, cache).with_adapters(adapters);
+            let hidden = backbone.embed(token_ids, step.adapters());
+            backbone.forward(hidden, Positions::of_text(&metas[0]), &mut step)
         };
-        let RaggedBatch { token_ids, groups, .. } = batch;
-        let hidden = self.threads.run(|| graphs.run(token_ids, groups, forward));
+        let hidden = self.threads.run(|| match adapters.is_empty() {
+            true => graphs.run(token_ids, groups, forward),
+            // A recorded step has no place for the weights of adapters.
+            false => forward(token_ids, groups),
+        });
         if let Some(why) = graphs.take_failure() {
             tracing::warn!(
                 why,
@@ -146,8 +155,8 @@ impl ModelRunner {
         step: &SchedulerOutput,
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
-        let sizes = self.kv_layout.sizes;
-        timed("lay_out", || self.batch.lay_out(step, sizes, &mut buffers.ragged))?;
+        let (sizes, adapters) = (self.kv_layout.sizes, self.adapters.as_deref());
+        timed("lay_out", || self.batch.lay_out(step, sizes, adapters, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),

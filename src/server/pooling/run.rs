@@ -56,9 +56,11 @@ impl Exchange {
         params: PoolingParams,
     ) -> Result<Results, ApiError> {
         let model = fields.model(&self.state)?;
+        let adapter = self.state.adapter(Some(&model)).await?;
         let requests = inputs.prompts.into_iter().map(|prompt| {
             let request = RawRequest {
                 add_special_tokens: inputs.adds_special_tokens,
+                lora: adapter.clone(),
                 ..RawRequest::pool(prompt, params.clone())
             };
             Ok(self.caller.own(fields.complete(request)?))
