@@ -183,7 +183,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_new: vec![new(1, &[1; 9], &[1, 2, 3], 0, 9), new(2, &[2; 5], &[4, 5], 0, 5)],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&wide, SIZES, &mut laid).unwrap();
+    batch.lay_out(&wide, SIZES, None, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[1], Ok(&drawn([8])));
     // The first request ends first, so the others' places change.
     let narrow = SchedulerOutput {
@@ -191,7 +191,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_cached: vec![cached(2, 5, &[])],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&narrow, SIZES, &mut laid).unwrap();
+    batch.lay_out(&narrow, SIZES, None, &mut laid).unwrap();
     let mut other = PersistentBatch::default();
     let alone = SchedulerOutput {
         scheduled_new: vec![new(2, &[2; 5], &[4, 5], 0, 5)],
