@@ -16,6 +16,8 @@ pub use playhouse_actors::logic::{
 pub use playhouse_actors::logic::request::pooling_params::{
     Dimensions, ModelHeads, PoolingHead, PoolingParams, PoolingTask,
 };
+// The adapter of a request.
+pub use playhouse_actors::logic::request::lora::LoraRequest;
 // The end of a prompt that is cut off.
 pub use playhouse_actors::logic::input::fit::TruncationSide;
 // The format that an output must match.

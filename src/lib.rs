@@ -20,4 +20,4 @@ pub mod token_rules;
 pub mod weights;
 
 pub use config::EngineConfig;
-pub use engine::{Engine, StartError};
+pub use engine::{Engine, LoraError, StartError};

@@ -13,7 +13,7 @@ use std::{
 
 use playhouse::{
     EngineConfig,
-    config::{Convert, Dtype, PoolerConfig, PoolerTask, Runner},
+    config::{Convert, Dtype, LoraModule, PoolerConfig, PoolerTask, Runner},
     server::ServerConfig,
 };
 use serde_json::Value;
@@ -37,8 +37,13 @@ fn recordings(name: &str, program: &str) -> Option<PathBuf> {
 }
 
 /// Serves `engine` and returns the report of `conform` on it.
-async fn report(engine: EngineConfig, mut conform: Command) -> String {
-    let served = Served::start(engine, ServerConfig::default()).await;
+async fn report(engine: EngineConfig, conform: Command) -> String {
+    report_of(engine, ServerConfig::default(), conform).await
+}
+
+/// The same with settings of the server.
+async fn report_of(engine: EngineConfig, server: ServerConfig, mut conform: Command) -> String {
+    let served = Served::start(engine, server).await;
     conform.args(["--base-url", &served.url]);
     let output = tokio::task::spawn_blocking(move || conform.output()).await.unwrap().unwrap();
     let report = String::from_utf8(output.stdout).unwrap();
@@ -90,6 +95,38 @@ async fn recorded_answers_are_met() {
     conform.arg(folder.join("conform.py"));
     let report = report(engine, conform).await;
     assert_agree(&report, cases(&folder).len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_answers_with_adapters_are_met() {
+    let Some(folder) = recordings("conformance2", "conform2.py") else { return };
+    let folder = folder.canonicalize().unwrap();
+    // The recorded requests have paths relative to their folder. No other test here uses one.
+    std::env::set_current_dir(&folder).unwrap();
+    let module = |name: &str, path: &str| LoraModule {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        base_model_name: None,
+    };
+    let engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        max_model_len: Some(2048),
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
+        enable_lora: true,
+        max_loras: 2,
+        max_lora_rank: 16,
+        max_cpu_loras: Some(3),
+        lora_modules: vec![module("a", "models/lora_a"), module("b", "models/lora_b")],
+        ..EngineConfig::new(folder.join("../conformance/model"))
+    };
+    let mut conform = Command::new("python3");
+    conform.arg(folder.join("conform2.py")).args(["--server", "lora"]);
+    let server = ServerConfig { allow_runtime_lora_updating: true, ..ServerConfig::default() };
+    let report = report_of(engine, server, conform).await;
+    let is_of_server = |case: &&Value| case["server"] == "lora";
+    assert_agree(&report, cases(&folder).iter().filter(is_of_server).count());
 }
 
 /// Compares the answers of one set-up of the second kit, which pools.

@@ -295,9 +295,9 @@ fn a_folder_with_an_adapter_is_refused() {
     let folder = with_weights(|weights| weights);
     fs::write(folder.path().join("adapter_config.json"), "{}").unwrap();
     let message = refusal(folder.path());
-    assert!(message.contains("adapter_config.json: adapters are not supported"), "{message}");
+    assert!(message.contains("adapter_config.json: an adapter is no model"), "{message}");
     fs::remove_file(folder.path().join("config.json")).unwrap();
-    assert!(refusal(folder.path()).contains("adapters are not supported"));
+    assert!(refusal(folder.path()).contains("an adapter is no model"));
 }
 
 #[cfg(unix)]

@@ -10,6 +10,7 @@
 //! and [`run()`] looks for leaks at the end. [`crate::fault::Bug`] lists bugs that the simulator
 //! must find. `playhouse-sim --seed N --trace` shows a run.
 
+pub mod adapter;
 mod blocks;
 pub mod checker;
 pub mod client;

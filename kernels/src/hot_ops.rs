@@ -16,6 +16,7 @@ use crate::kv_cache::KvLayer;
 use crate::latent::{LatentNorm, LatentProjections};
 use crate::linear::LinearWeight;
 use crate::linear_attention::{GatedDeltaRule, LightningAttention};
+use crate::lora::LoraSegment;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
 use crate::qk_norm_rope::QkvHeads;
 use crate::rope::RotaryTable;
@@ -25,7 +26,7 @@ use crate::ssd::Ssd;
 use crate::weight_vector::WeightVector;
 use crate::{
     activation, causal_conv, elementwise, encoder_attention, experts, gated_norm, kv_cache, latent,
-    layer_norm, linear, linear_attention, paged_attention, qk_norm_rope, rms_norm, rope, router,
+    layer_norm, linear, linear_attention, lora, paged_attention, qk_norm_rope, rms_norm, rope, router,
     select_rows, selective_scan, ssd,
 };
 
@@ -215,6 +216,18 @@ hot_ops! {
     ) -> (FloatTensor<Self>);
     /// See [`select_rows::select_rows`].
     select_rows::select_rows(x: (FloatTensor<Self>), rows: (&[u32])) -> (FloatTensor<Self>);
+    /// See [`lora::add_lora`].
+    lora::add_lora(
+        y: (FloatTensor<Self>),
+        x: (FloatTensor<Self>),
+        segments: (&[LoraSegment<'_>]),
+    ) -> (FloatTensor<Self>);
+    /// See [`lora::set_rows`].
+    lora::set_rows(
+        y: (FloatTensor<Self>),
+        x: (FloatTensor<Self>),
+        rows: (&[u32]),
+    ) -> (FloatTensor<Self>);
     /// See [`router::route`].
     router::route(logits: (FloatTensor<Self>), router: (&Router)) -> (Routing);
     /// See [`experts::experts`].

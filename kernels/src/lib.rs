@@ -37,6 +37,7 @@ mod latent;
 mod layer_norm;
 mod linear;
 mod linear_attention;
+mod lora;
 mod mapped_file;
 mod paged_attention;
 pub mod profile;
@@ -80,6 +81,7 @@ pub use linear::{
 pub use linear_attention::{
     GatedDeltaRule, LightningAttention, LinearHeads, gated_delta_rule, lightning_attention,
 };
+pub use lora::{LoraPair, LoraSegment, LoraWeights, add_lora, set_rows};
 pub use mapped_file::{EXIT_FILE_LOST, MappedFile, MappedRange, open_regular, require_regular};
 pub use paged_attention::{
     AttentionMask, AttentionMetadata, AttentionParams, DistanceBiases, paged_attention,

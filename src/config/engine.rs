@@ -16,6 +16,7 @@ use super::{
         Quantization,
     },
     json_object::JsonObject,
+    lora::LoraModule,
     pooling::{Convert, PoolerConfig, Runner},
     setting::Usage,
     table::settings,
@@ -222,6 +223,36 @@ settings! {
         /// default does.
         disable_any_whitespace: bool = true, switch, any,
             Usage::switch("Write constrained JSON compactly");
+
+        "LoRA":
+        /// Whether requests may name a LoRA adapter as their model.
+        enable_lora: bool = false, switch, any,
+            Usage::switch("Let requests name a LoRA adapter as their model");
+        /// Adapters of the server from its start: a list of name=path, or of tables with name, path
+        /// and base_model_name. A path is a folder with adapter_config.json and
+        /// adapter_model.safetensors, as PEFT writes them.
+        lora_modules: Vec<LoraModule> = Vec::new(), lora_modules, any,
+            Usage::new("NAME=PATH", "Adapters from the start: name=path, or vLLM's JSON")
+                .default("none")
+                .example(r#"["pirate=examples/demo-model/pirate"]"#);
+        /// Maximum number of adapters whose requests run at a time. Requests for others wait aside,
+        /// and the base model's pass them.
+        max_loras: usize = 1, count, at_least(1),
+            Usage::new("N", "Maximum number of adapters whose requests run at a time");
+        /// Maximum rank of an adapter.
+        max_lora_rank: usize = 16, count, within(1, 512),
+            Usage::new("N", "Maximum rank of an adapter");
+        /// Maximum number of adapters in memory. The one used longest ago makes room for another,
+        /// and is read again when it is needed. Without it, max_loras.
+        max_cpu_loras: Option<usize> = None, some_count, at_least(1),
+            Usage::new("N", "Maximum number of adapters in memory")
+                .default("max-loras")
+                .example("8");
+        /// Folder in which adapters are found by their names: a request for an unknown model NAME
+        /// loads the adapter in FOLDER/NAME.
+        lora_resolver_dir: Option<PathBuf> = None, plain, any,
+            Usage::new("FOLDER", "Folder in which adapters are found by their names")
+                .example(r#""/var/lib/adapters""#);
 
         "Recovery":
         /// Seconds at one message after which an actor is replaced, whatever the cause. A handler

@@ -206,6 +206,8 @@ pub(crate) fn some_switch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<b
     switch(from).map(Some)
 }
 
+pub(super) use super::lora::lora_modules;
+
 /// Reads a list of texts. A single text is split at its commas.
 pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     from.deserialize_any(Texts { are_secrets: false })

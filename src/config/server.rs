@@ -205,6 +205,11 @@ settings! {
             Usage::switch(
                 "Serve /pause, /sleep and other routes to operators' keys and this machine",
             );
+        /// Serves /v1/load_lora_adapter and /v1/unload_lora_adapter to operators, where enable_lora
+        /// is set. An adapter's path is any folder that the server can read. vLLM's variable
+        /// VLLM_ALLOW_RUNTIME_LORA_UPDATING.
+        allow_runtime_lora_updating: bool = false, switch, any,
+            Usage::switch("Let operators load and unload LoRA adapters while the server runs");
         /// Serves /tokenizer_info: the tokenizer's configuration, its chat template included.
         enable_tokenizer_info_endpoint: bool = false, switch, any,
             Usage::switch("Serve /tokenizer_info");

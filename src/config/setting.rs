@@ -34,6 +34,8 @@ pub enum Written {
     Switch,
     /// Several texts.
     Texts,
+    /// Several texts, which may hold commas. A flag takes several at once.
+    Words,
     /// Several texts that are never shown.
     Secrets,
     /// A number of bytes.

@@ -95,6 +95,9 @@ macro_rules! written {
     (texts) => {
         $crate::config::setting::Written::Texts
     };
+    (lora_modules) => {
+        $crate::config::setting::Written::Words
+    };
     (secrets) => {
         $crate::config::setting::Written::Secrets
     };

@@ -17,6 +17,7 @@ impl EngineConfig {
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         self.check_each()?;
         self.validate_dtypes()?;
+        self.validate_adapters()?;
         let (budget, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
         require(budget >= seqs, "max_num_batched_tokens", budget, || {
             format!("at least max_num_seqs ({seqs}), or running requests would have to take turns")
@@ -73,6 +74,33 @@ impl EngineConfig {
             budget if budget == default => budget.max(max_model_len),
             budget => budget,
         }
+    }
+
+    fn validate_adapters(&self) -> Result<(), InvalidSetting> {
+        let (max_loras, most) = (self.max_loras, self.max_cpu_loras);
+        require(
+            most.is_none_or(|most| most >= max_loras),
+            "max_cpu_loras",
+            most.unwrap_or(0),
+            || format!("at least max_loras ({max_loras})"),
+        )?;
+        let unused = [
+            ("lora_modules", !self.lora_modules.is_empty()),
+            ("lora_resolver_dir", self.lora_resolver_dir.is_some()),
+        ];
+        for (name, is_set) in unused {
+            require(self.enable_lora || !is_set, name, "set", || {
+                "no value where enable_lora is false".to_owned()
+            })?;
+        }
+        let names = self.served_names();
+        let bases = self.lora_modules.iter().filter_map(|module| module.base_model_name.as_ref());
+        for base in bases {
+            require(names.contains(base), "lora_modules", base, || {
+                format!("base_model_name one of {}", names.join(", "))
+            })?;
+        }
+        Ok(())
     }
 
     fn validate_dtypes(&self) -> Result<(), InvalidSetting> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use playhouse_actors::error::ActorError;
 use playhouse_kernels::KernelError;
 
+use super::LoraError;
 use crate::{
     config::InvalidSetting,
     model::{ConfigError, DuplicateFamily, ModelError},
@@ -51,6 +52,9 @@ pub enum StartError {
         /// The reason.
         source: std::io::Error,
     },
+    /// An adapter of the setting `lora_modules` could not be loaded.
+    #[error("lora_modules: {0}")]
+    Adapter(#[from] LoraError),
     /// Two model families were registered for one architecture.
     #[error(transparent)]
     DuplicateFamily(#[from] DuplicateFamily),

@@ -14,11 +14,14 @@ use super::{
 };
 use crate::{
     config::EngineConfig,
-    executor::{ComputeThreads, Constraints, KvSettings, RunnerFactory, warm_up},
+    executor::{AdapterStore, ComputeThreads, Constraints, KvSettings, RunnerFactory, warm_up},
     files,
     gguf::is_gguf,
     grammar::GrammarStore,
-    model::{GenerationConfig, LoadOptions, Model, ModelRegistry, load_model, serves_text_alone},
+    model::{
+        GenerationConfig, LoadOptions, Model, ModelError, ModelRegistry, load_model,
+        serves_text_alone,
+    },
     model_files,
     text::HfTextCodec,
     token_rules::{TokenRuleRegistry, TokenRules, Vocabulary},
@@ -28,6 +31,8 @@ use crate::{
 pub(super) struct Loaded {
     pub(super) model: LoadedModel,
     pub(super) executors: Arc<RunnerFactory>,
+    /// The adapters, if requests may have some.
+    pub(super) adapters: Option<Arc<AdapterStore>>,
     /// The grammars and token rules by which the executors constrain outputs. The grammars are
     /// compiled before an executor needs them.
     pub(super) constraints: Constraints,
@@ -60,8 +65,9 @@ pub(super) fn load(
     let loaded = start.describe(codec, &model, &generation, cache);
     let token_rules = Arc::new(made(&token_rules, &loaded)?);
     let constraints = Constraints { grammars: start.grammars(&loaded), token_rules };
-    let executors = start.executors(&loaded, model, &constraints)?;
-    Ok(Loaded { model: loaded, executors, constraints })
+    let adapters = adapter_store(config, &model)?;
+    let executors = start.executors(&loaded, model, &constraints, &adapters)?;
+    Ok(Loaded { model: loaded, executors, adapters, constraints })
 }
 
 /// The KV cache that the model gets.
@@ -208,6 +214,7 @@ impl<'a> Start<'a> {
         loaded: &LoadedModel,
         model: Arc<Model>,
         constraints: &Constraints,
+        adapters: &Option<Arc<AdapterStore>>,
     ) -> Result<Arc<RunnerFactory>, StartError> {
         let device = self.device.device;
         let total_bytes = device_memory(&device).and_then(|memory| memory.total_bytes);
@@ -219,8 +226,26 @@ impl<'a> Start<'a> {
         (self.progress)(StartProgress::KvCache { bytes: loaded.kv_cache_bytes });
         let (info, constraints) = (loaded.info.clone(), constraints.clone());
         let executors = RunnerFactory::new(model, info, kv_settings, constraints, self.threads)?;
-        Ok(Arc::new(executors))
+        Ok(Arc::new(executors.with_adapters(adapters.clone())))
     }
+}
+
+/// Returns the store of adapters, if requests may have some.
+fn adapter_store(
+    config: &EngineConfig,
+    model: &Model,
+) -> Result<Option<Arc<AdapterStore>>, StartError> {
+    if !config.enable_lora {
+        return Ok(None);
+    }
+    if model.adapter_sites.is_empty() {
+        let why = "the layers of this model take no adapters";
+        let (setting, value) = ("enable_lora", "true");
+        return Err(ModelError::Heads { setting, value, why }.into());
+    }
+    let capacity = config.max_cpu_loras.unwrap_or(config.max_loras);
+    let sites = Arc::clone(&model.adapter_sites);
+    Ok(Some(Arc::new(AdapterStore::new(sites, config.max_lora_rank, capacity))))
 }
 
 /// Makes the token rules for the loaded model.

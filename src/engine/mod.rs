@@ -1,6 +1,7 @@
 //! The engine: a loaded model behind a running actor system. Embedding programs, the server and the
 //! command line use it.
 
+mod adapters;
 mod beam_search;
 mod builder;
 mod default_sampling;
@@ -16,6 +17,7 @@ mod view;
 
 use std::{sync::Arc, time::Duration};
 
+pub use adapters::LoraError;
 pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
 pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
@@ -36,6 +38,7 @@ pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub use start::{LoadedModel, StartProgress};
 
 use self::{
+    adapters::AdapterRegistry,
     builder::Registries,
     load::{LoadRegistries, Loaded},
     system_config::system_config,
@@ -57,6 +60,7 @@ struct Inner {
     config: EngineConfig,
     parsers: parsers::Registry,
     token_rules: Arc<TokenRules>,
+    adapters: Option<AdapterRegistry>,
 }
 
 impl Engine {
@@ -129,7 +133,7 @@ impl Engine {
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
-        let Loaded { model: loaded, executors, constraints } = started?;
+        let Loaded { model: loaded, executors, adapters, constraints } = started?;
         let Constraints { grammars, token_rules } = constraints;
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
@@ -137,8 +141,21 @@ impl Engine {
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
         system.ready().await?;
-        let inner = Inner { system, loaded, served_model_names, config, parsers, token_rules };
-        Ok(Self { inner: Arc::new(inner) })
+        let adapters = adapters.map(|store| {
+            let resolver = config.lora_resolver_dir.clone();
+            AdapterRegistry::new(store, served_model_names.clone(), resolver)
+        });
+        let inner =
+            Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
+        let engine = Self { inner: Arc::new(inner) };
+        for module in &engine.config().lora_modules {
+            let loaded = engine.load_lora_adapter(&module.name, &module.path, false).await;
+            if let Err(error) = loaded {
+                engine.shutdown().await;
+                return Err(error.into());
+            }
+        }
+        Ok(engine)
     }
 
     /// Returns the facts about the model that the actors use.

@@ -84,6 +84,7 @@ fn scheduler_config(
         encoder_cache_size: defaults.encoder_cache_size,
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
+        max_loras: config.max_loras,
     }
 }
 

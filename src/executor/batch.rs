@@ -18,8 +18,9 @@ use playhouse_actors::{
 };
 use playhouse_kernels::AttentionMetadata;
 
+use super::adapters::AdapterStore;
 use super::constraint::{Allowed, Constraint, Done, Job};
-use crate::model::pooling::Gathered;
+use crate::model::{Adapter, StepAdapters, pooling::Gathered};
 
 /// One request in the runner.
 pub(super) struct Sequence {
@@ -31,6 +32,8 @@ pub(super) struct Sequence {
     block_ids: BlockIds,
     /// `None` if the request has none, or while another thread computes its mask.
     constraint: Option<Constraint>,
+    /// The weights that are added to the model's.
+    adapter: Option<Arc<Adapter>>,
     /// The part of a pooling's result so far. A request that begins again gathers it again. Its
     /// memory was leased when the request was accepted.
     pub(super) gathered: Gathered,
@@ -68,6 +71,8 @@ pub(super) struct RaggedBatch {
     /// One for each group of layers, which differ in block tables and slots. A model without a KV
     /// cache has one without both.
     pub(super) groups: Vec<AttentionMetadata>,
+    /// Those of the tokens.
+    pub(super) adapters: StepAdapters,
     /// Requests of the step that cannot continue.
     pub(super) broken: Vec<(RequestId, RowFailure)>,
     /// Block tables of earlier steps, kept for their memory.
@@ -88,6 +93,7 @@ impl RaggedBatch {
         self.chunks.clear();
         self.token_ids.clear();
         self.types.clear();
+        self.adapters.clear();
         self.broken.clear();
     }
 }
@@ -116,6 +122,7 @@ impl PersistentBatch {
         &mut self,
         step: &SchedulerOutput,
         sizes: KvSizes,
+        adapters: Option<&AdapterStore>,
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
@@ -125,8 +132,10 @@ impl PersistentBatch {
         batch.groups.resize_with(sizes.num_groups.max(1), AttentionMetadata::default);
         batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
         for data in &step.scheduled_new {
-            let chunk = self.begin(data);
-            self.append_chunk(chunk, sizes, batch)?;
+            match self.begin(data, adapters) {
+                Ok(chunk) => self.append_chunk(chunk, sizes, batch)?,
+                Err(failure) => batch.broken.push((data.request.id, failure)),
+            }
         }
         for data in &step.scheduled_cached {
             match self.advance(data)? {
@@ -189,24 +198,33 @@ impl PersistentBatch {
         (done.request, done.allowed)
     }
 
-    fn begin(&mut self, data: &NewRequestData) -> Chunk {
+    /// Returns the request's first chunk, or the failure because of which it cannot begin.
+    fn begin(
+        &mut self,
+        data: &NewRequestData,
+        adapters: Option<&AdapterStore>,
+    ) -> Result<Chunk, RowFailure> {
         let request = data.request.id;
         let mut token_ids = data.request.prompt_token_ids.to_vec();
         token_ids.extend_from_slice(&data.output_token_ids);
         let (start, block_ids) = (data.num_computed_tokens, data.block_ids.clone());
         let (owner, constraint) = (Arc::clone(&data.request), Constraint::new(&data.request));
         let stop_token_ids = stop_token_ids(&owner);
+        let found = adapter_of(&owner, adapters);
+        let broken = found.as_ref().err().cloned();
         let sequence = Sequence {
             request: owner,
             token_ids,
             stop_token_ids,
             block_ids,
             constraint,
+            adapter: found.unwrap_or_default(),
             gathered: Gathered::default(),
-            broken: None,
+            broken: broken.clone(),
         };
         let (sequence, _) = self.sequences.insert_full(request, sequence);
-        Chunk { request, sequence, start, end: start + data.num_scheduled_tokens }
+        let chunk = Chunk { request, sequence, start, end: start + data.num_scheduled_tokens };
+        broken.map_or(Ok(chunk), Err)
     }
 
     /// Returns the request's next chunk, or the failure after which the request cannot continue.
@@ -245,7 +263,11 @@ impl PersistentBatch {
                  {block_size}"
             )));
         }
-        let RaggedBatch { chunks, token_ids, groups, spare_tables, .. } = batch;
+        let RaggedBatch { chunks, token_ids, groups, adapters, spare_tables, .. } = batch;
+        if let Some(adapter) = &sequence.adapter {
+            let first_row = token_ids.len() as u32;
+            adapters.push(adapter, first_row..first_row + (end - start) as u32);
+        }
         token_ids.extend_from_slice(&sequence.token_ids[start..end]);
         for (group, attention) in groups.iter_mut().enumerate() {
             let block_ids = sequence.block_ids.group(group);
@@ -290,6 +312,17 @@ fn append_whole(
     }
     chunks.push(chunk);
     Ok(())
+}
+
+/// Returns the request's adapter, which the scheduler has made sure of.
+fn adapter_of(
+    request: &EngineRequest,
+    adapters: Option<&AdapterStore>,
+) -> Result<Option<Arc<Adapter>>, RowFailure> {
+    let Some(wanted) = &request.lora else { return Ok(None) };
+    let found = adapters.and_then(|adapters| adapters.get(wanted));
+    let missing = || RowFailure::Adapter(format!("adapter '{}' is not in memory", wanted.name));
+    found.map(Some).ok_or_else(missing)
 }
 
 fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {

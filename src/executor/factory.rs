@@ -5,11 +5,12 @@ use std::{io, sync::Arc};
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{kv_cache::KvSpec, request::ids::Epoch},
-    ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+    ports::{AdapterLoader, ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 use playhouse_kernels::{KernelError, KvCacheShape};
 
 use super::{
+    adapters::AdapterStore,
     batch::KvSizes,
     kv_arena::{KvArena, KvMemory, KvSettings},
     runner::{Constraints, KvLayout, ModelRunner},
@@ -25,6 +26,7 @@ pub(crate) struct RunnerFactory {
     kv_arena: KvArena,
     kv_layout: KvLayout,
     constraints: Constraints,
+    adapters: Option<Arc<AdapterStore>>,
     threads: Mutex<ComputeThreads>,
 }
 
@@ -47,7 +49,13 @@ impl RunnerFactory {
         let queue = threads.queue();
         let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
         let kv_layout = kv_layout(&info.kv_spec);
-        Ok(Self { info, model, kv_arena, kv_layout, constraints, threads: Mutex::new(threads) })
+        let (adapters, threads) = (None, Mutex::new(threads));
+        Ok(Self { info, model, kv_arena, kv_layout, constraints, adapters, threads })
+    }
+
+    /// Returns the same factory. Its runners take the adapters of requests from `adapters`.
+    pub(crate) fn with_adapters(self, adapters: Option<Arc<AdapterStore>>) -> Self {
+        Self { adapters, ..self }
     }
 
     /// Returns the counts of recorded and replayed steps over the current KV cache.
@@ -105,11 +113,18 @@ impl ExecutorFactory for RunnerFactory {
         self.kv_arena.restore()
     }
 
+    fn adapters(&self) -> Option<Arc<dyn AdapterLoader>> {
+        let adapters = Arc::clone(self.adapters.as_ref()?);
+        Some(adapters)
+    }
+
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
         let (constraints, kv_layout) = (self.constraints.clone(), self.kv_layout.clone());
-        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, constraints, kv_layout)))
+        let adapters = self.adapters.clone();
+        let runner = ModelRunner::new(model, kv_lease, threads, constraints, adapters, kv_layout);
+        Ok(Box::new(runner))
     }
 }
 

@@ -16,7 +16,7 @@ use playhouse_actors::{
 use super::{ComputeThreads, Constraints, KvSettings, RunnerFactory, tests};
 use crate::{
     grammar::tests::store,
-    model::{Backbone, LmHead, LoadOptions, Model, Positions, Step, load_model},
+    model::{Adapters, Backbone, LmHead, LoadOptions, Model, Positions, Step, load_model},
 };
 
 const BLOCK_SIZE: usize = 16;
@@ -27,7 +27,7 @@ const PROMPT_TOKENS: usize = 1_000;
 struct InstantModel;
 
 impl Backbone for InstantModel {
-    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
+    fn embed(&self, token_ids: &[u32], _: Adapters<'_>) -> Tensor<2> {
         Tensor::zeros([token_ids.len(), 1], &Device::flex())
     }
 
@@ -38,7 +38,7 @@ impl Backbone for InstantModel {
 }
 
 impl LmHead for InstantModel {
-    fn logits(&self, _: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+    fn logits(&self, _: Tensor<2>, rows: &[u32], _: Adapters<'_>) -> Tensor<2> {
         Tensor::zeros([rows.len(), 4], &Device::flex())
     }
 }

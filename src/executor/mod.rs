@@ -7,6 +7,7 @@
 //! to one runner at a time. A GPU begins with [`warm_up`], whose measurements [`tuned_products`]
 //! keeps.
 
+mod adapters;
 mod batch;
 mod constraint;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod threads;
 mod tuned_products;
 mod warm_up;
 
+pub(crate) use adapters::AdapterStore;
 pub(crate) use factory::RunnerFactory;
 pub(crate) use kv_arena::KvSettings;
 pub(crate) use runner::Constraints;

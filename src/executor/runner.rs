@@ -22,6 +22,7 @@ use playhouse_kernels::{AttentionMetadata, profile::timed};
 pub(super) use self::logits::logit_rows;
 use self::logits::{DrawBuffers, NextRow, PromptRow};
 use super::{
+    adapters::AdapterStore,
     batch::{KvSizes, PersistentBatch, RaggedBatch},
     constraint::{Allowed, ConstraintSources, Masks},
     kv_arena::{KvLease, KvMemory},
@@ -39,6 +40,7 @@ pub(super) struct ModelRunner {
     kv_lease: KvLease,
     threads: ComputeThreads,
     constraints: Constraints,
+    adapters: Option<Arc<AdapterStore>>,
     kv_layout: KvLayout,
     batch: PersistentBatch,
     buffers: Buffers,
@@ -82,10 +84,11 @@ impl ModelRunner {
         kv_lease: KvLease,
         threads: ComputeThreads,
         constraints: Constraints,
+        adapters: Option<Arc<AdapterStore>>,
         kv_layout: KvLayout,
     ) -> Self {
         let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
-        Self { model, kv_lease, threads, constraints, kv_layout, batch, buffers }
+        Self { model, kv_lease, threads, constraints, adapters, kv_layout, batch, buffers }
     }
 
     /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
@@ -119,18 +122,23 @@ impl ModelRunner {
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
         let places = &*self.kv_layout.places;
-        let RaggedBatch { token_ids, types, groups, .. } = batch;
-        let types: &[u32] = types;
+        let RaggedBatch { token_ids, types, groups, adapters, .. } = batch;
+        let (types, adapters): (&[u32], _) = (types, &*adapters);
         let mut forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
-            let mut step = Step::of_groups(metas, places, cache);
+            let mut step = Step::of_groups(metas, places, cache).with_adapters(adapters);
+            let hidden = backbone.embed(token_ids, step.adapters());
             let positions = Positions::of_text(&metas[0]).with_types(types);
-            backbone.forward(backbone.embed(token_ids), positions, &mut step)
+            backbone.forward(hidden, positions, &mut step)
         };
         if self.kv_layout.sizes.num_groups == 0 {
             // Hardly two batches of whole prompts have the same shape, so none is recorded.
             return Ok(self.threads.run(|| forward(token_ids, groups)));
         }
-        let hidden = self.threads.run(|| graphs.run(token_ids, groups, forward));
+        let hidden = self.threads.run(|| match adapters.is_empty() {
+            true => graphs.run(token_ids, groups, forward),
+            // A recorded step has no place for the weights of adapters.
+            false => forward(token_ids, groups),
+        });
         if let Some(why) = graphs.take_failure() {
             tracing::warn!(
                 why,
@@ -153,8 +161,8 @@ impl ModelRunner {
         step: &SchedulerOutput,
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
-        let sizes = self.kv_layout.sizes;
-        timed("lay_out", || self.batch.lay_out(step, sizes, &mut buffers.ragged))?;
+        let (sizes, adapters) = (self.kv_layout.sizes, self.adapters.as_deref());
+        timed("lay_out", || self.batch.lay_out(step, sizes, adapters, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),

@@ -25,7 +25,7 @@ use rayon::prelude::*;
 use super::{ComputeThreads, Constraints, KvSettings, RunnerFactory};
 use crate::{
     grammar::tests::store,
-    model::{Backbone, LoadOptions, Model, Positions, Step, load_model},
+    model::{Adapters, Backbone, LoadOptions, Model, Positions, Step, load_model},
 };
 
 const BLOCK_SIZE: usize = 16;
@@ -42,8 +42,8 @@ struct Prankster {
 }
 
 impl Backbone for Prankster {
-    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
-        self.backbone.embed(token_ids)
+    fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
+        self.backbone.embed(token_ids, adapters)
     }
 
     fn forward(

@@ -7,6 +7,7 @@ use playhouse_actors::{
         request::{
             EngineRequest,
             ids::RequestId,
+            lora::LoraRequest,
             outputs::{RowFailure, SampledToken},
         },
         scheduler::output::{CachedRequestData, NewRequestData, SchedulerOutput},
@@ -54,7 +55,7 @@ fn lay_out(
     step: &SchedulerOutput,
 ) -> Result<RaggedBatch, ExecuteError> {
     let mut laid = RaggedBatch::default();
-    batch.lay_out(step, SIZES, &mut laid).map(|()| laid)
+    batch.lay_out(step, SIZES, None, &mut laid).map(|()| laid)
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn each_group_has_block_tables_of_its_own() {
     // The second group has a window. Its prefix hit begins at the second block.
     begun.block_ids = [vec![3, 4, 5], vec![0, 6, 7]].into_iter().collect();
     let step = SchedulerOutput { scheduled_new: vec![begun], ..SchedulerOutput::default() };
-    batch.lay_out(&step, sizes, &mut laid).unwrap();
+    batch.lay_out(&step, sizes, None, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[0], Ok(&drawn([19])));
     let [full, sliding] = &laid.groups[..] else { panic!("{laid:?}") };
     assert_eq!((&full.slot_mapping, &full.block_tables), (&vec![20], &vec![vec![3, 4, 5]]));
@@ -99,7 +100,7 @@ fn each_group_has_block_tables_of_its_own() {
 
     let next =
         SchedulerOutput { scheduled_cached: vec![cached(1, 9, &[])], ..SchedulerOutput::default() };
-    batch.lay_out(&next, sizes, &mut laid).unwrap();
+    batch.lay_out(&next, sizes, None, &mut laid).unwrap();
     assert_eq!(
         (&laid.groups[0].slot_mapping, &laid.groups[1].slot_mapping),
         (&vec![21], &vec![29])
@@ -109,7 +110,7 @@ fn each_group_has_block_tables_of_its_own() {
     let mut lacking = new(2, &[1, 2, 3, 4, 5], &[], 0, 5);
     lacking.block_ids = [vec![8, 9], vec![10]].into_iter().collect();
     let step = SchedulerOutput { scheduled_new: vec![lacking], ..SchedulerOutput::default() };
-    assert!(batch.lay_out(&step, sizes, &mut laid).is_err());
+    assert!(batch.lay_out(&step, sizes, None, &mut laid).is_err());
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_new: vec![new(1, &[1; 9], &[1, 2, 3], 0, 9), new(2, &[2; 5], &[4, 5], 0, 5)],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&wide, SIZES, &mut laid).unwrap();
+    batch.lay_out(&wide, SIZES, None, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[1], Ok(&drawn([8])));
     // The first request ends first, so the others' places change.
     let narrow = SchedulerOutput {
@@ -190,7 +191,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_cached: vec![cached(2, 5, &[])],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&narrow, SIZES, &mut laid).unwrap();
+    batch.lay_out(&narrow, SIZES, None, &mut laid).unwrap();
     let mut other = PersistentBatch::default();
     let alone = SchedulerOutput {
         scheduled_new: vec![new(2, &[2; 5], &[4, 5], 0, 5)],
@@ -203,4 +204,22 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
     let expected = lay_out(&mut other, &alone).unwrap();
     assert_eq!((&laid.token_ids, &laid.chunks), (&expected.token_ids, &expected.chunks));
     assert_eq!(laid.groups, expected.groups);
+}
+
+/// The scheduler makes sure of adapters. If one is missing all the same, no base row takes its
+/// place.
+#[test]
+fn a_request_without_its_adapter_does_not_run() {
+    let mut batch = PersistentBatch::default();
+    let mut data = new(1, &[1, 2, 3], &[1], 0, 3);
+    let request = EngineRequest {
+        lora: Some(Arc::new(LoraRequest::for_test("lost"))),
+        ..(*data.request).clone()
+    };
+    data.request = Arc::new(request);
+    let step = SchedulerOutput { scheduled_new: vec![data], ..SchedulerOutput::default() };
+    let laid = lay_out(&mut batch, &step).unwrap();
+    assert!(laid.chunks.is_empty() && laid.token_ids.is_empty());
+    let failure = RowFailure::Adapter("adapter 'lost' is not in memory".to_owned());
+    assert_eq!(laid.broken, [(RequestId(1), failure)]);
 }

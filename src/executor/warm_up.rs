@@ -13,7 +13,7 @@ use playhouse_kernels::{
 use super::{runner::logit_rows, tuned_products::TunedProductsFile};
 use crate::{
     config::EngineConfig,
-    model::{Model, Positions, Step},
+    model::{Adapters, Model, Positions, Step},
 };
 
 /// Tokens of the smallest step that tensor cores may compute.
@@ -91,14 +91,15 @@ fn step(
     for row in [plain, edited] {
         let Model { backbone, lm_head, .. } = model;
         let (positions, mut shared) = (Positions::of_text(&meta), Step::new(&meta, kv_cache));
-        let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut shared);
+        let hidden =
+            backbone.forward(backbone.embed(&token_ids, Adapters::none()), positions, &mut shared);
         let Some(lm_head) = lm_head else {
             read(hidden, last_rows)?;
             continue;
         };
         let rows = vec![row; last_rows.len()];
         let mut drawn = Vec::new();
-        sample_tensor(lm_head.logits(hidden, last_rows), &rows, &mut drawn)?;
+        sample_tensor(lm_head.logits(hidden, last_rows, Adapters::none()), &rows, &mut drawn)?;
         for drawn in drawn {
             if let Err(error @ SampleError::NotFinite { .. }) = drawn {
                 return Err(KernelError::Device {

@@ -27,7 +27,7 @@ use super::gemma3n::Gemma3n;
 use super::layers::rotary::RotaryTables;
 use super::layers::{Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table};
 use super::weight_loader::WeightLoader;
-use super::{Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
+use super::{Adapters, Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
 
 /// HF `LlamaModel`.
 #[derive(Debug)]
@@ -59,15 +59,15 @@ struct TypeTable {
 }
 
 impl Backbone for Decoder {
-    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
-        let hidden = self.embed_tokens.forward(token_ids);
+    fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
+        let hidden = self.embed_tokens.forward(token_ids, adapters);
         let hidden = match self.embedding.multiplier {
             1.0 => hidden,
             multiplier => scale(hidden, multiplier),
         };
         let hidden = match &self.project_in {
             None => hidden,
-            Some(projection) => projection.forward(hidden),
+            Some(projection) => projection.forward(hidden, adapters),
         };
         match &self.embed_norm {
             Some(norm) if !self.embedding.is_summed_before_norm => norm.forward(hidden),
@@ -108,7 +108,7 @@ impl Backbone for Decoder {
         };
         match &self.project_out {
             None => hidden,
-            Some(projection) => projection.forward(hidden),
+            Some(projection) => projection.forward(hidden, step.adapters()),
         }
     }
 
@@ -218,6 +218,7 @@ pub(super) fn load(
         .then(|| LinearHead::load(loader, module, head, [vocab, width], config.logits));
     let lm_head = lm_head.transpose()?;
     let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
+    loader.adapter_sites().set_embedding(table, [vocab, width]);
     let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),
         None => Embedding::load(loader, table, vocab, width)?,
@@ -234,6 +235,7 @@ pub(super) fn load(
         kv_layers: kv_layers(config),
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
+        adapter_sites: Arc::new(loader.adapter_sites().clone()),
         backbone,
         lm_head: lm_head.map(|head| Arc::new(head) as Arc<dyn LmHead>),
         pooler: None,

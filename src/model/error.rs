@@ -39,10 +39,10 @@ pub enum ModelError {
         /// The format in `config.json`.
         format: String,
     },
-    /// The folder holds an adapter, which is not applied.
+    /// The folder holds an adapter, which is no model.
     #[error(
-        "{}: adapters are not supported; merge this one into its model (`merge_and_unload` of \
-         peft), or move the file out of the folder to serve the model without it",
+        "{}: an adapter is no model; serve its base model with --enable-lora and --lora-modules \
+         NAME=PATH, or move the file out of the folder to serve the model in it",
         path.display()
     )]
     Adapter {

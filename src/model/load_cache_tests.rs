@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::{Positions, Step};
+use crate::model::{Adapters, Positions, Step};
 
 /// A copy of a small model, and a folder for its cache.
 struct TestFolders {
@@ -69,10 +69,11 @@ fn answer(model: &Model) -> Vec<u32> {
         positions: vec![0, 1, 2],
     };
     let mut step = Step::new(&meta, &mut kv);
-    let hidden = model.backbone.embed(&[5, 9, 7]);
+    let hidden = model.backbone.embed(&[5, 9, 7], Adapters::none());
     let hidden = model.backbone.forward(hidden, Positions::of_text(&meta), &mut step);
     let head = model.lm_head.as_ref().unwrap();
-    let logits = head.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
+    let logits =
+        head.logits(hidden, &[2], Adapters::none()).into_data().try_into_vec::<f32>().unwrap();
     logits.into_iter().map(f32::to_bits).collect()
 }
 

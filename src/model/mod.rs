@@ -9,6 +9,7 @@
 //! knows actors, requests or devices: the arithmetic is in the kernels crate.
 
 mod activations;
+pub mod adapters;
 pub mod config;
 mod decoder;
 mod dense;
@@ -32,6 +33,7 @@ mod weight_loader;
 mod wrapper;
 
 pub use activations::QuantizedWeights;
+pub use adapters::{Adapter, AdapterError, AdapterSites, Adapters, StepAdapters};
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{KvCacheShape, WeightDtype};
 
 use super::config::{POSITIONS_MAX, SIZE_MAX};
-use super::{ModelError, Pooler, Positions, QuantizedWeights, Step};
+use super::{AdapterSites, Adapters, ModelError, Pooler, Positions, QuantizedWeights, Step};
 
 /// The part of a model from tokens to hidden states.
 ///
@@ -14,11 +14,12 @@ use super::{ModelError, Pooler, Positions, QuantizedWeights, Step};
 /// chunks of the sequence, or on its blocks. This does not hold for weights that were loaded for a
 /// GPU's tensor cores.
 pub trait Backbone: Send + Sync {
-    /// Returns the hidden states before the first layer: `[num_tokens, hidden_size]`, f32.
+    /// Returns the hidden states before the first layer: `[num_tokens, hidden_size]`, f32. A
+    /// backbone whose [`Model::adapter_sites`] are empty may ignore `adapters`.
     ///
     /// # Panics
     /// If a token id is outside the vocabulary: the input has been validated.
-    fn embed(&self, token_ids: &[u32]) -> Tensor<2>;
+    fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2>;
 
     /// Runs the layers over `hidden`, the result of [`Backbone::embed`], and writes keys and values
     /// of the step's tokens into its cache. Returns the hidden state of every token after the final
@@ -44,11 +45,11 @@ pub trait Backbone: Send + Sync {
 /// The head that predicts the next token.
 pub trait LmHead: Send + Sync {
     /// Returns the logits of some rows of `hidden`, `[num_tokens, hidden_size]`. They are
-    /// `[rows, vocab_size]`, f32.
+    /// `[rows, vocab_size]`, f32. `adapters` are those of all rows of `hidden`.
     ///
     /// # Panics
     /// If a row is outside `hidden`.
-    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2>;
+    fn logits(&self, hidden: Tensor<2>, rows: &[u32], adapters: Adapters<'_>) -> Tensor<2>;
 
     /// Returns the same as [`Backbone::mapped_bytes`], for the head.
     fn mapped_bytes(&self) -> u64 {
@@ -73,6 +74,8 @@ pub struct Model {
     pub dtype: WeightDtype,
     /// The format of quantized weights, if any are.
     pub quantized_weights: Option<QuantizedWeights>,
+    /// The layers that adapters may change. The default has none.
+    pub adapter_sites: Arc<AdapterSites>,
     /// The part from tokens to hidden states.
     pub backbone: Arc<dyn Backbone>,
     /// The part from hidden states to logits. A model without it only pools.

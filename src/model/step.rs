@@ -4,12 +4,15 @@ use std::slice;
 
 use playhouse_kernels::{AttentionMetadata, KvCache, KvLayer};
 
+use super::{Adapters, StepAdapters};
+
 /// One step as the layers see it.
 #[derive(Debug)]
 pub struct Step<'a> {
     metas: &'a [AttentionMetadata],
     places: &'a [KvPlace],
     kv: &'a mut KvCache,
+    adapters: Adapters<'a>,
 }
 
 /// The place of a layer's keys and values in the KV cache. Layers of different groups share memory:
@@ -26,7 +29,7 @@ impl<'a> Step<'a> {
     /// Returns a step over a cache in which all layers are one group.
     #[must_use]
     pub fn new(meta: &'a AttentionMetadata, kv: &'a mut KvCache) -> Self {
-        Self { metas: slice::from_ref(meta), places: &[], kv }
+        Self { metas: slice::from_ref(meta), places: &[], kv, adapters: Adapters::none() }
     }
 
     /// Returns a step over a cache of several groups. `metas` has one entry for each group, and
@@ -37,7 +40,19 @@ impl<'a> Step<'a> {
         places: &'a [KvPlace],
         kv: &'a mut KvCache,
     ) -> Self {
-        Self { metas, places, kv }
+        Self { metas, places, kv, adapters: Adapters::none() }
+    }
+
+    /// Returns the same step with adapters of its rows.
+    #[must_use]
+    pub fn with_adapters(self, adapters: &'a StepAdapters) -> Self {
+        Self { adapters: Adapters::of(adapters), ..self }
+    }
+
+    /// Returns the adapters of the step's rows.
+    #[must_use]
+    pub fn adapters(&self) -> Adapters<'a> {
+        self.adapters
     }
 
     /// Returns the sequences of the step, for layers that keep nothing of them.

@@ -7,7 +7,7 @@ use playhouse_kernels::{
 };
 
 use super::{
-    LoadOptions, LoadProgress, ModelError, QuantizedWeights,
+    AdapterSites, LoadOptions, LoadProgress, ModelError, QuantizedWeights,
     layers::{self, Arrangement, Linear, Part, separated},
 };
 use crate::weights::{
@@ -28,6 +28,7 @@ pub struct WeightLoader<'a> {
     cache: Option<WeightsCache>,
     report: &'a mut dyn FnMut(LoadProgress),
     progress: LoadProgress,
+    adapter_sites: AdapterSites,
 }
 
 impl<'a> WeightLoader<'a> {
@@ -57,6 +58,7 @@ impl<'a> WeightLoader<'a> {
             cache,
             report,
             progress,
+            adapter_sites: AdapterSites::new(dtype, device),
         }
     }
 
@@ -87,6 +89,11 @@ impl<'a> WeightLoader<'a> {
     #[must_use]
     pub fn device(&self) -> &'a Device {
         self.device
+    }
+
+    /// Returns the sites of adapters that were registered so far.
+    pub(super) fn adapter_sites(&mut self) -> &mut AdapterSites {
+        &mut self.adapter_sites
     }
 
     /// Returns whether products and attention may use a GPU's tensor cores.
@@ -124,7 +131,7 @@ impl<'a> WeightLoader<'a> {
         [outputs, inputs]: [usize; 2],
     ) -> Result<LinearWeight, ModelError> {
         let parts = [Part::new(module.to_owned(), outputs)];
-        Ok(Linear::load(self, &parts, inputs, false)?.into_weight())
+        Linear::weight(self, &parts, inputs)
     }
 
     /// Returns the table `{module}.weight`, `[vocab, hidden]`, for the operation `embedding`.

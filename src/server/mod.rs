@@ -15,6 +15,7 @@ pub(crate) mod health;
 mod http;
 mod in_process;
 mod invocations;
+mod lora;
 mod memory;
 mod messages;
 mod models;

@@ -1,4 +1,5 @@
-//! `GET /v1/models`: the names of the one model. `GET /v1/models/{id}`: one of them.
+//! `GET /v1/models`: the names of the one model, then those of its adapters. `GET
+//! /v1/models/{id}`: one of the model's names.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -9,6 +10,7 @@ use super::{
     http::{error::ApiError, extract::PathOf},
     state::AppState,
 };
+use crate::api::LoraRequest;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelList {
@@ -24,7 +26,7 @@ pub(super) struct ModelCard {
     owned_by: &'static str,
     root: String,
     parent: Option<String>,
-    max_model_len: usize,
+    max_model_len: Option<usize>,
     permission: [Permission; 1],
 }
 
@@ -47,7 +49,10 @@ struct Permission {
 
 pub(super) async fn list(State(state): State<AppState>) -> Json<ModelList> {
     let names = state.engine.served_model_names();
-    let data = names.iter().map(|name| card(&state, name)).collect();
+    let models = names.iter().map(|name| card(&state, name));
+    let adapters = state.engine.lora_adapters();
+    let adapters = adapters.iter().map(|adapter| adapter_card(&state, adapter));
+    let data = models.chain(adapters).collect();
     Json(ModelList { object: "list", data })
 }
 
@@ -58,6 +63,7 @@ pub(super) async fn retrieve(
 ) -> Result<Json<ModelCard>, ApiError> {
     match state.engine.served_model_names().contains(&id) {
         true => Ok(Json(card(&state, &id))),
+        // As in vLLM, an adapter has a card in the list alone.
         false => Err(ApiError::no_such_model(&id)),
     }
 }
@@ -70,8 +76,18 @@ fn card(state: &AppState, name: &str) -> ModelCard {
         owned_by: "playhouse",
         root: state.engine.model_root().to_owned(),
         parent: None,
-        max_model_len: state.engine.model_info().max_model_len,
+        max_model_len: Some(state.engine.model_info().max_model_len),
         permission: [permission(state.created)],
+    }
+}
+
+/// Returns the card of an adapter, whose parent is the model.
+fn adapter_card(state: &AppState, adapter: &LoraRequest) -> ModelCard {
+    ModelCard {
+        root: adapter.path.clone(),
+        parent: state.engine.served_model_names().first().cloned(),
+        max_model_len: None,
+        ..card(state, &adapter.name)
     }
 }
 

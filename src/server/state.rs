@@ -18,7 +18,10 @@ use super::{
     snapshots::SnapshotFeed,
     turn::TurnParsers,
 };
-use crate::engine::Engine;
+use crate::{
+    api::LoraRequest,
+    engine::{Engine, LoraError},
+};
 
 /// Cheap to clone: one for every request.
 #[derive(Clone)]
@@ -78,7 +81,27 @@ impl AppState {
         match asked.filter(|name| !name.is_empty()) {
             None => Ok(served.first().cloned().unwrap_or_default()),
             Some(name) if served.iter().any(|known| known == name) => Ok(name.to_owned()),
+            Some(name) if self.engine.has_lora_adapter(name) => Ok(name.to_owned()),
             Some(name) => Err(ApiError::unknown_model(name, served)),
+        }
+    }
+
+    /// Returns the adapter that the client asked for as its model, if it is one. An adapter that
+    /// is not loaded may be found in the folder of the resolver.
+    ///
+    /// # Errors
+    /// If an adapter was found and cannot be used.
+    pub(super) async fn adapter(
+        &self,
+        asked: Option<&str>,
+    ) -> Result<Option<Arc<LoraRequest>>, ApiError> {
+        let served = self.engine.served_model_names();
+        let is_other = |name: &&str| !name.is_empty() && !served.iter().any(|own| own == name);
+        let Some(name) = asked.filter(is_other) else { return Ok(None) };
+        match self.engine.lora_adapter(name).await {
+            Ok(adapter) => Ok(Some(adapter)),
+            Err(LoraError::Unknown { .. }) => Err(ApiError::unknown_model(name, served)),
+            Err(error) => Err(error.into()),
         }
     }
 

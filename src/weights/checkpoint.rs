@@ -329,6 +329,12 @@ impl Checkpoint {
         self.entry(name).map(|(_, entry)| entry.dtype.as_str())
     }
 
+    /// Returns the shape of the tensor `name`, if there is one.
+    #[must_use]
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.stored_shape(name)
+    }
+
     pub(super) fn stored_shape(&self, name: &str) -> Option<&[usize]> {
         self.entry(name).map(|(_, entry)| entry.shape.as_slice())
     }

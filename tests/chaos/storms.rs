@@ -39,6 +39,18 @@ async fn a_storm_over_steps_planned_ahead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_over_requests_with_adapters() {
+    let expected = workload::answers_of(workload::engine_with_adapters().await).await;
+    let base = workload::expected().await;
+    assert!(expected.iter().zip(base).any(|(with, without)| with != without), "no effect");
+    let engine = workload::engine_with_adapters().await;
+    let busy = BusyEngine::open_expecting(engine, expected).await;
+    let deaths = busy.storm(&strikes()[..50], PAUSE).await;
+    assert!(deaths >= 25, "{deaths} deaths");
+    busy.close().await.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_get_lost_in_a_storm() {
     let busy = BusyEngine::open(workload::engine().await).await;
     let faults =

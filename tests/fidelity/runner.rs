@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use playhouse::model::{Model, Positions, Step};
+use playhouse::model::{Adapters, Model, Positions, Step};
 use playhouse_kernels::{AttentionMetadata, KvCache, KvDtype};
 
 const BLOCK_SIZE: usize = 16;
@@ -118,10 +118,15 @@ impl Runner {
         meta.validate(kv.shape()).unwrap();
         let Model { backbone, lm_head, .. } = &*self.model;
         let (positions, mut step) = (Positions::of_text(&meta), Step::new(&meta, kv));
-        let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut step);
+        let hidden =
+            backbone.forward(backbone.embed(&token_ids, Adapters::none()), positions, &mut step);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
         let lm_head = lm_head.as_ref().unwrap();
-        let logits = lm_head.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();
+        let logits = lm_head
+            .logits(hidden, &rows, Adapters::none())
+            .into_data()
+            .try_to_vec::<f32>()
+            .unwrap();
         let mut rows = logits.chunks(self.model.vocab_size);
         for (sequence, tokens) in batch {
             sequence.rows.extend(rows.by_ref().take(*tokens).map(<[f32]>::to_vec));

@@ -93,7 +93,10 @@ async fn read(mut stream: ChoiceStream) -> Output {
 }
 
 async fn ask(engine: &Engine, client: usize) -> Result<Vec<Output>, RequestError> {
-    let submission = engine.submit(request(client)).await?;
+    let adapters = engine.lora_adapters();
+    // The first of so many kinds has none.
+    let lora = (client % (adapters.len() + 1)).checked_sub(1).map(|index| adapters[index].clone());
+    let submission = engine.submit(RawRequest { lora, ..request(client) }).await?;
     let mut outputs = Vec::new();
     for choice in submission.choices {
         outputs.push(read(choice).await);
@@ -134,7 +137,25 @@ pub(crate) async fn expected() -> &'static [Vec<Output>] {
 
 /// Returns the answers that clients get without strikes, with this KV cache format.
 pub(crate) async fn fault_free(kv_cache_dtype: KvCacheDtype) -> Vec<Vec<Output>> {
-    let engine = engine_with(|config| config.kv_cache_dtype = kv_cache_dtype).await;
+    answers_of(engine_with(|config| config.kv_cache_dtype = kv_cache_dtype).await).await
+}
+
+/// Starts an engine like [`engine`], with more adapters than may be in use.
+pub(crate) async fn engine_with_adapters() -> Engine {
+    let engine = engine_with(|config| {
+        config.enable_lora = true;
+        config.max_loras = 2;
+    });
+    let engine = engine.await;
+    let pirate = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model/pirate");
+    for name in ["first", "second", "third"] {
+        engine.load_lora_adapter(name, pirate, false).await.unwrap();
+    }
+    engine
+}
+
+/// Returns the answers that clients of an engine get without strikes.
+pub(crate) async fn answers_of(engine: Engine) -> Vec<Vec<Output>> {
     let mut tasks = JoinSet::new();
     for client in 0..CLIENTS {
         let engine = engine.clone();

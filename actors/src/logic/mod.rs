@@ -1,5 +1,6 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
+pub mod adapter_slots;
 pub mod admission;
 pub mod encoder_cache;
 pub mod grammar_jobs;

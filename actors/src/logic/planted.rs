@@ -82,11 +82,17 @@ pub enum Bug {
     PoolOverHits,
     /// A pooled result is committed without the end of its request.
     PoolWithoutEnd,
+    /// A new adapter takes the slot of one that live requests use.
+    ReuseAdapterSlot,
+    /// Requests with different adapters share blocks.
+    IgnoreAdapter,
+    /// A request does not wait for its adapter.
+    SkipAdapter,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 42] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -126,6 +132,9 @@ impl Bug {
         Self::KeepPassedGarbage,
         Self::PoolOverHits,
         Self::PoolWithoutEnd,
+        Self::ReuseAdapterSlot,
+        Self::IgnoreAdapter,
+        Self::SkipAdapter,
     ];
 }
 

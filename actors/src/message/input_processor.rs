@@ -18,6 +18,7 @@ use crate::{
         input::fit::TruncationSide,
         request::{
             ids::{RequestId, TokenId},
+            lora::LoraRequest,
             pooling_params::PoolingParams,
             sampling_params::SamplingParams,
             work::Work,
@@ -116,6 +117,8 @@ pub struct RawRequest {
     pub priority: i32,
     /// Separates the request's prefix-cache entries from those with another salt.
     pub cache_salt: Option<String>,
+    /// The adapter whose weights are added to the model's.
+    pub lora: Option<Arc<LoraRequest>>,
     /// The tenant whose API key came with the request. Quotas and shares are counted by tenant.
     pub tenant: Option<Tenant>,
     /// Set if the client's request has several prompts or steps: the id of the first of their
@@ -179,6 +182,7 @@ impl RawRequest {
             pads_to_limit: false,
             priority: 0,
             cache_salt: None,
+            lora: None,
             tenant: None,
             group: None,
             timeout: None,

@@ -47,6 +47,9 @@ pub enum SchedulerMessage {
     },
     /// From the structured output actor: results of compiling grammars.
     GrammarsCompiled(Vec<CompiledGrammar>),
+    /// From a thread: an adapter was loaded, or it failed. If the message is lost, the tick takes
+    /// its place.
+    AdapterLoaded,
     /// From the operator: the pause state in the context has changed.
     PauseChanged,
     /// From the operator: forget all cached prefixes. The reply says whether that was possible.
@@ -95,7 +98,7 @@ impl Letter for SchedulerMessage {
             Self::PauseChanged | Self::ResetPrefixCache { .. } | Self::Stats(_) => {
                 edge!(Door -> Scheduler)
             }
-            Self::View { .. } | Self::Tick | Self::Ping => Edge::TIMER,
+            Self::AdapterLoaded | Self::View { .. } | Self::Tick | Self::Ping => Edge::TIMER,
         }
     }
 
@@ -113,6 +116,7 @@ impl Letter for SchedulerMessage {
             Self::StepDone(output) => Self::StepDone(output.clone()),
             &Self::StepMissing { epoch, step } => Self::StepMissing { epoch, step },
             Self::GrammarsCompiled(compiled) => Self::GrammarsCompiled(compiled.clone()),
+            Self::AdapterLoaded => Self::AdapterLoaded,
             Self::PauseChanged => Self::PauseChanged,
             Self::Tick => Self::Tick,
             Self::Ping => Self::Ping,

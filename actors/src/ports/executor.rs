@@ -1,5 +1,8 @@
 //! The port to the model: the code that a worker's device thread runs.
 
+use std::sync::Arc;
+
+use super::AdapterLoader;
 use crate::logic::{
     kv_cache::KvSpec,
     request::{ids::Epoch, outputs::StepOutput, pooling_params::ModelHeads},
@@ -78,6 +81,12 @@ pub trait ExecutorFactory: Send + Sync + 'static {
     /// [`ExecuteError::OutOfMemory`] if the memory is no longer available.
     fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
         Ok(())
+    }
+
+    /// Returns the adapters beside the model, from which executors take those of their requests.
+    /// By default there are none.
+    fn adapters(&self) -> Option<Arc<dyn AdapterLoader>> {
+        None
     }
 
     /// Returns a new executor for the steps of one epoch. This is called on the device thread.

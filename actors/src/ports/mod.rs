@@ -2,11 +2,13 @@
 //! text side and the grammars. Implementations live in the `playhouse` crate. The simulator has its
 //! own.
 
+pub mod adapter;
 pub mod executor;
 pub mod grammar;
 pub mod profiler;
 pub mod text;
 
+pub use adapter::{AdapterLoadError, AdapterLoader, Settled};
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
 pub use profiler::{Handled, HandlerProfiler};

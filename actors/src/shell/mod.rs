@@ -1,6 +1,7 @@
 //! Actor shells, one file an actor, and the threads that actors own. A message becomes a call into
 //! [`crate::logic`], and its effects become messages.
 
+mod adapter_threads;
 pub mod detokenizer;
 mod device_thread;
 mod grammar_threads;

@@ -13,6 +13,7 @@ use crate::{
         recovery::message_numbers::{Arrival, Inbox, Outbox, Stamp},
         request::{
             ids::Epoch,
+            lora::LoraRequest,
             outputs::{StepOutput, StepReport},
         },
         scheduler::{RecoveredRequest, Resource, Scheduled, Scheduler},
@@ -21,6 +22,7 @@ use crate::{
         CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
         StructuredOutputMessage, WorkerMessage,
     },
+    shell::adapter_threads::{AdapterState, ask_for_adapter},
     supervision::watched::yield_now,
     system::context::Context,
 };
@@ -185,13 +187,38 @@ impl SchedulerActor {
         }
     }
 
-    /// Asks the actors that provide these resources.
-    fn ask_for(&self, resources: Vec<Resource>) {
-        let resources = resources.into_iter();
-        let grammars: Vec<_> = resources.map(|Resource::Grammar(format)| format).collect();
+    /// Asks the actors and threads that provide these resources.
+    fn ask_for(&self, resources: Vec<Resource>, state: &mut State) {
+        let mut grammars = Vec::new();
+        for resource in resources {
+            match resource {
+                Resource::Grammar(format) => grammars.push(format),
+                Resource::Adapter(adapter) => self.ask_for_adapter(&adapter, state),
+            }
+        }
         if !grammars.is_empty() {
             let compile = StructuredOutputMessage::Compile(grammars);
             self.context.directory.structured_output.cast(compile);
+        }
+    }
+
+    /// Lets the requests for an adapter begin if it is in memory and there is room for it.
+    fn ask_for_adapter(&self, adapter: &Arc<LoraRequest>, state: &mut State) {
+        let (scheduler, resource) = (&mut state.scheduler, Resource::Adapter(Arc::clone(adapter)));
+        // It may have been asked for twice.
+        if !scheduler.awaits(&resource) {
+            return;
+        }
+        let in_use = scheduler.adapters_in_use();
+        let room = scheduler.adapter_room(adapter, &in_use);
+        let ready = match ask_for_adapter(&self.context, adapter, &in_use, room) {
+            AdapterState::Ready => Ok(()),
+            AdapterState::Failed(failure) => Err(failure),
+            AdapterState::Waits => return,
+        };
+        let commits = scheduler.resolve(&resource, ready);
+        if !commits.is_empty() {
+            state.unreported.push(StepReport { commits, ..StepReport::default() });
         }
     }
 
@@ -279,6 +306,9 @@ impl Actor for SchedulerActor {
                 }
             }
             SchedulerMessage::GrammarsCompiled(compiled) => self.on_grammars(compiled, state),
+            SchedulerMessage::AdapterLoaded => {
+                self.ask_for(state.scheduler.awaited(), state);
+            }
             SchedulerMessage::PauseChanged => {
                 state.scheduler.set_pause(self.context.ground.hold.in_force());
             }
@@ -300,7 +330,7 @@ impl Actor for SchedulerActor {
                 state.scheduler.set_pause(self.context.ground.hold.in_force());
                 self.compare_notes(state);
                 if !planted(Bug::AskForGrammarOnce) {
-                    self.ask_for(state.scheduler.awaited());
+                    self.ask_for(state.scheduler.awaited(), state);
                 }
                 // The message about a loss may have been lost, too. The late message itself may
                 // have arrived since, but the scheduler has stopped waiting for it.
@@ -311,7 +341,8 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::Ping => {}
         }
-        self.ask_for(state.scheduler.take_wanted());
+        let wanted = state.scheduler.take_wanted();
+        self.ask_for(wanted, state);
         if state.scheduler.step_in_flight().is_some() {
             // The device has its next step already, and a failure of that step must not overtake
             // the reports.

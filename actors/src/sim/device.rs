@@ -3,16 +3,21 @@
 
 mod content;
 mod garbage;
+mod outputs;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use self::garbage::Reports;
+use self::{
+    garbage::Reports,
+    outputs::{empty, fail, pool},
+};
 use super::{
+    adapter::Loader,
     grammar::{self, Compiler},
     memory::{Life, Memory},
-    model::{Digest, Sampler, empty_digest, extend, logprobs, pooled},
+    model::{Digest, Sampler, empty_digest, extend, logprobs},
     record::Record,
     workload::{Effect, Poison},
 };
@@ -23,11 +28,11 @@ use crate::{
         request::{
             EngineRequest,
             ids::{BlockId, Epoch, RequestId, Step, TokenId},
-            outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+            outputs::{PromptLogprobs, RequestOutput, RowFailure, StepOutput},
         },
         scheduler::output::SchedulerOutput,
     },
-    ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+    ports::{AdapterLoader, ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 
 /// A fault of a step on the device.
@@ -70,6 +75,7 @@ pub struct Device {
     info: ModelInfo,
     plan: DevicePlan,
     grammars: Arc<Compiler>,
+    adapters: Arc<Loader>,
     record: Arc<Record>,
     state: Mutex<State>,
 }
@@ -90,12 +96,14 @@ struct State {
 }
 
 impl Device {
-    /// Returns a device that follows `plan`. It looks up the compiled grammars in `grammars`.
+    /// Returns a device that follows `plan`. It looks up the compiled grammars in
+    /// `grammars`, and the adapters in `adapters`.
     #[must_use]
     pub fn new(
         info: ModelInfo,
         plan: DevicePlan,
         grammars: Arc<Compiler>,
+        adapters: Arc<Loader>,
         record: Arc<Record>,
     ) -> Arc<Self> {
         let memory = Memory::new(info.num_blocks, info.kv_spec.block_size);
@@ -112,7 +120,7 @@ impl Device {
             last,
             reports: Reports::default(),
         };
-        Arc::new(Self { info, plan, grammars, record, state: Mutex::new(state) })
+        Arc::new(Self { info, plan, grammars, adapters, record, state: Mutex::new(state) })
     }
 
     /// Returns the number of steps executed so far.
@@ -147,6 +155,11 @@ impl ExecutorFactory for Factory {
         if std::mem::take(&mut state.is_lost) {
             state.newest_epoch = state.newest_epoch.max(last.next());
         }
+    }
+
+    fn adapters(&self) -> Option<Arc<dyn AdapterLoader>> {
+        let adapters = Arc::clone(&self.0.adapters);
+        Some(adapters)
     }
 
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
@@ -187,8 +200,14 @@ struct Row {
 }
 
 impl Row {
-    fn new(request: Arc<EngineRequest>, num_groups: usize, life: Life, began: u64) -> Self {
-        let digests = vec![empty_digest(request.cache_salt.as_deref())];
+    fn new(
+        request: Arc<EngineRequest>,
+        adapter: u64,
+        num_groups: usize,
+        life: Life,
+        began: u64,
+    ) -> Self {
+        let digests = vec![empty_digest(request.cache_salt.as_deref(), adapter)];
         let tables = vec![Vec::new(); num_groups];
         let (tokens, computed) = (Vec::new(), Vec::new());
         Self { request, tokens, digests, computed, tables, broken: None, life, began }
@@ -284,39 +303,6 @@ impl ModelExecutor for Executor {
     }
 }
 
-/// Returns an output without a result.
-fn empty(request: RequestId) -> RequestOutput {
-    let produced = Produced::default();
-    RequestOutput { request, produced, prompt_logprobs: None, failure: None }
-}
-
-/// Returns the output of a pooling request. As for tokens, garbage is reported with the result.
-fn pool(row: &mut Row, span: Span, is_nan: bool) -> RequestOutput {
-    row.computed.extend(&row.digests[span.start + 1..=span.end]);
-    let params = row.request.pooling().filter(|_| span.end == row.tokens.len());
-    match params {
-        Some(_) if is_nan => {
-            RequestOutput { failure: Some(RowFailure::NotANumber), ..empty(span.request) }
-        }
-        Some(params) => {
-            let produced = Produced::Pooled(pooled(params, &row.computed));
-            RequestOutput { produced, ..empty(span.request) }
-        }
-        None => empty(span.request),
-    }
-}
-
-/// Fails as planned. A planned panic does not call the panic hook; see [`super::record`].
-fn fail(fault: DeviceFault) -> Result<StepOutput, ExecuteError> {
-    match fault {
-        DeviceFault::Panic => {
-            std::panic::resume_unwind(Box::new("planned: the device thread panics".to_owned()));
-        }
-        DeviceFault::OutOfMemory => Err(ExecuteError::OutOfMemory("planned".to_owned())),
-        _ => Err(ExecuteError::Device("planned: the driver gave up".to_owned())),
-    }
-}
-
 impl Executor {
     fn violate(&self, what: impl FnOnce() -> String) {
         self.device.record.violate(what);
@@ -386,7 +372,13 @@ impl Executor {
             }
             let num_groups = self.device.info.kv_spec.groups.len();
             let life = reports.begin_life();
-            let mut row = Row::new(Arc::clone(&new.request), num_groups, life, execution);
+            let adapter = new.request.lora.as_ref().map(|lora| self.device.adapters.get(lora));
+            if adapter == Some(None) {
+                self.violate(|| format!("request {request} runs without its adapter"));
+            }
+            let adapter = adapter.flatten().unwrap_or_default();
+            let owner = Arc::clone(&new.request);
+            let mut row = Row::new(owner, adapter, num_groups, life, execution);
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
             row.grow(&new.block_ids);

@@ -13,14 +13,15 @@ use crate::logic::request::{
     sampling_params::SamplingParams,
 };
 
-/// Hash of a cache salt and the tokens so far. Never 0.
+/// Hash of a cache salt, an adapter and the tokens so far. Never 0.
 pub type Digest = u64;
 
-/// Returns the digest of no tokens.
+/// Returns the digest of no tokens. `adapter` is what the adapter adds to the model, or 0.
 #[must_use]
-pub fn empty_digest(cache_salt: Option<&str>) -> Digest {
+pub fn empty_digest(cache_salt: Option<&str>, adapter: u64) -> Digest {
     let salt = cache_salt.unwrap_or_default();
-    salt.bytes().fold(mix(1), |digest, byte| mix(digest ^ u64::from(byte))) | 1
+    let start = mix(1 ^ adapter);
+    salt.bytes().fold(start, |digest, byte| mix(digest ^ u64::from(byte))) | 1
 }
 
 /// Returns the digest with one more token.

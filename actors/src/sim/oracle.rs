@@ -2,7 +2,7 @@
 //! no increments.
 
 use super::{
-    grammar,
+    adapter, grammar,
     model::{self, Sampler, empty_digest, extend, logprobs},
     vocabulary::{EOS_TOKENS, bytes_of},
     workload::{Effect, Poison},
@@ -11,6 +11,7 @@ use crate::logic::request::{
     FinishReason, StopReason,
     failure::Failure,
     ids::TokenId,
+    lora::LoraRequest,
     outputs::{Pooled, SampledToken, TokenLogprobs},
     pooling_params::PoolingParams,
     sampling_params::SamplingParams,
@@ -23,6 +24,8 @@ pub struct Question<'a> {
     pub prompt: &'a [TokenId],
     /// Keeps its KV apart from the KV of other salts.
     pub cache_salt: Option<&'a str>,
+    /// The adapter.
+    pub lora: Option<&'a LoraRequest>,
     /// Parameters. `max_tokens` is the rest of the context if the client gave none.
     pub params: &'a SamplingParams,
     /// Present if the request pools.
@@ -57,12 +60,14 @@ pub struct Answer {
 /// Returns the stream that `question` gets.
 #[must_use]
 pub fn answer(question: &Question<'_>) -> Answer {
+    let of_adapter = question.lora.and_then(adapter::failure);
     if let Some(pooling) = question.pooling {
-        return pooled(question, pooling);
+        return of_adapter.map_or_else(|| pooled(question, pooling), failed);
     }
     let params = question.params;
     let format = params.structured_output.as_deref();
-    if let Some(failure) = format.and_then(grammar::failure) {
+    // A request waits for its grammar first.
+    if let Some(failure) = format.and_then(grammar::failure).or(of_adapter) {
         return failed(failure);
     }
     let ignore_eos = params.ignore_eos && format.is_none();
@@ -73,7 +78,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
     let params = SamplingParams { stop_token_ids, ignore_eos, ..params.clone() };
     let sampler = Sampler { params: &params, seed: question.seed };
 
-    let mut digest = empty_digest(question.cache_salt);
+    let mut digest = empty_digest(question.cache_salt, question.lora.map_or(0, adapter::digest));
     let mut prompt_logprobs = Vec::new();
     for (position, &token) in question.prompt.iter().enumerate() {
         if let Some(count) = params.prompt_logprobs.filter(|_| position > 0) {
@@ -153,7 +158,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
 
 /// Returns the answer of a pooling request.
 fn pooled(question: &Question<'_>, params: &PoolingParams) -> Answer {
-    let mut digest = empty_digest(question.cache_salt);
+    let mut digest = empty_digest(question.cache_salt, question.lora.map_or(0, adapter::digest));
     let digests = question.prompt.iter().map(|&token| {
         digest = extend(digest, token);
         digest

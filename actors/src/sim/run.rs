@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::{
+    adapter::Loader,
     checker::{Checker, Remains},
     client::{RunContext, visit},
     device::{Device, DevicePlan, Factory},
@@ -125,8 +126,9 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
         async_scheduling: workload.config.scheduler.async_scheduling,
     };
     let grammars = Arc::new(Compiler::default());
+    let adapters = Arc::new(Loader::new(workload.adapter_slots));
     let (of_device, of_record) = (Arc::clone(&grammars), Arc::clone(record));
-    let device = Device::new(workload.info.clone(), device_plan, of_device, of_record);
+    let device = Device::new(workload.info.clone(), device_plan, of_device, adapters, of_record);
     let panics = workload.poison.as_ref().is_some_and(|poison| poison.effect == Effect::Panic);
     let has_faults = panics || !plan.is_calm();
     let config = config(&workload);

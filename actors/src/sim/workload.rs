@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 pub use self::poison::{Effect, Poison};
 use self::poison::{poison, poison_within};
 use super::{
+    adapter,
     grammar::Nature,
     model,
     oracle::{self, Question},
@@ -52,6 +53,8 @@ pub struct Workload {
     pub orders: Vec<(Duration, Order)>,
     /// The prompt that the model cannot compute.
     pub poison: Option<Poison>,
+    /// Number of adapters that the memory holds.
+    pub adapter_slots: usize,
 }
 
 /// One client.
@@ -125,8 +128,17 @@ impl Workload {
         set_formats(&mut rng.fork(9), &mut config, &mut clients);
         let share = if is_encoder { 100 } else { 50 };
         set_poolings(&mut rng.fork(14), &mut clients, share);
+        let adapter_slots = set_adapters(&mut rng.fork(15), &mut config, &mut clients);
         let orders = orders(&mut rng.fork(5));
-        Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
+        Self {
+            config,
+            info,
+            door_seed: rng.fork(6).next_u64(),
+            clients,
+            orders,
+            poison,
+            adapter_slots,
+        }
     }
 
     /// Returns whether some of its requests have constrained outputs.
@@ -156,6 +168,7 @@ fn question(
     oracle::answer(&Question {
         prompt: &client.prompt,
         cache_salt: client.raw.cache_salt.as_deref(),
+        lora: client.raw.lora.as_deref(),
         params: &SamplingParams { max_tokens, ..client.raw.params.clone() },
         pooling: client.raw.pooling.as_ref(),
         seed,
@@ -404,6 +417,28 @@ fn set_poolings(rng: &mut Rng, clients: &mut [ClientPlan], share: u64) {
             Some(PoolingParams { dimensions, ..PoolingParams::new(rng.pick(&tasks)) });
         client.manners.truncate(1);
     }
+}
+
+/// Gives the requests of one run in three adapters, more than may be in use or than the memory
+/// holds. Returns the number that it holds.
+fn set_adapters(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan]) -> usize {
+    config.scheduler.max_loras = rng.within(1, 2);
+    let slots = config.scheduler.max_loras + rng.within(0, 1);
+    if !rng.percent(33) {
+        return slots;
+    }
+    let count = rng.pick(&[1, 2, 4, 8]);
+    for client in clients {
+        if rng.percent(70) {
+            client.raw.lora = Some(Arc::new(adapter::adapter(rng.below(count))));
+            client.raw.params.stop.clear();
+            client.raw.params.stop_token_ids.clear();
+            if client.raw.pooling.is_none() {
+                add_stops(rng, &config.scheduler, client);
+            }
+        }
+    }
+    slots
 }
 
 /// Sets how often actors may die. In most runs this limit is never reached, because the test is

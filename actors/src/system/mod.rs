@@ -1,6 +1,7 @@
 //! One actor system: the state that its actors share, its supervision tree, and the calls of its
 //! owner: submit, pause, look, drain.
 
+pub mod adapters;
 mod canary;
 #[cfg(feature = "chaos")]
 pub mod chaos;

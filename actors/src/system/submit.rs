@@ -224,6 +224,7 @@ impl Door {
             arrival,
             priority: raw.priority,
             cache_salt: cache_salt.clone(),
+            lora: raw.lora.clone(),
             deadline,
             mm_features: [].into(),
         };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{config::SystemConfig, grammars::Grammars, text_jobs::TextJobs};
+use super::{
+    adapters::AdapterLoads, config::SystemConfig, grammars::Grammars, text_jobs::TextJobs,
+};
 use crate::{
     logic::{
         kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager},
@@ -31,6 +33,8 @@ pub(crate) struct Vault {
     pub(crate) text_jobs: Arc<TextJobs>,
     /// The grammars.
     pub(crate) grammars: Arc<Grammars>,
+    /// The adapters that are being loaded.
+    pub(crate) adapter_loads: AdapterLoads,
 }
 
 /// The beginning of a new epoch's KV cache manager.
@@ -58,6 +62,7 @@ impl Vault {
             text_jobs: Arc::new(TextJobs::new(Arc::clone(&codec), config.device)),
             codec,
             grammars: Arc::new(Grammars::new(grammars)),
+            adapter_loads: AdapterLoads::default(),
         }
     }
 

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use playhouse::model::{
-    Backbone, KvLayers, LmHead, Model, ModelError, ModelFamily, ModelSource, Positions, Step,
+    Adapters, Backbone, KvLayers, LmHead, Model, ModelError, ModelFamily, ModelSource, Positions, Step,
     StoredDtype,
     ops::{
         AttentionParams, EmbeddingTable, LinearWeight, Tensor, embedding, linear, paged_attention,
@@ -61,13 +61,15 @@ impl ModelFamily for Parrots {
                 backbone: Arc::new(parrot),
                 lm_head: Some(Arc::new(Identity)),
                 pooler: None,
+                // Its layers take no adapters.
+                adapter_sites: Arc::default(),
             })
         })
     }
 }
 
 impl Backbone for Parrot {
-    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
+    fn embed(&self, token_ids: &[u32], _: Adapters<'_>) -> Tensor<2> {
         embedding(&self.embedding, token_ids)
     }
 
@@ -80,7 +82,7 @@ impl Backbone for Parrot {
 }
 
 impl LmHead for Identity {
-    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+    fn logits(&self, hidden: Tensor<2>, rows: &[u32], _: Adapters<'_>) -> Tensor<2> {
         select_rows(hidden, rows)
     }
 }

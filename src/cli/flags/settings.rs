@@ -133,6 +133,7 @@ impl Flag {
                 .require_equals(true)
                 .default_missing_value("true"),
             Written::Texts => arg.action(ArgAction::Append).value_delimiter(','),
+            Written::Words => arg.action(ArgAction::Append).num_args(1..),
             Written::Secrets => arg.action(ArgAction::Append),
             Written::Bytes | Written::Plain => arg,
         };
@@ -162,7 +163,7 @@ impl Flag {
         }
         let mut texts = matches.get_many::<String>(&self.long)?.cloned().map(Value::String);
         let value = match self.setting.written {
-            Written::Texts | Written::Secrets => Value::Array(texts.collect()),
+            Written::Texts | Written::Words | Written::Secrets => Value::Array(texts.collect()),
             Written::Switch | Written::Bytes | Written::Plain => texts.next()?,
         };
         let origin = Origin::Flag(key.flag());

@@ -244,6 +244,7 @@ fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
         truncate_prompt_tokens: None,
         priority: first.priority,
         cache_salt: first.cache_salt.clone(),
+        lora: first.lora.clone(),
         tenant: first.tenant,
         group: first.group,
         timeout: first.timeout,

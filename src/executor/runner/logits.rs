@@ -19,11 +19,12 @@ use playhouse_kernels::{
 
 use super::{Buffers, ModelRunner};
 use crate::executor::{
-    batch::Chunk,
+    batch::{Chunk, RaggedBatch},
     constraint::{Allowed, Next},
     execute_error,
     sampler::{sampled_token, sampling_row, token_logprobs},
 };
+use crate::model::{Adapters, StepAdapters};
 
 /// Logits are computed in parts of about this size. So a long prompt's log-probabilities need no
 /// `[prompt, vocab]` buffer. At least [`MIN_LOGIT_ROWS`] rows share one pass over the weights.
@@ -103,10 +104,10 @@ impl ModelRunner {
         let mut parts = next_rows.chunks(self.logit_rows());
         let last = parts.next_back();
         for rows in parts {
-            self.draw(hidden.clone(), rows, &ragged.chunks, allowed, draw, outputs)?;
+            self.draw(hidden.clone(), rows, ragged, allowed, draw, outputs)?;
         }
         match last {
-            Some(rows) => self.draw(hidden, rows, &ragged.chunks, allowed, draw, outputs),
+            Some(rows) => self.draw(hidden, rows, ragged, allowed, draw, outputs),
             None => {
                 recycle(hidden);
                 Ok(())
@@ -119,11 +120,12 @@ impl ModelRunner {
         &self,
         hidden: Tensor<2>,
         rows: &[NextRow],
-        chunks: &[Chunk],
+        ragged: &RaggedBatch,
         allowed: &BTreeMap<RequestId, Allowed>,
         buffers: &mut DrawBuffers,
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
+        let RaggedBatch { chunks, adapters, .. } = ragged;
         let DrawBuffers { indices, sampling_rows, sampled } = buffers;
         let mut asked = mem::take(sampling_rows);
         for row in rows {
@@ -134,7 +136,8 @@ impl ModelRunner {
         }
         indices.clear();
         indices.extend(rows.iter().map(|row| row.row));
-        self.with_logits(hidden, indices, |logits| sample_tensor(logits, &asked, sampled))?;
+        let draw = |logits| sample_tensor(logits, &asked, sampled);
+        self.with_logits(hidden, indices, adapters, draw)?;
         *sampling_rows = emptied(asked);
         for (row, sampled) in rows.iter().zip(sampled.drain(..)) {
             let output = &mut outputs[row.chunk];
@@ -174,7 +177,7 @@ impl ModelRunner {
             indices.clear();
             indices.extend(rows.iter().map(|row| row.row));
             let read = |logits| logprobs_tensor(logits, &wanted);
-            let computed = self.with_logits(hidden.clone(), indices, read)?;
+            let computed = self.with_logits(hidden.clone(), indices, &ragged.adapters, read)?;
             for (row, computed) in rows.iter().zip(computed) {
                 let empty = || PromptLogprobs { start: row.position, rows: Vec::new() };
                 let output = outputs[row.chunk].prompt_logprobs.get_or_insert_with(empty);
@@ -190,6 +193,7 @@ impl ModelRunner {
         &self,
         hidden: Tensor<2>,
         indices: &[u32],
+        adapters: &StepAdapters,
         read: impl FnOnce(Tensor<2>) -> Result<R, KernelError> + Send,
     ) -> Result<R, ExecuteError> {
         // An abandoned step needs no further work.
@@ -199,7 +203,8 @@ impl ModelRunner {
             ExecuteError::InvalidStep("the model has no head that generates".to_owned())
         })?;
         self.threads.run(|| {
-            let logits = timed("logits", || lm_head.logits(hidden, indices));
+            let logits =
+                timed("logits", || lm_head.logits(hidden, indices, Adapters::of(adapters)));
             timed("sampling", || read(logits)).map_err(execute_error)
         })
     }

@@ -74,7 +74,7 @@ impl DecoderLayer {
             let (normed_hidden, stream) = add_and_norm(before_mlp.as_ref(), hidden, residual);
             let factors = self.normed_residual.map(|residual| residual.feed_forward);
             residual = Some(kept(factors, &normed_hidden, stream));
-            let output = feed_forward.forward(normed_hidden);
+            let output = feed_forward.forward(normed_hidden, step.adapters());
             hidden = self.scaled(factors, normed(after_mlp.as_ref(), output));
         }
         (hidden, residual)
@@ -93,7 +93,7 @@ impl DecoderLayer {
             x = add_and_normed(after_attention.as_ref(), attended, x);
         }
         if let Some(feed_forward) = &self.feed_forward {
-            let output = self.scaled(None, feed_forward.forward(x.clone()));
+            let output = self.scaled(None, feed_forward.forward(x.clone(), step.adapters()));
             x = add_and_normed(after_mlp.as_ref(), output, x);
         }
         x
@@ -115,7 +115,7 @@ impl DecoderLayer {
         };
         let attended = mixer.forward(hidden, positions, step);
         let output = match &self.feed_forward {
-            Some(feed_forward) => add(attended, feed_forward.forward(for_mlp)),
+            Some(feed_forward) => add(attended, feed_forward.forward(for_mlp, step.adapters())),
             None => attended,
         };
         self.scaled(None, output)

@@ -3,10 +3,10 @@
 use burn::tensor::{Tensor, TensorData};
 use playhouse_kernels::{scale, soft_cap};
 
-use crate::model::ModelError;
 use crate::model::config::AltUpConfig;
 use crate::model::layers::{LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
+use crate::model::{Adapters, ModelError};
 
 /// The streams of some tokens, `[num_tokens, hidden_size]` each.
 pub(super) type Streams = Vec<Tensor<2>>;
@@ -61,16 +61,17 @@ impl AltUp {
     }
 
     /// Returns a number of each stream for each token, `[num_tokens, num_inputs]`.
-    fn modalities(&self, x: Tensor<2>) -> Tensor<2> {
+    fn modalities(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
         let normed = scale(self.router_norm.forward(x), self.router_scale);
         // With a cap of 1, this is tanh.
-        soft_cap(self.modality_router.forward(normed), 1.0)
+        soft_cap(self.modality_router.forward(normed, adapters), 1.0)
     }
 
     /// Returns the streams before a layer: each is itself and a combination of all.
-    pub(super) fn predict(&self, streams: &Streams) -> Streams {
+    pub(super) fn predict(&self, streams: &Streams, adapters: Adapters<'_>) -> Streams {
         let count = streams.len();
-        let coefs = self.prediction_coefs.forward(self.modalities(streams[self.active].clone()));
+        let modalities = self.modalities(streams[self.active].clone(), adapters);
+        let coefs = self.prediction_coefs.forward(modalities, adapters);
         let combined = |(k, stream): (usize, &Tensor<2>)| {
             let mut sum: Option<Tensor<2>> = None;
             for (j, other) in streams.iter().enumerate() {
@@ -86,9 +87,15 @@ impl AltUp {
     }
 
     /// Returns the streams after a layer that turned the active stream into `activated`.
-    pub(super) fn correct(&self, predictions: Streams, activated: Tensor<2>) -> Streams {
+    pub(super) fn correct(
+        &self,
+        predictions: Streams,
+        activated: Tensor<2>,
+        adapters: Adapters<'_>,
+    ) -> Streams {
         let innovation = activated.clone().sub(predictions[self.active].clone());
-        let coefs = self.correction_coefs.forward(self.modalities(activated)).add_scalar(1.0);
+        let modalities = self.modalities(activated, adapters);
+        let coefs = self.correction_coefs.forward(modalities, adapters).add_scalar(1.0);
         let corrected = |(k, prediction): (usize, Tensor<2>)| {
             innovation.clone().mul(coefs.clone().narrow(1, k, 1)).add(prediction)
         };

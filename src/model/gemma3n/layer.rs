@@ -8,7 +8,7 @@ use crate::model::config::{AltUpConfig, FeedForward, LayerConfig, Mixer};
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{Attention, LayerPlace, Linear, Mlp, Norm, Part, load_activation};
 use crate::model::weight_loader::WeightLoader;
-use crate::model::{ModelError, Positions, Step};
+use crate::model::{Adapters, ModelError, Positions, Step};
 
 /// A layer of the active stream, and the embeddings that it adds to the others.
 #[derive(Debug)]
@@ -92,17 +92,19 @@ impl Layer {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Streams {
-        let predictions = self.altup.predict(streams);
+        let adapters = step.adapters();
+        let predictions = self.altup.predict(streams, adapters);
         let active = self.altup.active(&predictions);
         let normed = self.input_norm.forward(active.clone());
-        let laurel = self.laurel.forward(normed.clone());
+        let laurel = self.laurel.forward(normed.clone(), adapters);
         let attended = self.attention.forward(normed, positions, step);
         let attended = add(active, self.post_attention_norm.forward(attended));
         let attended = scale(add(attended, laurel), std::f32::consts::FRAC_1_SQRT_2);
         let output = self.pre_feed_forward_norm.forward(attended.clone());
-        let output = self.post_feed_forward_norm.forward(self.mlp.forward(output));
-        let corrected = self.altup.correct(predictions, add(attended, output));
-        let added = self.per_layer.forward(self.altup.active_output(&corrected), embeddings);
+        let output = self.post_feed_forward_norm.forward(self.mlp.forward(output, adapters));
+        let corrected = self.altup.correct(predictions, add(attended, output), adapters);
+        let added =
+            self.per_layer.forward(self.altup.active_output(&corrected), embeddings, adapters);
         let mut corrected = corrected.into_iter();
         // The first stream gets nothing of the layer's embeddings.
         let first = corrected.next();
@@ -123,15 +125,15 @@ impl Layer {
 }
 
 impl Laurel {
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let low = self.right.forward(self.left.forward(x.clone()));
+    fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+        let low = self.right.forward(self.left.forward(x.clone(), adapters), adapters);
         add(x, self.norm.forward(low))
     }
 }
 
 impl PerLayer {
-    fn forward(&self, x: Tensor<2>, embeddings: Tensor<2>) -> Tensor<2> {
-        let gate = activate(self.gate.forward(x), self.activation);
-        self.norm.forward(self.projection.forward(gate.mul(embeddings)))
+    fn forward(&self, x: Tensor<2>, embeddings: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+        let gate = activate(self.gate.forward(x, adapters), self.activation);
+        self.norm.forward(self.projection.forward(gate.mul(embeddings), adapters))
     }
 }

@@ -21,7 +21,7 @@ use super::config::{AltUpConfig, ModelConfig};
 use super::layers::rotary::RotaryTables;
 use super::layers::{Embedding, LayerPlace, Linear, Norm, Part, RowMean, embedding_table};
 use super::weight_loader::WeightLoader;
-use super::{Backbone, ModelError, Positions, Step};
+use super::{Adapters, Backbone, ModelError, Positions, Step};
 pub(super) use inventory::{optional, tensors};
 
 /// The modules beside the layers.
@@ -90,28 +90,33 @@ impl Gemma3n {
     }
 
     /// Returns the embeddings of all layers, from those of the tokens and from `hidden`.
-    fn per_layer(&self, hidden: Tensor<2>, of_tokens: Tensor<2>) -> Tensor<2> {
+    fn per_layer(
+        &self,
+        hidden: Tensor<2>,
+        of_tokens: Tensor<2>,
+        adapters: Adapters<'_>,
+    ) -> Tensor<2> {
         let (width, count) = (self.altup.per_layer_width, self.layers.len());
         let [tokens, _] = hidden.dims();
         let factor = (self.hidden_size as f32).sqrt().recip();
-        let projected = scale(self.per_layer_projection.forward(hidden), factor);
+        let projected = scale(self.per_layer_projection.forward(hidden, adapters), factor);
         let normed = self.per_layer_norm.forward(projected.reshape([tokens * count, width]));
         let sum = add(normed.reshape([tokens, count * width]), of_tokens);
         scale(sum, std::f32::consts::FRAC_1_SQRT_2)
     }
 
     /// Returns the streams before the first layer, all of the magnitude of `hidden`.
-    fn spread(&self, hidden: Tensor<2>) -> Streams {
+    fn spread(&self, hidden: Tensor<2>, adapters: Adapters<'_>) -> Streams {
         let target = self.mean.magnitude(&hidden);
         let project = |projection: &Linear| {
-            self.mean.with_magnitude(projection.forward(hidden.clone()), &target)
+            self.mean.with_magnitude(projection.forward(hidden.clone(), adapters), &target)
         };
         let others: Vec<_> = self.projections.iter().map(project).collect();
         std::iter::once(hidden).chain(others).collect()
     }
 
     /// Returns the mean of the streams, all of the magnitude of the first.
-    fn joined(&self, streams: Streams) -> Tensor<2> {
+    fn joined(&self, streams: Streams, adapters: Adapters<'_>) -> Tensor<2> {
         let count = streams.len();
         let mut streams = streams.into_iter();
         // There is at least one stream.
@@ -119,15 +124,15 @@ impl Gemma3n {
         let target = self.mean.magnitude(&first);
         let sum =
             streams.zip(&self.unembed_projections).fold(first, |sum, (stream, projection)| {
-                add(sum, self.mean.with_magnitude(projection.forward(stream), &target))
+                add(sum, self.mean.with_magnitude(projection.forward(stream, adapters), &target))
             });
         scale(sum, 1.0 / count as f32)
     }
 }
 
 impl Backbone for Gemma3n {
-    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
-        let hidden = scale(self.embed_tokens.forward(token_ids), self.multiplier);
+    fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
+        let hidden = scale(self.embed_tokens.forward(token_ids, adapters), self.multiplier);
         let vocab = self.altup.per_layer_vocab;
         let in_table = |id: &u32| if (*id as usize) < vocab { *id } else { 0 };
         let ids: Vec<u32> = token_ids.iter().map(in_table).collect();
@@ -145,13 +150,14 @@ impl Backbone for Gemma3n {
         let width = self.altup.per_layer_width;
         let hidden = embedded.clone().narrow(1, 0, self.hidden_size);
         let of_tokens = embedded.narrow(1, self.hidden_size, self.layers.len() * width);
-        let of_layers = self.per_layer(hidden.clone(), of_tokens);
-        let mut streams = self.spread(hidden);
+        let adapters = step.adapters();
+        let of_layers = self.per_layer(hidden.clone(), of_tokens, adapters);
+        let mut streams = self.spread(hidden, adapters);
         for (index, layer) in self.layers.iter().enumerate() {
             let embeddings = of_layers.clone().narrow(1, index * width, width);
             streams = layer.forward(&streams, embeddings, positions, step);
         }
-        self.norm.forward(self.joined(streams))
+        self.norm.forward(self.joined(streams, adapters))
     }
 
     fn mapped_bytes(&self) -> u64 {

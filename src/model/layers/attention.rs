@@ -17,7 +17,7 @@ use super::{LayerPlace, Linear, Part, gate_part, head_rows, qkv_parts};
 use crate::model::config::{AttentionConfig, TemperatureConfig};
 use crate::model::family::HeadNormRule;
 use crate::model::weight_loader::{WeightLoader, refused};
-use crate::model::{ModelError, Positions, Step};
+use crate::model::{Adapters, ModelError, Positions, Step};
 
 /// The product with the sigmoid of a gate.
 const SIGMOID_GATE: GatedNorm = GatedNorm {
@@ -58,15 +58,17 @@ impl Attention {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
+        let adapters = step.adapters();
         if self.shares_keys {
             let (meta, kv) = step.layer(self.kv_layer);
-            let q = self.queries(x, positions);
+            let q = self.queries(x, positions, adapters);
             let q = self.padding.added(q);
             let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
-            return timed("o", || self.o_proj.forward(self.padding.removed(output)));
+            return timed("o", || self.o_proj.forward(self.padding.removed(output), adapters));
         }
-        let gate = self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone())));
-        let qkv = timed("qkv", || self.qkv_proj.forward(x));
+        let gate =
+            self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
+        let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
         let (q, k, v) = timed("qk_norm_rope", || {
             let rotary = self.rotary.as_deref();
             qk_norm_rope(qkv, &self.heads, positions.in_sequence(), rotary)
@@ -85,7 +87,7 @@ impl Attention {
             Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
             None => output,
         };
-        timed("o", || self.o_proj.forward(output))
+        timed("o", || self.o_proj.forward(output, adapters))
     }
 
     /// Returns the results of all heads.
@@ -102,8 +104,8 @@ impl Attention {
     }
 
     /// Returns the queries of a layer without keys and values of its own.
-    fn queries(&self, x: Tensor<2>, positions: Positions<'_>) -> Tensor<2> {
-        let q = timed("qkv", || self.qkv_proj.forward(x));
+    fn queries(&self, x: Tensor<2>, positions: Positions<'_>, adapters: Adapters<'_>) -> Tensor<2> {
+        let q = timed("qkv", || self.qkv_proj.forward(x, adapters));
         timed("qk_norm_rope", || {
             let QkvHeads { num_heads, head_dim, q_norm, .. } = &self.heads;
             let q = match q_norm {

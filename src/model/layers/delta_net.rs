@@ -40,13 +40,14 @@ impl DeltaNet {
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's sequences over
     /// these tokens.
     pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+        let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
-        let gates = self.gates.forward(x.clone());
-        let projected = timed("qkv", || self.projections.forward(x));
+        let gates = self.gates.forward(x.clone(), adapters);
+        let projected = timed("qkv", || self.projections.forward(x, adapters));
         let qkv = timed("conv", || causal_conv(projected.clone(), 0, &self.conv, kv, meta));
         let y = timed("delta_rule", || gated_delta_rule(qkv, gates, &self.rule, kv, meta));
         let y = gated_norm(y, projected, self.conv.channels(), &self.norm);
-        timed("o", || self.out.forward(y))
+        timed("o", || self.out.forward(y, adapters))
     }
 
     /// Returns the bytes of weights that are pages of a file.

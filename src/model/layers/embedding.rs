@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{EmbeddingTable, embedding, profile::timed};
 
 use super::Linear;
-use crate::model::ModelError;
 use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{Adapters, ModelError};
 
 /// The vectors of all tokens of the vocabulary.
 #[derive(Debug)]
@@ -29,11 +29,12 @@ impl Embedding {
     }
 
     /// Returns the vectors of `token_ids`, `[num_tokens, hidden]`.
-    pub(in crate::model) fn forward(&self, token_ids: &[u32]) -> Tensor<2> {
-        timed("embedding", || match self {
+    pub(in crate::model) fn forward(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
+        let hidden = timed("embedding", || match self {
             Self::Table(table) => embedding(table, token_ids),
             Self::Tied(lm_head) => lm_head.rows(token_ids),
-        })
+        });
+        adapters.embed(hidden, token_ids)
     }
 }
 

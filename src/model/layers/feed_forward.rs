@@ -3,9 +3,9 @@
 use burn::tensor::Tensor;
 
 use super::{LayerPlace, Mlp, Moe};
-use crate::model::ModelError;
 use crate::model::config::FeedForward;
 use crate::model::weight_loader::WeightLoader;
+use crate::model::{Adapters, ModelError};
 
 /// A [`FeedForward`] with its weights.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ impl FeedForwardLayer {
     }
 
     /// Maps `[num_tokens, hidden]` to the same shape.
-    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(in crate::model) fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
         match self {
-            Self::Mlp(mlp) => mlp.forward(x),
-            Self::Moe(moe) => moe.forward(x),
+            Self::Mlp(mlp) => mlp.forward(x, adapters),
+            Self::Moe(moe) => moe.forward(x, adapters),
         }
     }
 

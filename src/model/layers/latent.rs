@@ -27,7 +27,7 @@ use super::{LayerPlace, Linear, Norm};
 use crate::model::config::{LatentConfig, NormConfig};
 use crate::model::family::{KvNames, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
-use crate::model::{ModelError, Positions, Step};
+use crate::model::{Adapters, ModelError, Positions, Step};
 
 /// The latent attention of one layer.
 #[derive(Debug)]
@@ -59,10 +59,13 @@ struct LowRank {
 }
 
 impl Queries {
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
         match self {
-            Self::One(q_proj) => q_proj.forward(x),
-            Self::LowRank(low) => low.b.forward(low.norm.forward(low.a.forward(x))),
+            Self::One(q_proj) => q_proj.forward(x, adapters),
+            Self::LowRank(low) => {
+                let latent = low.norm.forward(low.a.forward(x, adapters));
+                low.b.forward(latent, adapters)
+            }
         }
     }
 
@@ -83,16 +86,18 @@ impl LatentAttention {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
+        let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
         let (positions, rotary) = (positions.in_sequence(), &*self.rotary);
-        let (q, keys) =
-            timed("qkv", || (self.queries.forward(x.clone()), self.kv_a_proj.forward(x)));
+        let (q, keys) = timed("qkv", || {
+            (self.queries.forward(x.clone(), adapters), self.kv_a_proj.forward(x, adapters))
+        });
         let q = timed("absorb", || latent_queries(q, &self.projections, positions, rotary));
         let keys = timed("qk_norm_rope", || latent_keys(keys, &self.kv_a_norm, positions, rotary));
         timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
         let latents = timed("attention", || paged_attention(q, kv, meta, &self.params));
         let values = timed("expand", || latent_values(latents, &self.projections));
-        timed("o", || self.o_proj.forward(values))
+        timed("o", || self.o_proj.forward(values, adapters))
     }
 
     /// Returns the bytes of weights that are pages of a file.
@@ -229,6 +234,7 @@ fn values(
     part: &Part,
     inputs: usize,
 ) -> Result<Vec<f32>, ModelError> {
+    loader.adapter_sites().close(std::slice::from_ref(part));
     let matrix = loader.part(part, inputs)?;
     let values = matrix.values(loader.dtype()).view().to_f32();
     loader.release(&matrix);

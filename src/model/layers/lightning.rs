@@ -43,11 +43,12 @@ impl Lightning {
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's sequences over
     /// these tokens.
     pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+        let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
-        let qkv = timed("qkv", || activate(self.qkv.forward(x.clone()), self.activation));
+        let qkv = timed("qkv", || activate(self.qkv.forward(x.clone(), adapters), self.activation));
         let y = timed("lightning", || lightning_attention(qkv, &self.attention, kv, meta));
-        let y = gated_norm(y, self.gate.forward(x), 0, &self.norm);
-        timed("o", || self.out.forward(y))
+        let y = gated_norm(y, self.gate.forward(x, adapters), 0, &self.norm);
+        timed("o", || self.out.forward(y, adapters))
     }
 
     /// Returns the bytes of weights that are pages of a file.

@@ -7,8 +7,9 @@ use playhouse_kernels::{
 };
 
 use super::Part;
-use crate::model::ModelError;
+use crate::model::adapters::SiteId;
 use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{Adapters, ModelError};
 use crate::weights::{MatrixElements, Stack, StoredMatrix, TensorValues};
 
 /// `x · Wᵀ + b`.
@@ -16,6 +17,8 @@ use crate::weights::{MatrixElements, Stack, StoredMatrix, TensorValues};
 pub(in crate::model) struct Linear {
     weight: LinearWeight,
     bias: Option<WeightVector>,
+    /// Where adapters change it.
+    site: Option<SiteId>,
 }
 
 impl Linear {
@@ -30,7 +33,18 @@ impl Linear {
     ) -> Result<Self, ModelError> {
         let weight = weight(loader, parts, inputs, loader.quantization())?;
         let bias = has_bias.then(|| loader.bias(parts));
-        Ok(Self { weight, bias: bias.transpose()? })
+        let site = Some(loader.adapter_sites().add(parts, inputs));
+        Ok(Self { weight, bias: bias.transpose()?, site })
+    }
+
+    /// Loads the weight of `parts` alone, for an operation that takes no adapters.
+    pub(in crate::model) fn weight(
+        loader: &mut WeightLoader<'_>,
+        parts: &[Part],
+        inputs: usize,
+    ) -> Result<LinearWeight, ModelError> {
+        loader.adapter_sites().close(parts);
+        weight(loader, parts, inputs, loader.quantization())
     }
 
     /// Loads `parts` without biases, and keeps them as floats.
@@ -39,7 +53,8 @@ impl Linear {
         parts: &[Part],
         inputs: usize,
     ) -> Result<Self, ModelError> {
-        Ok(Self { weight: weight(loader, parts, inputs, None)?, bias: None })
+        let weight = weight(loader, parts, inputs, None)?;
+        Ok(Self { weight, bias: None, site: Some(loader.adapter_sites().add(parts, inputs)) })
     }
 
     /// Returns the same layer with the biases of `parts`.
@@ -51,23 +66,21 @@ impl Linear {
         Ok(Self { bias: Some(loader.bias(parts)?), ..self })
     }
 
-    /// Returns the weight of a layer without bias.
-    pub(in crate::model) fn into_weight(self) -> LinearWeight {
-        self.weight
-    }
-
     /// Loads the output layer `module`, `[outputs, inputs]`. It has 8 bits where other layers are
     /// quantized to 4, because the likeliest token depends on small differences of its results.
+    /// Adapters know the layer as `head`, also where it has the matrix of the embedding.
     pub(in crate::model) fn lm_head(
         loader: &mut WeightLoader<'_>,
         module: &str,
+        head: &str,
         inputs: usize,
         outputs: usize,
     ) -> Result<Self, ModelError> {
         let scheme = loader.quantization().map(|_| QuantizationScheme::Int8);
         let parts = [Part::new(module.to_owned(), outputs)];
         let weight = weight(loader, &parts, inputs, scheme)?;
-        Ok(Self { weight, bias: None })
+        let head = [Part::new(head.to_owned(), outputs)];
+        Ok(Self { weight, bias: None, site: Some(loader.adapter_sites().add(&head, inputs)) })
     }
 
     /// Returns the bytes of the weight that are pages of a file.
@@ -85,9 +98,13 @@ impl Linear {
         tied_embedding(&self.weight, token_ids)
     }
 
-    /// Maps `[rows, inputs]` to `[rows, outputs]`.
-    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        linear(x, &self.weight, self.bias.as_ref())
+    /// Maps `[rows, inputs]` to `[rows, outputs]`, with the adapters of these rows.
+    pub(in crate::model) fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+        if !adapters.change(self.site) {
+            return linear(x, &self.weight, self.bias.as_ref());
+        }
+        let y = linear(x.clone(), &self.weight, self.bias.as_ref());
+        adapters.add(self.site, y, x)
     }
 
     /// Returns `act(gate) · up`, `[rows, outputs / 2]`. The gate is the first half of the outputs.
@@ -95,10 +112,13 @@ impl Linear {
         &self,
         x: Tensor<2>,
         activation: Activation,
+        adapters: Adapters<'_>,
     ) -> Tensor<2> {
         match (&self.bias, activation) {
-            (None, Activation::Silu) => linear_swiglu(x, &self.weight),
-            _ => gated(self.forward(x), activation),
+            (None, Activation::Silu) if !adapters.change(self.site) => {
+                linear_swiglu(x, &self.weight)
+            }
+            _ => gated(self.forward(x, adapters), activation),
         }
     }
 }

@@ -8,7 +8,7 @@ use playhouse_kernels::{profile::timed, scale, select_rows, soft_cap};
 use super::{Linear, Part};
 use crate::model::config::LogitsConfig;
 use crate::model::weight_loader::WeightLoader;
-use crate::model::{LmHead, ModelError};
+use crate::model::{Adapters, LmHead, ModelError};
 
 /// One product with a matrix `[vocab, hidden]`, which an embedding may share.
 #[derive(Debug)]
@@ -26,10 +26,11 @@ impl LinearHead {
         [vocab, hidden]: [usize; 2],
         logits: LogitsConfig,
     ) -> Result<Self, ModelError> {
-        let mut weight = Linear::lm_head(loader, module, hidden, vocab)?;
+        let mut weight = Linear::lm_head(loader, module, bias, hidden, vocab)?;
         if logits.has_bias {
             weight = weight.with_bias(loader, &[Part::new(bias.to_owned(), vocab)])?;
         }
+        loader.adapter_sites().set_lm_head(bias, [vocab, hidden], logits.has_bias);
         Ok(Self { weight: Arc::new(weight), logits })
     }
 
@@ -40,9 +41,17 @@ impl LinearHead {
 }
 
 impl LmHead for LinearHead {
-    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+    fn logits(&self, hidden: Tensor<2>, rows: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         timed("lm_head", || {
-            let mut logits = self.weight.forward(select_rows(hidden, rows));
+            let (selected, hidden) = (adapters.of_rows(rows), select_rows(hidden, rows));
+            let adapters = Adapters::of(&selected);
+            let mut logits = match adapters.replace_head() {
+                false => self.weight.forward(hidden, adapters),
+                true => {
+                    let logits = self.weight.forward(hidden.clone(), adapters);
+                    adapters.head(logits, &hidden)
+                }
+            };
             let LogitsConfig { multiplier, divisor, soft_cap: cap, .. } = self.logits;
             if multiplier != 1.0 || divisor != 1.0 {
                 logits = scale(logits, multiplier / divisor);

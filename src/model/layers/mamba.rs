@@ -45,15 +45,16 @@ impl Mamba {
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's cache over
     /// these tokens.
     pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+        let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
-        let projected = timed("in_proj", || self.in_proj.forward(x));
+        let projected = timed("in_proj", || self.in_proj.forward(x, adapters));
         let x = timed("causal_conv", || causal_conv(projected.clone(), 0, &self.conv, kv, meta));
-        let [dt, b, c] = timed("x_proj", || self.parts(self.x_proj.forward(x.clone())));
-        let dt = timed("dt_proj", || self.dt_proj.forward(dt));
+        let [dt, b, c] = timed("x_proj", || self.parts(self.x_proj.forward(x.clone(), adapters)));
+        let dt = timed("dt_proj", || self.dt_proj.forward(dt, adapters));
         let channels = self.conv.channels();
         let y = timed("selective_scan", || selective_scan(x, dt, [b, c], &self.scan, kv, meta));
         let y = timed("gate", || gated_norm(y, projected, channels, &self.gate));
-        timed("out_proj", || self.out_proj.forward(y))
+        timed("out_proj", || self.out_proj.forward(y, adapters))
     }
 
     /// Returns dt, B and C, which are side by side in `x`.

@@ -33,15 +33,16 @@ impl Mamba2 {
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's cache over
     /// these tokens.
     pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+        let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
         let [x_column, dt_column] = self.columns;
         let x = scaled(x, self.input_multiplier);
-        let projected = timed("in_proj", || self.in_proj.forward(x));
+        let projected = timed("in_proj", || self.in_proj.forward(x, adapters));
         let xbc =
             timed("causal_conv", || causal_conv(projected.clone(), x_column, &self.conv, kv, meta));
         let y = timed("ssd", || ssd(xbc, projected.clone(), dt_column, &self.ssd, kv, meta));
         let y = timed("gated_norm", || gated_norm(y, projected, 0, &self.norm));
-        scaled(timed("out_proj", || self.out_proj.forward(y)), self.output_multiplier)
+        scaled(timed("out_proj", || self.out_proj.forward(y, adapters)), self.output_multiplier)
     }
 
     /// Returns the bytes of weights that are pages of a file.

@@ -8,10 +8,10 @@ use super::arrangement::Part;
 use super::mamba2::scaled;
 use super::rows::{RowMean, normal_quantile};
 use super::{LayerPlace, Linear, activation};
-use crate::model::ModelError;
 use crate::model::config::MlpConfig;
 use crate::model::family::MlpNames;
 use crate::model::weight_loader::WeightLoader;
+use crate::model::{Adapters, ModelError};
 
 /// `down(act(gate(x)) · up(x))`, or `down(act(up(x)))`.
 #[derive(Debug)]
@@ -59,20 +59,25 @@ impl Mlp {
     }
 
     /// Maps `[num_tokens, hidden]` to the same shape.
-    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(in crate::model) fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
         let activated = timed("gate_up", || match (self.is_gated, &self.cutoff) {
             (true, Some((mean, factor))) => {
-                let inner = self.inner.forward(x);
+                let inner = self.inner.forward(x, adapters);
                 let size = inner.dims()[1] / 2;
                 let (gate, up) = (inner.clone().narrow(1, 0, size), inner.narrow(1, size, size));
                 let gate = mean.above(gate, *factor);
                 gated(Tensor::cat(vec![gate, up], 1), self.activation)
             }
-            (true, None) if self.gate_multiplier != 1.0 => self.scaled_gate(self.inner.forward(x)),
-            (true, None) => self.inner.forward_gated(x, self.activation),
-            (false, _) => activate(self.inner.forward(x), self.activation),
+            (true, None) if self.gate_multiplier != 1.0 => {
+                self.scaled_gate(self.inner.forward(x, adapters))
+            }
+            (true, None) => self.inner.forward_gated(x, self.activation, adapters),
+            (false, _) => activate(self.inner.forward(x, adapters), self.activation),
         });
-        scaled(timed("down", || self.down_proj.forward(activated)), self.output_multiplier)
+        scaled(
+            timed("down", || self.down_proj.forward(activated, adapters)),
+            self.output_multiplier,
+        )
     }
 
     /// Returns `act(multiplier · gate) · up`. The gate is the first half of x.

@@ -9,10 +9,10 @@ use playhouse_kernels::{
 
 use super::arrangement::Part;
 use super::{LayerPlace, Linear, Mlp, activation};
-use crate::model::ModelError;
 use crate::model::config::{GateClamp, GroupScoring, MlpConfig, MoeConfig, Scoring};
 use crate::model::family::{ExpertNames, MoeNames};
 use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{Adapters, ModelError};
 
 /// A router, the experts that it chooses from, and the expert of all tokens.
 #[derive(Debug)]
@@ -34,12 +34,16 @@ struct Shared {
 
 impl Moe {
     /// Maps `[num_tokens, hidden]` to the same shape.
-    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let routing = timed("router", || route(self.gate.forward(x.clone()), &self.router));
-        let shared = self.shared.as_ref().map(|shared| shared.forward(x.clone()));
+    pub(in crate::model) fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+        let routing =
+            timed("router", || route(self.gate.forward(x.clone(), adapters), &self.router));
+        let shared = self.shared.as_ref().map(|shared| shared.forward(x.clone(), adapters));
         let routed = timed("experts", || match &self.latent {
             None => experts(x, &routing, &self.experts),
-            Some([to, from]) => from.forward(experts(to.forward(x), &routing, &self.experts)),
+            Some([to, from]) => {
+                let x = to.forward(x, adapters);
+                from.forward(experts(x, &routing, &self.experts), adapters)
+            }
         });
         match shared {
             None => routed,
@@ -74,8 +78,8 @@ impl Moe {
         for expert in 0..moe.num_experts {
             let [inner, outer] =
                 expert_parts(names, moe, hidden, expert, |name| place.module(name));
-            gate_up.push(Linear::load(loader, &inner, width, false)?.into_weight());
-            down.push(Linear::load(loader, &outer, moe.intermediate_size, false)?.into_weight());
+            gate_up.push(Linear::weight(loader, &inner, width)?);
+            down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
         }
         let activation = match moe.clamp {
             Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
@@ -117,12 +121,12 @@ fn expert_biases(
 }
 
 impl Shared {
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
         match &self.gate {
-            None => self.mlp.forward(x),
+            None => self.mlp.forward(x, adapters),
             Some(gate) => {
-                let factors = gate.forward(x.clone());
-                gate_rows(self.mlp.forward(x), factors)
+                let factors = gate.forward(x.clone(), adapters);
+                gate_rows(self.mlp.forward(x, adapters), factors)
             }
         }
     }

@@ -39,12 +39,15 @@ impl ShortConv {
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the windows of the step's sequences
     /// over these tokens.
     pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+        let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
-        let (gates, x) = timed("qkv", || (self.gates.forward(x.clone()), self.input.forward(x)));
+        let (gates, x) = timed("qkv", || {
+            (self.gates.forward(x.clone(), adapters), self.input.forward(x, adapters))
+        });
         let x = gated_norm(x, gates.clone(), 0, &PRODUCT);
         let y = timed("conv", || causal_conv(x, 0, &self.conv, kv, meta));
         let y = gated_norm(y, gates, self.conv.channels(), &PRODUCT);
-        timed("o", || self.out.forward(y))
+        timed("o", || self.out.forward(y, adapters))
     }
 
     /// Returns the bytes of weights that are pages of a file.

@@ -20,7 +20,18 @@ use axum::{
 pub(super) use self::abort::AbortRequest;
 #[cfg(feature = "chaos")]
 pub(super) use self::guard::guard_chaos;
-use super::state::AppState;
+use super::{lora, state::AppState};
+
+/// Returns the routes that load and unload adapters, if the settings allow it.
+fn adapters(state: &AppState) -> Router<AppState> {
+    let is_allowed = state.config.allow_runtime_lora_updating;
+    if !is_allowed || !state.engine.config().enable_lora {
+        return Router::new();
+    }
+    Router::new()
+        .route("/v1/load_lora_adapter", post(lora::load))
+        .route("/v1/unload_lora_adapter", post(lora::unload))
+}
 
 /// Returns all of them, guarded. Returns none if the operator has turned them off.
 pub(super) fn routes(state: &AppState) -> Router<AppState> {
@@ -39,6 +50,7 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route("/wake_up", post(sleep::wake_up))
         .route("/is_sleeping", get(sleep::is_sleeping))
         .route("/reset_prefix_cache", post(cache::reset_prefix_cache))
+        .merge(adapters(state))
         .route_layer(from_fn_with_state(state.clone(), guard::guard))
         .merge(of_clients)
 }

@@ -95,6 +95,10 @@ impl Protocol for ChatRequest {
     type Naming = HeaderMap;
     type Answer = ChoicesAnswer<ChatFormat>;
 
+    fn asked_model(&self) -> Option<&str> {
+        self.fields.model.as_deref()
+    }
+
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;
         let model = state.model_name(self.fields.model.as_deref())?;

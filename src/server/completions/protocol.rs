@@ -127,6 +127,10 @@ impl Protocol for CompletionRequest {
     type Naming = HeaderMap;
     type Answer = ChoicesAnswer<CompletionFormat>;
 
+    fn asked_model(&self) -> Option<&str> {
+        self.fields.model.as_deref()
+    }
+
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;
         let model = state.model_name(self.fields.model.as_deref())?;

@@ -32,6 +32,9 @@ pub(in crate::server) trait Protocol: JsonRequest {
     /// Writes the answers.
     type Answer: Answer;
 
+    /// Returns the model that the client asks for.
+    fn asked_model(&self) -> Option<&str>;
+
     /// Checks the fields of this protocol. The engine checks prompts and parameters.
     fn plan(
         self,
@@ -102,7 +105,10 @@ pub(in crate::server) async fn generate<P: Protocol>(
     JsonBody(request): JsonBody<P>,
 ) -> Result<Response, ApiError> {
     let exchange = Exchange { state, caller, naming, memory };
-    let Plan { names, requests, beam_search, mut answer } = request.plan(&exchange).await?;
+    let asked = request.asked_model().map(str::to_owned);
+    let adapter = exchange.state.adapter(asked.as_deref()).await?;
+    let Plan { names, mut requests, beam_search, mut answer } = request.plan(&exchange).await?;
+    requests.iter_mut().for_each(|request| request.lora.clone_from(&adapter));
     let Exchange { state, memory, .. } = exchange;
     let mut log = RequestLog::new(names.log, P::ROUTE, caller.tenant);
     let submitted = async {

@@ -120,6 +120,16 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message).with_param("model")
     }
 
+    /// Returns the error of a request about an adapter, in vLLM's words.
+    pub(in crate::server) fn invalid_user_input(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidUserInput", message)
+    }
+
+    /// Returns the error of a thing that an operator's request names and that is not there.
+    pub(in crate::server) fn not_found_object(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", message)
+    }
+
     /// Returns the error of a request without a known key, where the route needs one.
     pub(in crate::server) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "AuthenticationError", "Unauthorized")
@@ -246,7 +256,9 @@ impl From<RequestError> for ApiError {
 impl From<&Failure> for ApiError {
     fn from(failure: &Failure) -> Self {
         match failure {
-            Failure::InvalidGrammar(message) => Self::bad_request(message),
+            Failure::InvalidGrammar(message) | Failure::Adapter(message) => {
+                Self::bad_request(message)
+            }
             Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
             Failure::ReaderStalled => RequestError::ReaderStalled.into(),
             Failure::OutputMemory => {

@@ -50,6 +50,11 @@ struct FormatField {
 }
 
 impl PromptFields {
+    /// Returns the model that the client asks for.
+    pub(super) fn asked_model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
     /// Returns the name to answer under.
     ///
     /// # Errors

@@ -77,6 +77,10 @@ impl Protocol for MessagesRequest {
     type Naming = Extension<RequestId>;
     type Answer = MessageAnswer;
 
+    fn asked_model(&self) -> Option<&str> {
+        self.prompt.asked_model()
+    }
+
     async fn plan(
         self,
         exchange: &Exchange<Extension<RequestId>>,

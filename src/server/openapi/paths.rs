@@ -11,6 +11,7 @@ use crate::server::{
     admin::AbortRequest,
     chat::{ChatCompletion, ChatRequest},
     completions::{Completion, CompletionRequest},
+    lora::{LoadAdapterRequest, UnloadAdapterRequest},
     messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
     models::{ModelCard, ModelList},
     pooling::{
@@ -98,6 +99,8 @@ fn pooling(d: &mut Document) {
 /// Adds the operator's routes.
 fn admin(d: &mut Document) {
     d.get::<Value>("/server_info", "The settings in force");
+    d.post::<LoadAdapterRequest, Value>("/v1/load_lora_adapter", "Load an adapter");
+    d.post::<UnloadAdapterRequest, Value>("/v1/unload_lora_adapter", "Unload an adapter");
     d.post::<AbortRequest, Value>("/abort_requests", "End requests");
     let mode = || text("mode");
     d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);

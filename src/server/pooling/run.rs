@@ -61,9 +61,11 @@ impl Exchange {
         params: PoolingParams,
     ) -> Result<Results, ApiError> {
         let model = fields.model(&self.state)?;
+        let adapter = self.state.adapter(Some(&model)).await?;
         let Inputs { prompts, adds_special_tokens } = inputs;
         let template = fields.complete(RawRequest {
             add_special_tokens: adds_special_tokens,
+            lora: adapter,
             ..RawRequest::pool(Prompt::Tokens(Vec::new()), params)
         })?;
         let template = self.caller.own(template);

@@ -73,6 +73,10 @@ impl Protocol for ResponsesRequest {
     type Naming = HeaderMap;
     type Answer = ResponseAnswer;
 
+    fn asked_model(&self) -> Option<&str> {
+        self.fields.model.as_deref()
+    }
+
     /// Leases memory for the text of stored responses before it is copied.
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;

@@ -43,6 +43,17 @@ impl Checkpoint {
         Err(WeightsError::NoWeights { folder: model.to_owned() })
     }
 
+    /// Returns the tensors of a safetensors file that was read into memory. `path` names it in
+    /// errors.
+    ///
+    /// # Errors
+    /// [`WeightsError::File`] if the bytes are no such file.
+    pub fn of_bytes(path: PathBuf, bytes: Vec<u8>) -> Result<Self, WeightsError> {
+        let entries = header::parse(&path, &bytes)?;
+        let file = WeightsFile { path, contents: bytes.into(), entries };
+        Ok(Self::of_one_file(file, Layout::HuggingFace(None)))
+    }
+
     fn open_gguf(path: &Path) -> Result<Self, WeightsError> {
         let file = GgufFile::open(path)?;
         let numbers = gguf::numbers(&file)?;

@@ -50,6 +50,11 @@ impl Fingerprint {
             Work::Generate(params) => bytes.params(params),
             Work::Pool(params) => bytes.pooling(params),
         }
+        if let Some(adapter) = &request.lora {
+            bytes.text(&adapter.name);
+            bytes.text(&adapter.path);
+            bytes.number(adapter.version.into());
+        }
         Self(bytes.0.finalize().into())
     }
 }
@@ -270,7 +275,8 @@ mod tests {
 
     use super::*;
     use crate::logic::request::{
-        ids::RequestId, pooling_params::PoolingTask, sampling_params::TokenRuleCall,
+        ids::RequestId, lora::LoraRequest, pooling_params::PoolingTask,
+        sampling_params::TokenRuleCall,
     };
 
     fn request() -> EngineRequest {
@@ -308,7 +314,9 @@ mod tests {
         fn rule(name: &str, argument: &str) -> TokenRuleCall {
             TokenRuleCall { name: name.to_owned(), argument: argument.to_owned() }
         }
-        let changes: [fn(&mut EngineRequest); 15] = [
+        let changes: [fn(&mut EngineRequest); 17] = [
+            |request| request.lora = Some(Arc::new(LoraRequest::for_test("a"))),
+            |request| request.lora = Some(Arc::new(LoraRequest::for_test("b"))),
             |_| (),
             |request| request.prompt_token_ids = Arc::from([1, 2]),
             |request| request.prompt_token_ids = Arc::from([1, 2, 4]),

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The reason why a request failed while others did not. [`Failure::InvalidGrammar`] is for the
-/// client to act on. The others are for the operator, or need no action.
+/// The reason why a request failed while others did not. [`Failure::InvalidGrammar`] and
+/// [`Failure::Adapter`] are for the client to act on. The others are for the operator, or need no
+/// action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Failure {
     /// Its output cannot be constrained as it asks. The client sees the text.
@@ -12,6 +13,9 @@ pub enum Failure {
     /// Its grammar was not compiled, and the request is not the cause.
     #[error("the grammar could not be compiled: {0}")]
     GrammarCompiler(String),
+    /// Its adapter cannot be used. The client sees the text.
+    #[error("{0}")]
+    Adapter(String),
     /// It made the model fail again and again.
     #[error("request_quarantined")]
     Quarantined,

@@ -3,6 +3,7 @@
 
 pub mod failure;
 pub mod ids;
+pub mod lora;
 pub mod outputs;
 pub mod pooling_params;
 pub mod sampling_params;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::{
     failure::Failure,
     ids::{Micros, RequestId, TokenId},
+    lora::LoraRequest,
     pooling_params::PoolingParams,
     sampling_params::SamplingParams,
     work::Work,
@@ -50,6 +52,8 @@ pub struct EngineRequest {
     pub priority: i32,
     /// Keeps its prefix-cache entries apart from those of other salts.
     pub cache_salt: Option<Arc<str>>,
+    /// The adapter whose weights are added to the model's.
+    pub lora: Option<Arc<LoraRequest>>,
     /// Time at which it is given up.
     pub deadline: Option<Micros>,
     /// Images and sounds with placeholders in the prompt, sorted by offset.
@@ -125,6 +129,7 @@ impl EngineRequest {
             arrival: 0,
             priority: 0,
             cache_salt: None,
+            lora: None,
             deadline: None,
             mm_features: Arc::from([]),
         }

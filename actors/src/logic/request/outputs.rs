@@ -169,6 +169,8 @@ pub enum RowFailure {
     /// Its grammar, or its token rules, allow no further token, for this reason. The request ends,
     /// and its client sees the text.
     Grammar(String),
+    /// Its adapter is not in memory, though the scheduler was told so. The client sees the text.
+    Adapter(String),
 }
 
 /// The worker's answer to a `SchedulerOutput`.

@@ -15,8 +15,8 @@ use super::{Scheduler, WaitingReason, request_state::Status};
 use crate::logic::{
     planted::{Bug, planted},
     request::{
-        EngineRequest, FinishReason, failure::Failure, ids::RequestId, outputs::Commit,
-        structured_output::StructuredOutput,
+        EngineRequest, FinishReason, failure::Failure, ids::RequestId, lora::LoraRequest,
+        outputs::Commit, structured_output::StructuredOutput,
     },
 };
 
@@ -25,13 +25,31 @@ use crate::logic::{
 pub enum Resource {
     /// The compiled grammar of this format, from the structured output actor.
     Grammar(Arc<StructuredOutput>),
+    /// The weights of this adapter, and room for it among the adapters in use.
+    Adapter(Arc<LoraRequest>),
 }
 
 impl Resource {
-    /// Returns the resource that a new request has to wait for.
+    /// Returns the resource that a new request has to wait for first.
     pub(super) fn of(request: &EngineRequest) -> Option<Self> {
-        let format = request.sampling()?.structured_output.as_ref();
-        format.filter(|_| !planted(Bug::SkipGrammar)).map(|format| Self::Grammar(format.clone()))
+        let format = request.sampling().and_then(|params| params.structured_output.as_ref());
+        let format = format.filter(|_| !planted(Bug::SkipGrammar));
+        let grammar = format.map(|format| Self::Grammar(format.clone()));
+        grammar.or_else(|| Self::adapter_of(request))
+    }
+
+    /// Returns the resource that a request has to wait for after this one.
+    fn next(&self, request: &EngineRequest) -> Option<Self> {
+        match self {
+            Self::Grammar(_) => Self::adapter_of(request),
+            Self::Adapter(_) => None,
+        }
+    }
+
+    /// An adapter comes last, because a request that waits for nothing more keeps it in use.
+    fn adapter_of(request: &EngineRequest) -> Option<Self> {
+        let adapter = request.lora.clone().filter(|_| !planted(Bug::SkipAdapter));
+        adapter.map(Self::Adapter)
     }
 
     /// Returns the reason that observers see while a request waits for the resource.
@@ -39,6 +57,7 @@ impl Resource {
     pub fn waiting_reason(&self) -> WaitingReason {
         match self {
             Self::Grammar(_) => WaitingReason::StructuredOutputGrammar,
+            Self::Adapter(_) => WaitingReason::LoraAdapter,
         }
     }
 }
@@ -71,6 +90,30 @@ impl Aside {
         }
     }
 
+    /// Returns the requests that wait for the resource, the oldest first.
+    pub(super) fn waiting_for(&self, resource: &Resource) -> impl Iterator<Item = RequestId> + '_ {
+        self.awaited.get(resource).into_iter().flatten().copied()
+    }
+
+    /// Returns the awaited adapters, each with the oldest request that waits for it.
+    pub(super) fn adapters(
+        &self,
+    ) -> impl Iterator<Item = (&Arc<LoraRequest>, Option<RequestId>)> + '_ {
+        self.awaited.iter().filter_map(|(resource, waiting)| match resource {
+            Resource::Adapter(adapter) => Some((adapter, waiting.first().copied())),
+            Resource::Grammar(_) => None,
+        })
+    }
+
+    /// Asks for all awaited adapters again, because one in use may have left room.
+    pub(super) fn ask_for_adapters(&mut self) {
+        let mut adapters: Vec<_> = self.adapters().collect();
+        adapters.sort_by_key(|(_, first)| *first);
+        let adapters: Vec<_> =
+            adapters.into_iter().map(|(adapter, _)| Arc::clone(adapter)).collect();
+        self.unasked.extend(adapters.into_iter().map(Resource::Adapter));
+    }
+
     /// Returns the number of requests that wait.
     pub(super) fn len(&self) -> usize {
         self.awaited.values().map(BTreeSet::len).sum()
@@ -92,6 +135,12 @@ impl Scheduler {
         let mut wanted = std::mem::take(&mut self.queues.aside.unasked);
         wanted.retain(|resource| self.queues.aside.awaited.contains_key(resource));
         wanted
+    }
+
+    /// Returns whether a request waits for the resource.
+    #[must_use]
+    pub fn awaits(&self, resource: &Resource) -> bool {
+        self.queues.aside.awaited.contains_key(resource)
     }
 
     /// Returns all resources that requests wait for, in the order of the oldest request that waits
@@ -117,12 +166,16 @@ impl Scheduler {
             let Some(slot) = self.requests.find(id) else { continue };
             let state = &mut self.requests[slot];
             let Status::WaitingFor(_, key) = state.status else { continue };
-            match &ready {
-                Ok(()) => {
+            match (&ready, resource.next(&state.request)) {
+                (Ok(()), Some(next)) => {
+                    self.queues.aside.wait(&next, id);
+                    state.status = Status::WaitingFor(next, key);
+                }
+                (Ok(()), None) => {
                     state.status = Status::Waiting(key);
                     self.queues.waiting.reinsert(key, state.request.arrival, slot);
                 }
-                Err(failure) => {
+                (Err(failure), _) => {
                     ended.push(self.end_with(slot, false, FinishReason::Error(failure.clone())));
                 }
             }

@@ -55,6 +55,8 @@ pub struct SchedulerConfig {
     /// Whether a step is planned while the one before is computed. The planned step then waits at
     /// the device.
     pub async_scheduling: bool,
+    /// Largest number of adapters whose requests run at once.
+    pub max_loras: usize,
 }
 
 impl Default for SchedulerConfig {
@@ -78,6 +80,7 @@ impl Default for SchedulerConfig {
             encoder_cache_size: 2048,
             disable_chunked_mm_input: false,
             async_scheduling: false,
+            max_loras: 1,
         }
     }
 }

@@ -173,6 +173,9 @@ impl Scheduler {
             self.queues.deadlines.remove(&(deadline, id));
         }
         self.outbox.finished.push(id);
+        if state.request.lora.is_some() {
+            self.queues.aside.ask_for_adapters();
+        }
         self.requests.hide(id);
         match before {
             Status::Waiting(key) => {

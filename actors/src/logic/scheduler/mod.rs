@@ -13,6 +13,7 @@
 //! plan counts on the tokens that the step in flight will sample. The device therefore has its next
 //! step when it needs one.
 
+mod adapters;
 mod ahead;
 mod aside;
 mod cohort;
@@ -42,6 +43,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::request_queue::SchedulingPolicy;
 pub use self::{
+    adapters::{AdapterNames, AdapterRoom},
     aside::Resource,
     config::{SchedulerConfig, SchedulerConfigError},
     lifecycle::RecoveredRequest,
@@ -202,6 +204,7 @@ impl Scheduler {
             kv_cache_usage: self.kv_cache_usage,
             num_preemptions: self.num_preemptions,
             num_stale: self.num_stale,
+            adapters: self.adapter_names(),
         }
     }
 }

@@ -148,6 +148,7 @@ impl RequestState {
             output: &self.output_token_ids,
             features: &self.request.mm_features,
             salt: self.request.cache_salt.as_ref(),
+            lora: self.request.lora.as_ref(),
         };
         (&mut self.chain, content)
     }

@@ -17,12 +17,24 @@ pub(super) struct RequestTable {
     slots: Vec<Option<RequestState>>,
     vacant: Vec<Slot>,
     by_id: BTreeMap<RequestId, Slot>,
+    /// Number of requests in `by_id` that have an adapter.
+    num_adapted: usize,
 }
 
 impl RequestTable {
     /// Returns the number of requests that have not ended.
     pub(super) fn num_live(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Returns whether a request that has not ended has an adapter.
+    pub(super) fn has_adapters(&self) -> bool {
+        self.num_adapted > 0
+    }
+
+    /// Returns the requests that have not ended, by their ids.
+    pub(super) fn live(&self) -> impl Iterator<Item = &RequestState> {
+        self.by_id.values().filter_map(|slot| self.slots.get(slot.0 as usize)?.as_ref())
     }
 
     pub(super) fn find(&self, request: RequestId) -> Option<Slot> {
@@ -42,7 +54,9 @@ impl RequestTable {
         make: impl FnOnce(Slot) -> RequestState,
     ) -> Slot {
         let slot = self.next_slot();
-        self.slots[slot.0 as usize] = Some(make(slot));
+        let state = make(slot);
+        self.num_adapted += usize::from(state.request.lora.is_some());
+        self.slots[slot.0 as usize] = Some(state);
         self.by_id.insert(request, slot);
         slot
     }
@@ -57,7 +71,11 @@ impl RequestTable {
 
     /// Hides a request that has ended. It can no longer be found, but its slot stays in use.
     pub(super) fn hide(&mut self, request: RequestId) {
-        self.by_id.remove(&request);
+        let state =
+            self.by_id.remove(&request).and_then(|slot| self.slots[slot.0 as usize].as_ref());
+        if state.is_some_and(|state| state.request.lora.is_some()) {
+            self.num_adapted -= 1;
+        }
     }
 
     /// Releases a slot that nothing refers to.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::AdapterNames;
 use crate::logic::request::ids::{Micros, RequestId, Step};
 
 /// The reason why requests wait.
@@ -29,6 +30,8 @@ pub enum WaitingReason {
     Suspects,
     /// The grammar for the request's output is being compiled.
     StructuredOutputGrammar,
+    /// The request's adapter is being loaded, or too many other adapters are in use.
+    LoraAdapter,
 }
 
 impl WaitingReason {
@@ -39,7 +42,8 @@ impl WaitingReason {
             Self::Paused
             | Self::PrefillInterval
             | Self::Suspects
-            | Self::StructuredOutputGrammar => "deferred",
+            | Self::StructuredOutputGrammar
+            | Self::LoraAdapter => "deferred",
             _ => "capacity",
         }
     }
@@ -65,6 +69,8 @@ pub struct SchedulerStats {
     /// Number of results dropped since the start. These are step outputs and allocations of another
     /// epoch or step, and rows of requests that no longer run.
     pub num_stale: u64,
+    /// The adapters of live requests.
+    pub adapters: AdapterNames,
 }
 
 /// The figures of one step.

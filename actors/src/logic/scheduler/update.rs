@@ -81,6 +81,10 @@ impl Scheduler {
     fn update_row(&mut self, planned: InFlightRow, row: RequestOutput) -> Option<Commit> {
         let InFlightRow { slot, num_draws, .. } = planned;
         match row.failure {
+            Some(RowFailure::Adapter(error)) => {
+                let failure = Failure::Adapter(error);
+                return Some(self.end_with(slot, true, FinishReason::Error(failure)));
+            }
             Some(RowFailure::Grammar(error)) => {
                 // A retry would fail again. The request's content in the cache is good.
                 let failure = Failure::InvalidGrammar(error);

@@ -1,5 +1,6 @@
 //! Behaviour of vLLM's scheduler in the same situations, one file for each of its test files.
 
+mod adapters;
 mod cohort;
 mod encoder_budget;
 mod hybrid;

@@ -419,7 +419,13 @@ impl World {
             let mut parent = none_hash(None);
             for end in (BLOCK_SIZE..=tokens.len()).step_by(BLOCK_SIZE) {
                 let start = end - BLOCK_SIZE;
-                let keys = extra_keys(start, BLOCK_SIZE, &[], request.cache_salt.as_ref());
+                let keys = extra_keys(
+                    start,
+                    BLOCK_SIZE,
+                    request.lora.as_ref(),
+                    &[],
+                    request.cache_salt.as_ref(),
+                );
                 parent = hash_block(&parent, &tokens[start..end], &keys);
                 contents.insert(parent, (request, tokens[..end].to_vec()));
             }

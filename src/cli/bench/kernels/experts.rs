@@ -7,10 +7,7 @@ use playhouse_kernels::{
     Routing, experts,
 };
 
-use super::{
-    measure::{Bench, Rate, Work},
-    ops::MeasureError,
-};
+use super::measure::{Bench, MeasureError, Rate, Work};
 
 pub(super) const HIDDEN: usize = 2048;
 const INTERMEDIATE: usize = 768;

@@ -6,9 +6,20 @@ use std::{
 };
 
 use burn::tensor::{Device, ExecutionError, Tensor};
-use playhouse_kernels::TensorCores;
+use playhouse_kernels::{KernelError, TensorCores};
 
 use crate::cli::bench::distribution::Distribution;
+
+/// The reason why an operation was not measured.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MeasureError {
+    /// Its operands could not be created.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The device could not run it.
+    #[error(transparent)]
+    Execution(#[from] ExecutionError),
+}
 
 /// The work of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

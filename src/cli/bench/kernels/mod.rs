@@ -2,6 +2,7 @@
 //! second, compared with the limits of this machine.
 
 mod experts;
+mod lora;
 mod measure;
 mod ops;
 mod shapes;
@@ -15,8 +16,8 @@ use playhouse_kernels::{
 use serde_json::{Value, json};
 
 use self::{
-    measure::{Bench, Rate},
-    ops::{MeasureError, Op},
+    measure::{Bench, MeasureError, Rate},
+    ops::Op,
     shapes::Shapes,
 };
 use super::{Report, progress_bar, statistics::rounded};

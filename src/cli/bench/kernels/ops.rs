@@ -16,8 +16,8 @@ use playhouse_kernels::{
 };
 
 use super::{
-    experts,
-    measure::{Bench, Rate, Work},
+    experts, lora,
+    measure::{Bench, MeasureError, Rate, Work},
     shapes::Shapes,
 };
 
@@ -25,17 +25,6 @@ use super::{
 const WEIGHT_BYTES_MIN: usize = 256 << 20;
 /// Tokens of a KV block.
 const BLOCK_SIZE: usize = 16;
-
-/// The reason why an operation was not measured.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum MeasureError {
-    /// Its operands could not be created.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    /// The device could not run it.
-    #[error(transparent)]
-    Execution(#[from] ExecutionError),
-}
 
 /// The operations to measure.
 pub(super) struct Workload<'a> {
@@ -83,6 +72,11 @@ enum Kind {
         seqs: usize,
         queries: usize,
         context: usize,
+    },
+    /// Adapters of the rows.
+    Lora {
+        outputs: usize,
+        inputs: usize,
     },
     KvWrite,
     Norm,
@@ -134,6 +128,10 @@ impl Workload<'_> {
                 let shape = format!("{outputs} x {inputs}");
                 push(name, shape, n, Kind::Linear { outputs, inputs });
             }
+        }
+        for &n in self.num_tokens {
+            let (outputs, inputs) = (2 * s.intermediate, s.hidden);
+            push("lora", format!("{outputs} x {inputs}"), n, Kind::Lora { outputs, inputs });
         }
         for &n in self.num_tokens {
             push("qk_norm_rope", heads.clone(), n, Kind::QkNormRope);
@@ -188,6 +186,10 @@ impl Op {
             }
             Kind::Attention { seqs, queries, context } => {
                 self.measure_attention(bench, seqs, queries, context)
+            }
+            Kind::Lora { outputs, inputs } => {
+                let rows = |width| tensor(self.num_tokens, width, &bench.device);
+                lora::measure(bench, self.dtype, &rows(inputs), &rows(outputs))
             }
             Kind::Experts => self.measure_experts(bench, weights),
             Kind::KvWrite => self.measure_kv_write(bench),

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use super::{BlockHash, extra_keys, hash_block, none_hash};
 use crate::logic::{
     planted::{Bug, planted},
-    request::{MultimodalFeature, ids::TokenId},
+    request::{MultimodalFeature, ids::TokenId, lora::LoraRequest},
 };
 
 /// How blocks are named: the number of tokens that one hash covers, and the parent of every first
@@ -27,6 +27,8 @@ pub struct Content<'a> {
     pub features: &'a [MultimodalFeature],
     /// Keeps the blocks apart from those of other salts.
     pub salt: Option<&'a Arc<str>>,
+    /// The adapter.
+    pub lora: Option<&'a Arc<LoraRequest>>,
 }
 
 /// The hashes of a request's full blocks, from the first one on.
@@ -82,7 +84,8 @@ impl Content<'_> {
         let (start, end) = (index * naming.block_size, (index + 1) * naming.block_size);
         let parent = parent.unwrap_or(&naming.none_hash);
         let salt = self.salt.filter(|_| !planted(Bug::IgnoreSalt));
-        let keys = extra_keys(start, naming.block_size, self.features, salt);
+        let lora = self.lora.filter(|_| !planted(Bug::IgnoreAdapter));
+        let keys = extra_keys(start, naming.block_size, lora, self.features, salt);
         match self.prompt.get(start..end) {
             Some(tokens) => hash_block(parent, tokens, &keys),
             None => hash_block(parent, &self.tokens(start..end), &keys),
@@ -102,8 +105,13 @@ mod tests {
     #[test]
     fn a_block_over_the_end_of_the_prompt_has_tokens_of_both() {
         let naming = BlockNaming::new(4, None);
-        let whole =
-            Content { prompt: &[1, 2, 3, 4, 5, 6, 7, 8], output: &[], features: &[], salt: None };
+        let whole = Content {
+            prompt: &[1, 2, 3, 4, 5, 6, 7, 8],
+            output: &[],
+            features: &[],
+            salt: None,
+            lora: None,
+        };
         let parts = Content { prompt: &[1, 2, 3, 4, 5, 6], output: &[7, 8, 9], ..whole };
         let mut chain = BlockChain::default();
         let expected = chain.hashes(8, &whole, &naming).clone();

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cbor::Cbor;
-use crate::logic::request::MultimodalFeature;
+use crate::logic::request::{MultimodalFeature, lora::LoraRequest};
 
 /// One extra key of a block's hash, written as an array that begins with its tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExtraKey {
+    /// `("lora", name, path)`: the adapter, in every block. Further contents of the same name and
+    /// path have their number as a fourth element, which vLLM's keys lack.
+    Lora(Arc<LoraRequest>),
     /// `("mm", identifier, offset)`: an image or sound that overlaps the block.
     Multimodal {
         /// Hash of the item's content.
@@ -25,6 +28,16 @@ pub enum ExtraKey {
 impl ExtraKey {
     pub(super) fn encode(&self, cbor: &mut Cbor) {
         match self {
+            Self::Lora(adapter) => {
+                let is_first = adapter.version == 0;
+                cbor.array(if is_first { 3 } else { 4 });
+                cbor.text("lora");
+                cbor.text(&adapter.name);
+                cbor.text(&adapter.path);
+                if !is_first {
+                    cbor.unsigned(adapter.version.into());
+                }
+            }
             Self::Multimodal { identifier, offset } => {
                 cbor.array(3);
                 cbor.text("mm");
@@ -41,12 +54,13 @@ impl ExtraKey {
 }
 
 /// Returns the extra keys of the block with tokens `start..start + block_size` of a request. These
-/// are the media that overlap it (`features` is sorted by offset), then the salt if it is the
-/// first.
+/// are the adapter, the media that overlap it (`features` is sorted by offset), then the salt if it
+/// is the first.
 #[must_use]
 pub fn extra_keys(
     start: usize,
     block_size: usize,
+    adapter: Option<&Arc<LoraRequest>>,
     features: &[MultimodalFeature],
     cache_salt: Option<&Arc<str>>,
 ) -> Vec<ExtraKey> {
@@ -58,7 +72,8 @@ pub fn extra_keys(
         offset: feature.offset as i64 - start as i64,
     });
     let salt = cache_salt.filter(|_| start == 0).map(|salt| ExtraKey::CacheSalt(Arc::clone(salt)));
-    media.chain(salt).collect()
+    let adapter = adapter.map(|adapter| ExtraKey::Lora(Arc::clone(adapter)));
+    adapter.into_iter().chain(media).chain(salt).collect()
 }
 
 #[cfg(test)]
@@ -68,11 +83,11 @@ mod tests {
     fn offsets(start: usize, offset: usize, length: usize) -> Vec<i64> {
         let identifier = "a".into();
         let feature = MultimodalFeature { identifier, offset, length, num_embeds: length };
-        let keys = extra_keys(start, 16, &[feature], Some(&"salt".into()));
+        let keys = extra_keys(start, 16, None, &[feature], Some(&"salt".into()));
         keys.iter()
             .filter_map(|key| match key {
                 ExtraKey::Multimodal { offset, .. } => Some(*offset),
-                ExtraKey::CacheSalt(_) => None,
+                ExtraKey::CacheSalt(_) | ExtraKey::Lora(_) => None,
             })
             .collect()
     }
@@ -89,8 +104,8 @@ mod tests {
     #[test]
     fn the_salt_stands_only_in_the_first_block() {
         let salt: Arc<str> = "s1".into();
-        assert_eq!(extra_keys(0, 16, &[], Some(&salt)), [ExtraKey::CacheSalt("s1".into())]);
-        assert!(extra_keys(16, 16, &[], Some(&salt)).is_empty());
-        assert!(extra_keys(0, 16, &[], None).is_empty());
+        assert_eq!(extra_keys(0, 16, None, &[], Some(&salt)), [ExtraKey::CacheSalt("s1".into())]);
+        assert!(extra_keys(16, 16, None, &[], Some(&salt)).is_empty());
+        assert!(extra_keys(0, 16, None, &[], None).is_empty());
     }
 }

@@ -1,6 +1,9 @@
 //! Golden hashes, measured on vLLM's `sha256_cbor` (vllm-behaviour §4.4).
 
+use std::sync::Arc;
+
 use super::*;
+use crate::logic::request::lora::LoraRequest;
 
 fn check(hash: BlockHash, expected: &str) {
     assert_eq!(hash.to_string(), expected);
@@ -54,6 +57,17 @@ fn media_are_part_of_the_hash() {
         hash_block(&none, &tokens(0..16), &[image]),
         "54607df4ecf8c763349d8d98516524dbc6bd3356f6a902157cf967c17ca713da",
     );
+}
+
+#[test]
+fn the_adapter_is_part_of_the_hash() {
+    let adapter = LoraRequest { path: "/p".to_owned(), ..LoraRequest::for_test("a") };
+    let hash = |version| {
+        let key = ExtraKey::Lora(Arc::new(LoraRequest { version, ..adapter.clone() }));
+        hash_block(&none_hash(None), &tokens(0..16), &[key])
+    };
+    check(hash(0), "dea73d43f6fa465bdab1e561e4fc44827e9499cc79b48f30ce48f67c0f2d8299");
+    assert_ne!(hash(0), hash(1), "another content under the same name and path");
 }
 
 #[test]

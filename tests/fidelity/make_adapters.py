@@ -1,0 +1,130 @@
+"""Makes adapters for models of `models/` with PEFT, and records the answers of transformers with them.
+
+    python3 make_adapters.py            all models
+    python3 make_adapters.py NAME ...   some of them
+
+Each model gets two adapters in `adapters/NAME/{a,b}`, and `adapters/NAME/answers.json` has greedy
+continuations and their log-probabilities in float32: of the base model, and with each adapter.
+Needs torch, transformers and peft.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+HERE = pathlib.Path(__file__).parent
+# Modules that take no adapter here: they are absorbed into other matrices.
+UNSUPPORTED = {"kv_b_proj"}
+TOKENS = 12
+# Models, each with the modules that its second adapter replaces as a whole.
+MODELS = {
+    "llama-tied": ["embed_tokens", "lm_head"],
+    "llama-gqa-f16": [],
+    "qwen3-biases": [],
+    "qwen3-layer-types": ["lm_head"],
+    "gemma2": [],
+    "gemma3": [],
+    "mistral-window": [],
+    "mixtral": [],
+    "qwen3_moe": [],
+    "qwen2_moe": [],
+    "phi3": [],
+    "gpt2": [],
+    "gpt_neox": [],
+    "falcon-groups": [],
+    "cohere": [],
+    "deepseek_v3": [],
+    "bloom": [],
+    "codegen": [],
+    "lfm2": [],
+    "qwen3_next": [],
+}
+
+
+def linears(model):
+    """Returns the last components of the names of all linear layers, the output layer apart."""
+    names = {}
+    for name, module in model.named_modules():
+        if isinstance(module, (torch.nn.Linear, Conv1D)) and not name.endswith("lm_head"):
+            short = name.rsplit(".", 1)[-1]
+            # PEFT reads these names as those of the experts, which are one parameter.
+            if ".mlp." in name and hasattr(model.config.get_text_config(), "num_experts_per_tok"):
+                continue
+            if not short.isdigit() and short not in UNSUPPORTED and short != "embed_out":
+                names[short] = name
+    return names
+
+
+def configs(names, saved):
+    """Returns the configs of both adapters."""
+    some = sorted(names)[::2]
+    yield LoraConfig(r=3, lora_alpha=7, target_modules=some, task_type="CAUSAL_LM")
+    first = sorted(names)[0]
+    yield LoraConfig(
+        r=4,
+        lora_alpha=6,
+        use_rslora=True,
+        target_modules=sorted(names),
+        rank_pattern={first: 2},
+        alpha_pattern={first: 9},
+        modules_to_save=saved or None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def greedy(model, prompt):
+    tokens, logprobs = list(prompt), []
+    for _ in range(TOKENS):
+        with torch.no_grad():
+            logits = model(torch.tensor([tokens]), use_cache=False).logits[0, -1]
+        row = torch.log_softmax(logits.double(), -1)
+        best = int(row.argmax())
+        tokens.append(best)
+        logprobs.append(float(row[best]))
+    return {"prompt": list(prompt), "tokens": tokens[len(prompt):], "logprobs": logprobs}
+
+
+def make(name, saved):
+    folder, out = HERE / "models" / name, HERE / "adapters" / name
+    shutil.rmtree(out, ignore_errors=True)
+    load = lambda: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = load()
+    generator = torch.Generator().manual_seed(len(name))
+    vocab = model.config.get_text_config().vocab_size
+    prompts = [
+        torch.randint(3, vocab, (length,), generator=generator).tolist() for length in (5, 19)
+    ]
+    answers = [{"adapter": None, **greedy(model, prompt)} for prompt in prompts]
+    for adapter, config in zip("ab", configs(linears(model), saved)):
+        tuned = get_peft_model(load(), config)
+        for key, parameter in tuned.named_parameters():
+            if "lora_" in key:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.data = noise * (0.3 if "lora_A" in key else 0.2)
+            elif "modules_to_save" in key:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.data = parameter.data + 0.05 * noise
+        tuned.save_pretrained(out / adapter)
+        (out / adapter / "README.md").unlink(missing_ok=True)
+        loaded = PeftModel.from_pretrained(load(), out / adapter).eval()
+        answers += [{"adapter": adapter, **greedy(loaded, prompt)} for prompt in prompts]
+        config = json.loads((out / adapter / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = name
+        config["target_modules"] = sorted(config["target_modules"])
+        text = json.dumps(config, indent=1, sort_keys=True)
+        (out / adapter / "adapter_config.json").write_text(text + "\n")
+    (out / "answers.json").write_text(json.dumps(answers) + "\n")
+    print(name, [len(a["tokens"]) for a in answers])
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or MODELS:
+        make(name, MODELS.get(name, []))

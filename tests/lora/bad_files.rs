@@ -1,0 +1,85 @@
+//! Adapters that cannot be used are refused with the file, and the field or tensor at fault.
+
+use std::{fs, path::Path};
+
+use playhouse::Engine;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{adapter, config};
+
+const MODEL: &str = "llama-gqa-f16";
+
+/// Copies the adapter `a` of `model`, lets `change` spoil it, and returns the message of its load.
+async fn refusal(engine: &Engine, model: &str, change: impl FnOnce(&Path)) -> String {
+    let copy = TempDir::new().unwrap();
+    for file in fs::read_dir(adapter(model, "a")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    change(copy.path());
+    let path = copy.path().to_string_lossy().into_owned();
+    let loaded = engine.load_lora_adapter("bad", &path, false).await;
+    loaded.unwrap_err().to_string()
+}
+
+fn set(folder: &Path, field: &str, value: Value) {
+    let path = folder.join("adapter_config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    config[field] = value;
+    fs::write(path, config.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_fault_is_told() {
+    let engine = Engine::start(config(MODEL)).await.unwrap();
+    let fields = [
+        ("use_dora", json!(true), "use_dora = true"),
+        ("bias", json!("all"), "bias = \"all\""),
+        ("peft_type", json!("LOHA"), "peft_type = \"LOHA\""),
+        ("r", json!(9), "LoRA rank 9 is greater than max_lora_rank 8."),
+        ("r", json!(0), "r = 0"),
+        ("init_lora_weights", json!("pissa"), "init_lora_weights = pissa"),
+        ("layer_replication", json!([[0, 1]]), "layer_replication"),
+        ("trainable_token_indices", json!([1]), "trainable_token_indices"),
+        ("target_modules", json!(["nothing"]), "target_modules of adapter_config.json"),
+        ("target_modules", json!("(?=x)"), "target_modules"),
+        ("lora_alpha", json!("much"), "adapter config"),
+    ];
+    for (field, value, expected) in fields {
+        let message = refusal(&engine, MODEL, |folder| set(folder, field, value)).await;
+        assert!(message.contains(expected), "{field}: {message}");
+    }
+    let config_file = |folder: &Path| folder.join("adapter_config.json");
+    let weights = |folder: &Path| folder.join("adapter_model.safetensors");
+    let message = refusal(&engine, MODEL, |f| fs::remove_file(config_file(f)).unwrap()).await;
+    assert!(message.contains("No adapter found for"), "{message}");
+    let message = refusal(&engine, MODEL, |f| fs::write(config_file(f), "{").unwrap()).await;
+    assert!(message.contains("adapter_config.json: not a valid"), "{message}");
+    let pickled = |folder: &Path| {
+        fs::rename(weights(folder), folder.join("adapter_model.bin")).unwrap();
+    };
+    let message = refusal(&engine, MODEL, pickled).await;
+    assert!(message.contains("never read"), "{message}");
+    // Wherever it is cut, the file is refused and not read beyond its end.
+    let whole = fs::metadata(weights(Path::new(&adapter(MODEL, "a")))).unwrap().len();
+    for length in [0, 4, 8, 100, whole / 2, whole - 1] {
+        let cut = |folder: &Path| {
+            let file = fs::OpenOptions::new().write(true).open(weights(folder)).unwrap();
+            file.set_len(length).unwrap();
+        };
+        let message = refusal(&engine, MODEL, cut).await;
+        assert!(message.contains("adapter_model.safetensors"), "{length}: {message}");
+    }
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adapter_of_another_base_is_refused_with_both_shapes() {
+    let engine = Engine::start(config(MODEL)).await.unwrap();
+    let message = refusal(&engine, "gpt2", |_| ()).await;
+    assert!(message.contains("the base model has no linear layer"), "{message}");
+    let message = refusal(&engine, "mistral-window", |_| ()).await;
+    assert!(message.contains("has shape") && message.contains("need ["), "{message}");
+    engine.shutdown().await;
+}
