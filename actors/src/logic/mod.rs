@@ -1,6 +1,7 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
 pub mod admission;
+pub mod drafts;
 pub mod encoder_cache;
 pub mod grammar_jobs;
 pub mod input;
