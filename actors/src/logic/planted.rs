@@ -82,11 +82,15 @@ pub enum Bug {
     PoolOverHits,
     /// A pooled result is committed without the end of its request.
     PoolWithoutEnd,
+    /// A guess is accepted though the draw at its place is another token.
+    AcceptAnyDraft,
+    /// The next step begins after wrong guesses, so their KV stays in the request's blocks.
+    KeepRejectedKv,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 41] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -126,6 +130,8 @@ impl Bug {
         Self::KeepPassedGarbage,
         Self::PoolOverHits,
         Self::PoolWithoutEnd,
+        Self::AcceptAnyDraft,
+        Self::KeepRejectedKv,
     ];
 }
 

@@ -55,6 +55,8 @@ pub struct SchedulerConfig {
     /// Whether a step is planned while the one before is computed. The planned step then waits at
     /// the device.
     pub async_scheduling: bool,
+    /// Largest number of guessed tokens that a step verifies for one request. 0 means no guesses.
+    pub num_lookahead_tokens: usize,
 }
 
 impl Default for SchedulerConfig {
@@ -78,6 +80,7 @@ impl Default for SchedulerConfig {
             encoder_cache_size: 2048,
             disable_chunked_mm_input: false,
             async_scheduling: false,
+            num_lookahead_tokens: 0,
         }
     }
 }

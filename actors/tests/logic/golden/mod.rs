@@ -1,6 +1,7 @@
 //! Behaviour of vLLM's scheduler in the same situations, one file for each of its test files.
 
 mod cohort;
+mod drafts;
 mod encoder_budget;
 mod hybrid;
 mod pause;
