@@ -1,16 +1,17 @@
 //! The model runner: one step after another on one device.
 
+mod drafts;
 mod logits;
 mod pooling;
 
-use std::{collections::BTreeMap, mem, sync::Arc, thread};
+use std::{collections::BTreeMap, mem, sync::Arc, thread, time::Instant};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
         request::{
             ids::RequestId,
-            outputs::{Produced, RequestOutput, RowFailure, StepOutput},
+            outputs::{DraftCounts, Produced, RequestOutput, RowFailure, StepOutput},
         },
         scheduler::output::SchedulerOutput,
     },
@@ -21,8 +22,9 @@ use playhouse_kernels::{AttentionMetadata, profile::timed};
 pub(super) use self::logits::logit_rows;
 use self::logits::{DrawBuffers, NextRow, PromptRow};
 use super::{
-    batch::{KvSizes, PersistentBatch, RaggedBatch},
+    batch::{KvSizes, PersistentBatch, RaggedBatch, Sequence},
     constraint::{Allowed, ConstraintSources, Masks},
+    drafters::Drafts,
     kv_arena::{KvLease, KvMemory},
     threads::ComputeThreads,
 };
@@ -39,6 +41,7 @@ pub(super) struct ModelRunner {
     threads: ComputeThreads,
     constraints: Constraints,
     kv_layout: KvLayout,
+    drafts: Drafts,
     batch: PersistentBatch,
     buffers: Buffers,
 }
@@ -58,6 +61,17 @@ pub(crate) struct Constraints {
     pub(crate) token_rules: Arc<TokenRules>,
 }
 
+impl Constraints {
+    /// Returns the sources for the outputs of `model`.
+    fn sources(&self, model: &Model) -> ConstraintSources<'_> {
+        ConstraintSources {
+            grammars: &self.grammars,
+            token_rules: &self.token_rules,
+            vocab_size: model.vocab_size,
+        }
+    }
+}
+
 #[cfg(test)]
 impl Constraints {
     /// Returns constraints for a test, without token rules.
@@ -65,6 +79,9 @@ impl Constraints {
         Self { grammars: Arc::new(grammars), token_rules: Arc::default() }
     }
 }
+
+/// The allowed tokens of each constrained request, by its number of guesses before them.
+type AllowedTokens = BTreeMap<RequestId, Vec<Allowed>>;
 
 /// Memory that steps reuse.
 #[derive(Debug, Default)]
@@ -82,26 +99,23 @@ impl ModelRunner {
         threads: ComputeThreads,
         constraints: Constraints,
         kv_layout: KvLayout,
+        drafts: Drafts,
     ) -> Self {
         let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
-        Self { model, kv_lease, threads, constraints, kv_layout, batch, buffers }
+        Self { model, kv_lease, threads, constraints, kv_layout, drafts, batch, buffers }
     }
 
-    /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
-    /// computed at the same time.
+    /// Returns the hidden states, and the allowed tokens of each constrained request: those after
+    /// its last token and after each guess. Both are computed at the same time.
     fn compute(
         &mut self,
         batch: &mut RaggedBatch,
-    ) -> Result<(Tensor<2>, BTreeMap<RequestId, Allowed>), ExecuteError> {
+    ) -> Result<(Tensor<2>, AllowedTokens), ExecuteError> {
         let jobs = self.batch.lend_constraints(&batch.chunks);
         if jobs.is_empty() {
             return Ok((timed("forward", || self.forward(batch))?, BTreeMap::new()));
         }
-        let sources = ConstraintSources {
-            grammars: &self.constraints.grammars,
-            token_rules: &self.constraints.token_rules,
-            vocab_size: self.model.vocab_size,
-        };
+        let sources = self.constraints.sources(&self.model);
         let (hidden, done) = thread::scope(|scope| {
             let masks = timed("masks", || Masks::start(scope, jobs, sources));
             let hidden = timed("forward", || self.forward(batch));
@@ -147,11 +161,17 @@ impl ModelRunner {
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
         let sizes = self.kv_layout.sizes;
-        timed("lay_out", || self.batch.lay_out(step, sizes, &mut buffers.ragged))?;
+        let drafts = &mut self.drafts;
+        let forget = |sequence: &Sequence, is_ended| drafts.forget(sequence, is_ended);
+        timed("receive", || self.batch.receive(step, &mut buffers.ragged, forget))?;
+        self.guess(&mut buffers.ragged)?;
+        let begun = Instant::now();
+        timed("lay_out", || self.batch.lay_out(sizes, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),
             prompt_logprobs: None,
+            drafts: DraftCounts::default(),
             failure,
         };
         let chunks = buffers.ragged.chunks.iter();
@@ -162,6 +182,7 @@ impl ModelRunner {
             self.read_prompts(&hidden, buffers, &mut outputs)?;
             self.pool(&hidden, &buffers.ragged, &mut outputs)?;
             self.sample(hidden, &allowed, buffers, &mut outputs)?;
+            self.verify(&buffers.ragged.chunks, &mut outputs)?;
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
             let drawn = match &output.failure {
@@ -170,6 +191,8 @@ impl ModelRunner {
             };
             self.batch.continue_with(chunk, drawn);
         }
+        self.learn_time(&buffers.ragged, begun.elapsed());
+        self.ask_for_places(&buffers.ragged.chunks, &mut outputs)?;
         let broken = buffers.ragged.broken.drain(..);
         outputs.extend(broken.map(|(request, failure)| empty(request, Some(failure))));
         Ok(outputs)
