@@ -79,6 +79,7 @@ fn scheduler_config(
         encoder_cache_size: defaults.encoder_cache_size,
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
+        num_lookahead_tokens: config.num_speculative_tokens().max(config.num_jump_forward_tokens()),
     }
 }
 
