@@ -23,7 +23,7 @@ use playhouse_actors::{
         kv_cache::KvSpec,
         request::{
             ids::Epoch,
-            outputs::{RequestOutput, SampledToken, StepOutput},
+            outputs::{DraftCounts, RequestOutput, SampledToken, StepOutput},
         },
         scheduler::{SchedulerConfig, output::SchedulerOutput},
     },
@@ -87,6 +87,7 @@ impl ModelExecutor for RemoteExecutor {
             request,
             produced: [SampledToken { token_id: 7, logprobs: None }].into_iter().collect(),
             prompt_logprobs: None,
+            drafts: DraftCounts::default(),
             failure: None,
         });
         let output = StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() };

@@ -7,7 +7,7 @@ use playhouse_actors::logic::{
     kv_cache::KvCacheManager,
     request::{
         EngineRequest,
-        outputs::{RequestOutput, SampledToken, StepOutput},
+        outputs::{DraftCounts, RequestOutput, SampledToken, StepOutput},
     },
     scheduler::{Scheduler, SchedulerConfig, driver::schedule, output::SchedulerOutput},
 };
@@ -31,6 +31,7 @@ fn answer(step: &SchedulerOutput) -> StepOutput {
         request,
         produced: [SampledToken { token_id: 7, logprobs: None }].into_iter().collect(),
         prompt_logprobs: None,
+        drafts: DraftCounts::default(),
         failure: None,
     });
     StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }

@@ -19,6 +19,7 @@ use super::{
     lora::LoraModule,
     pooling::{Convert, PoolerConfig, Runner},
     setting::Usage,
+    speculative::SpeculativeConfig,
     table::settings,
 };
 use crate::model_files;
@@ -297,6 +298,19 @@ settings! {
             Usage::switch("Plan a step while the one before is computed")
                 .default("on GPUs")
                 .example("true");
+        /// Guesses tokens that a step verifies several at a time, so that fewer steps are needed. A
+        /// JSON object with vLLM's fields: method (ngram, suffix or draft_model), model,
+        /// num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, and suffix_decoding_…
+        /// (max_tree_depth, max_cached_requests, max_spec_factor, min_token_prob). Outputs are byte
+        /// for byte those without it. Models with states have no guesses.
+        speculative_config: Option<SpeculativeConfig> = None, plain, any,
+            Usage::new("JSON", "How tokens are guessed, as a JSON object with vLLM's fields")
+                .default("no token is guessed")
+                .example(r#"'{"method": "ngram", "num_speculative_tokens": 4}'"#);
+        /// Verifies tokens that a grammar or an end of thoughts forces several at a time. Outputs
+        /// are byte for byte those without it.
+        jump_forward: bool = true, switch, any,
+            Usage::switch("Verify tokens that a grammar forces several at a time");
         /// Order of requests: fcfs (by arrival) or priority (the lowest value first).
         scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,
             Usage::new("POLICY", "Order of requests: fcfs or priority");

@@ -24,6 +24,7 @@ mod request_memory;
 pub mod resolve;
 mod server;
 mod setting;
+mod speculative;
 mod table;
 mod validate;
 
@@ -43,11 +44,15 @@ pub use log::LogSettings;
 pub use lora::LoraModule;
 pub use origin::Origin;
 pub use parser_choice::ParserChoice;
-pub use playhouse_actors::logic::scheduler::request_queue::SchedulingPolicy;
+pub use playhouse_actors::logic::{
+    drafts::{ngram::NgramLookup, suffix::SuffixConfig},
+    scheduler::request_queue::SchedulingPolicy,
+};
 pub use pooling::{Convert, PoolerConfig, PoolerTask, Runner, SequencePooling, TokenPooling};
 pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;
 pub use setting::{Setting, Usage, Written};
+pub use speculative::{SpeculativeConfig, SpeculativeMethod};
 
 /// All settings of a program, a section for each of its parts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]

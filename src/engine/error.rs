@@ -24,6 +24,21 @@ pub enum StartError {
         .0.display()
     )]
     NoModel(PathBuf),
+    /// The draft model's folder or file does not exist.
+    #[error(
+        "speculative_config: no model at {}: expected a folder with config.json and \
+         *.safetensors, or a GGUF file",
+        .0.display()
+    )]
+    NoDraftModel(PathBuf),
+    /// The draft model cannot guess tokens of the model.
+    #[error("speculative_config: the draft model {}: {what}", path.display())]
+    DraftModel {
+        /// The draft model.
+        path: PathBuf,
+        /// The difference, with both values.
+        what: String,
+    },
     /// This machine has no such device, or this build does not support it.
     #[error("device = \"{wanted}\": there is none; this machine has, for this build: {}", available.join(", "))]
     NoDevice {

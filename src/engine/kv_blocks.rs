@@ -79,7 +79,8 @@ fn blocks_a_request(config: &EngineConfig, model: &Model, spec: &KvSpec) -> usiz
 }
 
 /// Returns the number of blocks of the KV cache, including the null block: as many as its memory
-/// and the device's buffers hold. All other buffers of the model must be on the device already.
+/// and the device's buffers hold. A draft model needs further `draft_block_bytes` for each block.
+/// All other buffers of the models must be on the device already.
 ///
 /// # Errors
 /// [`StartError::KvCacheTooSmall`] if they do not hold one request of full length.
@@ -87,6 +88,7 @@ pub(super) fn count(
     config: &EngineConfig,
     model: &Model,
     spec: &KvSpec,
+    draft_block_bytes: u64,
     dtype: KvDtype,
     device: &ComputeDevice,
 ) -> Result<usize, StartError> {
@@ -98,7 +100,7 @@ pub(super) fn count(
     }
     let (block_size, max_model_len) = (spec.block_size, model.max_model_len);
     let block = model.kv_cache_shape(1, block_size);
-    let block_bytes = spec.block_bytes().max(1);
+    let block_bytes = spec.block_bytes().max(1) + draft_block_bytes;
     let blocks_a_request = blocks_a_request(config, model, spec);
     let budget_bytes =
         config.kv_cache_budget_bytes(free(config, model, device), block_bytes, blocks_a_request);

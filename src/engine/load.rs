@@ -9,11 +9,11 @@ use playhouse_actors::{
 use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
-    DefaultSampling, LoadedModel, StartError, StartProgress, device, kv_blocks, pooling,
+    DefaultSampling, LoadedModel, StartError, StartProgress, device, drafts, kv_blocks, pooling,
     start::{generation_config, kv_cache_dtype, quantization},
 };
 use crate::{
-    config::EngineConfig,
+    config::{Convert, EngineConfig, Runner, SpeculativeMethod},
     executor::{AdapterStore, ComputeThreads, Constraints, KvSettings, RunnerFactory, warm_up},
     files,
     gguf::is_gguf,
@@ -60,13 +60,19 @@ pub(super) fn load(
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
     start.warm_up(&model, kv_cache_dtype)?;
     let kv_spec = kv_blocks::spec(&model, config.block_size, kv_cache_dtype);
-    let num_blocks = kv_blocks::count(config, &model, &kv_spec, kv_cache_dtype, &start.device)?;
+    let draft = start.draft(&codec, &model, &kv_spec)?;
+    let draft_block_bytes = draft.as_ref().map_or(0, |draft| {
+        draft.kv_cache_shape(1, kv_spec.block_size).bytes(kv_cache_dtype) as u64
+    });
+    let device = &start.device;
+    let num_blocks =
+        kv_blocks::count(config, &model, &kv_spec, draft_block_bytes, kv_cache_dtype, device)?;
     let cache = KvCache { dtype: kv_cache_dtype, spec: kv_spec, num_blocks };
     let loaded = start.describe(codec, &model, &generation, cache);
     let token_rules = Arc::new(made(&token_rules, &loaded)?);
     let constraints = Constraints { grammars: start.grammars(&loaded), token_rules };
     let adapters = adapter_store(config, &model)?;
-    let executors = start.executors(&loaded, model, &constraints, &adapters)?;
+    let executors = start.executors(&loaded, model, draft, &constraints, &adapters)?;
     Ok(Loaded { model: loaded, executors, adapters, constraints })
 }
 
@@ -118,6 +124,41 @@ impl<'a> Start<'a> {
         })
         .map_err(StartError::Threads)?;
         Ok((codec?, model?))
+    }
+
+    /// Loads the draft model, if the settings name one and the model can have guesses.
+    fn draft(
+        &mut self,
+        codec: &HfTextCodec,
+        model: &Model,
+        kv_spec: &KvSpec,
+    ) -> Result<Option<Arc<Model>>, StartError> {
+        let Some(config) = &self.config.speculative_config else { return Ok(None) };
+        if !drafts::has_guesses(kv_spec) {
+            tracing::warn!("no token is guessed, because the model has layers with states");
+            return Ok(None);
+        }
+        let SpeculativeMethod::DraftModel { model: path } = &config.method else {
+            return Ok(None);
+        };
+        if !drafts::has_table(kv_spec) {
+            tracing::warn!("the draft model is not loaded, because no layer reads all tokens");
+            return Ok(None);
+        }
+        let options = LoadOptions {
+            quantization: None,
+            max_model_len: None,
+            runner: Runner::Generate,
+            convert: Convert::None,
+            pooler: None,
+            ..self.load_options()
+        };
+        let progress = &mut *self.progress;
+        let draft = self.threads.on_queue(|| {
+            drafts::load(path, &options, &mut |p| progress(StartProgress::Weights(p)))
+        })?;
+        drafts::check(path, &draft, model, codec)?;
+        Ok(Some(draft))
     }
 
     fn load_options(&self) -> LoadOptions {
@@ -213,6 +254,7 @@ impl<'a> Start<'a> {
         self,
         loaded: &LoadedModel,
         model: Arc<Model>,
+        draft: Option<Arc<Model>>,
         constraints: &Constraints,
         adapters: &Option<Arc<AdapterStore>>,
     ) -> Result<Arc<RunnerFactory>, StartError> {
@@ -225,8 +267,14 @@ impl<'a> Start<'a> {
         };
         (self.progress)(StartProgress::KvCache { bytes: loaded.kv_cache_bytes });
         let (info, constraints) = (loaded.info.clone(), constraints.clone());
+        let of_draft = kv_settings.clone();
         let executors = RunnerFactory::new(model, info, kv_settings, constraints, self.threads)?;
-        Ok(Arc::new(executors.with_adapters(adapters.clone())))
+        let executors = executors.with_adapters(adapters.clone());
+        let executors = executors.with_drafts(drafts::settings(self.config));
+        Ok(Arc::new(match draft {
+            Some(draft) => executors.with_draft_model(draft, &of_draft)?,
+            None => executors,
+        }))
     }
 }
 

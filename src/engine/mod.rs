@@ -6,6 +6,7 @@ mod beam_search;
 mod builder;
 mod default_sampling;
 mod device;
+mod drafts;
 mod error;
 mod kv_blocks;
 mod load;

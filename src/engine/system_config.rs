@@ -85,6 +85,7 @@ fn scheduler_config(
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
+        num_lookahead_tokens: config.num_speculative_tokens().max(config.num_jump_forward_tokens()),
     }
 }
 

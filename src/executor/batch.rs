@@ -1,7 +1,7 @@
 //! The persistent batch: tokens and block tables of the requests that the scheduler runs. Each
 //! step's changes update it, and it is laid out as one ragged batch.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use indexmap::IndexMap;
 use playhouse_actors::{
@@ -18,18 +18,26 @@ use playhouse_actors::{
 };
 use playhouse_kernels::AttentionMetadata;
 
-use super::adapters::AdapterStore;
-use super::constraint::{Allowed, Constraint, Done, Job};
+use super::{
+    adapters::AdapterStore,
+    constraint::{Allowed, Constraint, ConstraintSources, Done, Job},
+    drafters::Guessing,
+};
 use crate::model::{Adapter, StepAdapters, pooling::Gathered};
 
 /// One request in the runner.
 pub(super) struct Sequence {
     pub(super) request: Arc<EngineRequest>,
-    /// Prompt, then output.
+    /// Prompt, then output. While a step runs, its guesses follow.
     pub(super) token_ids: Vec<TokenId>,
+    /// Number of guesses at the end of `token_ids`.
+    num_guesses: usize,
+    /// Number of tokens whose KV exists.
+    num_computed: usize,
+    pub(super) guessing: Guessing,
     /// Tokens that must not be drawn before `min_tokens` tokens.
     pub(super) stop_token_ids: Vec<TokenId>,
-    block_ids: BlockIds,
+    pub(super) block_ids: BlockIds,
     /// `None` if the request has none, or while another thread computes its mask.
     constraint: Option<Constraint>,
     /// The weights that are added to the model's.
@@ -43,20 +51,60 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Returns the tokens generated so far.
-    pub(super) fn output_token_ids(&self) -> &[TokenId] {
-        &self.token_ids[self.request.num_prompt_tokens()..]
+    /// Returns the number of prompt and output tokens, without guesses.
+    pub(super) fn num_known(&self) -> usize {
+        self.token_ids.len() - self.num_guesses
+    }
+
+    /// Returns the tokens generated so far, and `num_guesses` guesses after them.
+    pub(super) fn output_token_ids(&self, num_guesses: usize) -> &[TokenId] {
+        &self.token_ids[self.request.num_prompt_tokens()..self.num_known() + num_guesses]
+    }
+
+    /// Returns the guesses of the current step.
+    pub(super) fn guesses(&self) -> &[TokenId] {
+        &self.token_ids[self.num_known()..]
+    }
+
+    /// Sets the guesses of the current step.
+    pub(super) fn guess(&mut self, guesses: &[TokenId]) {
+        self.token_ids.truncate(self.num_known());
+        self.token_ids.extend_from_slice(guesses);
+        self.num_guesses = guesses.len();
+    }
+
+    /// Returns the tokens that must come next, at most `most`. They follow from the constraint.
+    pub(super) fn forced_tokens(
+        &mut self,
+        sources: ConstraintSources<'_>,
+        most: usize,
+    ) -> Vec<TokenId> {
+        let num_known = self.num_known();
+        let output = &self.token_ids[self.request.num_prompt_tokens()..num_known];
+        let Some(constraint) = &mut self.constraint else { return Vec::new() };
+        let new_tokens = &output[constraint.num_output()..];
+        constraint.see(new_tokens);
+        constraint.forced_tokens(sources, most)
+    }
+
+    /// Returns whether the request's next tokens are constrained.
+    pub(super) fn is_constrained(&self) -> bool {
+        self.constraint.is_some()
     }
 }
 
-/// The tokens that a step computes for one request: positions `start..end`.
+/// The tokens that a step computes for one request: positions `start..end`, and guesses after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) request: RequestId,
     /// Its index for [`PersistentBatch::sequence`] in this step.
     pub(super) sequence: usize,
     pub(super) start: usize,
+    /// The end without guesses.
     pub(super) end: usize,
+    /// Most guesses that the step verifies. The scheduler has places for them.
+    pub(super) num_places: usize,
+    pub(super) num_guesses: usize,
 }
 
 /// One step in the form that the model takes. Its buffers are reused by later steps.
@@ -113,41 +161,59 @@ pub(super) struct PersistentBatch {
 }
 
 impl PersistentBatch {
-    /// Applies a step's changes and lays its tokens out in `batch`, replacing its content.
+    /// Applies a step's changes, and puts its chunks into `batch`, replacing its content. `forget`
+    /// gets each sequence that is dropped, and whether its request has ended.
     ///
     /// # Errors
-    /// [`ExecuteError::InvalidStep`] when the step names an unknown request, or tokens and blocks
-    /// that do not cover the scheduled ones.
-    pub(super) fn lay_out(
+    /// [`ExecuteError::InvalidStep`] when the step names an unknown request.
+    pub(super) fn receive(
         &mut self,
         step: &SchedulerOutput,
-        sizes: KvSizes,
         adapters: Option<&AdapterStore>,
         batch: &mut RaggedBatch,
+        mut forget: impl FnMut(&Sequence, bool),
     ) -> Result<(), ExecuteError> {
-        for request in step.finished.iter().chain(&step.preempted) {
-            self.sequences.swap_remove(request);
+        let finished = step.finished.iter().map(|request| (request, true));
+        for (request, is_ended) in finished.chain(step.preempted.iter().map(|id| (id, false))) {
+            if let Some(sequence) = self.sequences.swap_remove(request) {
+                forget(&sequence, is_ended);
+            }
         }
         batch.clear();
-        batch.groups.resize_with(sizes.num_groups.max(1), AttentionMetadata::default);
-        batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
         for data in &step.scheduled_new {
             match self.begin(data, adapters) {
-                Ok(chunk) => self.append_chunk(chunk, sizes, batch)?,
+                Ok(chunk) => batch.chunks.push(chunk),
                 Err(failure) => batch.broken.push((data.request.id, failure)),
             }
         }
         for data in &step.scheduled_cached {
             match self.advance(data)? {
-                Ok(chunk) => self.append_chunk(chunk, sizes, batch)?,
+                Ok(chunk) => batch.chunks.push(chunk),
                 Err(failure) => batch.broken.push((data.request, failure)),
             }
         }
         Ok(())
     }
 
-    /// Appends the tokens drawn for a chunk of the current step to its request. The next step may
-    /// arrive before the scheduler receives them. A failure ends the request's steps.
+    /// Lays the tokens and guesses of the received chunks out.
+    ///
+    /// # Errors
+    /// [`ExecuteError::InvalidStep`] when tokens and blocks do not cover the scheduled ones.
+    pub(super) fn lay_out(
+        &self,
+        sizes: KvSizes,
+        batch: &mut RaggedBatch,
+    ) -> Result<(), ExecuteError> {
+        batch.groups.resize_with(sizes.num_groups.max(1), AttentionMetadata::default);
+        batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
+        for index in 0..batch.chunks.len() {
+            self.append_chunk(batch.chunks[index], sizes, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the guesses of a chunk of the current step by the tokens drawn for it. The next
+    /// step may arrive before the scheduler receives them. A failure ends the request's steps.
     pub(super) fn continue_with(
         &mut self,
         chunk: &Chunk,
@@ -157,8 +223,14 @@ impl PersistentBatch {
         let Some((_, sequence)) = found.filter(|(request, _)| **request == chunk.request) else {
             return;
         };
+        sequence.guess(&[]);
+        sequence.num_computed = chunk.end;
         match drawn {
-            Ok(drawn) => sequence.token_ids.extend(drawn.iter().map(|token| token.token_id)),
+            Ok(drawn) => {
+                // The last token is not computed. Those before it were right guesses.
+                sequence.num_computed += drawn.len().saturating_sub(1);
+                sequence.token_ids.extend(drawn.iter().map(|token| token.token_id));
+            }
             Err(failure) => sequence.broken = Some(failure),
         }
     }
@@ -182,16 +254,17 @@ impl PersistentBatch {
     pub(super) fn lend_constraints(&mut self, chunks: &[Chunk]) -> Vec<Job> {
         let jobs = chunks.iter().filter_map(|chunk| {
             let (_, sequence) = self.sequences.get_index_mut(chunk.sequence)?;
-            let constraint =
-                sequence.constraint.take_if(|_| chunk.end == sequence.token_ids.len())?;
-            let new_tokens = sequence.output_token_ids()[constraint.num_output()..].to_vec();
-            Some(Job { request: chunk.request, constraint, new_tokens })
+            let num_known = sequence.num_known();
+            let constraint = sequence.constraint.take_if(|_| chunk.end == num_known)?;
+            let new_tokens = sequence.output_token_ids(0)[constraint.num_output()..].to_vec();
+            let guesses = sequence.guesses().to_vec();
+            Some(Job { request: chunk.request, constraint, new_tokens, guesses })
         });
         jobs.collect()
     }
 
-    /// Puts a constraint back and returns its result.
-    pub(super) fn take_back(&mut self, done: Done) -> (RequestId, Allowed) {
+    /// Puts a constraint back and returns its results.
+    pub(super) fn take_back(&mut self, done: Done) -> (RequestId, Vec<Allowed>) {
         if let Some(sequence) = self.sequences.get_mut(&done.request) {
             sequence.constraint = Some(done.constraint);
         }
@@ -215,6 +288,9 @@ impl PersistentBatch {
         let sequence = Sequence {
             request: owner,
             token_ids,
+            num_guesses: 0,
+            num_computed: start,
+            guessing: Guessing::default(),
             stop_token_ids,
             block_ids,
             constraint,
@@ -223,7 +299,8 @@ impl PersistentBatch {
             broken: broken.clone(),
         };
         let (sequence, _) = self.sequences.insert_full(request, sequence);
-        let chunk = Chunk { request, sequence, start, end: start + data.num_scheduled_tokens };
+        let end = start + data.num_scheduled_tokens;
+        let chunk = Chunk { request, sequence, start, end, num_places: 0, num_guesses: 0 };
         broken.map_or(Ok(chunk), Err)
     }
 
@@ -236,9 +313,9 @@ impl PersistentBatch {
         let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
         let (index, _, sequence) = found;
         sequence.block_ids.append(&data.new_block_ids);
-        let start = data.num_computed_tokens;
-        let end = start + data.num_scheduled_tokens;
-        let chunk = Chunk { request, sequence: index, start, end };
+        let Range { start, end } = data.certain_tokens(sequence.num_computed);
+        let num_places = data.num_lookahead_tokens;
+        let chunk = Chunk { request, sequence: index, start, end, num_places, num_guesses: 0 };
         Ok(sequence.broken.clone().map_or(Ok(chunk), Err))
     }
 
@@ -249,7 +326,8 @@ impl PersistentBatch {
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
         let KvSizes { block_size, num_groups } = sizes;
-        let Chunk { request, start, end, .. } = chunk;
+        let Chunk { request, start, num_guesses, .. } = chunk;
+        let end = chunk.end + num_guesses;
         let sequence = self.sequence(&chunk)?;
         let known = sequence.token_ids.len();
         if num_groups == 0 {
@@ -263,7 +341,7 @@ impl PersistentBatch {
                  {block_size}"
             )));
         }
-        let RaggedBatch { chunks, token_ids, groups, adapters, spare_tables, .. } = batch;
+        let RaggedBatch { token_ids, groups, adapters, spare_tables, .. } = batch;
         if let Some(adapter) = &sequence.adapter {
             let first_row = token_ids.len() as u32;
             adapters.push(adapter, first_row..first_row + (end - start) as u32);
@@ -271,19 +349,9 @@ impl PersistentBatch {
         token_ids.extend_from_slice(&sequence.token_ids[start..end]);
         for (group, attention) in groups.iter_mut().enumerate() {
             let block_ids = sequence.block_ids.group(group);
-            for position in start..end {
-                let (block, offset) = (block_ids[position / block_size], position % block_size);
-                attention.slot_mapping.push(block * block_size as u32 + offset as u32);
-                attention.positions.push(position as u32);
-            }
-            attention.query_start_loc.push(token_ids.len() as u32);
-            attention.seq_lens.push(end as u32);
-            let mut table = spare_tables.pop().unwrap_or_default();
-            table.clear();
-            table.extend_from_slice(&block_ids[..end.div_ceil(block_size)]);
-            attention.block_tables.push(table);
+            let spare = spare_tables.pop().unwrap_or_default();
+            append_positions(attention, (start, end), block_ids, block_size, spare);
         }
-        chunks.push(chunk);
         Ok(())
     }
 }
@@ -300,7 +368,7 @@ fn append_whole(
         let what = format!("request {request}: tokens {start}..{end} are not all of {len}");
         return Err(ExecuteError::InvalidStep(what));
     }
-    let RaggedBatch { chunks, token_ids, types, groups, .. } = batch;
+    let RaggedBatch { token_ids, types, groups, .. } = batch;
     token_ids.extend_from_slice(&sequence.token_ids);
     let second = sequence.request.pooling().and_then(|params| params.second_text_at);
     let second = second.map_or(len, |at| (at as usize).min(len));
@@ -310,7 +378,6 @@ fn append_whole(
         attention.query_start_loc.push(token_ids.len() as u32);
         attention.seq_lens.push(len as u32);
     }
-    chunks.push(chunk);
     Ok(())
 }
 
@@ -323,6 +390,27 @@ fn adapter_of(
     let found = adapters.and_then(|adapters| adapters.get(wanted));
     let missing = || RowFailure::Adapter(format!("adapter '{}' is not in memory", wanted.name));
     found.map(Some).ok_or_else(missing)
+}
+
+/// Appends a sequence with tokens at the positions from `start` to `end`. `block_ids` has room for
+/// them. `table` is replaced by its block table.
+pub(super) fn append_positions(
+    attention: &mut AttentionMetadata,
+    (start, end): (usize, usize),
+    block_ids: &[BlockId],
+    block_size: usize,
+    mut table: Vec<BlockId>,
+) {
+    for position in start..end {
+        let (block, offset) = (block_ids[position / block_size], position % block_size);
+        attention.slot_mapping.push(block * block_size as u32 + offset as u32);
+        attention.positions.push(position as u32);
+    }
+    attention.query_start_loc.push(attention.positions.len() as u32);
+    attention.seq_lens.push(end as u32);
+    table.clear();
+    table.extend_from_slice(&block_ids[..end.div_ceil(block_size)]);
+    attention.block_tables.push(table);
 }
 
 fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {
@@ -343,7 +431,14 @@ mod tests {
 
     #[test]
     fn padding_of_a_recorded_step_is_not_kept() {
-        let chunk = Chunk { request: RequestId(1), sequence: 0, start: 0, end: 1 };
+        let chunk = Chunk {
+            request: RequestId(1),
+            sequence: 0,
+            start: 0,
+            end: 1,
+            num_places: 0,
+            num_guesses: 0,
+        };
         let mut batch = RaggedBatch { chunks: vec![chunk], ..RaggedBatch::default() };
         let block_tables = vec![vec![7], vec![0], vec![0]];
         batch.groups = vec![AttentionMetadata { block_tables, ..AttentionMetadata::default() }];

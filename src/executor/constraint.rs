@@ -70,13 +70,26 @@ pub(super) struct Job {
     pub(super) constraint: Constraint,
     /// Output tokens that the constraint has not consumed.
     pub(super) new_tokens: Vec<TokenId>,
+    /// Guesses of the tokens after them.
+    pub(super) guesses: Vec<TokenId>,
 }
 
-/// A constraint that returns with its result.
+/// A constraint that returns with its results.
 pub(super) struct Done {
     pub(super) request: RequestId,
     pub(super) constraint: Constraint,
-    pub(super) allowed: Allowed,
+    /// The tokens that may follow the output, then those after each guess. A guess that may not
+    /// come, or a failure, ends the list. The draws after it do not count.
+    pub(super) allowed: Vec<Allowed>,
+}
+
+/// The place of a constraint before guesses.
+struct Place {
+    thoughts: Option<Thoughts>,
+    num_output: usize,
+    num_answer: usize,
+    /// The matcher itself. Guesses are followed with a copy.
+    matcher: Option<(Matcher, usize)>,
 }
 
 impl Constraint {
@@ -104,7 +117,8 @@ impl Constraint {
         self.num_output
     }
 
-    fn see(&mut self, tokens: &[TokenId]) {
+    /// Consumes output tokens.
+    pub(super) fn see(&mut self, tokens: &[TokenId]) {
         let Some(params) = self.request.sampling() else { return };
         let is_structured = params.structured_output.is_some();
         if !params.token_rules.is_empty() {
@@ -124,6 +138,77 @@ impl Constraint {
     /// Returns whether the next token belongs to the answer.
     fn is_answer(&self) -> bool {
         self.thoughts.as_ref().is_none_or(|thoughts| thoughts.answer_start().is_some())
+    }
+
+    /// Returns the place before guesses, to return to.
+    fn leave_place(&mut self) -> Place {
+        let matcher = self.matcher.take();
+        self.matcher = matcher.as_ref().map(|(matcher, at)| (matcher.fork(), *at));
+        let (thoughts, num_output) = (self.thoughts.clone(), self.num_output);
+        Place { thoughts, num_output, num_answer: self.answer.len(), matcher }
+    }
+
+    /// Forgets the tokens since `place`.
+    fn return_to(&mut self, place: Place) {
+        let Place { thoughts, num_output, num_answer, matcher } = place;
+        (self.thoughts, self.num_output, self.matcher) = (thoughts, num_output, matcher);
+        self.output.truncate(num_output);
+        self.answer.truncate(num_answer);
+    }
+
+    /// Returns the tokens that must come next, at most `most`: those of an end marker, or those
+    /// that the grammar leaves no choice about.
+    pub(super) fn forced_tokens(
+        &mut self,
+        sources: ConstraintSources<'_>,
+        most: usize,
+    ) -> Vec<TokenId> {
+        let mut forced = Vec::new();
+        if let Some(mut thoughts) = self.thoughts.clone() {
+            while let Some(token) = thoughts.forced_token().filter(|_| forced.len() < most) {
+                thoughts.push(token);
+                forced.push(token);
+            }
+        }
+        let params = self.request.sampling();
+        let output = params.and_then(|params| params.structured_output.clone());
+        let Some(output) = output.filter(|_| forced.is_empty() && self.is_answer()) else {
+            return forced;
+        };
+        let grammars = sources.grammars;
+        match self.follow(|| grammars.matcher(&output)) {
+            Ok(matcher) => forced = grammars.forced_tokens(matcher),
+            // The mask is computed with a new matcher, which shows the failure if there is one.
+            Err(_) => self.matcher = None,
+        }
+        forced.truncate(most);
+        forced
+    }
+
+    /// Returns the tokens that may follow the output, then those after each guess.
+    fn allowed_after(
+        &mut self,
+        guesses: &[TokenId],
+        sources: ConstraintSources<'_>,
+    ) -> Vec<Allowed> {
+        let mut allowed = vec![self.allowed(sources)];
+        if guesses.is_empty() {
+            return allowed;
+        }
+        let place = self.leave_place();
+        for &guess in guesses {
+            let may_come = match allowed.last() {
+                Some(Ok(next)) => next.mask.as_ref().is_none_or(|mask| mask.allows(guess)),
+                Some(Err(_)) | None => false,
+            };
+            if !may_come {
+                break;
+            }
+            self.see(&[guess]);
+            allowed.push(self.allowed(sources));
+        }
+        self.return_to(place);
+        allowed
     }
 
     fn allowed(&mut self, sources: ConstraintSources<'_>) -> Allowed {
@@ -183,21 +268,29 @@ impl Constraint {
         &mut self,
         make: impl FnOnce() -> Result<Matcher, GrammarError>,
     ) -> Result<TokenMask, GrammarError> {
+        self.follow(make)?.mask()
+    }
+
+    /// Returns the matcher after the answer so far.
+    fn follow(
+        &mut self,
+        make: impl FnOnce() -> Result<Matcher, GrammarError>,
+    ) -> Result<&mut Matcher, GrammarError> {
         let (matcher, num_consumed) = match &mut self.matcher {
             Some(matcher) => matcher,
             none => none.insert((make()?, 0)),
         };
         matcher.consume(&self.answer[*num_consumed..])?;
         *num_consumed = self.answer.len();
-        matcher.mask()
+        Ok(matcher)
     }
 }
 
 impl Job {
     pub(super) fn run(self, sources: ConstraintSources<'_>) -> Done {
-        let Self { request, mut constraint, new_tokens } = self;
+        let Self { request, mut constraint, new_tokens, guesses } = self;
         constraint.see(&new_tokens);
-        let allowed = constraint.allowed(sources);
+        let allowed = constraint.allowed_after(&guesses, sources);
         Done { request, constraint, allowed }
     }
 }

@@ -72,6 +72,11 @@ fn abc() -> Option<OutputFormat> {
     Some(OutputFormat::Regex("abc+".to_owned()))
 }
 
+/// Returns the tokens that may follow the output.
+fn first(allowed: Vec<Allowed>) -> Allowed {
+    allowed.into_iter().next().unwrap()
+}
+
 /// Returns those of the test's tokens that are allowed. `None` means all.
 fn named(allowed: Allowed) -> Option<Vec<u32>> {
     let mask = allowed.unwrap().mask?;
@@ -89,11 +94,11 @@ fn step_by_step(
     for step in 0..=output.len() {
         assert_eq!(constraint.num_output(), step.saturating_sub(1));
         let new_tokens = output[constraint.num_output()..step].to_vec();
-        let jobs = vec![Job { request: RequestId(1), constraint, new_tokens }];
+        let jobs = vec![Job { request: RequestId(1), constraint, new_tokens, guesses: Vec::new() }];
         let done =
             std::thread::scope(|scope| Masks::start(scope, jobs, sources).join().next().unwrap());
         constraint = done.constraint;
-        seen.push(named(done.allowed));
+        seen.push(named(first(done.allowed)));
     }
     seen
 }
@@ -107,8 +112,8 @@ fn replayed(
     let allowed = |end: usize| {
         let constraint = Constraint::new(request).unwrap();
         let new_tokens = output[..end].to_vec();
-        let job = Job { request: RequestId(1), constraint, new_tokens };
-        named(job.run(sources).allowed)
+        let job = Job { request: RequestId(1), constraint, new_tokens, guesses: Vec::new() };
+        named(first(job.run(sources).allowed))
     };
     (0..=output.len()).map(allowed).collect()
 }
@@ -160,6 +165,7 @@ fn job(request: &Arc<EngineRequest>, id: u64, new_tokens: &[u32]) -> Job {
         request: RequestId(id),
         constraint: Constraint::new(request).unwrap(),
         new_tokens: new_tokens.to_vec(),
+        guesses: Vec::new(),
     }
 }
 
@@ -179,7 +185,7 @@ fn masks_are_computed_where_the_system_gives_no_thread_or_few() {
         });
         done.sort_by_key(|done| done.request.0);
         assert!((0..40).eq(done.iter().map(|done| done.request.0)));
-        assert!(done.into_iter().all(|done| named(done.allowed) == Some(vec![B])));
+        assert!(done.into_iter().all(|done| named(first(done.allowed)) == Some(vec![B])));
     }
 }
 
@@ -193,10 +199,10 @@ fn a_constraint_that_fails_says_why_and_leaves_others_alone() {
     let done: Vec<_> =
         std::thread::scope(|scope| Masks::start(scope, jobs, sources.all()).join().collect());
     assert_eq!(done.iter().map(|done| done.request.0).collect::<Vec<_>>(), [1, 2, 3]);
-    let [first, second, third] = done.try_into().ok().unwrap();
-    assert!(first.allowed.unwrap_err().contains("[a-"));
-    assert!(second.allowed.unwrap_err().contains("cannot go on"));
-    assert_eq!(named(third.allowed), Some(vec![B]));
+    let [one, two, three] = done.try_into().ok().unwrap();
+    assert!(first(one.allowed).unwrap_err().contains("[a-"));
+    assert!(first(two.allowed).unwrap_err().contains("cannot go on"));
+    assert_eq!(named(first(three.allowed)), Some(vec![B]));
 }
 
 /// A request with a rule that counts the output's tokens, a rule that does not, and its own
@@ -219,16 +225,18 @@ fn token_rules_see_the_output_and_say_the_same_when_they_begin_anew() {
     let mut constraint = Constraint::new(&request).unwrap();
     for end in 0..=output.len() {
         let new_tokens = output[constraint.num_output()..end].to_vec();
-        let done = Job { request: RequestId(1), constraint, new_tokens }.run(sources.all());
+        let done = Job { request: RequestId(1), constraint, new_tokens, guesses: Vec::new() }
+            .run(sources.all());
         constraint = done.constraint;
-        let next = done.allowed.unwrap();
+        let next = first(done.allowed).unwrap();
         assert!(next.mask.is_none());
         let mut expected = NextToken::new(Some(&[B, C]), &[(C, 0.5)]);
         if end >= 3 {
             expected.forbid(A);
         }
         assert_eq!(next.ruled.as_ref(), Some(&expected), "after {end} tokens");
-        let replayed = job(&request, 1, &output[..end]).run(sources.all()).allowed.unwrap();
+        let replayed = job(&request, 1, &output[..end]).run(sources.all());
+        let replayed = first(replayed.allowed).unwrap();
         assert_eq!(replayed.ruled, next.ruled);
     }
 }
@@ -239,6 +247,64 @@ fn a_rule_that_is_not_there_ends_its_request_with_a_reason() {
         SamplingParams { token_rules: vec![call("upto", json!(3))], ..SamplingParams::default() };
     let work = Work::Generate(params);
     let request = Arc::new(EngineRequest { work, ..EngineRequest::for_test(1, [A]) });
-    let refused = job(&request, 1, &[]).run(Sources::new().all()).allowed.unwrap_err();
+    let refused = job(&request, 1, &[]).run(Sources::new().all());
+    let refused = first(refused.allowed).unwrap_err();
     assert!(refused.contains("at_most, from"), "{refused}");
+}
+
+#[test]
+fn masks_after_guesses_are_those_after_the_tokens() {
+    let sources = Sources::new();
+    let cases: [(Arc<EngineRequest>, &[u32]); 3] = [
+        (request(&[], abc(), None), &[A, B, C, C, EOS]),
+        (request(&[BEGIN], abc(), Some(1)), &[A, END, END, A, B]),
+        (ruled(), &[A, B, A, C]),
+    ];
+    for (request, output) in cases {
+        let mut constraint = Constraint::new(&request).unwrap();
+        for known in 0..=output.len() {
+            let new_tokens = output[constraint.num_output()..known].to_vec();
+            let guesses = output[known..].to_vec();
+            let guessed = Job { request: RequestId(1), constraint, new_tokens, guesses };
+            let done = guessed.run(sources.all());
+            constraint = done.constraint;
+            assert_eq!(constraint.num_output(), known, "guesses are forgotten");
+            assert_eq!(done.allowed.len(), output.len() - known + 1);
+            for (end, allowed) in (known..).zip(done.allowed) {
+                let expected = job(&request, 1, &output[..end]).run(sources.all()).allowed;
+                let (found, expected) = (allowed.unwrap(), first(expected).unwrap());
+                assert_eq!((found.mask, found.ruled), (expected.mask, expected.ruled));
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_follows_a_guess_that_may_not_come() {
+    let sources = Sources::new();
+    let mut strayed = job(&request(&[], abc(), None), 1, &[A]);
+    strayed.guesses = vec![B, A, C];
+    let done = strayed.run(sources.all());
+    assert_eq!(
+        done.allowed.into_iter().map(named).collect::<Vec<_>>(),
+        [Some(vec![B]), Some(vec![C])]
+    );
+}
+
+#[test]
+fn forced_tokens_are_those_without_a_choice() {
+    let sources = Sources::new();
+    let forced = |request: &Arc<EngineRequest>, output: &[u32], most: usize| {
+        let mut constraint = Constraint::new(request).unwrap();
+        constraint.see(output);
+        constraint.forced_tokens(sources.all(), most)
+    };
+    let plain = request(&[], abc(), None);
+    assert_eq!(forced(&plain, &[], 9), [A, B, C]);
+    assert_eq!(forced(&plain, &[], 2), [A, B]);
+    assert_eq!(forced(&plain, &[A, B, C], 9), [0; 0], "it may end");
+    let thinking = request(&[BEGIN], abc(), Some(1));
+    assert_eq!(forced(&thinking, &[], 9), [0; 0], "thoughts are free");
+    assert_eq!(forced(&thinking, &[A], 9), [END, END]);
+    assert_eq!(forced(&thinking, &[A, END, END], 9), [A, B, C]);
 }

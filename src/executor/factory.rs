@@ -4,7 +4,10 @@ use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
 use playhouse_actors::{
-    logic::{kv_cache::KvSpec, request::ids::Epoch},
+    logic::{
+        kv_cache::{KvKind, KvSpec},
+        request::ids::Epoch,
+    },
     ports::{AdapterLoader, ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 use playhouse_kernels::{KernelError, KvCacheShape};
@@ -12,6 +15,7 @@ use playhouse_kernels::{KernelError, KvCacheShape};
 use super::{
     adapters::AdapterStore,
     batch::KvSizes,
+    drafters::{DraftModel, DraftSettings, Drafts, ModelDrafter},
     kv_arena::{KvArena, KvMemory, KvSettings},
     runner::{Constraints, KvLayout, ModelRunner},
     threads::ComputeThreads,
@@ -27,6 +31,8 @@ pub(crate) struct RunnerFactory {
     kv_layout: KvLayout,
     constraints: Constraints,
     adapters: Option<Arc<AdapterStore>>,
+    draft_settings: DraftSettings,
+    draft_model: Option<DraftModel>,
     threads: Mutex<ComputeThreads>,
 }
 
@@ -49,13 +55,51 @@ impl RunnerFactory {
         let queue = threads.queue();
         let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
         let kv_layout = kv_layout(&info.kv_spec);
-        let (adapters, threads) = (None, Mutex::new(threads));
-        Ok(Self { info, model, kv_arena, kv_layout, constraints, adapters, threads })
+        Ok(Self {
+            info,
+            model,
+            kv_arena,
+            kv_layout,
+            constraints,
+            adapters: None,
+            draft_settings: DraftSettings::default(),
+            draft_model: None,
+            threads: Mutex::new(threads),
+        })
     }
 
     /// Returns the same factory. Its runners take the adapters of requests from `adapters`.
     pub(crate) fn with_adapters(self, adapters: Option<Arc<AdapterStore>>) -> Self {
         Self { adapters, ..self }
+    }
+
+    /// Lets runners guess tokens.
+    #[must_use]
+    pub(crate) fn with_drafts(self, draft_settings: DraftSettings) -> Self {
+        Self { draft_settings, ..self }
+    }
+
+    /// Allocates the KV cache of a draft model, which guesses by [`DraftMethod::Model`].
+    ///
+    /// [`DraftMethod::Model`]: super::drafters::DraftMethod::Model
+    ///
+    /// # Errors
+    /// [`KernelError`] when it cannot be allocated.
+    pub(crate) fn with_draft_model(
+        mut self,
+        model: Arc<Model>,
+        kv_settings: &KvSettings,
+    ) -> Result<Self, KernelError> {
+        let KvSpec { block_size, groups } = &self.info.kv_spec;
+        // The start has checked that there is one.
+        let group = groups.iter().position(|group| group.kind == KvKind::Full).unwrap_or(0);
+        let shape = model.kv_cache_shape(self.info.num_blocks, *block_size);
+        // Steps of the draft model are small, so their recordings would not pay.
+        let settings = KvSettings { step_graph_bytes: 0, ..kv_settings.clone() };
+        let kv_memory = KvMemory::new(shape, &settings, self.threads.lock().queue())?;
+        let kv_memory = Arc::new(Mutex::new(kv_memory));
+        self.draft_model = Some(DraftModel { model, kv_memory, group, block_size: *block_size });
+        Ok(self)
     }
 
     /// Returns the counts of recorded and replayed steps over the current KV cache.
@@ -122,9 +166,11 @@ impl ExecutorFactory for RunnerFactory {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
         let (constraints, kv_layout) = (self.constraints.clone(), self.kv_layout.clone());
-        let adapters = self.adapters.clone();
-        let runner = ModelRunner::new(model, kv_lease, threads, constraints, adapters, kv_layout);
-        Ok(Box::new(runner))
+        let draft_model = self.draft_model.clone();
+        let draft_model = draft_model.map(|model| ModelDrafter::new(model, threads.clone()));
+        let drafts = Drafts::new(self.draft_settings.clone(), draft_model);
+        let runner = ModelRunner::new(model, kv_lease, threads, constraints, kv_layout);
+        Ok(Box::new(runner.with_adapters(self.adapters.clone()).with_drafts(drafts)))
     }
 }
 

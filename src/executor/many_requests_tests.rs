@@ -58,6 +58,7 @@ fn decode(number: usize) -> SchedulerOutput {
         },
         num_computed_tokens: PROMPT_TOKENS + number,
         num_scheduled_tokens: 1,
+        num_lookahead_tokens: 0,
     };
     SchedulerOutput {
         scheduled_cached: (0..NUM_REQUESTS as u64).map(data).collect(),

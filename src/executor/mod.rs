@@ -2,16 +2,17 @@
 //! [`ModelExecutor`](playhouse_actors::ports::ModelExecutor).
 //!
 //! [`batch`] keeps the state of requests between steps, and [`runner`] computes a step.
-//! [`constraint`] limits the next tokens, and [`sampler`] turns logits into tokens. [`factory`]
-//! holds the state that outlives every runner: weights and KV cache. [`kv_arena`] leases the cache
-//! to one runner at a time. A GPU begins with [`warm_up`], whose measurements [`tuned_products`]
-//! keeps.
+//! [`constraint`] limits the next tokens, and [`sampler`] turns logits into tokens. [`drafters`]
+//! guess tokens that a step verifies. [`factory`] holds the state that outlives every runner:
+//! weights and KV cache. [`kv_arena`] leases the cache to one runner at a time. A GPU begins with
+//! [`warm_up`], whose measurements [`tuned_products`] keeps.
 
 mod adapters;
 mod batch;
 mod constraint;
 #[cfg(test)]
 mod constraint_tests;
+mod drafters;
 mod factory;
 mod kv_arena;
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod tuned_products;
 mod warm_up;
 
 pub(crate) use adapters::AdapterStore;
+pub(crate) use drafters::{DraftMethod, DraftSettings};
 pub(crate) use factory::RunnerFactory;
 pub(crate) use kv_arena::KvSettings;
 pub(crate) use runner::Constraints;

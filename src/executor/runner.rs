@@ -1,17 +1,18 @@
 //! The model runner: one step after another on one device.
 
+mod drafts;
 mod logits;
 mod pooling;
 mod vocabulary;
 
-use std::{collections::BTreeMap, mem, sync::Arc, thread};
+use std::{collections::BTreeMap, mem, sync::Arc, thread, time::Instant};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
         request::{
             ids::RequestId,
-            outputs::{Produced, RequestOutput, RowFailure, StepOutput},
+            outputs::{DraftCounts, Produced, RequestOutput, RowFailure, StepOutput},
         },
         scheduler::output::SchedulerOutput,
     },
@@ -23,8 +24,9 @@ pub(super) use self::logits::logit_rows;
 use self::logits::{DrawBuffers, NextRow, PromptRow};
 use super::{
     adapters::AdapterStore,
-    batch::{KvSizes, PersistentBatch, RaggedBatch},
+    batch::{KvSizes, PersistentBatch, RaggedBatch, Sequence},
     constraint::{Allowed, ConstraintSources, Masks},
+    drafters::Drafts,
     kv_arena::{KvLease, KvMemory},
     threads::ComputeThreads,
 };
@@ -42,6 +44,7 @@ pub(super) struct ModelRunner {
     constraints: Constraints,
     adapters: Option<Arc<AdapterStore>>,
     kv_layout: KvLayout,
+    drafts: Drafts,
     batch: PersistentBatch,
     buffers: Buffers,
 }
@@ -61,6 +64,17 @@ pub(crate) struct Constraints {
     pub(crate) token_rules: Arc<TokenRules>,
 }
 
+impl Constraints {
+    /// Returns the sources for the outputs of `model`.
+    fn sources(&self, model: &Model) -> ConstraintSources<'_> {
+        ConstraintSources {
+            grammars: &self.grammars,
+            token_rules: &self.token_rules,
+            vocab_size: model.vocab_size,
+        }
+    }
+}
+
 #[cfg(test)]
 impl Constraints {
     /// Returns constraints for a test, without token rules.
@@ -68,6 +82,9 @@ impl Constraints {
         Self { grammars: Arc::new(grammars), token_rules: Arc::default() }
     }
 }
+
+/// The allowed tokens of each constrained request, by its number of guesses before them.
+type AllowedTokens = BTreeMap<RequestId, Vec<Allowed>>;
 
 /// Memory that steps reuse.
 #[derive(Debug, Default)]
@@ -84,28 +101,43 @@ impl ModelRunner {
         kv_lease: KvLease,
         threads: ComputeThreads,
         constraints: Constraints,
-        adapters: Option<Arc<AdapterStore>>,
         kv_layout: KvLayout,
     ) -> Self {
         let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
-        Self { model, kv_lease, threads, constraints, adapters, kv_layout, batch, buffers }
+        Self {
+            model,
+            kv_lease,
+            threads,
+            constraints,
+            adapters: None,
+            kv_layout,
+            drafts: Drafts::default(),
+            batch,
+            buffers,
+        }
     }
 
-    /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
-    /// computed at the same time.
+    /// Lets requests take adapters from `adapters`.
+    pub(super) fn with_adapters(self, adapters: Option<Arc<AdapterStore>>) -> Self {
+        Self { adapters, ..self }
+    }
+
+    /// Lets the runner guess tokens.
+    pub(super) fn with_drafts(self, drafts: Drafts) -> Self {
+        Self { drafts, ..self }
+    }
+
+    /// Returns the hidden states, and the allowed tokens of each constrained request: those after
+    /// its last token and after each guess. Both are computed at the same time.
     fn compute(
         &mut self,
         batch: &mut RaggedBatch,
-    ) -> Result<(Tensor<2>, BTreeMap<RequestId, Allowed>), ExecuteError> {
+    ) -> Result<(Tensor<2>, AllowedTokens), ExecuteError> {
         let jobs = self.batch.lend_constraints(&batch.chunks);
         if jobs.is_empty() {
             return Ok((timed("forward", || self.forward(batch))?, BTreeMap::new()));
         }
-        let sources = ConstraintSources {
-            grammars: &self.constraints.grammars,
-            token_rules: &self.constraints.token_rules,
-            vocab_size: self.model.vocab_size,
-        };
+        let sources = self.constraints.sources(&self.model);
         let (hidden, done) = thread::scope(|scope| {
             let masks = timed("masks", || Masks::start(scope, jobs, sources));
             let hidden = timed("forward", || self.forward(batch));
@@ -161,12 +193,18 @@ impl ModelRunner {
         step: &SchedulerOutput,
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
-        let (sizes, adapters) = (self.kv_layout.sizes, self.adapters.as_deref());
-        timed("lay_out", || self.batch.lay_out(step, sizes, adapters, &mut buffers.ragged))?;
+        let sizes = self.kv_layout.sizes;
+        let (adapters, drafts) = (self.adapters.as_deref(), &mut self.drafts);
+        let forget = |sequence: &Sequence, is_ended| drafts.forget(sequence, is_ended);
+        timed("receive", || self.batch.receive(step, adapters, &mut buffers.ragged, forget))?;
+        self.guess(&mut buffers.ragged)?;
+        let begun = Instant::now();
+        timed("lay_out", || self.batch.lay_out(sizes, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),
             prompt_logprobs: None,
+            drafts: DraftCounts::default(),
             failure,
         };
         let chunks = buffers.ragged.chunks.iter();
@@ -177,6 +215,7 @@ impl ModelRunner {
             self.read_prompts(&hidden, buffers, &mut outputs)?;
             self.pool(&hidden, &buffers.ragged, &mut outputs)?;
             self.sample(hidden, &allowed, buffers, &mut outputs)?;
+            self.verify(&buffers.ragged.chunks, &mut outputs)?;
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
             let drawn = match &output.failure {
@@ -185,6 +224,8 @@ impl ModelRunner {
             };
             self.batch.continue_with(chunk, drawn);
         }
+        self.learn_time(&buffers.ragged, begun.elapsed());
+        self.ask_for_places(&buffers.ragged.chunks, &mut outputs)?;
         let broken = buffers.ragged.broken.drain(..);
         outputs.extend(broken.map(|(request, failure)| empty(request, Some(failure))));
         Ok(outputs)

@@ -9,13 +9,14 @@ use playhouse_kernels::sampling::{LogprobRow, Sampled, SamplingRow};
 use super::{batch::Sequence, constraint::Next};
 use crate::grammar::TokenMask;
 
-/// Returns the parameters for drawing the token after `sequence`. If it is constrained, only the
-/// tokens of `next` are allowed.
+/// Returns the parameters for drawing the token after `sequence` and `num_guesses` guesses of the
+/// current step. If it is constrained, only the tokens of `next` are allowed.
 ///
 /// # Errors
 /// [`ExecuteError::InvalidStep`] if the request does not generate.
 pub(super) fn sampling_row<'a>(
     sequence: &'a Sequence,
+    num_guesses: usize,
     next: Option<&'a Next>,
 ) -> Result<SamplingRow<'a>, ExecuteError> {
     let request = &sequence.request;
@@ -35,7 +36,7 @@ pub(super) fn sampling_row<'a>(
         frequency_penalty: params.frequency_penalty,
         repetition_penalty: params.repetition_penalty,
         prompt_token_ids: &request.prompt_token_ids,
-        output_token_ids: sequence.output_token_ids(),
+        output_token_ids: sequence.output_token_ids(num_guesses),
         logit_bias,
         allowed_token_ids,
         bad_words: &params.bad_words,
@@ -43,7 +44,7 @@ pub(super) fn sampling_row<'a>(
         stop_token_ids: &sequence.stop_token_ids,
         token_bitmask: next.and_then(|next| next.mask.as_ref()).map(TokenMask::words),
         seed: request.seed,
-        position: sequence.token_ids.len() as u64,
+        position: (sequence.num_known() + num_guesses) as u64,
         num_logprobs: params.logprobs,
         logprob_token_ids: &params.logprob_token_ids,
     })

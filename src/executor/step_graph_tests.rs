@@ -92,6 +92,7 @@ fn tokens(factory: &RunnerFactory, epoch: u64, num_requests: usize) -> Vec<Vec<u
                     new_block_ids: BlockIds::default(),
                     num_computed_tokens: lens[i],
                     num_scheduled_tokens: 1,
+                    num_lookahead_tokens: 0,
                 });
                 step.total_num_scheduled_tokens += 1;
                 lens[i] += 1;

@@ -43,6 +43,7 @@ fn cached(id: u64, computed: usize, blocks: &[u32]) -> CachedRequestData {
         new_block_ids: blocks.to_vec().into(),
         num_computed_tokens: computed,
         num_scheduled_tokens: 1,
+        num_lookahead_tokens: 0,
     }
 }
 
@@ -50,12 +51,22 @@ fn drawn<const N: usize>(token_ids: [u32; N]) -> [SampledToken; N] {
     token_ids.map(|token_id| SampledToken { token_id, logprobs: None })
 }
 
+fn lay_out_in(
+    batch: &mut PersistentBatch,
+    step: &SchedulerOutput,
+    sizes: KvSizes,
+    laid: &mut RaggedBatch,
+) -> Result<(), ExecuteError> {
+    batch.receive(step, None, laid, |_, _| ())?;
+    batch.lay_out(sizes, laid)
+}
+
 fn lay_out(
     batch: &mut PersistentBatch,
     step: &SchedulerOutput,
 ) -> Result<RaggedBatch, ExecuteError> {
     let mut laid = RaggedBatch::default();
-    batch.lay_out(step, SIZES, None, &mut laid).map(|()| laid)
+    lay_out_in(batch, step, SIZES, &mut laid).map(|()| laid)
 }
 
 #[test]
@@ -79,7 +90,17 @@ fn prefill_and_decode_share_a_ragged_batch() {
     assert_eq!(laid.groups[0].query_start_loc, [0, 2, 3]);
     assert_eq!(laid.groups[0].seq_lens, [6, 5]);
     assert_eq!(laid.groups[0].block_tables, [vec![5, 2], vec![3, 7]]);
-    assert_eq!(laid.chunks[1], Chunk { request: RequestId(1), sequence: 0, start: 4, end: 5 });
+    assert_eq!(
+        laid.chunks[1],
+        Chunk {
+            request: RequestId(1),
+            sequence: 0,
+            start: 4,
+            end: 5,
+            num_places: 0,
+            num_guesses: 0
+        }
+    );
 }
 
 #[test]
@@ -90,7 +111,7 @@ fn each_group_has_block_tables_of_its_own() {
     // The second group has a window. Its prefix hit begins at the second block.
     begun.block_ids = [vec![3, 4, 5], vec![0, 6, 7]].into_iter().collect();
     let step = SchedulerOutput { scheduled_new: vec![begun], ..SchedulerOutput::default() };
-    batch.lay_out(&step, sizes, None, &mut laid).unwrap();
+    lay_out_in(&mut batch, &step, sizes, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[0], Ok(&drawn([19])));
     let [full, sliding] = &laid.groups[..] else { panic!("{laid:?}") };
     assert_eq!((&full.slot_mapping, &full.block_tables), (&vec![20], &vec![vec![3, 4, 5]]));
@@ -100,7 +121,7 @@ fn each_group_has_block_tables_of_its_own() {
 
     let next =
         SchedulerOutput { scheduled_cached: vec![cached(1, 9, &[])], ..SchedulerOutput::default() };
-    batch.lay_out(&next, sizes, None, &mut laid).unwrap();
+    lay_out_in(&mut batch, &next, sizes, &mut laid).unwrap();
     assert_eq!(
         (&laid.groups[0].slot_mapping, &laid.groups[1].slot_mapping),
         (&vec![21], &vec![29])
@@ -110,7 +131,7 @@ fn each_group_has_block_tables_of_its_own() {
     let mut lacking = new(2, &[1, 2, 3, 4, 5], &[], 0, 5);
     lacking.block_ids = [vec![8, 9], vec![10]].into_iter().collect();
     let step = SchedulerOutput { scheduled_new: vec![lacking], ..SchedulerOutput::default() };
-    assert!(batch.lay_out(&step, sizes, None, &mut laid).is_err());
+    assert!(lay_out_in(&mut batch, &step, sizes, &mut laid).is_err());
 }
 
 #[test]
@@ -183,7 +204,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_new: vec![new(1, &[1; 9], &[1, 2, 3], 0, 9), new(2, &[2; 5], &[4, 5], 0, 5)],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&wide, SIZES, None, &mut laid).unwrap();
+    lay_out_in(&mut batch, &wide, SIZES, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[1], Ok(&drawn([8])));
     // The first request ends first, so the others' places change.
     let narrow = SchedulerOutput {
@@ -191,7 +212,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_cached: vec![cached(2, 5, &[])],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&narrow, SIZES, None, &mut laid).unwrap();
+    lay_out_in(&mut batch, &narrow, SIZES, &mut laid).unwrap();
     let mut other = PersistentBatch::default();
     let alone = SchedulerOutput {
         scheduled_new: vec![new(2, &[2; 5], &[4, 5], 0, 5)],

@@ -39,6 +39,17 @@ impl Matcher {
         Ok(())
     }
 
+    /// Returns a matcher at the same place, to follow guesses. This one stays where it is.
+    pub(crate) fn fork(&self) -> Self {
+        Self { inner: self.inner.clone(), end: self.end.clone() }
+    }
+
+    /// Returns the bytes that must come next. Empty if the grammar leaves a choice.
+    pub(super) fn forced_bytes(&self) -> Vec<u8> {
+        // The parser would keep what it computes, and masks must not depend on that.
+        self.inner.clone().compute_ff_bytes()
+    }
+
     /// Returns the tokens that may come next, which are one or more. If only the end can follow,
     /// the mask has the first of the tokens that end an output.
     ///
@@ -81,7 +92,6 @@ impl TokenMask {
     }
 
     /// Returns whether a token may come.
-    #[cfg(test)]
     pub(crate) fn allows(&self, token: TokenId) -> bool {
         (token as usize) < self.0.len() && self.0.is_allowed(token)
     }

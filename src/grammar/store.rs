@@ -107,6 +107,26 @@ impl GrammarStore {
         self.compile_anew(output).map(Matcher::new)
     }
 
+    /// Returns guesses of the next tokens, because the grammar leaves no choice about their text.
+    /// The model may write the same text with other tokens.
+    pub(crate) fn forced_tokens(&self, matcher: &Matcher) -> Vec<TokenId> {
+        let forced = matcher.forced_bytes();
+        let Some(Ok(Compiler { vocabulary, .. })) = self.compiler.get() else { return Vec::new() };
+        if forced.is_empty() {
+            return Vec::new();
+        }
+        // As the tokenizer writes it, unless it adds to a text that begins within another.
+        let text = std::str::from_utf8(&forced).ok();
+        let encoded = text.and_then(|text| self.codec.encode(text, false).ok());
+        let is_exact = |tokens: &Vec<TokenId>| {
+            let bytes = tokens.iter().flat_map(|&token| self.codec.token_bytes(token));
+            bytes.eq(forced.iter().copied())
+        };
+        encoded
+            .filter(is_exact)
+            .unwrap_or_else(|| vocabulary.tokens.tok_trie().greedy_tokenize(&forced))
+    }
+
     fn compile_anew(&self, output: &StructuredOutput) -> Result<TokenParser, GrammarError> {
         let whitespace = output.disable_any_whitespace.unwrap_or(self.disable_any_whitespace);
         let output =

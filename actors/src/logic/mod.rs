@@ -2,6 +2,7 @@
 
 pub mod adapter_slots;
 pub mod admission;
+pub mod drafts;
 pub mod encoder_cache;
 pub mod grammar_jobs;
 pub mod input;

@@ -88,11 +88,15 @@ pub enum Bug {
     IgnoreAdapter,
     /// A request does not wait for its adapter.
     SkipAdapter,
+    /// A guess is accepted though the draw at its place is another token.
+    AcceptAnyDraft,
+    /// The next step begins after wrong guesses, so their KV stays in the request's blocks.
+    KeepRejectedKv,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -135,6 +139,8 @@ impl Bug {
         Self::ReuseAdapterSlot,
         Self::IgnoreAdapter,
         Self::SkipAdapter,
+        Self::AcceptAnyDraft,
+        Self::KeepRejectedKv,
     ];
 }
 

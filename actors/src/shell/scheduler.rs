@@ -146,6 +146,9 @@ impl SchedulerActor {
             return;
         }
         let is_awaited = is_of_now && state.scheduler.step_in_flight() == Some(step);
+        if is_awaited {
+            self.context.observers.metrics.drafts.count(&output);
+        }
         let commits = state.scheduler.update_from_output(output, self.context.now());
         if is_awaited {
             let first_scheduled = Vec::new();

@@ -4,31 +4,33 @@
 mod content;
 mod garbage;
 mod outputs;
+mod row;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
 
 use self::{
     garbage::Reports,
     outputs::{empty, fail, pool},
+    row::Row,
 };
 use super::{
     adapter::Loader,
     grammar::{self, Compiler},
-    memory::{Life, Memory},
-    model::{Digest, Sampler, empty_digest, extend, logprobs},
+    memory::Memory,
+    model::logprobs,
     record::Record,
+    rng::mix,
     workload::{Effect, Poison},
 };
 use crate::{
     fault::{Bug, planted},
     logic::{
-        kv_cache::BlockIds,
+        drafts::verify::num_valid_draws,
         request::{
-            EngineRequest,
-            ids::{BlockId, Epoch, RequestId, Step, TokenId},
-            outputs::{PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+            ids::{Epoch, RequestId, Step, TokenId},
+            outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
         },
         scheduler::output::SchedulerOutput,
     },
@@ -181,64 +183,14 @@ impl ExecutorFactory for Factory {
     }
 }
 
-/// One request as the executor knows it.
-#[derive(Debug)]
-struct Row {
-    request: Arc<EngineRequest>,
-    tokens: Vec<TokenId>,
-    /// Digest `i` is that of the first `i` tokens.
-    digests: Vec<Digest>,
-    /// The digests after the tokens that this executor computed for the request.
-    computed: Vec<Digest>,
-    /// One for each group of layers.
-    tables: Vec<Vec<BlockId>>,
-    /// Why its last token could not be drawn. Then the request cannot continue.
-    broken: Option<RowFailure>,
-    life: Life,
-    /// Number of the execution that it began with.
-    began: u64,
-}
-
-impl Row {
-    fn new(
-        request: Arc<EngineRequest>,
-        adapter: u64,
-        num_groups: usize,
-        life: Life,
-        began: u64,
-    ) -> Self {
-        let digests = vec![empty_digest(request.cache_salt.as_deref(), adapter)];
-        let tables = vec![Vec::new(); num_groups];
-        let (tokens, computed) = (Vec::new(), Vec::new());
-        Self { request, tokens, digests, computed, tables, broken: None, life, began }
-    }
-
-    fn grow(&mut self, block_ids: &BlockIds) {
-        for (group, table) in self.tables.iter_mut().enumerate() {
-            table.extend_from_slice(block_ids.group(group));
-        }
-    }
-
-    /// Returns the content that a group's layers have for the token at `position`.
-    fn content(&self, group: usize, position: usize) -> Digest {
-        self.digests[position + 1].rotate_left(group as u32)
-    }
-
-    fn push(&mut self, tokens: &[TokenId]) {
-        for &token in tokens {
-            let digest = extend(self.digests[self.tokens.len()], token);
-            self.digests.push(digest);
-            self.tokens.push(token);
-        }
-    }
-}
-
 /// A request's part of a step.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     request: RequestId,
     start: usize,
+    /// The end, with the guesses.
     end: usize,
+    num_guesses: usize,
 }
 
 /// A request that cannot continue, and why.
@@ -381,14 +333,16 @@ impl Executor {
             let mut row = Row::new(owner, adapter, num_groups, life, execution);
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
+            let end = start + new.num_scheduled_tokens;
+            (row.num_known, row.num_computed) = (row.tokens.len(), end);
             row.grow(&new.block_ids);
             if self.rows.insert(request, row).is_some() {
                 self.violate(|| format!("request {request} is new twice"));
             }
-            spans.push(Span { request, start, end: start + new.num_scheduled_tokens });
+            spans.push(Span { request, start, end, num_guesses: 0 });
         }
         for cached in &step.scheduled_cached {
-            let (request, start) = (cached.request, cached.num_computed_tokens);
+            let request = cached.request;
             let unknown = || ExecuteError::InvalidStep(format!("request {request} is not known"));
             let row = self.rows.get_mut(&request).ok_or_else(unknown)?;
             row.grow(&cached.new_block_ids);
@@ -396,7 +350,23 @@ impl Executor {
                 broken.push((request, failure.clone()));
                 continue;
             }
-            spans.push(Span { request, start, end: start + cached.num_scheduled_tokens });
+            let Range { start, end } = cached.certain_tokens(row.num_computed);
+            row.num_computed = end;
+            if cached.num_lookahead_tokens > 0 && end != row.tokens.len() {
+                self.device
+                    .record
+                    .violate(|| format!("request {request} has guesses before its last token"));
+            }
+            // Its own token shows the poison, not a guess before it.
+            let poison = self.device.plan.poison.as_ref();
+            let may_guess = poison.is_none_or(|poison| {
+                poison.effect != Effect::Garbage || !poison.is_in(&row.request.prompt_token_ids)
+            });
+            if may_guess {
+                row.guess(cached.num_lookahead_tokens, mix(execution ^ mix(request.0)));
+            }
+            let num_guesses = row.tokens.len() - row.num_known;
+            spans.push(Span { request, start, end: end + num_guesses, num_guesses });
         }
         let computes_whole = self.device.info.kv_spec.groups.is_empty();
         for span in &spans {
@@ -438,9 +408,7 @@ impl Executor {
         for output in outputs {
             let Some(row) = self.rows.get_mut(&output.request) else { continue };
             row.broken.clone_from(&output.failure);
-            let drawn: Vec<_> =
-                output.produced.tokens().iter().map(|token| token.token_id).collect();
-            row.push(&drawn);
+            row.take(output.produced.tokens());
         }
     }
 
@@ -456,31 +424,43 @@ impl Executor {
         let row = &self.rows[&span.request];
         let num_prompt_tokens = row.request.num_prompt_tokens();
         let is_complete = span.end == row.tokens.len();
+        let Some(params) = row.request.sampling() else { return empty(span.request) };
+        let end = span.end - span.num_guesses;
+        let failure_at = |end: usize| {
+            let num_outputs = end.saturating_sub(num_prompt_tokens);
+            let last = row.tokens[..end].last().copied().filter(|_| num_outputs > 0);
+            let format = params.structured_output.as_deref().filter(|_| is_complete);
+            format.and_then(|format| grammar::break_off(format, num_outputs, last))
+        };
+        let failure = match failure_at(end) {
+            Some(error) => Some(RowFailure::Grammar(error)),
+            None => (is_complete && is_nan).then_some(RowFailure::NotANumber),
+        };
         let mut seed = row.request.seed;
         if planted(Bug::StatefulGenerator) {
             seed ^= self.num_draws;
             self.num_draws += 1;
         }
-        let Some(params) = row.request.sampling() else { return empty(span.request) };
-        let sampler = Sampler { params, seed };
-        let digest = row.digests[span.end];
-        let num_outputs = span.end.saturating_sub(num_prompt_tokens);
-        let last = row.tokens[..span.end].last().copied().filter(|_| num_outputs > 0);
-        let draw = || sampler.sample(digest, span.end, num_outputs, last);
-        let format = params.structured_output.as_deref().filter(|_| is_complete);
-        let error = format.and_then(|format| grammar::break_off(format, num_outputs, last));
-        let failure = match error {
-            Some(error) => Some(RowFailure::Grammar(error)),
-            None => (is_complete && is_nan).then_some(RowFailure::NotANumber),
+        let mut draws: Vec<SampledToken> = Vec::new();
+        if is_complete && failure.is_none() {
+            // The draws after a failure do not count.
+            let ends = (end..=span.end).take_while(|&end| failure_at(end).is_none());
+            draws.extend(ends.filter_map(|end| row.draw(end, seed)));
+        }
+        let drawn: Vec<TokenId> = draws.iter().map(|draw| draw.token_id).collect();
+        let num_valid = num_valid_draws(&row.tokens[row.num_known..], &drawn);
+        let drafts = DraftCounts {
+            num_drafted: span.num_guesses as u32,
+            num_accepted: num_valid.saturating_sub(1) as u32,
+            num_wanted: (mix(row.digests[end]) % 8) as u32,
         };
-        let draws = is_complete && failure.is_none();
-        let produced = draws.then(draw).into_iter().collect();
+        let produced = draws.into_iter().take(num_valid).collect();
         let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
             let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);
             let of = |at: usize| logprobs(row.digests[at], row.tokens[at], count);
             let rows: Vec<_> = positions.map(of).collect();
             (!rows.is_empty()).then_some(PromptLogprobs { start: span.start + 1, rows })
         });
-        RequestOutput { request: span.request, produced, prompt_logprobs, failure }
+        RequestOutput { request: span.request, produced, prompt_logprobs, drafts, failure }
     }
 }

@@ -103,6 +103,7 @@ impl Workload {
         let rng = Rng::new(seed);
         let mut config = scheduler_config(&mut rng.fork(1));
         config.async_scheduling = rng.fork(11).percent(50);
+        config.num_lookahead_tokens = rng.fork(15).pick(&[0, 0, 1, 2, 3, 8]);
         set_layout(&mut rng.fork(12), &mut config);
         let num_clients = rng.fork(2).pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
         let mut clients: Vec<_> =

@@ -3,7 +3,7 @@
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-use super::totals::Totals;
+use super::{draft_metrics::DraftMetrics, totals::Totals};
 use crate::{
     logic::{
         ledger::{Entry, GroundState, LedgerEvent},
@@ -49,14 +49,17 @@ pub struct SystemMetrics {
     adopted_tail_tokens: Counter,
     /// 1 while the model's logits are not finite.
     non_finite_logits: Gauge,
+    /// Guesses.
+    pub(crate) drafts: DraftMetrics,
     /// The same numbers, for readers within the process.
     pub totals: Totals,
 }
 
 impl SystemMetrics {
-    /// Returns handles with the labels `model_name` and `engine`.
+    /// Returns handles with the labels `model_name` and `engine`. A step has at most
+    /// `num_lookahead_tokens` guesses for a request.
     #[must_use]
-    pub fn new(model_name: &str, engine: &str) -> Self {
+    pub fn new(model_name: &str, engine: &str, num_lookahead_tokens: usize) -> Self {
         let labels = vec![
             Label::new("model_name", model_name.to_owned()),
             Label::new("engine", engine.to_owned()),
@@ -103,6 +106,7 @@ impl SystemMetrics {
             recomputed_tokens: counter!("playhouse:recomputed_tokens_total", l.iter()),
             adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),
             non_finite_logits: gauge!("playhouse:model_non_finite_logits", l.iter()),
+            drafts: DraftMetrics::new(l, num_lookahead_tokens),
             totals: Totals::default(),
             labels,
         }

@@ -8,6 +8,7 @@ pub mod chaos;
 pub mod clients;
 pub mod config;
 pub mod context;
+mod draft_metrics;
 pub mod edges;
 pub mod gate;
 pub mod grammars;

@@ -32,7 +32,11 @@ impl Observers {
     /// Returns the observers of a system in which nothing has happened.
     pub(crate) fn new(config: &SystemConfig) -> Self {
         Self {
-            metrics: Arc::new(SystemMetrics::new(&config.model_name, &config.engine)),
+            metrics: Arc::new(SystemMetrics::new(
+                &config.model_name,
+                &config.engine,
+                config.scheduler.num_lookahead_tokens,
+            )),
             edges: EdgeCounts::default(),
             steps: WatchedSteps::default(),
             progress: Progress::default(),

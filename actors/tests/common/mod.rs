@@ -20,7 +20,7 @@ use playhouse_actors::{
         kv_cache::KvSpec,
         request::{
             ids::{Epoch, RequestId, TokenId},
-            outputs::{Produced, RequestOutput, RowFailure, SampledToken, StepOutput},
+            outputs::{DraftCounts, Produced, RequestOutput, RowFailure, SampledToken, StepOutput},
             sampling_params::SamplingParams,
             structured_output::{OutputFormat, StructuredOutput},
         },
@@ -212,7 +212,13 @@ impl ModelExecutor for FakeExecutor {
 fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput {
     let token = || SampledToken { token_id: next_token(history), logprobs: None };
     let produced = (end == history.len()).then(token).into_iter().collect();
-    RequestOutput { request, produced, prompt_logprobs: None, failure: None }
+    RequestOutput {
+        request,
+        produced,
+        prompt_logprobs: None,
+        drafts: DraftCounts::default(),
+        failure: None,
+    }
 }
 
 #[derive(Debug, Default)]

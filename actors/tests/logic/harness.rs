@@ -7,7 +7,7 @@ use playhouse_actors::logic::{
     request::{
         EngineRequest, FinishReason,
         ids::{BlockId, Micros, RequestId, TokenId},
-        outputs::{Commit, RequestOutput, SampledToken, StepOutput},
+        outputs::{Commit, DraftCounts, RequestOutput, SampledToken, StepOutput},
     },
     scheduler::{Scheduled, Scheduler, SchedulerConfig, driver::schedule, output::SchedulerOutput},
 };
@@ -147,7 +147,13 @@ pub(crate) fn answer(
     let outputs = step.num_scheduled_tokens().map(|(request, _)| {
         let tokens = sample(request).into_iter();
         let produced = tokens.map(|token_id| SampledToken { token_id, logprobs: None }).collect();
-        RequestOutput { request, produced, prompt_logprobs: None, failure: None }
+        RequestOutput {
+            request,
+            produced,
+            prompt_logprobs: None,
+            drafts: DraftCounts::default(),
+            failure: None,
+        }
     });
     StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
 }

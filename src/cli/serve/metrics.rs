@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn deaths_and_ends_are_counted_from_none() {
         let recorder = builder(100).unwrap().build_recorder();
-        with_local_recorder(&recorder, || SystemMetrics::new("m", "0"));
+        with_local_recorder(&recorder, || SystemMetrics::new("m", "0", 2));
         let text = recorder.handle().render();
         let counted = |name: &str| {
             let start = format!("playhouse:{name}{{");

@@ -1,13 +1,10 @@
 //! From hidden states to drawn tokens and to the log-probabilities of a prompt.
 
-use std::{collections::BTreeMap, mem, ops::Range};
+use std::{mem, ops::Range};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
-    logic::request::{
-        ids::RequestId,
-        outputs::{PromptLogprobs, RequestOutput, RowFailure},
-    },
+    logic::request::outputs::{PromptLogprobs, RequestOutput, RowFailure},
     ports::ExecuteError,
 };
 use playhouse_kernels::{
@@ -17,10 +14,10 @@ use playhouse_kernels::{
     sampling::{SampleError, Sampled, SamplingRow, logprobs_tensor, sample_tensor},
 };
 
-use super::{Buffers, ModelRunner};
+use super::{AllowedTokens, Buffers, ModelRunner};
 use crate::executor::{
     batch::{Chunk, RaggedBatch},
-    constraint::{Allowed, Next},
+    constraint::Next,
     execute_error,
     sampler::{sampled_token, sampling_row, token_logprobs},
 };
@@ -49,6 +46,8 @@ pub(super) struct NextRow {
     row: u32,
     /// Index of its chunk.
     chunk: usize,
+    /// Number of guesses before the token.
+    num_guesses: usize,
 }
 
 /// A row of logits from which a prompt token's log-probabilities are read.
@@ -58,6 +57,13 @@ pub(super) struct PromptRow {
     chunk: usize,
     /// The prompt position that it predicts.
     position: usize,
+}
+
+impl NextRow {
+    /// Returns the tokens that may be drawn, if the request is constrained.
+    fn next<'a>(&self, chunks: &[Chunk], allowed: &'a AllowedTokens) -> Option<&'a Next> {
+        allowed.get(&chunks[self.chunk].request)?.get(self.num_guesses)?.as_ref().ok()
+    }
 }
 
 impl ModelRunner {
@@ -78,28 +84,38 @@ impl ModelRunner {
                     |position| PromptRow { row: row(position - 1), chunk: index, position };
                 prompt_rows.extend(positions.map(wanted));
             }
-            if chunk.end == sequence.token_ids.len() {
-                next_rows.push(NextRow { row: row(chunk.end - 1), chunk: index });
+            if chunk.end == sequence.num_known() {
+                next_rows.extend((0..=chunk.num_guesses).map(|num_guesses| NextRow {
+                    row: row(chunk.end - 1 + num_guesses),
+                    chunk: index,
+                    num_guesses,
+                }));
             }
         }
         Ok(())
     }
 
-    /// Draws the next token of each request whose tokens are all computed.
+    /// Draws the next token of each request whose tokens are all computed, and the token after each
+    /// guess. The draws of a request are in order, up to the first that fails.
     pub(super) fn sample(
         &self,
         hidden: Tensor<2>,
-        allowed: &BTreeMap<RequestId, Allowed>,
+        allowed: &AllowedTokens,
         buffers: &mut Buffers,
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
         let Buffers { ragged, next_rows, draw, .. } = buffers;
-        next_rows.retain(|row| match allowed.get(&ragged.chunks[row.chunk].request) {
-            Some(Err(why)) => {
-                outputs[row.chunk].failure = Some(RowFailure::Grammar(why.clone()));
-                false
+        next_rows.retain(|row| {
+            let Some(list) = allowed.get(&ragged.chunks[row.chunk].request) else { return true };
+            match list.get(row.num_guesses) {
+                Some(Ok(_)) => true,
+                Some(Err(why)) if row.num_guesses == 0 => {
+                    outputs[row.chunk].failure = Some(RowFailure::Grammar(why.clone()));
+                    false
+                }
+                // The failure counts once the tokens before it are drawn.
+                Some(Err(_)) | None => false,
             }
-            _ => true,
         });
         let mut parts = next_rows.chunks(self.logit_rows());
         let last = parts.next_back();
@@ -121,7 +137,7 @@ impl ModelRunner {
         hidden: Tensor<2>,
         rows: &[NextRow],
         ragged: &RaggedBatch,
-        allowed: &BTreeMap<RequestId, Allowed>,
+        allowed: &AllowedTokens,
         buffers: &mut DrawBuffers,
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
@@ -129,10 +145,8 @@ impl ModelRunner {
         let DrawBuffers { indices, sampling_rows, sampled } = buffers;
         let mut asked = mem::take(sampling_rows);
         for row in rows {
-            let chunk = &chunks[row.chunk];
-            let next: Option<&Next> =
-                allowed.get(&chunk.request).and_then(|next| next.as_ref().ok());
-            asked.push(sampling_row(self.batch.sequence(chunk)?, next)?);
+            let sequence = self.batch.sequence(&chunks[row.chunk])?;
+            asked.push(sampling_row(sequence, row.num_guesses, row.next(chunks, allowed))?);
         }
         indices.clear();
         indices.extend(rows.iter().map(|row| row.row));
@@ -142,9 +156,13 @@ impl ModelRunner {
         for (row, sampled) in rows.iter().zip(sampled.drain(..)) {
             let output = &mut outputs[row.chunk];
             match sampled {
+                // A draw after a failed one does not count.
+                _ if output.produced.tokens().len() < row.num_guesses => {}
                 Ok(sampled) => output.produced.push(sampled_token(sampled)),
+                // The next step shows the failure again, when the tokens before it are known.
+                Err(_) if row.num_guesses > 0 => {}
                 Err(SampleError::NoCandidate)
-                    if is_ruled(allowed.get(&chunks[row.chunk].request)) =>
+                    if row.next(chunks, allowed).is_some_and(is_ruled) =>
                 {
                     output.failure = Some(RowFailure::Grammar(NO_TOKEN_LEFT.to_owned()));
                 }
@@ -222,8 +240,8 @@ pub(in crate::executor) fn logit_rows(vocab_size: usize) -> usize {
 }
 
 /// Returns whether token rules restrict the next token.
-fn is_ruled(allowed: Option<&Allowed>) -> bool {
-    matches!(allowed, Some(Ok(Next { ruled: Some(_), .. })))
+fn is_ruled(next: &Next) -> bool {
+    next.ruled.is_some()
 }
 
 /// Returns the empty vector with the memory of `rows`, for the rows of another step.

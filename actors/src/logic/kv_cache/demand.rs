@@ -145,8 +145,14 @@ impl Demand {
     /// if a group has a state, which every step writes over.
     #[must_use]
     pub fn has_tails(&self) -> bool {
+        self.keeps_tokens_apart() || planted(Bug::KeepTailOfState)
+    }
+
+    /// Returns whether the content of each token lies apart from that of other tokens. Otherwise a
+    /// token cannot be computed again.
+    #[must_use]
+    pub fn keeps_tokens_apart(&self) -> bool {
         self.groups.iter().all(|group| group.kind.keeps_tokens_apart())
-            || planted(Bug::KeepTailOfState)
     }
 
     /// Returns whether so many tokens contain a full block, which a lookup may find.

@@ -179,6 +179,7 @@ mod tests {
             new_block_ids: BlockIds::default(),
             num_computed_tokens,
             num_scheduled_tokens: num_tokens,
+            num_lookahead_tokens: 0,
         }
     }
 

@@ -87,6 +87,13 @@ impl Produced {
         }
     }
 
+    /// Keeps the first `len` generated tokens.
+    pub fn truncate(&mut self, len: usize) {
+        if let Self::Tokens(tokens) = self {
+            tokens.truncate(len);
+        }
+    }
+
     /// Returns the generated tokens alone. A pooled result has none.
     #[must_use]
     pub fn into_tokens(self) -> SampledTokens {
@@ -155,10 +162,23 @@ pub struct RequestOutput {
     pub produced: Produced,
     /// Present if and only if the request asked for them and this step computed prompt tokens.
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// Guesses of its tokens.
+    pub drafts: DraftCounts,
     /// The reason why no token could be drawn. A request that fails is also in the steps that were
     /// planned ahead. It fails in them for the same reason and is no part of them. A request that
     /// was to draw no token is computed on, because others in those steps may share its blocks.
     pub failure: Option<RowFailure>,
+}
+
+/// Guesses of one request's tokens, also called drafts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DraftCounts {
+    /// Number of guessed tokens that the step verified.
+    pub num_drafted: u32,
+    /// How many of them were right. They are among the drawn tokens.
+    pub num_accepted: u32,
+    /// Number of guesses that the executor would verify in a later step, if there is room.
+    pub num_wanted: u32,
 }
 
 /// The reason why a request got no token.

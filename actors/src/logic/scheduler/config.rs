@@ -57,6 +57,8 @@ pub struct SchedulerConfig {
     pub async_scheduling: bool,
     /// Largest number of adapters whose requests run at once.
     pub max_loras: usize,
+    /// Largest number of guessed tokens that a step verifies for one request. 0 means no guesses.
+    pub num_lookahead_tokens: usize,
 }
 
 impl Default for SchedulerConfig {
@@ -81,6 +83,7 @@ impl Default for SchedulerConfig {
             disable_chunked_mm_input: false,
             async_scheduling: false,
             max_loras: 1,
+            num_lookahead_tokens: 0,
         }
     }
 }

@@ -40,6 +40,11 @@ pub(super) struct InFlightRow {
 }
 
 impl InFlightRow {
+    /// Returns how many of the row's tokens are guesses.
+    pub(super) fn num_guesses(&self) -> usize {
+        self.num_draws.saturating_sub(1)
+    }
+
     /// Returns how many of the row's tokens were wrong guesses, given the number of tokens that it
     /// yielded. The request's computed tokens end at the row's position plus the accepted tokens.
     /// Wrong guesses therefore do not count as computed. Returns `None` if the row lacks its token.

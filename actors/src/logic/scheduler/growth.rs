@@ -86,17 +86,31 @@ impl Scheduler {
             let window = self.media_window(slot, num_computed_tokens, num_tokens, budget);
             (num_tokens, features) = (window.num_tokens, window.features);
         }
-        let block_ids = BlockIds::default();
-        Row { slot, num_computed_tokens, num_tokens, is_new: false, block_ids, features }
+        let num_lookahead = self.num_lookahead(planning, slot, num_tokens);
+        Row {
+            slot,
+            num_computed_tokens,
+            num_tokens: num_tokens + num_lookahead,
+            num_lookahead,
+            is_new: false,
+            block_ids: BlockIds::default(),
+            features,
+        }
     }
 
     /// Handles a running request that does not fit: the last one is preempted, which may be the
     /// same request.
     pub(super) fn refuse_growth(&mut self, planning: &mut Planning, row: usize, cursor: usize) {
+        let is_for_guesses = planning.rows[row].num_lookahead > 0;
         self.take_back_rows(planning, row);
         planning.phase = Phase::Running;
         planning.cursor = cursor;
         planning.looked_up = None;
+        if is_for_guesses {
+            // The request may have room for its own token.
+            planning.is_tight = true;
+            return;
+        }
         if !self.flight.steps.is_empty() && !planted(Bug::PreemptInFlight) {
             // The step in flight may end other requests, and a request in a step must not be
             // preempted. Requests behind this one that have their blocks need not wait for the

@@ -18,6 +18,7 @@ mod ahead;
 mod aside;
 mod cohort;
 mod config;
+mod drafts;
 pub mod driver;
 mod flight;
 mod growth;

@@ -1,12 +1,13 @@
 //! The step that the scheduler sends to the worker. Block ids are opaque here: the KV cache manager
 //! assigns them, the worker uses them, and the scheduler only forwards them.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use crate::logic::{
     kv_cache::BlockIds,
+    planted::{Bug, planted},
     request::{
         EngineRequest,
         ids::{Epoch, RequestId, Step, TokenId},
@@ -71,10 +72,27 @@ pub struct CachedRequestData {
     pub request: RequestId,
     /// Blocks appended to its table.
     pub new_block_ids: BlockIds,
-    /// Number of tokens whose KV exists already.
+    /// Number of tokens whose KV exists already. It counts the guesses of steps in flight, as if
+    /// all of them were right. See [`CachedRequestData::certain_tokens`].
     pub num_computed_tokens: usize,
     /// Number of tokens to compute now, at least 1.
     pub num_scheduled_tokens: usize,
+    /// How many of `num_scheduled_tokens` are places for guesses. The executor fills any number of
+    /// them, after the request's last token.
+    pub num_lookahead_tokens: usize,
+}
+
+impl CachedRequestData {
+    /// Returns the positions to compute without the guesses. `num_computed` is the number of tokens
+    /// that the executor has computed. It is smaller than the plan's number if guesses were wrong.
+    #[must_use]
+    pub fn certain_tokens(&self, num_computed: usize) -> Range<usize> {
+        let start = match planted(Bug::KeepRejectedKv) {
+            true => self.num_computed_tokens,
+            false => self.num_computed_tokens.min(num_computed),
+        };
+        start..start + self.num_scheduled_tokens.saturating_sub(self.num_lookahead_tokens)
+    }
 }
 
 impl SchedulerOutput {
@@ -101,7 +119,7 @@ impl SchedulerOutput {
     }
 
     /// Returns the scheduled requests with the number of their tokens that are computed after the
-    /// step.
+    /// step, if all guesses are right.
     pub fn num_tokens_after(&self) -> impl Iterator<Item = (RequestId, usize)> + '_ {
         let computed = self.scheduled_new.iter().map(|data| data.num_computed_tokens);
         let computed = computed.chain(self.scheduled_cached.iter().map(|d| d.num_computed_tokens));

@@ -46,7 +46,10 @@ pub(super) enum Flow {
 pub(super) struct Row {
     pub(super) slot: Slot,
     pub(super) num_computed_tokens: usize,
+    /// Number of tokens to compute, with the guesses.
     pub(super) num_tokens: usize,
+    /// Number of places for guesses among them.
+    pub(super) num_lookahead: usize,
     /// Whether the worker holds no state of the request.
     pub(super) is_new: bool,
     /// Blocks appended to the request's table.
@@ -98,6 +101,8 @@ pub(super) struct Planning {
     /// Whether a running request found no block and has to wait for the step in flight. No other
     /// request gets a block either.
     pub(super) is_short: bool,
+    /// Whether blocks for guesses were refused. The rest of the step has no guesses.
+    pub(super) is_tight: bool,
     pub(super) ended: Vec<Commit>,
     pub(super) prefix_cache_reset: Option<bool>,
     pub(super) finish_later: Vec<RequestId>,
@@ -303,11 +308,14 @@ impl Scheduler {
         let catches_up = self.config.enable_prefix_caching
             && self.demand.has_tails()
             && state.reads_prefix_cache()
-            && num_tokens == state.num_tokens();
+            && num_tokens >= state.num_tokens()
+            && state.num_drawing == 0;
         let is_known = filled.is_empty() && (!catches_up || state.held.has_tail());
         if is_known && state.held.has_room(num_tokens) {
             return None;
         }
+        // If guesses in flight are wrong, the step begins before this token.
+        let num_computed_tokens = num_computed_tokens - state.num_guesses;
         let num_settled_tokens = match self.config.enable_prefix_caching {
             true => self.demand.settled(&state.held, num_hit_tokens, num_computed_tokens),
             false => num_computed_tokens,

@@ -52,6 +52,11 @@ pub(super) struct RequestState {
     pub(super) first_step: Option<Step>,
     /// Largest number of tokens that steps in flight sample for the request.
     pub(super) num_drawing: usize,
+    /// How many of `num_computed_tokens` are guesses of steps in flight. They may be wrong, and are
+    /// then not computed.
+    pub(super) num_guesses: usize,
+    /// Number of guesses that the executor asked for with its last result.
+    pub(super) num_wanted_guesses: usize,
     /// Whether the request ran before.
     pub(super) was_scheduled: bool,
     /// Whether the request is recomputed without the prefix cache, because its last logits were not
@@ -90,6 +95,8 @@ impl RequestState {
             num_prompt_logprobs: 0,
             first_step: None,
             num_drawing: 0,
+            num_guesses: 0,
+            num_wanted_guesses: 0,
             is_retried: false,
             num_passed_features: 0,
             chain: BlockChain::default(),
@@ -115,6 +122,15 @@ impl RequestState {
             && (num_outputs >= self.stop.max_tokens || num_tokens >= self.stop.max_model_len)
     }
 
+    /// Returns how many guesses can be right beside the tokens that steps in flight and the next
+    /// step draw without guesses. Tokens beyond a length limit have no use.
+    pub(super) fn num_guesses_max(&self) -> usize {
+        let num_outputs = self.output_token_ids.len() + self.num_drawing + 1;
+        let num_tokens = self.num_tokens() + self.num_drawing + 1;
+        let left = self.stop.max_tokens.saturating_sub(num_outputs);
+        left.min(self.stop.max_model_len.saturating_sub(num_tokens))
+    }
+
     /// Returns whether the request may use blocks that others computed. Log-probabilities of a
     /// prompt need its logits, and some poolings the hidden states of all its tokens.
     pub(super) fn reads_prefix_cache(&self) -> bool {
@@ -133,6 +149,8 @@ impl RequestState {
         self.num_passed_features = 0;
         self.first_step = None;
         self.num_drawing = 0;
+        self.num_guesses = 0;
+        self.num_wanted_guesses = 0;
     }
 
     /// Returns the request as one that no longer needs its blocks.

@@ -59,6 +59,7 @@ impl Scheduler {
             looked_up: None,
             has_preempted: false,
             is_short: false,
+            is_tight: false,
             ended,
             prefix_cache_reset: None,
             finish_later: Vec::new(),
@@ -117,19 +118,27 @@ impl Scheduler {
         stats: &mut StepStats,
         row: Row,
     ) -> InFlightRow {
-        let Row { slot, num_computed_tokens, num_tokens, is_new, block_ids, features } = row;
+        let Row { slot, num_computed_tokens, num_tokens, num_lookahead, .. } = row;
+        let Row { is_new, block_ids, features, .. } = row;
         let state = &mut self.requests[slot];
         let end = num_computed_tokens + num_tokens;
-        let first_new = state.max_computed_tokens.clamp(num_computed_tokens, end);
-        stats.recomputed_tokens += first_new - num_computed_tokens;
-        let prompt_end = state.request.num_prompt_tokens().min(end);
+        // Guesses may be wrong, so they are not known to be computed.
+        let certain_start = num_computed_tokens - state.num_guesses;
+        let certain_end = end - num_lookahead - state.num_guesses;
+        let first_new = state.max_computed_tokens.clamp(certain_start, certain_end);
+        stats.recomputed_tokens += first_new - certain_start;
+        let prompt_end = state.request.num_prompt_tokens().min(certain_end);
         stats.prompt_tokens_computed += prompt_end.saturating_sub(first_new);
         state.num_computed_tokens = end;
-        state.max_computed_tokens = state.max_computed_tokens.max(end);
+        state.max_computed_tokens = state.max_computed_tokens.max(certain_end);
         state.first_step.get_or_insert(self.step);
         let request = state.request.id;
-        let num_draws = usize::from(state.num_remaining() == 0);
+        let num_draws = match state.num_remaining() {
+            0 => 1 + num_lookahead,
+            _ => 0,
+        };
         state.num_drawing += num_draws;
+        state.num_guesses += num_lookahead;
         if is_new {
             output.scheduled_new.push(NewRequestData {
                 request: Arc::clone(&state.request),
@@ -144,6 +153,7 @@ impl Scheduler {
                 new_block_ids: block_ids,
                 num_computed_tokens,
                 num_scheduled_tokens: num_tokens,
+                num_lookahead_tokens: num_lookahead,
             });
         }
         if !features.is_empty() {

@@ -105,7 +105,9 @@ impl Scheduler {
         };
         let state = &mut self.requests[slot];
         state.num_drawing -= num_draws;
+        state.num_guesses -= planned.num_guesses();
         state.num_computed_tokens -= num_rejected;
+        state.num_wanted_guesses = row.drafts.num_wanted as usize;
         self.pass_media(slot);
         let state = &mut self.requests[slot];
         if num_draws > 0 && is_pooling {

@@ -162,7 +162,15 @@ impl Scheduler {
             return Err(WaitingReason::EncoderBudget);
         }
         let (num_computed_tokens, block_ids) = (num_hit_tokens, BlockIds::default());
-        Ok(Row { slot, num_computed_tokens, num_tokens, is_new: true, block_ids, features })
+        Ok(Row {
+            slot,
+            num_computed_tokens,
+            num_tokens,
+            num_lookahead: 0,
+            is_new: true,
+            block_ids,
+            features,
+        })
     }
 
     /// Returns the number of tokens that a request begins with.

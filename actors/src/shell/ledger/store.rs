@@ -126,7 +126,7 @@ mod tests {
 
     fn store() -> LedgerStore {
         let config = SystemConfig::new(crate::logic::scheduler::SchedulerConfig::default());
-        let metrics = Arc::new(SystemMetrics::new("model", "0"));
+        let metrics = Arc::new(SystemMetrics::new("model", "0", 0));
         LedgerStore::new(config.ledger(), metrics, Arc::default())
     }
 

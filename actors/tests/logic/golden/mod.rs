@@ -2,6 +2,7 @@
 
 mod adapters;
 mod cohort;
+mod drafts;
 mod encoder_budget;
 mod hybrid;
 mod pause;

@@ -5,11 +5,15 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use playhouse_actors::logic::{
+    drafts::verify::num_valid_draws,
     kv_cache::{BlockIds, KvKind},
     request::{
         EngineRequest,
         ids::{BlockId, Epoch, RequestId, TokenId},
-        outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
+        outputs::{
+            DraftCounts, Produced, PromptLogprobs, RequestOutput, RowFailure, SampledToken,
+            StepOutput,
+        },
     },
     scheduler::output::{NewRequestData, SchedulerOutput},
 };
@@ -38,7 +42,11 @@ struct Row {
     prompt_len: usize,
     wants_prompt_logprobs: bool,
     salt: u64,
+    /// The tokens, and while a step runs its guesses.
     tokens: Vec<TokenId>,
+    num_known: usize,
+    /// Number of tokens whose KV exists.
+    num_computed: usize,
     /// One for each group of layers.
     tables: Vec<Vec<BlockId>>,
     /// Whether its last token could not be drawn, so that it cannot continue.
@@ -125,12 +133,13 @@ impl Device {
                 row.is_broken = true;
                 self.recent.push((step.step.0, row.life));
             }
-            row.tokens.extend(output.produced.tokens().iter().map(|token| token.token_id));
+            row.take(output.produced.tokens());
         }
         outputs.extend(broken.into_iter().map(|request| RequestOutput {
             request,
             produced: Produced::default(),
             prompt_logprobs: None,
+            drafts: DraftCounts::default(),
             failure: Some(RowFailure::NotANumber),
         }));
         StepOutput { epoch: step.epoch, step: step.step, outputs }
@@ -206,8 +215,10 @@ impl Device {
         for cached in &step.scheduled_cached {
             let row = self.rows.get_mut(&cached.request).unwrap();
             grow(&mut row.tables, &cached.new_block_ids);
-            let end = cached.num_computed_tokens + cached.num_scheduled_tokens;
-            spans.push((cached.request, cached.num_computed_tokens, end));
+            let known = cached.certain_tokens(row.num_computed);
+            row.num_computed = known.end;
+            row.guess(step.step.0, cached.num_lookahead_tokens);
+            spans.push((cached.request, known.start, known.end + row.tokens.len() - row.num_known));
         }
         spans
     }
@@ -309,15 +320,47 @@ impl Device {
         let is_nan =
             read.fold(false, |all, (group, position)| all | self.reads(request, group, position));
         let is_complete = end == row.tokens.len();
-        let token_id = next_token(row.salt, &row.tokens);
-        let drawn = (is_complete && !is_nan).then_some(SampledToken { token_id, logprobs: None });
-        let produced = drawn.into_iter().collect();
+        let guesses = &row.tokens[row.num_known..];
+        let draws = (row.num_known..=end).map(|end| next_token(row.salt, &row.tokens[..end]));
+        let draws: Vec<TokenId> = draws.collect();
+        let num_valid = num_valid_draws(guesses, &draws);
+        let drawn = draws.into_iter().map(|token_id| SampledToken { token_id, logprobs: None });
+        let is_drawn = is_complete && !is_nan;
+        let produced = drawn.take(if is_drawn { num_valid } else { 0 }).collect();
+        let drafts = DraftCounts {
+            num_drafted: guesses.len() as u32,
+            num_accepted: if is_drawn { num_valid as u32 - 1 } else { 0 },
+            num_wanted: (digest(row.salt, &row.tokens) % 6) as u32,
+        };
         let positions = start + 1..(end + 1).min(row.prompt_len);
         let rows = positions.map(|_| Vec::new()).collect::<Vec<_>>();
         let is_asked = row.wants_prompt_logprobs && !rows.is_empty();
         let prompt_logprobs = is_asked.then_some(PromptLogprobs { start: start + 1, rows });
         let failure = (is_complete && is_nan).then_some(RowFailure::NotANumber);
-        RequestOutput { request, produced, prompt_logprobs, failure }
+        RequestOutput { request, produced, prompt_logprobs, drafts, failure }
+    }
+}
+
+impl Row {
+    /// Guesses at most `num_places` tokens after the known ones. Some guesses are right.
+    fn guess(&mut self, step: u64, num_places: usize) {
+        let mut luck = digest(step, &self.tokens);
+        let num_guesses = luck as usize % (num_places + 1);
+        for _ in 0..num_guesses {
+            luck = luck.rotate_left(7);
+            let right = next_token(self.salt, &self.tokens);
+            self.tokens.push(if luck.is_multiple_of(4) { (right + 1) % 3 } else { right });
+        }
+    }
+
+    /// Replaces the guesses by the drawn tokens.
+    fn take(&mut self, drawn: &[SampledToken]) {
+        self.tokens.truncate(self.num_known);
+        self.tokens.extend(drawn.iter().map(|token| token.token_id));
+        self.num_known = self.tokens.len();
+        if !drawn.is_empty() {
+            self.num_computed = self.num_known - 1;
+        }
     }
 }
 
@@ -345,6 +388,8 @@ fn row(new: &NewRequestData, step: &SchedulerOutput, num_groups: usize) -> Row {
             .sampling()
             .is_some_and(|params| params.prompt_logprobs.is_some()),
         salt: salt_of(request),
+        num_known: tokens.len(),
+        num_computed: new.num_computed_tokens + new.num_scheduled_tokens,
         tokens,
         tables,
         is_broken: false,

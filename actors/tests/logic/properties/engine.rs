@@ -162,6 +162,8 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
             num_blocks,
             enable_prefix_caching,
             async_scheduling: is_async,
+            // Half of the engines guess.
+            num_lookahead_tokens: (num_blocks as usize % 2) * interval as usize * 2,
             ..SchedulerConfig::default()
         }
     })

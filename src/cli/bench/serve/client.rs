@@ -138,6 +138,14 @@ impl Client {
         Ok((id.to_owned(), model["root"].as_str().map(str::to_owned)))
     }
 
+    /// Returns the server's metrics. Returns `None` if it has none, or if they need another key.
+    pub(super) async fn metrics(&self) -> Option<String> {
+        let response = self.send(Method::GET, "/metrics", String::new()).await.ok()?;
+        let is_ok = response.status() == StatusCode::OK;
+        let text = whole_text(response).await;
+        is_ok.then_some(text)
+    }
+
     /// Requests a stream and reads it to its end. `begun` is the benchmark's start.
     pub(in crate::cli::bench) async fn generate(
         &self,

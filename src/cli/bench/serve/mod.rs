@@ -6,6 +6,7 @@
 mod arrivals;
 mod client;
 mod datasets;
+mod drafts;
 mod metrics;
 mod report;
 mod run;

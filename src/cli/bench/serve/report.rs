@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::metrics::{Metrics, RequestOutput};
+use super::{
+    drafts::DraftCounters,
+    metrics::{Metrics, RequestOutput},
+};
 use crate::cli::bench::distribution::{Distribution, percentile_name};
 
 /// A distribution that `--percentile-metrics` can name.
@@ -72,8 +75,8 @@ fn figure(text: &mut String, label: &str, value: f64) {
     let _ = writeln!(text, "{label:<40} {value:<10.2}");
 }
 
-/// Returns the table.
-pub(super) fn table(metrics: &Metrics, shown: &Shown) -> String {
+/// Returns the table, with the guesses that the server verified meanwhile.
+pub(super) fn table(metrics: &Metrics, shown: &Shown, drafts: Option<&DraftCounters>) -> String {
     let mut text = format!("{:=^WIDTH$}\n", " Serving Benchmark Result ");
     count(&mut text, "Successful requests:", metrics.completed);
     count(&mut text, "Failed requests:", metrics.failed);
@@ -104,6 +107,7 @@ pub(super) fn table(metrics: &Metrics, shown: &Shown) -> String {
             figure(&mut text, &label, values.percentile(percent));
         }
     }
+    text += &drafts.map(DraftCounters::table).unwrap_or_default();
     text + &"=".repeat(WIDTH) + "\n"
 }
 
@@ -207,7 +211,7 @@ P50 E2EL (ms):                           350.00
 P99.9 E2EL (ms):                         350.00    
 ==================================================
 ";
-        assert_eq!(table(&metrics, &shown), expected);
+        assert_eq!(table(&metrics, &shown, None), expected);
     }
 
     #[test]

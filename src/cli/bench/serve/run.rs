@@ -16,6 +16,7 @@ use super::{
     ServeArgs, arrivals,
     client::Client,
     datasets::SampleRequest,
+    drafts::DraftCounters,
     metrics::{Metrics, RequestOutput},
     report,
 };
@@ -62,9 +63,11 @@ async fn measure(args: &ServeArgs) -> Result<(), CliError> {
     warm_up(args, &client, &requests).await?;
 
     let times = arrivals::arrivals(rate, requests.len(), &mut rng);
+    let drafts_before = drafts(&client).await;
     let begun = Instant::now();
     let mut outputs = send(&client, args.traffic.max_concurrency, requests, &times, begun).await;
     let duration = begun.elapsed().as_secs_f64();
+    let drafts = drafts(&client).await.since(&drafts_before);
     count_tokens(&mut outputs, &codec)?;
 
     let metrics = Metrics::of(&outputs, duration, &goodput);
@@ -74,8 +77,9 @@ async fn measure(args: &ServeArgs) -> Result<(), CliError> {
     let mut result = about(args, &model);
     result.extend(metadata);
     result.extend(report::fields(&metrics, &outputs, &shown, args.result.save_detailed));
+    result.extend(drafts.iter().flat_map(DraftCounters::fields));
     match args.result.output {
-        Report::Table => output::show(&report::table(&metrics, &shown))?,
+        Report::Table => output::show(&report::table(&metrics, &shown, drafts.as_ref()))?,
         Report::Json => output::show_json(&Value::Object(result.clone()))?,
     }
     if args.result.save_result {
@@ -85,6 +89,12 @@ async fn measure(args: &ServeArgs) -> Result<(), CliError> {
         0 => Err(CliError::Measure("no request was served".to_owned())),
         _ => Ok(()),
     }
+}
+
+/// Returns the guesses that the server has counted so far.
+async fn drafts(client: &Client) -> DraftCounters {
+    let metrics = client.metrics().await;
+    metrics.and_then(|text| DraftCounters::parse(&text)).unwrap_or_default()
 }
 
 /// The model, its name, and its tokenizer.

@@ -1,0 +1,231 @@
+//! Pace: how many guesses are worth their time.
+//!
+//! A step of `n` requests takes about `a + b·t` for `t` tokens, and yields `n` tokens without
+//! guesses. The guess at place `j` of a request is right with a probability of about `p^j`, and it
+//! takes the time `b` to verify and `c` to make. It is worth that if its tokens per time are at
+//! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
+//! do not depend on them.
+
+/// How fast old measurements of steps lose weight.
+const STEP_DECAY: f64 = 0.98;
+/// Time of one more token, as a share of a step's base, until it is measured.
+const DEFAULT_TOKEN_SHARE: f64 = 1.0 / 8.0;
+/// Smallest variance of the numbers of tokens from which a slope is measured.
+const MIN_VARIANCE: f64 = 0.05;
+/// How fast old results of guesses lose weight.
+const RATE_DECAY: f64 = 0.9;
+/// Weight of the rate that is assumed before the first guess.
+const PRIOR_WEIGHT: f64 = 2.0;
+/// A guess must be this much better than even, because the numbers are estimates.
+const MARGIN: f64 = 1.1;
+/// Weight of a new measurement of the time to make guesses.
+const GUESS_WEIGHT: f64 = 0.2;
+/// Number of first steps with guesses that have as many as possible, to measure their cost.
+const NUM_TRIALS: u32 = 16;
+/// Number of steps without guesses after which one guess is tried again.
+const PROBE_INTERVAL: u32 = 32;
+
+/// The time of steps by their numbers of tokens: a line through recent steps.
+#[derive(Debug, Clone, Default)]
+pub struct StepCost {
+    /// Sums over steps: weight, tokens, time, tokens², tokens·time.
+    sums: [f64; 5],
+    /// Time to make one guess, in microseconds.
+    guess: f64,
+    /// Number of steps for which guesses were made.
+    num_guessed: u32,
+}
+
+impl StepCost {
+    /// Learns the time of a step of so many tokens, in microseconds.
+    pub fn learn(&mut self, num_tokens: usize, micros: f64) {
+        let tokens = num_tokens as f64;
+        let new = [1.0, tokens, micros, tokens * tokens, tokens * micros];
+        for (sum, new) in self.sums.iter_mut().zip(new) {
+            *sum = *sum * STEP_DECAY + new;
+        }
+    }
+
+    /// Learns the time to make guesses, in microseconds.
+    pub fn learn_guesses(&mut self, num_guesses: usize, micros: f64) {
+        if num_guesses > 0 {
+            let each = micros / num_guesses as f64;
+            self.num_guessed = self.num_guessed.saturating_add(1);
+            // The first guesses of a request take longer, because its prompt has to be read.
+            self.guess += GUESS_WEIGHT * (each - self.guess);
+        }
+    }
+
+    /// Returns the smallest probability with which a guess is worth its time in a step of
+    /// `num_requests` requests.
+    #[must_use]
+    pub fn break_even(&self, num_requests: usize) -> f64 {
+        match self.num_guessed < NUM_TRIALS {
+            true => 0.0,
+            false => self.break_even_at(num_requests, self.guess),
+        }
+    }
+
+    /// Returns the same for guesses that take no time to make.
+    #[must_use]
+    pub fn break_even_made(&self, num_requests: usize) -> f64 {
+        self.break_even_at(num_requests, 0.0)
+    }
+
+    fn break_even_at(&self, num_requests: usize, guess: f64) -> f64 {
+        let requests = num_requests.max(1) as f64;
+        let (base, token) = self.line();
+        let step = base + token * requests;
+        if step <= 0.0 {
+            return 1.0;
+        }
+        MARGIN * requests * (token + guess) / step
+    }
+
+    /// Returns base and slope of the line.
+    fn line(&self) -> (f64, f64) {
+        let [weight, tokens, time, squares, products] = self.sums;
+        if weight == 0.0 {
+            return (1.0, DEFAULT_TOKEN_SHARE);
+        }
+        let (tokens, time) = (tokens / weight, time / weight);
+        let variance = squares / weight - tokens * tokens;
+        let by_default = (time / (1.0 + DEFAULT_TOKEN_SHARE * tokens), DEFAULT_TOKEN_SHARE);
+        if variance < MIN_VARIANCE {
+            return (by_default.0, by_default.0 * by_default.1);
+        }
+        let slope = (products / weight - tokens * time) / variance;
+        let slope = slope.clamp(0.0, time / tokens.max(1.0));
+        ((time - slope * tokens).max(0.0), slope)
+    }
+}
+
+/// The share of one request's guesses that are right, of those that follow right ones.
+#[derive(Debug, Clone)]
+pub struct Acceptance {
+    prior: f64,
+    right: f64,
+    tried: f64,
+    num_without: u32,
+}
+
+impl Acceptance {
+    /// Returns the estimate before the first guess.
+    #[must_use]
+    pub fn new(prior: f64) -> Self {
+        Self { prior, right: 0.0, tried: 0.0, num_without: 0 }
+    }
+
+    /// Learns the result of a step's guesses. The guesses after a wrong one say nothing.
+    pub fn learn(&mut self, num_drafted: usize, num_accepted: usize) {
+        if num_drafted == 0 {
+            return;
+        }
+        let is_one_wrong = num_accepted < num_drafted;
+        self.right = self.right * RATE_DECAY + num_accepted as f64;
+        self.tried = self.tried * RATE_DECAY + num_accepted as f64 + f64::from(is_one_wrong);
+    }
+
+    /// Returns the estimated rate, in `(0, 1)`.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        (self.right + PRIOR_WEIGHT * self.prior) / (self.tried + PRIOR_WEIGHT)
+    }
+
+    /// Returns how many guesses, at most `most`, the next step should verify. From time to time one
+    /// guess is tried though it does not seem to be worth its time.
+    pub fn num_wanted(&mut self, break_even: f64, most: usize) -> usize {
+        let num_wanted = match break_even {
+            even if even <= 0.0 => most,
+            even if even >= 1.0 => 0,
+            even => ((even.ln() / self.rate().ln()) as usize).min(most),
+        };
+        self.num_without = if num_wanted > 0 { 0 } else { self.num_without + 1 };
+        match self.num_without {
+            without if without >= PROBE_INTERVAL => {
+                self.num_without = 0;
+                most.min(1)
+            }
+            _ => num_wanted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the cost of a device whose steps take `base + token · tokens` microseconds.
+    fn measured(base: f64, token: f64) -> StepCost {
+        let mut cost = StepCost::default();
+        for step in 0..100 {
+            let tokens = 1 + step % 5;
+            cost.learn(tokens, base + token * tokens as f64);
+        }
+        cost.num_guessed = NUM_TRIALS;
+        cost
+    }
+
+    #[test]
+    fn a_line_is_measured() {
+        let (base, token) = measured(900.0, 30.0).line();
+        assert!((base - 900.0).abs() < 1.0 && (token - 30.0).abs() < 1.0, "{base} {token}");
+    }
+
+    #[test]
+    fn steps_of_one_size_show_no_slope() {
+        let mut cost = StepCost::default();
+        (0..50).for_each(|_| cost.learn(1, 900.0));
+        let (base, token) = cost.line();
+        assert!((base - 800.0).abs() < 1e-6 && (token - 100.0).abs() < 1e-6, "{base} {token}");
+    }
+
+    #[test]
+    fn the_first_guesses_are_tried_whatever_they_cost() {
+        let mut cost = StepCost::default();
+        for _ in 0..NUM_TRIALS {
+            assert_eq!(cost.break_even(9), 0.0);
+            cost.learn(1, 10.0);
+            cost.learn_guesses(1, 1_000.0);
+        }
+        assert!(cost.break_even(9) > 1.0);
+    }
+
+    #[test]
+    fn a_guess_is_dearer_in_a_full_batch() {
+        let cost = measured(900.0, 30.0);
+        assert!(cost.break_even(1) < 0.05, "{}", cost.break_even(1));
+        assert!((cost.break_even(32) - MARGIN * 960.0 / 1860.0).abs() < 0.01);
+        assert!(measured(0.0, 30.0).break_even(4) > 1.0, "a device that is busy with one token");
+    }
+
+    #[test]
+    fn guesses_that_take_time_to_make_are_dearer() {
+        let mut cost = measured(900.0, 30.0);
+        let before = cost.break_even(1);
+        (0..20).for_each(|_| cost.learn_guesses(4, 400.0));
+        assert!(cost.break_even(1) > 2.0 * before);
+        assert_eq!(cost.break_even_made(1), before);
+    }
+
+    #[test]
+    fn the_length_follows_the_rate_and_the_cost() {
+        let mut good = Acceptance::new(0.7);
+        (0..20).for_each(|_| good.learn(4, 4));
+        assert_eq!(good.num_wanted(0.1, 8), 8);
+        let mut poor = Acceptance::new(0.7);
+        (0..20).for_each(|_| poor.learn(4, 0));
+        assert!(poor.num_wanted(0.1, 8) <= 1);
+        assert_eq!(poor.num_wanted(0.5, 8), 0);
+        assert_eq!(good.num_wanted(1.0, 8), 0, "nothing is gained in a step that costs more");
+        assert_eq!(good.num_wanted(0.0, 8), 8);
+    }
+
+    #[test]
+    fn hopeless_guesses_are_tried_again_now_and_then() {
+        let mut poor = Acceptance::new(0.7);
+        (0..20).for_each(|_| poor.learn(4, 0));
+        let wanted: usize = (0..10 * PROBE_INTERVAL).map(|_| poor.num_wanted(0.5, 8)).sum();
+        assert_eq!(wanted, 10);
+    }
+}

@@ -1,0 +1,170 @@
+//! Guesses: how many places a step has for them, and the effects of right and wrong ones.
+
+use playhouse_actors::logic::{
+    kv_cache::{KvKind, KvSpec},
+    request::{
+        FinishReason,
+        ids::{RequestId, TokenId},
+        outputs::{Commit, DraftCounts, StepOutput},
+    },
+    scheduler::{SchedulerConfig, output::SchedulerOutput},
+};
+
+use crate::harness::{Harness, answer, own_prompt, request, roomy, tokens};
+
+fn guessing() -> SchedulerConfig {
+    SchedulerConfig { num_lookahead_tokens: 4, ..roomy() }
+}
+
+/// Answers a step: each request gets these tokens, and asks for `num_wanted` guesses.
+fn drawn(step: &SchedulerOutput, drawn: &[TokenId], num_wanted: u32) -> StepOutput {
+    let mut output = answer(step, |_| drawn.to_vec());
+    for output in &mut output.outputs {
+        output.drafts = DraftCounts { num_wanted, ..DraftCounts::default() };
+    }
+    output
+}
+
+fn computed(harness: &mut Harness, draws: &[TokenId], num_wanted: u32) -> Vec<Commit> {
+    let output = drawn(&harness.last.output, draws, num_wanted);
+    harness.scheduler.update_from_output(output, 0)
+}
+
+/// Computes the prompt of request 0, which then asks for four guesses.
+fn begun(config: SchedulerConfig, prompt_len: usize) -> Harness {
+    let mut harness = Harness::new(config);
+    harness.add_all(&[prompt_len]);
+    harness.plan();
+    computed(&mut harness, &[5], 4);
+    harness
+}
+
+#[test]
+fn places_for_guesses_are_those_that_the_executor_asks_for() {
+    let mut harness = begun(guessing(), 10);
+    for (num_wanted, num_tokens) in [(2, 5), (9, 3), (0, 5), (4, 1)] {
+        assert_eq!(harness.plan(), tokens([(0, num_tokens)]));
+        let cached = &harness.last.output.scheduled_cached[0];
+        assert_eq!(cached.num_lookahead_tokens, num_tokens - 1);
+        computed(&mut harness, &[5], num_wanted);
+    }
+    let mut without = begun(SchedulerConfig { num_lookahead_tokens: 0, ..guessing() }, 10);
+    assert_eq!(without.plan(), tokens([(0, 1)]));
+}
+
+#[test]
+fn computed_tokens_end_at_the_position_plus_the_accepted_ones() {
+    let mut harness = begun(guessing(), 10);
+    // Of four guesses, all are right, then two, then none.
+    for (num_drawn, position) in [(5, 10), (3, 15), (1, 18)] {
+        assert_eq!(harness.plan(), tokens([(0, 5)]));
+        assert_eq!(harness.last.output.scheduled_cached[0].num_computed_tokens, position);
+        let commits = computed(&mut harness, &[7; 5][..num_drawn], 4);
+        assert_eq!(commits[0].produced.tokens().len(), num_drawn);
+        assert_eq!(commits[0].position, position - 9);
+    }
+    harness.plan();
+    assert_eq!(harness.last.output.scheduled_cached[0].num_computed_tokens, 19);
+}
+
+#[test]
+fn a_request_ends_at_its_length_whatever_is_guessed() {
+    let mut harness = Harness::new(guessing());
+    let mut short = request(0, own_prompt(0, 10));
+    short.sampling_mut().max_tokens = 4;
+    harness.add(short);
+    harness.plan();
+    computed(&mut harness, &[5], 4);
+    assert_eq!(harness.plan(), tokens([(0, 3)]), "three tokens are left, one without a guess");
+    let commits = computed(&mut harness, &[5, 6, 7], 4);
+    assert_eq!(commits[0].finish, Some(FinishReason::Length));
+}
+
+#[test]
+fn tokens_after_a_stop_token_are_dropped() {
+    let mut harness = Harness::new(guessing());
+    let mut stopping = request(0, own_prompt(0, 10));
+    stopping.sampling_mut().stop_token_ids = vec![9];
+    harness.add(stopping);
+    harness.plan();
+    computed(&mut harness, &[5], 4);
+    harness.plan();
+    let commits = computed(&mut harness, &[6, 9, 7, 8], 4);
+    let committed: Vec<TokenId> =
+        commits[0].produced.tokens().iter().map(|token| token.token_id).collect();
+    assert_eq!(committed, [6, 9]);
+    assert!(matches!(commits[0].finish, Some(FinishReason::Stop(Some(_)))));
+}
+
+#[test]
+fn each_running_request_has_its_token_before_others_have_guesses() {
+    let config = SchedulerConfig { max_num_batched_tokens: 6, ..guessing() };
+    let mut harness = Harness::new(config);
+    harness.add_all(&[2, 2, 2]);
+    harness.plan();
+    computed(&mut harness, &[5], 4);
+    assert_eq!(harness.plan(), tokens([(0, 4), (1, 1), (2, 1)]));
+}
+
+#[test]
+fn guesses_preempt_no_request() {
+    // Two prompts take four of five blocks. The guesses of the first request take the fifth, and
+    // those of the second have no room.
+    let config = SchedulerConfig { num_blocks: 6, watermark: 0.0, ..guessing() };
+    let mut harness = Harness::new(config);
+    harness.add_all(&[28, 28]);
+    harness.plan();
+    computed(&mut harness, &[5], 4);
+    assert_eq!(harness.plan(), tokens([(0, 5), (1, 1)]));
+    assert_eq!(harness.last.stats.num_preempted, 0);
+    assert_eq!((harness.blocks(0).len(), harness.blocks(1).len()), (3, 2));
+}
+
+#[test]
+fn a_block_with_a_guess_has_no_hash() {
+    let mut harness = begun(guessing(), 14);
+    harness.plan();
+    let pool = |harness: &Harness| {
+        let blocks = harness.blocks(0).to_vec();
+        blocks.into_iter().filter(|&block| harness.kv_cache.pool().is_cached(block)).count()
+    };
+    assert_eq!((harness.blocks(0).len(), pool(&harness)), (2, 0), "tokens 15 to 18 are guesses");
+    computed(&mut harness, &[5, 6], 0);
+    harness.plan();
+    assert_eq!(pool(&harness), 1, "16 tokens are known and computed");
+}
+
+#[test]
+fn a_model_with_states_has_no_guesses() {
+    let kv_spec = KvSpec::of_layers(&[KvKind::Full, KvKind::State], 16, 1);
+    let mut harness = begun(SchedulerConfig { kv_spec, ..guessing() }, 10);
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+}
+
+#[test]
+fn suspects_have_no_guesses() {
+    let mut harness = begun(guessing(), 10);
+    harness.scheduler.set_cohort(Some([RequestId(0)].into()));
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+}
+
+/// The step planned ahead counts on all guesses. The executor begins where the right ones end.
+#[test]
+fn a_step_planned_ahead_follows_wrong_guesses() {
+    let mut harness = begun(SchedulerConfig { async_scheduling: true, ..guessing() }, 10);
+    assert_eq!(harness.plan(), tokens([(0, 5)]));
+    let first = harness.last.output.clone();
+    assert!(harness.scheduler.can_plan_ahead());
+    assert_eq!(harness.plan(), tokens([(0, 5)]), "as if all guesses were right");
+    let second = harness.last.output.clone();
+    let cached = &second.scheduled_cached[0];
+    assert_eq!(cached.num_computed_tokens, 15);
+    // Two guesses of four are right, so 13 tokens are computed.
+    let commits = harness.scheduler.update_from_output(drawn(&first, &[6, 7, 8], 4), 0);
+    assert_eq!(commits[0].produced.tokens().len(), 3);
+    assert_eq!(cached.certain_tokens(13), 13..14);
+    let commits = harness.scheduler.update_from_output(drawn(&second, &[9], 4), 0);
+    assert_eq!((commits[0].position, commits[0].produced.tokens().len()), (4, 1));
+    harness.plan();
+    assert_eq!(harness.last.output.scheduled_cached[0].num_computed_tokens, 14);
+}

@@ -1,0 +1,190 @@
+//! Drafters: they guess a request's next tokens, and the model verifies all guesses in one step.
+//!
+//! A guess costs time and nothing else. It may be wrong, stale or missing, because only a guess
+//! that equals the model's own draw is accepted. [`lookup`] guesses by earlier text, and [`model`]
+//! with a smaller model.
+
+mod lookup;
+mod model;
+
+use playhouse_actors::{
+    logic::{
+        drafts::{
+            ngram::NgramLookup,
+            pace::{Acceptance, StepCost},
+            suffix::SuffixConfig,
+        },
+        request::{ids::TokenId, outputs::DraftCounts},
+    },
+    ports::ExecuteError,
+};
+
+use self::lookup::{NgramDrafter, SuffixDrafter};
+pub(super) use self::model::{DraftModel, ModelDrafter};
+use super::batch::Sequence;
+
+/// The share of a drafter's guesses that is expected to be right before the first one.
+const DRAFTER_PRIOR: f64 = 0.7;
+/// The same for tokens that a constraint forces. Text that is forced may be written with other
+/// tokens.
+const FORCED_PRIOR: f64 = 0.9;
+
+/// A source of guesses.
+pub(super) trait Drafter: Send {
+    /// Appends guesses to each of `wanted`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError>;
+
+    /// Forgets a request, which has ended or will begin again.
+    fn forget(&mut self, _sequence: &Sequence, _is_ended: bool) {}
+}
+
+/// One request that may have guesses.
+pub(super) struct Wanted<'a> {
+    /// The request, without guesses. Its last token is not computed.
+    pub(super) sequence: &'a Sequence,
+    /// Most guesses.
+    pub(super) most: usize,
+    /// The guesses, in order.
+    pub(super) guesses: Vec<TokenId>,
+}
+
+/// The method by which guesses are made.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum DraftMethod {
+    /// None.
+    #[default]
+    None,
+    /// Prompt lookup.
+    Ngram(NgramLookup),
+    /// Suffix decoding.
+    Suffix(SuffixConfig),
+    /// A smaller model, which is loaded beside the model.
+    Model,
+}
+
+/// The settings of guesses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DraftSettings {
+    /// The method.
+    pub(crate) method: DraftMethod,
+    /// Most guesses that a drafter makes for one request and step.
+    pub(crate) num_speculative_tokens: usize,
+    /// Most tokens that follow from a constraint and are verified as guesses.
+    pub(crate) num_jump_forward_tokens: usize,
+}
+
+/// The guesses of one executor: its drafter, and the time that steps take.
+#[derive(Default)]
+pub(super) struct Drafts {
+    settings: DraftSettings,
+    drafter: Option<Box<dyn Drafter>>,
+    pub(super) cost: StepCost,
+}
+
+/// The history of one request's guesses.
+#[derive(Debug, Clone)]
+pub(super) struct Guessing {
+    by_drafter: Acceptance,
+    by_constraint: Acceptance,
+    /// Whether the current guesses follow from the constraint.
+    is_forced: bool,
+    /// Number of guesses that the drafter should make in the next step.
+    num_wanted: usize,
+}
+
+impl Default for Guessing {
+    fn default() -> Self {
+        Self {
+            by_drafter: Acceptance::new(DRAFTER_PRIOR),
+            by_constraint: Acceptance::new(FORCED_PRIOR),
+            is_forced: false,
+            num_wanted: 0,
+        }
+    }
+}
+
+impl Guessing {
+    /// Records the source of the current guesses.
+    pub(super) fn begin(&mut self, is_forced: bool) {
+        self.is_forced = is_forced;
+    }
+
+    /// Learns how many of the current guesses were right.
+    pub(super) fn learn(&mut self, counts: &DraftCounts) {
+        let source = match self.is_forced {
+            true => &mut self.by_constraint,
+            false => &mut self.by_drafter,
+        };
+        source.learn(counts.num_drafted as usize, counts.num_accepted as usize);
+    }
+}
+
+impl Drafts {
+    /// Returns the guesses of a new executor. `model` is the drafter of [`DraftMethod::Model`].
+    pub(super) fn new(settings: DraftSettings, model: Option<ModelDrafter>) -> Self {
+        let drafter: Option<Box<dyn Drafter>> = match settings.method {
+            DraftMethod::None => None,
+            DraftMethod::Ngram(lookup) => Some(Box::new(NgramDrafter::new(lookup))),
+            DraftMethod::Suffix(config) => Some(Box::new(SuffixDrafter::new(config))),
+            DraftMethod::Model => model.map(|model| Box::new(model) as Box<dyn Drafter>),
+        };
+        Self { settings, drafter, cost: StepCost::default() }
+    }
+
+    /// Returns whether no request ever has guesses.
+    pub(super) fn is_off(&self) -> bool {
+        self.drafter.is_none() && self.settings.num_jump_forward_tokens == 0
+    }
+
+    /// Returns how many forced tokens a request with so many places may have.
+    pub(super) fn most_forced(&self, num_places: usize) -> usize {
+        num_places.min(self.settings.num_jump_forward_tokens)
+    }
+
+    /// Returns how many guesses of the drafter a request with so many places may have.
+    pub(super) fn most_guesses(&self, sequence: &Sequence, num_places: usize) -> usize {
+        match self.drafter {
+            Some(_) => num_places.min(sequence.guessing.num_wanted),
+            None => 0,
+        }
+    }
+
+    /// Lets the drafter guess.
+    pub(super) fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
+        match &mut self.drafter {
+            Some(drafter) => drafter.propose(wanted),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets a request.
+    pub(super) fn forget(&mut self, sequence: &Sequence, is_ended: bool) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.forget(sequence, is_ended);
+        }
+    }
+
+    /// Returns how many guesses the next step should verify for a request, in a batch of
+    /// `num_requests`.
+    pub(super) fn num_wanted(&self, sequence: &mut Sequence, num_requests: usize) -> usize {
+        let is_constrained = sequence.is_constrained();
+        let guessing = &mut sequence.guessing;
+        let (most, most_forced) =
+            (self.settings.num_speculative_tokens, self.settings.num_jump_forward_tokens);
+        guessing.num_wanted = match self.drafter {
+            Some(_) => guessing.by_drafter.num_wanted(self.cost.break_even(num_requests), most),
+            None => 0,
+        };
+        let num_forced = match is_constrained {
+            true => {
+                let break_even = self.cost.break_even_made(num_requests);
+                guessing.by_constraint.num_wanted(break_even, most_forced)
+            }
+            false => 0,
+        };
+        guessing.num_wanted.max(num_forced)
+    }
+}

@@ -1,0 +1,153 @@
+//! Guesses in a step: they are made before it, verified in it, and counted after it.
+
+use std::time::{Duration, Instant};
+
+use playhouse_actors::{
+    logic::{
+        drafts::verify::num_valid_draws,
+        request::{
+            ids::TokenId,
+            outputs::{DraftCounts, RequestOutput},
+        },
+    },
+    ports::ExecuteError,
+};
+use playhouse_kernels::profile::timed;
+
+use super::ModelRunner;
+use crate::executor::{
+    batch::{Chunk, RaggedBatch},
+    drafters::Wanted,
+};
+
+impl ModelRunner {
+    /// Guesses the next tokens of the requests that have places for guesses: the tokens that a
+    /// constraint forces, or else those of the drafter.
+    pub(super) fn guess(&mut self, ragged: &mut RaggedBatch) -> Result<(), ExecuteError> {
+        if ragged.chunks.iter().all(|chunk| chunk.num_places == 0) || self.drafts.is_off() {
+            return Ok(());
+        }
+        timed("drafts", || {
+            let mut open = Vec::new();
+            for index in 0..ragged.chunks.len() {
+                let chunk = ragged.chunks[index];
+                if chunk.num_places == 0 {
+                    continue;
+                }
+                let num_forced = self.force(&chunk)?;
+                ragged.chunks[index].num_guesses = num_forced;
+                if num_forced == 0 {
+                    open.push(index);
+                }
+            }
+            self.propose(ragged, &open)
+        })
+    }
+
+    /// Guesses the tokens that a constraint forces. Returns their number.
+    fn force(&mut self, chunk: &Chunk) -> Result<usize, ExecuteError> {
+        let most = self.drafts.most_forced(chunk.num_places);
+        let sources = self.constraints.sources(&self.model);
+        let sequence = self.batch.sequence_mut(chunk)?;
+        if chunk.end != sequence.num_known() {
+            let what = format!("request {} has guesses before its last token", chunk.request);
+            return Err(ExecuteError::InvalidStep(what));
+        }
+        let forced = match most {
+            0 => Vec::new(),
+            _ => sequence.forced_tokens(sources, most),
+        };
+        sequence.guess(&forced);
+        sequence.guessing.begin(!forced.is_empty());
+        Ok(forced.len())
+    }
+
+    /// Lets the drafter guess for the chunks of these indices.
+    fn propose(&mut self, ragged: &mut RaggedBatch, open: &[usize]) -> Result<(), ExecuteError> {
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        for &index in open {
+            let chunk = &ragged.chunks[index];
+            let sequence = self.batch.sequence(chunk)?;
+            let most = self.drafts.most_guesses(sequence, chunk.num_places);
+            if most > 0 {
+                wanted.push(Wanted { sequence, most, guesses: Vec::new() });
+                places.push(index);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.drafts.propose(&mut wanted)?;
+        let guesses: Vec<Vec<TokenId>> = wanted.into_iter().map(|wanted| wanted.guesses).collect();
+        let num_guesses = guesses.iter().map(Vec::len).sum();
+        self.drafts.cost.learn_guesses(num_guesses, micros(begun.elapsed()));
+        for (index, guesses) in places.into_iter().zip(guesses) {
+            let chunk = &mut ragged.chunks[index];
+            // A drafter may guess too much, and tokens that the model does not have.
+            let is_known = |token: &&TokenId| (**token as usize) < self.model.vocab_size;
+            let num_guesses = guesses.iter().take(chunk.num_places).take_while(is_known).count();
+            chunk.num_guesses = num_guesses;
+            self.batch.sequence_mut(chunk)?.guess(&guesses[..num_guesses]);
+        }
+        Ok(())
+    }
+
+    /// Removes the draws after wrong guesses, and counts the right ones.
+    pub(super) fn verify(
+        &mut self,
+        chunks: &[Chunk],
+        outputs: &mut [RequestOutput],
+    ) -> Result<(), ExecuteError> {
+        for (chunk, output) in chunks.iter().zip(outputs) {
+            if chunk.num_guesses == 0 {
+                continue;
+            }
+            let sequence = self.batch.sequence_mut(chunk)?;
+            let draws = output.produced.tokens().iter().map(|token| token.token_id);
+            let draws: Vec<TokenId> = draws.collect();
+            let num_valid = num_valid_draws(sequence.guesses(), &draws);
+            output.produced.truncate(num_valid);
+            output.drafts = DraftCounts {
+                num_drafted: chunk.num_guesses as u32,
+                num_accepted: num_valid.saturating_sub(1) as u32,
+                num_wanted: 0,
+            };
+            sequence.guessing.learn(&output.drafts);
+        }
+        Ok(())
+    }
+
+    /// Tells the scheduler how many guesses the next steps should verify.
+    pub(super) fn ask_for_places(
+        &mut self,
+        chunks: &[Chunk],
+        outputs: &mut [RequestOutput],
+    ) -> Result<(), ExecuteError> {
+        if self.drafts.is_off() {
+            return Ok(());
+        }
+        let num_drawing = outputs.iter().filter(|output| !output.produced.tokens().is_empty());
+        let num_drawing = num_drawing.count();
+        for (chunk, output) in chunks.iter().zip(outputs) {
+            if !output.produced.tokens().is_empty() {
+                let sequence = self.batch.sequence_mut(chunk)?;
+                let num_wanted = self.drafts.num_wanted(sequence, num_drawing);
+                output.drafts.num_wanted = num_wanted as u32;
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns the time of a step in which each request had one token and guesses.
+    pub(super) fn learn_time(&mut self, ragged: &RaggedBatch, elapsed: Duration) {
+        let is_decode = ragged.chunks.iter().all(|chunk| chunk.end - chunk.start == 1);
+        if is_decode && !self.drafts.is_off() {
+            self.drafts.cost.learn(ragged.token_ids.len(), micros(elapsed));
+        }
+    }
+}
+
+fn micros(elapsed: Duration) -> f64 {
+    elapsed.as_secs_f64() * 1e6
+}
