@@ -4,6 +4,7 @@ pub mod admission;
 pub mod encoder_cache;
 pub mod grammar_jobs;
 pub mod input;
+pub mod journal;
 pub mod kv_cache;
 pub mod ledger;
 pub mod memory;

@@ -82,10 +82,16 @@ pub enum Bug {
     PoolOverHits,
     /// A pooled result is committed without the end of its request.
     PoolWithoutEnd,
+    /// The journal says that an acceptance is durable before it is.
+    EarlyDurable,
+    /// The journal forgets that a request ended.
+    LoseEnd,
+    /// After a failed write, the journal goes on in the same segment.
+    AppendAfterFault,
 }
 
 impl Bug {
-    /// All bugs.
+    /// The bugs that the simulator of a whole system must find.
     pub const ALL: [Self; 39] = [
         Self::NoEpochFence,
         Self::NoDedup,
@@ -127,6 +133,10 @@ impl Bug {
         Self::PoolOverHits,
         Self::PoolWithoutEnd,
     ];
+
+    /// The bugs of the journal, which its own simulation must find.
+    pub const OF_THE_JOURNAL: [Self; 3] =
+        [Self::EarlyDurable, Self::LoseEnd, Self::AppendAfterFault];
 }
 
 /// Returns whether the code makes this mistake.

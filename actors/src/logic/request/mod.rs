@@ -52,6 +52,8 @@ pub struct EngineRequest {
     pub cache_salt: Option<Arc<str>>,
     /// Time at which it is given up.
     pub deadline: Option<Micros>,
+    /// The name of the answer that it is a part of. The journal keeps requests that have one.
+    pub answer_id: Option<Arc<str>>,
     /// Images and sounds with placeholders in the prompt, sorted by offset.
     pub mm_features: Arc<[MultimodalFeature]>,
 }
@@ -126,6 +128,7 @@ impl EngineRequest {
             priority: 0,
             cache_salt: None,
             deadline: None,
+            answer_id: None,
             mm_features: Arc::from([]),
         }
     }
