@@ -193,6 +193,9 @@ mod tests {
         disk.replace(b"secret").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o700);
-        assert_eq!((mode(&path.join("segment-00000001")), mode(&path.join("lock"))), (0o600, 0o600));
+        assert_eq!(
+            (mode(&path.join("segment-00000001")), mode(&path.join("lock"))),
+            (0o600, 0o600)
+        );
     }
 }

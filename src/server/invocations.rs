@@ -14,6 +14,7 @@ use super::{
         extract::{JsonBody, JsonRequest, parse_object},
     },
     memory::RequestMemory,
+    resume::Ticket,
     state::AppState,
 };
 use crate::config::LimitSettings;
@@ -68,15 +69,16 @@ pub(super) async fn invoke(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    ticket: Ticket,
     memory: RequestMemory,
     JsonBody(request): JsonBody<Invocation>,
 ) -> Result<Response, ApiError> {
     match request {
         Invocation::Chat(request) => {
-            generate(State(state), caller, headers, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, ticket, memory, JsonBody(*request)).await
         }
         Invocation::Completion(request) => {
-            generate(State(state), caller, headers, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, ticket, memory, JsonBody(*request)).await
         }
     }
 }

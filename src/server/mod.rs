@@ -22,6 +22,7 @@ mod openapi;
 mod page;
 mod pooling;
 mod responses;
+mod resume;
 mod snapshots;
 mod state;
 #[cfg(test)]
@@ -150,6 +151,9 @@ pub async fn serve_on(
     let app = router(state.clone())?;
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let reloading = reload(&state, tls.as_ref());
+    let sweeping = tokio::spawn(resume::sweep(state.clone())).abort_handle();
+    let _sweeping = AbortOnDrop(sweeping);
+    resume::revive(&state).await;
     let apps = Apps { app, frozen: frozen::router(state.clone()) };
     let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
     let listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
@@ -177,6 +181,15 @@ pub async fn serve_on(
     Ok(Drain::Complete)
 }
 
+/// Ends a task when the server ends.
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Reads keys and certificates again when their files change, from now on. Never completes.
 fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
     let keys: Vec<PathBuf> = state.keys.paths().map(PathBuf::from).collect();
@@ -199,6 +212,7 @@ fn generating() -> Router<AppState> {
         .route("/invocations", post(invocations::invoke))
         .route("/v1/messages", post(generate::<MessagesRequest>))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/streams/{id}", get(resume::continue_stream))
         .route("/v1/responses", post(generate::<ResponsesRequest>))
         .route("/v1/responses/input_tokens", post(responses::count_input_tokens))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))

@@ -14,9 +14,9 @@ use crate::{
     engine::{PoolError, PooledPrompt},
     server::{
         generate::request_log::RequestLog,
-        http::{caller::Caller, error::ApiError, request_id::response_id},
+        http::{caller::Caller, draws::Draws, error::ApiError, request_id::response_id},
         memory::{RequestMemory, choices_bytes},
-        state::{AppState, unix_seconds},
+        state::AppState,
     },
 };
 
@@ -64,7 +64,8 @@ impl Exchange {
             Ok(self.caller.own(fields.complete(request)?))
         });
         let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
-        let id = response_id(prefix, &self.headers, fields.request_id.as_deref());
+        let draws = Draws::default();
+        let id = response_id(prefix, &self.headers, fields.request_id.as_deref(), &draws.name);
         let mut log = RequestLog::new(id.clone(), route, self.caller.tenant);
         let pooled = self.caller.deadline.meet(self.collect(requests)).await;
         let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
@@ -74,7 +75,7 @@ impl Exchange {
         log.end("complete");
         self.memory.submitted(num_tokens);
         let results = pooled.into_iter().map(|prompt| prompt.pooled).collect();
-        Ok(Results { id, created: unix_seconds(), model, results, lens, num_tokens })
+        Ok(Results { id, created: draws.created, model, results, lens, num_tokens })
     }
 
     /// Returns the results. Their memory is leased as they arrive.

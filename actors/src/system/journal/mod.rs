@@ -175,10 +175,16 @@ impl Journal {
         self.progress.borrow().fault.clone()
     }
 
+    /// Returns whether records cannot be made durable now.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.progress.borrow().fault.is_some()
+    }
+
     /// Returns whether new requests are refused, because the journal is degraded.
     #[must_use]
     pub fn refuses(&self) -> bool {
-        self.refuses_on_fault && self.progress.borrow().fault.is_some()
+        self.refuses_on_fault && self.is_degraded()
     }
 
     /// Returns the answers of earlier processes. A second call returns none.
