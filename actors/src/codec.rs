@@ -7,7 +7,7 @@
 //!
 //! Numbers are little-endian. `length` counts the payload's bytes. The CRCs are CRC-32 (ISO-HDLC).
 //! The header has a CRC of its own, so a damaged length is never believed. A frame that is cut off
-//! is told apart from a damaged one: more bytes may complete it.
+//! differs from a damaged one: more bytes may complete it.
 //!
 //! The payload is [bincode](https://docs.rs/bincode/2.0.1) with its standard configuration. It does
 //! not describe itself, so a framed type must not use serde's `untagged`, `flatten`,

@@ -245,8 +245,8 @@ settings! {
         /// still ask for. The files take up to three times as much for a moment.
         journal_max_bytes: usize = 1 << 30, bytes_usize, at_least(1 << 20),
             Usage::new("BYTES", "Maximum size of the journal's content");
-        /// What happens to new requests while the journal cannot be written: refuse (they get 503)
-        /// or continue (they are served, and end with the process).
+        /// New requests while the journal cannot be written: refuse (they get 503) or continue
+        /// (they are served, and end with the process).
         journal_on_fault: JournalFaultPolicy = JournalFaultPolicy::Refuse, plain, any,
             Usage::new("WORD", "New requests while the journal cannot be written: refuse, continue");
 

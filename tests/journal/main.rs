@@ -232,7 +232,7 @@ async fn a_request_with_a_key_is_computed_once() {
     assert_eq!(ask(&server, "a").await, first);
 }
 
-/// A journal that is damaged or of another model is told, and nothing panics.
+/// The log reports a damaged journal, and nothing panics.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_journal_is_told() {
     let folder = tempfile::tempdir().unwrap();

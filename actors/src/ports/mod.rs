@@ -1,6 +1,6 @@
 //! The traits through which actors reach the parts that this crate does not know: the model, the
-//! text side, the grammars and the journal's disk. Implementations live in the `playhouse` crate. The simulator has its
-//! own.
+//! text side, the grammars and the journal's disk. Implementations live in the `playhouse` crate.
+//! The simulator has its own.
 
 pub mod executor;
 pub mod grammar;

@@ -109,8 +109,8 @@ pub(in crate::server) trait Answer: Send + Sized + 'static {
 }
 
 /// Handles a request of protocol `P`. A client that disconnects drops the response, which aborts
-/// the request, unless its answer is kept for a while ([`crate::server::resume`]). A response in the
-/// background goes on without its client.
+/// the request, unless its answer is kept ([`crate::server::resume`]). A response in the background
+/// goes on without its client.
 pub(in crate::server) async fn generate<P: Protocol>(
     State(state): State<AppState>,
     caller: Caller,

@@ -30,7 +30,8 @@ struct MessageEvents {
 }
 
 /// Returns a response that sends the output of `choices`, read by `reader`, as the rest of
-/// `message`. When the client leaves, the response is dropped, and `choices` with it, unless the stream is kept.
+/// `message`. When the client leaves, the response is dropped, and `choices` with it, unless the
+/// stream is kept.
 ///
 /// # Errors
 /// When the stream cannot be kept.

@@ -1,5 +1,5 @@
-//! The table of kept answers: streams, answers in one piece, and those of an earlier process that
-//! nobody has asked for yet.
+//! The table of kept answers: streams, answers in one piece, and those of an earlier process whose
+//! clients have not come back yet.
 
 use std::{
     collections::BTreeMap,

@@ -38,7 +38,7 @@ pub enum Record {
         /// Whether its requests are still needed to make it.
         needs_requests: bool,
     },
-    /// Nobody can ask for an answer any longer.
+    /// No client can ask for an answer from here on.
     Dropped {
         /// The answer's name.
         name: Arc<str>,

@@ -1,4 +1,4 @@
-//! Segments: what a file of the journal holds.
+//! Segments: the content of the journal's files.
 
 use super::{Live, Record};
 use crate::codec::{DecodeError, Frames, MAX_PAYLOAD_LEN};

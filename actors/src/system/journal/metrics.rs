@@ -7,7 +7,7 @@ use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 use super::Writer;
 
 /// The metrics of one journal.
-pub(super) struct JournalMetrics {
+pub(crate) struct JournalMetrics {
     degraded: Gauge,
     answers: Gauge,
     bytes: Gauge,
@@ -17,20 +17,27 @@ pub(super) struct JournalMetrics {
 }
 
 impl JournalMetrics {
-    pub(super) fn new(model_name: &str, engine: &str) -> Self {
+    /// Returns the metrics, which show an empty journal.
+    pub(crate) fn new(model_name: &str, engine: &str) -> Self {
         let labels = [
             Label::new("model_name", model_name.to_owned()),
             Label::new("engine", engine.to_owned()),
         ];
         let l = || labels.iter();
-        Self {
+        let metrics = Self {
             degraded: gauge!("playhouse:journal_degraded", l()),
             answers: gauge!("playhouse:journal_answers", l()),
             bytes: gauge!("playhouse:journal_segment_bytes", l()),
             records: counter!("playhouse:journal_records_total", l()),
             syncs: counter!("playhouse:journal_syncs_total", l()),
             write_time: histogram!("playhouse:journal_write_time_seconds", l()),
-        }
+        };
+        metrics.degraded.set(0.0);
+        metrics.answers.set(0.0);
+        metrics.bytes.set(0.0);
+        metrics.records.increment(0);
+        metrics.syncs.increment(0);
+        metrics
     }
 
     /// Counts a write of so many records.

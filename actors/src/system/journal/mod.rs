@@ -27,8 +27,9 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+pub(crate) use self::metrics::JournalMetrics;
+use self::thread::WriterThread;
 pub use self::writer::{JournalError, JournalFault, Opened, Writer};
-use self::{metrics::JournalMetrics, thread::WriterThread};
 use crate::{
     error::RequestError,
     logic::{

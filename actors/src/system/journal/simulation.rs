@@ -163,7 +163,7 @@ impl World {
         self.is_deceived = false;
     }
 
-    /// Checks that each durable fact survived: what was recorded later may be there or not.
+    /// Checks that each durable fact survived. Later records may be there or not.
     fn check_survival(&self, found: &BTreeMap<Arc<str>, Expected>) {
         for (name, durable) in &self.durable {
             let Some(held) = found.get(name) else {
