@@ -115,7 +115,8 @@ pub enum Drain {
 }
 
 /// Serves `engine` over HTTP until `shutdown` completes. Then goes on until the streams in flight
-/// have ended or `shutdown_timeout_secs` have passed. The engine itself keeps running. If some
+/// have ended or `shutdown_timeout_secs` have passed. The engine itself keeps running, and its
+/// journal is closed. If some
 /// files are read again when they change, SIGHUP reads them at once.
 ///
 /// # Errors
@@ -171,7 +172,12 @@ pub async fn serve_on(
     };
     // In a dead engine no request ends, so a long wait would not help.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
-    if tokio::time::timeout(limit, drained).await.is_err() {
+    let is_late = tokio::time::timeout(limit, drained).await.is_err();
+    if let Some(journal) = engine.journal() {
+        // From here on, no end is recorded: open requests continue in the next process.
+        journal.close().await;
+    }
+    if is_late {
         match engine.open_requests() {
             0 => tracing::info!("all requests have ended; open connections are closed"),
             requests => return Ok(Drain::CutOff { requests }),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::StreamExt;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -78,7 +77,7 @@ pub(crate) async fn post(client: &Client, url: &str, ask: &Ask, last: Option<&st
 /// Continues the stream by its id.
 pub(crate) async fn get(client: &Client, url: &str, ask: &Ask, last: &str) -> Response {
     let (stream, _) = last.split_once(':').unwrap();
-    let request = client.get(format!("{url}/v1/streams/{stream}")).query(&[("after", last)]);
+    let request = client.get(format!("{url}/v1/streams/{stream}?after={last}"));
     successful(request.send().await.unwrap(), ask).await
 }
 
@@ -90,18 +89,18 @@ async fn successful(response: Response, ask: &Ask) -> Response {
     panic!("{status} for {}: {}", ask.body, response.text().await.unwrap());
 }
 
-/// Reads until the stream is complete, or `enough` accepts what is there.
+/// Reads until the stream is complete, or `enough` accepts what is there. Returns the connection.
 pub(crate) async fn read(
-    response: Response,
+    mut response: Response,
     reader: &mut Reader,
     mut enough: impl FnMut(&Reader) -> bool,
-) {
-    let mut bytes = response.bytes_stream();
-    while let Some(Ok(bytes)) = bytes.next().await {
+) -> Response {
+    while let Ok(Some(bytes)) = response.chunk().await {
         if reader.push(&bytes) || enough(reader) {
-            return;
+            break;
         }
     }
+    response
 }
 
 /// Returns all that a stream says, however it was cut into events: the texts of each choice, its

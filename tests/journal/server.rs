@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
-    process::Child,
+    process::{Child, Command},
     thread::JoinHandle,
 };
 
@@ -42,6 +42,13 @@ impl Server {
             all
         };
         Self { child, url, log: Some(std::thread::spawn(read_on)) }
+    }
+
+    /// Asks the process to end, and waits until it has ended.
+    pub(crate) fn terminate(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.child.wait().unwrap();
     }
 
     /// Kills the process, as `kill -9` does. Returns its log.

@@ -44,6 +44,9 @@ impl KeptStream {
     }
 
     /// Keeps the stream, whose events come from `source`, and returns it to its client.
+    ///
+    /// # Errors
+    /// 503 if there is no memory for it.
     pub(in crate::server) fn serve(
         self,
         source: impl Stream<Item = Vec<Event>> + Send + 'static,
@@ -52,6 +55,8 @@ impl KeptStream {
         let keeping = ticket.take_keeping();
         let keeping = keeping.ok_or_else(|| ApiError::internal("the stream is kept already"))?;
         let hash = super::ticket::request_hash(&keeping.exchange().route, &keeping.exchange().body);
+        // The exchange, its bytes in the journal's content, and the body itself.
+        lease.add(3 * keeping.exchange().body.len())?;
         let base = ticket.after().map(ToString::to_string);
         let held = Held::new(source.boxed(), keeping, hash, base.clone(), lease);
         table.enter(owner, id, Kept::Stream(Arc::clone(&held)));

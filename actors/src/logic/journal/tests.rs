@@ -9,6 +9,7 @@ fn choices(first: u64, count: u64, answer: &Arc<str>) -> Vec<Arc<EngineRequest>>
     let choice = |id: u64| EngineRequest {
         choice: (id - first) as u32,
         seed: id * 31,
+        group: RequestId(first),
         answer_id: Some(Arc::clone(answer)),
         arrival: 500,
         deadline: Some(900),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::ports::JournalDisk;
 
-/// A fault of the next operation of its kind.
+/// A fault of the next operation of its kind, or of all operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskFault {
     /// An append writes a part of its bytes and fails: no space is left.
@@ -22,6 +22,8 @@ pub(super) enum DiskFault {
     ReplaceFails,
     /// A new segment is there, and the disk reports an error.
     ReplaceSucceedsAndFails,
+    /// All writes fail until the disk is repaired.
+    Dead,
 }
 
 /// The disk. Clones share it, so a test keeps it over a crash.
@@ -79,11 +81,14 @@ impl FaultDisk {
 
 impl State {
     fn is_hit_by(&mut self, fault: DiskFault) -> bool {
-        let is_hit = self.fault == Some(fault);
-        if is_hit {
-            self.fault = None;
+        match self.fault {
+            Some(DiskFault::Dead) => true,
+            Some(expected) if expected == fault => {
+                self.fault = None;
+                true
+            }
+            _ => false,
         }
-        is_hit
     }
 }
 
@@ -120,7 +125,7 @@ impl JournalDisk for FaultDisk {
 
     fn sync(&mut self) -> Result<()> {
         let mut state = self.0.lock();
-        if state.is_hit_by(DiskFault::SyncLies) {
+        if state.fault != Some(DiskFault::Dead) && state.is_hit_by(DiskFault::SyncLies) {
             return Ok(());
         }
         if state.is_hit_by(DiskFault::SyncFails) {

@@ -81,7 +81,19 @@ struct Pending {
     records: Vec<Record>,
     /// Number of records so far, with those that were taken.
     num_recorded: u64,
+    /// Whether a request waits for records that were not taken.
+    is_urgent: bool,
     is_closed: bool,
+}
+
+impl Queue {
+    /// Has the records so far written at once. Returns their number.
+    fn hurry(&self) -> u64 {
+        let mut pending = self.pending.lock();
+        pending.is_urgent = true;
+        self.news.notify_one();
+        pending.num_recorded
+    }
 }
 
 /// The thread's news.
@@ -140,7 +152,7 @@ impl Journal {
     /// # Errors
     /// [`RequestError::Journal`] if the journal is degraded and refuses requests then.
     pub async fn durable(&self) -> Result<(), RequestError> {
-        let target = self.queue.pending.lock().num_recorded;
+        let target = self.queue.hurry();
         let mut progress = self.progress.clone();
         let settled = progress.wait_for(|progress| {
             let is_tried = progress.fault.is_some() && progress.num_tried >= target;

@@ -52,10 +52,12 @@ async fn durable_answers_are_there_in_the_next_process() {
 async fn a_fault_refuses_requests_until_the_disk_works_again() {
     let disk = FaultDisk::default();
     let journal = start(&disk, config(true)).unwrap();
-    disk.inject(Some(DiskFault::SyncFails));
+    disk.inject(Some(DiskFault::Dead));
     answer(&journal, "a", 1);
     let error = journal.durable().await.unwrap_err();
-    assert!(matches!(&error, RequestError::Journal(why) if why.contains("input/output")));
+    assert!(matches!(&error, RequestError::Journal(why) if why.contains("no space")), "{error}");
+    assert!(journal.refuses() && journal.check().is_err());
+    disk.inject(None);
     // The thread tries again by itself.
     let mut progress = journal.progress.clone();
     progress.wait_for(|progress| progress.fault.is_none()).await.unwrap();
@@ -68,7 +70,7 @@ async fn a_fault_refuses_requests_until_the_disk_works_again() {
 async fn a_fault_stops_nothing_where_the_operator_wants_to_go_on() {
     let disk = FaultDisk::default();
     let journal = start(&disk, config(false)).unwrap();
-    disk.inject(Some(DiskFault::Full));
+    disk.inject(Some(DiskFault::Dead));
     answer(&journal, "a", 1);
     journal.durable().await.unwrap();
     assert_eq!(journal.check(), Ok(()));

@@ -17,6 +17,9 @@ use crate::logic::journal::Record;
 /// Pause before a degraded journal is tried again without new records.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long records wait for others if no request waits for them.
+const LINGER: Duration = Duration::from_millis(20);
+
 /// The state of the thread.
 pub(super) struct WriterThread {
     pub(super) writer: Writer,
@@ -82,6 +85,14 @@ impl Queue {
                 break;
             }
         }
+        // Ends are written with the acceptances after them, because no request waits for ends.
+        let until = Instant::now() + LINGER;
+        while !pending.is_urgent && !pending.is_closed && !pending.records.is_empty() {
+            if self.news.wait_until(&mut pending, until).timed_out() {
+                break;
+            }
+        }
+        pending.is_urgent = false;
         (std::mem::take(&mut pending.records), pending.num_recorded, pending.is_closed)
     }
 }
