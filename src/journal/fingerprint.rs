@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn short_files_are_hashed_whole() {
-        assert_eq!(parts(0), []);
+        assert_eq!(parts(0), [0; 0]);
         assert_eq!(parts(PART_BYTES + 1), [0, PART_BYTES]);
         let long = parts(PARTS * PART_BYTES + 1);
         assert_eq!((long[0], long[long.len() - 1]), (0, (PARTS - 1) * PART_BYTES + 1));
