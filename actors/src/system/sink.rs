@@ -271,6 +271,10 @@ impl Sink {
     fn take_exactly(&self, num_tokens: usize, with_end: bool) -> Option<Exact> {
         let mut state = self.state.lock();
         state.waits_for_ever = false;
+        if matches!(state.pending.finish, Some(FinishReason::Error(_))) {
+            // The failure is the news, whatever the part.
+            return Some(Exact::Delta(std::mem::take(&mut state.pending)));
+        }
         let there = state.pending.tokens.len();
         if there < num_tokens || (with_end && state.pending.finish.is_none()) {
             return state.pending.finish.is_some().then_some(Exact::Differs);
