@@ -58,8 +58,8 @@ fn require_threads(count: usize) -> io::Result<()> {
     })
 }
 
-/// Loads the model and starts the engine, with a progress bar on a terminal. It has no journal: only
-/// a server has clients that come back, and its journal may be in use.
+/// Loads the model and starts the engine, with a progress bar on a terminal. It has no journal:
+/// only a server has clients that come back, and its journal may be in use.
 pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
     start_with_journal(EngineConfig { journal: None, ..config }).await
 }
