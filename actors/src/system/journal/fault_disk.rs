@@ -1,7 +1,7 @@
 //! A disk in memory that fails on purpose, and forgets unsynced bytes in a crash.
 
 use std::{
-    io::{Error, ErrorKind, Result},
+    io::{Error, Result},
     sync::Arc,
 };
 
@@ -93,7 +93,7 @@ impl State {
 }
 
 fn error(text: &str) -> Error {
-    Error::new(ErrorKind::Other, text)
+    Error::other(text)
 }
 
 impl JournalDisk for FaultDisk {

@@ -110,7 +110,7 @@ fn other_models_and_versions_are_refused_and_other_builds_start_over() {
     let (mut writer, _) = open(own.clone()).unwrap();
     let data = Arc::from(&b"data"[..]);
     let answer = Record::Answer { name: "a".into(), data, needs_requests: true };
-    writer.write(&[answer.clone()]).unwrap();
+    writer.write(std::slice::from_ref(&answer)).unwrap();
     let error = open(Fingerprint { weights: "x".to_owned(), ..own.clone() }).unwrap_err();
     let expected = "the journal holds 1 answers of another model (weights: \"w\" then, \"x\" now)";
     assert!(error.to_string().starts_with(expected), "{error}");
