@@ -1,3 +1,5 @@
+//! Tests of frames: whole, cut anywhere, and with every bit flipped.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Tests of the fold of records, and of segments that are cut.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

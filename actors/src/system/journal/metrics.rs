@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-use super::Writer;
+use super::writer::Writer;
 
 /// The metrics of one journal.
 pub(crate) struct JournalMetrics {

@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod fault_disk;
 mod metrics;
+mod queue;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -24,12 +25,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use self::metrics::JournalMetrics;
-use self::thread::WriterThread;
 pub use self::writer::{JournalError, JournalFault, Opened, Writer};
+use self::{
+    queue::{Progress, Queue},
+    thread::WriterThread,
+};
 use crate::{
     error::RequestError,
     logic::{
@@ -69,46 +73,6 @@ pub struct Journal {
     restored: Mutex<Vec<Answer>>,
 }
 
-/// Records on their way to the thread.
-#[derive(Default)]
-struct Queue {
-    pending: Mutex<Pending>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct Pending {
-    records: Vec<Record>,
-    /// Number of records so far, with those that were taken.
-    num_recorded: u64,
-    /// Whether a request waits for records that were not taken.
-    is_urgent: bool,
-    is_closed: bool,
-}
-
-impl Queue {
-    /// Has the records so far written at once. Returns their number.
-    fn hurry(&self) -> u64 {
-        let mut pending = self.pending.lock();
-        pending.is_urgent = true;
-        self.news.notify_one();
-        pending.num_recorded
-    }
-}
-
-/// The thread's news.
-#[derive(Debug, Clone, Default)]
-struct Progress {
-    /// Number of records that are durable.
-    num_durable: u64,
-    /// Number of records that the thread has tried to write.
-    num_tried: u64,
-    /// The fault, while the journal is degraded.
-    fault: Option<Arc<str>>,
-    /// Whether the thread has ended.
-    has_ended: bool,
-}
-
 impl Journal {
     /// Opens the journal on `disk` and starts its thread.
     ///
@@ -130,12 +94,7 @@ impl Journal {
 
     /// Appends a record. A closed journal drops it.
     pub fn record(&self, record: Record) {
-        let mut pending = self.queue.pending.lock();
-        if !pending.is_closed {
-            pending.records.push(record);
-            pending.num_recorded += 1;
-            self.queue.news.notify_one();
-        }
+        self.queue.push(record);
     }
 
     /// Records an event of the ledger, if the journal needs it.
@@ -215,8 +174,7 @@ impl Journal {
     /// Takes no further records, and completes when those so far were written. Requests that are
     /// open now are open in the next process.
     pub async fn close(&self) {
-        self.queue.pending.lock().is_closed = true;
-        self.queue.news.notify_one();
+        self.queue.close();
         let mut progress = self.progress.clone();
         let ended = progress.wait_for(|progress| progress.has_ended);
         // A thread that died has no more to write, and a disk that hangs cannot be waited for.
@@ -227,8 +185,7 @@ impl Journal {
 /// Ends the thread after the records so far.
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.queue.pending.lock().is_closed = true;
-        self.queue.news.notify_one();
+        self.queue.close();
     }
 }
 

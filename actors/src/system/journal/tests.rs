@@ -1,3 +1,5 @@
+//! Tests of a journal over a disk that fails.
+
 use std::{sync::Arc, time::Duration};
 
 use super::{

@@ -6,19 +6,17 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::sync::watch;
 
-use super::{JournalFault, Progress, Queue, Writer, metrics::JournalMetrics};
+use super::{
+    metrics::JournalMetrics,
+    queue::{Progress, Queue},
+    writer::{JournalFault, Writer},
+};
 use crate::logic::journal::Record;
-
-/// Pause before a degraded journal is tried again without new records.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
-
-/// How long records wait for others if no request waits for them.
-const LINGER: Duration = Duration::from_millis(20);
 
 /// The state of the thread.
 pub(super) struct WriterThread {
@@ -70,30 +68,6 @@ impl WriterThread {
             }
             progress.fault = fault;
         });
-    }
-}
-
-impl Queue {
-    /// Waits for records, or for the end. Returns the records, the number of all records so far,
-    /// and whether no more follow. For a degraded journal, it waits no longer than a pause.
-    fn take(&self, is_degraded: bool) -> (Vec<Record>, u64, bool) {
-        let mut pending = self.pending.lock();
-        while pending.records.is_empty() && !pending.is_closed {
-            if !is_degraded {
-                self.news.wait(&mut pending);
-            } else if self.news.wait_for(&mut pending, RETRY_PAUSE).timed_out() {
-                break;
-            }
-        }
-        // Ends are written with the acceptances after them, because no request waits for ends.
-        let until = Instant::now() + LINGER;
-        while !pending.is_urgent && !pending.is_closed && !pending.records.is_empty() {
-            if self.news.wait_until(&mut pending, until).timed_out() {
-                break;
-            }
-        }
-        pending.is_urgent = false;
-        (std::mem::take(&mut pending.records), pending.num_recorded, pending.is_closed)
     }
 }
 

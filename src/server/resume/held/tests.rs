@@ -1,3 +1,5 @@
+//! Tests of streams that several connections read, one after the other or at once.
+
 use futures_util::stream::iter;
 
 use super::*;
