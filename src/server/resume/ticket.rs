@@ -214,7 +214,7 @@ impl Asked {
                 seconds.ok_or_else(|| {
                     let message = format!(
                         "X-Detach-Grace must be a number of seconds from 0 to {longest} \
-                         (resume_ttl), got {text:?}"
+                         (resume_ttl_secs), got {text:?}"
                     );
                     ApiError::invalid(DETACH_GRACE.as_str(), message)
                 })?
@@ -244,7 +244,7 @@ mod tests {
     fn a_grace_is_at_most_the_time_that_streams_are_kept() {
         let grace = |value| read(DETACH_GRACE, value).map(|asked| asked.grace.as_secs_f64());
         assert_eq!(grace("2.5"), Ok(2.5));
-        let wanted = "X-Detach-Grace must be a number of seconds from 0 to 60 (resume_ttl)";
+        let wanted = "X-Detach-Grace must be a number of seconds from 0 to 60 (resume_ttl_secs)";
         for wrong in ["61", "-1", "NaN", "soon"] {
             assert!(grace(wrong).unwrap_err().starts_with(wanted), "{wrong}");
         }
