@@ -42,6 +42,17 @@ pub use playhouse_actors::logic::request::{FinishReason, StopReason, failure::Fa
 // Why a request was refused, or an actor failed.
 pub use playhouse_actors::error::{ActorError, RequestError};
 
+// --- The journal.
+
+// Keeps answers and their requests over the end of the process.
+pub use playhouse_actors::logic::journal::{Answer as KeptAnswer, Record};
+pub use playhouse_actors::logic::request::EngineRequest;
+pub use playhouse_actors::system::Journal;
+// Frames of values, for the data of kept answers.
+pub use playhouse_actors::codec::{DecodeError, EncodeError, Frames, MAX_PAYLOAD_LEN};
+// Why an output cannot be continued where it was.
+pub use playhouse_actors::system::sink::OutputDiffers;
+
 // --- Text.
 
 // The tokenizer with its chat template, and its decoder.

@@ -10,6 +10,7 @@ mod executor;
 mod files;
 mod gguf;
 mod grammar;
+mod journal;
 pub mod model;
 mod model_files;
 pub mod parsers;

@@ -144,6 +144,9 @@ pub enum RequestError {
     /// The engine is draining or has stopped.
     #[error("the engine is shutting down and takes no new requests")]
     Draining,
+    /// The journal cannot be written, and the operator wants no request without it.
+    #[error("the journal cannot be written, and no request is accepted without it: {0}")]
+    Journal(String),
     /// A part of the engine did not answer in time, and retrying did not help.
     #[error("the engine is not available: {0}")]
     Unavailable(String),

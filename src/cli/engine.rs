@@ -58,8 +58,14 @@ fn require_threads(count: usize) -> io::Result<()> {
     })
 }
 
-/// Loads the model and starts the engine, with a progress bar on a terminal.
+/// Loads the model and starts the engine, with a progress bar on a terminal. It has no journal:
+/// only a server has clients that come back, and its journal may be in use.
 pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
+    start_with_journal(EngineConfig { journal: None, ..config }).await
+}
+
+/// Does the same for a server, with the journal that its settings name.
+pub(crate) async fn start_with_journal(config: EngineConfig) -> Result<Engine, CliError> {
     let bar = LoadBar::new();
     let engine = Engine::spawn(config, bar.listener()).await;
     Ok(engine?)
@@ -70,6 +76,7 @@ pub(crate) async fn start_profiled(
     config: EngineConfig,
     handlers: Arc<dyn HandlerProfiler>,
 ) -> Result<Engine, CliError> {
+    let config = EngineConfig { journal: None, ..config };
     let bar = LoadBar::new();
     let engine = Engine::spawn_profiled(config, bar.listener(), handlers).await;
     Ok(engine?)

@@ -215,6 +215,27 @@ impl<'de> Deserialize<'de> for KvCacheDtype {
     }
 }
 
+/// The answer to requests while the journal cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalFaultPolicy {
+    /// Requests are refused.
+    #[default]
+    Refuse,
+    /// Requests are served. They end with the process.
+    Continue,
+}
+
+impl<'de> Deserialize<'de> for JournalFaultPolicy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "refuse" => Ok(Self::Refuse),
+            "continue" => Ok(Self::Continue),
+            _ => Err(de::Error::custom("expected refuse or continue")),
+        }
+    }
+}
+
 /// The source of default sampling parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GenerationConfigSource {

@@ -12,8 +12,8 @@ use super::{
         tolerance, within,
     },
     choice::{
-        ActivationQuantization, Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat,
-        Quantization,
+        ActivationQuantization, Device, Dtype, GenerationConfigSource, JournalFaultPolicy,
+        KvCacheDtype, LoadFormat, Quantization,
     },
     json_object::JsonObject,
     lora::LoraModule,
@@ -273,6 +273,21 @@ settings! {
                 "How many times as often as by default actors may die before the engine gives \
                  up",
             ).example("1.0");
+        /// Folder of the journal: accepted requests of a server survive its process, and the next
+        /// process continues them. Only that process's user can read it. On a GPU it needs
+        /// deterministic.
+        journal: Option<PathBuf> = None, plain, any,
+            Usage::new("FOLDER", "Folder that keeps accepted requests over the end of the process")
+                .default("requests end with the process")
+                .example(r#""/var/lib/playhouse/journal""#);
+        /// Maximum size of the journal's content in bytes: the requests whose answers clients may
+        /// still ask for. The files take up to three times as much for a moment.
+        journal_max_bytes: usize = 1 << 30, bytes_usize, at_least(1 << 20),
+            Usage::new("BYTES", "Maximum size of the journal's content");
+        /// New requests while the journal cannot be written: refuse (they get 503) or continue
+        /// (they are served, and end with the process).
+        journal_on_fault: JournalFaultPolicy = JournalFaultPolicy::Refuse, plain, any,
+            Usage::new("WORD", "New requests while the journal cannot be written: refuse, continue");
 
         "Scheduling":
         /// Maximum number of requests that run at a time. A step reads all weights once for all of

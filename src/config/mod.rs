@@ -32,7 +32,7 @@ use serde::Serialize;
 
 pub use choice::{
     ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
-    KvCacheDtype, LoadFormat, Quantization,
+    JournalFaultPolicy, KvCacheDtype, LoadFormat, Quantization,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};

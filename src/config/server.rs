@@ -133,6 +133,17 @@ settings! {
                 "SECONDS",
                 "Seconds without an event after which a stream sends a comment; 0: never",
             ).key("sse_keep_alive_interval");
+        /// Seconds that a stream can be continued after its end (Last-Event-ID, or
+        /// /v1/streams/{id}), and that an answer is kept for its Idempotency-Key. After a restart
+        /// with a journal, seconds that unfinished streams wait for their clients.
+        resume_ttl_secs: f64 = 300.0, number, seconds,
+            Usage::new("SECONDS", "Seconds that a stream can be continued after its end")
+                .was("resume_ttl");
+        /// Seconds that a stream goes on whose connection was cut. Then its requests are aborted.
+        /// The header X-Detach-Grace may ask for another time, up to resume_ttl_secs.
+        detach_grace_secs: f64 = 0.0, number, seconds_or_never,
+            Usage::new("SECONDS", "Seconds that a stream goes on whose connection was cut")
+                .was("detach_grace");
         /// Maximum number of responses of /v1/responses that are kept. 0: none, and no conversation
         /// can continue from one.
         responses_store_max_count: usize = 10_000, count, any,

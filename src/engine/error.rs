@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use playhouse_actors::error::ActorError;
+use playhouse_actors::{error::ActorError, system::JournalError};
 use playhouse_kernels::KernelError;
 
 use super::LoraError;
@@ -117,6 +117,20 @@ pub enum StartError {
     /// The compute threads could not be started.
     #[error("threads could not be started: {0}")]
     Threads(#[source] std::io::Error),
+    /// The journal could not be opened.
+    #[error("journal {}: {source}", folder.display())]
+    Journal {
+        /// Its folder.
+        folder: PathBuf,
+        /// The reason.
+        source: JournalError,
+    },
+    /// The journal needs tokens that a later process can compute again.
+    #[error(
+        "a journal on a GPU needs deterministic = true: without it, another process may draw other \
+         tokens than clients have seen"
+    )]
+    JournalNeedsDeterminism,
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),

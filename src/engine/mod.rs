@@ -8,6 +8,7 @@ mod default_sampling;
 mod device;
 mod drafts;
 mod error;
+mod journal;
 mod kv_blocks;
 mod load;
 mod pause;
@@ -28,11 +29,14 @@ pub use error::StartError;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
-    logic::request::ids::Epoch,
+    logic::request::{EngineRequest, ids::Epoch},
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     supervision::directory::ActorStats,
-    system::{Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs},
+    system::{
+        ChoiceStream, Health, Journal, MemoryBudget, Status, Submission, System, SystemConfig,
+        TextJobs,
+    },
 };
 pub(crate) use pooling::ranked;
 pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
@@ -138,6 +142,7 @@ impl Engine {
         let Constraints { grammars, token_rules } = constraints;
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
+        settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
@@ -234,6 +239,24 @@ impl Engine {
     pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
         self.inner.token_rules.check(&request.params.token_rules)?;
         self.inner.system.submit(request).await
+    }
+
+    /// Returns the journal, if there is one.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.inner.system.journal()
+    }
+
+    /// Gives the engine requests of one prompt that an earlier process has accepted. No limit
+    /// applies to them. Returns their streams.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] if the ledger does not answer.
+    pub async fn restore(
+        &self,
+        requests: Vec<Arc<EngineRequest>>,
+    ) -> Result<Vec<ChoiceStream>, RequestError> {
+        self.inner.system.restore(requests).await
     }
 
     /// Returns whether the engine can serve.

@@ -48,6 +48,7 @@ pub(super) fn system_config(
         reader_timeout: seconds(config.reader_timeout_secs),
         supervision: supervision(config.restart_tolerance),
         device: defaults.device,
+        journal: defaults.journal,
         profiler: defaults.profiler,
     }
 }

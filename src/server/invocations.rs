@@ -15,6 +15,7 @@ use super::{
     },
     memory::RequestMemory,
     pooling::{PoolingInvocation, respond_to_invocation},
+    resume::Ticket,
     state::AppState,
 };
 use crate::config::LimitSettings;
@@ -72,15 +73,16 @@ pub(super) async fn invoke(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    ticket: Ticket,
     memory: RequestMemory,
     JsonBody(request): JsonBody<Invocation>,
 ) -> Result<Response, ApiError> {
     match request {
         Invocation::Chat(request) => {
-            generate(State(state), caller, headers, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, ticket, memory, JsonBody(*request)).await
         }
         Invocation::Completion(request) => {
-            generate(State(state), caller, headers, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, ticket, memory, JsonBody(*request)).await
         }
         Invocation::Pooling(_) if state.engine.pooling_task().is_none() => {
             let message = "Cannot find suitable handler for request: the model does not pool";

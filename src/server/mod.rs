@@ -23,6 +23,7 @@ mod openapi;
 mod page;
 mod pooling;
 mod responses;
+mod resume;
 mod snapshots;
 mod state;
 #[cfg(test)]
@@ -115,7 +116,8 @@ pub enum Drain {
 }
 
 /// Serves `engine` over HTTP until `shutdown` completes. Then goes on until the streams in flight
-/// have ended or `shutdown_timeout_secs` have passed. The engine itself keeps running. If some
+/// have ended or `shutdown_timeout_secs` have passed. The engine itself keeps running, and its
+/// journal is closed. If some
 /// files are read again when they change, SIGHUP reads them at once.
 ///
 /// # Errors
@@ -151,6 +153,9 @@ pub async fn serve_on(
     let app = router(state.clone())?;
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let reloading = reload(&state, tls.as_ref());
+    let sweeping = tokio::spawn(resume::sweep(state.clone())).abort_handle();
+    let _sweeping = AbortOnDrop(sweeping);
+    resume::revive(&state).await;
     let apps = Apps { app, frozen: frozen::router(state.clone()) };
     let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
     let listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
@@ -168,7 +173,12 @@ pub async fn serve_on(
     };
     // In a dead engine no request ends, so a long wait would not help.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
-    if tokio::time::timeout(limit, drained).await.is_err() {
+    let is_late = tokio::time::timeout(limit, drained).await.is_err();
+    if let Some(journal) = engine.journal() {
+        // From here on, no end is recorded: open requests continue in the next process.
+        journal.close().await;
+    }
+    if is_late {
         match engine.open_requests() {
             0 => tracing::info!("all requests have ended; open connections are closed"),
             requests => return Ok(Drain::CutOff { requests }),
@@ -176,6 +186,15 @@ pub async fn serve_on(
     }
     listening.close().await;
     Ok(Drain::Complete)
+}
+
+/// Ends a task when the server ends.
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Reads keys and certificates again when their files change, from now on. Never completes.
@@ -200,6 +219,7 @@ fn generating() -> Router<AppState> {
         .route("/invocations", post(invocations::invoke))
         .route("/v1/messages", post(generate::<MessagesRequest>))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/streams/{id}", get(resume::continue_stream))
         .route("/v1/responses", post(generate::<ResponsesRequest>))
         .route("/v1/responses/input_tokens", post(responses::count_input_tokens))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))

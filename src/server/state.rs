@@ -15,6 +15,7 @@ use super::{
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
     responses::ResponseStore,
+    resume::KeptAnswers,
     snapshots::SnapshotFeed,
     turn::TurnParsers,
 };
@@ -33,6 +34,8 @@ pub(super) struct AppState {
     /// The parsers of the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
     pub(super) open: OpenRequests,
+    /// The answers that outlive their connections.
+    pub(super) kept: Arc<KeptAnswers>,
     pub(super) responses: Arc<ResponseStore>,
     pub(super) snapshots: Arc<SnapshotFeed>,
     /// Cancelled when the server begins to drain.
@@ -64,6 +67,7 @@ impl AppState {
             metrics,
             parsers,
             open,
+            kept: Arc::default(),
             responses,
             snapshots,
             draining,

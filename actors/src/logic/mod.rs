@@ -6,6 +6,7 @@ pub mod drafts;
 pub mod encoder_cache;
 pub mod grammar_jobs;
 pub mod input;
+pub mod journal;
 pub mod kv_cache;
 pub mod ledger;
 pub mod memory;

@@ -92,10 +92,16 @@ pub enum Bug {
     AcceptAnyDraft,
     /// The next step begins after wrong guesses, so their KV stays in the request's blocks.
     KeepRejectedKv,
+    /// The journal says that an acceptance is durable before it is.
+    EarlyDurable,
+    /// The journal forgets that a request ended.
+    LoseEnd,
+    /// After a failed write, the journal goes on in the same segment.
+    AppendAfterFault,
 }
 
 impl Bug {
-    /// All bugs.
+    /// The bugs that the simulator of a whole system must find.
     pub const ALL: [Self; 44] = [
         Self::NoEpochFence,
         Self::NoDedup,
@@ -142,6 +148,10 @@ impl Bug {
         Self::AcceptAnyDraft,
         Self::KeepRejectedKv,
     ];
+
+    /// The bugs of the journal, which its own simulation must find.
+    pub const OF_THE_JOURNAL: [Self; 3] =
+        [Self::EarlyDurable, Self::LoseEnd, Self::AppendAfterFault];
 }
 
 /// Returns whether the code makes this mistake.

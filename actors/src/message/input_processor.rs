@@ -124,6 +124,8 @@ pub struct RawRequest {
     /// Set if the client's request has several prompts or steps: the id of the first of their
     /// requests. All requests of a group take turns with other requests as one.
     pub group: Option<RequestId>,
+    /// The name of the answer that it is a part of. The journal keeps requests that have one.
+    pub answer_id: Option<Arc<str>>,
     /// Longest wait until the request begins. After that it is aborted.
     pub timeout: Option<Duration>,
 }
@@ -185,7 +187,14 @@ impl RawRequest {
             lora: None,
             tenant: None,
             group: None,
+            answer_id: None,
             timeout: None,
         }
+    }
+
+    /// Returns whether the journal keeps the request.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.answer_id.is_some()
     }
 }

@@ -29,6 +29,8 @@ pub enum LedgerMessage {
         requests: Vec<Arc<EngineRequest>>,
         /// The tenant that asks, where that matters.
         tenant: Option<Tenant>,
+        /// Whether an earlier process has accepted them. No limit applies to them then.
+        is_restored: bool,
         /// The port for the reply.
         reply: RpcReplyPort<Result<(), RequestError>>,
     },

@@ -1,16 +1,18 @@
 //! The traits through which actors reach the parts that this crate does not know: the model, the
-//! text side and the grammars. Implementations live in the `playhouse` crate. The simulator has its
-//! own.
+//! text side, the grammars and the journal's disk. Implementations live in the `playhouse` crate.
+//! The simulator has its own.
 
 pub mod adapter;
 pub mod executor;
 pub mod grammar;
+pub mod journal;
 pub mod profiler;
 pub mod text;
 
 pub use adapter::{AdapterLoadError, AdapterLoader, Settled};
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
+pub use journal::JournalDisk;
 pub use profiler::{Handled, HandlerProfiler};
 pub use text::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedPair,

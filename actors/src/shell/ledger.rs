@@ -75,6 +75,7 @@ impl LedgerActor {
         &self,
         requests: Vec<Arc<EngineRequest>>,
         tenant: Option<Tenant>,
+        is_restored: bool,
         reply: RpcReplyPort<Result<(), RequestError>>,
         state: &mut State,
     ) {
@@ -82,7 +83,12 @@ impl LedgerActor {
         if reply.is_closed() {
             return;
         }
-        let accepted = self.context.ledger().lock().accept(requests, tenant, self.context.now());
+        let (now, mut ledger) = (self.context.now(), self.context.ledger().lock());
+        let accepted = match is_restored {
+            true => Ok(ledger.restore(requests, tenant, now)),
+            false => ledger.accept(requests, tenant, now),
+        };
+        drop(ledger);
         let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
     }
 
@@ -278,8 +284,8 @@ impl Actor for LedgerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            LedgerMessage::Accept { requests, tenant, reply } => {
-                self.accept(requests, tenant, reply, state);
+            LedgerMessage::Accept { requests, tenant, is_restored, reply } => {
+                self.accept(requests, tenant, is_restored, reply, state);
             }
             LedgerMessage::Abort(requests) => self.finish(&requests, &FinishReason::Abort, state),
             LedgerMessage::Report(stamp, report) => self.on_report(stamp, report, state),

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::journal::Journal;
 use crate::{
     logic::{
         admission::{AdmissionLimits, Quota},
@@ -58,6 +59,8 @@ pub struct SystemConfig {
     pub supervision: Supervision,
     /// Where the device's work runs.
     pub device: DeviceMode,
+    /// The journal that keeps requests of answers. `None`: they end with the process.
+    pub journal: Option<Arc<Journal>>,
     /// The profiler that gets the time of every message. `None`: no message is timed.
     pub profiler: Option<Arc<dyn HandlerProfiler>>,
 }
@@ -165,6 +168,7 @@ impl SystemConfig {
             reader_timeout: Duration::from_secs(60),
             supervision: Supervision::default(),
             device: DeviceMode::Thread,
+            journal: None,
             profiler: None,
         }
     }

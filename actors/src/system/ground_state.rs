@@ -22,7 +22,7 @@ impl GroundState {
     /// Returns the state of a system that has served no request. Observers see the ledger's events.
     pub(crate) fn new(config: &SystemConfig, observers: &Observers) -> Self {
         let (metrics, chaos) = (Arc::clone(&observers.metrics), Arc::clone(&observers.chaos));
-        let ledger = LedgerStore::new(config.ledger(), metrics, chaos);
+        let ledger = LedgerStore::new(config.ledger(), metrics, config.journal.clone(), chaos);
         Self { ledger, last_step: AtomicU64::new(0), hold: Hold::default() }
     }
 

@@ -14,6 +14,7 @@ pub mod gate;
 pub mod grammars;
 pub mod ground_state;
 pub mod hold;
+pub mod journal;
 pub mod memory;
 pub mod metrics;
 pub mod observers;
@@ -30,6 +31,7 @@ mod view;
 pub mod watched_steps;
 
 pub use config::{DeviceMode, Supervision, SystemConfig};
+pub use journal::{Journal, JournalConfig, JournalError};
 pub use memory::{ArrivingBody, Lease, MemoryBudget, MemoryError};
 pub use pause::PauseMode;
 pub use running::{Health, Status, System, Unhealthy};

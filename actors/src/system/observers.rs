@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    config::SystemConfig, edges::EdgeCounts, metrics::SystemMetrics, watched_steps::WatchedSteps,
+    config::SystemConfig, edges::EdgeCounts, journal::JournalMetrics, metrics::SystemMetrics,
+    watched_steps::WatchedSteps,
 };
 use crate::{
     fault::Chaos,
@@ -31,6 +32,10 @@ pub(crate) struct Observers {
 impl Observers {
     /// Returns the observers of a system in which nothing has happened.
     pub(crate) fn new(config: &SystemConfig) -> Self {
+        if config.journal.is_none() {
+            // Dashboards and alerts then see that there is none that fails.
+            let _ = JournalMetrics::new(&config.model_name, &config.engine);
+        }
         Self {
             metrics: Arc::new(SystemMetrics::new(
                 &config.model_name,

@@ -8,7 +8,9 @@ use super::{
     canary,
     config::SystemConfig,
     context::Context,
+    journal::Journal,
     memory::MemoryBudget,
+    sink::ChoiceStream,
     submit::{Door, RETRY_PAUSE, Submission, unavailable},
     text_jobs::TextJobs,
     tree,
@@ -17,7 +19,10 @@ use crate::{
     error::{ActorError, RequestError},
     logic::{
         recovery::{breaker::BreakerState, sanity::ModelState},
-        request::ids::{Epoch, RequestId},
+        request::{
+            EngineRequest,
+            ids::{Epoch, RequestId},
+        },
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
     message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
@@ -147,6 +152,24 @@ impl System {
     /// [`RequestError`] names the fault of the request, or says that the engine is full.
     pub async fn submit_part(&self, raw: RawRequest) -> Result<Submission, RequestError> {
         self.door.admit(raw).await
+    }
+
+    /// Returns the journal, if requests survive the process.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.context.config.journal.as_ref()
+    }
+
+    /// Accepts requests of one prompt that an earlier process has accepted. No limit applies to
+    /// them. Returns their streams.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] if the ledger does not answer.
+    pub async fn restore(
+        &self,
+        requests: Vec<Arc<EngineRequest>>,
+    ) -> Result<Vec<ChoiceStream>, RequestError> {
+        self.door.restore(requests).await
     }
 
     /// Returns the jobs of tokenizing and templating, which take turns.
@@ -305,6 +328,10 @@ impl System {
     /// Aborts open requests and stops all actors, children before parents.
     pub async fn shutdown(&self) {
         self.begin_drain();
+        // Open requests continue in the next process, so their end here is not recorded.
+        if let Some(journal) = self.journal() {
+            journal.close().await;
+        }
         let open = self.context.ledger().open_requests();
         if !open.is_empty() {
             self.abort(open);

@@ -65,6 +65,8 @@ struct SinkState {
     num_tokens: usize,
     num_prompt_rows: usize,
     pending: OutputDelta,
+    /// Length of the text of `pending` after each of its tokens.
+    text_ends: Vec<usize>,
     /// Bytes of `pending`, and bytes leased for them.
     pending_bytes: usize,
     leased_bytes: usize,
@@ -73,6 +75,8 @@ struct SinkState {
     /// The time since which the client could have read something.
     news_since: Option<Micros>,
     finished: bool,
+    /// Whether the client may take any time to read.
+    waits_for_ever: bool,
     /// Whether it was cut off because there was no memory.
     is_cut: bool,
 }
@@ -110,6 +114,7 @@ impl SinkState {
     fn cut(&mut self, lease: &Lease, failure: Failure) {
         let finish = Some(FinishReason::Error(failure));
         self.pending = OutputDelta { finish, ..OutputDelta::default() };
+        self.text_ends.clear();
         self.finished = true;
         self.release(lease);
     }
@@ -134,6 +139,38 @@ impl SinkState {
             self.leased_bytes = wanted;
         }
         is_leased
+    }
+}
+
+/// The result of taking an exact part of an output.
+enum Exact {
+    Delta(OutputDelta),
+    /// The output ended elsewhere.
+    Differs,
+}
+
+impl SinkState {
+    /// Removes the first tokens with their text from the waiting output. All else that is known
+    /// goes with them.
+    fn split(&mut self, num_tokens: usize) -> OutputDelta {
+        let text_end = num_tokens.checked_sub(1).map_or(0, |last| self.text_ends[last]);
+        let rest = self.pending.text.split_off(text_end);
+        let text = std::mem::replace(&mut self.pending.text, rest);
+        let rest = self.pending.tokens.split_off(num_tokens);
+        let tokens = std::mem::replace(&mut self.pending.tokens, rest);
+        self.text_ends.drain(..num_tokens);
+        self.text_ends.iter_mut().for_each(|end| *end -= text_end);
+        let delta = OutputDelta {
+            text,
+            tokens,
+            pooled: None,
+            prompt_logprobs: std::mem::take(&mut self.pending.prompt_logprobs),
+            num_cached_tokens: self.pending.num_cached_tokens.take(),
+            queue_time: self.pending.queue_time.take(),
+            finish: None,
+        };
+        self.pending_bytes = self.pending_bytes.saturating_sub(delta.bytes());
+        delta
     }
 }
 
@@ -172,6 +209,8 @@ impl Sink {
             state.pending_bytes += piece.text.len() + token_bytes(&piece.token);
             state.pending.text.push_str(&piece.text);
             state.pending.tokens.push(piece.token);
+            let text_end = state.pending.text.len();
+            state.text_ends.push(text_end);
         }
         state.pending.num_cached_tokens =
             state.pending.num_cached_tokens.or(entry.num_cached_tokens);
@@ -222,8 +261,8 @@ impl Sink {
     /// Returns whether the client is cut off.
     fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
         let mut state = self.state.lock();
-        let is_stalled =
-            state.news_since.is_some_and(|since| now.saturating_sub(since) >= patience);
+        let waited = |since| now.saturating_sub(since) >= patience;
+        let is_stalled = state.news_since.is_some_and(waited) && !state.waits_for_ever;
         if is_stalled && !state.is_cut {
             state.cut(&self.lease, Failure::ReaderStalled);
         }
@@ -234,7 +273,39 @@ impl Sink {
         let mut state = self.state.lock();
         state.news_since.take()?;
         state.release(&self.lease);
+        state.text_ends.clear();
         Some(std::mem::take(&mut state.pending))
+    }
+
+    /// Lets the client take any time to read, because it is not there yet.
+    pub(crate) fn wait_for_ever(&self) {
+        self.state.lock().waits_for_ever = true;
+    }
+
+    /// Returns the next `num_tokens` tokens with their text, and the end if `with_end`. `None`
+    /// while they are not there.
+    fn take_exactly(&self, num_tokens: usize, with_end: bool) -> Option<Exact> {
+        let mut state = self.state.lock();
+        state.waits_for_ever = false;
+        if matches!(state.pending.finish, Some(FinishReason::Error(_))) {
+            // The failure is the news, whatever the part.
+            return Some(Exact::Delta(std::mem::take(&mut state.pending)));
+        }
+        let there = state.pending.tokens.len();
+        if there < num_tokens || (with_end && state.pending.finish.is_none()) {
+            return state.pending.finish.is_some().then_some(Exact::Differs);
+        }
+        let is_all = there == num_tokens && (with_end || state.pending.finish.is_none());
+        if with_end && there > num_tokens {
+            return Some(Exact::Differs);
+        }
+        if is_all {
+            state.news_since = None;
+            state.release(&self.lease);
+            state.text_ends.clear();
+            return Some(Exact::Delta(std::mem::take(&mut state.pending)));
+        }
+        Some(Exact::Delta(state.split(num_tokens)))
     }
 }
 
@@ -356,7 +427,35 @@ impl ChoiceStream {
         }
         None
     }
+
+    /// Returns the next `num_tokens` tokens as one delta, once they are there, and the end if
+    /// `with_end`. Cancel safe, as [`Self::next`].
+    ///
+    /// # Errors
+    /// [`OutputDiffers`] if the output has ended and has no such part.
+    pub async fn next_exactly(
+        &mut self,
+        num_tokens: usize,
+        with_end: bool,
+    ) -> Result<OutputDelta, OutputDiffers> {
+        loop {
+            let news = self.sink.news.notified();
+            match self.sink.take_exactly(num_tokens, with_end) {
+                Some(Exact::Delta(delta)) => {
+                    self.done = delta.finish.is_some();
+                    return Ok(delta);
+                }
+                Some(Exact::Differs) => return Err(OutputDiffers),
+                None => news.await,
+            }
+        }
+    }
 }
+
+/// The error for an output that was computed again and is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the output differs from the one that was computed before")]
+pub struct OutputDiffers;
 
 impl Drop for ChoiceStream {
     fn drop(&mut self) {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     context::Context,
     memory::MemoryError,
-    sink::{Abandon, ChoiceStream},
+    sink::{Abandon, ChoiceStream, Sink},
 };
 use crate::{
     error::{ActorError, RequestError},
@@ -74,7 +74,8 @@ pub struct Submission {
 impl Door {
     pub(crate) fn new(context: Arc<Context>, seed: u64) -> Self {
         let is_draining = AtomicBool::new(false);
-        let (next_request, next_input) = (AtomicU64::new(0), AtomicU64::new(0));
+        let first = context.config.journal.as_ref().map_or(0, |journal| journal.next_request().0);
+        let (next_request, next_input) = (AtomicU64::new(first), AtomicU64::new(0));
         Self { context, next_request, next_input, seed, is_draining }
     }
 
@@ -99,6 +100,9 @@ impl Door {
         }
         let admits = self.context.clients.gate.breaker().admits(self.context.now());
         admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
+        if let Some(journal) = self.context.config.journal.as_ref().filter(|_| raw.is_kept()) {
+            journal.check()?;
+        }
         // Before the prompt is processed: a refusal must cost next to nothing.
         let (count, now) = (raw.num_outputs() as usize, self.context.now());
         self.context.ledger().check_room(count, raw.tenant, now)?;
@@ -120,7 +124,7 @@ impl Door {
         let requests = self.requests(&raw, processed, arrival);
         let choices = requests.iter().map(|request| self.open(request.id)).collect();
         self.reserve_results(&requests).await?;
-        self.accept(requests, raw.tenant).await?;
+        self.accept(requests, raw.tenant, false).await?;
         Ok(Submission { prompt_token_ids, choices })
     }
 
@@ -139,6 +143,26 @@ impl Door {
             })?;
         }
         Ok(())
+    }
+
+    /// Accepts requests that an earlier process has accepted: the choices of one prompt. Returns
+    /// their streams, which wait for their reader without a limit of time.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] if the ledger does not answer.
+    pub(crate) async fn restore(
+        self: &Arc<Self>,
+        requests: Vec<Arc<EngineRequest>>,
+    ) -> Result<Vec<ChoiceStream>, RequestError> {
+        let tenant = requests.first().and_then(|request| request.tenant);
+        let choices = requests.iter().map(|request| {
+            let sink = self.context.clients.sinks.open(request.id);
+            sink.wait_for_ever();
+            self.stream(request.id, sink)
+        });
+        let choices = choices.collect();
+        self.accept(requests, tenant, true).await?;
+        Ok(choices)
     }
 
     /// Lets an input processor do the job. If a processor dies, or its answer is lost, another one
@@ -226,6 +250,7 @@ impl Door {
             cache_salt: cache_salt.clone(),
             lora: raw.lora.clone(),
             deadline,
+            answer_id: raw.answer_id.clone(),
             mm_features: [].into(),
         };
         (0..count).zip(prompts).map(|choice| Arc::new(request(choice))).collect()
@@ -245,7 +270,10 @@ impl Door {
     }
 
     fn open(self: &Arc<Self>, request: RequestId) -> ChoiceStream {
-        let sink = self.context.clients.sinks.open(request);
+        self.stream(request, self.context.clients.sinks.open(request))
+    }
+
+    fn stream(self: &Arc<Self>, request: RequestId, sink: Arc<Sink>) -> ChoiceStream {
         let door: Arc<dyn Abandon> = Arc::<Self>::clone(self);
         let owner: Weak<dyn Abandon> = Arc::downgrade(&door);
         ChoiceStream::new(request, sink, owner)
@@ -257,13 +285,16 @@ impl Door {
         &self,
         requests: Vec<Arc<EngineRequest>>,
         tenant: Option<Tenant>,
+        is_restored: bool,
     ) -> Result<(), RequestError> {
         let limit = self.context.config.call_timeout;
         let give_up = Instant::now() + ACCEPT_TRIES * limit;
         loop {
             let directory = &self.context.directory;
-            let accept =
-                |reply| LedgerMessage::Accept { requests: requests.clone(), tenant, reply };
+            let accept = |reply| {
+                let requests = requests.clone();
+                LedgerMessage::Accept { requests, tenant, is_restored, reply }
+            };
             let error = match directory.ledger.call("accept", limit, accept).await {
                 Ok(answer) => return answer,
                 Err(error) => error,

@@ -44,6 +44,7 @@ fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
         ("request_time_per_output_token_seconds", INTER_TOKEN_LATENCY),
         ("e2e_request_latency_seconds", REQUEST_LATENCY),
         ("request_queue_time_seconds", REQUEST_LATENCY),
+        ("journal_write_time_seconds", INTER_TOKEN_LATENCY),
         ("iteration_tokens_total", ITERATION_TOKENS),
         ("request_params_n", CHOICES),
         ("request_params_max_tokens", &tokens),

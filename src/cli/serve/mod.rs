@@ -70,7 +70,8 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let server = config.server_with_limits();
         let listener = Listener::bind(&server).await?;
         let metrics = metrics::install(&config.engine)?;
-        let engine = shutdown::or_signal(engine::start(config.engine), &mut signals).await?;
+        let engine =
+            shutdown::or_signal(engine::start_with_journal(config.engine), &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
         let requested = shutdown::requested(engine.clone(), signals);

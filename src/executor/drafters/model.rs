@@ -128,13 +128,13 @@ impl ModelDrafter {
         let last_rows: Vec<u32> = pass.draws.iter().map(|&(row, _)| row).collect();
         let mut drawn = Vec::new();
         let computed = self.threads.run(|| -> Result<(), KernelError> {
-            let embedded: Tensor<2> = model.backbone.embed(&pass.token_ids);
+            let embedded: Tensor<2> = model.backbone.embed(&pass.token_ids, Adapters::none());
             let mut step = Step::new(&pass.meta, cache);
             let hidden =
                 model.backbone.forward(embedded, Positions::of_text(&pass.meta), &mut step);
             match last_rows.is_empty() {
                 true => Ok(()),
-                false => sample_tensor(lm_head.logits(hidden, &last_rows), &rows, &mut drawn),
+                false => sample_tensor(lm_head.logits(hidden, &last_rows, Adapters::none()), &rows, &mut drawn),
             }
         });
         computed.map_err(execute_error)?;

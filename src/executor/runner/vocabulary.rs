@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     executor::batch::RaggedBatch,
-    model::pooling::{Pooler, VocabularyHead},
+    model::{
+        Adapters,
+        pooling::{Pooler, VocabularyHead},
+    },
 };
 
 /// Rows of logits that are in memory at a time: with 250,000 tokens of a vocabulary 64 MB.
@@ -67,7 +70,7 @@ impl ModelRunner {
         // An abandoned step needs no further work.
         self.kv_lease.check()?;
         let hidden = hidden.clone();
-        let data = self.threads.run(|| head.logits(hidden, rows).into_data());
+        let data = self.threads.run(|| head.logits(hidden, rows, Adapters::none()).into_data());
         data.try_to_vec().map_err(|error| ExecuteError::Device(format!("{error:?}")))
     }
 }

@@ -6,7 +6,7 @@ use playhouse_kernels::{Activation, activate, profile::timed, select_rows};
 use super::{Linear, Norm, Part, activation};
 use crate::model::config::{ActivationName, ModelConfig};
 use crate::model::weight_loader::WeightLoader;
-use crate::model::{LmHead, ModelError};
+use crate::model::{Adapters, LmHead, ModelError};
 
 /// The modules of the head.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,17 +47,17 @@ impl MaskedLm {
             dense: Linear::load(loader, &dense, hidden, has_dense_bias)?,
             activation,
             norm: Norm::load(loader, norm, hidden, model.norm)?,
-            decoder: Linear::lm_head(loader, table, hidden, vocab)?.with_bias(loader, &bias)?,
+            decoder: Linear::lm_head(loader, table, head, hidden, vocab)?.with_bias(loader, &bias)?,
         })
     }
 }
 
 impl LmHead for MaskedLm {
-    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+    fn logits(&self, hidden: Tensor<2>, rows: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         timed("lm_head", || {
-            let x = self.dense.forward(select_rows(hidden, rows));
+            let x = self.dense.forward(select_rows(hidden, rows), adapters);
             let x = self.norm.forward(activate(x, self.activation));
-            self.decoder.forward(x)
+            self.decoder.forward(x, adapters)
         })
     }
 

@@ -11,6 +11,8 @@ use crate::server::generate::{
 /// Writes the choices of chat completions.
 pub(in crate::server) struct ChatFormat {
     pub(super) id: String,
+    /// Seconds since 1970.
+    pub(super) created: u64,
     pub(super) model: String,
     pub(super) style: Style,
 }
@@ -20,7 +22,7 @@ impl ChoicesFormat for ChatFormat {
     type Whole = ChatCompletion;
 
     fn chunks(self, reports: UsageReports, choices: &Choices) -> ChatChunks {
-        let head = Head::new(self.id, "chat.completion.chunk", self.model);
+        let head = Head::new(self.id, "chat.completion.chunk", self.model, self.created);
         ChatChunks::new(head, self.style, reports, choices)
     }
 
@@ -30,7 +32,7 @@ impl ChoicesFormat for ChatFormat {
         finished: Vec<FinishedChoice>,
         usage: Usage,
     ) -> ChatCompletion {
-        let head = Head::new(self.id, "chat.completion", self.model);
+        let head = Head::new(self.id, "chat.completion", self.model, self.created);
         ChatCompletion::new(head, &self.style, choices, finished, usage)
     }
 }

@@ -23,6 +23,7 @@ use crate::{
             parts::{FromParts, Parts},
         },
         memory::{RequestMemory, TEXT_FACTOR, json::value_bytes},
+        resume::Ticket,
         state::AppState,
     },
 };
@@ -121,6 +122,7 @@ pub(in crate::server) async fn create_batch(
             State(state.clone()),
             caller,
             headers.clone(),
+            Ticket::plain(),
             memory.another(),
             JsonBody(request),
         )

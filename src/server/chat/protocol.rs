@@ -19,7 +19,7 @@ use crate::server::{
         unsupported::UnsupportedFields,
         usage::{StreamOptions, UsageReports},
     },
-    http::{error::ApiError, fields::Int, parts::FromParts, request_id::response_id},
+    http::{error::ApiError, fields::Int, parts::FromParts},
     turn::{TurnRequest, TurnStyle},
 };
 
@@ -147,7 +147,7 @@ impl Protocol for ChatRequest {
         let add_special_tokens = self.conversation.adds_special_tokens();
         let max_tokens_default = defaults.max_tokens;
         let request = RawRequest { add_special_tokens, max_tokens_default, ..request };
-        let id = response_id("chatcmpl", &exchange.naming, self.sampling.request_id.as_deref());
+        let id = exchange.response_id("chatcmpl", self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
         let answer = ChoicesAnswer {
             reports,
@@ -155,7 +155,7 @@ impl Protocol for ChatRequest {
             is_streamed,
             // Each choice begins with it: as text, as JSON, and on its way to the socket.
             echoed_bytes: style.echoed.len().saturating_mul(3 * request.params.n as usize),
-            format: ChatFormat { id, model, style },
+            format: ChatFormat { id, created: exchange.draws.created, model, style },
         };
         Ok(Plan { names, requests: vec![request], beam_search, answer })
     }

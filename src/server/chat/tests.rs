@@ -45,7 +45,7 @@ fn choices(pieces: &[&str], finish: FinishReason) -> Choices {
 async fn whole(style: &Style, pieces: &[&str], finish: FinishReason) -> Value {
     let mut choices = choices(pieces, finish);
     let finished = choices.finish().await.unwrap();
-    let head = Head::new("id".to_owned(), "chat.completion", "tiny".to_owned());
+    let head = Head::new("id".to_owned(), "chat.completion", "tiny".to_owned(), 1);
     let usage = choices.usage(false);
     serde_json::to_value(ChatCompletion::new(head, style, &choices, finished, usage)).unwrap()
 }
@@ -57,7 +57,7 @@ async fn streamed(
     finish: FinishReason,
 ) -> (Vec<Value>, Value, Value) {
     let mut choices = choices(pieces, finish);
-    let head = Head::new("id".to_owned(), "chat.completion.chunk", "tiny".to_owned());
+    let head = Head::new("id".to_owned(), "chat.completion.chunk", "tiny".to_owned(), 1);
     let reports = UsageReports { at_end: true, continuous: false };
     let mut chunks = ChatChunks::new(head, style, reports, &choices);
     let mut events = Vec::new();

@@ -28,7 +28,6 @@ use crate::server::{
         fields::{Int, Token},
         limits::at_most,
         parts::FromParts,
-        request_id::response_id,
     },
 };
 
@@ -168,10 +167,13 @@ impl Protocol for CompletionRequest {
             Ok(RawRequest { add_special_tokens, max_tokens_default, ..request })
         });
         let requests: Vec<_> = requests.collect::<Result<_, ApiError>>()?;
-        let id = response_id("cmpl", &exchange.naming, self.sampling.request_id.as_deref());
+        let id = exchange.response_id("cmpl", self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
         let answer = ChoicesAnswer {
-            format: CompletionFormat { head: Head::new(id, "text_completion", model), style },
+            format: CompletionFormat {
+                head: Head::new(id, "text_completion", model, exchange.draws.created),
+                style,
+            },
             reports,
             show_cached: state.config.enable_prompt_tokens_details,
             is_streamed,

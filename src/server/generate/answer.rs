@@ -4,7 +4,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::api::{FinishReason, StopReason};
-use crate::server::state::unix_seconds;
 
 /// The first fields of every answer and chunk.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -16,8 +15,13 @@ pub(in crate::server) struct Head {
 }
 
 impl Head {
-    pub(in crate::server) fn new(id: String, object: &'static str, model: String) -> Self {
-        Self { id, object, created: unix_seconds(), model }
+    pub(in crate::server) fn new(
+        id: String,
+        object: &'static str,
+        model: String,
+        created: u64,
+    ) -> Self {
+        Self { id, object, created, model }
     }
 }
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     open_requests::{Registration, Work},
+    replay::Replay,
     request_metrics::{RequestMetrics, Stopwatch},
     usage::Usage,
 };
@@ -24,6 +25,7 @@ use crate::server::{
         error::ApiError,
     },
     memory::{RequestMemory, choices_bytes},
+    resume::{KeptStream, Position, Prompts},
     state::AppState,
 };
 
@@ -50,6 +52,10 @@ pub(in crate::server) struct Choices {
     first: Option<ChoiceDelta>,
     stopwatch: Stopwatch,
     deadline: Deadline,
+    /// Outputs of an earlier process, up to the last event that the client has. They come first.
+    replay: Option<Replay>,
+    /// The place where the answer is kept, if it is.
+    kept: Option<KeptStream>,
     /// The request's lease of the memory for requests.
     memory: Option<RequestMemory>,
     _registration: Option<Registration>,
@@ -106,6 +112,42 @@ impl Choices {
             choices.begun().await?;
         }
         Ok(choices)
+    }
+
+    /// Takes over the requests of an answer that an earlier process accepted. Their outputs up to
+    /// the event `after`, the last that the client has, come in pieces that end there.
+    pub(in crate::server) fn adopt(
+        state: &AppState,
+        names: &[&str],
+        caller: Caller,
+        memory: RequestMemory,
+        prompts: Prompts,
+        after: Option<&Position>,
+    ) -> Result<Self, ApiError> {
+        let ids = prompts.iter().flat_map(|(_, choices)| choices);
+        let work = Work::Requests(ids.map(ChoiceStream::request).collect());
+        let registration = Some(state.open.enter(names, caller.tenant, work));
+        let mut tokens = Vec::with_capacity(prompts.len());
+        let (mut prompt_indices, mut streams) = (Vec::new(), Vec::new());
+        for (index, (prompt, choices)) in prompts.into_iter().enumerate() {
+            tokens.push(prompt);
+            prompt_indices.extend(choices.iter().map(|_| index));
+            streams.extend(choices);
+        }
+        let num_choices = streams.len();
+        let replay = Some(Replay::new(streams, after)?);
+        Ok(Self {
+            prompt_indices,
+            ended: vec![false; num_choices],
+            cached_tokens: vec![None; tokens.len()],
+            prompts: tokens,
+            stopwatch: Stopwatch::new(Instant::now(), num_choices),
+            replay,
+            deadline: caller.deadline,
+            memory: Some(memory),
+            _registration: registration,
+            ..Self::since(Instant::now(), Vec::new())
+        })
     }
 
     /// Completes with the first output of any choice, which [`Choices::next`] still returns, or
@@ -181,7 +223,7 @@ impl Choices {
             for choice in choices {
                 let index = streams.len();
                 prompt_indices.push(prompt_index);
-                streams.push(choice.map(move |delta| ChoiceDelta { index, delta }).boxed());
+                streams.push(numbered(index, choice));
             }
         }
         Self {
@@ -193,6 +235,8 @@ impl Choices {
             streams,
             num_output_tokens: 0,
             first: None,
+            replay: None,
+            kept: None,
             deadline: Deadline::default(),
             memory: None,
             _registration: None,
@@ -205,9 +249,9 @@ impl Choices {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        let news = match self.deadline.meet(self.streams.next()).await {
-            Ok(news) => news,
-            Err(late) => return Some(Err(late)),
+        let news = match self.deadline.meet(self.upcoming()).await {
+            Ok(Ok(news)) => news,
+            Ok(Err(error)) | Err(error) => return Some(Err(error)),
         };
         let Some(news) = news else {
             let complete = self.ended.iter().all(|&ended| ended);
@@ -225,6 +269,30 @@ impl Choices {
             }
         }
         Some(Ok(news))
+    }
+
+    /// Returns the next output: those of the replay first.
+    async fn upcoming(&mut self) -> Result<Option<ChoiceDelta>, ApiError> {
+        if let Some(replay) = &mut self.replay {
+            if let Some(news) = replay.next().await? {
+                return Ok(Some(news));
+            }
+            let choices = self.replay.take().map_or_else(Vec::new, Replay::into_choices);
+            for (index, choice) in choices.into_iter().enumerate() {
+                self.streams.push(numbered(index, deltas(choice)));
+            }
+        }
+        Ok(self.streams.next().await)
+    }
+
+    /// Keeps the answer at this place.
+    pub(in crate::server) fn keep(&mut self, kept: Option<KeptStream>) {
+        self.kept = kept;
+    }
+
+    /// Returns the place where the answer is kept, for its stream.
+    pub(in crate::server) fn take_kept(&mut self) -> Option<KeptStream> {
+        self.kept.take()
     }
 
     /// Waits for the end of all choices. Returns their outputs.
@@ -316,6 +384,10 @@ fn beams(found: BeamSearchOutput) -> (Arc<[u32]>, Vec<Deltas>) {
     });
     let whole = whole.collect();
     (prompt_token_ids, whole)
+}
+
+fn numbered(index: usize, deltas: Deltas) -> BoxStream<'static, ChoiceDelta> {
+    deltas.map(move |delta| ChoiceDelta { index, delta }).boxed()
 }
 
 fn deltas(choice: ChoiceStream) -> Deltas {

@@ -14,7 +14,7 @@ use super::{
     run::whole,
     usage::{Usage, UsageReports},
 };
-use crate::server::{http::error::ApiError, memory::RequestMemory};
+use crate::server::{http::error::ApiError, memory::RequestMemory, resume::Mode};
 
 /// Writes choices in the form of one protocol.
 pub(in crate::server) trait ChoicesFormat: Send + Sized {
@@ -40,7 +40,11 @@ pub(in crate::server) struct ChoicesAnswer<F> {
     pub(in crate::server) echoed_bytes: usize,
 }
 
-impl<F: ChoicesFormat> Answer for ChoicesAnswer<F> {
+impl<F: ChoicesFormat + 'static> Answer for ChoicesAnswer<F> {
+    fn mode(&self) -> Mode {
+        if self.is_streamed { Mode::Stream } else { Mode::Whole }
+    }
+
     async fn reserve(&mut self, memory: &RequestMemory) -> Result<(), ApiError> {
         memory.grow(self.echoed_bytes).await
     }
@@ -49,7 +53,7 @@ impl<F: ChoicesFormat> Answer for ChoicesAnswer<F> {
         let Self { format, reports, show_cached, .. } = self;
         if self.is_streamed {
             let chunks = format.chunks(reports, &choices);
-            return Ok(respond(choices, chunks, reports, show_cached, log));
+            return respond(choices, chunks, reports, show_cached, log);
         }
         let finished = whole(&mut choices, log).await?;
         let usage = choices.usage(show_cached);

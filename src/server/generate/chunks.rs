@@ -46,14 +46,17 @@ struct Chunks<F> {
 }
 
 /// Returns a response that sends the output of `choices`. When the client leaves, the response is
-/// dropped, and `choices` with it.
+/// dropped, and `choices` with it, unless the stream is kept.
+///
+/// # Errors
+/// When the stream cannot be kept.
 pub(in crate::server) fn respond(
     choices: Choices,
     format: impl ChunkFormat,
     reports: UsageReports,
     show_cached: bool,
     log: RequestLog,
-) -> Response {
+) -> Result<Response, ApiError> {
     Run::new(choices, Chunks { format, reports, show_cached }, log).stream(Vec::new())
 }
 
@@ -106,7 +109,7 @@ mod tests {
         let choices = Choices::new(vec![([1, 2, 3].into(), vec![deltas.boxed()])]);
         let reports = UsageReports { at_end, continuous: false };
         let log = RequestLog::new("id".to_owned(), "/test", None);
-        let body = respond(choices, Plain, reports, false, log).into_body();
+        let body = respond(choices, Plain, reports, false, log).unwrap().into_body();
         let bytes = axum::body::to_bytes(body, 10_000).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         text.split_terminator("\n\n").map(|event| event.replace("data: ", "")).collect()

@@ -3,6 +3,7 @@
 
 use axum::{
     extract::{FromRequestParts, State},
+    http::HeaderMap,
     response::Response,
 };
 
@@ -12,11 +13,13 @@ use crate::{
     server::{
         http::{
             caller::Caller,
+            draws::Draws,
             error::ApiError,
             extract::{JsonBody, JsonRequest},
-            request_id::chosen,
+            request_id::{chosen, response_id},
         },
         memory::RequestMemory,
+        resume::{KeptStream, Mode, Ticket, durable, once, resume},
         state::AppState,
     },
 };
@@ -48,6 +51,16 @@ pub(in crate::server) struct Exchange<N> {
     pub(in crate::server) caller: Caller,
     pub(in crate::server) naming: N,
     pub(in crate::server) memory: RequestMemory,
+    /// The facts of the answer that the request does not determine.
+    pub(in crate::server) draws: Draws,
+}
+
+impl Exchange<HeaderMap> {
+    /// Returns the id of the answer: the route's prefix, and the client's name for it or a random
+    /// one.
+    pub(in crate::server) fn response_id(&self, prefix: &str, field: Option<&str>) -> String {
+        response_id(prefix, &self.naming, field, &self.draws.name)
+    }
 }
 
 /// The requests for the engine, and the writer of their answer.
@@ -78,7 +91,10 @@ impl RequestNames {
 }
 
 /// Writes the answer to one request.
-pub(in crate::server) trait Answer: Send + Sized {
+pub(in crate::server) trait Answer: Send + Sized + 'static {
+    /// Returns how the answer is given.
+    fn mode(&self) -> Mode;
+
     /// Leases the memory for everything but the choices.
     fn reserve(
         &mut self,
@@ -96,31 +112,73 @@ pub(in crate::server) trait Answer: Send + Sized {
 }
 
 /// Handles a request of protocol `P`. A client that disconnects drops the response, which aborts
-/// the request. Only a response in the background goes on without its client.
+/// the request, unless its answer is kept ([`crate::server::resume`]). A response in the background
+/// goes on without its client.
 pub(in crate::server) async fn generate<P: Protocol>(
     State(state): State<AppState>,
     caller: Caller,
     naming: P::Naming,
+    ticket: Ticket,
     memory: RequestMemory,
     JsonBody(request): JsonBody<P>,
 ) -> Result<Response, ApiError> {
-    let exchange = Exchange { state, caller, naming, memory };
+    if let Some((stream, after)) = &ticket.asked().last_event {
+        return resume(&state, caller.tenant, &ticket, stream, after).await;
+    }
+    let exchange = Exchange { state, caller, naming, memory, draws: ticket.draws().clone() };
     let asked = request.asked_model().map(str::to_owned);
     let adapter = exchange.state.adapter(asked.as_deref()).await?;
-    let Plan { names, mut requests, beam_search, mut answer } = request.plan(&exchange).await?;
-    requests.iter_mut().for_each(|request| request.lora.clone_from(&adapter));
+    let mut plan = request.plan(&exchange).await?;
+    plan.requests.iter_mut().for_each(|request| request.lora.clone_from(&adapter));
     let Exchange { state, memory, .. } = exchange;
-    let mut log = RequestLog::new(names.log, P::ROUTE, caller.tenant);
+    let mode = plan.answer.mode();
+    let key = ticket.asked().key.clone().filter(|_| !ticket.is_entered());
+    let work = answer(state.clone(), caller, ticket.clone(), memory, plan, P::ROUTE);
+    match (key, mode) {
+        (Some(key), Mode::Whole) => once(&state, caller.tenant, &key, ticket, work).await,
+        (Some(_), Mode::Background) => {
+            let message = "Idempotency-Key is not supported for responses in the background";
+            Err(ApiError::invalid("Idempotency-Key", message))
+        }
+        // A client continues a stream by the id of its last event.
+        (_, Mode::Stream) | (None, _) => work.await,
+    }
+}
+
+/// Gives the requests of a plan to the engine, and answers with their outputs.
+async fn answer<A: Answer>(
+    state: AppState,
+    caller: Caller,
+    ticket: Ticket,
+    memory: RequestMemory,
+    plan: Plan<A>,
+    route: &'static str,
+) -> Result<Response, ApiError> {
+    let Plan { names, mut requests, beam_search, mut answer } = plan;
+    let num_prompts = beam_search.is_none().then_some(requests.len());
+    let id = &names.abort[0];
+    ticket.enter(&state, caller.tenant, id, answer.mode(), num_prompts)?;
+    if num_prompts.is_some() {
+        requests.iter_mut().for_each(|request| request.answer_id = ticket.answer_id());
+    }
+    let mut log = RequestLog::new(names.log, route, caller.tenant);
     let submitted = async {
         answer.reserve(&memory).await?;
         let names = names.abort.each_ref().map(String::as_str);
-        match beam_search {
-            None => Choices::submit(&state, &names, caller, memory, requests).await,
-            Some(penalty) => {
+        let choices = match (ticket.take_adopted(), beam_search) {
+            (Some(prompts), _) => {
+                Choices::adopt(&state, &names, caller, memory, prompts, ticket.after())
+            }
+            (None, None) => Choices::submit(&state, &names, caller, memory, requests).await,
+            (None, Some(penalty)) => {
                 Choices::beam_search(&state, &names, caller, memory, requests, penalty).await
             }
-        }
+        };
+        let choices = choices?;
+        durable(&state, &ticket).await?;
+        Ok::<_, ApiError>(choices)
     };
-    let choices = submitted.await.inspect_err(|_| log.end("refused"))?;
+    let mut choices = submitted.await.inspect_err(|_| log.end("refused"))?;
+    choices.keep(KeptStream::new(ticket, &state, caller.tenant, id));
     answer.respond(choices, log).await
 }

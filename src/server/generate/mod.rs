@@ -12,6 +12,7 @@ pub(in crate::server) mod handler;
 pub(in crate::server) mod logprobs;
 pub(in crate::server) mod media;
 pub(in crate::server) mod open_requests;
+mod replay;
 pub(in crate::server) mod request_log;
 pub(in crate::server) mod request_metrics;
 pub(in crate::server) mod run;

@@ -50,9 +50,20 @@ fn frozen_report(is_lost: bool) -> Report {
     Report { status: "frozen", reason: None, serves: false, is_ready: false, lives: !is_lost }
 }
 
+/// Returns the report of an engine whose journal cannot be written. `refuses` says whether it
+/// accepts no requests without it.
+fn journal_report(refuses: bool) -> Report {
+    let is_ready = !refuses;
+    Report { status: "journal_degraded", reason: None, serves: true, is_ready, lives: true }
+}
+
 fn report_of(state: &AppState) -> Report {
     match state.engine.health() {
         Health::Dead => report(Health::Dead),
+        Health::Ready if state.engine.journal().is_some_and(|journal| journal.is_degraded()) => {
+            let refuses = state.engine.journal().is_some_and(|journal| journal.refuses());
+            journal_report(refuses)
+        }
         health if state.pulse.freeze().is_none() => report(health),
         _ => frozen_report(state.pulse.is_lost()),
     }

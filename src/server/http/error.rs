@@ -184,6 +184,20 @@ impl ApiError {
         self
     }
 
+    /// Returns the error of an `Idempotency-Key` that belongs to another request.
+    pub(in crate::server) fn reused_key() -> Self {
+        let message = "this Idempotency-Key came with another request before";
+        let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "BadRequestError", message);
+        error.with_param("Idempotency-Key")
+    }
+
+    /// Returns the error of a `Last-Event-ID` that belongs to another request.
+    pub(in crate::server) fn other_stream() -> Self {
+        let message = "Last-Event-ID is of a stream that another request began";
+        let error = Self::new(StatusCode::CONFLICT, "BadRequestError", message);
+        error.with_param("Last-Event-ID")
+    }
+
     /// Returns the error of a request that the server cannot serve now.
     pub(in crate::server) fn unavailable(message: String, retry_after: Duration) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -242,6 +256,7 @@ impl From<RequestError> for ApiError {
                 Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
             }
             RequestError::Draining
+            | RequestError::Journal(_)
             | RequestError::Unavailable(_)
             | RequestError::InputTimeout { .. } => Self::unavailable(message, RETRY_AFTER_DEFAULT),
             RequestError::NumericalGarbage => Self::internal(message),

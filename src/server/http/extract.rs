@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::{
+    body::Bytes,
     extract::{FromRequest, FromRequestParts, MatchedPath, Query, Request},
     http::{HeaderMap, header::CONTENT_TYPE, request},
 };
@@ -11,6 +12,7 @@ use serde_path_to_error::{Path, Segment};
 
 use super::{
     body::{self, BodyLimits, WaitingSeats},
+    body_copy::BodyCopy,
     error::ApiError,
     parts::{FromParts, Parts},
     unknown_fields,
@@ -73,6 +75,10 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
             seats: parts.extensions.get::<WaitingSeats>().cloned().unwrap_or_default(),
         };
         let bytes = body::read(&parts.headers, body, limits, &memory).await?;
+        let bytes = Bytes::from(bytes);
+        if let Some(copy) = parts.extensions.get::<BodyCopy>() {
+            copy.set(bytes.clone());
+        }
         if !is_json(&parts.headers) {
             return Err(ApiError::unsupported_media_type());
         }

@@ -3,9 +3,11 @@
 
 pub(in crate::server) mod auth;
 mod body;
+pub(in crate::server) mod body_copy;
 pub(in crate::server) mod caller;
 pub(in crate::server) mod cors;
 pub(in crate::server) mod draining;
+pub(in crate::server) mod draws;
 pub(in crate::server) mod error;
 pub(in crate::server) mod extract;
 pub(in crate::server) mod fields;

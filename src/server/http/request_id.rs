@@ -14,17 +14,18 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest name that is taken over.
 const LENGTH_MAX: usize = 128;
 
-/// Returns the id of a response: the route's prefix, and the client's name for it or a random one.
+/// Returns the id of a response: the route's prefix, and the client's name for it or `drawn`.
 pub(in crate::server) fn response_id(
     prefix: &str,
     headers: &HeaderMap,
     field: Option<&str>,
+    drawn: &str,
 ) -> String {
     let header = headers.get(&X_REQUEST_ID).and_then(|value| value.to_str().ok());
     let given = header.or(field).filter(|id| !id.is_empty() && id.len() <= LENGTH_MAX);
     match given {
         Some(id) => format!("{prefix}-{id}"),
-        None => format!("{prefix}-{}", Uuid::new_v4().simple()),
+        None => format!("{prefix}-{drawn}"),
     }
 }
 
@@ -58,13 +59,13 @@ mod tests {
     #[test]
     fn the_clients_name_is_taken_over() {
         let mut headers = HeaderMap::new();
-        assert_eq!(response_id("cmpl", &headers, None).len(), "cmpl-".len() + 32);
-        assert_eq!(response_id("cmpl", &headers, Some("mine")), "cmpl-mine");
+        assert_eq!(response_id("cmpl", &headers, None, "drawn"), "cmpl-drawn");
+        assert_eq!(response_id("cmpl", &headers, Some("mine"), "drawn"), "cmpl-mine");
         assert_eq!(chosen("cmpl-mine-own"), "mine-own");
         headers.insert(X_REQUEST_ID, HeaderValue::from_static("theirs"));
-        assert_eq!(response_id("cmpl", &headers, Some("mine")), "cmpl-theirs");
+        assert_eq!(response_id("cmpl", &headers, Some("mine"), "drawn"), "cmpl-theirs");
         let long = "x".repeat(LENGTH_MAX + 1);
         headers.insert(X_REQUEST_ID, HeaderValue::try_from(long).unwrap());
-        assert_eq!(response_id("cmpl", &headers, None).len(), "cmpl-".len() + 32);
+        assert_eq!(response_id("cmpl", &headers, None, "drawn"), "cmpl-drawn");
     }
 }

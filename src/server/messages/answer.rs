@@ -9,6 +9,7 @@ use super::{error::RequestId, protocol::Style, response::Message, stream};
 use crate::server::{
     generate::{choices::Choices, handler::Answer, request_log::RequestLog, run::whole},
     http::error::ApiError,
+    resume::Mode,
 };
 
 /// The answer to one request.
@@ -21,12 +22,16 @@ pub(in crate::server) struct MessageAnswer {
 }
 
 impl Answer for MessageAnswer {
+    fn mode(&self) -> Mode {
+        if self.is_streamed { Mode::Stream } else { Mode::Whole }
+    }
+
     async fn respond(self, mut choices: Choices, log: RequestLog) -> Result<Response, ApiError> {
         let Self { id, request_id, model, style, is_streamed } = self;
         let reader = style.turn.reader(&id, 0, choices.prompt_of(0));
         let message = Message::begun(id, model, &choices);
         if is_streamed {
-            return Ok(stream::respond(choices, message, reader, style, request_id, log));
+            return stream::respond(choices, message, reader, style, request_id, log);
         }
         let done = whole(&mut choices, log).await?.into_iter().next();
         let done = done.ok_or_else(|| ApiError::internal("the request has no output"))?;

@@ -3,7 +3,6 @@
 use axum::Extension;
 use serde::Deserialize;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use super::{
     answer::MessageAnswer,
@@ -98,7 +97,7 @@ impl Protocol for MessagesRequest {
             shows_cached: state.config.enable_prompt_tokens_details,
         };
         let request_id = request_id.clone();
-        let id = format!("msg_{}", Uuid::new_v4().simple());
+        let id = format!("msg_{}", exchange.draws.name);
         let abort = [id.clone(), request_id.0.clone()];
         let names = RequestNames { log: request_id.0.clone(), abort };
         let is_streamed = self.fields.stream.unwrap_or(false);

@@ -30,7 +30,11 @@ struct MessageEvents {
 }
 
 /// Returns a response that sends the output of `choices`, read by `reader`, as the rest of
-/// `message`. When the client leaves, the response is dropped, and `choices` with it.
+/// `message`. When the client leaves, the response is dropped, and `choices` with it, unless the
+/// stream is kept.
+///
+/// # Errors
+/// When the stream cannot be kept.
 pub(super) fn respond(
     choices: Choices,
     message: Message,
@@ -38,7 +42,7 @@ pub(super) fn respond(
     style: Style,
     request_id: RequestId,
     log: RequestLog,
-) -> Response {
+) -> Result<Response, ApiError> {
     // The ping shows the client that the stream works, because the first block may come late.
     let opening = [Event::MessageStart { message: Box::new(message) }, Event::Ping];
     let blocks = BlockEvents::new(style.shows_thinking);

@@ -42,6 +42,11 @@ pub(super) fn describe(document: &mut Document) {
         "/v1/responses",
         "The next turn of a conversation, as in OpenAI's Responses API",
     );
+    d.one_of::<Value>(
+        HttpMethod::Get,
+        "/v1/streams/{id}",
+        "The rest of a stream whose connection was cut, or a kept answer",
+    );
     d.post::<ResponsesRequest, InputTokens>(
         "/v1/responses/input_tokens",
         "The length of such a turn's prompt",

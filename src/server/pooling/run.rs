@@ -17,9 +17,9 @@ use crate::{
     engine::{PoolError, PooledPrompt},
     server::{
         generate::{handler::RequestNames, open_requests::Work, request_log::RequestLog},
-        http::{caller::Caller, error::ApiError, request_id::response_id},
+        http::{caller::Caller, draws::Draws, error::ApiError, request_id::response_id},
         memory::{RequestMemory, choices_bytes},
-        state::{AppState, unix_seconds},
+        state::AppState,
     },
 };
 
@@ -69,7 +69,8 @@ impl Exchange {
             ..RawRequest::pool(Prompt::Tokens(Vec::new()), params)
         })?;
         let template = self.caller.own(template);
-        let id = response_id(prefix, &self.headers, fields.request_id.as_deref());
+        let draws = Draws::default();
+        let id = response_id(prefix, &self.headers, fields.request_id.as_deref(), &draws.name);
         let mut log = RequestLog::new(id.clone(), route, self.caller.tenant);
         let pooled = self.caller.deadline.meet(self.collect(&id, template, prompts)).await;
         let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
@@ -79,7 +80,7 @@ impl Exchange {
         log.end("complete");
         self.memory.submitted(num_tokens);
         let results = pooled.into_iter().map(|prompt| prompt.pooled).collect();
-        Ok(Results { id, created: unix_seconds(), model, results, lens, num_tokens })
+        Ok(Results { id, created: draws.created, model, results, lens, num_tokens })
     }
 
     /// Returns the results of all prompts, which differ from `template` by their prompt alone. The

@@ -22,6 +22,7 @@ use crate::server::{
     },
     http::{error::ApiError, sse},
     memory::RequestMemory,
+    resume::Mode,
     turn::TurnStyle,
 };
 
@@ -37,6 +38,14 @@ pub(in crate::server) struct ResponseAnswer {
 }
 
 impl Answer for ResponseAnswer {
+    fn mode(&self) -> Mode {
+        match (self.response.asked.background, self.is_streamed) {
+            (true, _) => Mode::Background,
+            (false, true) => Mode::Stream,
+            (false, false) => Mode::Whole,
+        }
+    }
+
     async fn reserve(&mut self, _: &RequestMemory) -> Result<(), ApiError> {
         self.keeper.reserve(&self.response.asked, self.is_streamed).await
     }
@@ -57,7 +66,7 @@ impl Answer for ResponseAnswer {
         }
         let keeper = run.writer.response.asked.store.then_some(keeper);
         if is_streamed {
-            return Ok(stream(run, keeper));
+            return stream(run, keeper);
         }
         while run.next().await.is_some() {}
         let response = run.writer.outcome()?;
@@ -67,17 +76,35 @@ impl Answer for ResponseAnswer {
 }
 
 /// Returns a stream of the events of `run`. It is dropped when the client leaves.
-fn stream(mut run: ResponseRun, keeper: Option<Keeper>) -> HttpResponse {
+fn stream(mut run: ResponseRun, keeper: Option<Keeper>) -> Result<HttpResponse, ApiError> {
     let mut frames = Frames::default();
+    if let Some(kept) = run.keep() {
+        let opening = frames.write_all(&run.writer.begin());
+        let opening = run.mark(opening);
+        let state = (run, keeper, frames);
+        let rest = stream::unfold(state, |(mut run, mut keeper, mut frames)| async move {
+            let events = run.next().await?;
+            // A stream that another process began goes on with its numbers.
+            frames.go_on_at(run.number());
+            let events = frames.write_all(&events);
+            keep_if_over(&run, &mut keeper);
+            Some((run.mark(events), (run, keeper, frames)))
+        });
+        return kept.serve(stream::once(ready(opening)).chain(rest));
+    }
     let opening = frames.write_all(&run.writer.begin());
     let state = (run, keeper, frames);
     let rest = stream::unfold(state, |(mut run, mut keeper, mut frames)| async move {
         let events = frames.write_all(&run.next().await?);
-        // A client that reads the end can continue from the response.
-        if run.writer.response.status.is_over() {
-            keeper.take().map(|keeper| keeper.keep(&run.writer.response, false));
-        }
+        keep_if_over(&run, &mut keeper);
         Some((events, (run, keeper, frames)))
     });
-    sse::batches(stream::once(ready(opening)).chain(rest))
+    Ok(sse::batches(stream::once(ready(opening)).chain(rest)))
+}
+
+/// Stores a response that is over: a client that reads the end can continue from it.
+fn keep_if_over(run: &ResponseRun, keeper: &mut Option<Keeper>) {
+    if run.writer.response.status.is_over() {
+        keeper.take().map(|keeper| keeper.keep(&run.writer.response, false));
+    }
 }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::protocol::ResponsesRequest;
 use crate::server::{
     generate::handler::{Exchange, Protocol},
-    http::{caller::Caller, error::ApiError, extract::JsonBody},
+    http::{caller::Caller, draws::Draws, error::ApiError, extract::JsonBody},
     memory::RequestMemory,
     state::AppState,
     tokenize::count_prompt_tokens,
@@ -29,7 +29,8 @@ pub(in crate::server) async fn count_input_tokens(
     memory: RequestMemory,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let exchange = Exchange { state, caller, naming: headers, memory };
+    let draws = Draws::default();
+    let exchange = Exchange { state, caller, naming: headers, memory, draws };
     let mut input_tokens = 0;
     for request in request.plan(&exchange).await?.requests {
         input_tokens += count_prompt_tokens(&exchange.state, request).await?;

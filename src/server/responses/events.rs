@@ -150,6 +150,11 @@ struct Numbered<'a> {
 }
 
 impl Frames {
+    /// Gives the next event this number.
+    pub(super) fn go_on_at(&mut self, number: u64) {
+        self.next = usize::try_from(number).unwrap_or(usize::MAX);
+    }
+
     pub(super) fn write_all(&mut self, events: &[Event]) -> Vec<Bytes> {
         events.iter().map(|event| self.write(event)).collect()
     }

@@ -1,12 +1,10 @@
 //! Ids of responses and of their items.
 
-use uuid::Uuid;
-
 const RESPONSE: &str = "resp_";
 
-/// Returns a random id that no client can guess.
-pub(super) fn response_id() -> String {
-    format!("{RESPONSE}{}", Uuid::new_v4().simple())
+/// Returns the id of a response with this name, which no client can guess.
+pub(super) fn response_id(name: &str) -> String {
+    format!("{RESPONSE}{name}")
 }
 
 /// Returns the part of a response's id that its items share.
@@ -48,7 +46,7 @@ mod tests {
 
     #[test]
     fn an_item_names_its_response() {
-        let response = response_id();
+        let response = response_id("0123");
         let mut ids = ItemIds::new(&response);
         let (first, second) = (ids.next("msg"), ids.next("fc"));
         assert_ne!(first, second);

@@ -88,7 +88,7 @@ impl Protocol for ResponsesRequest {
         let store = self.store(state)?;
         let is_streamed = self.sampling.is_streamed();
         let history = self.history(state, owner)?;
-        let id = ids::response_id();
+        let id = ids::response_id(&exchange.draws.name);
         let mut ids = ItemIds::new(&id);
         let mut shared = SharedBytes::new(&history, state.config.body_limit_bytes)?;
         let input = self.input(state, owner, &model, &mut ids, &mut shared)?;
@@ -139,7 +139,7 @@ impl Protocol for ResponsesRequest {
             style,
             output: OutputWriter::new(ids),
             logprobs,
-            response: Response::new(id, status, asked),
+            response: Response::new(id, exchange.draws.created, status, asked),
             keeper: Keeper {
                 store: state.responses.clone(),
                 owner,
@@ -172,7 +172,7 @@ impl ResponsesRequest {
     /// Returns the names of the request for the response `id`. The client may choose one.
     fn names(&self, headers: &HeaderMap, id: &str) -> RequestNames {
         let name = self.sampling.request_id.as_deref().unwrap_or(ids::name_of(id));
-        let log = response_id("resp", headers, Some(name));
+        let log = response_id("resp", headers, Some(name), ids::name_of(id));
         let abort = [id.to_owned(), chosen(&log).to_owned()];
         RequestNames { log, abort }
     }

@@ -112,11 +112,11 @@ struct OutputTokensDetails {
 
 impl Response {
     /// Returns a response without output.
-    pub(super) fn new(id: String, status: Status, asked: Asked) -> Self {
+    pub(super) fn new(id: String, created_at: u64, status: Status, asked: Asked) -> Self {
         Self {
             id,
             object: "response",
-            created_at: unix_seconds(),
+            created_at,
             completed_at: None,
             status,
             error: None,

@@ -30,6 +30,24 @@ fn a_stream_adds_up_to_the_whole_turn_wherever_it_ends() {
     assert!(num_outputs > 10_000 && num_incomplete > 10_000, "{num_outputs} {num_incomplete}");
 }
 
+/// So a process that continues a stream may read the beginning in other pieces.
+#[test]
+fn the_events_of_a_beginning_do_not_depend_on_its_pieces() {
+    for_each_cut_output(|cut| {
+        let read = |length: usize| {
+            let mut reader = cut.style.reader("id", 0, &[]);
+            let pieces = cut.pieces(length);
+            let events: Vec<_> =
+                pieces.iter().flat_map(|piece| reader.push(&output(piece, None))).collect();
+            Turn::of(events, "", reader.num_reasoning_tokens())
+        };
+        let whole = read(usize::MAX);
+        for length in [1, 3] {
+            assert_eq!(read(length), whole, "{}: {:?}", cut.label, cut.text);
+        }
+    });
+}
+
 #[test]
 fn calls_that_must_be_made_are_never_text() {
     for_each_cut_output(|cut| {

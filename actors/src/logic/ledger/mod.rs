@@ -95,9 +95,33 @@ impl<O: LedgerObserver> Ledger<O> {
             return Ok(requests);
         }
         self.state.check_acceptance(requests.iter().map(AsRef::as_ref), tenant, now)?;
+        Ok(self.enter(requests, tenant, now))
+    }
+
+    /// Accepts requests that an earlier process has accepted, whatever the limits are now. Returns
+    /// those that the ledger did not have.
+    pub fn restore(
+        &mut self,
+        mut requests: Vec<Arc<EngineRequest>>,
+        tenant: Option<Tenant>,
+        now: Micros,
+    ) -> Vec<Arc<EngineRequest>> {
+        requests.retain(|request| self.state.get(request.id).is_none());
+        match requests.is_empty() {
+            true => requests,
+            false => self.enter(requests, tenant, now),
+        }
+    }
+
+    fn enter(
+        &mut self,
+        requests: Vec<Arc<EngineRequest>>,
+        tenant: Option<Tenant>,
+        now: Micros,
+    ) -> Vec<Arc<EngineRequest>> {
         self.record(&LedgerEvent::Accepted { requests: requests.clone(), tenant, at: now });
         requests.iter().for_each(|request| self.mark_dirty(request.id));
-        Ok(requests)
+        requests
     }
 
     /// Ends those of `requests` that still run, because a client left or a deadline passed. Returns

@@ -56,6 +56,8 @@ pub struct EngineRequest {
     pub lora: Option<Arc<LoraRequest>>,
     /// Time at which it is given up.
     pub deadline: Option<Micros>,
+    /// The name of the answer that it is a part of. The journal keeps requests that have one.
+    pub answer_id: Option<Arc<str>>,
     /// Images and sounds with placeholders in the prompt, sorted by offset.
     pub mm_features: Arc<[MultimodalFeature]>,
 }
@@ -131,6 +133,7 @@ impl EngineRequest {
             cache_salt: None,
             lora: None,
             deadline: None,
+            answer_id: None,
             mm_features: Arc::from([]),
         }
     }

@@ -1,5 +1,5 @@
 //! The readers of the ledger's events: figures that are read without a lock, the metrics with their
-//! totals, and the observer of a simulation.
+//! totals, the journal, and the observer of a simulation.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use crate::{
         ledger::{GroundState, LedgerEvent, LedgerObserver},
         recovery::sanity::ModelState,
     },
-    system::metrics::SystemMetrics,
+    system::{journal::Journal, metrics::SystemMetrics},
 };
 
 /// All readers of one ledger. Each reads every event.
@@ -20,6 +20,7 @@ use crate::{
 pub(super) struct Observers {
     pub(super) figures: Arc<Figures>,
     pub(super) metrics: Arc<SystemMetrics>,
+    pub(super) journal: Option<Arc<Journal>>,
     pub(super) chaos: Arc<Chaos>,
 }
 
@@ -29,6 +30,9 @@ impl LedgerObserver for Observers {
             self.metrics.judged_model(model);
         }
         self.metrics.on_ledger_event(event, state);
+        if let Some(journal) = &self.journal {
+            journal.on_ledger_event(event, state);
+        }
         self.chaos.observe(&Observed::Ledger { event, state });
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         recovery::sanity::ModelState,
         request::ids::{Epoch, Micros, RequestId},
     },
-    system::metrics::SystemMetrics,
+    system::{journal::Journal, metrics::SystemMetrics},
 };
 
 /// The ledger of one system. It outlives every actor.
@@ -31,9 +31,14 @@ pub struct LedgerStore {
 impl LedgerStore {
     /// Returns the store of an empty ledger.
     #[must_use]
-    pub fn new(config: LedgerConfig, metrics: Arc<SystemMetrics>, chaos: Arc<Chaos>) -> Self {
+    pub fn new(
+        config: LedgerConfig,
+        metrics: Arc<SystemMetrics>,
+        journal: Option<Arc<Journal>>,
+        chaos: Arc<Chaos>,
+    ) -> Self {
         let figures = Arc::new(Figures::default());
-        let observers = Observers { figures: Arc::clone(&figures), metrics, chaos };
+        let observers = Observers { figures: Arc::clone(&figures), metrics, journal, chaos };
         Self { ledger: Mutex::new(Ledger::new(config, observers)), figures }
     }
 
@@ -127,7 +132,7 @@ mod tests {
     fn store() -> LedgerStore {
         let config = SystemConfig::new(crate::logic::scheduler::SchedulerConfig::default());
         let metrics = Arc::new(SystemMetrics::new("model", "0", 0));
-        LedgerStore::new(config.ledger(), metrics, Arc::default())
+        LedgerStore::new(config.ledger(), metrics, None, Arc::default())
     }
 
     #[test]

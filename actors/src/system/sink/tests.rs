@@ -117,3 +117,51 @@ fn a_reader_that_keeps_up_leases_nothing() {
     sink.take().unwrap();
     assert_eq!(memory.in_use(), 0);
 }
+
+fn exact(sink: &Sink, num_tokens: usize, with_end: bool) -> Option<(String, usize, bool)> {
+    match sink.take_exactly(num_tokens, with_end)? {
+        Exact::Delta(delta) => Some((delta.text, delta.tokens.len(), delta.finish.is_some())),
+        Exact::Differs => Some(("differs".to_owned(), 0, false)),
+    }
+}
+
+#[test]
+fn a_part_of_an_output_has_the_text_of_its_tokens() {
+    let sink = Sink::new(memory().lease());
+    sink.offer(entry(0, &["a", "", "bc"], None), 0);
+    assert_eq!(exact(&sink, 4, false), None, "it is not there yet");
+    assert_eq!(exact(&sink, 2, false), Some(("a".to_owned(), 2, false)));
+    sink.offer(entry(3, &["d", "e"], Some("!")), 0);
+    assert_eq!(exact(&sink, 2, false), Some(("bcd".to_owned(), 2, false)));
+    assert_eq!(exact(&sink, 1, true), Some(("e!".to_owned(), 1, true)));
+}
+
+#[test]
+fn an_end_without_a_token_is_a_part() {
+    let sink = Sink::new(memory().lease());
+    sink.offer(entry(0, &["a"], Some("!")), 0);
+    assert_eq!(exact(&sink, 1, false), Some(("a".to_owned(), 1, false)));
+    assert_eq!(exact(&sink, 0, true), Some(("!".to_owned(), 0, true)));
+}
+
+#[test]
+fn an_output_that_ended_elsewhere_differs() {
+    let differs = Some(("differs".to_owned(), 0, false));
+    for (num_tokens, with_end) in [(3, false), (3, true), (1, true)] {
+        let sink = Sink::new(memory().lease());
+        sink.offer(entry(0, &["a", "b"], Some("")), 0);
+        assert_eq!(exact(&sink, num_tokens, with_end), differs, "{num_tokens} {with_end}");
+    }
+}
+
+#[test]
+fn a_client_that_is_expected_may_take_any_time() {
+    let table = SinkTable::new(memory());
+    let sink = table.open(RequestId(1));
+    sink.wait_for_ever();
+    sink.offer(entry(0, &["a"], None), 0);
+    assert_eq!(table.cut_stalled(1_000, 1), []);
+    assert_eq!(exact(&sink, 1, false), Some(("a".to_owned(), 1, false)));
+    sink.offer(entry(1, &["b"], None), 1_000);
+    assert_eq!(table.cut_stalled(2_000, 1), [RequestId(1)], "it has come");
+}

@@ -146,6 +146,38 @@ impl ApiKeys {
         given_keys(headers).find_map(|key| self.identify_key(key))
     }
 
+    /// Returns a name of this tenant's key that shows nothing of the key and is equal in every run.
+    pub(in crate::server) fn name_of(&self, tenant: Tenant) -> Option<u64> {
+        self.known.read().get(tenant.0 as usize).map(|key| name(&key.digest))
+    }
+
+    /// Returns the tenant whose key has this name, if the key opens the server now.
+    pub(in crate::server) fn named(&self, key: u64) -> Option<Tenant> {
+        let known = self.known.read();
+        let is_it = |known: &Known| known.role.is_some() && name(&known.digest) == key;
+        let index = known.iter().position(is_it)?;
+        u32::try_from(index).ok().map(Tenant)
+    }
+
+    /// Returns the identity of a tenant whose key opens the server now.
+    pub(in crate::server) fn identity_of(&self, tenant: Tenant) -> Option<Identity> {
+        let known = self.known.read();
+        let key = known.get(tenant.0 as usize)?;
+        Some(self.identity(&known, tenant, key.role?, &key.digest))
+    }
+
+    fn identity(
+        &self,
+        known: &[Known],
+        tenant: Tenant,
+        role: Role,
+        digest: &KeyDigest,
+    ) -> Identity {
+        let is_only = known.iter().filter(|key| key.role.is_some()).count() == 1;
+        let cache_scope = (!is_only && !self.share_prefix_cache).then(|| scope(digest));
+        Identity { tenant, role, cache_scope }
+    }
+
     fn identify_key(&self, key: &str) -> Option<Identity> {
         let given = digest(key);
         let known = self.known.read();
@@ -155,9 +187,7 @@ impl ApiKeys {
             found.or(key.role.filter(|_| is_this).map(|role| (Tenant(index), role)))
         });
         let (tenant, role) = found?;
-        let is_only = known.iter().filter(|key| key.role.is_some()).count() == 1;
-        let cache_scope = (!is_only && !self.share_prefix_cache).then(|| scope(&given));
-        Some(Identity { tenant, role, cache_scope })
+        Some(self.identity(&known, tenant, role, &given))
     }
 }
 
@@ -208,7 +238,16 @@ fn digest(key: &str) -> KeyDigest {
 
 /// Returns a hash that shows nothing of the key's own digest.
 fn scope(key: &KeyDigest) -> u64 {
-    let hashed = Sha256::new().chain_update("prefix cache").chain_update(key).finalize();
+    hashed("prefix cache", key)
+}
+
+/// Returns the name of a key in the journal.
+fn name(key: &KeyDigest) -> u64 {
+    hashed("journal", key)
+}
+
+fn hashed(purpose: &str, key: &KeyDigest) -> u64 {
+    let hashed = Sha256::new().chain_update(purpose).chain_update(key).finalize();
     hashed.iter().take(8).fold(0, |scope, &byte| scope << 8 | u64::from(byte))
 }
 

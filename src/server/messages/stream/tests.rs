@@ -45,7 +45,8 @@ async fn sent_in(style: Style, deltas: Vec<OutputDelta>) -> Vec<(String, Value)>
     let message = Message::begun("msg_1".to_owned(), "demo".to_owned(), &choices);
     let request_id = RequestId("req_1".to_owned());
     let log = RequestLog::new("req_1".to_owned(), "/test", None);
-    let body = respond(choices, message, reader, style, request_id, log).into_body();
+    let response = respond(choices, message, reader, style, request_id, log).unwrap();
+    let body = response.into_body();
     let bytes = axum::body::to_bytes(body, 100_000).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     text.split_terminator("\n\n")

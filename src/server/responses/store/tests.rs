@@ -32,7 +32,7 @@ fn said(id: &str, text: &str) -> Vec<Item> {
 
 /// Returns a response that continues `previous`, if there is one.
 fn stored(store: &ResponseStore, id: &str, text: &str, previous: Option<&Stored>) -> Arc<Stored> {
-    let mut response = Response::new(id.to_owned(), Status::InProgress, Asked::default());
+    let mut response = Response::new(id.to_owned(), 1, Status::InProgress, Asked::default());
     response.end(Status::Completed, said(&format!("msg_{}_1", &id[5..]), text), None);
     let history = previous.map(|previous| previous.conversation().unwrap()).unwrap_or_default();
     let input = said(&format!("msg_{}_0", &id[5..]), "?").into_iter().map(Arc::new).collect();
@@ -41,7 +41,7 @@ fn stored(store: &ResponseStore, id: &str, text: &str, previous: Option<&Stored>
 
 fn running(store: &ResponseStore, id: &str) -> Arc<Stored> {
     let asked = Asked { background: true, ..Asked::default() };
-    let response = Response::new(id.to_owned(), Status::Queued, asked);
+    let response = Response::new(id.to_owned(), 1, Status::Queued, asked);
     Arc::new(Stored::new(response, true, Vec::new(), Arc::default(), store.weight(), None))
 }
 
@@ -168,7 +168,7 @@ fn waiting(store: &ResponseStore, id: &str, text: &str) -> Result<Arc<Stored>, A
     let asked = Asked { background: true, ..Asked::default() };
     let input: Items = said("msg_x_0", text).into_iter().map(Arc::new).collect();
     let weight = store.reserve(stored_bytes(&asked, &[], &input), &request)?;
-    let response = Response::new(id.to_owned(), Status::Queued, asked);
+    let response = Response::new(id.to_owned(), 1, Status::Queued, asked);
     let input = Arc::new(input);
     let stored = Stored::new(response, true, Vec::new(), input, weight, Some(&request));
     let stored = Arc::new(stored);

@@ -53,7 +53,7 @@ fn run_read_by(
         false => deltas.boxed(),
     };
     let choices = Choices::new(vec![([1, 2].into(), vec![deltas])]);
-    let response = Response::new("resp_r".to_owned(), status, Asked::default());
+    let response = Response::new("resp_r".to_owned(), 1, status, Asked::default());
     let output = OutputWriter::new(ItemIds::new("resp_r"));
     let logprobs = ChatLogprobsWriter::new(TokenNames::new(Arc::new(ByteCodec), false), 0);
     let writer = ResponseWriter::new(reader, output, Some(logprobs), response);

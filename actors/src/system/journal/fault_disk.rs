@@ -1,0 +1,146 @@
+//! A disk in memory that fails on purpose, and forgets unsynced bytes in a crash.
+
+use std::{
+    io::{Error, Result},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use crate::ports::JournalDisk;
+
+/// A fault of the next operation of its kind, or of all operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskFault {
+    /// An append writes a part of its bytes and fails: no space is left.
+    Full,
+    /// A sync fails. The bytes since the last sync never reach the disk.
+    SyncFails,
+    /// A sync says that all is durable and does nothing.
+    SyncLies,
+    /// A new segment cannot be written.
+    ReplaceFails,
+    /// A new segment is there, and the disk reports an error.
+    ReplaceSucceedsAndFails,
+    /// All writes fail until the disk is repaired.
+    Dead,
+}
+
+/// The disk. Clones share it, so a test keeps it over a crash.
+#[derive(Clone, Default)]
+pub(super) struct FaultDisk(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// The newest segment as the process sees it.
+    segment: Option<Vec<u8>>,
+    /// The segment that survives a crash.
+    durable: Option<Vec<u8>>,
+    fault: Option<DiskFault>,
+    /// Ranges of the segment that a failed sync lost. They read as zeros after a crash.
+    holes: Vec<std::ops::Range<usize>>,
+    num_aside: usize,
+}
+
+impl FaultDisk {
+    /// Lets the next operation of the fault's kind fail. `None` repairs the disk.
+    pub(super) fn inject(&self, fault: Option<DiskFault>) {
+        self.0.lock().fault = fault;
+    }
+
+    /// Loses all that is not durable. Of the unsynced bytes, `keep` decides how many survive.
+    pub(super) fn crash(&self, keep: impl FnOnce(usize) -> usize) {
+        let mut state = self.0.lock();
+        let State { segment, durable, holes, .. } = &mut *state;
+        if let (Some(segment), Some(durable)) = (&*segment, &mut *durable) {
+            let unsynced = segment.get(durable.len()..).unwrap_or_default();
+            durable.extend_from_slice(&unsynced[..keep(unsynced.len())]);
+            for hole in holes.drain(..) {
+                let end = hole.end.min(durable.len());
+                durable[hole.start.min(end)..end].fill(0);
+            }
+        }
+        state.segment = state.durable.clone();
+        state.fault = None;
+    }
+
+    /// Changes the durable segment.
+    pub(super) fn damage(&self, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.0.lock();
+        if let Some(durable) = &mut state.durable {
+            change(durable);
+        }
+        state.segment = state.durable.clone();
+    }
+
+    /// Returns the number of segments that were set aside.
+    pub(super) fn num_aside(&self) -> usize {
+        self.0.lock().num_aside
+    }
+}
+
+impl State {
+    fn is_hit_by(&mut self, fault: DiskFault) -> bool {
+        match self.fault {
+            Some(DiskFault::Dead) => true,
+            Some(expected) if expected == fault => {
+                self.fault = None;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+fn error(text: &str) -> Error {
+    Error::other(text)
+}
+
+impl JournalDisk for FaultDisk {
+    fn read(&mut self) -> Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().segment.clone())
+    }
+
+    fn replace(&mut self, content: &[u8]) -> Result<()> {
+        let mut state = self.0.lock();
+        if state.is_hit_by(DiskFault::ReplaceFails) {
+            return Err(error("no space is left"));
+        }
+        state.segment = Some(content.to_vec());
+        state.durable = Some(content.to_vec());
+        state.holes.clear();
+        match state.is_hit_by(DiskFault::ReplaceSucceedsAndFails) {
+            true => Err(error("the folder could not be synced")),
+            false => Ok(()),
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut state = self.0.lock();
+        let is_full = state.is_hit_by(DiskFault::Full);
+        let written = if is_full { &bytes[..bytes.len() / 2] } else { bytes };
+        state.segment.get_or_insert_default().extend_from_slice(written);
+        if is_full { Err(error("no space is left")) } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let mut state = self.0.lock();
+        if state.fault != Some(DiskFault::Dead) && state.is_hit_by(DiskFault::SyncLies) {
+            return Ok(());
+        }
+        if state.is_hit_by(DiskFault::SyncFails) {
+            let synced = state.durable.as_ref().map_or(0, Vec::len);
+            let end = state.segment.as_ref().map_or(0, Vec::len);
+            state.holes.push(synced..end);
+            return Err(error("input/output error"));
+        }
+        state.durable = state.segment.clone();
+        Ok(())
+    }
+
+    fn set_aside(&mut self) -> Result<String> {
+        let mut state = self.0.lock();
+        state.num_aside += 1;
+        Ok(format!("aside-{}", state.num_aside))
+    }
+}

@@ -1,0 +1,201 @@
+//! The journal of a system: a queue of records, and the thread that makes them durable. Requests
+//! of kept answers survive the process: see [`crate::logic::journal`].
+//!
+//! The ledger puts records into the queue and never waits. The thread writes all records of the
+//! queue at once and syncs once, so many acceptances share a sync. A client's request waits for the
+//! thread's news that its records are durable ([`Journal::durable`]).
+//!
+//! After a fault of the disk, the thread begins a new segment with the whole content until that
+//! succeeds. Meanwhile the journal is *degraded*, and its setting says whether requests are refused
+//! or go on without it.
+
+#[cfg(test)]
+mod fault_disk;
+mod metrics;
+mod queue;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod writer;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+pub(crate) use self::metrics::JournalMetrics;
+pub use self::writer::{JournalError, JournalFault, Opened, Writer};
+use self::{
+    queue::{Progress, Queue},
+    thread::WriterThread,
+};
+use crate::{
+    error::RequestError,
+    logic::{
+        journal::{Answer, Fingerprint, Record},
+        ledger::{GroundState, LedgerEvent},
+        request::ids::RequestId,
+    },
+    ports::JournalDisk,
+};
+
+/// How long a request waits for the disk. A disk that takes longer counts as failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The settings of a journal.
+#[derive(Debug, Clone)]
+pub struct JournalConfig {
+    /// The facts about this process.
+    pub fingerprint: Fingerprint,
+    /// Maximum number of bytes of the content.
+    pub max_bytes: usize,
+    /// Whether requests are refused while the journal is degraded.
+    pub refuses_on_fault: bool,
+    /// Value of the metrics' `model_name` label.
+    pub model_name: String,
+    /// Value of the metrics' `engine` label.
+    pub engine: String,
+}
+
+/// The journal of one system.
+pub struct Journal {
+    queue: Arc<Queue>,
+    progress: watch::Receiver<Progress>,
+    refuses_on_fault: bool,
+    /// The time that requests' times count from, in microseconds since 1970.
+    zero: u64,
+    next_request: RequestId,
+    restored: Mutex<Vec<Answer>>,
+}
+
+impl Journal {
+    /// Opens the journal on `disk` and starts its thread.
+    ///
+    /// # Errors
+    /// [`JournalError`] if it cannot be opened, for the operator.
+    pub fn start(disk: Box<dyn JournalDisk>, config: JournalConfig) -> Result<Self, JournalError> {
+        let zero = unix_micros();
+        let JournalConfig { fingerprint, max_bytes, refuses_on_fault, model_name, engine } = config;
+        let (writer, opened) = Writer::open(disk, fingerprint, max_bytes, zero)?;
+        opened.told.iter().for_each(|event| tracing::warn!("{event}"));
+        tracing::info!(answers = opened.answers.len(), "the journal is open");
+        let queue = Arc::new(Queue::default());
+        let (sender, progress) = watch::channel(Progress::default());
+        let metrics = JournalMetrics::new(&model_name, &engine);
+        WriterThread { writer, queue: Arc::clone(&queue), progress: sender, metrics }.spawn()?;
+        let (next_request, restored) = (opened.next_request, Mutex::new(opened.answers));
+        Ok(Self { queue, progress, refuses_on_fault, zero, next_request, restored })
+    }
+
+    /// Appends a record. A closed journal drops it.
+    pub fn record(&self, record: Record) {
+        self.queue.push(record);
+    }
+
+    /// Records an event of the ledger, if the journal needs it.
+    pub(crate) fn on_ledger_event(&self, event: &LedgerEvent, state: &GroundState) {
+        let is_kept =
+            |request| state.get(request).is_some_and(|entry| entry.request().answer_id.is_some());
+        if let Some(record) = Record::of(event, self.zero, is_kept) {
+            self.record(record);
+        }
+    }
+
+    /// Completes once all records so far are durable.
+    ///
+    /// # Errors
+    /// [`RequestError::Journal`] if the journal is degraded and refuses requests then.
+    pub async fn durable(&self) -> Result<(), RequestError> {
+        let target = self.queue.hurry();
+        let mut progress = self.progress.clone();
+        let settled = progress.wait_for(|progress| {
+            let is_tried = progress.fault.is_some() && progress.num_tried >= target;
+            progress.num_durable >= target || is_tried || progress.has_ended
+        });
+        let fault: Arc<str> = match tokio::time::timeout(PATIENCE, settled).await {
+            Ok(Ok(progress)) if progress.num_durable >= target => return Ok(()),
+            Ok(Ok(progress)) => progress.fault.clone().unwrap_or_else(|| "it is closed".into()),
+            Ok(Err(_)) => "its thread has ended".into(),
+            Err(_) => format!("the disk did not answer within {} s", PATIENCE.as_secs()).into(),
+        };
+        self.answer(&fault)
+    }
+
+    /// Checks that a new request would not be refused because of the journal.
+    ///
+    /// # Errors
+    /// [`RequestError::Journal`] if the journal is degraded and refuses requests then.
+    pub fn check(&self) -> Result<(), RequestError> {
+        self.fault().map_or(Ok(()), |fault| self.answer(&fault))
+    }
+
+    fn answer(&self, fault: &str) -> Result<(), RequestError> {
+        match self.refuses_on_fault {
+            true => Err(RequestError::Journal(fault.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the fault of a degraded journal.
+    #[must_use]
+    pub fn fault(&self) -> Option<Arc<str>> {
+        self.progress.borrow().fault.clone()
+    }
+
+    /// Returns whether records cannot be made durable now.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.progress.borrow().fault.is_some()
+    }
+
+    /// Returns whether new requests are refused, because the journal is degraded.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        self.refuses_on_fault && self.is_degraded()
+    }
+
+    /// Returns the answers of earlier processes. A second call returns none.
+    #[must_use]
+    pub fn take_restored(&self) -> Vec<Answer> {
+        std::mem::take(&mut self.restored.lock())
+    }
+
+    /// Returns the lowest id that no request has had.
+    #[must_use]
+    pub fn next_request(&self) -> RequestId {
+        self.next_request
+    }
+
+    /// Takes no further records, and completes when those so far were written. Requests that are
+    /// open now are open in the next process.
+    pub async fn close(&self) {
+        self.queue.close();
+        let mut progress = self.progress.clone();
+        let ended = progress.wait_for(|progress| progress.has_ended);
+        // A thread that died has no more to write, and a disk that hangs cannot be waited for.
+        let _ = tokio::time::timeout(PATIENCE, ended).await;
+    }
+}
+
+/// Ends the thread after the records so far.
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+fn unix_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("fault", &self.fault()).finish_non_exhaustive()
+    }
+}

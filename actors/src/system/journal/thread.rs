@@ -1,0 +1,77 @@
+//! The thread that writes a journal. A panic in it counts as a fault of the disk: the thread goes
+//! on with a new segment.
+
+use std::{
+    any::Any,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Instant,
+};
+
+use tokio::sync::watch;
+
+use super::{
+    metrics::JournalMetrics,
+    queue::{Progress, Queue},
+    writer::{JournalFault, Writer},
+};
+use crate::logic::journal::Record;
+
+/// The state of the thread.
+pub(super) struct WriterThread {
+    pub(super) writer: Writer,
+    pub(super) queue: Arc<Queue>,
+    pub(super) progress: watch::Sender<Progress>,
+    pub(super) metrics: JournalMetrics,
+}
+
+impl WriterThread {
+    pub(super) fn spawn(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("playhouse-journal".to_owned());
+        thread.spawn(move || self.run()).map(drop)
+    }
+
+    fn run(mut self) {
+        self.metrics.show(&self.writer, false);
+        loop {
+            let is_degraded = self.progress.borrow().fault.is_some();
+            let (records, num_recorded, is_closed) = self.queue.take(is_degraded);
+            self.write(&records, num_recorded);
+            if is_closed {
+                self.progress.send_modify(|progress| progress.has_ended = true);
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, records: &[Record], num_recorded: u64) {
+        let began = Instant::now();
+        let written = catch_unwind(AssertUnwindSafe(|| self.writer.write(records)));
+        let written = written.unwrap_or_else(|panic| {
+            self.writer.distrust();
+            Err(JournalFault::Panicked(text(&*panic)))
+        });
+        self.metrics.wrote(records.len(), began.elapsed());
+        let fault: Option<Arc<str>> = written.err().map(|fault| fault.to_string().into());
+        self.metrics.show(&self.writer, fault.is_some());
+        let before = self.progress.borrow().fault.clone();
+        match &fault {
+            Some(fault) if before.is_none() => tracing::error!(%fault, "the journal is degraded"),
+            None if before.is_some() => tracing::info!("the journal is durable again"),
+            _ => {}
+        }
+        self.progress.send_modify(|progress| {
+            progress.num_tried = num_recorded;
+            if fault.is_none() {
+                progress.num_durable = num_recorded;
+            }
+            progress.fault = fault;
+        });
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}

@@ -1,0 +1,255 @@
+//! Writes records to the disk. It knows no clock, no thread and no client.
+
+use std::io;
+
+use crate::{
+    logic::{
+        journal::{Answer, FRAMES, Fingerprint, Live, Record, ScanFault, scan},
+        planted::{Bug, planted},
+        request::ids::RequestId,
+    },
+    ports::JournalDisk,
+};
+
+/// Bytes that a segment may have beyond twice those of its content, before a new one begins.
+const SLACK_BYTES: usize = 4 << 20;
+
+/// The journal of one process, open for writing.
+pub struct Writer {
+    disk: Box<dyn JournalDisk>,
+    fingerprint: Fingerprint,
+    live: Live,
+    max_bytes: usize,
+    slack_bytes: usize,
+    segment_bytes: usize,
+    buffer: Vec<u8>,
+    /// Whether the newest segment may lack records. Then a new one is begun before the next write.
+    is_torn: bool,
+    /// Number of times that bytes were made durable.
+    pub(super) num_syncs: u64,
+}
+
+/// The reason why records are not durable.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalFault {
+    /// The disk failed.
+    #[error("the disk failed: {0}")]
+    Disk(#[from] io::Error),
+    /// The content has reached its limit.
+    #[error("the open answers take {needed} bytes, journal_max_bytes is {max}")]
+    Full {
+        /// Bytes of the content.
+        needed: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A record cannot be written.
+    #[error("a record cannot be written: {0}")]
+    Record(#[from] crate::codec::EncodeError),
+    /// The writer panicked. This is a bug.
+    #[error("the journal's thread panicked: {0}")]
+    Panicked(String),
+}
+
+/// The reason why a journal was not opened. The operator must act.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk failed.
+    #[error("the journal cannot be read or written: {0}")]
+    Disk(#[from] io::Error),
+    /// Another version of the program wrote it.
+    #[error(
+        "the journal has version {found}, this program reads version {expected}: let the program \
+         that wrote it finish its requests, or choose another folder"
+    )]
+    Version {
+        /// The version of the segment.
+        found: u16,
+        /// The version that this program reads.
+        expected: u16,
+    },
+    /// Another model wrote it, and its answers are not complete.
+    #[error(
+        "the journal holds {num_answers} answers of another model ({difference}): start with that \
+         model, or choose another folder"
+    )]
+    OtherModel {
+        /// Number of its answers.
+        num_answers: usize,
+        /// The first difference.
+        difference: String,
+    },
+    /// The answers do not fit the limit.
+    #[error(transparent)]
+    Write(#[from] JournalFault),
+}
+
+/// The findings of [`Writer::open`].
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// The answers of earlier processes, which this one continues.
+    pub answers: Vec<Answer>,
+    /// The lowest id that no request has had.
+    pub next_request: RequestId,
+    /// Events for the log, each a sentence.
+    pub told: Vec<String>,
+}
+
+impl Writer {
+    /// Opens the journal on `disk` for a process with this fingerprint. Reads the longest intact
+    /// beginning of the newest segment, and begins a new segment with its content. The times of the
+    /// requests count from `zero`, in microseconds since 1970.
+    ///
+    /// # Errors
+    /// [`JournalError`] if the disk fails, or the journal is of another version or model.
+    pub fn open(
+        mut disk: Box<dyn JournalDisk>,
+        fingerprint: Fingerprint,
+        max_bytes: usize,
+        zero: u64,
+    ) -> Result<(Self, Opened), JournalError> {
+        let mut told = Vec::new();
+        let scan = scan(&disk.read()?.unwrap_or_default());
+        if let Some(fault) = &scan.fault {
+            if let ScanFault::Damaged { cause, .. } = fault
+                && let crate::codec::DecodeError::Version { found, expected } = *cause
+            {
+                return Err(JournalError::Version { found, expected });
+            }
+            let aside = disk.set_aside()?;
+            let intact = scan.num_records;
+            told.push(format!(
+                "the journal is damaged after {intact} records: {fault}; the segment is kept as \
+                 {aside}"
+            ));
+        }
+        let mut live = scan.live;
+        judge(&mut live, &fingerprint, &mut disk, &mut told)?;
+        let opened =
+            Opened { answers: live.answers(zero), next_request: live.next_request(), told };
+        let mut writer = Self {
+            disk,
+            fingerprint,
+            live,
+            max_bytes,
+            slack_bytes: SLACK_BYTES.min(max_bytes / 4),
+            segment_bytes: 0,
+            buffer: Vec::new(),
+            is_torn: true,
+            num_syncs: 0,
+        };
+        writer.write(&[])?;
+        Ok((writer, opened))
+    }
+
+    /// Makes `records` durable, and all records before them.
+    ///
+    /// # Errors
+    /// [`JournalFault`]. The records are part of the content nevertheless. The next call that
+    /// succeeds makes them durable.
+    pub fn write(&mut self, records: &[Record]) -> Result<(), JournalFault> {
+        self.buffer.clear();
+        let mut encoded = Ok(());
+        for record in records {
+            let start = self.buffer.len();
+            match FRAMES.encode(record, &mut self.buffer) {
+                Ok(()) => self.live.apply(record, self.buffer.len() - start),
+                Err(error) => encoded = Err(error),
+            }
+        }
+        encoded?;
+        if self.live.num_bytes() > self.max_bytes {
+            // The records are in no segment.
+            self.is_torn = true;
+            let (needed, max) = (self.live.num_bytes(), self.max_bytes);
+            return Err(JournalFault::Full { needed, max });
+        }
+        let after = self.segment_bytes + self.buffer.len();
+        if self.is_torn || after > 2 * self.live.num_bytes() + self.slack_bytes {
+            return self.compact();
+        }
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let appended = self.disk.append(&self.buffer).and_then(|()| {
+            self.num_syncs += 1;
+            if planted(Bug::EarlyDurable) { Ok(()) } else { self.disk.sync() }
+        });
+        match appended {
+            Ok(()) => self.segment_bytes = after,
+            // A sync that failed may have dropped the pages, so a later one proves nothing.
+            Err(_) => self.is_torn = !planted(Bug::AppendAfterFault),
+        }
+        Ok(appended?)
+    }
+
+    /// Begins a new segment with the content alone.
+    fn compact(&mut self) -> Result<(), JournalFault> {
+        self.is_torn = true;
+        self.buffer.clear();
+        for record in self.live.snapshot(&self.fingerprint) {
+            FRAMES.encode(&record, &mut self.buffer)?;
+        }
+        self.disk.replace(&self.buffer)?;
+        self.num_syncs += 1;
+        self.segment_bytes = self.buffer.len();
+        self.is_torn = false;
+        // A large content would keep as much memory as it took once.
+        self.buffer = Vec::new();
+        Ok(())
+    }
+
+    /// Forgets what the newest segment holds, because a write was interrupted.
+    pub(super) fn distrust(&mut self) {
+        self.is_torn = true;
+    }
+
+    /// Returns the number of bytes of the newest segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    /// Returns the content.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+}
+
+/// Decides whether a process with this fingerprint may continue the answers. A process draws the
+/// same tokens if its fingerprint is the same. Otherwise clients would see tokens that do not
+/// continue those that they have.
+fn judge(
+    live: &mut Live,
+    fingerprint: &Fingerprint,
+    disk: &mut Box<dyn JournalDisk>,
+    told: &mut Vec<String>,
+) -> Result<(), JournalError> {
+    let differences = live.fingerprint().differences(fingerprint);
+    let num_answers = live.len();
+    if differences.is_empty() || num_answers == 0 {
+        return Ok(());
+    }
+    let is_other_model =
+        |fact: &&crate::logic::journal::Difference| matches!(fact.fact, "weights" | "numbers");
+    if let Some(difference) = differences.iter().find(is_other_model) {
+        let difference = difference.to_string();
+        return Err(JournalError::OtherModel { num_answers, difference });
+    }
+    let aside = disk.set_aside()?;
+    let differences: Vec<_> = differences.iter().map(ToString::to_string).collect();
+    told.push(format!(
+        "{num_answers} answers in the journal are dropped, because this process may draw other \
+         tokens ({}); the segment is kept as {aside}",
+        differences.join("; ")
+    ));
+    live.clear();
+    Ok(())
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("answers", &self.live.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! `GET /v1/streams/{id}`: the answer with this id, from the event after `after` on.
+
+use axum::{extract::State, response::Response};
+use serde::Deserialize;
+
+use super::{
+    answer,
+    position::{Position, escaped, split},
+};
+use crate::server::{
+    http::{
+        caller::Caller,
+        error::ApiError,
+        extract::{PathOf, QueryOf},
+    },
+    state::AppState,
+};
+
+#[derive(Debug, Deserialize)]
+pub(in crate::server) struct Continue {
+    /// The id of an event, or its part after the colon.
+    after: Option<String>,
+}
+
+/// Returns the rest of a stream, or an answer in one piece.
+pub(in crate::server) async fn continue_stream(
+    State(state): State<AppState>,
+    caller: Caller,
+    PathOf(id): PathOf<String>,
+    QueryOf(Continue { after }): QueryOf<Continue>,
+) -> Result<Response, ApiError> {
+    let id = escaped(&id);
+    let after = after.map(|after| place(&id, &after)).transpose()?;
+    let kept = state.kept.get(caller.tenant, &id)?;
+    answer(&state, kept, after).await
+}
+
+fn place(id: &str, after: &str) -> Result<Position, ApiError> {
+    let position = match after.contains(':') {
+        true => split(after).and_then(|(stream, position)| match stream == id {
+            true => Ok(position),
+            false => Err(super::position::InvalidPosition),
+        }),
+        false => after.parse(),
+    };
+    position.map_err(|_| {
+        let message = format!("after must be the id of an event of this stream, got {after:?}");
+        ApiError::invalid("after", message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_events_id_is_taken_whole_or_without_its_stream() {
+        assert_eq!(place("s", "s:4.0.e"), place("s", "4.0.e"));
+        assert!(place("s", "4.0.e").is_ok());
+        let error = place("s", "t:4.0.e").unwrap_err();
+        assert_eq!(
+            error.message,
+            "after must be the id of an event of this stream, got \"t:4.0.e\""
+        );
+    }
+}

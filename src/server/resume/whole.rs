@@ -1,0 +1,153 @@
+//! An answer in one piece that is made once, for all who ask for it by its key or its id.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::{Body, to_bytes},
+    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{exchange::WholeAnswer, keeping::Keeping, ticket::Ticket};
+use crate::{
+    api::Lease,
+    server::{http::error::ApiError, state::AppState},
+};
+
+/// An answer that is being made, or is there.
+pub(in crate::server) struct Whole {
+    pub(super) request_hash: [u8; 32],
+    progress: watch::Sender<Progress>,
+    held: Mutex<Option<(Keeping, Lease)>>,
+}
+
+#[derive(Clone)]
+enum Progress {
+    Working,
+    Answered(Arc<WholeAnswer>, Instant),
+    /// Nothing will come: the work was ended.
+    Gone,
+}
+
+impl Whole {
+    pub(super) fn new(request_hash: [u8; 32]) -> Self {
+        let progress = watch::Sender::new(Progress::Working);
+        Self { request_hash, progress, held: Mutex::default() }
+    }
+
+    /// Returns an answer that an earlier process gave.
+    pub(super) fn restored(
+        request_hash: [u8; 32],
+        answer: WholeAnswer,
+        keeping: Keeping,
+        lease: Lease,
+    ) -> Self {
+        let whole = Self::new(request_hash);
+        *whole.held.lock() = Some((keeping, lease));
+        whole.set(answer);
+        whole
+    }
+
+    fn set(&self, answer: WholeAnswer) {
+        self.progress.send_replace(Progress::Answered(Arc::new(answer), Instant::now()));
+    }
+
+    /// Returns the answer, once it is there.
+    ///
+    /// # Errors
+    /// 503 if the work on it was ended.
+    pub(super) async fn answer(&self) -> Result<Response, ApiError> {
+        let mut progress = self.progress.subscribe();
+        let settled = progress.wait_for(|progress| !matches!(progress, Progress::Working)).await;
+        match settled.as_deref() {
+            Ok(Progress::Answered(answer, _)) => Ok(answer.to_response()),
+            _ => {
+                let message = "the work on this answer was ended; send the request again";
+                Err(ApiError::unavailable(message.to_owned(), Duration::from_secs(1)))
+            }
+        }
+    }
+
+    /// Returns whether the work on it was ended.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(*self.progress.borrow(), Progress::Gone)
+    }
+
+    /// Returns whether the answer is there for longer than `ttl`, or will never be.
+    pub(super) fn has_expired(&self, ttl: Duration, now: Instant) -> bool {
+        match &*self.progress.borrow() {
+            Progress::Working => false,
+            Progress::Answered(_, since) => now.saturating_duration_since(*since) >= ttl,
+            Progress::Gone => true,
+        }
+    }
+}
+
+impl WholeAnswer {
+    /// Returns the answer that `response` gives.
+    async fn of(response: Response) -> Result<Self, ApiError> {
+        let status = response.status().as_u16();
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = content_type.to_owned();
+        let body = to_bytes(response.into_body(), usize::MAX).await;
+        let body = body.map_err(|error| ApiError::internal(error.to_string()))?.to_vec();
+        Ok(Self { status, content_type, body })
+    }
+
+    fn to_response(&self) -> Response {
+        let mut response = Body::from(self.body.clone()).into_response();
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::OK);
+        if let Ok(value) = HeaderValue::try_from(&self.content_type) {
+            response.headers_mut().insert(CONTENT_TYPE, value);
+        }
+        response
+    }
+}
+
+/// Makes the answer with `work`, which goes on though its client leaves. A successful answer is
+/// kept.
+///
+/// # Errors
+/// The error of `work`.
+pub(super) async fn make(
+    state: &AppState,
+    whole: Arc<Whole>,
+    ticket: Ticket,
+    work: impl Future<Output = Result<Response, ApiError>> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let lease = state.engine.memory().lease();
+    let made = tokio::spawn(async move {
+        let unmade = Unmade(whole);
+        let answer = WholeAnswer::of(work.await?).await?;
+        lease.add(answer.body.len())?;
+        if let Some(mut keeping) = ticket.take_keeping() {
+            keeping.answered(answer.clone())?;
+            *unmade.0.held.lock() = Some((keeping, lease));
+        }
+        let response = answer.to_response();
+        unmade.0.set(answer);
+        Ok(response)
+    });
+    made.await.unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
+}
+
+/// Tells those who wait that nothing will come, unless an answer came.
+struct Unmade(Arc<Whole>);
+
+impl Drop for Unmade {
+    fn drop(&mut self) {
+        self.0.progress.send_if_modified(|progress| {
+            let is_working = matches!(progress, Progress::Working);
+            if is_working {
+                *progress = Progress::Gone;
+            }
+            is_working
+        });
+    }
+}
