@@ -26,8 +26,8 @@ use crate::ssd::Ssd;
 use crate::weight_vector::WeightVector;
 use crate::{
     activation, causal_conv, elementwise, encoder_attention, experts, gated_norm, kv_cache, latent,
-    layer_norm, linear, linear_attention, lora, paged_attention, qk_norm_rope, rms_norm, rope, router,
-    select_rows, selective_scan, ssd,
+    layer_norm, linear, linear_attention, lora, paged_attention, qk_norm_rope, rms_norm, rope,
+    router, select_rows, selective_scan, ssd,
 };
 
 /// Declares each operation `module::name` once: in the trait, and for both backends. Their versions

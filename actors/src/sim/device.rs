@@ -30,7 +30,9 @@ use crate::{
         drafts::verify::num_valid_draws,
         request::{
             ids::{Epoch, RequestId, Step, TokenId},
-            outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
+            outputs::{
+                DraftCounts, PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput,
+            },
         },
         scheduler::output::SchedulerOutput,
     },

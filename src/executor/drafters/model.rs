@@ -24,7 +24,7 @@ use crate::{
         sampler::sampling_row,
         threads::ComputeThreads,
     },
-    model::{Model, Positions, Step},
+    model::{Adapters, Model, Positions, Step},
 };
 
 /// Most tokens of a request's text that the model computes in one step before it guesses. A longer
@@ -134,7 +134,11 @@ impl ModelDrafter {
                 model.backbone.forward(embedded, Positions::of_text(&pass.meta), &mut step);
             match last_rows.is_empty() {
                 true => Ok(()),
-                false => sample_tensor(lm_head.logits(hidden, &last_rows, Adapters::none()), &rows, &mut drawn),
+                false => sample_tensor(
+                    lm_head.logits(hidden, &last_rows, Adapters::none()),
+                    &rows,
+                    &mut drawn,
+                ),
             }
         });
         computed.map_err(execute_error)?;

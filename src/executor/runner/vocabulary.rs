@@ -39,7 +39,9 @@ impl ModelRunner {
             let chunk = &ragged.chunks[index];
             let mut start = chunk.start;
             for rows in rows.get(of_chunk).unwrap_or_default().chunks(ROWS) {
-                let logits = timed("lm_head", || self.logits_of(head, hidden, rows))?;
+                let logits = timed("lm_head", || {
+                    self.logits_of(head, hidden, rows, Adapters::of(&ragged.adapters))
+                })?;
                 let sequence = self.batch.sequence_mut(chunk)?;
                 let Some(params) = sequence.request.pooling() else { continue };
                 let request = request(pooler, params, &sequence.token_ids);
@@ -66,11 +68,12 @@ impl ModelRunner {
         VocabularyHead { head, .. }: &VocabularyHead,
         hidden: &Tensor<2>,
         rows: &[u32],
+        adapters: Adapters<'_>,
     ) -> Result<Vec<f32>, ExecuteError> {
         // An abandoned step needs no further work.
         self.kv_lease.check()?;
         let hidden = hidden.clone();
-        let data = self.threads.run(|| head.logits(hidden, rows, Adapters::none()).into_data());
+        let data = self.threads.run(|| head.logits(hidden, rows, adapters).into_data());
         data.try_to_vec().map_err(|error| ExecuteError::Device(format!("{error:?}")))
     }
 }

@@ -47,7 +47,8 @@ impl MaskedLm {
             dense: Linear::load(loader, &dense, hidden, has_dense_bias)?,
             activation,
             norm: Norm::load(loader, norm, hidden, model.norm)?,
-            decoder: Linear::lm_head(loader, table, head, hidden, vocab)?.with_bias(loader, &bias)?,
+            decoder: Linear::lm_head(loader, table, table, hidden, vocab)?
+                .with_bias(loader, &bias)?,
         })
     }
 }
@@ -55,6 +56,8 @@ impl MaskedLm {
 impl LmHead for MaskedLm {
     fn logits(&self, hidden: Tensor<2>, rows: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         timed("lm_head", || {
+            let selected = adapters.of_rows(rows);
+            let adapters = Adapters::of(&selected);
             let x = self.dense.forward(select_rows(hidden, rows), adapters);
             let x = self.norm.forward(activate(x, self.activation));
             self.decoder.forward(x, adapters)

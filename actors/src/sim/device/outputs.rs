@@ -4,7 +4,7 @@ use super::{DeviceFault, Row, Span};
 use crate::{
     logic::request::{
         ids::RequestId,
-        outputs::{Produced, RequestOutput, RowFailure, StepOutput},
+        outputs::{DraftCounts, Produced, RequestOutput, RowFailure, StepOutput},
     },
     ports::ExecuteError,
     sim::model::pooled,
@@ -13,7 +13,8 @@ use crate::{
 /// Returns an output without a result.
 pub(super) fn empty(request: RequestId) -> RequestOutput {
     let produced = Produced::default();
-    RequestOutput { request, produced, prompt_logprobs: None, failure: None }
+    let drafts = DraftCounts::default();
+    RequestOutput { request, produced, prompt_logprobs: None, drafts, failure: None }
 }
 
 /// Returns the output of a pooling request. As for tokens, garbage is reported with the result.

@@ -44,11 +44,12 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn new(
         request: Arc<EngineRequest>,
+        adapter: u64,
         num_groups: usize,
         life: Life,
         began: u64,
     ) -> Self {
-        let digests = vec![empty_digest(request.cache_salt.as_deref())];
+        let digests = vec![empty_digest(request.cache_salt.as_deref(), adapter)];
         let tables = vec![Vec::new(); num_groups];
         let (tokens, computed) = (Vec::new(), Vec::new());
         let (num_known, num_computed) = (0, 0);
