@@ -11,11 +11,14 @@
 //! - [`supervision`]: the code that finds, watches and replaces actors.
 //! - [`system`]: the state that actors share, the supervision tree, and the calls of the owner.
 //!
+//! [`codec`] frames values for the journal and for links between processes.
+//!
 //! [`fault`] makes planned faults (feature `chaos`). The simulator (`sim`, feature `sim`) runs
 //! everything in simulated time.
 //!
 //! [`ports`] are the traits that the shells need from outside (the model, the tokenizer).
 
+pub mod codec;
 pub mod error;
 pub mod fault;
 pub mod logic;
