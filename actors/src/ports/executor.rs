@@ -1,5 +1,7 @@
 //! The port to the model: the code that a worker's device thread runs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::logic::{
     kv_cache::KvSpec,
     request::{ids::Epoch, outputs::StepOutput, pooling_params::ModelHeads},
@@ -7,7 +9,7 @@ use crate::logic::{
 };
 
 /// The facts that the engine needs about a loaded model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// Rows of the output matrix. Every token id is smaller.
     pub vocab_size: u32,
@@ -99,7 +101,7 @@ pub enum KvContent {
 }
 
 /// The reason why a step could not be computed.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 pub enum ExecuteError {
     /// The device does not answer, or it returned an error.
     #[error("device error: {0}")]
