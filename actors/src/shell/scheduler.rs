@@ -91,7 +91,7 @@ impl SchedulerActor {
     /// Sends a planned step to the worker, and notes its effects for the ledger and the observers.
     fn tell(&self, scheduled: Scheduled, state: &mut State) {
         let Scheduled { output, ended, prefix_cache_reset, mut stats } = scheduled;
-        self.context.observers.metrics.scheduled(&stats, &state.scheduler.stats());
+        self.context.observers.scheduled(&stats, &state.scheduler.stats());
         let first_scheduled = std::mem::take(&mut stats.first_scheduled);
         if !first_scheduled.is_empty() || !ended.is_empty() {
             let report = StepReport { first_scheduled, commits: ended, is_computed: false };
@@ -131,7 +131,7 @@ impl SchedulerActor {
                 }
                 SchedulerOrder::Restrict(restriction) => restrict(restriction, state),
             },
-            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.stale(1),
             Arrival::Gap => self.lost(stamp.epoch, "an order to the scheduler", state),
         }
     }
@@ -160,7 +160,7 @@ impl SchedulerActor {
         state: &mut State,
     ) {
         if epoch <= state.orders.epoch() {
-            self.context.observers.metrics.stale_messages.increment(1);
+            self.context.observers.stale(1);
             return;
         }
         let last_step = self.context.ground.last_step();
@@ -198,7 +198,7 @@ impl SchedulerActor {
     /// Reports a loss to the ledger. The lost content is unknown, so the ledger begins a new epoch.
     fn lost(&self, epoch: Epoch, what: &'static str, state: &mut State) {
         state.is_ready = false;
-        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what });
+        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what: what.into() });
     }
 
     /// Lets ledger and worker check whether they got all messages.
