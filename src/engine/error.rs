@@ -101,6 +101,9 @@ pub enum StartError {
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),
+    /// The engine process did not load the model.
+    #[error("{0}")]
+    EngineProcess(String),
     /// The load panicked with this message. This is a bug.
     #[error("loading the model panicked: {0}")]
     Panicked(String),

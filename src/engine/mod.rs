@@ -10,6 +10,8 @@ mod kv_blocks;
 mod load;
 mod pause;
 mod pooling;
+#[cfg(unix)]
+mod process;
 mod start;
 mod system_config;
 mod view;
@@ -29,11 +31,17 @@ use playhouse_actors::{
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     supervision::directory::ActorStats,
-    system::{Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs},
+    system::{
+        EngineProcessView, Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs,
+    },
 };
 pub use pooling::{Classification, PoolError, PooledPrompt};
 pub(crate) use pooling::{pairs as score_pairs, similarity};
-pub use start::{LoadedModel, StartProgress};
+#[cfg(all(unix, feature = "chaos"))]
+pub use process::ProcessStrike;
+#[cfg(unix)]
+pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
+pub use start::{LoadedModel, PoolerFacts, StartProgress};
 
 use self::{
     builder::Registries,
@@ -230,6 +238,12 @@ impl Engine {
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
     pub async fn status(&self) -> Result<Status, RequestError> {
         self.inner.system.status().await
+    }
+
+    /// Returns the engine process, if the model is in a process of its own.
+    #[must_use]
+    pub fn engine_process(&self) -> Option<EngineProcessView> {
+        self.inner.system.engine_process()
     }
 
     /// Returns the number of accepted requests whose end is not delivered yet.

@@ -205,8 +205,7 @@ impl Engine {
         let best = probs.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.total_cmp(b));
         let best = best.map_or(0, |(index, _)| index);
         let pooler = self.loaded().pooler.as_ref();
-        let classifier = pooler.and_then(|pooler| pooler.classifier.as_ref());
-        let label = classifier.and_then(|classifier| classifier.labels.get(best));
+        let label = pooler.and_then(|pooler| pooler.labels.get(best));
         label.cloned().unwrap_or_else(|| format!("LABEL_{best}"))
     }
 
