@@ -68,7 +68,7 @@ pub use playhouse_actors::ports::ModelInfo;
 // The engine's health, and its current work.
 pub use playhouse_actors::{
     supervision::directory::ActorStats,
-    system::{Health, Status, Unhealthy},
+    system::{EngineProcessView, Health, Status, Unhealthy},
 };
 // The actors by name, and the epoch of the core.
 pub use playhouse_actors::{logic::request::ids::Epoch, message::Role};
@@ -105,7 +105,10 @@ pub use playhouse_actors::fault::{EdgeFaults, How};
 pub use playhouse_actors::message::Edge;
 // Strikes on demand, the reasons why a strike failed, and actors that hung by themselves.
 #[cfg(feature = "chaos")]
-pub use playhouse_actors::system::chaos::{ChaosControl, ChaosError, Hangs};
+pub use playhouse_actors::{
+    link::frames::Fault,
+    system::chaos::{ChaosControl, ChaosError, Hangs},
+};
 // All actors that may be struck: a test is written once and runs for each.
 #[cfg(feature = "chaos")]
 pub use playhouse_actors::for_each_role;

@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 mod observe;
 
 pub use self::observe::{Observed, Observer};
 pub use crate::logic::planted::{Bug, planted};
 
 /// The kind of a strike, which is a fault of an actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum How {
     /// A panic in its handler.
     Panic,
@@ -63,7 +65,7 @@ pub enum CallFate {
 }
 
 /// The faults of an edge's messages. The probabilities are independent.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct EdgeFaults {
     /// Probability in `[0, 1]` that a message is lost.
     pub drop: f64,

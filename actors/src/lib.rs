@@ -8,6 +8,7 @@
 //! - [`message`]: the messages between actors, one file for each receiver.
 //! - [`shell`]: the actors, one thin file each. A message becomes a logic call, and its effects
 //!   become sends.
+//! - [`link`]: the link between the front and an engine process: its frames, and how they travel.
 //! - [`supervision`]: the code that finds, watches and replaces actors.
 //! - [`system`]: the state that actors share, the supervision tree, and the calls of the owner.
 //!
@@ -21,6 +22,7 @@
 pub mod codec;
 pub mod error;
 pub mod fault;
+pub mod link;
 pub mod logic;
 pub mod message;
 pub mod ports;

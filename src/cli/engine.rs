@@ -5,6 +5,8 @@ use std::{error::Error, io, num::NonZero, sync::Arc, thread};
 use parking_lot::RwLock;
 
 use super::{CliError, file_limit, load_bar::LoadBar};
+#[cfg(unix)]
+use crate::engine::HowToStart;
 use crate::{api::HandlerProfiler, config::EngineConfig, engine::Engine};
 
 /// Threads besides the runtime's workers and those that compute: the device's, the watchdog's,
@@ -80,4 +82,25 @@ pub(crate) async fn start_profiled(
     let bar = LoadBar::new();
     let engine = Engine::spawn_profiled(config, bar.listener(), handlers).await;
     Ok(engine?)
+}
+
+/// Does the same for an engine whose model is in a process of its own.
+#[cfg(unix)]
+pub(crate) async fn start_process(
+    config: EngineConfig,
+    log_level: &str,
+    keeps_spare: bool,
+) -> Result<Engine, CliError> {
+    let bar = LoadBar::new();
+    let how = HowToStart { program: None, keeps_spare };
+    let engine = Engine::spawn_in_process(how, config, log_level, bar.listener()).await;
+    Ok(engine?)
+}
+
+/// Refuses an engine process, because this system has no Unix sockets to link it with.
+#[cfg(not(unix))]
+pub(crate) async fn start_process(_: EngineConfig, _: &str, _: bool) -> Result<Engine, CliError> {
+    Err(CliError::Usage(
+        "server.engine_process = true: this system has no Unix sockets; expected false".to_owned(),
+    ))
 }

@@ -8,6 +8,8 @@ mod chat;
 mod collect_env;
 mod config;
 mod engine;
+#[cfg(unix)]
+mod engine_process;
 mod eval;
 mod failure;
 mod file_limit;
@@ -33,6 +35,8 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use self::{failure::CliError, flags::LogFlags};
+#[cfg(unix)]
+use crate::engine::ENGINE_PROCESS;
 use crate::{
     config::{
         layer::{self, Entry},
@@ -107,6 +111,11 @@ enum Configured {
 /// Runs the command of the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
+    // It is no command for users, so it has no help and no flags.
+    #[cfg(unix)]
+    if std::env::args_os().nth(1).is_some_and(|command| command == ENGINE_PROCESS) {
+        return engine_process::main();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

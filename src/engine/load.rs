@@ -10,7 +10,7 @@ use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
     DefaultSampling, LoadedModel, StartError, StartProgress, device, drafts, kv_blocks, pooling,
-    start::{generation_config, kv_cache_dtype, quantization},
+    start::{PoolerFacts, generation_config, kv_cache_dtype, quantization},
 };
 use crate::{
     config::{Convert, EngineConfig, Runner, SpeculativeMethod},
@@ -235,7 +235,7 @@ impl<'a> Start<'a> {
             kv_cache_bytes,
             default_sampling: DefaultSampling::from(generation),
             chat_templates: codec.chat_templates(),
-            pooler: model.pooler.clone(),
+            pooler: model.pooler.as_deref().map(PoolerFacts::of),
             codec: Arc::new(codec),
         }
     }
@@ -311,7 +311,7 @@ fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> 
     ComputeThreads::own(count, config.pin_threads).map_err(StartError::Threads)
 }
 
-fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
+pub(super) fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
     let codec = HfTextCodec::load(config.tokenizer_path())?;
     let Some(path) = &config.chat_template else { return Ok(codec) };
     let source = files::read_to_string(path)

@@ -13,6 +13,8 @@ mod kv_blocks;
 mod load;
 mod pause;
 mod pooling;
+#[cfg(unix)]
+mod process;
 mod start;
 mod system_config;
 mod view;
@@ -34,13 +36,17 @@ use playhouse_actors::{
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     supervision::directory::ActorStats,
     system::{
-        ChoiceStream, Health, Journal, MemoryBudget, Status, Submission, System, SystemConfig,
-        TextJobs,
+        ChoiceStream, EngineProcessView, Health, Journal, MemoryBudget, Status, Submission, System,
+        SystemConfig, TextJobs,
     },
 };
 pub(crate) use pooling::ranked;
 pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
-pub use start::{LoadedModel, StartProgress};
+#[cfg(all(unix, feature = "chaos"))]
+pub use process::ProcessStrike;
+#[cfg(unix)]
+pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
+pub use start::{LoadedModel, PoolerFacts, StartProgress};
 
 use self::{
     adapters::AdapterRegistry,
@@ -271,6 +277,12 @@ impl Engine {
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
     pub async fn status(&self) -> Result<Status, RequestError> {
         self.inner.system.status().await
+    }
+
+    /// Returns the engine process, if the model is in a process of its own.
+    #[must_use]
+    pub fn engine_process(&self) -> Option<EngineProcessView> {
+        self.inner.system.engine_process()
     }
 
     /// Returns the number of accepted requests whose end is not delivered yet.

@@ -5,6 +5,8 @@ use std::{path::Path, sync::Arc};
 use playhouse_actors::ports::{ModelInfo, TextCodec};
 use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, WeightDtype};
 
+use serde::{Deserialize, Serialize};
+
 use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
@@ -12,7 +14,7 @@ use crate::{
 };
 
 /// How far the start has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartProgress {
     /// The weights are loaded. The tokenizer, which is read at the same time, is not ready yet.
     Tokenizer,
@@ -62,9 +64,35 @@ pub struct LoadedModel {
     /// Tokenizer and chat template.
     pub codec: Arc<dyn TextCodec>,
     /// The pooler, if the model has one.
-    pub pooler: Option<Arc<Pooler>>,
+    pub pooler: Option<PoolerFacts>,
     /// The sources of the chat templates, the default first.
     pub chat_templates: Vec<String>,
+}
+
+/// The facts about a pooler that its routes need.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolerFacts {
+    /// Whether the pooler classifies.
+    pub classifies: bool,
+    /// Whether its classifier takes a pair as one text.
+    pub takes_one_text: bool,
+    /// The names of the classes, of a pooler that classifies.
+    pub labels: Vec<String>,
+    /// The prompts of sentence-transformers, by the kind of a text.
+    pub prompts: Vec<(String, String)>,
+}
+
+impl PoolerFacts {
+    /// Returns the facts about a pooler.
+    pub(super) fn of(pooler: &Pooler) -> Self {
+        let classifier = pooler.classifier.as_ref();
+        Self {
+            classifies: classifier.is_some(),
+            takes_one_text: classifier.is_some_and(|classifier| classifier.takes_one_text),
+            labels: classifier.map(|classifier| classifier.labels.clone()).unwrap_or_default(),
+            prompts: pooler.prompts.clone(),
+        }
+    }
 }
 
 impl std::fmt::Debug for LoadedModel {

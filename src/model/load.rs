@@ -7,6 +7,7 @@ use std::{
 
 use burn::tensor::Device;
 use playhouse_kernels::{QuantizationScheme, TensorCores};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Model, ModelError, ModelRegistry, ModelSource,
@@ -80,7 +81,7 @@ impl Default for LoadOptions {
 }
 
 /// The progress of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoadProgress {
     /// Tensors packed so far.
     pub tensors: usize,

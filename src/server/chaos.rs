@@ -28,6 +28,7 @@ const DELAY_MS_MAX: f64 = 600_000.0;
 pub(super) fn routes(state: &AppState) -> Router<AppState> {
     Router::new()
         .route("/chaos/kill", post(kill))
+        .route("/chaos/process", post(process))
         .route("/chaos/edges", post(edges))
         .route("/chaos/calm", post(calm))
         .route("/chaos/tree", get(tree))
@@ -43,6 +44,13 @@ struct KillRequest {
     /// Index among the actors with the same role.
     #[serde(default)]
     index: usize,
+}
+
+/// The way to end the engine process.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ProcessRequest {
+    how: String,
 }
 
 /// The faults of the messages on an edge.
@@ -62,6 +70,14 @@ struct EdgesRequest {
 }
 
 impl FromParts for KillRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
+    }
+}
+
+impl FromParts for ProcessRequest {
     type Parts = (Self,);
 
     fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
@@ -95,6 +111,26 @@ async fn kill(
     Ok(Json(json!({"role": struck.role.as_str(), "epoch": struck.epoch.0})))
 }
 
+/// `POST /chaos/process`: strikes the engine process, and answers with its number.
+async fn process(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<ProcessRequest>,
+) -> Result<Json<Value>, ApiError> {
+    #[cfg(unix)]
+    {
+        use crate::engine::ProcessStrike;
+        let how = named("how", &request.how, ProcessStrike::ALL, ProcessStrike::as_str)?;
+        if let Some(pid) = state.engine.strike_process(how).await {
+            return Ok(Json(json!({ "pid": pid })));
+        }
+    }
+    let why = match state.engine.engine_process() {
+        Some(_) => "the engine process is being replaced",
+        None => "the model runs in the server's own process; start it with --engine-process",
+    };
+    Err(ApiError::invalid("how", format!("how = {:?}: {why}", request.how)))
+}
+
 /// `POST /chaos/edges`: from now on, messages on an edge are lost, doubled or late.
 async fn edges(
     State(state): State<AppState>,
@@ -123,6 +159,9 @@ async fn calm(State(state): State<AppState>) -> Json<Value> {
 #[derive(Debug, Serialize)]
 struct Tree {
     epoch: u64,
+    /// The number of the engine process. Missing without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_process: Option<u32>,
     actors: Vec<TreeActor>,
 }
 
@@ -152,7 +191,8 @@ impl From<ActorStats> for TreeActor {
 /// `GET /chaos/tree`: the state of every actor, supervisors first.
 async fn tree(State(state): State<AppState>) -> Json<Tree> {
     let actors = state.engine.actors().into_iter().map(TreeActor::from).collect();
-    Json(Tree { epoch: state.engine.epoch().0, actors })
+    let engine_process = state.engine.engine_process().and_then(|process| process.pid);
+    Json(Tree { epoch: state.engine.epoch().0, engine_process, actors })
 }
 
 /// Returns the one of `all` that has this `name`.
@@ -184,7 +224,7 @@ impl From<ChaosError> for ApiError {
     fn from(error: ChaosError) -> Self {
         let param = match error {
             ChaosError::NoSuchActor { .. } => "index",
-            ChaosError::Root => "role",
+            ChaosError::Root | ChaosError::NoProcess { .. } => "role",
         };
         Self::invalid(param, error.to_string())
     }

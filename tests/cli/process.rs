@@ -17,14 +17,21 @@ pub(crate) struct Run {
     input: Option<String>,
 }
 
-/// Returns a run with these arguments, in an environment without settings.
+/// Returns a run with these arguments, in an environment without settings. With
+/// `PLAYHOUSE_TEST_ENGINE_PROCESS`, a server has its model in a process of its own.
 pub(crate) fn playhouse(arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
     let settings = std::env::vars_os().map(|(name, _)| name);
     for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
         command.env_remove(name);
     }
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments);
+    let flag = "--engine-process";
+    let is_server = arguments.first() == Some(&"serve") && !arguments.contains(&flag);
+    if is_server && std::env::var_os("PLAYHOUSE_TEST_ENGINE_PROCESS").is_some() {
+        command.arg(flag);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Run { command, input: None }
 }
 

@@ -91,6 +91,12 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "faults know messages and roles, but not their senders",
     },
     Rule {
+        folder: "actors/src/link",
+        except: &[],
+        forbidden: &["crate::shell", "crate::system", "ractor"],
+        reason: "a link carries frames and knows no actors",
+    },
+    Rule {
         folder: "actors/src/shell",
         except: &[],
         forbidden: SENDS,
@@ -336,9 +342,9 @@ pub(crate) const RULES: &[Rule] = &[
     },
     Rule {
         folder: "",
-        except: &[],
+        except: &["actors/src/codec.rs"],
         forbidden: &["bincode"],
-        reason: "messages stay in the process: no file encodes them",
+        reason: "only the codec knows the bytes of a frame",
     },
     Rule {
         folder: "src",
@@ -348,6 +354,7 @@ pub(crate) const RULES: &[Rule] = &[
             "src/cli/collect_env",
             "src/cli/bench/overload.rs",
             "src/cli/bench/startup.rs",
+            "src/engine/process",
         ],
         forbidden: &[
             "fs::read",

@@ -20,7 +20,7 @@ impl Served {
     /// Loads the model and listens.
     #[allow(dead_code, reason = "a test may start its own engine")]
     pub(crate) async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
-        Self::of(Engine::start(engine).await.unwrap(), server).await
+        Self::of(start(engine).await, server).await
     }
 
     /// Listens for a running engine.
@@ -46,4 +46,15 @@ impl Served {
         assert_eq!(drain, Drain::Complete);
         self.engine.shutdown().await;
     }
+}
+
+/// Starts an engine. With `PLAYHOUSE_TEST_ENGINE_PROCESS` in the environment, its model is in a
+/// process of its own.
+pub(crate) async fn start(engine: EngineConfig) -> Engine {
+    #[cfg(unix)]
+    if std::env::var_os("PLAYHOUSE_TEST_ENGINE_PROCESS").is_some() {
+        let program = env!("CARGO_BIN_EXE_playhouse");
+        return Engine::start_in_process_of(program, engine).await.unwrap();
+    }
+    Engine::start(engine).await.unwrap()
 }

@@ -1,8 +1,9 @@
 //! Messages to the ledger: requests to accept or abort, results, and deliveries.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use ractor::RpcReplyPort;
+use serde::{Deserialize, Serialize};
 
 use super::edge::{Edge, Letter, edge, pings};
 use crate::{
@@ -47,7 +48,7 @@ pub enum LedgerMessage {
         /// already.
         epoch: Epoch,
         /// A name of the lost message, for the log.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
     /// From the worker: a step could not be computed and must be repeated.
     StepFailed {
@@ -91,7 +92,7 @@ pub enum LedgerMessage {
 }
 
 /// The reason why a step could not be computed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StepFailure {
     /// The model panicked.
     Panic(String),
@@ -122,7 +123,7 @@ impl Letter for LedgerMessage {
             Self::Abort(requests) => Self::Abort(requests.clone()),
             Self::Report(stamp, report) => Self::Report(*stamp, report.clone()),
             Self::Reported(stamp) => Self::Reported(*stamp),
-            &Self::Lost { epoch, what } => Self::Lost { epoch, what },
+            Self::Lost { epoch, what } => Self::Lost { epoch: *epoch, what: what.clone() },
             Self::StepFailed { epoch, requests, failure } => Self::StepFailed {
                 epoch: *epoch,
                 requests: requests.clone(),

@@ -1,5 +1,7 @@
 //! The roles of an actor system. A role names one actor, or each of a pool of equal actors.
 
+use serde::{Deserialize, Serialize};
+
 use crate::logic::recovery::restart::Intensity;
 
 /// Defines [`Role`] by a table with one line for each actor: its role, its name, its supervisor,
@@ -11,7 +13,9 @@ macro_rules! roles {
         $role:ident = $name:literal, under $supervisor:ident, $deaths:literal in $seconds:literal;
     )*) => {
         /// The roles of an actor system, and of the parties outside its actors.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
         pub enum Role {
             $($(#[$doc])* $role,)*
             /// Supervises the supervisors.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ractor::RpcReplyPort;
+use serde::{Deserialize, Serialize};
 
 use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::{
@@ -79,7 +80,7 @@ pub enum SchedulerMessage {
 pub type CompiledGrammar = (Arc<StructuredOutput>, Result<(), Failure>);
 
 /// An order of the ledger about its requests.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum SchedulerOrder {
     /// Schedule these requests, which are newly accepted.
     Add(Vec<Arc<EngineRequest>>),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::AdapterLoader;
 use crate::logic::{
     kv_cache::KvSpec,
@@ -10,7 +12,7 @@ use crate::logic::{
 };
 
 /// The facts that the engine needs about a loaded model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// Rows of the output matrix. Every token id is smaller.
     pub vocab_size: u32,
@@ -108,7 +110,7 @@ pub enum KvContent {
 }
 
 /// The reason why a step could not be computed.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 pub enum ExecuteError {
     /// The device does not answer, or it returned an error.
     #[error("device error: {0}")]

@@ -236,7 +236,7 @@ impl Actor for DetokenizerActor {
                     streamer.cast(OutputStreamerMessage::Batch(text));
                 }
             }
-            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.stale(1),
             Arrival::Gap => {
                 let attach = LedgerMessage::AttachEgress { shard: self.shard };
                 self.context.directory.ledger.cast(attach);

@@ -51,7 +51,7 @@ impl KvCacheManagerActor {
             let _long = Long::begin();
             let config = self.context.config.scheduler.kv_cache();
             let before = state.manager.take();
-            let lengths = self.context.ledger().live_lengths();
+            let lengths = self.context.live_lengths();
             let num_tokens = |request| lengths.get(&request).copied();
             let inheritance = self.context.vault.begin_epoch(epoch, num_tokens, before);
             let manager = match inheritance {
@@ -72,7 +72,7 @@ impl KvCacheManagerActor {
         state: &mut State,
     ) -> Result<Option<Allocation>, ActorError> {
         let Some(manager) = self.manager(plan.epoch, state) else {
-            self.context.observers.metrics.stale_messages.increment(1);
+            self.context.observers.stale(1);
             return Ok(None);
         };
         // A reset reads all blocks.
@@ -101,7 +101,7 @@ impl Actor for KvCacheManagerActor {
         _myself: ActorRef<KvCacheManagerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        Ok(State { epoch: self.context.ledger().epoch(), manager: None })
+        Ok(State { epoch: self.context.core_epoch(), manager: None })
     }
 
     async fn handle(

@@ -4,7 +4,7 @@
 mod observers;
 pub mod store;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
@@ -56,16 +56,17 @@ impl LedgerActor {
 
     /// Begins a new epoch: the core starts from the committed tokens. KV cache manager and worker
     /// learn of it from the scheduler's first plan and step.
-    fn begin_epoch(&self, why: &'static str, state: &mut State) {
+    fn begin_epoch(&self, why: impl Into<Cow<'static, str>>, state: &mut State) {
+        let why = why.into();
         // Before the epoch begins: an actor that starts from now on needs a later epoch.
         state.core_incarnations = self.context.directory.core_incarnations();
         let mut ledger = self.context.ledger().lock();
-        let (epoch, live) = ledger.begin_epoch(why);
+        let (epoch, live) = ledger.begin_epoch(why.clone());
         let restriction = ledger.state().restriction();
         drop(ledger);
         state.orders.begin(epoch);
         state.reports.begin(epoch);
-        tracing::debug!(epoch = epoch.0, live = live.len(), why, "a new epoch begins");
+        tracing::debug!(epoch = epoch.0, live = live.len(), %why, "a new epoch begins");
         state.restriction = Some(restriction.clone());
         let recover = SchedulerMessage::Recover { epoch, live, restriction };
         self.context.directory.scheduler.cast(recover);
@@ -107,7 +108,7 @@ impl LedgerActor {
     fn on_report(&self, stamp: Stamp, report: StepReport, state: &mut State) {
         match state.reports.receive(stamp) {
             Arrival::InOrder => self.report(stamp.epoch, report, state),
-            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.stale(1),
             Arrival::Gap => self.begin_epoch("a report of the scheduler got lost", state),
         }
     }
@@ -115,7 +116,7 @@ impl LedgerActor {
     fn report(&self, epoch: Epoch, report: StepReport, state: &mut State) {
         let now = self.context.now();
         let reported = self.context.ledger().lock().report(epoch, report, now);
-        self.context.observers.metrics.stale_messages.increment(reported.num_stale as u64);
+        self.context.observers.stale(reported.num_stale as u64);
         if reported.has_gap {
             self.begin_epoch("tokens before a commit are missing", state);
         } else {
@@ -147,7 +148,7 @@ impl LedgerActor {
         let is_memory = matches!(failure, StepFailure::Execute(ExecuteError::OutOfMemory(_)));
         let convicted = self.context.ledger().lock().step_failed(epoch, requests, is_memory, now);
         let Some(convicted) = convicted else {
-            self.context.observers.metrics.stale_messages.increment(1);
+            self.context.observers.stale(1);
             return;
         };
         for request in convicted {
@@ -189,13 +190,13 @@ impl LedgerActor {
         let is_empty = ledger.state().is_empty();
         drop(ledger);
         let Some(running) = running else {
-            self.context.observers.metrics.stale_messages.increment(1);
+            self.context.observers.stale(1);
             return;
         };
         self.order(SchedulerOrder::Abort(running), state);
         if is_empty {
             // A failed step is not repeated when no request is left.
-            self.context.observers.progress.rest();
+            self.context.rest();
         }
     }
 
@@ -296,7 +297,7 @@ impl Actor for LedgerActor {
             }
             LedgerMessage::Lost { epoch, what } => {
                 if epoch == state.orders.position().epoch {
-                    tracing::warn!(what, "a message got lost");
+                    tracing::warn!(%what, "a message got lost");
                     self.begin_epoch(what, state);
                 }
             }

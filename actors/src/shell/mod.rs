@@ -4,6 +4,7 @@
 mod adapter_threads;
 pub mod detokenizer;
 mod device_thread;
+pub mod engine_process;
 mod grammar_threads;
 pub mod input_processor;
 pub mod kv_cache_manager;

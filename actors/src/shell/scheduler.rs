@@ -93,7 +93,7 @@ impl SchedulerActor {
     /// Sends a planned step to the worker, and notes its effects for the ledger and the observers.
     fn tell(&self, scheduled: Scheduled, state: &mut State) {
         let Scheduled { output, ended, prefix_cache_reset, mut stats } = scheduled;
-        self.context.observers.metrics.scheduled(&stats, &state.scheduler.stats());
+        self.context.observers.scheduled(&stats, &state.scheduler.stats());
         let first_scheduled = std::mem::take(&mut stats.first_scheduled);
         if !first_scheduled.is_empty() || !ended.is_empty() {
             let report = StepReport { first_scheduled, commits: ended, is_computed: false };
@@ -133,7 +133,7 @@ impl SchedulerActor {
                 }
                 SchedulerOrder::Restrict(restriction) => restrict(restriction, state),
             },
-            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.stale(1),
             Arrival::Gap => self.lost(stamp.epoch, "an order to the scheduler", state),
         }
     }
@@ -147,7 +147,7 @@ impl SchedulerActor {
         }
         let is_awaited = is_of_now && state.scheduler.step_in_flight() == Some(step);
         if is_awaited {
-            self.context.observers.metrics.drafts.count(&output);
+            self.context.observers.drafted(&output);
         }
         let commits = state.scheduler.update_from_output(output, self.context.now());
         if is_awaited {
@@ -165,7 +165,7 @@ impl SchedulerActor {
         state: &mut State,
     ) {
         if epoch <= state.orders.epoch() {
-            self.context.observers.metrics.stale_messages.increment(1);
+            self.context.observers.stale(1);
             return;
         }
         let last_step = self.context.ground.last_step();
@@ -228,7 +228,7 @@ impl SchedulerActor {
     /// Reports a loss to the ledger. The lost content is unknown, so the ledger begins a new epoch.
     fn lost(&self, epoch: Epoch, what: &'static str, state: &mut State) {
         state.is_ready = false;
-        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what });
+        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what: what.into() });
     }
 
     /// Lets ledger and worker check whether they got all messages.

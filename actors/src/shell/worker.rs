@@ -165,7 +165,7 @@ impl WorkerActor {
             Arrival::InOrder => self.execute(myself, step, state),
             Arrival::Stale if planted(Bug::KeepStaleStep) => self.execute(myself, step, state),
             Arrival::Stale => {
-                self.context.observers.metrics.stale_messages.increment(1);
+                self.context.observers.stale(1);
                 Ok(())
             }
             Arrival::Gap => {
@@ -231,7 +231,7 @@ impl WorkerActor {
     }
 
     fn lost(&self, epoch: Epoch, what: &'static str) {
-        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what });
+        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what: what.into() });
     }
 
     fn on_step(
@@ -298,7 +298,7 @@ impl WorkerActor {
             return Err(ActorError::Device(format!("{failure:?}, {MAX_FAILURES} times in a row")));
         }
         // All steps of this epoch that are on their way were planned for the old thread.
-        let epoch = state.inbox.epoch().max(self.context.ledger().epoch());
+        let epoch = state.inbox.epoch().max(self.context.core_epoch());
         state.inbox.close(epoch);
         if failure == StepFailure::Deadline {
             // The vault may have to allocate another cache.
@@ -337,7 +337,7 @@ impl Actor for WorkerActor {
         // The thread itself creates its executor, so this is cheap.
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();
-        inbox.close(self.context.ledger().epoch());
+        inbox.close(self.context.core_epoch());
         let steps = VecDeque::new();
         Ok(State { thread, num_threads: 0, inbox, steps, missed: None, failures: 0 })
     }
@@ -352,7 +352,7 @@ impl Actor for WorkerActor {
             WorkerMessage::Execute(stamp, step) => self.on_execute(&myself, stamp, step, state)?,
             WorkerMessage::Probe { sent, step } => self.on_probe(sent, step, state),
             WorkerMessage::StepEnded { thread, .. } if thread != state.num_threads => {
-                self.context.observers.metrics.stale_messages.increment(1);
+                self.context.observers.stale(1);
             }
             WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
             WorkerMessage::Deadline { epoch, step } => {

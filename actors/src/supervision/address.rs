@@ -1,9 +1,11 @@
-//! The way to one incarnation of an actor. All messages between actors go through an address.
-//! Another way to an actor is another case of this type, and changes this file alone.
+//! The way to one incarnation of an actor. All messages between actors go through an address: to a
+//! mailbox of this process, or over the link to the other process.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
-use ractor::{ActorCell, ActorId, ActorRef, ActorStatus, RpcReplyPort, rpc::CallResult};
+use ractor::{
+    ActorCell, ActorRef, ActorStatus, RpcReplyPort, concurrency::oneshot, rpc::CallResult,
+};
 
 use crate::message::Letter;
 
@@ -12,6 +14,21 @@ use crate::message::Letter;
 pub enum Address<M> {
     /// The mailbox of an actor in this process.
     Mailbox(ActorRef<M>),
+    /// An actor of the other process.
+    Link(Arc<dyn Carrier<M>>),
+}
+
+/// Carries messages to an actor of the other process.
+pub trait Carrier<M>: fmt::Debug + Send + Sync {
+    /// Sends a message without waiting. Messages that only its own process needs are dropped, for
+    /// example pings.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if the message is lost.
+    fn carry(&self, message: M) -> Result<(), Unreachable>;
+
+    /// Returns whether the other process may receive messages.
+    fn is_up(&self) -> bool;
 }
 
 /// The error for a message to a dead actor.
@@ -31,6 +48,7 @@ impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
         match self {
             Self::Mailbox(mailbox) => Self::Mailbox(mailbox.clone()),
+            Self::Link(link) => Self::Link(Arc::clone(link)),
         }
     }
 }
@@ -50,6 +68,7 @@ impl<M: Letter> Address<M> {
     pub fn send(&self, message: M) -> Result<(), Unreachable> {
         match self {
             Self::Mailbox(mailbox) => mailbox.cast(message).map_err(|_| Unreachable),
+            Self::Link(link) => link.carry(message),
         }
     }
 
@@ -62,7 +81,10 @@ impl<M: Letter> Address<M> {
         message: impl FnOnce(RpcReplyPort<T>) -> M,
         limit: Duration,
     ) -> Result<T, NoAnswer> {
-        let Self::Mailbox(mailbox) = self;
+        let mailbox = match self {
+            Self::Mailbox(mailbox) => mailbox,
+            Self::Link(link) => return ask_over(&**link, message, limit).await,
+        };
         match mailbox.call(message, Some(limit)).await {
             Ok(CallResult::Success(answer)) => Ok(answer),
             Ok(CallResult::Timeout) => Err(NoAnswer::Late),
@@ -75,28 +97,37 @@ impl<M: Letter> Address<M> {
     pub fn is_alive(&self) -> bool {
         match self {
             Self::Mailbox(mailbox) => mailbox.get_status() == ActorStatus::Running,
+            Self::Link(link) => link.is_up(),
         }
     }
 
-    /// Kills the actor at its next `.await`.
+    /// Kills the actor at its next `.await`. An actor of the other process is left alone.
     pub fn kill(&self) {
-        match self {
-            Self::Mailbox(mailbox) => mailbox.kill(),
+        if let Some(actor) = self.cell() {
+            actor.kill();
         }
     }
 
-    /// Returns the actor's number, by which its supervisor knows it.
-    pub(crate) fn id(&self) -> ActorId {
+    /// Returns the actor, for the watchdog: only an actor of this process can be watched.
+    pub(crate) fn cell(&self) -> Option<ActorCell> {
         match self {
-            Self::Mailbox(mailbox) => mailbox.get_id(),
+            Self::Mailbox(mailbox) => Some(mailbox.get_cell()),
+            Self::Link(_) => None,
         }
     }
+}
 
-    /// Returns the actor, for its supervisor and the watchdog: only an actor of this process can be
-    /// killed and linked.
-    pub(crate) fn cell(&self) -> ActorCell {
-        match self {
-            Self::Mailbox(mailbox) => mailbox.get_cell(),
-        }
+/// Sends a question over a link and waits for at most `limit`.
+async fn ask_over<M, T: Send + 'static>(
+    link: &dyn Carrier<M>,
+    message: impl FnOnce(RpcReplyPort<T>) -> M,
+    limit: Duration,
+) -> Result<T, NoAnswer> {
+    let (reply, answer) = oneshot();
+    link.carry(message((reply, limit).into())).map_err(|Unreachable| NoAnswer::Gone)?;
+    match tokio::time::timeout(limit, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(NoAnswer::Gone),
+        Err(_) => Err(NoAnswer::Late),
     }
 }

@@ -23,20 +23,17 @@ impl HangCounts {
     }
 
     /// Returns the number of actors that were found to hang.
-    #[cfg(feature = "chaos")]
     pub(crate) fn actors(&self) -> u64 {
         self.actors.load(Ordering::Relaxed)
     }
 
     /// Returns the number of those actors that chaos did not make hang. Where no actor hangs by
     /// itself, each of them is a false alarm.
-    #[cfg(feature = "chaos")]
     pub(crate) fn unordered(&self) -> u64 {
         self.unordered.load(Ordering::Relaxed)
     }
 
     /// Returns the number of steps that were found to hang.
-    #[cfg(feature = "chaos")]
     pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }

@@ -87,6 +87,13 @@ impl Progress {
         self.long_after.store(NEVER, Ordering::Relaxed);
     }
 
+    /// Takes over an engine process's report: the steps done since its last one, and whether a step
+    /// is late.
+    pub fn report(&self, new_steps: u64, is_late: bool) {
+        self.steps.fetch_add(new_steps, Ordering::Relaxed);
+        self.due.store(if is_late { 0 } else { NEVER }, Ordering::Relaxed);
+    }
+
     /// Returns the number of steps done so far.
     pub fn num_steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)

@@ -11,9 +11,10 @@ use std::{
 
 use parking_lot::RwLock;
 use ractor::{ActorCell, RpcReplyPort};
+use serde::{Deserialize, Serialize};
 
 use super::{
-    address::{Address, NoAnswer},
+    address::{Address, Carrier, NoAnswer},
     pulse::Pulse,
     watched::Long,
 };
@@ -43,11 +44,13 @@ pub struct Slot<M> {
     index: usize,
     chaos: Arc<Chaos>,
     seat: RwLock<Option<Seat<M>>>,
+    /// The last report about an actor of the other process.
+    reported: RwLock<Option<ActorStats>>,
     incarnations: AtomicU64,
 }
 
 /// The state of an actor, for an operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorStats {
     /// The actor's role.
     pub role: Role,
@@ -68,13 +71,29 @@ pub struct ActorStats {
 impl<M: Letter> Slot<M> {
     /// Returns a slot without an actor.
     pub fn new(role: Role, index: usize, chaos: Arc<Chaos>) -> Self {
-        Self { role, index, chaos, seat: RwLock::new(None), incarnations: AtomicU64::new(0) }
+        let (seat, reported) = (RwLock::new(None), RwLock::new(None));
+        Self { role, index, chaos, seat, reported, incarnations: AtomicU64::new(0) }
     }
 
     /// Registers a new incarnation.
     pub fn set(&self, address: Address<M>, pulse: Arc<Pulse>) {
         *self.seat.write() = Some(Seat { address, pulse });
         self.incarnations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Registers an actor of a new process, which reported these figures.
+    pub(crate) fn set_elsewhere(&self, carrier: Arc<dyn Carrier<M>>, reported: ActorStats) {
+        *self.reported.write() = Some(reported);
+        self.set(Address::Link(carrier), Arc::default());
+    }
+
+    /// Takes over a report of the other process about its actor.
+    pub(crate) fn report(&self, stats: &ActorStats) {
+        let mut reported = self.reported.write();
+        let before = reported.as_ref().map_or(0, |before| before.restarts);
+        let more = stats.restarts.saturating_sub(before);
+        self.incarnations.fetch_add(more, Ordering::Relaxed);
+        *reported = Some(stats.clone());
     }
 
     /// Returns the current address.
@@ -86,8 +105,9 @@ impl<M: Letter> Slot<M> {
     /// Returns whether the current incarnation takes messages.
     #[must_use]
     pub fn is_alive(&self) -> bool {
+        let is_reported_alive = self.reported.read().as_ref().is_none_or(|stats| stats.is_alive);
         let seat = self.seat.read();
-        seat.as_ref().is_some_and(|seat| seat.address.is_alive())
+        is_reported_alive && seat.as_ref().is_some_and(|seat| seat.address.is_alive())
     }
 
     /// Returns the number of incarnations so far.
@@ -118,6 +138,13 @@ impl<M: Letter> Slot<M> {
                 }
             }
         }
+    }
+
+    /// Delivers a message that came over the link. Its sender's process has made it meet its
+    /// faults already.
+    pub(crate) fn receive(&self, message: M) {
+        let Some(seat) = self.seat.read().clone() else { return };
+        self.deliver(&seat, message);
     }
 
     fn deliver(&self, seat: &Seat<M>, message: M) {
@@ -171,13 +198,17 @@ impl<M: Letter> Slot<M> {
     /// Returns the state of the actor.
     #[must_use]
     pub fn stats(&self, now: Micros) -> ActorStats {
+        let (is_alive, restarts) = (self.is_alive(), self.restarts());
+        if let Some(reported) = self.reported.read().clone() {
+            return ActorStats { is_alive, restarts, ..reported };
+        }
         let seat = self.seat.read();
         let pulse = seat.as_ref().map(|seat| &seat.pulse);
         ActorStats {
             role: self.role,
             index: self.index,
-            is_alive: self.is_alive(),
-            restarts: self.restarts(),
+            is_alive,
+            restarts,
             mailbox_depth: pulse.map_or(0, |pulse| pulse.depth()),
             heartbeat_age: pulse.map_or(0, |pulse| pulse.age(now)),
             busy_for: pulse.and_then(|pulse| pulse.busy_for(now)),
@@ -191,7 +222,7 @@ pub trait AnySlot: Send + Sync {
     fn role(&self) -> Role;
     /// Returns the index among the actors of its role.
     fn index(&self) -> usize;
-    /// Returns the current actor and its pulse.
+    /// Returns the current actor and its pulse, if it is an actor of this process.
     fn occupant(&self) -> Option<(ActorCell, Arc<Pulse>)>;
     /// Sends a ping, whose handling is a sign of life.
     fn ping(&self);
@@ -210,7 +241,8 @@ impl<M: Letter> AnySlot for Slot<M> {
 
     fn occupant(&self) -> Option<(ActorCell, Arc<Pulse>)> {
         let seat = self.seat.read();
-        seat.as_ref().map(|seat| (seat.address.cell(), Arc::clone(&seat.pulse)))
+        let seat = seat.as_ref()?;
+        Some((seat.address.cell()?, Arc::clone(&seat.pulse)))
     }
 
     fn ping(&self) {

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorCell, SpawnErr};
+use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::task::JoinHandle;
 
 use super::{
-    address::Address,
     directory::{Directory, Slot},
     monitored::Monitored,
     pulse::Pulse,
@@ -37,11 +36,11 @@ where
         let context = Arc::clone(&context);
         let actor = make(Arc::clone(&context), index);
         Box::pin(async move {
-            let (address, pulse) = linked(&context, role, index, actor, supervisor).await?;
+            let (actor, pulse) = linked(&context, role, index, actor, supervisor).await?;
             if let Some(slot) = seats(&context.directory).get(index) {
-                slot.set(address.clone(), pulse);
+                slot.set(actor.clone().into(), pulse);
             }
-            Ok(Child::Actor(address.cell()))
+            Ok(Child::Actor(actor.get_cell()))
         })
     })
 }
@@ -52,14 +51,28 @@ pub(crate) fn subtree(
     spec: SupervisorSpec,
     seat: fn(&Directory) -> &Slot<SupervisorMessage>,
 ) -> SpawnChild {
+    let (role, shared) = (spec.role, Arc::clone(context));
+    branch(context, role, seat, move || Supervisor::new(Arc::clone(&shared), spec.clone()))
+}
+
+/// Returns the function that starts an actor which stops its children first, as a supervisor does.
+/// `make` creates it.
+pub(crate) fn branch<A>(
+    context: &Arc<Context>,
+    role: Role,
+    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+    make: impl Fn() -> A + Send + Sync + 'static,
+) -> SpawnChild
+where
+    A: Actor<Msg = SupervisorMessage, Arguments = ()>,
+{
     let context = Arc::clone(context);
     Arc::new(move |parent| {
-        let (context, role) = (Arc::clone(&context), spec.role);
-        let supervisor = Supervisor::new(Arc::clone(&context), spec.clone());
+        let (context, actor) = (Arc::clone(&context), make());
         Box::pin(async move {
-            let (address, pulse) = linked(&context, role, 0, supervisor, parent).await?;
-            seat(&context.directory).set(address.clone(), pulse);
-            Ok(Child::Supervisor(address))
+            let (actor, pulse) = linked(&context, role, 0, actor, parent).await?;
+            seat(&context.directory).set(actor.clone().into(), pulse);
+            Ok(Child::Supervisor(actor))
         })
     })
 }
@@ -68,13 +81,12 @@ pub(crate) fn subtree(
 pub(crate) async fn root(
     context: &Arc<Context>,
     spec: SupervisorSpec,
-) -> Result<(Address<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
+) -> Result<(ActorRef<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
     let pulse = Arc::new(Pulse::default());
     let root = Supervisor::new(Arc::clone(context), spec);
     let actor = monitored(context, Role::Root, 0, root, &pulse);
     let (root, task) = Actor::spawn(None, actor, ()).await?;
-    let root = Address::from(root);
-    context.directory.root.set(root.clone(), pulse);
+    context.directory.root.set(root.clone().into(), pulse);
     Ok((root, task))
 }
 
@@ -95,7 +107,7 @@ async fn linked<A>(
     index: usize,
     actor: A,
     supervisor: ActorCell,
-) -> Result<(Address<A::Msg>, Arc<Pulse>), SpawnErr>
+) -> Result<(ActorRef<A::Msg>, Arc<Pulse>), SpawnErr>
 where
     A: Actor<Arguments = ()>,
     A::Msg: Letter,
@@ -103,6 +115,6 @@ where
     let pulse = Arc::new(Pulse::default());
     let actor = monitored(context, role, index, actor, &pulse);
     // No name: names are global to the process, and two systems in it must not meet.
-    let (address, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
-    Ok((address.into(), pulse))
+    let (actor, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
+    Ok((actor, pulse))
 }

@@ -39,14 +39,14 @@ pub enum Child {
     /// An actor without children. Its state is derived, so it need not finish its work.
     Actor(ActorCell),
     /// A supervisor. It must stop its children first.
-    Supervisor(Address<SupervisorMessage>),
+    Supervisor(ActorRef<SupervisorMessage>),
 }
 
 impl Child {
     fn id(&self) -> ActorId {
         match self {
             Self::Actor(actor) => actor.get_id(),
-            Self::Supervisor(supervisor) => supervisor.id(),
+            Self::Supervisor(supervisor) => supervisor.get_id(),
         }
     }
 
@@ -57,8 +57,9 @@ impl Child {
             Self::Actor(actor) => actor.clone(),
             Self::Supervisor(supervisor) => {
                 // A supervisor that is already dead does not answer.
-                let _ = supervisor.ask(SupervisorMessage::Shutdown, STOP_TIMEOUT).await;
-                supervisor.cell()
+                let address = Address::from(supervisor.clone());
+                let _ = address.ask(SupervisorMessage::Shutdown, STOP_TIMEOUT).await;
+                supervisor.get_cell()
             }
         };
         actor.kill_and_wait(Some(STOP_TIMEOUT)).await.is_ok()
@@ -160,7 +161,7 @@ impl Supervisor {
         }
         let role = self.spec.children[index].role;
         tracing::warn!(role = role.as_str(), cause, "an actor died");
-        self.context.observers.metrics.restarted(role);
+        self.context.observers.restarted(role);
         self.context.observers.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
             Decision::Escalate => {

@@ -90,7 +90,7 @@ async fn send(context: &Context, door: &Arc<Door>, number: u64) -> End {
 
 /// Returns how long a canary may take. On a slow device, a step alone takes longer than a call may.
 fn patience(context: &Context) -> Duration {
-    let step = context.vault.step_time.lock().predict(1).map(Duration::from_micros);
+    let step = context.predicted_step().map(Duration::from_micros);
     step.map_or(context.config.call_timeout, |step| context.config.call_timeout.max(10 * step))
 }
 

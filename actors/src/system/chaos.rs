@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::context::Context;
 use crate::{
     fault::{Chaos, EdgeFaults, How, Observed},
+    link::frames::{Fault, ToEngine},
     logic::{
         admission::Admission,
         request::ids::{Epoch, RequestId},
@@ -61,6 +62,12 @@ pub enum ChaosError {
         /// The index among the actors of that role.
         index: usize,
     },
+    /// The actor's process is being replaced.
+    #[error("the engine process, which has the {}, is being replaced", role.as_str())]
+    NoProcess {
+        /// The role.
+        role: Role,
+    },
     /// The role is the root. Its end is the end of the engine.
     #[error("the root cannot be struck: its end is the engine's")]
     Root,
@@ -84,8 +91,13 @@ impl ChaosControl<'_> {
         let context = self.context;
         let none = ChaosError::NoSuchActor { role, index };
         let slot = context.directory.find(role, index).ok_or(none.clone())?;
-        let (actor, _) = slot.occupant().ok_or(none)?;
         let epoch = context.ledger().epoch();
+        if let Some(process) = context.part.front().filter(|_| !context.part.has(role)) {
+            let strike = ToEngine::Fault(Fault::Strike(role, index, how));
+            process.send(&strike).map_err(|_| ChaosError::NoProcess { role })?;
+            return Ok(Struck { role, epoch });
+        }
+        let (actor, _) = slot.occupant().ok_or(none)?;
         match how {
             How::Kill => {
                 context.observers.chaos.observe(&Observed::Struck { role, index, how });
@@ -110,7 +122,13 @@ impl ChaosControl<'_> {
     #[must_use]
     pub fn hangs(&self) -> Hangs {
         let counts = &self.context.observers.hangs;
-        Hangs { actors: counts.actors(), unordered: counts.unordered(), steps: counts.steps() }
+        let elsewhere = self.context.part.front().map(|process| process.hangs());
+        let [actors, unordered, steps] = elsewhere.unwrap_or_default();
+        Hangs {
+            actors: counts.actors() + actors,
+            unordered: counts.unordered() + unordered,
+            steps: counts.steps() + steps,
+        }
     }
 
     /// Returns the reservations of open requests.
@@ -122,11 +140,19 @@ impl ChaosControl<'_> {
     /// Sets the faults that messages on `edge` meet from now on.
     pub fn set_edge(&self, edge: Edge, faults: EdgeFaults) {
         self.source().set_edge(edge, faults);
+        self.engine_process(Fault::Edge(edge.as_str().to_owned(), faults));
+    }
+
+    /// Makes a fault in the engine process. Returns whether there is one to make it in.
+    pub fn engine_process(&self, fault: Fault) -> bool {
+        let process = self.context.part.front();
+        process.is_some_and(|process| process.send(&ToEngine::Fault(fault)).is_ok())
     }
 
     /// Ends all faults.
     pub fn calm(&self) {
         self.source().calm();
+        self.engine_process(Fault::Calm);
     }
 
     /// Returns the source of all faults of this system.

@@ -2,7 +2,7 @@
 
 use metrics::{Counter, Label, counter};
 
-use crate::logic::request::outputs::{DraftCounts, StepOutput};
+use crate::logic::request::outputs::DraftCounts;
 
 /// The counters of one actor system.
 #[derive(Debug)]
@@ -41,16 +41,13 @@ impl DraftMetrics {
     }
 
     /// Counts the guesses that a step verified.
-    pub(crate) fn count(&self, output: &StepOutput) {
-        for output in &output.outputs {
-            let DraftCounts { num_drafted, num_accepted, .. } = output.drafts;
-            if num_drafted > 0 {
-                self.num_drafts.increment(1);
-                self.num_draft_tokens.increment(u64::from(num_drafted));
-                self.num_accepted_tokens.increment(u64::from(num_accepted));
-                let accepted = self.num_accepted_tokens_per_pos.iter().take(num_accepted as usize);
-                accepted.for_each(|counter| counter.increment(1));
-            }
+    pub(crate) fn count(&self, drafts: &[DraftCounts]) {
+        for &DraftCounts { num_drafted, num_accepted, .. } in drafts {
+            self.num_drafts.increment(1);
+            self.num_draft_tokens.increment(u64::from(num_drafted));
+            self.num_accepted_tokens.increment(u64::from(num_accepted));
+            let accepted = self.num_accepted_tokens_per_pos.iter().take(num_accepted as usize);
+            accepted.for_each(|counter| counter.increment(1));
         }
     }
 }

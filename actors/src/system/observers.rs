@@ -5,10 +5,15 @@ use std::sync::Arc;
 
 use super::{
     config::SystemConfig, edges::EdgeCounts, journal::JournalMetrics, metrics::SystemMetrics,
-    watched_steps::WatchedSteps,
+    uplink::Uplink, watched_steps::WatchedSteps,
 };
 use crate::{
     fault::Chaos,
+    link::frames::Observation,
+    logic::{
+        request::outputs::{DraftCounts, StepOutput},
+        scheduler::{SchedulerStats, StepStats},
+    },
     message::Role,
     supervision::{hang_counts::HangCounts, progress::Progress},
 };
@@ -27,11 +32,13 @@ pub(crate) struct Observers {
     pub(crate) hangs: HangCounts,
     /// Faults on purpose.
     pub(crate) chaos: Arc<Chaos>,
+    /// The way to the front, whose metrics these are, in an engine process.
+    uplink: Option<Arc<Uplink>>,
 }
 
 impl Observers {
     /// Returns the observers of a system in which nothing has happened.
-    pub(crate) fn new(config: &SystemConfig) -> Self {
+    pub(crate) fn new(config: &SystemConfig, uplink: Option<Arc<Uplink>>) -> Self {
         if config.journal.is_none() {
             // Dashboards and alerts then see that there is none that fails.
             let _ = JournalMetrics::new(&config.model_name, &config.engine);
@@ -47,18 +54,72 @@ impl Observers {
             progress: Progress::default(),
             hangs: HangCounts::default(),
             chaos: Arc::default(),
+            uplink,
+        }
+    }
+
+    /// Counts a planned step.
+    pub(crate) fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
+        match &self.uplink {
+            None => self.metrics.scheduled(step, now),
+            Some(front) => front.observe(Observation::Scheduled(step.clone(), now.clone())),
+        }
+    }
+
+    /// Counts messages of a past epoch or generation, and repeated messages.
+    pub(crate) fn stale(&self, count: u64) {
+        match &self.uplink {
+            None => self.metrics.stale_messages.increment(count),
+            Some(front) => front.observe(Observation::Stale(count)),
+        }
+    }
+
+    /// Counts the guesses that a step verified.
+    pub(crate) fn drafted(&self, output: &StepOutput) {
+        let drafts = output.outputs.iter().map(|output| output.drafts);
+        let drafts: Vec<DraftCounts> = drafts.filter(|drafts| drafts.num_drafted > 0).collect();
+        match &self.uplink {
+            _ if drafts.is_empty() => {}
+            None => self.metrics.drafts.count(&drafts),
+            Some(front) => front.observe(Observation::Drafted(drafts)),
+        }
+    }
+
+    /// Counts an actor that was replaced.
+    pub(crate) fn restarted(&self, role: Role) {
+        match &self.uplink {
+            None => self.metrics.restarted(role),
+            Some(front) => front.observe(Observation::Restarted(role)),
         }
     }
 
     /// Counts an actor that hangs, by order of chaos or not.
     pub(crate) fn actor_hangs(&self, role: Role, is_ordered: bool) {
-        self.metrics.hung(role.as_str());
         self.hangs.actor(is_ordered);
+        match &self.uplink {
+            None => self.metrics.hung(role.as_str()),
+            Some(front) => front.observe(Observation::ActorHangs(role)),
+        }
     }
 
     /// Counts a step that hangs.
     pub(crate) fn step_hangs(&self) {
-        self.metrics.hung("step");
         self.hangs.step();
+        match &self.uplink {
+            None => self.metrics.hung("step"),
+            Some(front) => front.observe(Observation::StepHangs),
+        }
+    }
+
+    /// Counts the news of an engine process.
+    pub(crate) fn observed(&self, observation: &Observation) {
+        match observation {
+            Observation::Scheduled(step, now) => self.metrics.scheduled(step, now),
+            Observation::Drafted(drafts) => self.metrics.drafts.count(drafts),
+            &Observation::Stale(count) => self.metrics.stale_messages.increment(count),
+            &Observation::Restarted(role) => self.metrics.restarted(role),
+            Observation::ActorHangs(role) => self.metrics.hung(role.as_str()),
+            Observation::StepHangs => self.metrics.hung("step"),
+        }
     }
 }

@@ -2,14 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ractor::ActorRef;
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     canary,
     config::SystemConfig,
     context::Context,
+    engine_process::{EngineProcess, EngineProcessView},
     journal::Journal,
+    linked::{LinkedExecutors, LinkedGrammars},
     memory::MemoryBudget,
+    part::Part,
     sink::ChoiceStream,
     submit::{Door, RETRY_PAUSE, Submission, unavailable},
     text_jobs::TextJobs,
@@ -17,6 +21,7 @@ use super::{
 };
 use crate::{
     error::{ActorError, RequestError},
+    link::{EngineLauncher, Loaded},
     logic::{
         recovery::{breaker::BreakerState, sanity::ModelState},
         request::{
@@ -26,7 +31,7 @@ use crate::{
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
     message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
-    ports::{ExecutorFactory, GrammarCompiler, TextCodec},
+    ports::{ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
     supervision::{
         address::Address,
         directory::{ActorStats, Directory},
@@ -37,7 +42,7 @@ use crate::{
 /// A running actor system. Dropping it does not stop it: see [`System::shutdown`].
 pub struct System {
     context: Arc<Context>,
-    root: Address<SupervisorMessage>,
+    root: ActorRef<SupervisorMessage>,
     root_task: JoinHandle<()>,
     door: Arc<Door>,
 }
@@ -100,9 +105,34 @@ impl System {
         grammars: Arc<dyn GrammarCompiler>,
         seed: u64,
     ) -> Result<Self, ActorError> {
+        Self::start(Arc::new(Context::new(config, executors, codec, grammars)), seed).await
+    }
+
+    /// Starts the front's actors. The core runs in engine processes, of which `first` has loaded
+    /// its model already, and `launcher` starts its successors. Must be called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// As [`System::spawn`].
+    pub async fn spawn_front(
+        config: SystemConfig,
+        info: ModelInfo,
+        codec: Arc<dyn TextCodec>,
+        launcher: Arc<dyn EngineLauncher>,
+        first: Loaded,
+        seed: u64,
+    ) -> Result<Self, ActorError> {
+        let process = Arc::new(EngineProcess::new(launcher, first));
+        let executors = Arc::new(LinkedExecutors::new(info, Arc::clone(&process)));
+        let part = Part::Front(process);
+        let grammars = Arc::new(LinkedGrammars);
+        let context = Context::of_part(part, 0, config, executors, codec, grammars);
+        Self::start(Arc::new(context), seed).await
+    }
+
+    async fn start(context: Arc<Context>, seed: u64) -> Result<Self, ActorError> {
         let invalid = |error: SchedulerConfigError| ActorError::Invariant(error.to_string());
-        config.scheduler.validate().map_err(invalid)?;
-        let context = Arc::new(Context::new(config, executors, codec, grammars));
+        context.config.scheduler.validate().map_err(invalid)?;
         let (root, root_task) = tree::spawn(&context)
             .await
             .map_err(|error| ActorError::Invariant(format!("the tree did not start: {error}")))?;
@@ -254,6 +284,12 @@ impl System {
         }
     }
 
+    /// Returns the engine process, if the core does not run in this process.
+    #[must_use]
+    pub fn engine_process(&self) -> Option<EngineProcessView> {
+        self.context.part.front().map(|process| process.view())
+    }
+
     /// Returns the number of accepted requests whose end was not delivered.
     #[must_use]
     pub fn open_requests(&self) -> usize {
@@ -340,8 +376,9 @@ impl System {
         self.context.stop_watching();
         let limit = Duration::from_secs(10);
         // Without an answer, the root has ended already.
-        let _ = self.root.ask(SupervisorMessage::Shutdown, limit).await;
-        let _ = self.root.cell().wait(Some(limit)).await;
+        let root = Address::from(self.root.clone());
+        let _ = root.ask(SupervisorMessage::Shutdown, limit).await;
+        let _ = self.root.wait(Some(limit)).await;
         // The task ends right after the actor.
         while !self.root_task.is_finished() {
             tokio::task::yield_now().await;

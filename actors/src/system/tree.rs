@@ -8,10 +8,16 @@
 //! ├── egress (one for one): detokenizers and output streamers, a pair a shard
 //! └── ingress (one for one): input processors
 //! ```
+//!
+//! With an engine process, that process's root has the core alone. In the front, an actor that
+//! watches the process takes the core's place.
 
-use std::{slice::from_ref, sync::Arc};
+use std::{
+    slice::from_ref,
+    sync::{Arc, Weak},
+};
 
-use ractor::{Actor, SpawnErr};
+use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::task::JoinHandle;
 
 use super::context::Context;
@@ -19,13 +25,12 @@ use crate::{
     logic::recovery::restart::{LastResort, Strategy},
     message::{LedgerMessage, Letter, Role, SupervisorMessage},
     shell::{
-        detokenizer::DetokenizerActor, input_processor::InputProcessorActor,
-        kv_cache_manager::KvCacheManagerActor, ledger::LedgerActor,
-        output_streamer::OutputStreamerActor, scheduler::SchedulerActor,
+        detokenizer::DetokenizerActor, engine_process::EngineProcessActor,
+        input_processor::InputProcessorActor, kv_cache_manager::KvCacheManagerActor,
+        ledger::LedgerActor, output_streamer::OutputStreamerActor, scheduler::SchedulerActor,
         structured_output::StructuredOutputActor, worker::WorkerActor,
     },
     supervision::{
-        address::Address,
         directory::{Directory, Slot},
         spawn,
         supervisor::{ChildSpec, SpawnChild, SupervisorSpec},
@@ -115,20 +120,29 @@ struct Branch {
 /// Starts the whole tree of one actor system.
 pub(crate) async fn spawn(
     context: &Arc<Context>,
-) -> Result<(Address<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
-    let branches = BRANCHES.iter().map(|branch| branch.child(context));
+) -> Result<(ActorRef<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
+    let branches = BRANCHES.iter().filter(|branch| context.part.has(branch.role));
+    let branches = branches.map(|branch| branch.child(context));
+    // The front is the last resort of an engine process.
+    let fruitless = context.config.supervision.fruitless_rebuilds;
+    let last_resort = context.part.engine().is_none().then(|| LastResort::new(fruitless));
     let spec = SupervisorSpec {
         role: Role::Root,
         strategy: Strategy::OneForOne,
         children: children(context, Role::Root).into_iter().chain(branches).collect(),
         after_start: None,
-        last_resort: Some(LastResort::new(context.config.supervision.fruitless_rebuilds)),
+        last_resort,
     };
     spawn::root(context, spec).await
 }
 
 impl Branch {
     fn child(&self, context: &Arc<Context>) -> ChildSpec {
+        if let Some(process) = context.part.front().filter(|_| self.role == Role::Core) {
+            let (shared, process) = (Arc::downgrade(context), Arc::clone(process));
+            let make = move || EngineProcessActor::new(Weak::clone(&shared), Arc::clone(&process));
+            return child(context, self.role, spawn::branch(context, self.role, self.seat, make));
+        }
         let shared = Arc::clone(context);
         let after_start = self.after_start.map(|after_start| {
             let called: Arc<dyn Fn() + Send + Sync> = Arc::new(move || after_start(&shared));
@@ -145,6 +159,7 @@ impl Branch {
 /// on.
 fn children(context: &Arc<Context>, supervisor: Role) -> Vec<ChildSpec> {
     let posts = actors().into_iter().filter(|post| post.role.supervisor() == Some(supervisor));
+    let posts = posts.filter(|post| context.part.has(post.role));
     let sized = posts.map(|post| ((post.size)(&context.directory), post));
     let sized: Vec<_> = sized.collect();
     let most = sized.iter().map(|(size, _)| *size).max().unwrap_or(0);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{running::System, totals::TotalsView};
 use crate::{
     error::ActorError,
+    link::frames::{Answer, Question},
     logic::{
         observe::{BlockMap, Timelines},
         request::ids::{Epoch, Micros},
@@ -50,20 +51,42 @@ impl System {
         let directory = &context.directory;
         // They are read before the two calls, so they do not count the calls themselves.
         let (at, actors, epoch) = (context.now(), self.actors(), self.epoch());
-        let edges = context.observers.edges.all();
+        let edges = self.edges();
         let totals = context.observers.metrics.totals.view();
         let ask = |reply| SchedulerMessage::View { most: MAX_REQUESTS, reply };
         let scheduler = directory.scheduler.call("view", ANSWER_LIMIT, ask);
         let kv_cache =
             directory.kv_cache_manager.call("view", ANSWER_LIMIT, KvCacheManagerMessage::View);
-        let (scheduler, kv_cache) = tokio::join!(scheduler, kv_cache);
-        let timelines = context.observers.steps.timelines();
+        let (scheduler, kv_cache, timelines) = tokio::join!(scheduler, kv_cache, self.timelines());
         SystemView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines }
     }
 
     /// Sets whether an observer looks again and again. If so, each step is noted for
     /// [`System::look`].
     pub fn set_watched(&self, is_watched: bool) {
-        self.context().observers.steps.set_watched(is_watched);
+        match self.context().part.front() {
+            None => self.context().observers.steps.set_watched(is_watched),
+            Some(process) => process.set_watched(is_watched),
+        }
+    }
+
+    /// Returns the messages handled since the start, those of engine processes included.
+    fn edges(&self) -> Vec<(Edge, u64)> {
+        let context = self.context();
+        let elsewhere = |edge| context.part.front().map_or(0, |process| process.num_messages(edge));
+        let own = context.observers.edges.all().into_iter();
+        own.map(|(edge, count)| (edge, count + elsewhere(edge))).collect()
+    }
+
+    /// Returns the steps of each request. They are missing if the engine process does not answer.
+    async fn timelines(&self) -> Timelines {
+        let context = self.context();
+        let Some(process) = context.part.front() else {
+            return context.observers.steps.timelines();
+        };
+        match process.ask(Question::Timelines, ANSWER_LIMIT).await {
+            Some(Answer::Timelines(timelines)) => timelines,
+            _ => Timelines::default(),
+        }
     }
 }

@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+pub(crate) mod linked;
+
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -353,6 +355,18 @@ pub(crate) async fn spawn_with(
     num_blocks: u32,
     change: impl FnOnce(&mut SystemConfig),
 ) -> (System, Arc<Faults>) {
+    let (mut config, info) = settings(num_blocks);
+    let faults = Arc::new(Faults::default());
+    let factory = FakeFactory { info, faults: Arc::clone(&faults) };
+    let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
+    change(&mut config);
+    let grammars = Arc::new(FakeGrammars(Arc::clone(&faults)));
+    let system = System::spawn(config, Arc::new(factory), codec, grammars, 0).await.unwrap();
+    (system, faults)
+}
+
+/// Returns the settings of a system with the fake model, and the facts about the model.
+fn settings(num_blocks: u32) -> (SystemConfig, ModelInfo) {
     let scheduler = SchedulerConfig {
         max_num_batched_tokens: 64,
         max_num_seqs: 16,
@@ -369,14 +383,7 @@ pub(crate) async fn spawn_with(
         eos_token_ids: vec![],
         heads: Default::default(),
     };
-    let faults = Arc::new(Faults::default());
-    let factory = FakeFactory { info, faults: Arc::clone(&faults) };
-    let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
-    let mut config = SystemConfig::new(scheduler);
-    change(&mut config);
-    let grammars = Arc::new(FakeGrammars(Arc::clone(&faults)));
-    let system = System::spawn(config, Arc::new(factory), codec, grammars, 0).await.unwrap();
-    (system, faults)
+    (SystemConfig::new(scheduler), info)
 }
 
 /// Returns a prompt of `len` tokens that depends on `salt`, and its request for `count` tokens.

@@ -66,7 +66,7 @@ async fn a_step_gets_its_full_time_after_the_steps_before_it() {
     tokio::time::sleep(step_time / 4).await;
     let before = system.epoch();
     let what = "a message that was never sent";
-    system.directory().ledger.cast(LedgerMessage::Lost { epoch: before, what });
+    system.directory().ledger.cast(LedgerMessage::Lost { epoch: before, what: what.into() });
     let (rest, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
     text.push_str(&rest);
     assert_eq!((text, finish.as_str()), (expected_text(&prompt, 30), "length"));

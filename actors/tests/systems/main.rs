@@ -4,6 +4,7 @@
 mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
+mod engine_process;
 mod failures;
 mod long_prompts;
 mod overload;

@@ -17,7 +17,8 @@ use self::{
 };
 use super::{CliError, engine, flags::AllFlags};
 use crate::{
-    config::{Config, Key, Origin, layer::Entry},
+    config::{Config, EngineConfig, Key, LogSettings, Origin, ServerSettings, layer::Entry},
+    engine::Engine,
     server::{self, Listener},
 };
 
@@ -58,6 +59,18 @@ impl ServeArgs {
     }
 }
 
+/// Loads the model, in this process or in an engine process.
+async fn start(
+    config: EngineConfig,
+    log: &LogSettings,
+    server: &ServerSettings,
+) -> Result<Engine, CliError> {
+    match server.engine_process {
+        false => engine::start_with_journal(config).await,
+        true => engine::start_process(config, &log.level, server.spare_engine).await,
+    }
+}
+
 /// Serves until a signal, or until the engine's supervisor gives up.
 pub(crate) fn run(config: Config) -> Result<(), CliError> {
     engine::run(async {
@@ -71,7 +84,7 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let listener = Listener::bind(&server).await?;
         let metrics = metrics::install(&config.engine)?;
         let engine =
-            shutdown::or_signal(engine::start_with_journal(config.engine), &mut signals).await?;
+            shutdown::or_signal(start(config.engine, &config.log, &server), &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
         let requested = shutdown::requested(engine.clone(), signals);

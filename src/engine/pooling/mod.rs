@@ -193,10 +193,9 @@ impl Engine {
     /// Returns how the model's classifier takes a pair, as in vLLM.
     fn pair_form(&self) -> PairForm {
         let pooler = self.loaded().pooler.as_ref();
-        let classifier = pooler.and_then(|pooler| pooler.classifier.as_ref());
-        match classifier {
+        match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
-            Some(classifier) if classifier.takes_one_text => PairForm::Text,
+            Some(pooler) if pooler.takes_one_text => PairForm::Text,
             _ => PairForm::Pair,
         }
     }
@@ -275,8 +274,7 @@ impl Engine {
         let best = probs.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.total_cmp(b));
         let best = best.map_or(0, |(index, _)| index);
         let pooler = self.loaded().pooler.as_ref();
-        let classifier = pooler.and_then(|pooler| pooler.classifier.as_ref());
-        let label = classifier.and_then(|classifier| classifier.labels.get(best));
+        let label = pooler.and_then(|pooler| pooler.labels.get(best));
         label.cloned().unwrap_or_else(|| format!("LABEL_{best}"))
     }
 

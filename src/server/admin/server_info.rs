@@ -22,6 +22,11 @@ pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
         "is_paused": engine.pause_state() != Default::default(),
         "is_sleeping": engine.is_sleeping(),
         "epoch": engine.epoch().0,
+        "engine_process": engine.engine_process().map(|process| json!({
+            "pid": process.pid,
+            "num_starts": process.num_starts,
+            "ends": process.ends,
+        })),
         "model": {
             "root": loaded.root,
             "served_model_names": engine.served_model_names(),

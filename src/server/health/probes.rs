@@ -1,5 +1,7 @@
 //! Probes: whether the server lives, works, and takes more work.
 
+use std::borrow::Cow;
+
 use axum::{
     Json,
     extract::State,
@@ -8,7 +10,10 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::{api::Health, server::state::AppState};
+use crate::{
+    api::{EngineProcessView, Health},
+    server::state::AppState,
+};
 
 /// Returns the word for a state of the engine.
 pub(in crate::server) fn status(health: Health) -> &'static str {
@@ -18,7 +23,7 @@ pub(in crate::server) fn status(health: Health) -> &'static str {
 /// The answers of the probes in one state of the engine.
 struct Report {
     status: &'static str,
-    reason: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
     /// `/health`: accepted requests run.
     serves: bool,
     /// `/readyz`: new requests are accepted.
@@ -29,7 +34,7 @@ struct Report {
 
 fn report(health: Health) -> Report {
     let reason = match health {
-        Health::Unhealthy(reason) => Some(reason.as_str()),
+        Health::Unhealthy(reason) => Some(reason.as_str().into()),
         _ => None,
     };
     let (status, serves, is_ready, lives) = match health {
@@ -64,9 +69,21 @@ fn report_of(state: &AppState) -> Report {
             let refuses = state.engine.journal().is_some_and(|journal| journal.refuses());
             journal_report(refuses)
         }
-        health if state.pulse.freeze().is_none() => report(health),
+        health if state.pulse.freeze().is_none() => {
+            let report = report(health);
+            let is_recovering = health == Health::Recovering;
+            let process = state.engine.engine_process().filter(|_| is_recovering);
+            let reason = process.and_then(|process| lost_process(&process));
+            Report { reason: report.reason.or(reason), ..report }
+        }
         _ => frozen_report(state.pulse.is_lost()),
     }
+}
+
+/// Returns how the last engine process ended, if the next one is not there yet.
+fn lost_process(process: &EngineProcessView) -> Option<Cow<'static, str>> {
+    let end = process.ends.last().filter(|_| process.pid.is_none())?;
+    Some(format!("the engine process {end}").into())
 }
 
 /// `GET /health`, `/ping`: 200 as long as the engine works on accepted requests.
@@ -104,7 +121,7 @@ impl Report {
         if good {
             return StatusCode::OK.into_response();
         }
-        let body = match self.reason {
+        let body = match &self.reason {
             Some(reason) => json!({ "status": self.status, "reason": reason }),
             None => json!({ "status": self.status }),
         };
@@ -147,7 +164,7 @@ mod tests {
                 let answer = report.answer(good);
                 assert_eq!(answer.status(), code, "{status}");
                 let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
-                let told = match report.reason {
+                let told = match &report.reason {
                     Some(reason) => format!(r#"{{"status":"{status}","reason":"{reason}"}}"#),
                     None => format!(r#"{{"status":"{status}"}}"#),
                 };

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::{GroundState, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
     planted::{Bug, planted},
@@ -13,7 +15,7 @@ use crate::logic::{
 };
 
 /// The limits on the scheduler while steps fail.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restriction {
     /// The only requests that may be scheduled. `None` allows all requests.
     pub cohort: Option<BTreeSet<RequestId>>,

@@ -175,9 +175,12 @@ impl<O: LedgerObserver> Ledger<O> {
 
     /// Begins a new epoch. Returns it and the requests that the new core must continue, in order of
     /// acceptance.
-    pub fn begin_epoch(&mut self, why: &'static str) -> (Epoch, Vec<RecoveredRequest>) {
+    pub fn begin_epoch(
+        &mut self,
+        why: impl Into<Cow<'static, str>>,
+    ) -> (Epoch, Vec<RecoveredRequest>) {
         let epoch = self.state.epoch().next();
-        self.record(&LedgerEvent::EpochBegan { epoch, why: Cow::Borrowed(why) });
+        self.record(&LedgerEvent::EpochBegan { epoch, why: why.into() });
         (epoch, self.state.live().map(Entry::recovered).collect())
     }
 }

@@ -62,7 +62,7 @@ pub struct Timeline {
 }
 
 /// The steps of all requests that were seen lately.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Timelines {
     requests: BTreeMap<RequestId, Timeline>,
     /// The first step of each epoch.

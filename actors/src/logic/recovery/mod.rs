@@ -3,6 +3,7 @@
 
 pub mod breaker;
 pub mod hang;
+pub mod heartbeat;
 pub mod message_numbers;
 pub mod poison;
 pub mod quarantine;

@@ -64,7 +64,7 @@ pub struct PoolingParams {
 }
 
 /// The heads of a model, as far as requests are checked by them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelHeads {
     /// Whether the model has a head that predicts the next token.
     pub generates: bool,
@@ -80,7 +80,7 @@ impl Default for ModelHeads {
 }
 
 /// One task of a model's pooler.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolingHead {
     /// The task.
     pub task: PoolingTask,
@@ -97,7 +97,7 @@ pub struct PoolingHead {
 }
 
 /// The sizes to which a model's vectors may be cut.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Dimensions {
     /// None: the model was not trained for it.
     #[default]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     PauseState, Scheduler,
     aside::Resource,
@@ -25,7 +27,7 @@ use crate::{
 };
 
 /// A live request as the ledger knows it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecoveredRequest {
     /// The request.
     pub request: Arc<EngineRequest>,

@@ -2,25 +2,24 @@
 //! and while faults strike every part. It compares the answers byte by byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test may, as tests may")]
 
-#[path = "cli/process.rs"]
+mod engine_process;
+#[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
+mod server;
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read},
-    process::{Child, Command},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
-use process::playhouse;
 use reqwest::{Client, StatusCode};
 use serde_json::{Map, Value, json};
+use server::Server;
 use tokio::{task::JoinSet, time::sleep};
 
 /// Number of strikes, and the time between two of them.
@@ -44,54 +43,6 @@ const ROLES: [&str; 11] = [
     "egress",
     "ingress",
 ];
-
-/// A program that serves the demo model from a KV cache too small for the workload.
-struct Server {
-    child: Child,
-    url: String,
-    /// Keeps reading the log, so that the program never waits for a reader.
-    log: Option<JoinHandle<String>>,
-}
-
-impl Server {
-    fn start() -> Self {
-        let flags = "serve --port 0 --served-model-name demo --max-model-len 512 \
-                     --max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64";
-        let mut child = playhouse(&flags.split_whitespace().collect::<Vec<_>>()).spawn();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let (mut line, mut url) = (String::new(), String::new());
-        while !line.starts_with("Try:") {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
-            if let Some((_, address)) = line.split_once(" on http://") {
-                url = format!("http://{}", address.trim());
-            }
-        }
-        let read_on = move || {
-            let mut rest = String::new();
-            // Part of a log is better than none.
-            let _ = log.read_to_string(&mut rest);
-            rest
-        };
-        Self { child, url, log: Some(std::thread::spawn(read_on)) }
-    }
-
-    /// Asks the server to end. Returns its exit code and its log.
-    fn end(mut self) -> (Option<i32>, String) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let code = self.child.wait().unwrap().code();
-        (code, self.log.take().unwrap().join().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A failed test must not leave a server behind. After `end` there is none to kill.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A request of the workload.
 #[derive(Debug, Clone)]
@@ -223,9 +174,17 @@ async fn storm(client: &Client, url: &str) {
     for strike in 0..STRIKES {
         let role = ROLES[strike % ROLES.len()];
         let how = ["panic", "kill"][(strike / ROLES.len()) % 2];
-        let kill = client.post(format!("{url}/chaos/kill")).timeout(PATIENCE);
-        let struck = kill.json(&json!({"role": role, "how": how})).send().await.unwrap();
-        assert_eq!(struck.status(), StatusCode::OK, "{role} {how}");
+        loop {
+            let kill = client.post(format!("{url}/chaos/kill")).timeout(PATIENCE);
+            let struck = kill.json(&json!({"role": role, "how": how})).send().await.unwrap();
+            let (status, answer) = (struck.status(), struck.text().await.unwrap());
+            if status == StatusCode::OK {
+                break;
+            }
+            // The strike before may have ended the engine process.
+            assert!(answer.contains("is being replaced"), "{role} {how}: {answer}");
+            sleep(PAUSE).await;
+        }
         let health = client.get(format!("{url}/health")).timeout(HEALTH_PATIENCE);
         let health = health.send().await.expect("an answer about health").status();
         let known = [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE];
@@ -238,7 +197,16 @@ async fn storm(client: &Client, url: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_in_a_storm_are_those_in_peace() {
-    let server = Server::start();
+    answers_survive_a_storm(Server::start(&[])).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_two_processes_in_a_storm_are_those_in_peace() {
+    answers_survive_a_storm(Server::start(&["--engine-process"])).await;
+}
+
+async fn answers_survive_a_storm(server: Server) {
     let client = Client::new();
     let in_peace = replay(&client, &server.url).await;
     let is_over = Arc::new(AtomicBool::new(false));

@@ -1,0 +1,234 @@
+//! The frames of a link: plain data. Every edge between the front's actors and the core's has its
+//! frames, and so has each question of the front about the core.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec::{Frames, MAX_PAYLOAD_LEN},
+    fault::{EdgeFaults, How},
+    logic::{
+        ledger::Restriction,
+        observe::{BlockMap, Timelines},
+        recovery::message_numbers::Stamp,
+        request::{
+            ids::{Epoch, Micros, RequestId, Step},
+            outputs::{DraftCounts, StepReport},
+        },
+        scheduler::{PauseState, RecoveredRequest, SchedulerStats, SchedulerView, StepStats},
+    },
+    message::{Role, SchedulerOrder, StepFailure},
+    ports::ExecuteError,
+    supervision::slot::ActorStats,
+};
+
+/// The format of all frames. Both ends are the same program, so another version is garbage.
+pub const FRAMES: Frames = Frames { version: 1, max_len: MAX_PAYLOAD_LEN };
+
+/// Number of tokens of the requests in one [`ToEngine::Live`], unless a single request has more.
+pub const LIVE_TOKENS: usize = 1 << 20;
+
+/// A frame from the front.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ToEngine {
+    /// The first frame: load the model. The program's own format of its settings.
+    Load(Vec<u8>),
+    /// Start the actors.
+    Attach(Attach),
+    /// From the ledger to the scheduler.
+    Order(Stamp, SchedulerOrder),
+    /// From the ledger to the scheduler.
+    Given(Stamp),
+    /// A part of the live requests of an epoch that is about to begin.
+    Live(Epoch, Vec<RecoveredRequest>),
+    /// From the ledger to the scheduler: the epoch begins.
+    Recover {
+        /// The new epoch.
+        epoch: Epoch,
+        /// Number of live requests in the parts before. If one was lost, the epoch does not begin.
+        num_live: usize,
+        /// The limits on scheduling.
+        restriction: Restriction,
+    },
+    /// The pause in force.
+    Pause(PauseState),
+    /// No request is left, so no step is expected.
+    Rest,
+    /// Whether an observer looks at the steps.
+    Watch(bool),
+    /// A question. Its answer has the same number.
+    Ask(u64, Question),
+    /// A fault on purpose. Builds without the feature `chaos` ignore it.
+    Fault(Fault),
+}
+
+/// The facts that the actors of an engine process start from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Attach {
+    /// The front's time, which is the clock of both processes.
+    pub now: Micros,
+    /// The last step that an earlier process reported. Step numbers go on from it.
+    pub last_step: Step,
+    /// The pause in force.
+    pub pause: PauseState,
+    /// Whether an observer looks at the steps.
+    pub is_watched: bool,
+}
+
+/// A question about the core, or an operator's order that has an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// [`SchedulerMessage::Stats`](crate::message::SchedulerMessage::Stats).
+    Stats,
+    /// [`SchedulerMessage::View`](crate::message::SchedulerMessage::View).
+    View {
+        /// Largest number of running requests in the answer. The same limit holds for waiting
+        /// requests.
+        most: usize,
+    },
+    /// [`KvCacheManagerMessage::View`](crate::message::KvCacheManagerMessage::View).
+    BlockMap,
+    /// [`SchedulerMessage::ResetPrefixCache`](crate::message::SchedulerMessage::ResetPrefixCache).
+    ResetPrefixCache {
+        /// Whether to preempt running requests.
+        reset_running_requests: bool,
+    },
+    /// The steps of each request.
+    Timelines,
+    /// Release the memory of the KV cache.
+    ReleaseKvCache,
+    /// Allocate that memory again.
+    RestoreKvCache,
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Question::Stats`].
+    Stats(SchedulerStats),
+    /// To [`Question::View`].
+    View(SchedulerView),
+    /// To [`Question::BlockMap`].
+    BlockMap(Option<BlockMap>),
+    /// To [`Question::ResetPrefixCache`].
+    WasReset(bool),
+    /// To [`Question::Timelines`].
+    Timelines(Timelines),
+    /// To [`Question::ReleaseKvCache`] and [`Question::RestoreKvCache`].
+    Memory(Result<(), ExecuteError>),
+    /// The actor that was asked gave no answer.
+    NoAnswer,
+}
+
+/// A fault on purpose in the engine process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Fault {
+    /// Strike an actor.
+    Strike(Role, usize, How),
+    /// Give messages on an edge, named as in the chaos interface, these faults.
+    Edge(String, EdgeFaults),
+    /// End all faults.
+    Calm,
+    /// End the process with this exit code.
+    Exit(i32),
+    /// Write bytes on the link that are no frame.
+    Garbage,
+    /// Block all threads of the runtime.
+    Wedge,
+}
+
+/// A frame from an engine process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ToFront {
+    /// The load goes on. The program's own format of its progress.
+    Loading(Vec<u8>),
+    /// The model is loaded. The program's own format of the facts about it.
+    Ready(Vec<u8>),
+    /// The model could not be loaded, for this reason.
+    Failed(String),
+    /// A sign of life. Before [`ToEngine::Attach`] there is no status.
+    Beat(Option<Status>),
+    /// From the core's supervisor to the ledger: some actors of the core are new.
+    CoreStarted(Status),
+    /// From the scheduler to the ledger.
+    Report(Stamp, StepReport),
+    /// From the scheduler to the ledger.
+    Reported(Stamp),
+    /// From the scheduler or the worker to the ledger.
+    Lost {
+        /// The epoch of the lost message.
+        epoch: Epoch,
+        /// A name of the lost message.
+        what: Cow<'static, str>,
+    },
+    /// From the worker to the ledger.
+    StepFailed {
+        /// The epoch of the step.
+        epoch: Epoch,
+        /// The requests in the step, each with its number of computed tokens after the step.
+        requests: Vec<(RequestId, usize)>,
+        /// The reason.
+        failure: StepFailure,
+    },
+    /// News for the front's metrics.
+    Observed(Observation),
+    /// The answer to the question with this number.
+    Answer(u64, Answer),
+}
+
+/// The state of an engine process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// The actors of the core.
+    pub actors: Vec<ActorStats>,
+    /// Messages handled since the process started, by the edges' numbers.
+    pub edges: Vec<u64>,
+    /// Whether the scheduler knows an epoch.
+    pub has_begun: bool,
+    /// Number of steps done since the process started.
+    pub num_steps: u64,
+    /// Whether a step is late.
+    pub is_late: bool,
+    /// The last step that was planned.
+    pub last_step: Step,
+    /// Predicted time of a step of one token, microseconds.
+    pub step_time: Option<Micros>,
+    /// Hangs since the process started: actors, those of them that chaos did not order, steps.
+    pub hangs: [u64; 3],
+}
+
+/// News for the metrics.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Observation {
+    /// A step was planned.
+    Scheduled(StepStats, SchedulerStats),
+    /// A step verified guesses.
+    Drafted(Vec<DraftCounts>),
+    /// Old or repeated messages were ignored.
+    Stale(u64),
+    /// An actor was replaced.
+    Restarted(Role),
+    /// An actor hangs.
+    ActorHangs(Role),
+    /// A step hangs.
+    StepHangs,
+}
+
+/// Cuts the live requests of an epoch into parts that fit a frame.
+pub fn parts(live: Vec<RecoveredRequest>) -> Vec<Vec<RecoveredRequest>> {
+    let mut parts: Vec<Vec<RecoveredRequest>> = Vec::new();
+    let mut room = 0;
+    for request in live {
+        let num_tokens = request.request.num_prompt_tokens() + request.output_token_ids.len();
+        match parts.last_mut().filter(|_| num_tokens <= room) {
+            Some(part) => part.push(request),
+            None => {
+                parts.push(vec![request]);
+                room = LIVE_TOKENS;
+            }
+        }
+        room = room.saturating_sub(num_tokens);
+    }
+    parts
+}

@@ -1,0 +1,147 @@
+//! The sending end of a link: a bounded queue of frames, and the task that writes them.
+
+use std::{io, marker::PhantomData, sync::Arc};
+
+use flume::{Receiver, Sender, TrySendError};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use super::frames::FRAMES;
+
+/// Largest number of frames that wait to be written. A frame that finds the queue full is lost, as
+/// a message to a dead actor is. The receiver finds the gap.
+pub const IN_FLIGHT_MAX: usize = 65_536;
+
+/// Number of bytes that are written at once, if as many wait.
+const WRITE_LEN: usize = 256 << 10;
+
+/// Any writable byte stream.
+pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// The reason why a frame was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotSent {
+    /// The link is down.
+    Down,
+    /// Too many frames wait.
+    Full,
+    /// The frame would be too long.
+    TooLong,
+}
+
+/// The sending end of a link. Clones share the queue.
+pub struct Outgoing<T> {
+    frames: Sender<Vec<u8>>,
+    /// Memory of written frames, for the next ones.
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    sent: PhantomData<fn(T)>,
+}
+
+impl<T> Clone for Outgoing<T> {
+    fn clone(&self) -> Self {
+        Self { frames: self.frames.clone(), spare: Arc::clone(&self.spare), sent: PhantomData }
+    }
+}
+
+impl<T> std::fmt::Debug for Outgoing<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outgoing").field("waiting", &self.frames.len()).finish_non_exhaustive()
+    }
+}
+
+/// The writing task's end of the queue.
+#[derive(Debug)]
+pub struct Queue {
+    frames: Receiver<Vec<u8>>,
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// Number of buffers that are kept for the next frames, and the largest that is kept.
+const SPARE_MAX: usize = 64;
+const SPARE_LEN: usize = 64 << 10;
+
+impl<T: Serialize> Outgoing<T> {
+    /// Returns a sending end and the queue that a task must write.
+    #[must_use]
+    pub fn new() -> (Self, Queue) {
+        let (sender, frames) = flume::bounded(IN_FLIGHT_MAX);
+        let spare = Arc::new(Mutex::new(Vec::new()));
+        let queue = Queue { frames, spare: Arc::clone(&spare) };
+        (Self { frames: sender, spare, sent: PhantomData }, queue)
+    }
+
+    /// Queues a frame without waiting.
+    ///
+    /// # Errors
+    /// [`NotSent`] if the frame is lost.
+    pub fn send(&self, frame: &T) -> Result<(), NotSent> {
+        let mut bytes = self.spare.lock().pop().unwrap_or_default();
+        if let Err(error) = FRAMES.encode(frame, &mut bytes) {
+            tracing::error!(%error, "a frame for the link was lost");
+            return Err(NotSent::TooLong);
+        }
+        self.queue(bytes)
+    }
+
+    /// Queues bytes that are no frame.
+    #[cfg(feature = "chaos")]
+    pub fn send_garbage(&self) {
+        let _ = self.queue((0..100).collect());
+    }
+
+    fn queue(&self, bytes: Vec<u8>) -> Result<(), NotSent> {
+        self.frames.try_send(bytes).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                tracing::warn!(waiting = IN_FLIGHT_MAX, "the link is full: a frame was lost");
+                NotSent::Full
+            }
+            TrySendError::Disconnected(_) => NotSent::Down,
+        })
+    }
+
+    /// Returns whether the other end may still read.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        !self.frames.is_disconnected()
+    }
+}
+
+impl Queue {
+    /// Writes frames until the link breaks, or all senders are gone.
+    ///
+    /// # Errors
+    /// The error of the byte stream.
+    pub async fn write(self, mut writer: Writer) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        while let Ok(frame) = self.frames.recv_async().await {
+            bytes.clear();
+            self.take(frame, &mut bytes);
+            while bytes.len() < WRITE_LEN
+                && let Ok(frame) = self.frames.try_recv()
+            {
+                self.take(frame, &mut bytes);
+            }
+            writer.write_all(&bytes).await?;
+            if bytes.capacity() > 4 * WRITE_LEN {
+                bytes = Vec::new();
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, mut frame: Vec<u8>, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() && frame.len() >= WRITE_LEN {
+            *bytes = frame;
+            return;
+        }
+        bytes.extend_from_slice(&frame);
+        if frame.capacity() <= SPARE_LEN {
+            frame.clear();
+            let mut spare = self.spare.lock();
+            if spare.len() < SPARE_MAX {
+                spare.push(frame);
+            }
+        }
+    }
+}

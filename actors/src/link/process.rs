@@ -1,0 +1,65 @@
+//! The needs of a link from outside: a process at its other end.
+
+use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
+
+use super::{incoming::Reader, outgoing::Writer};
+
+/// Starts engine processes. Each has a link of its own.
+pub trait EngineLauncher: fmt::Debug + Send + Sync + 'static {
+    /// Starts a process. It loads its model when it gets the settings.
+    ///
+    /// # Errors
+    /// When the system starts none.
+    fn launch(&self) -> io::Result<Launched>;
+
+    /// Returns whether a second process is kept waiting, with its model loaded.
+    fn keeps_spare(&self) -> bool {
+        false
+    }
+}
+
+/// A process that was started.
+pub struct Launched {
+    /// The bytes from the process.
+    pub reader: Reader,
+    /// The bytes to the process.
+    pub writer: Writer,
+    /// The process.
+    pub process: Arc<dyn Process>,
+    /// The settings that it loads its model with, in the program's own format.
+    pub settings: Vec<u8>,
+}
+
+/// A process at the other end of a link.
+pub trait Process: fmt::Debug + Send + Sync + 'static {
+    /// Returns the system's number of the process.
+    fn id(&self) -> u32;
+
+    /// Ends the process at once, whatever it does. This has no effect on an ended process.
+    fn kill(&self);
+
+    /// Returns the state of the process, as far as the system reports it.
+    fn state(&self) -> ProcessState;
+
+    /// Waits for the end of the process.
+    fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>>;
+}
+
+/// The state of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessState {
+    /// It runs, or may run.
+    Runs,
+    /// A signal has stopped it.
+    Stopped,
+}
+
+/// The end of a process, in words: its exit code or its signal, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit(pub String);
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,87 @@
+//! A process that has loaded its model and waits until it is needed.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::{
+    peer::{LoadError, Loaded, Loading},
+    process::EngineLauncher,
+};
+
+/// Pause before a spare process that has ended is replaced.
+const REPLACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A spare process. A drop ends it.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    wanted: watch::Sender<bool>,
+    task: JoinHandle<Result<Loaded, LoadError>>,
+}
+
+impl Spare {
+    /// Starts a process and keeps it waiting. It is replaced if it ends. Must be called within a
+    /// tokio runtime.
+    pub(crate) fn begin(launcher: Arc<dyn EngineLauncher>, silence_max: Duration) -> Self {
+        let (wanted, is_wanted) = watch::channel(false);
+        let task = tokio::spawn(wait(launcher, silence_max, is_wanted));
+        Self { wanted, task }
+    }
+
+    /// Returns the process. Waits for its load if that has not ended.
+    ///
+    /// # Errors
+    /// [`LoadError`] if it did not load its model.
+    pub(crate) async fn take(mut self) -> Result<Loaded, LoadError> {
+        self.wanted.send_replace(true);
+        let gone = |error: tokio::task::JoinError| LoadError::Ended(format!("is gone: {error}"));
+        (&mut self.task).await.map_err(gone)?
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Loads a process, and returns it when it is wanted. An error is returned only then.
+async fn wait(
+    launcher: Arc<dyn EngineLauncher>,
+    silence_max: Duration,
+    mut wanted: watch::Receiver<bool>,
+) -> Result<Loaded, LoadError> {
+    loop {
+        let error = match load(&*launcher, silence_max).await {
+            Ok(mut spare) => match waiting(&mut spare, &mut wanted).await {
+                Ok(()) => return Ok(spare),
+                Err(end) => LoadError::Ended(end),
+            },
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "the spare engine process is lost");
+        let pause = tokio::time::timeout(REPLACE_PAUSE, wanted.wait_for(|wanted| *wanted));
+        if pause.await.is_ok() {
+            return Err(error);
+        }
+    }
+}
+
+async fn load(launcher: &dyn EngineLauncher, silence_max: Duration) -> Result<Loaded, LoadError> {
+    Loading::begin(launcher, silence_max)?.loaded(|_| ()).await
+}
+
+/// Watches a loaded process until it is wanted.
+///
+/// # Errors
+/// The end of the process.
+async fn waiting(spare: &mut Loaded, wanted: &mut watch::Receiver<bool>) -> Result<(), String> {
+    loop {
+        tokio::select! {
+            biased;
+            // Without the other end, this task is about to be aborted.
+            _ = wanted.wait_for(|wanted| *wanted) => return Ok(()),
+            news = spare.peer.next() => drop(news?),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The actor that watches the engine process, in the place of the core's supervisor. It lives as
+//! long as its process: its supervisor replaces both.
+
+use std::sync::{Arc, Weak};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::JoinHandle;
+
+use crate::{
+    link::{
+        LoadError,
+        frames::{Attach, Question, Status, ToEngine, ToFront},
+        peer::{News, Peer},
+    },
+    logic::scheduler::PauseState,
+    message::{LedgerMessage, Letter, Role, SupervisorMessage},
+    supervision::{
+        address::Carrier,
+        slot::{AnySlot, Slot},
+    },
+    system::{
+        carriers::ToCore,
+        context::Context,
+        engine_process::{EngineProcess, Line},
+    },
+};
+
+/// The actor that watches the engine process.
+#[derive(Debug)]
+pub struct EngineProcessActor {
+    /// Weak, because the tree of a context that was dropped must not keep it.
+    context: Weak<Context>,
+    process: Arc<EngineProcess>,
+}
+
+/// The task that serves the link. Its end kills the process.
+#[derive(Debug)]
+pub struct State {
+    link: Task,
+}
+
+#[derive(Debug)]
+struct Task(JoinHandle<()>);
+
+/// Stops the actor at the end of its task, also after a panic. A second stop has no effect.
+struct StopAtEnd(ActorRef<SupervisorMessage>);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop(Some("the task of the link ended".to_owned()));
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl EngineProcessActor {
+    /// Returns an actor that watches one process of the context's.
+    pub(crate) fn new(context: Weak<Context>, process: Arc<EngineProcess>) -> Self {
+        Self { context, process }
+    }
+}
+
+impl Actor for EngineProcessActor {
+    type Msg = SupervisorMessage;
+    type State = State;
+    type Arguments = ();
+
+    /// Loading the model takes long, so the task does it.
+    async fn pre_start(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        (): (),
+    ) -> Result<State, ActorProcessingErr> {
+        let context = self.context.upgrade().ok_or("the system is gone")?;
+        let process = Arc::clone(&self.process);
+        let link = tokio::spawn(async move {
+            let myself = StopAtEnd(myself);
+            let end = run(&context, &process).await;
+            if !context.is_stopped() {
+                tracing::warn!("the engine process {end}");
+            }
+            process.ended(end.clone());
+            myself.0.stop(Some(format!("the engine process {end}")));
+        });
+        Ok(State { link: Task(link) })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        message: SupervisorMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Shutdown(reply) => {
+                // The core has no state of its own, so its process need not end by itself.
+                state.link.0.abort();
+                self.process.drop_spare();
+                let _ = reply.send(());
+                myself.stop(None);
+            }
+            SupervisorMessage::Restart { .. }
+            | SupervisorMessage::Abandon(_)
+            | SupervisorMessage::Ping => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs one process to its end. Returns its end, in words that follow "the engine process".
+async fn run(context: &Arc<Context>, process: &Arc<EngineProcess>) -> String {
+    match process.load(context.config.hang_timeout).await {
+        Ok(loaded) => serve(context, process, loaded.peer).await,
+        Err(LoadError::Refused(why)) => format!("could not load the model: {why}"),
+        Err(LoadError::Ended(how)) => how,
+    }
+}
+
+/// Keeps the process attached while this value lives.
+struct Attached<'a>(&'a EngineProcess);
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.0.detach();
+    }
+}
+
+/// Serves the link of a process that has loaded its model. Returns its end.
+async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) -> String {
+    let line = Arc::new(Line::new(peer.outgoing().clone(), Arc::clone(peer.process())));
+    process.attach(&line);
+    let _attached = Attached(process);
+    let pause = context.ground.hold.in_force();
+    let attach = Attach {
+        now: context.now(),
+        last_step: process.last_step(),
+        pause,
+        is_watched: process.is_watched(),
+    };
+    // A link that is down is noticed below.
+    let _ = line.link.send(&ToEngine::Attach(attach));
+    if context.ground.hold.is_asleep() {
+        let _ = line.ask(Question::ReleaseKvCache, drop);
+    }
+    tracing::info!(pid = peer.process().id(), "an engine process serves");
+    let mut session = Session { context, process, line, has_started: false, pause };
+    loop {
+        match peer.next().await {
+            Ok(News::Frame(frame)) => session.on_frame(frame),
+            Ok(News::Nothing) => session.look(),
+            Err(end) => return end,
+        }
+    }
+}
+
+/// The conversation with one process.
+struct Session<'a> {
+    context: &'a Arc<Context>,
+    process: &'a EngineProcess,
+    line: Arc<Line>,
+    /// Whether its actors have started.
+    has_started: bool,
+    /// The pause that it was told last.
+    pause: PauseState,
+}
+
+impl Session<'_> {
+    fn on_frame(&mut self, frame: ToFront) {
+        let message = match frame {
+            ToFront::Report(stamp, report) => LedgerMessage::Report(stamp, report),
+            ToFront::Reported(stamp) => LedgerMessage::Reported(stamp),
+            ToFront::Lost { epoch, what } => LedgerMessage::Lost { epoch, what },
+            ToFront::StepFailed { epoch, requests, failure } => {
+                LedgerMessage::StepFailed { epoch, requests, failure }
+            }
+            ToFront::CoreStarted(status) => {
+                self.core_started(&status);
+                LedgerMessage::CoreStarted
+            }
+            ToFront::Beat(Some(status)) => return self.on_status(&status),
+            ToFront::Observed(observation) => {
+                return self.context.observers.observed(&observation);
+            }
+            ToFront::Answer(number, answer) => return self.line.calls.answer(number, answer),
+            // Of the load, which is over.
+            ToFront::Beat(None) | ToFront::Loading(_) | ToFront::Ready(_) | ToFront::Failed(_) => {
+                return;
+            }
+        };
+        self.context.directory.ledger.receive(message);
+    }
+
+    /// Learns of new actors before the ledger does: it compares their number.
+    fn core_started(&mut self, status: &Status) {
+        if !self.has_started {
+            self.has_started = true;
+            let directory = &self.context.directory;
+            self.seat(&directory.kv_cache_manager, status);
+            self.seat(&directory.structured_output, status);
+            self.seat(&directory.scheduler, status);
+            self.seat(&directory.worker, status);
+            // Not before: its load must not delay the core.
+            self.process.keep_spare(self.context.config.hang_timeout);
+        }
+        self.on_status(status);
+    }
+
+    fn seat<M: Letter>(&self, slot: &Slot<M>, status: &Status)
+    where
+        ToCore: Carrier<M>,
+    {
+        if let Some(stats) = status.actors.iter().find(|stats| stats.role == slot.role()) {
+            let (line, context) = (Arc::clone(&self.line), Arc::downgrade(self.context));
+            slot.set_elsewhere(Arc::new(ToCore { line, context }), stats.clone());
+        }
+    }
+
+    fn on_status(&self, status: &Status) {
+        if !self.has_started {
+            return;
+        }
+        let (directory, progress) = (&self.context.directory, &self.context.observers.progress);
+        for stats in &status.actors {
+            match stats.role {
+                Role::KvCacheManager => directory.kv_cache_manager.report(stats),
+                Role::StructuredOutput => directory.structured_output.report(stats),
+                Role::Scheduler => directory.scheduler.report(stats),
+                Role::Worker => directory.worker.report(stats),
+                _ => {}
+            }
+        }
+        let new_steps = self.process.report(status);
+        progress.report(new_steps, status.is_late);
+        if status.has_begun {
+            progress.begin();
+        }
+    }
+
+    /// Repeats the pause if the message about it was lost.
+    fn look(&mut self) {
+        let pause = self.context.ground.hold.in_force();
+        if std::mem::replace(&mut self.pause, pause) != pause {
+            let _ = self.line.link.send(&ToEngine::Pause(pause));
+        }
+    }
+}

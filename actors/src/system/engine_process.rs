@@ -1,0 +1,266 @@
+//! The front's knowledge of its engine process, which outlives each process and the actor that
+//! watches it.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    link::{
+        EngineLauncher, LoadError, Loaded, Loading, Process,
+        calls::Calls,
+        frames::{Answer, Question, Status, ToEngine},
+        outgoing::{NotSent, Outgoing},
+        spare::Spare,
+    },
+    logic::request::ids::{Micros, Step},
+    message::Edge,
+};
+
+/// Number of ends of processes that are remembered.
+const ENDS_MAX: usize = 8;
+
+/// The engine process as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EngineProcessView {
+    /// The number of the running process. `None`: there is none, or it loads its model.
+    pub pid: Option<u32>,
+    /// Number of processes that had loaded their model, with the running one.
+    pub num_starts: u64,
+    /// How the last processes ended, the latest last, in words that follow "the engine process".
+    pub ends: Vec<String>,
+}
+
+/// The engine processes of one system.
+pub(crate) struct EngineProcess {
+    launcher: Arc<dyn EngineLauncher>,
+    /// The process that was started before the system.
+    first: Mutex<Option<Loaded>>,
+    spare: Mutex<Option<Spare>>,
+    line: RwLock<Option<Arc<Line>>>,
+    state: Mutex<State>,
+    is_watched: AtomicBool,
+    /// Last step that a process reported.
+    last_step: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    num_starts: u64,
+    ends: VecDeque<String>,
+    /// The counts of processes that have ended, and of the running one.
+    past: Counts,
+    running: Counts,
+    step_time: Option<Micros>,
+}
+
+/// The counts of one process, or of several.
+#[derive(Debug, Default, Clone)]
+struct Counts {
+    edges: Vec<u64>,
+    hangs: [u64; 3],
+    steps: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.edges.resize(self.edges.len().max(other.edges.len()), 0);
+        self.edges.iter_mut().zip(&other.edges).for_each(|(sum, more)| *sum += more);
+        self.hangs.iter_mut().zip(other.hangs).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+/// The link to a running process.
+pub(crate) struct Line {
+    pub(crate) link: Outgoing<ToEngine>,
+    pub(crate) calls: Calls,
+    process: Arc<dyn Process>,
+}
+
+impl Line {
+    /// Returns the link to a process that has loaded its model.
+    pub(crate) fn new(link: Outgoing<ToEngine>, process: Arc<dyn Process>) -> Self {
+        Self { link, calls: Calls::new(), process }
+    }
+
+    /// Sends a question. `take` gets the answer, or is dropped if none comes.
+    ///
+    /// # Errors
+    /// [`NotSent`] if the question is lost.
+    pub(crate) fn ask(
+        &self,
+        question: Question,
+        take: impl FnOnce(Answer) + Send + 'static,
+    ) -> Result<(), NotSent> {
+        self.calls.ask(&self.link, question, take)
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for EngineProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineProcess").field("view", &self.view()).finish_non_exhaustive()
+    }
+}
+
+impl EngineProcess {
+    /// Returns the knowledge of a process that has loaded its model. `launcher` starts its
+    /// successors.
+    pub(crate) fn new(launcher: Arc<dyn EngineLauncher>, first: Loaded) -> Self {
+        Self {
+            launcher,
+            first: Mutex::new(Some(first)),
+            spare: Mutex::new(None),
+            line: RwLock::new(None),
+            state: Mutex::default(),
+            is_watched: AtomicBool::new(false),
+            last_step: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns a process that has loaded its model: the first one, the spare one, or a new one.
+    /// `silence_max` is the time without a sign of life after which it is killed.
+    ///
+    /// # Errors
+    /// [`LoadError`] if it does not load its model.
+    pub(crate) async fn load(&self, silence_max: Duration) -> Result<Loaded, LoadError> {
+        let first = self.first.lock().take();
+        if let Some(first) = first {
+            return Ok(first);
+        }
+        let spare = self.spare.lock().take();
+        match spare {
+            Some(spare) => spare.take().await,
+            None => Loading::begin(&*self.launcher, silence_max)?.loaded(|_| ()).await,
+        }
+    }
+
+    /// Begins to load a spare process, if there has to be one.
+    pub(crate) fn keep_spare(&self, silence_max: Duration) {
+        if self.launcher.keeps_spare() {
+            let spare = Spare::begin(Arc::clone(&self.launcher), silence_max);
+            *self.spare.lock() = Some(spare);
+        }
+    }
+
+    /// Ends the spare process.
+    pub(crate) fn drop_spare(&self) {
+        drop(self.spare.lock().take());
+    }
+
+    /// Begins with a process that has loaded its model.
+    pub(crate) fn attach(&self, line: &Arc<Line>) {
+        self.state.lock().num_starts += 1;
+        *self.line.write() = Some(Arc::clone(line));
+    }
+
+    /// Ends with a process. Questions to it have no answers.
+    pub(crate) fn detach(&self) {
+        let line = self.line.write().take();
+        if let Some(line) = line {
+            line.calls.close();
+        }
+        let mut state = self.state.lock();
+        let running = std::mem::take(&mut state.running);
+        state.past.add(&running);
+    }
+
+    /// Records how a process ended.
+    pub(crate) fn ended(&self, how: String) {
+        let mut state = self.state.lock();
+        if state.ends.len() == ENDS_MAX {
+            state.ends.pop_front();
+        }
+        state.ends.push_back(how);
+    }
+
+    /// Takes over a process's report of itself. Returns the number of steps since the last report.
+    pub(crate) fn report(&self, status: &Status) -> u64 {
+        self.last_step.fetch_max(status.last_step.0, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        let new_steps = status.num_steps.saturating_sub(state.running.steps);
+        let (edges, hangs, steps) = (status.edges.clone(), status.hangs, status.num_steps);
+        state.running = Counts { edges, hangs, steps };
+        state.step_time = status.step_time.or(state.step_time);
+        new_steps
+    }
+
+    /// Returns the link to the running process.
+    pub(crate) fn line(&self) -> Option<Arc<Line>> {
+        self.line.read().clone()
+    }
+
+    /// Sends a frame to the running process, if there is one.
+    ///
+    /// # Errors
+    /// [`NotSent`] if it is lost.
+    pub(crate) fn send(&self, frame: &ToEngine) -> Result<(), NotSent> {
+        self.line().ok_or(NotSent::Down)?.link.send(frame)
+    }
+
+    /// Asks the running process. `None`: it does not answer in time.
+    pub(crate) async fn ask(&self, question: Question, limit: Duration) -> Option<Answer> {
+        let (sender, answer) = tokio::sync::oneshot::channel();
+        let take = move |answer| drop(sender.send(answer));
+        self.line()?.ask(question, take).ok()?;
+        tokio::time::timeout(limit, answer).await.ok()?.ok()
+    }
+
+    /// Sets whether an observer looks at the steps.
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+        // A process that is being started learns of it when it is attached.
+        let _ = self.send(&ToEngine::Watch(is_watched));
+    }
+
+    /// Returns whether an observer looks at the steps.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Returns the last step that a process reported.
+    pub(crate) fn last_step(&self) -> Step {
+        Step(self.last_step.load(Ordering::Relaxed))
+    }
+
+    /// Returns the predicted time of a step of one token.
+    pub(crate) fn step_time(&self) -> Option<Micros> {
+        self.state.lock().step_time
+    }
+
+    /// Returns the number of messages that processes handled, by the edges' numbers.
+    pub(crate) fn num_messages(&self, edge: Edge) -> u64 {
+        let state = self.state.lock();
+        let count = |counts: &Counts| counts.edges.get(edge.number()).copied().unwrap_or(0);
+        count(&state.past) + count(&state.running)
+    }
+
+    /// Returns the hangs in processes: actors, those of them that chaos did not order, and steps.
+    #[cfg(feature = "chaos")]
+    pub(crate) fn hangs(&self) -> [u64; 3] {
+        let state = self.state.lock();
+        let mut sum = state.past.clone();
+        sum.add(&state.running);
+        sum.hangs
+    }
+
+    /// Returns the process as an operator sees it.
+    pub(crate) fn view(&self) -> EngineProcessView {
+        let pid = self.line().map(|line| line.process.id());
+        let state = self.state.lock();
+        let ends = state.ends.iter().cloned().collect();
+        EngineProcessView { pid, num_starts: state.num_starts, ends }
+    }
+}

@@ -1,0 +1,94 @@
+//! The engine process's end of the link: the way to the front, and the facts about the ledger that
+//! the core needs. They are as of the last frames from the front.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+use crate::{
+    link::{
+        frames::{Observation, ToFront},
+        outgoing::{NotSent, Outgoing},
+    },
+    logic::{
+        request::ids::{Epoch, RequestId},
+        scheduler::RecoveredRequest,
+    },
+};
+
+/// The way to the front, and its ledger as the front told it.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    link: Outgoing<ToFront>,
+    ledger: Mutex<Told>,
+}
+
+/// The facts about the ledger.
+#[derive(Debug, Default)]
+struct Told {
+    epoch: Epoch,
+    /// The number of tokens of each live request of the epoch when it began.
+    lengths: BTreeMap<RequestId, usize>,
+}
+
+impl Uplink {
+    /// Returns the end of a link over which no epoch has begun.
+    pub(crate) fn new(link: Outgoing<ToFront>) -> Self {
+        Self { link, ledger: Mutex::default() }
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// [`NotSent`] if it is lost.
+    pub(crate) fn send(&self, frame: &ToFront) -> Result<(), NotSent> {
+        self.link.send(frame)
+    }
+
+    /// Writes bytes that are no frame.
+    #[cfg(feature = "chaos")]
+    pub(crate) fn send_garbage(&self) {
+        self.link.send_garbage();
+    }
+
+    /// Sends news for the metrics. Losses are not noticed: they cost accuracy alone.
+    pub(crate) fn observe(&self, observation: Observation) {
+        let _ = self.send(&ToFront::Observed(observation));
+    }
+
+    /// Returns whether the front may receive frames.
+    pub(crate) fn is_up(&self) -> bool {
+        self.link.is_up()
+    }
+
+    /// Records that the front began an epoch, before the scheduler learns of it. An actor that
+    /// starts from now on has missed none of its messages.
+    pub(crate) fn begin_epoch(&self, epoch: Epoch, live: &[RecoveredRequest]) {
+        let length = |request: &RecoveredRequest| {
+            let num_tokens = request.request.num_prompt_tokens() + request.output_token_ids.len();
+            (request.request.id, num_tokens)
+        };
+        let mut told = self.ledger.lock();
+        if epoch > told.epoch {
+            *told = Told { epoch, lengths: live.iter().map(length).collect() };
+        }
+    }
+
+    /// Records that requests have ended.
+    pub(crate) fn forget(&self, requests: &[RequestId]) {
+        let mut told = self.ledger.lock();
+        for request in requests {
+            told.lengths.remove(request);
+        }
+    }
+
+    /// Returns the last epoch that the front began.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.ledger.lock().epoch
+    }
+
+    /// Returns the number of tokens of each live request at the beginning of the epoch.
+    pub(crate) fn live_lengths(&self) -> BTreeMap<RequestId, usize> {
+        self.ledger.lock().lengths.clone()
+    }
+}

@@ -1,0 +1,238 @@
+//! An engine process without a process: the same link and the same two ends, on one runtime.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use playhouse_actors::{
+    link::{EngineLauncher, Exit, Launched, Loading, Process, ProcessState},
+    system::{Core, EngineEnd, System, SystemConfig},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex, split},
+    sync::watch,
+    task::AbortHandle,
+};
+
+use super::{FakeCodec, FakeFactory, FakeGrammars, Faults, settings};
+
+/// Size of the link's buffers. Few frames fit, so a kill cuts most links within a frame.
+const BUFFER_LEN: usize = 96;
+
+/// Starts processes that share their faults.
+#[derive(Debug)]
+pub(crate) struct FakeLauncher {
+    config: SystemConfig,
+    info: playhouse_actors::ports::ModelInfo,
+    faults: Arc<Faults>,
+    pub(crate) processes: AtomicU32,
+    /// Number of further processes that end before their model is loaded.
+    pub(crate) broken: AtomicU64,
+    pub(crate) keeps_spare: bool,
+    started: parking_lot::Mutex<Vec<Arc<FakeProcess>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeProcess {
+    pub(crate) number: u32,
+    is_dead: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
+    task: AbortHandle,
+    exit: watch::Sender<Option<String>>,
+}
+
+impl FakeProcess {
+    /// Ends the process as a signal does, also within a frame.
+    pub(crate) fn end(&self, how: &str) {
+        if !self.is_dead.swap(true, Ordering::AcqRel) {
+            self.task.abort();
+            self.exit.send_replace(Some(how.to_owned()));
+        }
+    }
+
+    /// Stops the process as SIGSTOP does: the system reports it, and it writes nothing.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+    }
+}
+
+impl Process for FakeProcess {
+    fn id(&self) -> u32 {
+        self.number
+    }
+
+    fn kill(&self) {
+        self.end("SIGKILL");
+    }
+
+    fn state(&self) -> ProcessState {
+        match self.is_stopped.load(Ordering::Acquire) {
+            true => ProcessState::Stopped,
+            false => ProcessState::Runs,
+        }
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>> {
+        let mut exit = self.exit.subscribe();
+        Box::pin(async move {
+            let exit = exit.wait_for(Option::is_some).await;
+            Exit(exit.ok().and_then(|exit| exit.clone()).unwrap_or_default())
+        })
+    }
+}
+
+impl FakeLauncher {
+    /// Returns the last process that was started.
+    pub(crate) fn process(&self) -> Arc<FakeProcess> {
+        self.started.lock().last().unwrap().clone()
+    }
+
+    /// Returns the process with this number, once it was started.
+    pub(crate) async fn numbered(&self, number: usize) -> Arc<FakeProcess> {
+        loop {
+            if let Some(process) = self.started.lock().get(number - 1) {
+                return process.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl EngineLauncher for FakeLauncher {
+    fn launch(&self) -> io::Result<Launched> {
+        let (front, engine) = duplex(BUFFER_LEN);
+        let is_dead = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (of_dead, of_stopped) = (Arc::clone(&is_dead), Arc::clone(&is_stopped));
+        let mortal = Mortal { stream: engine, is_dead: of_dead, is_stopped: of_stopped };
+        let (reader, writer) = split(mortal);
+        let fails = |left: u64| left.checked_sub(1);
+        let is_broken =
+            self.broken.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok();
+        let core = Core {
+            config: self.config.clone(),
+            executors: Arc::new(FakeFactory {
+                info: self.info.clone(),
+                faults: Arc::clone(&self.faults),
+            }),
+            codec: Arc::new(FakeCodec(Arc::clone(&self.faults))),
+            grammars: Arc::new(FakeGrammars(Arc::clone(&self.faults))),
+        };
+        let task = tokio::spawn(async move {
+            let mut end = EngineEnd::new(Box::new(reader), Box::new(writer));
+            if end.settings().await.is_ok() && !is_broken {
+                let over = end.serve(b"facts".to_vec(), core).await;
+                drop(over);
+            }
+        });
+        let number = self.processes.fetch_add(1, Ordering::AcqRel) + 1;
+        let (exit, _) = watch::channel(None);
+        let process = FakeProcess { number, is_dead, is_stopped, task: task.abort_handle(), exit };
+        let process = Arc::new(process);
+        let of_end = Arc::clone(&process);
+        tokio::spawn(async move {
+            let _ = task.await;
+            of_end.end("exit code 0");
+        });
+        self.started.lock().push(Arc::clone(&process));
+        let (reader, writer) = split(front);
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        Ok(Launched { reader, writer, process, settings: b"settings".to_vec() })
+    }
+
+    fn keeps_spare(&self) -> bool {
+        self.keeps_spare
+    }
+}
+
+/// The end of a process's stream, which breaks when the process ends.
+struct Mortal {
+    stream: DuplexStream,
+    is_dead: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Mortal {
+    fn check(&self) -> io::Result<()> {
+        match self.is_dead.load(Ordering::Acquire) {
+            true => Err(io::ErrorKind::BrokenPipe.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Mortal {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Mortal {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        if self.is_stopped.load(Ordering::Acquire) {
+            // Nothing wakes it: a stopped process is killed.
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Starts a front with the fake model in a fake process.
+pub(crate) async fn spawn_linked(
+    num_blocks: u32,
+    change: impl FnOnce(&mut SystemConfig),
+) -> (System, Arc<FakeLauncher>, Arc<Faults>) {
+    spawn_with_spare(num_blocks, false, change).await
+}
+
+/// Starts the same, and perhaps a spare process.
+pub(crate) async fn spawn_with_spare(
+    num_blocks: u32,
+    keeps_spare: bool,
+    change: impl FnOnce(&mut SystemConfig),
+) -> (System, Arc<FakeLauncher>, Arc<Faults>) {
+    let (mut config, info) = settings(num_blocks);
+    change(&mut config);
+    let faults = Arc::new(Faults::default());
+    let launcher = Arc::new(FakeLauncher {
+        config: config.clone(),
+        info: info.clone(),
+        faults: Arc::clone(&faults),
+        processes: AtomicU32::new(0),
+        broken: AtomicU64::new(0),
+        keeps_spare,
+        started: parking_lot::Mutex::default(),
+    });
+    let loading = Loading::begin(&*launcher, config.hang_timeout).unwrap();
+    let loaded = loading.loaded(|_| ()).await.unwrap();
+    assert_eq!(loaded.facts, b"facts");
+    let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
+    let of_system = Arc::clone(&launcher);
+    let system = System::spawn_front(config, info, codec, of_system, loaded, 0).await.unwrap();
+    system.ready().await.unwrap();
+    (system, launcher, faults)
+}

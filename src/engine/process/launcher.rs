@@ -1,0 +1,278 @@
+//! Starts engine processes: children that run this same program and have their link as standard
+//! input. They end with this process, whatever ends it.
+
+use std::{
+    fmt, fs, io,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            net::UnixStream as Socket,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        mpsc::{Sender, SyncSender, channel, sync_channel},
+    },
+    thread,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use parking_lot::Mutex;
+use playhouse_actors::link::{EngineLauncher, Exit, Launched, Process, ProcessState};
+use tokio::{net::UnixStream, sync::watch};
+
+use super::child::COMMAND;
+
+/// A child with the socket of its link, or the reason why there is none.
+type Started = io::Result<(Child, Socket)>;
+
+/// How engine processes are started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HowToStart {
+    /// The program that they run. `None`: this program.
+    pub(crate) program: Option<PathBuf>,
+    /// Whether a second one is kept waiting.
+    pub(crate) keeps_spare: bool,
+}
+
+/// Starts engine processes with the same settings.
+pub(super) struct ProcessLauncher {
+    settings: Mutex<Vec<u8>>,
+    keeps_spare: bool,
+    /// The thread that starts processes. A child is killed when the thread that started it ends, so
+    /// this thread lives as long as the launcher.
+    starter: Mutex<Sender<SyncSender<Started>>>,
+}
+
+impl fmt::Debug for ProcessLauncher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessLauncher").finish_non_exhaustive()
+    }
+}
+
+impl ProcessLauncher {
+    /// Returns a launcher of processes with these settings.
+    ///
+    /// # Errors
+    /// When the system provides no thread.
+    pub(super) fn new(how: HowToStart, settings: Vec<u8>) -> io::Result<Self> {
+        let HowToStart { program, keeps_spare } = how;
+        let (starter, orders) = channel::<SyncSender<Started>>();
+        let thread = thread::Builder::new().name("playhouse-starter".to_owned());
+        thread.spawn(move || {
+            for order in orders {
+                if let Err(undelivered) = order.send(start(program.as_deref())) {
+                    abandon(undelivered.0);
+                }
+            }
+        })?;
+        Ok(Self { settings: Mutex::new(settings), keeps_spare, starter: Mutex::new(starter) })
+    }
+
+    /// Gives later processes other settings.
+    pub(super) fn set_settings(&self, settings: Vec<u8>) {
+        *self.settings.lock() = settings;
+    }
+}
+
+impl EngineLauncher for ProcessLauncher {
+    fn launch(&self) -> io::Result<Launched> {
+        let gone = || io::Error::other("the thread that starts processes is gone");
+        let (reply, started) = sync_channel(1);
+        self.starter.lock().send(reply).map_err(|_| gone())?;
+        let (child, socket) = started.recv().map_err(|_| gone())??;
+        let process = ChildProcess::watch(child)?;
+        let (reader, writer) = UnixStream::from_std(socket)?.into_split();
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let settings = self.settings.lock().clone();
+        Ok(Launched { reader, writer, process: Arc::new(process), settings })
+    }
+
+    fn keeps_spare(&self) -> bool {
+        self.keeps_spare
+    }
+}
+
+/// Starts a child that waits for its settings.
+fn start(program: Option<&Path>) -> Started {
+    let (own, other) = Socket::pair()?;
+    own.set_nonblocking(true)?;
+    let program = program.map_or_else(this_program, |program| Ok(program.to_owned()))?;
+    let child = Command::new(program)
+        .arg0("playhouse")
+        .arg(COMMAND)
+        .stdin(Stdio::from(OwnedFd::from(other)))
+        .stdout(Stdio::null())
+        .spawn()?;
+    Ok((child, own))
+}
+
+/// Returns the path of this program. On Linux it names the running program even if its file was
+/// replaced.
+fn this_program() -> io::Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if cfg!(target_os = "linux") && running.exists() {
+        Ok(running)
+    } else {
+        std::env::current_exe()
+    }
+}
+
+/// Ends a child that nothing waits for.
+fn abandon(started: Started) {
+    if let Ok((mut child, _)) = started {
+        // A child that has ended need not be killed.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// A child of this process.
+#[derive(Debug)]
+struct ChildProcess {
+    pid: Pid,
+    /// Whether the number still belongs to the child: the system gives it away after the wait.
+    is_known: Arc<Mutex<bool>>,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl ChildProcess {
+    /// Waits for the child's end on a thread.
+    fn watch(mut child: Child) -> io::Result<Self> {
+        let pid = Pid::from_raw(child.id().try_into().map_err(io::Error::other)?);
+        let is_known = Arc::new(Mutex::new(true));
+        let (ended, exit) = watch::channel(None);
+        let of_thread = Arc::clone(&is_known);
+        let wait = move || {
+            let status = reap(&mut child, pid, &of_thread);
+            let exit = status.map_or_else(|error| error.to_string(), words);
+            // Without a receiver, nothing asks.
+            let _ = ended.send(Some(Exit(exit)));
+        };
+        thread::Builder::new().name("playhouse-waiter".to_owned()).spawn(wait)?;
+        Ok(Self { pid, is_known, exit })
+    }
+}
+
+impl Process for ChildProcess {
+    fn id(&self) -> u32 {
+        self.pid.as_raw().unsigned_abs()
+    }
+
+    fn kill(&self) {
+        let is_known = self.is_known.lock();
+        if *is_known && let Err(error) = kill(self.pid, Signal::SIGKILL) {
+            tracing::warn!(%error, pid = self.id(), "the engine process could not be killed");
+        }
+    }
+
+    fn state(&self) -> ProcessState {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // The name before may contain anything, also parentheses.
+        match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
+            Some('T' | 't') => ProcessState::Stopped,
+            _ => ProcessState::Runs,
+        }
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>> {
+        let mut exit = self.exit.clone();
+        Box::pin(async move {
+            let unknown = || Exit("its end is unknown".to_owned());
+            match exit.wait_for(Option::is_some).await {
+                Ok(exit) => exit.clone().unwrap_or_else(unknown),
+                Err(_) => unknown(),
+            }
+        })
+    }
+}
+
+/// Waits for the end of a child. Forgets its number before the system may give that to another
+/// process.
+#[cfg(target_os = "linux")]
+fn reap(child: &mut Child, pid: Pid, is_known: &Mutex<bool>) -> io::Result<ExitStatus> {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    // The second wait learns of an error too.
+    let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+    *is_known.lock() = false;
+    child.wait()
+}
+
+/// Waits for the end of a child. This system has no wait after which the child keeps its number.
+#[cfg(not(target_os = "linux"))]
+fn reap(child: &mut Child, _: Pid, is_known: &Mutex<bool>) -> io::Result<ExitStatus> {
+    let status = child.wait();
+    *is_known.lock() = false;
+    status
+}
+
+/// Returns how a process ended, in words.
+fn words(status: ExitStatus) -> String {
+    if let Some(number) = status.signal() {
+        let name = Signal::try_from(number).map(|signal| signal.as_str().to_owned());
+        return name.unwrap_or_else(|_| format!("signal {number}"));
+    }
+    let code = status.code().unwrap_or_default();
+    let meaning = match code {
+        70 => " (its supervisors gave up)",
+        71 => " (out of memory)",
+        74 => " (a mapped file was cut)",
+        101 => " (a panic)",
+        _ => "",
+    };
+    format!("exit code {code}{meaning}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn watched(script: &str) -> ChildProcess {
+        let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        ChildProcess::watch(child).unwrap()
+    }
+
+    async fn end(process: &ChildProcess) -> String {
+        let ended = tokio::time::timeout(Duration::from_secs(30), process.ended());
+        ended.await.unwrap().0
+    }
+
+    #[tokio::test]
+    async fn ends_are_told_in_words() {
+        for (script, expected) in [
+            ("exit 0", "exit code 0"),
+            ("exit 71", "exit code 71 (out of memory)"),
+            ("kill -SEGV $$", "SIGSEGV"),
+            ("kill -ABRT $$", "SIGABRT"),
+        ] {
+            assert_eq!(end(&watched(script)).await, expected, "{script}");
+        }
+        let sleeper = watched("sleep 60");
+        sleeper.kill();
+        assert_eq!(end(&sleeper).await, "SIGKILL");
+        // The number may be another process's by now.
+        sleeper.kill();
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn a_stopped_process_is_seen() {
+        let sleeper = watched("sleep 60");
+        assert_eq!(sleeper.state(), ProcessState::Runs);
+        kill(sleeper.pid, Signal::SIGSTOP).unwrap();
+        while sleeper.state() != ProcessState::Stopped {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        sleeper.kill();
+        assert_eq!(end(&sleeper).await, "SIGKILL");
+    }
+}

@@ -1,0 +1,122 @@
+//! An engine whose core runs in a process of its own. This process is the front: it has the
+//! tokenizer, the ledger and the clients. The engine process has the weights and the KV cache, and
+//! may die of anything.
+
+mod child;
+mod facts;
+mod launcher;
+mod settings;
+#[cfg(feature = "chaos")]
+mod strike;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+pub(crate) use child::{COMMAND, ChildError, run as run_child};
+use playhouse_actors::{
+    link::{LoadError, Loading},
+    system::System,
+};
+#[cfg(feature = "chaos")]
+pub use strike::ProcessStrike;
+
+pub(crate) use launcher::HowToStart;
+
+use self::{facts::Facts, launcher::ProcessLauncher};
+use super::{
+    DefaultSampling, Engine, Inner, StartError, StartProgress, journal, load,
+    start::generation_config, system_config::system_config,
+};
+use crate::{config::EngineConfig, parsers, text::HfTextCodec};
+
+impl Engine {
+    /// Starts as [`Engine::spawn`] does, with the model in a process of its own. That process runs
+    /// this same program. Its command line must be read by [`crate::cli::main`].
+    ///
+    /// # Errors
+    /// As [`Engine::start`]. [`StartError::EngineProcess`] if the process does not load the model.
+    pub(crate) async fn spawn_in_process(
+        how: HowToStart,
+        config: EngineConfig,
+        log_level: &str,
+        progress: impl FnMut(StartProgress) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        Self::launch_process(how, config, log_level, progress).await
+    }
+
+    /// Starts as [`Engine::start`] does, with the model in a process that runs `program`, which is
+    /// the command `playhouse`. For tests, whose own program is another one.
+    ///
+    /// # Errors
+    /// As [`Engine::start`]. [`StartError::EngineProcess`] if the process does not load the model.
+    #[cfg(feature = "chaos")]
+    pub async fn start_in_process_of(
+        program: impl Into<PathBuf>,
+        config: EngineConfig,
+    ) -> Result<Self, StartError> {
+        let how = HowToStart { program: Some(program.into()), keeps_spare: false };
+        Self::launch_process(how, config, "info", |_| ()).await
+    }
+
+    async fn launch_process(
+        how: HowToStart,
+        config: EngineConfig,
+        log_level: &str,
+        mut progress: impl FnMut(StartProgress) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        if config.enable_lora {
+            return Err(StartError::AdaptersInProcess);
+        }
+        let launcher = ProcessLauncher::new(how, settings::encode(&config, log_level))
+            .map_err(StartError::Threads)?;
+        let launcher = Arc::new(launcher);
+        let text = text_side(config.clone());
+        let process = async {
+            let silence_max = Duration::try_from_secs_f64(config.hang_timeout_secs);
+            let loading = Loading::begin(&*launcher, silence_max.unwrap_or(Duration::MAX))?;
+            let loaded = loading.loaded(|report| {
+                if let Some(report) = facts::read(&report) {
+                    progress(report);
+                }
+            });
+            loaded.await
+        };
+        let (text, process) = tokio::join!(text, process);
+        let process = process.map_err(|error| match error {
+            LoadError::Refused(why) => StartError::EngineProcess(why),
+            ended @ LoadError::Ended(_) => StartError::EngineProcess(ended.to_string()),
+        })?;
+        let (codec, default_sampling) = text?;
+        let facts: Facts = facts::read(&process.facts)
+            .ok_or_else(|| StartError::EngineProcess("its facts are not readable".to_owned()))?;
+        let chat_templates = codec.chat_templates();
+        let loaded = facts.loaded(&config, Arc::new(codec), chat_templates, default_sampling);
+        // A successor has as many blocks, whatever memory is free then.
+        let num_gpu_blocks_override = Some(loaded.info.num_blocks);
+        let pinned = EngineConfig { num_gpu_blocks_override, ..config.clone() };
+        launcher.set_settings(settings::encode(&pinned, log_level));
+        let served_model_names = config.served_names();
+        let mut settings =
+            system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
+        settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
+        let (info, codec) = (loaded.info.clone(), Arc::clone(&loaded.codec));
+        let system =
+            System::spawn_front(settings, info, codec, launcher, process, config.seed).await?;
+        system.ready().await?;
+        let (parsers, token_rules) = (parsers::Registry::default(), Arc::default());
+        let adapters = None;
+        let inner =
+            Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+/// Loads the tokenizer and the sampling defaults.
+async fn text_side(config: EngineConfig) -> Result<(HfTextCodec, DefaultSampling), StartError> {
+    let load = move || -> Result<_, StartError> {
+        let codec = load::load_codec(&config)?;
+        let generation = generation_config(&config)?;
+        Ok((codec, DefaultSampling::from(&generation)))
+    };
+    let loaded = tokio::task::spawn_blocking(load).await;
+    loaded.map_err(|error| StartError::Panicked(error.to_string()))?
+}

@@ -1,0 +1,69 @@
+//! The settings of an engine process, as they travel over the link: a JSON object of sections.
+
+use serde_json::{Value as Json, json};
+use toml::Value;
+
+use crate::config::{
+    Config, ConfigError, EngineConfig, Key, LogSettings, Origin, Setting, layer::Entry,
+    resolve::Resolved,
+};
+
+/// Returns the settings of the model and of the log.
+pub(super) fn encode(config: &EngineConfig, log_level: &str) -> Vec<u8> {
+    let log = LogSettings { level: log_level.to_owned(), ..LogSettings::default() };
+    json!({ "engine": config, "log": log }).to_string().into_bytes()
+}
+
+/// Returns the configuration that the front has sent.
+///
+/// # Errors
+/// [`ConfigError`] if a value is invalid. The front has checked them all.
+pub(super) fn decode(settings: &[u8]) -> Result<Config, ConfigError> {
+    let sections: Json = serde_json::from_slice(settings).unwrap_or_default();
+    let entry = |setting: &'static Setting| {
+        let value = to_toml(&sections[setting.section][setting.name])?;
+        let key = Key::new(setting.section, setting.name);
+        Some(Entry { key, value, origin: Origin::Default })
+    };
+    Ok(Resolved::new(Setting::all().filter_map(entry))?.config)
+}
+
+/// Returns a value of JSON in TOML, whose integers are smaller: larger ones are texts there.
+fn to_toml(value: &Json) -> Option<Value> {
+    match value {
+        Json::Null => None,
+        Json::Number(number) if number.is_u64() && !number.is_i64() => {
+            Some(Value::String(number.to_string()))
+        }
+        other => Value::try_from(other).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Dtype, PoolerConfig};
+
+    #[test]
+    fn settings_arrive_as_they_were_sent() {
+        let pooler: PoolerConfig =
+            serde_json::from_value(json!({"pooling_type": "MEAN", "dimensions": 4})).unwrap();
+        let config = EngineConfig {
+            seed: u64::MAX,
+            dtype: Dtype::Bfloat16,
+            max_model_len: Some(77),
+            served_model_name: vec!["one".to_owned(), "two".to_owned()],
+            kv_cache_memory_bytes: Some(5 << 30),
+            restart_tolerance: Some(2.5),
+            async_scheduling: Some(true),
+            quota_max_open_requests: Some(9),
+            pooler_config: Some(pooler),
+            ..EngineConfig::new("a folder")
+        };
+        let read = decode(&encode(&config, "debug")).unwrap();
+        assert_eq!(read.engine, config);
+        assert_eq!(read.log.level, "debug");
+        let defaults = EngineConfig::default();
+        assert_eq!(decode(&encode(&defaults, "info")).unwrap().engine, defaults);
+    }
+}

@@ -1,0 +1,59 @@
+//! The program as a server.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command},
+    thread::JoinHandle,
+};
+
+use crate::process::playhouse;
+
+/// A program that serves the demo model from a KV cache too small for the workload.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    /// Keeps reading the log, so that the program never waits for a reader.
+    log: Option<JoinHandle<String>>,
+}
+
+impl Server {
+    /// Starts the program with further flags.
+    pub(crate) fn start(more: &[&str]) -> Self {
+        let flags = "serve --port 0 --served-model-name demo --max-model-len 512 \
+                     --max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64";
+        let flags: Vec<_> = flags.split_whitespace().chain(more.iter().copied()).collect();
+        let mut child = playhouse(&flags).spawn();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut line, mut url) = (String::new(), String::new());
+        while !line.starts_with("Try:") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
+            if let Some((_, address)) = line.split_once(" on http://") {
+                url = format!("http://{}", address.trim());
+            }
+        }
+        let read_on = move || {
+            let mut rest = String::new();
+            // Part of a log is better than none.
+            let _ = log.read_to_string(&mut rest);
+            rest
+        };
+        Self { child, url, log: Some(std::thread::spawn(read_on)) }
+    }
+
+    /// Asks the server to end. Returns its exit code and its log.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let code = self.child.wait().unwrap().code();
+        (code, self.log.take().unwrap().join().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A failed test must not leave a server behind. After `end` there is none to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
