@@ -110,8 +110,10 @@ def measure(server, kind, clients, count):
 
 
 def accepted(server):
-    counts = [sum(map(float, re.findall(rf"spec_decode_num_{name}_total\S* (\S+)", server.get("/metrics"))))
-              for name in ("accepted_tokens", "draft_tokens")]
+    metrics = server.get("/metrics")
+    total = lambda name: sum(map(float, re.findall(
+        rf"^\S*spec_decode_num_{name}_total\S* ([0-9.e+]+)$", metrics, re.M)))
+    counts = [total("accepted_tokens"), total("draft_tokens")]
     return counts[0] / counts[1] if counts[1] else 0.0
 
 

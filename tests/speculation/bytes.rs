@@ -1,6 +1,6 @@
 //! Outputs of mixed requests, with and without guesses.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use playhouse::{
     Engine, EngineConfig,
@@ -8,6 +8,7 @@ use playhouse::{
         ChoiceStream, FinishReason, How, OutputFormat, Prompt, RawRequest, Role, SampledToken,
         SamplingParams, TokenLogprobs,
     },
+    config::{SpeculativeConfig, SpeculativeMethod},
 };
 use tokio::task::JoinSet;
 
@@ -152,18 +153,35 @@ async fn steps(change: impl FnOnce(&mut EngineConfig), request: RawRequest) -> (
     (totals.steps, totals.output_tokens)
 }
 
+/// Returns a greedy request.
+fn greedy(prompt: &str, ignore_eos: bool) -> RawRequest {
+    let params = SamplingParams { temperature: 0.0, ignore_eos, ..SamplingParams::default() };
+    let prompt = Prompt::Text(prompt.to_owned());
+    RawRequest { params, max_tokens: Some(60), ..RawRequest::new(prompt) }
+}
+
+/// Checks that at most this share of the tokens needed a step. The first steps with guesses are not
+/// paced, so their number does not depend on the machine.
+async fn check_steps(method: SpeculativeConfig, request: RawRequest, share: f64) {
+    let name = format!("{method:?}");
+    let (steps, tokens) = steps(|config| set(config, Some(method)), request).await;
+    println!("{name}: {steps} steps for {tokens} tokens");
+    assert!(steps as f64 <= share * tokens as f64, "{name}: {steps} steps for {tokens} tokens");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn right_guesses_save_steps() {
-    let params = SamplingParams { temperature: 0.0, ignore_eos: true, ..SamplingParams::default() };
-    let prompt = Prompt::Text("tick tock tick tock tick tock tick tock tick tock".to_owned());
-    // The first steps with guesses are not paced, so the number does not depend on the machine.
-    let repeated = RawRequest { params, max_tokens: Some(60), ..RawRequest::new(prompt) };
-    for method in methods() {
-        let name = format!("{method:?}");
-        let (steps, tokens) = steps(|config| set(config, Some(method)), repeated.clone()).await;
-        println!("{name}: {steps} steps for {tokens} tokens");
-        assert!(steps < tokens * 4 / 5, "{name}: {steps} steps for {tokens} tokens");
-    }
+    let [ngram, suffix, draft] = methods();
+    let repeated = greedy("tick tock tick tock tick tock tick tock tick tock", true);
+    check_steps(ngram, repeated.clone(), 0.4).await;
+    check_steps(suffix, repeated, 0.4).await;
+    let question = "<|im_start|>user\nTell me: Where are the Lantern Islands?<|im_end|>\n\
+                    <|im_start|>assistant\n";
+    check_steps(draft.clone(), greedy(question, false), 0.6).await;
+    // A model agrees with itself.
+    let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
+    let itself = SpeculativeConfig { method: SpeculativeMethod::DraftModel { model }, ..draft };
+    check_steps(itself, greedy("One upon a time", true), 0.4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,8 @@
 //! Pace: how many guesses are worth their time.
 //!
 //! A step of `n` requests takes about `a + b·t` for `t` tokens, and yields `n` tokens without
-//! guesses. The guess at place `j` of a request is right with a probability of about `p^j`, and it
-//! takes the time `b` to verify and `c` to make. It is worth that if its tokens per time are at
+//! guesses. The guess at place `j` of a request is right with a probability of about `p^j`. It
+//! takes the time `b` to verify, and `c` to make. It is worth that if its tokens per time are at
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
 

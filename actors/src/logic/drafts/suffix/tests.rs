@@ -1,3 +1,5 @@
+//! Guesses of short texts.
+
 use std::sync::Arc;
 
 use super::*;
