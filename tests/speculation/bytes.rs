@@ -165,7 +165,6 @@ fn greedy(prompt: &str, ignore_eos: bool) -> RawRequest {
 async fn check_steps(method: SpeculativeConfig, request: RawRequest, share: f64) {
     let name = format!("{method:?}");
     let (steps, tokens) = steps(|config| set(config, Some(method)), request).await;
-    println!("{name}: {steps} steps for {tokens} tokens");
     assert!(steps as f64 <= share * tokens as f64, "{name}: {steps} steps for {tokens} tokens");
 }
 
@@ -197,7 +196,6 @@ async fn forced_tokens_save_steps() {
     let (without, tokens) = steps(|config| set(config, None), request.clone()).await;
     let (with, same) = steps(|config| config.jump_forward = true, request).await;
     assert_eq!(tokens, same);
-    println!("{with} steps with jump-forward, {without} without, for {tokens} tokens");
     assert!(with * 2 < without, "{with} steps with jump-forward, {without} without");
 }
 
