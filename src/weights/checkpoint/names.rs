@@ -4,6 +4,11 @@ use std::borrow::Cow;
 
 use super::{Checkpoint, Layout, gguf};
 
+/// Names of tensors, and those of checkpoints that were converted from TensorFlow, for example the
+/// first ones of BERT. transformers renames them, too.
+const OF_TENSORFLOW: [(&str, &str); 2] =
+    [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
+
 impl Checkpoint {
     /// Returns the same checkpoint for a model whose base is the module `base`. If no tensor is in
     /// that module, the checkpoint is one of the base alone, and its names lack the prefix.
@@ -24,9 +29,12 @@ impl Checkpoint {
         let stored = self.file_of.keys().map(String::as_str);
         let to_load = stored.filter(move |name| !(is_gguf && gguf::OF_METADATA.contains(name)));
         let absent_base = self.absent_base;
-        to_load.map(move |name| match absent_base {
-            Some(base) => Cow::Owned(format!("{base}.{name}")),
-            None => Cow::Borrowed(name),
+        to_load.map(move |name| {
+            let name = usual_name(name);
+            match absent_base {
+                Some(base) => Cow::Owned(format!("{base}.{name}")),
+                None => name,
+            }
         })
     }
 
@@ -35,9 +43,26 @@ impl Checkpoint {
         match self.layout {
             Layout::HuggingFace(_) | Layout::Dummy(_) => {
                 let base = self.absent_base.and_then(|base| name.strip_prefix(base));
-                Cow::Borrowed(base.and_then(|name| name.strip_prefix('.')).unwrap_or(name))
+                let name = base.and_then(|name| name.strip_prefix('.')).unwrap_or(name);
+                self.tensorflow_name(name).map_or(Cow::Borrowed(name), Cow::Owned)
             }
             Layout::Gguf => Cow::Borrowed(name),
         }
     }
+
+    /// Returns TensorFlow's name of a tensor, if the files have the tensor under it.
+    fn tensorflow_name(&self, name: &str) -> Option<String> {
+        let renamed = OF_TENSORFLOW.into_iter().find_map(|(usual, tensorflow)| {
+            name.strip_suffix(usual).map(|module| format!("{module}{tensorflow}"))
+        });
+        renamed.filter(|name| self.file_of.contains_key(name))
+    }
+}
+
+/// Returns today's name of a tensor.
+fn usual_name(name: &str) -> Cow<'_, str> {
+    let renamed = OF_TENSORFLOW.into_iter().find_map(|(usual, tensorflow)| {
+        name.strip_suffix(tensorflow).map(|module| format!("{module}{usual}"))
+    });
+    renamed.map_or(Cow::Borrowed(name), Cow::Owned)
 }

@@ -49,6 +49,22 @@ fn finds_tensors_across_shards() {
 }
 
 #[test]
+fn norms_are_found_by_their_names_of_tensorflow() {
+    let names = ["bert.encoder.LayerNorm.gamma", "bert.encoder.LayerNorm.beta", "bert.x.gamma"];
+    let bytes = file(&names.map(|name| (name, Dtype::F32, &[3][..])));
+    let folder = folder(&[(SINGLE_FILE, &bytes)]);
+    let checkpoint = Checkpoint::open(folder.path()).unwrap().of_base_model("bert");
+    let mut known: Vec<_> = checkpoint.names().collect();
+    known.sort();
+    let usual = ["bert.encoder.LayerNorm.bias", "bert.encoder.LayerNorm.weight", "bert.x.gamma"];
+    assert_eq!(known, usual);
+    for name in usual {
+        assert!(checkpoint.tensor(name, &[3]).is_ok(), "{name}");
+    }
+    assert!(checkpoint.tensor("bert.decoder.LayerNorm.weight", &[3]).is_err());
+}
+
+#[test]
 fn names_file_tensor_and_both_shapes() {
     let bytes = file(&[("a", Dtype::F32, &[2, 2]), ("ids", Dtype::I64, &[1])]);
     let folder = folder(&[(SINGLE_FILE, &bytes)]);
