@@ -59,7 +59,7 @@ pub enum LoraError {
         /// Its name.
         name: String,
         /// The reason.
-        source: AdapterError,
+        source: Box<AdapterError>,
     },
 }
 
@@ -112,7 +112,7 @@ impl AdapterRegistry {
         self.check_name(name, in_place)?;
         let failed = |source| match source {
             AdapterError::NotFound { path } => LoraError::NoFiles { name: name.to_owned(), path },
-            source => LoraError::Adapter { name: name.to_owned(), source },
+            source => LoraError::Adapter { name: name.to_owned(), source: Box::new(source) },
         };
         let loaded = self.store.read(path).map_err(failed)?;
         let mut state = self.state.lock();

@@ -71,8 +71,8 @@ impl ModelFamily for DenseFamily {
 
 /// Refuses to generate with attention to both sides, which a token after the prompt would change.
 fn require_causal(config: &ModelConfig) -> Result<(), ModelError> {
-    let attentions = config.layers.iter().filter_map(|layer| layer.mixer.attention());
-    let is_causal = attentions.map(|attention| attention.is_causal).all(|is_causal| is_causal);
+    let mut attentions = config.layers.iter().filter_map(|layer| layer.mixer.attention());
+    let is_causal = attentions.all(|attention| attention.is_causal);
     match is_causal || !config.has_lm_head {
         true => Ok(()),
         false => Err(ModelError::Heads {

@@ -15,7 +15,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
-        mpsc::{Sender, SyncSender, channel, sync_channel},
+        mpsc::{SyncSender, sync_channel},
     },
     thread,
 };
@@ -48,7 +48,7 @@ pub(super) struct ProcessLauncher {
     keeps_spare: bool,
     /// The thread that starts processes. A child is killed when the thread that started it ends, so
     /// this thread lives as long as the launcher.
-    starter: Mutex<Sender<SyncSender<Started>>>,
+    starter: Mutex<SyncSender<SyncSender<Started>>>,
 }
 
 impl fmt::Debug for ProcessLauncher {
@@ -64,7 +64,7 @@ impl ProcessLauncher {
     /// When the system provides no thread.
     pub(super) fn new(how: HowToStart, settings: Vec<u8>) -> io::Result<Self> {
         let HowToStart { program, keeps_spare } = how;
-        let (starter, orders) = channel::<SyncSender<Started>>();
+        let (starter, orders) = sync_channel::<SyncSender<Started>>(1);
         let thread = thread::Builder::new().name("playhouse-starter".to_owned());
         thread.spawn(move || {
             for order in orders {

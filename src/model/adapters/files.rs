@@ -62,7 +62,7 @@ impl AdapterFiles {
     /// Returns the name of the content.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        let of_parts = [&self.config, &self.weights].map(|bytes| Sha256::digest(bytes));
+        let of_parts = [&self.config, &self.weights].map(Sha256::digest);
         Fingerprint(Sha256::digest(of_parts.concat()).into())
     }
 }

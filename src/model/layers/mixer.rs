@@ -18,7 +18,7 @@ pub(in crate::model) enum MixerLayer {
     Mamba(Box<Mamba>),
     Mamba2(Box<Mamba2>),
     Parallel(Box<Parallel>),
-    Recurrent(Box<Recurrent>),
+    Recurrent(Recurrent),
 }
 
 /// Attention and a state-space model over the same hidden state.
@@ -58,9 +58,7 @@ impl MixerLayer {
                     mamba: Mamba2::load(loader, place, mamba, kv_layer + 1)?,
                 }))
             }
-            Mixer::Recurrent(mixer) => {
-                Self::Recurrent(Box::new(Recurrent::load(loader, place, mixer)?))
-            }
+            Mixer::Recurrent(mixer) => Self::Recurrent(Recurrent::load(loader, place, mixer)?),
             Mixer::None => return Ok(None),
         }))
     }

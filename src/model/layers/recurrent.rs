@@ -13,9 +13,9 @@ use crate::model::{ModelError, Step};
 /// A [`RecurrentConfig`] with its weights.
 #[derive(Debug)]
 pub(in crate::model) enum Recurrent {
-    DeltaNet(DeltaNet),
-    ShortConv(ShortConv),
-    Lightning(Lightning),
+    DeltaNet(Box<DeltaNet>),
+    ShortConv(Box<ShortConv>),
+    Lightning(Box<Lightning>),
 }
 
 impl Recurrent {
@@ -27,13 +27,13 @@ impl Recurrent {
     ) -> Result<Self, ModelError> {
         match config {
             RecurrentConfig::DeltaNet(config) => {
-                DeltaNet::load(loader, place, config).map(Self::DeltaNet)
+                DeltaNet::load(loader, place, config).map(Box::new).map(Self::DeltaNet)
             }
             RecurrentConfig::ShortConv(config) => {
-                ShortConv::load(loader, place, config).map(Self::ShortConv)
+                ShortConv::load(loader, place, config).map(Box::new).map(Self::ShortConv)
             }
             RecurrentConfig::Lightning(config) => {
-                Lightning::load(loader, place, config).map(Self::Lightning)
+                Lightning::load(loader, place, config).map(Box::new).map(Self::Lightning)
             }
         }
     }

@@ -41,10 +41,10 @@ fn limit(
     match usize::try_from(*value) {
         Ok(0) => Ok(None),
         Ok(count) if count < max_model_len => Ok(Some(count)),
-        Ok(count) => Err(ApiError::bad_request(&format!(
+        Ok(count) => Err(ApiError::bad_request(format!(
             "{field} ({count}) must be less than max_model_len ({max_model_len})."
         ))),
-        Err(_) => Err(ApiError::bad_request(&format!("{field} must be a non-negative integer"))),
+        Err(_) => Err(ApiError::bad_request(format!("{field} must be a non-negative integer"))),
     }
 }
 
