@@ -324,7 +324,7 @@ settings! {
                 .example(r#"'{"method": "ngram", "num_speculative_tokens": 4}'"#);
         /// Verifies tokens that a grammar or an end of thoughts forces several at a time. Outputs
         /// are byte for byte those without it.
-        jump_forward: bool = true, switch, any,
+        jump_forward: bool = false, switch, any,
             Usage::switch("Verify tokens that a grammar forces several at a time");
         /// Order of requests: fcfs (by arrival) or priority (the lowest value first).
         scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,

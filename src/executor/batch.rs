@@ -330,6 +330,10 @@ impl PersistentBatch {
         let end = chunk.end + num_guesses;
         let sequence = self.sequence(&chunk)?;
         let known = sequence.token_ids.len();
+        if let Some(adapter) = &sequence.adapter {
+            let first_row = batch.token_ids.len() as u32;
+            batch.adapters.push(adapter, first_row..first_row + end.saturating_sub(start) as u32);
+        }
         if num_groups == 0 {
             return append_whole(chunk, sequence, batch);
         }
@@ -341,11 +345,7 @@ impl PersistentBatch {
                  {block_size}"
             )));
         }
-        let RaggedBatch { token_ids, groups, adapters, spare_tables, .. } = batch;
-        if let Some(adapter) = &sequence.adapter {
-            let first_row = token_ids.len() as u32;
-            adapters.push(adapter, first_row..first_row + (end - start) as u32);
-        }
+        let RaggedBatch { token_ids, groups, spare_tables, .. } = batch;
         token_ids.extend_from_slice(&sequence.token_ids[start..end]);
         for (group, attention) in groups.iter_mut().enumerate() {
             let block_ids = sequence.block_ids.group(group);

@@ -182,7 +182,10 @@ impl ClassifierPlan {
 /// Returns the function from logits to the numbers of an answer, as transformers chooses it.
 fn activation(config: &Map<String, Value>, count: usize) -> ClassifierActivation {
     let problem = config.get("problem_type").and_then(Value::as_str).unwrap_or_default();
-    let by_files = config.get("sbert_ce_default_activation_function").and_then(Value::as_str);
+    // The place of sentence-transformers since its version 4, and the one before.
+    let own = config.get("sentence_transformers").and_then(|own| own.get("activation_fn"));
+    let by_files = own.or_else(|| config.get("sbert_ce_default_activation_function"));
+    let by_files = by_files.and_then(Value::as_str);
     let by_files = by_files.and_then(|name| name.rsplit('.').next());
     match (problem, by_files) {
         ("regression", _) | ("", Some("Identity")) => ClassifierActivation::Identity,
@@ -260,6 +263,11 @@ mod tests {
         assert_eq!(classes(json!({"num_labels": 1})), (one, ClassifierActivation::Sigmoid));
         let regression = json!({"num_labels": 1, "problem_type": "regression"});
         assert_eq!(classes(regression).1, ClassifierActivation::Identity);
+        let identity = "torch.nn.modules.linear.Identity";
+        let own = json!({"num_labels": 1, "sentence_transformers": {"activation_fn": identity}});
+        assert_eq!(classes(own).1, ClassifierActivation::Identity);
+        let old = json!({"num_labels": 1, "sbert_ce_default_activation_function": identity});
+        assert_eq!(classes(old).1, ClassifierActivation::Identity);
     }
 
     #[test]

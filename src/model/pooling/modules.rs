@@ -86,6 +86,10 @@ impl SentenceTransformers {
                 self.is_sparse = true;
             }
             "Pooling" => self.pooling = Some(pooling(&folder.join(CONFIG))?),
+            "Dense" if self.normalizes => {
+                let expected = "no Dense after a Normalize";
+                return Err(invalid(path, "type", &kind.into(), expected).into());
+            }
             "Dense" => self.dense.push(dense(&folder)?),
             "Normalize" => self.normalizes = true,
             _ => return Err(invalid(path, "type", &kind.into(), MODULE_KINDS).into()),

@@ -76,10 +76,12 @@ impl Marks {
     /// Returns the current batch's events that the client does not have, with their ids.
     pub(in crate::server) fn mark(&mut self, events: Vec<Bytes>) -> Vec<Event> {
         let first = self.number;
-        self.number += events.len() as u64;
+        self.number = self.number.saturating_add(events.len() as u64);
         let num_known = match &self.after {
             None => 0,
-            Some(after) if Some(&after.batch) == self.batch.as_ref() => after.index + 1,
+            Some(after) if Some(&after.batch) == self.batch.as_ref() => {
+                after.index.saturating_add(1)
+            }
             Some(_) => return Vec::new(),
         };
         self.after = None;

@@ -157,6 +157,10 @@ impl Writer {
                 Err(error) => encoded = Err(error),
             }
         }
+        if encoded.is_err() {
+            // The other records are part of the content, and in no segment.
+            self.is_torn = true;
+        }
         encoded?;
         if self.live.num_bytes() > self.max_bytes {
             // The records are in no segment.

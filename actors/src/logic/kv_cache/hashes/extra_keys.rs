@@ -35,7 +35,8 @@ impl ExtraKey {
                 cbor.text(&adapter.name);
                 cbor.text(&adapter.path);
                 if !is_first {
-                    cbor.unsigned(adapter.version.into());
+                    // Versions count anew in each process, and a journal brings requests of another.
+                    cbor.text(&adapter.fingerprint.to_string());
                 }
             }
             Self::Multimodal { identifier, offset } => {
