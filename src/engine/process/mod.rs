@@ -9,7 +9,9 @@ mod settings;
 #[cfg(feature = "chaos")]
 mod strike;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+#[cfg(feature = "chaos")]
+use std::path::PathBuf;
+use std::{sync::Arc, time::Duration};
 
 pub(crate) use child::{COMMAND, ChildError, run as run_child};
 use playhouse_actors::{
