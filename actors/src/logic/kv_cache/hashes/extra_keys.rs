@@ -35,7 +35,8 @@ impl ExtraKey {
                 cbor.text(&adapter.name);
                 cbor.text(&adapter.path);
                 if !is_first {
-                    // Versions count anew in each process, and a journal brings requests of another.
+                    // Versions count anew in each process, and a journal brings requests of
+                    // another one.
                     cbor.text(&adapter.fingerprint.to_string());
                 }
             }
