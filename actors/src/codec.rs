@@ -22,7 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// Number of bytes of a header.
 pub const HEADER_LEN: usize = 14;
 
-/// Number of bytes that a payload has at the very most, whatever [`Frames::max_len`] says.
+/// Number of bytes that a payload has at the very most, whatever `Frames::max_len` says.
 pub const MAX_PAYLOAD_LEN: usize = 128 << 20;
 
 /// Number of bytes that a decoded value may claim. A value of one byte claims at most 16.

@@ -327,9 +327,9 @@ impl Executor {
             let num_groups = self.device.info.kv_spec.groups.len();
             let life = reports.begin_life();
             let adapter = new.request.lora.as_ref().map(|lora| self.device.adapters.get(lora));
-            if adapter == Some(None) {
-                self.violate(|| format!("request {request} runs without its adapter"));
-            }
+            // Only in a step of a past epoch, whose result is dropped. Otherwise the request fails.
+            let missing = (adapter == Some(None))
+                .then(|| RowFailure::Adapter(format!("request {request} lacks its adapter")));
             let adapter = adapter.flatten().unwrap_or_default();
             let owner = Arc::clone(&new.request);
             let mut row = Row::new(owner, adapter, num_groups, life, execution);
@@ -338,8 +338,13 @@ impl Executor {
             let end = start + new.num_scheduled_tokens;
             (row.num_known, row.num_computed) = (row.tokens.len(), end);
             row.grow(&new.block_ids);
+            row.broken.clone_from(&missing);
             if self.rows.insert(request, row).is_some() {
                 self.violate(|| format!("request {request} is new twice"));
+            }
+            if let Some(failure) = missing {
+                broken.push((request, failure));
+                continue;
             }
             spans.push(Span { request, start, end, num_guesses: 0 });
         }

@@ -36,7 +36,7 @@ impl DraftMetrics {
                 "playhouse:spec_decode_num_accepted_tokens_total",
                 labels.iter()
             ),
-            num_accepted_tokens_per_pos: (0..num_positions).map(by_position).collect(),
+            num_accepted_tokens_per_pos: (0..num_positions.max(1)).map(by_position).collect(),
         }
     }
 
