@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use playhouse::model::{
-    Adapters, Backbone, KvLayers, LmHead, Model, ModelError, ModelFamily, ModelSource, Positions, Step,
-    StoredDtype,
+    Adapters, Backbone, KvLayers, LmHead, Model, ModelError, ModelFamily, ModelSource, Positions,
+    Step, StoredDtype,
     ops::{
         AttentionParams, EmbeddingTable, LinearWeight, Tensor, embedding, linear, paged_attention,
         reshape_and_cache, select_rows,
