@@ -1,4 +1,4 @@
-//! An answer in one piece that is made once, for all who ask for it by its key or its id.
+//! An answer in one piece that is made once, for all clients that ask by its key or its id.
 
 use std::{
     sync::Arc,
@@ -137,7 +137,7 @@ pub(super) async fn make(
     made.await.unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
 }
 
-/// Tells those who wait that nothing will come, unless an answer came.
+/// Ends the waiting of other clients, unless an answer came.
 struct Unmade(Arc<Whole>);
 
 impl Drop for Unmade {
