@@ -226,6 +226,14 @@ async fn replay(client: &Client, url: &str, arrivals: &Arc<Arrivals>) -> Vec<Str
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
+/// Returns both texts around the first character that differs.
+fn difference(expected: &str, actual: &str) -> Option<[String; 2]> {
+    let equal = expected.chars().zip(actual.chars()).take_while(|(left, right)| left == right);
+    let (begin, is_equal) = (equal.count().saturating_sub(200), expected == actual);
+    let around = |text: &str| text.chars().skip(begin).take(400).collect();
+    (!is_equal).then(|| [around(expected), around(actual)])
+}
+
 async fn tree(client: &Client, url: &str) -> Value {
     let tree = client.get(format!("{url}/chaos/tree")).send().await.unwrap();
     tree.json().await.unwrap()
@@ -284,8 +292,9 @@ async fn streams_of_every_kind_survive_the_engine_process() {
             );
             kills += 1;
         }
-        for (expected, actual) in calm.iter().zip(run.await.unwrap()) {
-            assert_eq!(*expected, actual);
+        for (index, (expected, actual)) in calm.iter().zip(run.await.unwrap()).enumerate() {
+            let difference = difference(expected, &actual);
+            assert_eq!(difference, None, "request {index}: {}", asks()[index].1);
         }
     }
     let info = client.get(format!("{}/server_info", server.url)).send().await.unwrap();

@@ -79,11 +79,14 @@ fn a_faulty_line_has_its_error_as_answer_and_changes_the_exit_code() {
     let mut unknown = completion("unknown", "x");
     unknown["body"]["model"] = "other".into();
     let mut elsewhere = completion("elsewhere", "x");
-    elsewhere["url"] = "/v1/embeddings".into();
-    let requests = [completion("fine", "x"), unknown, elsewhere, completion("fine", "again")];
+    elsewhere["url"] = "/v1/images/generations".into();
+    let mut pooled = completion("pooled", "x");
+    pooled["url"] = "/v1/embeddings".into();
+    let requests =
+        [completion("fine", "x"), unknown, elsewhere, pooled, completion("fine", "again")];
     fs::write(&input, format!("not json\n\n{}", lines(&requests))).unwrap();
     let stderr = run_batch(&input, &output).fails_with(1);
-    assert!(stderr.contains("4 of 5 requests did not succeed"), "{stderr}");
+    assert!(stderr.contains("5 of 6 requests did not succeed"), "{stderr}");
     let text = fs::read_to_string(&output).unwrap();
     let all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let error = |part: &str| {
@@ -94,10 +97,11 @@ fn a_faulty_line_has_its_error_as_answer_and_changes_the_exit_code() {
     };
     assert_eq!(error("no JSON object")["error"]["line"], 1);
     assert_eq!(error("`other` does not exist")["response"]["status_code"], 404);
-    assert_eq!(error("/v1/embeddings")["response"], json!(null));
+    assert_eq!(error("/v1/images/generations")["response"], json!(null));
+    assert_eq!(error("does not support Embeddings API")["custom_id"], "pooled");
     assert_eq!(error("used by a line before")["custom_id"], "fine");
     let rerun = run_batch(&input, &output).fails_with(1);
-    assert!(rerun.contains("4 of 5"), "{rerun}");
+    assert!(rerun.contains("5 of 6"), "{rerun}");
     assert_eq!(fs::read_to_string(&output).unwrap(), text, "nothing is asked again");
 }
 
