@@ -197,6 +197,13 @@ fn settle(value: &mut Value) {
     }
 }
 
+/// Returns the item of a list that the piece of a tool call continues. Into how many pieces the
+/// arguments are cut depends on how fast they are read.
+fn known<'a>(whole: &'a mut [Value], piece: &Value) -> Option<&'a mut Value> {
+    let index = piece.get("index").filter(|_| piece.get("function").is_some())?;
+    whole.iter_mut().find(|item| item.get("index") == Some(index))
+}
+
 /// Adds a piece to what is known: growing texts and lists are appended, other values replaced.
 fn add(whole: &mut Value, piece: &Value, is_growing: bool) {
     match (&mut *whole, piece) {
@@ -208,7 +215,14 @@ fn add(whole: &mut Value, piece: &Value, is_growing: bool) {
             }
         }
         (Value::String(whole), Value::String(piece)) if is_growing => whole.push_str(piece),
-        (Value::Array(whole), Value::Array(piece)) => whole.extend(piece.iter().cloned()),
+        (Value::Array(whole), Value::Array(piece)) => {
+            for item in piece {
+                match known(whole, item) {
+                    Some(known) => add(known, item, true),
+                    None => whole.push(item.clone()),
+                }
+            }
+        }
         (whole, piece) => *whole = piece.clone(),
     }
 }
