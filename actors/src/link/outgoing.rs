@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::frames::FRAMES;
+use crate::codec::Frames;
 
 /// Largest number of frames that wait to be written. A frame that finds the queue full is lost, as
 /// a message to a dead actor is. The receiver finds the gap.
@@ -76,11 +77,22 @@ impl<T: Serialize> Outgoing<T> {
     /// # Errors
     /// [`NotSent`] if the frame is lost.
     pub fn send(&self, frame: &T) -> Result<(), NotSent> {
+        self.send_within(FRAMES.max_len, frame).inspect_err(|error| {
+            if *error == NotSent::TooLong {
+                tracing::error!("a frame for the link was too long and is lost");
+            }
+        })
+    }
+
+    /// Queues a frame of at most `max_len` bytes without waiting.
+    ///
+    /// # Errors
+    /// [`NotSent`] if the frame is lost. A frame that is too long is no loss that the receiver
+    /// must find: the sender may cut it.
+    pub fn send_within(&self, max_len: usize, frame: &T) -> Result<(), NotSent> {
         let mut bytes = self.spare.lock().pop().unwrap_or_default();
-        if let Err(error) = FRAMES.encode(frame, &mut bytes) {
-            tracing::error!(%error, "a frame for the link was lost");
-            return Err(NotSent::TooLong);
-        }
+        let frames = Frames { max_len, ..FRAMES };
+        frames.encode(frame, &mut bytes).map_err(|_| NotSent::TooLong)?;
         self.queue(bytes)
     }
 

@@ -10,9 +10,14 @@ use crate::{
     link::{
         LoadError,
         frames::{Attach, Question, Status, ToEngine, ToFront},
+        parts::Gathered,
         peer::{News, Peer},
     },
-    logic::scheduler::PauseState,
+    logic::{
+        recovery::message_numbers::Stamp,
+        request::outputs::{Commit, StepReport},
+        scheduler::PauseState,
+    },
     message::{LedgerMessage, Letter, Role, SupervisorMessage},
     supervision::{
         address::Carrier,
@@ -147,7 +152,8 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
         let _ = line.ask(Question::ReleaseKvCache, drop);
     }
     tracing::info!(pid = peer.process().id(), "an engine process serves");
-    let mut session = Session { context, process, line, has_started: false, pause };
+    let commits = Gathered::new();
+    let mut session = Session { context, process, line, has_started: false, pause, commits };
     loop {
         match peer.next().await {
             Ok(News::Frame(frame)) => session.on_frame(frame),
@@ -166,12 +172,23 @@ struct Session<'a> {
     has_started: bool,
     /// The pause that it was told last.
     pause: PauseState,
+    /// The commits of a report that is about to come.
+    commits: Gathered<Stamp, Commit>,
 }
 
 impl Session<'_> {
     fn on_frame(&mut self, frame: ToFront) {
         let message = match frame {
             ToFront::Report(stamp, report) => LedgerMessage::Report(stamp, report),
+            ToFront::Commits(stamp, part) => return self.commits.add(stamp, part),
+            ToFront::ReportOf { stamp, report, num_commits } => {
+                let Some(commits) = self.commits.take(&stamp, num_commits) else {
+                    // The ledger learns from the scheduler's next word that it misses a report.
+                    tracing::warn!("a part of a report was lost");
+                    return;
+                };
+                LedgerMessage::Report(stamp, StepReport { commits, ..report })
+            }
             ToFront::Reported(stamp) => LedgerMessage::Reported(stamp),
             ToFront::Lost { epoch, what } => LedgerMessage::Lost { epoch, what },
             ToFront::StepFailed { epoch, requests, failure } => {

@@ -45,6 +45,14 @@ impl Uplink {
         self.link.send(frame)
     }
 
+    /// Sends a frame of at most `max_len` bytes.
+    ///
+    /// # Errors
+    /// [`NotSent`] if it is lost.
+    pub(crate) fn send_within(&self, max_len: usize, frame: &ToFront) -> Result<(), NotSent> {
+        self.link.send_within(max_len, frame)
+    }
+
     /// Writes bytes that are no frame.
     #[cfg(feature = "chaos")]
     pub(crate) fn send_garbage(&self) {
