@@ -14,7 +14,7 @@ use crate::{
         recovery::message_numbers::Stamp,
         request::{
             EngineRequest,
-            ids::{Epoch, Micros, RequestId, Step},
+            ids::{Epoch, Micros, RequestId, Step, TokenId},
             outputs::{Commit, DraftCounts, StepReport},
         },
         scheduler::{PauseState, RecoveredRequest, SchedulerStats, SchedulerView, StepStats},
@@ -143,6 +143,8 @@ pub enum Fault {
     Garbage,
     /// Block all threads of the runtime.
     Wedge,
+    /// End the process in every step with a prompt that has this token.
+    Poison(TokenId),
 }
 
 /// A frame from an engine process.
@@ -173,6 +175,22 @@ pub enum ToFront {
     },
     /// From the scheduler to the ledger.
     Reported(Stamp),
+    /// The device gets a step. If the process dies, one of its requests may be the cause.
+    StepGiven {
+        /// The epoch of the step.
+        epoch: Epoch,
+        /// The step.
+        step: Step,
+        /// The requests in the step, each with its number of computed tokens after the step.
+        requests: Vec<(RequestId, usize)>,
+    },
+    /// The device has computed a step.
+    StepDone {
+        /// The epoch of the step.
+        epoch: Epoch,
+        /// The step.
+        step: Step,
+    },
     /// From the scheduler or the worker to the ledger.
     Lost {
         /// The epoch of the lost message.

@@ -102,6 +102,8 @@ pub enum StepFailure {
     Execute(ExecuteError),
     /// The step took longer than its deadline, and its thread was abandoned.
     Deadline,
+    /// The engine process ended, in words that follow "the engine process".
+    ProcessEnded(String),
 }
 
 impl Letter for LedgerMessage {

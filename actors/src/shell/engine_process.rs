@@ -14,11 +14,11 @@ use crate::{
         peer::{News, Peer},
     },
     logic::{
-        recovery::message_numbers::Stamp,
+        recovery::{in_flight::StepsInFlight, message_numbers::Stamp},
         request::outputs::{Commit, StepReport},
         scheduler::PauseState,
     },
-    message::{LedgerMessage, Letter, Role, SupervisorMessage},
+    message::{LedgerMessage, Letter, Role, StepFailure, SupervisorMessage},
     supervision::{
         address::Carrier,
         slot::{AnySlot, Slot},
@@ -148,17 +148,25 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     };
     // A link that is down is noticed below.
     let _ = line.link.send(&ToEngine::Attach(attach));
+    #[cfg(feature = "chaos")]
+    process.send_poison();
     if context.ground.hold.is_asleep() {
         let _ = line.ask(Question::ReleaseKvCache, drop);
     }
     tracing::info!(pid = peer.process().id(), "an engine process serves");
-    let commits = Gathered::new();
-    let mut session = Session { context, process, line, has_started: false, pause, commits };
+    let (commits, steps) = (Gathered::new(), StepsInFlight::default());
+    let has_started = false;
+    let mut session = Session { context, process, line, has_started, pause, commits, steps };
     loop {
         match peer.next().await {
             Ok(News::Frame(frame)) => session.on_frame(frame),
             Ok(News::Nothing) => session.look(),
-            Err(end) => return end,
+            Err(end) => {
+                if end.is_by_step {
+                    session.blame(&end.how);
+                }
+                return end.how;
+            }
         }
     }
 }
@@ -174,6 +182,8 @@ struct Session<'a> {
     pause: PauseState,
     /// The commits of a report that is about to come.
     commits: Gathered<Stamp, Commit>,
+    /// The steps that it computes.
+    steps: StepsInFlight,
 }
 
 impl Session<'_> {
@@ -191,7 +201,12 @@ impl Session<'_> {
             }
             ToFront::Reported(stamp) => LedgerMessage::Reported(stamp),
             ToFront::Lost { epoch, what } => LedgerMessage::Lost { epoch, what },
+            ToFront::StepGiven { epoch, step, requests } => {
+                return self.steps.given(epoch, step, requests);
+            }
+            ToFront::StepDone { epoch, step } => return self.steps.done(epoch, step),
             ToFront::StepFailed { epoch, requests, failure } => {
+                self.steps.failed();
                 LedgerMessage::StepFailed { epoch, requests, failure }
             }
             ToFront::CoreStarted(status) => {
@@ -255,6 +270,15 @@ impl Session<'_> {
         if status.has_begun {
             progress.begin();
         }
+    }
+
+    /// Reports the steps in flight as failed, because the process ended within them. So a request
+    /// that ends every process is found as one that makes every step fail.
+    fn blame(&self, end: &str) {
+        let Some((epoch, requests)) = self.steps.suspects() else { return };
+        let failure = StepFailure::ProcessEnded(end.to_owned());
+        let failed = LedgerMessage::StepFailed { epoch, requests, failure };
+        self.context.directory.ledger.receive(failed);
     }
 
     /// Repeats the pause if the message about it was lost.

@@ -314,6 +314,7 @@ impl Running {
             Fault::Exit(code) => std::process::exit(code),
             Fault::Garbage => self.uplink.send_garbage(),
             Fault::Wedge => wedge(),
+            Fault::Poison(token) => self.context.observers.chaos.set_poison(token),
         }
     }
 }

@@ -12,6 +12,8 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
+#[cfg(feature = "chaos")]
+use crate::{link::frames::Fault, logic::request::ids::TokenId};
 use crate::{
     link::{
         EngineLauncher, LoadError, Loaded, Loading, Process,
@@ -49,6 +51,9 @@ pub(crate) struct EngineProcess {
     is_watched: AtomicBool,
     /// Last step that a process reported.
     last_step: AtomicU64,
+    /// Token that ends each process in every step with a prompt that has it.
+    #[cfg(feature = "chaos")]
+    poison: Mutex<Option<TokenId>>,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +132,8 @@ impl EngineProcess {
             state: Mutex::default(),
             is_watched: AtomicBool::new(false),
             last_step: AtomicU64::new(0),
+            #[cfg(feature = "chaos")]
+            poison: Mutex::new(None),
         }
     }
 
@@ -164,6 +171,21 @@ impl EngineProcess {
     pub(crate) fn attach(&self, line: &Arc<Line>) {
         self.state.lock().num_starts += 1;
         *self.line.write() = Some(Arc::clone(line));
+    }
+
+    /// Sets the token that ends each process in every step with a prompt that has it.
+    #[cfg(feature = "chaos")]
+    pub(crate) fn set_poison(&self, token: Option<TokenId>) {
+        *self.poison.lock() = token;
+        self.send_poison();
+    }
+
+    /// Tells the running process of that token.
+    #[cfg(feature = "chaos")]
+    pub(crate) fn send_poison(&self) {
+        let poison = *self.poison.lock();
+        // A process that is being started learns of it when it is attached.
+        let _ = poison.map(|token| self.send(&ToEngine::Fault(Fault::Poison(token))));
     }
 
     /// Ends with a process. Questions to it have no answers.
