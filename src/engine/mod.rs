@@ -279,6 +279,12 @@ impl Engine {
         self.inner.system.status().await
     }
 
+    /// Returns why the breaker is open, if it is. The reason has no text of a client.
+    #[must_use]
+    pub fn breaker_reason(&self) -> Option<String> {
+        self.inner.system.breaker_reason()
+    }
+
     /// Returns the engine process, if the model is in a process of its own.
     #[must_use]
     pub fn engine_process(&self) -> Option<EngineProcessView> {

@@ -179,7 +179,7 @@ impl LedgerActor {
     fn on_failed_probe(&self, reply: RpcReplyPort<()>) {
         if self.context.ledger().lock().probe_failed() {
             tracing::error!("the model's logits are not finite, whatever is asked");
-            self.context.trip_breaker();
+            self.context.trip_breaker("the model's logits are not finite".to_owned());
         }
         let _ = reply.send(());
     }

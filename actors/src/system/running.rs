@@ -284,6 +284,12 @@ impl System {
         }
     }
 
+    /// Returns why the breaker is open, if it is. The reason has no text of a client.
+    #[must_use]
+    pub fn breaker_reason(&self) -> Option<String> {
+        self.context.clients.gate.closed_because(self.context.now())
+    }
+
     /// Returns the engine process, if the core does not run in this process.
     #[must_use]
     pub fn engine_process(&self) -> Option<EngineProcessView> {
