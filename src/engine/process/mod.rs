@@ -5,6 +5,7 @@
 mod child;
 mod facts;
 mod launcher;
+mod memory;
 mod settings;
 #[cfg(feature = "chaos")]
 mod strike;
