@@ -15,12 +15,13 @@ use crate::{
         request::{
             EngineRequest,
             ids::{Epoch, Micros, RequestId, Step, TokenId},
+            lora::AdapterFingerprint,
             outputs::{Commit, DraftCounts, StepReport},
         },
         scheduler::{PauseState, RecoveredRequest, SchedulerStats, SchedulerView, StepStats},
     },
     message::{Role, SchedulerOrder, StepFailure},
-    ports::ExecuteError,
+    ports::{AdapterCheckError, ExecuteError},
     supervision::slot::ActorStats,
 };
 
@@ -84,7 +85,7 @@ pub struct Attach {
 }
 
 /// A question about the core, or an operator's order that has an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// [`SchedulerMessage::Stats`](crate::message::SchedulerMessage::Stats).
     Stats,
@@ -107,6 +108,8 @@ pub enum Question {
     ReleaseKvCache,
     /// Allocate that memory again.
     RestoreKvCache,
+    /// Read and check the adapter in the folder with this path.
+    CheckAdapter(String),
 }
 
 /// The answer to a question.
@@ -124,6 +127,8 @@ pub enum Answer {
     Timelines(Timelines),
     /// To [`Question::ReleaseKvCache`] and [`Question::RestoreKvCache`].
     Memory(Result<(), ExecuteError>),
+    /// To [`Question::CheckAdapter`].
+    Adapter(Result<AdapterFingerprint, AdapterCheckError>),
     /// The actor that was asked gave no answer.
     NoAnswer,
 }

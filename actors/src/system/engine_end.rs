@@ -28,7 +28,7 @@ use crate::{
         scheduler::{PauseState, RecoveredRequest},
     },
     message::{KvCacheManagerMessage, SchedulerMessage, SchedulerOrder, SupervisorMessage},
-    ports::{ExecutorFactory, GrammarCompiler, TextCodec},
+    ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, TextCodec},
     supervision::{address::Address, watchdog},
 };
 #[cfg(feature = "chaos")]
@@ -363,6 +363,14 @@ async fn answer(context: &Arc<Context>, question: Question) -> Option<Answer> {
             };
             // Gigabytes take a while.
             Answer::Memory(tokio::task::spawn_blocking(work).await.ok()?)
+        }
+        Question::CheckAdapter(path) => {
+            let executors = Arc::clone(&context.vault.executors);
+            let check = move || match executors.adapters() {
+                Some(adapters) => adapters.check(&path),
+                None => Err(AdapterCheckError::Refused("adapters are not enabled".to_owned())),
+            };
+            Answer::Adapter(tokio::task::spawn_blocking(check).await.ok()?)
         }
     })
 }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::api::{Failure, RequestError};
 
 /// Time to wait before a retry, if no better one is known.
-const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+pub(in crate::server) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 /// The engine's name of the field `vllm_xargs`.
 const TOKEN_RULES: &str = "token_rules";
 /// Most characters of a path that an error repeats.
