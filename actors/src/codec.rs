@@ -16,6 +16,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::io;
+
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -94,6 +96,39 @@ pub enum DecodeError {
     Value(String),
 }
 
+/// Writes a payload of at most `max_len` bytes, and counts the bytes of a longer one. So a value
+/// of gigabytes takes no memory.
+struct Bounded<'a> {
+    out: &'a mut Vec<u8>,
+    len: usize,
+    max_len: usize,
+}
+
+impl io::Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.len += bytes.len();
+        if self.len <= self.max_len {
+            self.out.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the number of bytes of a value's payload. A value that bincode does not write has the
+/// largest number.
+#[must_use]
+pub fn payload_len<T: Serialize>(value: &T) -> usize {
+    let mut counted = Bounded { out: &mut Vec::new(), len: 0, max_len: 0 };
+    match bincode::serde::encode_into_std_write(value, &mut counted, BINCODE) {
+        Ok(_) => counted.len,
+        Err(_) => usize::MAX,
+    }
+}
+
 impl Frames {
     /// Appends the frame of a value. After an error, `out` is as before.
     ///
@@ -111,10 +146,12 @@ impl Frames {
     fn append<T: Serialize>(&self, value: &T, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
-        bincode::serde::encode_into_std_write(value, out, BINCODE)
+        let max_len = self.max_len();
+        let mut bounded = Bounded { out, len: 0, max_len };
+        bincode::serde::encode_into_std_write(value, &mut bounded, BINCODE)
             .map_err(|error| EncodeError::Value(error.to_string()))?;
+        let len = bounded.len;
         let (header, payload) = out[start..].split_at_mut(HEADER_LEN);
-        let (len, max_len) = (payload.len(), self.max_len());
         let short = u32::try_from(len).ok().filter(|_| len <= max_len);
         let short = short.ok_or(EncodeError::TooLong { len, max_len })?;
         header[..4].copy_from_slice(&short.to_le_bytes());

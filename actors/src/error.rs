@@ -89,6 +89,19 @@ pub enum RequestError {
         /// Bytes that one request may hold.
         limit_bytes: usize,
     },
+    /// The request or its result does not fit a message between front and engine process.
+    #[error(
+        "the {what} takes {bytes} bytes, and a message between the server and its engine process \
+         holds {limit_bytes}. Shorten the prompt, its schema or its grammar."
+    )]
+    MessageTooLarge {
+        /// The value that is too large: `request` or `result`.
+        what: &'static str,
+        /// Size of the value.
+        bytes: usize,
+        /// Bytes that a message holds.
+        limit_bytes: usize,
+    },
     /// Other requests hold the memory that the result would take.
     #[error("the memory for requests is in use (max_request_memory_bytes)")]
     MemoryShort {

@@ -89,7 +89,7 @@ mod off {
 
     use super::{CallFate, Delivery, How, Observed};
     use crate::{
-        logic::request::structured_output::StructuredOutput,
+        logic::{request::structured_output::StructuredOutput, scheduler::output::SchedulerOutput},
         message::{Edge, Role},
     };
 
@@ -132,6 +132,10 @@ mod off {
             0
         }
 
+        /// Ends the process if the step has a poisoned prompt. There is none in this build.
+        #[inline]
+        pub const fn on_step(&self, _step: &SchedulerOutput) {}
+
         /// Reports to the observer, if there is one.
         #[inline]
         pub const fn observe(&self, _what: &Observed<'_>) {}
@@ -168,7 +172,10 @@ mod on {
 
     use super::{CallFate, Delivery, EdgeFaults, How, Observed, Observer};
     use crate::{
-        logic::request::structured_output::StructuredOutput,
+        logic::{
+            request::{ids::TokenId, structured_output::StructuredOutput},
+            scheduler::output::SchedulerOutput,
+        },
         message::{Edge, Role, edge::edge},
     };
 
@@ -192,6 +199,8 @@ mod on {
         /// Probability that an actor yields, in percent.
         yield_percent: AtomicU64,
         yield_draws: AtomicU64,
+        /// Token that ends the process in every step with a prompt that has it.
+        poison: Mutex<Option<TokenId>>,
         observer: OnceLock<Arc<dyn Observer>>,
         /// Runtime in which late messages wait. Threads without a runtime may send them.
         runtime: Option<tokio::runtime::Handle>,
@@ -206,6 +215,7 @@ mod on {
                 state: Mutex::default(),
                 yield_percent: AtomicU64::new(0),
                 yield_draws: AtomicU64::new(0),
+                poison: Mutex::new(None),
                 observer,
                 runtime,
             }
@@ -277,8 +287,26 @@ mod on {
             if drawn % 100 < percent { 1 + (drawn >> 32) as u32 % 3 } else { 0 }
         }
 
+        /// Ends the process from now on in every step with a prompt that has this token.
+        pub fn set_poison(&self, token: TokenId) {
+            *self.poison.lock() = Some(token);
+        }
+
+        /// Ends the process if the step has a poisoned prompt.
+        pub fn on_step(&self, step: &SchedulerOutput) {
+            let poison = *self.poison.lock();
+            let has = |token| {
+                let mut new = step.scheduled_new.iter();
+                new.any(|data| data.request.prompt_token_ids.contains(&token))
+            };
+            if poison.is_some_and(has) {
+                std::process::abort();
+            }
+        }
+
         /// Ends all faults.
         pub fn calm(&self) {
+            *self.poison.lock() = None;
             self.is_on.store(false, Ordering::Release);
             let mut state = self.state.lock();
             state.edges.clear();

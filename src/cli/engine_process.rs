@@ -11,6 +11,8 @@ impl From<ChildError> for CliError {
             ChildError::NoLink(_) => Self::Usage(error.to_string()),
             ChildError::Config(error) => error.into(),
             ChildError::GaveUp => Self::GaveUp,
+            ChildError::Panicked => Self::Panicked(error.to_string()),
+            ChildError::Broken(_) => Self::Link(error.to_string()),
         }
     }
 }

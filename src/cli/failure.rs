@@ -12,6 +12,10 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 1;
 /// The engine's supervisor gave up, or a server's threads are frozen (`EX_SOFTWARE` of sysexits.h).
 pub(crate) const EXIT_GAVE_UP: u8 = 70;
+/// The link of an engine process is broken (`EX_PROTOCOL` of sysexits.h).
+pub(crate) const EXIT_LINK: u8 = 76;
+/// A task panicked, as Rust's own exit code says.
+pub(crate) const EXIT_PANIC: u8 = 101;
 /// 128 + SIGINT, as in shells.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// 128 + SIGTERM.
@@ -71,6 +75,12 @@ pub(crate) enum CliError {
     /// The engine's supervisor gave up.
     #[error("the engine's supervisor gave up: actors died faster than they could be replaced")]
     GaveUp,
+    /// The link of an engine process is broken.
+    #[error("{0}")]
+    Link(String),
+    /// The task of an engine process panicked.
+    #[error("{0}")]
+    Panicked(String),
     /// A server was stopped, and requests were still open when their time was over.
     #[error("open requests cut off at the end of shutdown_timeout: {requests}")]
     CutOff {
@@ -128,6 +138,8 @@ impl CliError {
         match self {
             Self::Config(_) | Self::Usage(_) | Self::LogLevel(_) => EXIT_USAGE,
             Self::GaveUp => EXIT_GAVE_UP,
+            Self::Link(_) => EXIT_LINK,
+            Self::Panicked(_) => EXIT_PANIC,
             Self::Interrupted => EXIT_INTERRUPTED,
             Self::Terminated => EXIT_TERMINATED,
             Self::OutputClosed => 0,

@@ -65,6 +65,7 @@ Examples:
 Exit codes:
   0 done   1 failed   2 wrong usage or configuration
   70 the engine's supervisor gave up, or its runtime is frozen   71 out of memory   74 a mapped file was cut
+  76 the link of an engine process was broken   101 a panic
   130, 143 ended at once by SIGINT, SIGTERM";
 
 /// Run and serve language models.

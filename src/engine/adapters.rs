@@ -8,7 +8,10 @@ use std::{
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use playhouse_actors::logic::request::lora::{AdapterFingerprint, LoraRequest};
+use playhouse_actors::{
+    logic::request::lora::{AdapterFingerprint, LoraRequest},
+    ports::AdapterCheckError,
+};
 
 use crate::{executor::AdapterStore, model::AdapterError};
 
@@ -50,6 +53,20 @@ pub enum LoraError {
         /// The path, as it was given.
         path: String,
     },
+    /// The engine process cannot use the adapter, for this reason.
+    #[error("Loading lora {name} failed: {why}")]
+    Refused {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
+    /// The engine process gave no answer.
+    #[error("Loading lora {name} failed: the engine process gave no answer")]
+    NoAnswer {
+        /// The adapter's name.
+        name: String,
+    },
     /// The load panicked with this message. This is a bug.
     #[error("loading an adapter panicked: {0}")]
     Panicked(String),
@@ -63,10 +80,19 @@ pub enum LoraError {
     },
 }
 
+/// The part of the program that reads adapters.
+#[derive(Debug)]
+pub(super) enum AdapterReader {
+    /// The store of this process.
+    Store(Arc<AdapterStore>),
+    /// The engine process, which has the model.
+    EngineProcess,
+}
+
 /// The adapters by their names.
 #[derive(Debug)]
 pub(super) struct AdapterRegistry {
-    store: Arc<AdapterStore>,
+    reader: AdapterReader,
     base_names: Vec<String>,
     /// The folder in which adapters are found by their names.
     resolver_dir: Option<PathBuf>,
@@ -83,11 +109,11 @@ struct State {
 
 impl AdapterRegistry {
     pub(super) fn new(
-        store: Arc<AdapterStore>,
+        reader: AdapterReader,
         base_names: Vec<String>,
         resolver_dir: Option<PathBuf>,
     ) -> Self {
-        Self { store, base_names, resolver_dir, state: Mutex::default() }
+        Self { reader, base_names, resolver_dir, state: Mutex::default() }
     }
 
     /// Returns all adapters, in order of loading.
@@ -99,42 +125,58 @@ impl AdapterRegistry {
         self.state.lock().loaded.get(name).cloned()
     }
 
-    /// Loads the adapter in the folder `path` under `name`. It blocks until the files are read.
-    pub(super) fn load(
+    /// Checks whether an adapter may be loaded under this name.
+    fn check(&self, name: &str, path: &str, in_place: bool) -> Result<(), LoraError> {
+        if name.is_empty() || path.is_empty() {
+            return Err(LoraError::Empty);
+        }
+        self.check_name(name, in_place)
+    }
+
+    /// Enters an adapter that was read, under `name`.
+    fn enter(
         &self,
         name: &str,
         path: &str,
         in_place: bool,
+        fingerprint: AdapterFingerprint,
     ) -> Result<Arc<LoraRequest>, LoraError> {
-        if name.is_empty() || path.is_empty() {
-            return Err(LoraError::Empty);
-        }
-        self.check_name(name, in_place)?;
-        let failed = |source| match source {
-            AdapterError::NotFound { path } => LoraError::NoFiles { name: name.to_owned(), path },
-            source => LoraError::Adapter { name: name.to_owned(), source: Box::new(source) },
-        };
-        let loaded = self.store.read(path).map_err(failed)?;
         let mut state = self.state.lock();
         if !in_place && state.loaded.contains_key(name) {
             return Err(LoraError::AlreadyLoaded { name: name.to_owned() });
         }
         let key = (name.to_owned(), path.to_owned());
         let contents = state.versions.entry(key).or_default();
-        let known = contents.iter().position(|known| *known == loaded.fingerprint);
+        let known = contents.iter().position(|known| *known == fingerprint);
         let version = known.unwrap_or(contents.len());
         if known.is_none() {
-            contents.push(loaded.fingerprint);
+            contents.push(fingerprint);
         }
         let request = Arc::new(LoraRequest {
             name: name.to_owned(),
             path: path.to_owned(),
             version: version as u32,
-            fingerprint: loaded.fingerprint,
+            fingerprint,
         });
         state.loaded.insert(name.to_owned(), Arc::clone(&request));
-        drop(state);
-        self.store.stage(Arc::clone(&request), loaded);
+        Ok(request)
+    }
+
+    /// Reads and enters the adapter in the folder `path`. It blocks until the files are read.
+    fn load(
+        &self,
+        store: &AdapterStore,
+        name: &str,
+        path: &str,
+        in_place: bool,
+    ) -> Result<Arc<LoraRequest>, LoraError> {
+        let failed = |source| match source {
+            AdapterError::NotFound { path } => LoraError::NoFiles { name: name.to_owned(), path },
+            source => LoraError::Adapter { name: name.to_owned(), source: Box::new(source) },
+        };
+        let loaded = store.read(path).map_err(failed)?;
+        let request = self.enter(name, path, in_place, loaded.fingerprint)?;
+        store.stage(Arc::clone(&request), loaded);
         Ok(request)
     }
 
@@ -214,14 +256,38 @@ impl super::Engine {
         path: &str,
         in_place: bool,
     ) -> Result<Arc<LoraRequest>, LoraError> {
-        if self.inner.adapters.is_none() {
-            return Err(LoraError::Disabled);
+        let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
+        registry.check(name, path, in_place)?;
+        match &registry.reader {
+            AdapterReader::Store(store) => self.read_here(store, name, path, in_place).await,
+            AdapterReader::EngineProcess => {
+                let checked = self.inner.system.check_adapter(path).await;
+                let owned = || name.to_owned();
+                let checked = checked.ok_or_else(|| LoraError::NoAnswer { name: owned() })?;
+                let fingerprint = checked.map_err(|error| match error {
+                    AdapterCheckError::NotFound { path } => {
+                        LoraError::NoFiles { name: owned(), path }
+                    }
+                    AdapterCheckError::Refused(why) => LoraError::Refused { name: owned(), why },
+                })?;
+                registry.enter(name, path, in_place, fingerprint)
+            }
         }
-        let (inner, name, path) = (Arc::clone(&self.inner), name.to_owned(), path.to_owned());
-        let disabled = || LoraError::Disabled;
+    }
+
+    /// Loads an adapter into the store of this process, on a thread of its own.
+    async fn read_here(
+        &self,
+        store: &Arc<AdapterStore>,
+        name: &str,
+        path: &str,
+        in_place: bool,
+    ) -> Result<Arc<LoraRequest>, LoraError> {
+        let (inner, store) = (Arc::clone(&self.inner), Arc::clone(store));
+        let (name, path) = (name.to_owned(), path.to_owned());
         let load = move || {
-            let registry = inner.adapters.as_ref().ok_or_else(disabled)?;
-            registry.load(&name, &path, in_place)
+            let registry = inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
+            registry.load(&store, &name, &path, in_place)
         };
         let loaded = tokio::task::spawn_blocking(load).await;
         loaded.unwrap_or_else(|error| Err(LoraError::Panicked(error.to_string())))

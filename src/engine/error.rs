@@ -134,12 +134,6 @@ pub enum StartError {
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),
-    /// The engine process takes no adapters.
-    #[error(
-        "engine.enable_lora = true: an engine process takes no adapters; expected false, or \
-         server.engine_process = false"
-    )]
-    AdaptersInProcess,
     /// The engine process did not load the model.
     #[error("{0}")]
     EngineProcess(String),

@@ -49,7 +49,7 @@ pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_
 pub use start::{LoadedModel, PoolerFacts, StartProgress};
 
 use self::{
-    adapters::AdapterRegistry,
+    adapters::{AdapterReader, AdapterRegistry},
     builder::Registries,
     load::{LoadRegistries, Loaded},
     system_config::system_config,
@@ -155,19 +155,24 @@ impl Engine {
         system.ready().await?;
         let adapters = adapters.map(|store| {
             let resolver = config.lora_resolver_dir.clone();
-            AdapterRegistry::new(store, served_model_names.clone(), resolver)
+            let reader = AdapterReader::Store(store);
+            AdapterRegistry::new(reader, served_model_names.clone(), resolver)
         });
         let inner =
             Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
-        let engine = Self { inner: Arc::new(inner) };
-        for module in &engine.config().lora_modules {
-            let loaded = engine.load_lora_adapter(&module.name, &module.path, false).await;
+        Self { inner: Arc::new(inner) }.with_lora_modules().await
+    }
+
+    /// Loads the adapters of the settings.
+    async fn with_lora_modules(self) -> Result<Self, StartError> {
+        for module in &self.config().lora_modules {
+            let loaded = self.load_lora_adapter(&module.name, &module.path, false).await;
             if let Err(error) = loaded {
-                engine.shutdown().await;
+                self.shutdown().await;
                 return Err(error.into());
             }
         }
-        Ok(engine)
+        Ok(self)
     }
 
     /// Returns the facts about the model that the actors use.
@@ -277,6 +282,12 @@ impl Engine {
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
     pub async fn status(&self) -> Result<Status, RequestError> {
         self.inner.system.status().await
+    }
+
+    /// Returns why the breaker is open, if it is. The reason has no text of a client.
+    #[must_use]
+    pub fn breaker_reason(&self) -> Option<String> {
+        self.inner.system.breaker_reason()
     }
 
     /// Returns the engine process, if the model is in a process of its own.

@@ -47,6 +47,7 @@ pub(super) fn system_config(
         hang_timeout: seconds(config.hang_timeout_secs),
         reader_timeout: seconds(config.reader_timeout_secs),
         supervision: supervision(config.restart_tolerance),
+        max_message_bytes: defaults.max_message_bytes,
         device: defaults.device,
         journal: defaults.journal,
         profiler: defaults.profiler,

@@ -8,7 +8,7 @@ use playhouse_actors::{
         adapter_slots::{AdapterSlots, AdaptersInUse},
         request::lora::{AdapterFingerprint, LoraRequest},
     },
-    ports::{AdapterLoadError, AdapterLoader, Settled},
+    ports::{AdapterCheckError, AdapterLoadError, AdapterLoader, Settled},
 };
 
 use crate::model::{
@@ -75,6 +75,14 @@ impl AdapterStore {
 }
 
 impl AdapterLoader for AdapterStore {
+    fn check(&self, path: &str) -> Result<AdapterFingerprint, AdapterCheckError> {
+        let read = self.read(path).map_err(|error| match error {
+            AdapterError::NotFound { path } => AdapterCheckError::NotFound { path },
+            error => AdapterCheckError::Refused(error.to_string()),
+        })?;
+        Ok(read.fingerprint)
+    }
+
     fn load(&self, request: &LoraRequest) -> Result<(), AdapterLoadError> {
         let refused = |error: AdapterError| {
             let LoraRequest { name, path, .. } = request;

@@ -21,6 +21,8 @@ use super::{
 };
 use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, How, Role};
 
+/// The way to end every engine process that computes a prompt with a token.
+const POISON: &str = "poison";
 /// Longest delay of a message, milliseconds: ten minutes, longer than any part waits.
 const DELAY_MS_MAX: f64 = 600_000.0;
 
@@ -51,6 +53,9 @@ struct KillRequest {
 #[serde(deny_unknown_fields)]
 struct ProcessRequest {
     how: String,
+    /// With `how` = "poison": the token that ends each engine process in every step with a prompt
+    /// that has it.
+    token: Option<u32>,
 }
 
 /// The faults of the messages on an edge.
@@ -116,6 +121,12 @@ async fn process(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<ProcessRequest>,
 ) -> Result<Json<Value>, ApiError> {
+    if let Some(token) = request.token {
+        named("how", &request.how, [POISON], |name| name)?;
+        if state.engine.chaos().poison_process(token) {
+            return Ok(Json(json!({ "token": token })));
+        }
+    }
     #[cfg(unix)]
     {
         use crate::engine::ProcessStrike;

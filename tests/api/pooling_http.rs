@@ -185,7 +185,8 @@ async fn invocations_are_those_of_the_models_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_memory_of_a_result_is_leased_while_it_is_computed() {
-    let served = served(|config| config.max_num_batched_tokens = 64).await;
+    let served = served(|config| (config.max_num_seqs, config.max_num_batched_tokens) = (64, 64));
+    let served = served.await;
     let (engine, width) =
         (served.engine.clone(), served.engine.model_info().heads.pooling[0].width);
     let num_tokens = 1_500;

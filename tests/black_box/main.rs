@@ -2,6 +2,7 @@
 //! and while faults strike every part. It compares the answers byte by byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test may, as tests may")]
 
+mod deadly;
 mod engine_process;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]

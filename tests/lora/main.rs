@@ -7,6 +7,8 @@
 mod bad_files;
 mod fidelity;
 mod life;
+#[cfg(unix)]
+mod process;
 
 use std::path::{Path, PathBuf};
 

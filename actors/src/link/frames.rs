@@ -1,7 +1,7 @@
 //! The frames of a link: plain data. Every edge between the front's actors and the core's has its
 //! frames, and so has each question of the front about the core.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,21 +13,20 @@ use crate::{
         observe::{BlockMap, Timelines},
         recovery::message_numbers::Stamp,
         request::{
-            ids::{Epoch, Micros, RequestId, Step},
-            outputs::{DraftCounts, StepReport},
+            EngineRequest,
+            ids::{Epoch, Micros, RequestId, Step, TokenId},
+            lora::AdapterFingerprint,
+            outputs::{Commit, DraftCounts, StepReport},
         },
         scheduler::{PauseState, RecoveredRequest, SchedulerStats, SchedulerView, StepStats},
     },
     message::{Role, SchedulerOrder, StepFailure},
-    ports::ExecuteError,
+    ports::{AdapterCheckError, ExecuteError},
     supervision::slot::ActorStats,
 };
 
 /// The format of all frames. Both ends are the same program, so another version is garbage.
 pub const FRAMES: Frames = Frames { version: 1, max_len: MAX_PAYLOAD_LEN };
-
-/// Number of tokens of the requests in one [`ToEngine::Live`], unless a single request has more.
-pub const LIVE_TOKENS: usize = 1 << 20;
 
 /// A frame from the front.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,6 +37,15 @@ pub enum ToEngine {
     Attach(Attach),
     /// From the ledger to the scheduler.
     Order(Stamp, SchedulerOrder),
+    /// A part of the requests of an order to add them, if the order does not fit a frame.
+    Added(Stamp, Vec<Arc<EngineRequest>>),
+    /// The order itself, after its parts. If one was lost, the order is lost.
+    Add {
+        /// The order's place.
+        stamp: Stamp,
+        /// Number of requests in the parts before.
+        num_requests: usize,
+    },
     /// From the ledger to the scheduler.
     Given(Stamp),
     /// A part of the live requests of an epoch that is about to begin.
@@ -77,7 +85,7 @@ pub struct Attach {
 }
 
 /// A question about the core, or an operator's order that has an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// [`SchedulerMessage::Stats`](crate::message::SchedulerMessage::Stats).
     Stats,
@@ -100,6 +108,8 @@ pub enum Question {
     ReleaseKvCache,
     /// Allocate that memory again.
     RestoreKvCache,
+    /// Read and check the adapter in the folder with this path.
+    CheckAdapter(String),
 }
 
 /// The answer to a question.
@@ -117,6 +127,8 @@ pub enum Answer {
     Timelines(Timelines),
     /// To [`Question::ReleaseKvCache`] and [`Question::RestoreKvCache`].
     Memory(Result<(), ExecuteError>),
+    /// To [`Question::CheckAdapter`].
+    Adapter(Result<AdapterFingerprint, AdapterCheckError>),
     /// The actor that was asked gave no answer.
     NoAnswer,
 }
@@ -136,6 +148,8 @@ pub enum Fault {
     Garbage,
     /// Block all threads of the runtime.
     Wedge,
+    /// End the process in every step with a prompt that has this token.
+    Poison(TokenId),
 }
 
 /// A frame from an engine process.
@@ -153,8 +167,35 @@ pub enum ToFront {
     CoreStarted(Status),
     /// From the scheduler to the ledger.
     Report(Stamp, StepReport),
+    /// A part of the commits of a report, if the report does not fit a frame.
+    Commits(Stamp, Vec<Commit>),
+    /// The report itself, after its parts. If one was lost, the report is lost.
+    ReportOf {
+        /// The report's place.
+        stamp: Stamp,
+        /// The report, without its commits.
+        report: StepReport,
+        /// Number of commits in the parts before.
+        num_commits: usize,
+    },
     /// From the scheduler to the ledger.
     Reported(Stamp),
+    /// The device gets a step. If the process dies, one of its requests may be the cause.
+    StepGiven {
+        /// The epoch of the step.
+        epoch: Epoch,
+        /// The step.
+        step: Step,
+        /// The requests in the step, each with its number of computed tokens after the step.
+        requests: Vec<(RequestId, usize)>,
+    },
+    /// The device has computed a step.
+    StepDone {
+        /// The epoch of the step.
+        epoch: Epoch,
+        /// The step.
+        step: Step,
+    },
     /// From the scheduler or the worker to the ledger.
     Lost {
         /// The epoch of the lost message.
@@ -213,22 +254,4 @@ pub enum Observation {
     ActorHangs(Role),
     /// A step hangs.
     StepHangs,
-}
-
-/// Cuts the live requests of an epoch into parts that fit a frame.
-pub fn parts(live: Vec<RecoveredRequest>) -> Vec<Vec<RecoveredRequest>> {
-    let mut parts: Vec<Vec<RecoveredRequest>> = Vec::new();
-    let mut room = 0;
-    for request in live {
-        let num_tokens = request.request.num_prompt_tokens() + request.output_token_ids.len();
-        match parts.last_mut().filter(|_| num_tokens <= room) {
-            Some(part) => part.push(request),
-            None => {
-                parts.push(vec![request]);
-                room = LIVE_TOKENS;
-            }
-        }
-        room = room.saturating_sub(num_tokens);
-    }
-    parts
 }

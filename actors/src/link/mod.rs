@@ -7,6 +7,7 @@ pub mod calls;
 pub mod frames;
 pub mod incoming;
 pub mod outgoing;
+pub mod parts;
 pub mod peer;
 pub mod process;
 pub(crate) mod spare;

@@ -5,9 +5,13 @@ use std::{io, marker::PhantomData, sync::Arc};
 use flume::{Receiver, Sender, TrySendError};
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    sync::oneshot,
+};
 
 use super::frames::FRAMES;
+use crate::codec::Frames;
 
 /// Largest number of frames that wait to be written. A frame that finds the queue full is lost, as
 /// a message to a dead actor is. The receiver finds the gap.
@@ -32,7 +36,7 @@ pub enum NotSent {
 
 /// The sending end of a link. Clones share the queue.
 pub struct Outgoing<T> {
-    frames: Sender<Vec<u8>>,
+    frames: Sender<Queued>,
     /// Memory of written frames, for the next ones.
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
     sent: PhantomData<fn(T)>,
@@ -50,10 +54,18 @@ impl<T> std::fmt::Debug for Outgoing<T> {
     }
 }
 
+/// An entry of the queue.
+#[derive(Debug)]
+enum Queued {
+    Frame(Vec<u8>),
+    /// A sender that waits until all frames before were written.
+    Written(oneshot::Sender<()>),
+}
+
 /// The writing task's end of the queue.
 #[derive(Debug)]
 pub struct Queue {
-    frames: Receiver<Vec<u8>>,
+    frames: Receiver<Queued>,
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -76,11 +88,22 @@ impl<T: Serialize> Outgoing<T> {
     /// # Errors
     /// [`NotSent`] if the frame is lost.
     pub fn send(&self, frame: &T) -> Result<(), NotSent> {
+        self.send_within(FRAMES.max_len, frame).inspect_err(|error| {
+            if *error == NotSent::TooLong {
+                tracing::error!("a frame for the link was too long and is lost");
+            }
+        })
+    }
+
+    /// Queues a frame of at most `max_len` bytes without waiting.
+    ///
+    /// # Errors
+    /// [`NotSent`] if the frame is lost. A frame that is too long is no loss that the receiver
+    /// must find: the sender may cut it.
+    pub fn send_within(&self, max_len: usize, frame: &T) -> Result<(), NotSent> {
         let mut bytes = self.spare.lock().pop().unwrap_or_default();
-        if let Err(error) = FRAMES.encode(frame, &mut bytes) {
-            tracing::error!(%error, "a frame for the link was lost");
-            return Err(NotSent::TooLong);
-        }
+        let frames = Frames { max_len, ..FRAMES };
+        frames.encode(frame, &mut bytes).map_err(|_| NotSent::TooLong)?;
         self.queue(bytes)
     }
 
@@ -91,13 +114,23 @@ impl<T: Serialize> Outgoing<T> {
     }
 
     fn queue(&self, bytes: Vec<u8>) -> Result<(), NotSent> {
-        self.frames.try_send(bytes).map_err(|error| match error {
+        self.frames.try_send(Queued::Frame(bytes)).map_err(|error| match error {
             TrySendError::Full(_) => {
                 tracing::warn!(waiting = IN_FLIGHT_MAX, "the link is full: a frame was lost");
                 NotSent::Full
             }
             TrySendError::Disconnected(_) => NotSent::Down,
         })
+    }
+
+    /// Waits until all frames that were queued before were given to the system, or until the link
+    /// is down. They survive this process then.
+    pub async fn written(&self) {
+        let (sender, written) = oneshot::channel();
+        // A queue that is full or closed is no reason to wait.
+        if self.frames.try_send(Queued::Written(sender)).is_ok() {
+            let _ = written.await;
+        }
     }
 
     /// Returns whether the other end may still read.
@@ -108,21 +141,25 @@ impl<T: Serialize> Outgoing<T> {
 }
 
 impl Queue {
-    /// Writes frames until the link breaks, or all senders are gone.
+    /// Writes the frames until the link breaks, or all senders are gone.
     ///
     /// # Errors
     /// The error of the byte stream.
     pub async fn write(self, mut writer: Writer) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        while let Ok(frame) = self.frames.recv_async().await {
-            bytes.clear();
-            self.take(frame, &mut bytes);
+        let (mut bytes, mut waiting) = (Vec::new(), Vec::<oneshot::Sender<()>>::new());
+        while let Ok(queued) = self.frames.recv_async().await {
+            self.take(queued, &mut bytes, &mut waiting);
             while bytes.len() < WRITE_LEN
-                && let Ok(frame) = self.frames.try_recv()
+                && let Ok(queued) = self.frames.try_recv()
             {
-                self.take(frame, &mut bytes);
+                self.take(queued, &mut bytes, &mut waiting);
             }
             writer.write_all(&bytes).await?;
+            // A sender may have stopped waiting.
+            for sender in waiting.drain(..) {
+                let _ = sender.send(());
+            }
+            bytes.clear();
             if bytes.capacity() > 4 * WRITE_LEN {
                 bytes = Vec::new();
             }
@@ -130,7 +167,11 @@ impl Queue {
         Ok(())
     }
 
-    fn take(&self, mut frame: Vec<u8>, bytes: &mut Vec<u8>) {
+    fn take(&self, queued: Queued, bytes: &mut Vec<u8>, waiting: &mut Vec<oneshot::Sender<()>>) {
+        let mut frame = match queued {
+            Queued::Frame(frame) => frame,
+            Queued::Written(sender) => return waiting.push(sender),
+        };
         if bytes.is_empty() && frame.len() >= WRITE_LEN {
             *bytes = frame;
             return;

@@ -69,6 +69,21 @@ pub(crate) enum News {
     Nothing,
 }
 
+/// The end of a process.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// In words that follow "the engine process".
+    pub(crate) how: String,
+    /// Whether a step may be the cause. A signal that stops a process comes from outside.
+    pub(crate) is_by_step: bool,
+}
+
+impl From<End> for LoadError {
+    fn from(end: End) -> Self {
+        Self::Ended(end.how)
+    }
+}
+
 impl Loading {
     /// Starts a process and sends it its settings. `silence_max` is the time without a sign of life
     /// after which it is killed. Must be called within a tokio runtime.
@@ -103,7 +118,7 @@ impl Loading {
     pub async fn loaded(self, mut progress: impl FnMut(Vec<u8>)) -> Result<Loaded, LoadError> {
         let mut peer = self.0;
         loop {
-            match peer.next().await.map_err(LoadError::Ended)? {
+            match peer.next().await? {
                 News::Frame(ToFront::Loading(report)) => progress(report),
                 News::Frame(ToFront::Ready(facts)) => return Ok(Loaded { peer, facts }),
                 News::Frame(ToFront::Failed(why)) => return Err(LoadError::Refused(why)),
@@ -128,8 +143,8 @@ impl Peer {
     /// Waits for news. A caller that stops waiting loses none.
     ///
     /// # Errors
-    /// The end of the process, in words that follow "the engine process". It is killed then.
-    pub(crate) async fn next(&mut self) -> Result<News, String> {
+    /// The end of the process. It is killed then.
+    pub(crate) async fn next(&mut self) -> Result<News, End> {
         let link_error = tokio::select! {
             biased;
             frame = self.incoming.next() => match frame {
@@ -142,16 +157,16 @@ impl Peer {
             _ = self.looks.tick() => {
                 let is_stopped = self.process.state() == ProcessState::Stopped;
                 let now = micros(self.started.elapsed());
-                let why = match self.heartbeat.look(now, is_stopped) {
+                let (how, is_by_step) = match self.heartbeat.look(now, is_stopped) {
                     Verdict::Alive => return Ok(News::Nothing),
-                    Verdict::Stopped => "was stopped by a signal",
-                    Verdict::Silent => "gave no sign of life",
+                    Verdict::Stopped => ("was stopped by a signal", false),
+                    Verdict::Silent => ("gave no sign of life", true),
                 };
                 self.process.kill();
-                return Err(why.to_owned());
+                return Err(End { how: how.to_owned(), is_by_step });
             }
         };
-        Err(end(&self.process, link_error).await)
+        Err(End { how: end(&self.process, link_error).await, is_by_step: true })
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
-    peer::{LoadError, Loaded, Loading},
+    peer::{End, LoadError, Loaded, Loading},
     process::EngineLauncher,
 };
 
@@ -55,7 +55,7 @@ async fn wait(
         let error = match load(&*launcher, silence_max).await {
             Ok(mut spare) => match waiting(&mut spare, &mut wanted).await {
                 Ok(()) => return Ok(spare),
-                Err(end) => LoadError::Ended(end),
+                Err(end) => end.into(),
             },
             Err(error) => error,
         };
@@ -75,7 +75,7 @@ async fn load(launcher: &dyn EngineLauncher, silence_max: Duration) -> Result<Lo
 ///
 /// # Errors
 /// The end of the process.
-async fn waiting(spare: &mut Loaded, wanted: &mut watch::Receiver<bool>) -> Result<(), String> {
+async fn waiting(spare: &mut Loaded, wanted: &mut watch::Receiver<bool>) -> Result<(), End> {
     loop {
         tokio::select! {
             biased;

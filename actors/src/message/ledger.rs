@@ -59,6 +59,8 @@ pub enum LedgerMessage {
         /// The reason.
         failure: StepFailure,
     },
+    /// From the way to the scheduler: these requests do not fit a message to the engine process.
+    TooLarge(Vec<RequestId>),
     /// From a detokenizer: the output is complete after `position` tokens, by a stop string.
     EndAt {
         /// The request.
@@ -100,13 +102,17 @@ pub enum StepFailure {
     Execute(ExecuteError),
     /// The step took longer than its deadline, and its thread was abandoned.
     Deadline,
+    /// The engine process ended, in words that follow "the engine process".
+    ProcessEnded(String),
 }
 
 impl Letter for LedgerMessage {
     fn edge(&self) -> Edge {
         match self {
             Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) => edge!(Door -> Ledger),
-            Self::Report(..) | Self::Reported(_) | Self::Lost { .. } => edge!(Scheduler -> Ledger),
+            Self::Report(..) | Self::Reported(_) | Self::Lost { .. } | Self::TooLarge(_) => {
+                edge!(Scheduler -> Ledger)
+            }
             Self::StepFailed { .. } => edge!(Worker -> Ledger),
             Self::EndAt { .. } | Self::AttachEgress { .. } => edge!(Detokenizer -> Ledger),
             Self::Delivered { .. } => edge!(OutputStreamer -> Ledger),
@@ -129,6 +135,7 @@ impl Letter for LedgerMessage {
                 requests: requests.clone(),
                 failure: failure.clone(),
             },
+            Self::TooLarge(requests) => Self::TooLarge(requests.clone()),
             Self::EndAt { request, position, reason } => {
                 Self::EndAt { request: *request, position: *position, reason: reason.clone() }
             }

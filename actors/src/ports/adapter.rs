@@ -2,10 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::logic::{adapter_slots::AdaptersInUse, request::lora::LoraRequest};
+use serde::{Deserialize, Serialize};
+
+use crate::logic::{
+    adapter_slots::AdaptersInUse,
+    request::lora::{AdapterFingerprint, LoraRequest},
+};
 
 /// Loads adapters and keeps them. Executors find them there by the same [`LoraRequest`].
 pub trait AdapterLoader: Send + Sync + 'static {
+    /// Reads and checks the adapter in the folder `path`, and names its content. This may block for
+    /// seconds.
+    ///
+    /// # Errors
+    /// [`AdapterCheckError`] if the adapter cannot be used. The client may see the text.
+    fn check(&self, path: &str) -> Result<AdapterFingerprint, AdapterCheckError>;
+
     /// Reads an adapter's files and prepares its weights, unless it has them. This may block for
     /// seconds, so it is called on threads of its own. The result lies ready for
     /// [`AdapterLoader::settle`].
@@ -40,3 +52,17 @@ pub enum Settled {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AdapterLoadError(pub String);
+
+/// The reason why the files of an adapter cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum AdapterCheckError {
+    /// There is no adapter at the path.
+    #[error("No adapter found for {path}")]
+    NotFound {
+        /// The path, as it was given.
+        path: String,
+    },
+    /// The adapter does not fit, for this reason.
+    #[error("{0}")]
+    Refused(String),
+}

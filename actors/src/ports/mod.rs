@@ -9,7 +9,7 @@ pub mod journal;
 pub mod profiler;
 pub mod text;
 
-pub use adapter::{AdapterLoadError, AdapterLoader, Settled};
+pub use adapter::{AdapterCheckError, AdapterLoadError, AdapterLoader, Settled};
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
 pub use journal::JournalDisk;

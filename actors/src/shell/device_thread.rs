@@ -133,6 +133,7 @@ impl Device {
     fn execute(&mut self, step: &SchedulerOutput) -> bool {
         let executors = Arc::clone(&self.context.vault.executors);
         let current = &mut self.current;
+        self.context.observers.chaos.on_step(step);
         let computed = catch_unwind(AssertUnwindSafe(|| {
             let executor = executor_for(&*executors, step.epoch, current)?;
             Ok(executor.execute(step))

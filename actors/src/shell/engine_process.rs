@@ -10,10 +10,15 @@ use crate::{
     link::{
         LoadError,
         frames::{Attach, Question, Status, ToEngine, ToFront},
+        parts::Gathered,
         peer::{News, Peer},
     },
-    logic::scheduler::PauseState,
-    message::{LedgerMessage, Letter, Role, SupervisorMessage},
+    logic::{
+        recovery::{in_flight::StepsInFlight, message_numbers::Stamp},
+        request::outputs::{Commit, StepReport},
+        scheduler::PauseState,
+    },
+    message::{LedgerMessage, Letter, Role, StepFailure, SupervisorMessage},
     supervision::{
         address::Carrier,
         slot::{AnySlot, Slot},
@@ -143,16 +148,25 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     };
     // A link that is down is noticed below.
     let _ = line.link.send(&ToEngine::Attach(attach));
+    #[cfg(feature = "chaos")]
+    process.send_poison();
     if context.ground.hold.is_asleep() {
         let _ = line.ask(Question::ReleaseKvCache, drop);
     }
     tracing::info!(pid = peer.process().id(), "an engine process serves");
-    let mut session = Session { context, process, line, has_started: false, pause };
+    let (commits, steps) = (Gathered::new(), StepsInFlight::default());
+    let has_started = false;
+    let mut session = Session { context, process, line, has_started, pause, commits, steps };
     loop {
         match peer.next().await {
             Ok(News::Frame(frame)) => session.on_frame(frame),
             Ok(News::Nothing) => session.look(),
-            Err(end) => return end,
+            Err(end) => {
+                if end.is_by_step {
+                    session.blame(&end.how);
+                }
+                return end.how;
+            }
         }
     }
 }
@@ -166,15 +180,33 @@ struct Session<'a> {
     has_started: bool,
     /// The pause that it was told last.
     pause: PauseState,
+    /// The commits of a report that is about to come.
+    commits: Gathered<Stamp, Commit>,
+    /// The steps that it computes.
+    steps: StepsInFlight,
 }
 
 impl Session<'_> {
     fn on_frame(&mut self, frame: ToFront) {
         let message = match frame {
             ToFront::Report(stamp, report) => LedgerMessage::Report(stamp, report),
+            ToFront::Commits(stamp, part) => return self.commits.add(stamp, part),
+            ToFront::ReportOf { stamp, report, num_commits } => {
+                let Some(commits) = self.commits.take(&stamp, num_commits) else {
+                    // The ledger learns from the scheduler's next word that it misses a report.
+                    tracing::warn!("a part of a report was lost");
+                    return;
+                };
+                LedgerMessage::Report(stamp, StepReport { commits, ..report })
+            }
             ToFront::Reported(stamp) => LedgerMessage::Reported(stamp),
             ToFront::Lost { epoch, what } => LedgerMessage::Lost { epoch, what },
+            ToFront::StepGiven { epoch, step, requests } => {
+                return self.steps.given(epoch, step, requests);
+            }
+            ToFront::StepDone { epoch, step } => return self.steps.done(epoch, step),
             ToFront::StepFailed { epoch, requests, failure } => {
+                self.steps.failed();
                 LedgerMessage::StepFailed { epoch, requests, failure }
             }
             ToFront::CoreStarted(status) => {
@@ -238,6 +270,15 @@ impl Session<'_> {
         if status.has_begun {
             progress.begin();
         }
+    }
+
+    /// Reports the steps in flight as failed, because the process ended within them. So a request
+    /// that ends every process is found as one that makes every step fail.
+    fn blame(&self, end: &str) {
+        let Some((epoch, requests)) = self.steps.suspects() else { return };
+        let failure = StepFailure::ProcessEnded(end.to_owned());
+        let failed = LedgerMessage::StepFailed { epoch, requests, failure };
+        self.context.directory.ledger.receive(failed);
     }
 
     /// Repeats the pause if the message about it was lost.

@@ -19,6 +19,7 @@ use crate::{
         },
         request::{
             EngineRequest, FinishReason,
+            failure::Failure,
             ids::{Epoch, Micros, RequestId},
             outputs::StepReport,
         },
@@ -178,7 +179,7 @@ impl LedgerActor {
     fn on_failed_probe(&self, reply: RpcReplyPort<()>) {
         if self.context.ledger().lock().probe_failed() {
             tracing::error!("the model's logits are not finite, whatever is asked");
-            self.context.trip_breaker();
+            self.context.trip_breaker("the model's logits are not finite".to_owned());
         }
         let _ = reply.send(());
     }
@@ -303,6 +304,10 @@ impl Actor for LedgerActor {
             }
             LedgerMessage::StepFailed { epoch, requests, failure } => {
                 self.on_failed_step(epoch, &requests, &failure, state);
+            }
+            LedgerMessage::TooLarge(requests) => {
+                tracing::error!(?requests, "requests do not fit a message to the engine process");
+                self.finish(&requests, &FinishReason::Error(Failure::MessageTooLarge), state);
             }
             LedgerMessage::EndAt { request, position, reason } => {
                 self.end_at(request, position, reason, state);

@@ -24,7 +24,7 @@ use crate::{
     },
     message::{LedgerMessage, SchedulerMessage, StepFailure, StepOutcome, WorkerMessage},
     ports::ExecuteError,
-    supervision::watched::Long,
+    supervision::watched::{Long, waiting_for},
     system::context::Context,
 };
 
@@ -154,7 +154,7 @@ impl WorkerActor {
         step_time_left(running.limit.as_micros() as u64, elapsed, excused)
     }
 
-    fn on_execute(
+    async fn on_execute(
         &self,
         myself: &ActorRef<WorkerMessage>,
         stamp: Stamp,
@@ -162,8 +162,10 @@ impl WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorError> {
         match state.inbox.follow(stamp) {
-            Arrival::InOrder => self.execute(myself, step, state),
-            Arrival::Stale if planted(Bug::KeepStaleStep) => self.execute(myself, step, state),
+            Arrival::InOrder => self.execute(myself, step, state).await,
+            Arrival::Stale if planted(Bug::KeepStaleStep) => {
+                self.execute(myself, step, state).await
+            }
             Arrival::Stale => {
                 self.context.observers.stale(1);
                 Ok(())
@@ -175,12 +177,15 @@ impl WorkerActor {
         }
     }
 
-    fn execute(
+    async fn execute(
         &self,
         myself: &ActorRef<WorkerMessage>,
         step: Arc<SchedulerOutput>,
         state: &mut State,
     ) -> Result<(), ActorError> {
+        if let Some(front) = self.context.part.engine().filter(|_| !step.is_empty()) {
+            waiting_for(front.step_given(&step)).await;
+        }
         let submitted = state.thread.submit(Job::Execute(Arc::clone(&step)));
         if submitted.is_err() && state.thread.has_ended() && !state.steps.is_empty() {
             // An earlier step failed, and the message about it is on its way.
@@ -262,6 +267,9 @@ impl WorkerActor {
         output: StepOutput,
         state: &mut State,
     ) {
+        if let Some(front) = self.context.part.engine() {
+            front.step_done(output.epoch, output.step);
+        }
         let place = state.steps.iter().position(|given| given.is(output.epoch, output.step));
         if let Some(place) = place {
             let mut unheard = state.steps.drain(..place);
@@ -349,7 +357,9 @@ impl Actor for WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            WorkerMessage::Execute(stamp, step) => self.on_execute(&myself, stamp, step, state)?,
+            WorkerMessage::Execute(stamp, step) => {
+                self.on_execute(&myself, stamp, step, state).await?;
+            }
             WorkerMessage::Probe { sent, step } => self.on_probe(sent, step, state),
             WorkerMessage::StepEnded { thread, .. } if thread != state.num_threads => {
                 self.context.observers.stale(1);

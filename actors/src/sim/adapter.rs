@@ -13,7 +13,7 @@ use crate::{
             lora::{AdapterFingerprint, LoraRequest},
         },
     },
-    ports::{AdapterLoadError, AdapterLoader, Settled},
+    ports::{AdapterCheckError, AdapterLoadError, AdapterLoader, Settled},
 };
 
 /// The message of an adapter that cannot be loaded.
@@ -70,6 +70,10 @@ impl Loader {
 }
 
 impl AdapterLoader for Loader {
+    fn check(&self, _: &str) -> Result<AdapterFingerprint, AdapterCheckError> {
+        Ok(AdapterFingerprint::default())
+    }
+
     fn load(&self, adapter: &LoraRequest) -> Result<(), AdapterLoadError> {
         if failure(adapter).is_some() {
             return Err(AdapterLoadError(BROKEN.to_owned()));

@@ -165,6 +165,7 @@ impl Supervisor {
         self.context.observers.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
             Decision::Escalate => {
+                self.trip_breaker(role);
                 let why = format!("{} died too often ({cause})", role.as_str());
                 self.give_up(myself, why, state).await
             }
@@ -201,8 +202,21 @@ impl Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match self.start(myself, range, state).await {
             Ok(()) => Ok(()),
-            Err(error) => self.give_up(myself, error.to_string(), state).await,
+            Err(error) => {
+                self.trip_breaker(self.spec.role);
+                self.give_up(myself, error.to_string(), state).await
+            }
         }
+    }
+
+    /// Lets no clients in. The reason has no text of an actor, because it is shown to all.
+    fn trip_breaker(&self, role: Role) {
+        let process = self.context.part.front().filter(|_| role == Role::Core);
+        let end = process.and_then(|process| process.view().ends.pop());
+        self.context.trip_breaker(match end {
+            Some(end) => format!("the engine process died too often; the last one {end}"),
+            None => format!("{} died too often", role.as_str()),
+        });
     }
 
     /// Gives up, because restarts do not help. The last resort, if there is one, builds all
@@ -214,7 +228,6 @@ impl Supervisor {
         why: String,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        self.context.trip_breaker();
         let own = self.spec.role.as_str();
         let done = self.context.observers.progress.num_steps();
         let Some(delay) = state.last_resort.as_mut().and_then(|last| last.rebuild(done)) else {

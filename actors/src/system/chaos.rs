@@ -8,7 +8,7 @@ use crate::{
     link::frames::{Fault, ToEngine},
     logic::{
         admission::Admission,
-        request::ids::{Epoch, RequestId},
+        request::ids::{Epoch, RequestId, TokenId},
     },
     message::{Edge, Role},
 };
@@ -149,9 +149,17 @@ impl ChaosControl<'_> {
         process.is_some_and(|process| process.send(&ToEngine::Fault(fault)).is_ok())
     }
 
+    /// Lets each engine process end in every step with a prompt that has this token. Returns
+    /// whether there is an engine process.
+    pub fn poison_process(&self, token: TokenId) -> bool {
+        let process = self.context.part.front();
+        process.map(|process| process.set_poison(Some(token))).is_some()
+    }
+
     /// Ends all faults.
     pub fn calm(&self) {
         self.source().calm();
+        let _ = self.context.part.front().map(|process| process.set_poison(None));
         self.engine_process(Fault::Calm);
     }
 

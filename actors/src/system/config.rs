@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::journal::Journal;
 use crate::{
+    codec::MAX_PAYLOAD_LEN,
     logic::{
         admission::{AdmissionLimits, Quota},
         ledger::LedgerConfig,
@@ -57,6 +58,8 @@ pub struct SystemConfig {
     pub reader_timeout: Duration,
     /// How often actors may die before more than themselves is replaced.
     pub supervision: Supervision,
+    /// Largest message to or from an engine process, bytes.
+    pub max_message_bytes: usize,
     /// Where the device's work runs.
     pub device: DeviceMode,
     /// The journal that keeps requests of answers. `None`: they end with the process.
@@ -167,6 +170,7 @@ impl SystemConfig {
             hang_timeout: Duration::from_secs(5),
             reader_timeout: Duration::from_secs(60),
             supervision: Supervision::default(),
+            max_message_bytes: MAX_PAYLOAD_LEN,
             device: DeviceMode::Thread,
             journal: None,
             profiler: None,

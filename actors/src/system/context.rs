@@ -115,9 +115,9 @@ impl Context {
         }
     }
 
-    /// Lets no clients in until a canary was served, because actors die too often.
-    pub(crate) fn trip_breaker(&self) {
-        self.clients.gate.trip(self.now());
+    /// Lets no clients in until a canary was served, for a reason that is no text of a client.
+    pub(crate) fn trip_breaker(&self, why: String) {
+        self.clients.gate.trip(self.now(), why);
     }
 
     /// Ends the watchdog and the canary, because the system shuts down.

@@ -19,14 +19,16 @@ use crate::{
         frames::{Answer, Attach, Question, ToEngine, ToFront},
         incoming::{Incoming, LinkError, Reader},
         outgoing::{Outgoing, Writer},
+        parts::Gathered,
     },
     logic::{
         ledger::Restriction,
-        request::ids::Epoch,
+        recovery::message_numbers::Stamp,
+        request::{EngineRequest, ids::Epoch},
         scheduler::{PauseState, RecoveredRequest},
     },
     message::{KvCacheManagerMessage, SchedulerMessage, SchedulerOrder, SupervisorMessage},
-    ports::{ExecutorFactory, GrammarCompiler, TextCodec},
+    ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, TextCodec},
     supervision::{address::Address, watchdog},
 };
 #[cfg(feature = "chaos")]
@@ -174,7 +176,9 @@ struct Running {
     root: ActorRef<SupervisorMessage>,
     root_task: JoinHandle<()>,
     /// The live requests of an epoch that is about to begin.
-    live: (Epoch, Vec<RecoveredRequest>),
+    live: Gathered<Epoch, RecoveredRequest>,
+    /// The requests of an order that is about to come.
+    added: Gathered<Stamp, Arc<EngineRequest>>,
 }
 
 impl Drop for Running {
@@ -205,8 +209,8 @@ impl Running {
             .map_err(|error| ActorError::Invariant(format!("the tree did not start: {error}")))?;
         watchdog::spawn(&context)
             .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
-        let live = (Epoch::default(), Vec::new());
-        let running = Self { context, uplink, root, root_task, live };
+        let (live, added) = (Gathered::new(), Gathered::new());
+        let running = Self { context, uplink, root, root_task, live, added };
         running.pause(attach.pause);
         Ok(running)
     }
@@ -215,13 +219,14 @@ impl Running {
         loop {
             tokio::select! {
                 biased;
+                // Before the frames: a front that recovers sends many, and needs signs of life.
+                _ = beats.tick() => {
+                    let _ = self.uplink.send(&ToFront::Beat(Some(status(&self.context))));
+                }
                 frame = incoming.next() => match frame {
                     Ok(frame) => self.on_frame(frame),
                     Err(error) => return error.into(),
                 },
-                _ = beats.tick() => {
-                    let _ = self.uplink.send(&ToFront::Beat(Some(status(&self.context))));
-                }
                 _ = &mut self.root_task => return EngineOver::GaveUp,
             }
         }
@@ -237,12 +242,16 @@ impl Running {
                 scheduler.receive(SchedulerMessage::Order(stamp, order));
             }
             ToEngine::Given(stamp) => scheduler.receive(SchedulerMessage::Given(stamp)),
-            ToEngine::Live(epoch, part) => {
-                if self.live.0 != epoch {
-                    self.live = (epoch, Vec::new());
+            ToEngine::Added(stamp, part) => self.added.add(stamp, part),
+            ToEngine::Add { stamp, num_requests } => match self.added.take(&stamp, num_requests) {
+                Some(requests) => {
+                    let add = SchedulerOrder::Add(requests);
+                    scheduler.receive(SchedulerMessage::Order(stamp, add));
                 }
-                self.live.1.extend(part);
-            }
+                // The scheduler learns from the ledger's next word that it misses an order.
+                None => tracing::warn!("a part of an order was lost"),
+            },
+            ToEngine::Live(epoch, part) => self.live.add(epoch, part),
             ToEngine::Recover { epoch, num_live, restriction } => {
                 self.recover(epoch, num_live, restriction);
             }
@@ -260,13 +269,11 @@ impl Running {
     }
 
     fn recover(&mut self, epoch: Epoch, num_live: usize, restriction: Restriction) {
-        let (told, live) = std::mem::take(&mut self.live);
-        let live = if told == epoch { live } else { Vec::new() };
-        if live.len() != num_live {
+        let Some(live) = self.live.take(&epoch, num_live) else {
             // The scheduler learns from the ledger's next word that it misses an epoch.
             tracing::warn!(epoch = epoch.0, "a part of the live requests was lost");
             return;
-        }
+        };
         self.uplink.begin_epoch(epoch, &live);
         let recover = SchedulerMessage::Recover { epoch, live, restriction };
         self.context.directory.scheduler.receive(recover);
@@ -307,6 +314,7 @@ impl Running {
             Fault::Exit(code) => std::process::exit(code),
             Fault::Garbage => self.uplink.send_garbage(),
             Fault::Wedge => wedge(),
+            Fault::Poison(token) => self.context.observers.chaos.set_poison(token),
         }
     }
 }
@@ -355,6 +363,14 @@ async fn answer(context: &Arc<Context>, question: Question) -> Option<Answer> {
             };
             // Gigabytes take a while.
             Answer::Memory(tokio::task::spawn_blocking(work).await.ok()?)
+        }
+        Question::CheckAdapter(path) => {
+            let executors = Arc::clone(&context.vault.executors);
+            let check = move || match executors.adapters() {
+                Some(adapters) => adapters.check(&path),
+                None => Err(AdapterCheckError::Refused("adapters are not enabled".to_owned())),
+            };
+            Answer::Adapter(tokio::task::spawn_blocking(check).await.ok()?)
         }
     })
 }

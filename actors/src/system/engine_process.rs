@@ -11,7 +11,10 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
+#[cfg(feature = "chaos")]
+use crate::{link::frames::Fault, logic::request::ids::TokenId};
 use crate::{
     link::{
         EngineLauncher, LoadError, Loaded, Loading, Process,
@@ -20,12 +23,21 @@ use crate::{
         outgoing::{NotSent, Outgoing},
         spare::Spare,
     },
-    logic::request::ids::{Micros, Step},
+    logic::request::{
+        ids::{Micros, Step},
+        lora::AdapterFingerprint,
+    },
     message::Edge,
+    ports::AdapterCheckError,
 };
 
 /// Number of ends of processes that are remembered.
 const ENDS_MAX: usize = 8;
+
+/// Longest time of a check of an adapter.
+const ADAPTER_LIMIT: Duration = Duration::from_secs(60);
+/// Pause before the next look for a process.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The engine process as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,6 +61,9 @@ pub(crate) struct EngineProcess {
     is_watched: AtomicBool,
     /// Last step that a process reported.
     last_step: AtomicU64,
+    /// Token that ends each process in every step with a prompt that has it.
+    #[cfg(feature = "chaos")]
+    poison: Mutex<Option<TokenId>>,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +142,8 @@ impl EngineProcess {
             state: Mutex::default(),
             is_watched: AtomicBool::new(false),
             last_step: AtomicU64::new(0),
+            #[cfg(feature = "chaos")]
+            poison: Mutex::new(None),
         }
     }
 
@@ -164,6 +181,21 @@ impl EngineProcess {
     pub(crate) fn attach(&self, line: &Arc<Line>) {
         self.state.lock().num_starts += 1;
         *self.line.write() = Some(Arc::clone(line));
+    }
+
+    /// Sets the token that ends each process in every step with a prompt that has it.
+    #[cfg(feature = "chaos")]
+    pub(crate) fn set_poison(&self, token: Option<TokenId>) {
+        *self.poison.lock() = token;
+        self.send_poison();
+    }
+
+    /// Tells the running process of that token.
+    #[cfg(feature = "chaos")]
+    pub(crate) fn send_poison(&self) {
+        let poison = *self.poison.lock();
+        // A process that is being started learns of it when it is attached.
+        let _ = poison.map(|token| self.send(&ToEngine::Fault(Fault::Poison(token))));
     }
 
     /// Ends with a process. Questions to it have no answers.
@@ -216,6 +248,32 @@ impl EngineProcess {
         let take = move |answer| drop(sender.send(answer));
         self.line()?.ask(question, take).ok()?;
         tokio::time::timeout(limit, answer).await.ok()?.ok()
+    }
+
+    /// Lets the running process read and check the adapter in the folder `path`. Waits for the next
+    /// process if there is none. `None`: no answer came in time, or two processes ended over it.
+    pub(crate) async fn check_adapter(
+        &self,
+        path: &str,
+    ) -> Option<Result<AdapterFingerprint, AdapterCheckError>> {
+        let give_up = Instant::now() + ADAPTER_LIMIT;
+        let mut num_asked = 0;
+        while num_asked < 2 && Instant::now() < give_up {
+            let Some(line) = self.line() else {
+                tokio::time::sleep(RETRY_PAUSE).await;
+                continue;
+            };
+            drop(line);
+            num_asked += 1;
+            let question = Question::CheckAdapter(path.to_owned());
+            match self.ask(question, give_up.duration_since(Instant::now())).await {
+                Some(Answer::Adapter(checked)) => return Some(checked),
+                // A panic. Another process would panic, too.
+                Some(_) => return None,
+                None => {}
+            }
+        }
+        None
     }
 
     /// Sets whether an observer looks at the steps.

@@ -4,7 +4,10 @@
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::logic::{recovery::breaker::Breaker, request::ids::Micros};
+use crate::logic::{
+    recovery::breaker::{Breaker, BreakerState},
+    request::ids::Micros,
+};
 
 /// Time after which a canary without a result has failed: ten minutes. Its sender waits less.
 const CANARY_LIMIT: Micros = 600_000_000;
@@ -13,12 +16,15 @@ const CANARY_LIMIT: Micros = 600_000_000;
 #[derive(Debug)]
 pub(crate) struct Gate {
     breaker: Mutex<Breaker>,
+    /// Why the breaker opened the last time.
+    why: Mutex<String>,
     canary_wanted: Notify,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { breaker: Mutex::new(Breaker::new(CANARY_LIMIT)), canary_wanted: Notify::new() }
+        let breaker = Mutex::new(Breaker::new(CANARY_LIMIT));
+        Self { breaker, why: Mutex::default(), canary_wanted: Notify::new() }
     }
 }
 
@@ -28,10 +34,17 @@ impl Gate {
         self.breaker.lock()
     }
 
-    /// Lets no clients in until a canary was served.
-    pub(crate) fn trip(&self, now: Micros) {
+    /// Lets no clients in until a canary was served, for a reason that is no text of a client.
+    pub(crate) fn trip(&self, now: Micros, why: String) {
+        *self.why.lock() = why;
         self.breaker().trip(now);
         self.call_canary();
+    }
+
+    /// Returns why no clients are let in, if that is so.
+    pub(crate) fn closed_because(&self, now: Micros) -> Option<String> {
+        let is_closed = self.breaker().state(now) != BreakerState::Closed;
+        is_closed.then(|| self.why.lock().clone())
     }
 
     /// Wakes the canary: the breaker may close, the model is suspect, or the system ends.

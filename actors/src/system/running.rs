@@ -27,11 +27,12 @@ use crate::{
         request::{
             EngineRequest,
             ids::{Epoch, RequestId},
+            lora::AdapterFingerprint,
         },
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
     message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
-    ports::{ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
+    ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
     supervision::{
         address::Address,
         directory::{ActorStats, Directory},
@@ -282,6 +283,21 @@ impl System {
         } else {
             Health::Ready
         }
+    }
+
+    /// Returns why the breaker is open, if it is. The reason has no text of a client.
+    #[must_use]
+    pub fn breaker_reason(&self) -> Option<String> {
+        self.context.clients.gate.closed_because(self.context.now())
+    }
+
+    /// Lets the engine process read and check the adapter in the folder `path`, and name its
+    /// content. `None`: there is no engine process, or it gave no answer.
+    pub async fn check_adapter(
+        &self,
+        path: &str,
+    ) -> Option<Result<AdapterFingerprint, AdapterCheckError>> {
+        self.context.part.front()?.check_adapter(path).await
     }
 
     /// Returns the engine process, if the core does not run in this process.

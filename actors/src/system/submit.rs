@@ -17,7 +17,9 @@ use super::{
     sink::{Abandon, ChoiceStream, Sink},
 };
 use crate::{
+    codec::payload_len,
     error::{ActorError, RequestError},
+    link::parts::ENVELOPE_LEN,
     logic::{
         admission::Tenant,
         request::{
@@ -39,6 +41,10 @@ use crate::{
 const INPUT_RETRIES: usize = 2;
 /// Number of timeouts after which acceptance is given up.
 const ACCEPT_TRIES: u32 = 3;
+/// Largest number of bytes of an output token in a message to the engine process.
+const MAX_TOKEN_LEN: usize = 5;
+/// Number of bytes by which the choices of one prompt may differ there.
+const CHOICE_LEN: usize = 64;
 /// Pause of the door before it looks for a restarted actor again.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -122,10 +128,43 @@ impl Door {
         let processed = self.process(&raw).await?;
         let prompt_token_ids = Arc::clone(&processed.prompt_token_ids);
         let requests = self.requests(&raw, processed, arrival);
+        self.check_messages(&requests)?;
         let choices = requests.iter().map(|request| self.open(request.id)).collect();
         self.reserve_results(&requests).await?;
         self.accept(requests, raw.tenant, false).await?;
         Ok(Submission { prompt_token_ids, choices })
+    }
+
+    /// Checks the sizes of messages to and from the engine process, if there is one. These are the
+    /// requests with all their output tokens, and the results of pooling.
+    ///
+    /// # Errors
+    /// [`RequestError::MessageTooLarge`].
+    fn check_messages(&self, requests: &[Arc<EngineRequest>]) -> Result<(), RequestError> {
+        if self.context.part.front().is_none() {
+            return Ok(());
+        }
+        let heads = &self.context.vault.executors.info().heads;
+        let limit_bytes = self.context.config.max_message_bytes.saturating_sub(ENVELOPE_LEN);
+        let check = |what, bytes| match bytes <= limit_bytes {
+            true => Ok(()),
+            false => Err(RequestError::MessageTooLarge { what, bytes, limit_bytes }),
+        };
+        let mut measured = None;
+        for request in requests {
+            let prompt = &request.prompt_token_ids;
+            if let Some(params) = request.pooling() {
+                check("result", params.result_bytes(heads, prompt.len()))?;
+            }
+            // The choices of one prompt differ in small numbers alone.
+            if measured.is_none_or(|before| !Arc::ptr_eq(before, prompt)) {
+                measured = Some(prompt);
+                let max_model_len = self.context.config.scheduler.max_model_len;
+                let output = request.max_total_tokens(max_model_len).saturating_sub(prompt.len());
+                check("request", payload_len(&**request) + output * MAX_TOKEN_LEN + CHOICE_LEN)?;
+            }
+        }
+        Ok(())
     }
 
     /// Leases the memory for the results of pooling, which the worker gathers while it computes.

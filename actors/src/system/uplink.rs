@@ -1,9 +1,10 @@
 //! The engine process's end of the link: the way to the front, and the facts about the ledger that
 //! the core needs. They are as of the last frames from the front.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use crate::{
     link::{
@@ -11,10 +12,13 @@ use crate::{
         outgoing::{NotSent, Outgoing},
     },
     logic::{
-        request::ids::{Epoch, RequestId},
-        scheduler::RecoveredRequest,
+        request::ids::{Epoch, RequestId, Step},
+        scheduler::{RecoveredRequest, output::SchedulerOutput},
     },
 };
+
+/// Longest wait until the front can read of a step.
+const WRITE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The way to the front, and its ledger as the front told it.
 #[derive(Debug)]
@@ -43,6 +47,31 @@ impl Uplink {
     /// [`NotSent`] if it is lost.
     pub(crate) fn send(&self, frame: &ToFront) -> Result<(), NotSent> {
         self.link.send(frame)
+    }
+
+    /// Sends a frame of at most `max_len` bytes.
+    ///
+    /// # Errors
+    /// [`NotSent`] if it is lost.
+    pub(crate) fn send_within(&self, max_len: usize, frame: &ToFront) -> Result<(), NotSent> {
+        self.link.send_within(max_len, frame)
+    }
+
+    /// Tells the front that the device gets a step. A request that is new to this process may end
+    /// the process at once. So a step with a new request waits until the front can read of it.
+    pub(crate) async fn step_given(&self, output: &SchedulerOutput) {
+        let (epoch, step) = (output.epoch, output.step);
+        let requests = output.num_tokens_after().collect();
+        let given = self.send(&ToFront::StepGiven { epoch, step, requests });
+        if given.is_ok() && !output.scheduled_new.is_empty() {
+            // A front that does not read is about to kill this process.
+            let _ = timeout(WRITE_LIMIT, self.link.written()).await;
+        }
+    }
+
+    /// Tells the front that the device has computed a step. A loss costs accuracy alone.
+    pub(crate) fn step_done(&self, epoch: Epoch, step: Step) {
+        let _ = self.send(&ToFront::StepDone { epoch, step });
     }
 
     /// Writes bytes that are no frame.

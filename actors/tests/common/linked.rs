@@ -34,6 +34,8 @@ pub(crate) struct FakeLauncher {
     pub(crate) processes: AtomicU32,
     /// Number of further processes that end before their model is loaded.
     pub(crate) broken: AtomicU64,
+    /// Number of further processes that never say a word.
+    pub(crate) mute: AtomicU64,
     pub(crate) keeps_spare: bool,
     started: parking_lot::Mutex<Vec<Arc<FakeProcess>>>,
 }
@@ -42,7 +44,8 @@ pub(crate) struct FakeLauncher {
 pub(crate) struct FakeProcess {
     pub(crate) number: u32,
     is_dead: Arc<AtomicBool>,
-    is_stopped: Arc<AtomicBool>,
+    is_silent: Arc<AtomicBool>,
+    is_stopped: AtomicBool,
     task: AbortHandle,
     exit: watch::Sender<Option<String>>,
 }
@@ -59,6 +62,12 @@ impl FakeProcess {
     /// Stops the process as SIGSTOP does: the system reports it, and it writes nothing.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
+        self.freeze();
+    }
+
+    /// Lets the process write nothing more. It lives, and its link is open.
+    pub(crate) fn freeze(&self) {
+        self.is_silent.store(true, Ordering::Release);
     }
 }
 
@@ -108,19 +117,20 @@ impl EngineLauncher for FakeLauncher {
     fn launch(&self) -> io::Result<Launched> {
         let (front, engine) = duplex(BUFFER_LEN);
         let is_dead = Arc::new(AtomicBool::new(false));
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        let (of_dead, of_stopped) = (Arc::clone(&is_dead), Arc::clone(&is_stopped));
-        let mortal = Mortal { stream: engine, is_dead: of_dead, is_stopped: of_stopped };
+        let is_one_of = |further: &AtomicU64| {
+            let fewer = |left: u64| left.checked_sub(1);
+            further.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer).is_ok()
+        };
+        let is_silent = Arc::new(AtomicBool::new(is_one_of(&self.mute)));
+        let (of_dead, of_silent) = (Arc::clone(&is_dead), Arc::clone(&is_silent));
+        let mortal = Mortal { stream: engine, is_dead: of_dead, is_silent: of_silent };
         let (reader, writer) = split(mortal);
-        let fails = |left: u64| left.checked_sub(1);
-        let is_broken =
-            self.broken.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok();
+        let is_broken = is_one_of(&self.broken);
+        let executors = FakeFactory::new(self.info.clone(), Arc::clone(&self.faults));
+        let of_executors = Arc::clone(&executors.process);
         let core = Core {
             config: self.config.clone(),
-            executors: Arc::new(FakeFactory {
-                info: self.info.clone(),
-                faults: Arc::clone(&self.faults),
-            }),
+            executors: Arc::new(executors),
             codec: Arc::new(FakeCodec(Arc::clone(&self.faults))),
             grammars: Arc::new(FakeGrammars(Arc::clone(&self.faults))),
         };
@@ -133,8 +143,10 @@ impl EngineLauncher for FakeLauncher {
         });
         let number = self.processes.fetch_add(1, Ordering::AcqRel) + 1;
         let (exit, _) = watch::channel(None);
-        let process = FakeProcess { number, is_dead, is_stopped, task: task.abort_handle(), exit };
+        let (is_stopped, task_of) = (AtomicBool::new(false), task.abort_handle());
+        let process = FakeProcess { number, is_dead, is_silent, is_stopped, task: task_of, exit };
         let process = Arc::new(process);
+        let _ = of_executors.set(Arc::clone(&process));
         let of_end = Arc::clone(&process);
         tokio::spawn(async move {
             let _ = task.await;
@@ -155,7 +167,7 @@ impl EngineLauncher for FakeLauncher {
 struct Mortal {
     stream: DuplexStream,
     is_dead: Arc<AtomicBool>,
-    is_stopped: Arc<AtomicBool>,
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Mortal {
@@ -185,8 +197,8 @@ impl AsyncWrite for Mortal {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check()?;
-        if self.is_stopped.load(Ordering::Acquire) {
-            // Nothing wakes it: a stopped process is killed.
+        if self.is_silent.load(Ordering::Acquire) {
+            // Nothing wakes it: a silent process is killed.
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write(cx, bytes)
@@ -209,24 +221,35 @@ pub(crate) async fn spawn_linked(
     spawn_with_spare(num_blocks, false, change).await
 }
 
+/// Returns a launcher that has started no process, and the settings.
+pub(crate) fn launcher(
+    num_blocks: u32,
+    keeps_spare: bool,
+    change: impl FnOnce(&mut SystemConfig),
+) -> (SystemConfig, Arc<FakeLauncher>) {
+    let (mut config, info) = settings(num_blocks);
+    change(&mut config);
+    let launcher = FakeLauncher {
+        config: config.clone(),
+        info,
+        faults: Arc::default(),
+        processes: AtomicU32::new(0),
+        broken: AtomicU64::new(0),
+        mute: AtomicU64::new(0),
+        keeps_spare,
+        started: parking_lot::Mutex::default(),
+    };
+    (config, Arc::new(launcher))
+}
+
 /// Starts the same, and perhaps a spare process.
 pub(crate) async fn spawn_with_spare(
     num_blocks: u32,
     keeps_spare: bool,
     change: impl FnOnce(&mut SystemConfig),
 ) -> (System, Arc<FakeLauncher>, Arc<Faults>) {
-    let (mut config, info) = settings(num_blocks);
-    change(&mut config);
-    let faults = Arc::new(Faults::default());
-    let launcher = Arc::new(FakeLauncher {
-        config: config.clone(),
-        info: info.clone(),
-        faults: Arc::clone(&faults),
-        processes: AtomicU32::new(0),
-        broken: AtomicU64::new(0),
-        keeps_spare,
-        started: parking_lot::Mutex::default(),
-    });
+    let (config, launcher) = launcher(num_blocks, keeps_spare, change);
+    let (info, faults) = (launcher.info.clone(), Arc::clone(&launcher.faults));
     let loading = Loading::begin(&*launcher, config.hang_timeout).unwrap();
     let loaded = loading.loaded(|_| ()).await.unwrap();
     assert_eq!(loaded.facts, b"facts");

@@ -73,6 +73,8 @@ pub(crate) struct Faults {
     pub(crate) memory: AtomicU64,
     /// Token that makes every step panic if a prompt contains it; 0: none.
     pub(crate) poison: AtomicU64,
+    /// Token that ends the engine process in every step if a prompt contains it; 0: none.
+    pub(crate) deadly: AtomicU64,
     /// Whether the next decoder blocks for four seconds.
     pub(crate) block_decoder: AtomicBool,
     /// System whose ledger gets a message from a decoder right before the decoder blocks.
@@ -107,6 +109,8 @@ pub(crate) struct Faults {
 pub(crate) struct FakeFactory {
     info: ModelInfo,
     pub(crate) faults: Arc<Faults>,
+    /// The process that has the model, if that is another one.
+    process: Arc<OnceLock<Arc<linked::FakeProcess>>>,
 }
 
 impl FakeFactory {
@@ -120,7 +124,11 @@ impl FakeFactory {
             eos_token_ids: vec![],
             heads: Default::default(),
         };
-        Self { info, faults: Arc::default() }
+        Self::new(info, Arc::default())
+    }
+
+    fn new(info: ModelInfo, faults: Arc<Faults>) -> Self {
+        Self { info, faults, process: Arc::default() }
     }
 }
 
@@ -140,7 +148,8 @@ impl ExecutorFactory for FakeFactory {
 
     fn create(&self, _: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         self.faults.executors.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(FakeExecutor { histories: BTreeMap::new(), faults: Arc::clone(&self.faults) }))
+        let (faults, process) = (Arc::clone(&self.faults), Arc::clone(&self.process));
+        Ok(Box::new(FakeExecutor { histories: BTreeMap::new(), faults, process }))
     }
 }
 
@@ -148,6 +157,7 @@ impl ExecutorFactory for FakeFactory {
 struct FakeExecutor {
     histories: BTreeMap<RequestId, Vec<TokenId>>,
     faults: Arc<Faults>,
+    process: Arc<OnceLock<Arc<linked::FakeProcess>>>,
 }
 
 /// Blocks the thread for longer than any test waits.
@@ -157,9 +167,19 @@ fn block() {
 }
 
 impl FakeExecutor {
-    fn check_poison(&self, history: &[TokenId]) {
-        let poison = self.faults.poison.load(Ordering::Relaxed);
-        assert!(poison == 0 || !history.contains(&(poison as u32)), "poison");
+    fn check_poison(&self, prompt: &[TokenId]) -> Result<(), ExecuteError> {
+        let contains = |token: &AtomicU64| {
+            let token = token.load(Ordering::Relaxed);
+            token != 0 && prompt.contains(&(token as u32))
+        };
+        assert!(!contains(&self.faults.poison), "poison");
+        match self.process.get().filter(|_| contains(&self.faults.deadly)) {
+            None => Ok(()),
+            Some(process) => {
+                process.end("SIGSEGV");
+                Err(ExecuteError::Device("the process has ended".to_owned()))
+            }
+        }
     }
 }
 
@@ -180,7 +200,7 @@ impl ModelExecutor for FakeExecutor {
         let mut outputs = Vec::new();
         for data in &step.scheduled_new {
             let mut history = data.request.prompt_token_ids.to_vec();
-            self.check_poison(&history);
+            self.check_poison(&history)?;
             history.extend(&data.output_token_ids);
             if !data.output_token_ids.is_empty() {
                 let tokens = data.num_scheduled_tokens as u64;
@@ -357,7 +377,7 @@ pub(crate) async fn spawn_with(
 ) -> (System, Arc<Faults>) {
     let (mut config, info) = settings(num_blocks);
     let faults = Arc::new(Faults::default());
-    let factory = FakeFactory { info, faults: Arc::clone(&faults) };
+    let factory = FakeFactory::new(info, Arc::clone(&faults));
     let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
     change(&mut config);
     let grammars = Arc::new(FakeGrammars(Arc::clone(&faults)));

@@ -7,19 +7,25 @@ use std::{
 };
 
 use playhouse_actors::{
+    error::RequestError,
     fault::How,
-    link::frames::Fault,
-    logic::scheduler::PauseState,
-    message::{Edge, Role},
-    system::{ChoiceStream, Health, PauseMode, System},
+    link::{LoadError, Loading, frames::Fault, parts::ENVELOPE_LEN},
+    logic::{
+        request::{EngineRequest, FinishReason, failure::Failure},
+        scheduler::PauseState,
+    },
+    message::{Edge, Role, input_processor::Prompt},
+    system::{ChoiceStream, Health, PauseMode, System, SystemConfig},
 };
+use tokio::time::timeout;
 
 use crate::common::{
     collect, constrained, expected_text,
-    linked::{FakeLauncher, spawn_linked, spawn_with_spare},
+    linked::{FakeLauncher, launcher, spawn_linked, spawn_with_spare},
     request,
 };
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const REQUESTS: u32 = 6;
 const TOKENS: u32 = 200;
 
@@ -218,4 +224,145 @@ async fn a_spare_process_takes_over() {
     launcher.numbered(4).await;
     assert_eq!(system.engine_process().unwrap().pid, Some(spare.number));
     system.shutdown().await;
+}
+
+/// The requests and their results take many messages, also when a process is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_larger_than_a_message_pass_whole() {
+    let small = |config: &mut SystemConfig| config.max_message_bytes = 2_500;
+    let (system, launcher, _) = spawn_linked(600, small).await;
+    let (prompt, mut raw) = request(1, 300, 60);
+    (raw.params.n, raw.params.temperature) = (20, 1.0);
+    let mut streams = system.submit(raw.clone()).await.unwrap().choices;
+    let mut first = streams.remove(0);
+    let mut text = first.next().await.unwrap().text;
+    let epoch = system.epoch();
+    go_on(&mut first, &mut text).await;
+    assert_eq!(system.epoch(), epoch, "no order is lost");
+    launcher.process().end("SIGKILL");
+    // A request too large for any message is refused, and the others go on.
+    let mut large = request(2, 300, 60).1;
+    large.cache_salt = Some("x".repeat(3_000));
+    let refused = system.submit(large).await;
+    let limit = 2_500 - ENVELOPE_LEN;
+    assert!(
+        matches!(
+            refused,
+            Err(RequestError::MessageTooLarge { what: "request", limit_bytes, .. })
+                if limit_bytes == limit
+        ),
+        "{refused:?}"
+    );
+    text.push_str(&collect(first).await.0);
+    assert_eq!(text, expected_text(&prompt, 60));
+    for stream in streams {
+        assert_eq!(collect(stream).await.0, expected_text(&prompt, 60));
+    }
+    assert_eq!(launcher.processes.load(Ordering::Relaxed), 2);
+    system.shutdown().await;
+}
+
+/// An earlier server without an engine process has accepted it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_request_too_large_for_a_message_fails_alone() {
+    let small = |config: &mut SystemConfig| config.max_message_bytes = 2_500;
+    let (system, launcher, _) = spawn_linked(128, small).await;
+    let (prompt, raw) = request(1, 40, 300);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    let mut large = EngineRequest::for_test(1_000, 0..40);
+    large.cache_salt = Some("x".repeat(3_000).into());
+    let mut beside = EngineRequest::for_test(1_001, 0..40);
+    beside.sampling_mut().max_tokens = 30;
+    beside.sampling_mut().temperature = 0.0;
+    let requests = vec![Arc::new(large), Arc::new(beside)];
+    let mut choices = system.restore(requests).await.unwrap();
+    let (beside, mut large) = (choices.remove(1), choices.remove(0));
+    let mut end = None;
+    while let Some(delta) = large.next().await {
+        end = delta.finish;
+    }
+    assert_eq!(end, Some(FinishReason::Error(Failure::MessageTooLarge)));
+    launcher.process().end("SIGKILL");
+    let prompt_beside: Vec<_> = (0..40).collect();
+    assert_eq!(collect(beside).await.0, expected_text(&prompt_beside, 30));
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 300));
+    system.shutdown().await;
+}
+
+/// Every process ends in the step of this request, with six others in the batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_ends_every_process_fails_alone_and_is_refused_next_time() {
+    let (system, launcher, faults) = spawn_linked(128, |_| {}).await;
+    faults.deadly.store(991, Ordering::Relaxed);
+    let mut streams = Vec::new();
+    for salt in 0..REQUESTS {
+        let (prompt, raw) = request(salt, 40, 100);
+        streams.push((prompt, system.submit(raw).await.unwrap().choices.remove(0)));
+    }
+    let (_, mut deadly) = request(3, 40, 100);
+    deadly.prompt = Prompt::Tokens(vec![5, 991, 7]);
+    let mut convict = system.submit(deadly.clone()).await.unwrap().choices.remove(0);
+    for (prompt, stream) in streams {
+        let (text, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
+        assert_eq!((text, finish.as_str()), (expected_text(&prompt, 100), "length"));
+    }
+    let mut end = None;
+    while let Some(delta) = timeout(PATIENCE, convict.next()).await.unwrap() {
+        end = delta.finish;
+    }
+    assert_eq!(end, Some(FinishReason::Error(Failure::Quarantined)));
+    assert!(launcher.processes.load(Ordering::Relaxed) > 3);
+    // The breaker has opened, and a canary closes it.
+    let ready = async {
+        while system.health() != Health::Ready {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, ready).await.unwrap();
+    let again = system.submit(deadly).await;
+    assert!(matches!(again, Err(RequestError::Quarantined { .. })), "{again:?}");
+    system.shutdown().await;
+}
+
+/// Its runtime is frozen, for example: the process lives, and its link is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_a_process_that_gives_no_sign_of_life() {
+    let (system, launcher, _) = spawn_linked(128, impatient).await;
+    let (prompt, raw) = request(1, 40, 200);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    launcher.process().freeze();
+    text.push_str(&timeout(PATIENCE, collect(stream)).await.unwrap().0);
+    assert_eq!(text, expected_text(&prompt, 200));
+    assert_eq!(system.engine_process().unwrap().ends, ["gave no sign of life"]);
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_never_says_a_word_is_replaced() {
+    let (system, launcher, _) = spawn_linked(128, impatient).await;
+    let (prompt, raw) = request(1, 40, 100);
+    let stream = system.submit(raw).await.unwrap().choices.remove(0);
+    launcher.mute.store(2, Ordering::Release);
+    launcher.process().end("SIGKILL");
+    let (text, _) = timeout(PATIENCE, collect(stream)).await.unwrap();
+    assert_eq!(text, expected_text(&prompt, 100));
+    let silent = "gave no sign of life";
+    assert_eq!(system.engine_process().unwrap().ends, ["ended: SIGKILL", silent, silent]);
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_first_process_never_says_a_word_does_not_start() {
+    let (config, launcher) = launcher(128, false, impatient);
+    launcher.mute.store(1, Ordering::Release);
+    let loading = Loading::begin(&*launcher, config.hang_timeout).unwrap();
+    let loaded = timeout(PATIENCE, loading.loaded(|_| ())).await.unwrap();
+    assert_eq!(loaded.err(), Some(LoadError::Ended("gave no sign of life".to_owned())));
+}
+
+fn impatient(config: &mut SystemConfig) {
+    config.hang_timeout = Duration::from_millis(500);
 }

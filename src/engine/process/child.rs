@@ -49,6 +49,12 @@ pub(crate) enum ChildError {
     /// The supervisors gave up.
     #[error("the supervisors of the engine process gave up")]
     GaveUp,
+    /// The task of the link panicked.
+    #[error("the task of the link to the server panicked")]
+    Panicked,
+    /// The link to the front is broken.
+    #[error("the link to the server is broken: {0}")]
+    Broken(LinkError),
 }
 
 /// Runs an engine process. `prepare` gets the settings before the model is loaded.
@@ -70,13 +76,22 @@ pub(crate) async fn run(prepare: impl FnOnce(&Config) + Send + 'static) -> Resul
     match served.await {
         Ok(outcome) => outcome,
         // A panic is reported by its hook.
-        Err(_) => Err(ChildError::GaveUp),
+        Err(_) => Err(ChildError::Panicked),
     }
 }
 
 async fn serve(mut end: EngineEnd, prepare: impl FnOnce(&Config)) -> Result<(), ChildError> {
-    let Ok(sent) = end.settings().await else { return Ok(()) };
-    let config = settings::decode(&sent)?;
+    let sent = match end.settings().await {
+        Ok(sent) => sent,
+        Err(error) => return without_front(error),
+    };
+    let config = match settings::decode(&sent) {
+        Ok(config) => config,
+        Err(error) => {
+            end.failed(error.to_string()).await;
+            return Err(error.into());
+        }
+    };
     prepare(&config);
     let config = Arc::new(config.engine);
     let (of_load, mut report) = (Arc::clone(&config), end.progress());
@@ -88,11 +103,7 @@ async fn serve(mut end: EngineEnd, prepare: impl FnOnce(&Config)) -> Result<(), 
     let loaded = match end.while_loading(load).await {
         Ok(Ok(loaded)) => loaded,
         Ok(Err(panic)) => Err(StartError::Panicked(panic.to_string())),
-        Err(LinkError::Closed) => return Ok(()),
-        Err(error) => {
-            report_broken(&error);
-            return Ok(());
-        }
+        Err(error) => return without_front(error),
     };
     match loaded {
         Ok(loaded) => over(end.serve(facts_of(&loaded), core(&config, loaded)).await),
@@ -105,11 +116,7 @@ async fn serve(mut end: EngineEnd, prepare: impl FnOnce(&Config)) -> Result<(), 
 
 fn over(over: EngineOver) -> Result<(), ChildError> {
     match over {
-        EngineOver::Front(LinkError::Closed) => Ok(()),
-        EngineOver::Front(error) => {
-            report_broken(&error);
-            Ok(())
-        }
+        EngineOver::Front(error) => without_front(error),
         EngineOver::GaveUp => Err(ChildError::GaveUp),
         EngineOver::Actors(error) => {
             tracing::error!(%error, "the core's actors did not start");
@@ -118,8 +125,15 @@ fn over(over: EngineOver) -> Result<(), ChildError> {
     }
 }
 
-fn report_broken(error: &LinkError) {
-    tracing::warn!(%error, "the link to the front is broken");
+/// Returns the outcome of a process whose front is gone.
+fn without_front(error: LinkError) -> Result<(), ChildError> {
+    match error {
+        LinkError::Closed => Ok(()),
+        error => {
+            tracing::warn!(%error, "the link to the front is broken");
+            Err(ChildError::Broken(error))
+        }
+    }
 }
 
 fn facts_of(loaded: &Loaded) -> Vec<u8> {

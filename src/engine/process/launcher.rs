@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use playhouse_actors::link::{EngineLauncher, Exit, Launched, Process, ProcessState};
 use tokio::{net::UnixStream, sync::watch};
 
-use super::child::COMMAND;
+use super::{child::COMMAND, memory};
 
 /// A child with the socket of its link, or the reason why there is none.
 type Started = io::Result<(Child, Socket)>;
@@ -150,8 +150,11 @@ impl ChildProcess {
         let is_known = Arc::new(Mutex::new(true));
         let (ended, exit) = watch::channel(None);
         let of_thread = Arc::clone(&is_known);
+        let oom_kills = memory::oom_kills();
         let wait = move || {
             let status = reap(&mut child, pid, &of_thread);
+            let is_oom_kill = memory::oom_kills() > oom_kills;
+            let words = |status| words(status, is_oom_kill);
             let exit = status.map_or_else(|error| error.to_string(), words);
             // Without a receiver, nothing asks.
             let _ = ended.send(Some(Exit(exit)));
@@ -213,17 +216,25 @@ fn reap(child: &mut Child, _: Pid, is_known: &Mutex<bool>) -> io::Result<ExitSta
     status
 }
 
-/// Returns how a process ended, in words.
-fn words(status: ExitStatus) -> String {
+/// Returns how a process ended, in words. `is_oom_kill` says whether the system ended a process of
+/// this control group because its memory was used up.
+fn words(status: ExitStatus, is_oom_kill: bool) -> String {
     if let Some(number) = status.signal() {
         let name = Signal::try_from(number).map(|signal| signal.as_str().to_owned());
-        return name.unwrap_or_else(|_| format!("signal {number}"));
+        let name = name.unwrap_or_else(|_| format!("signal {number}"));
+        let is_kill = number == Signal::SIGKILL as i32;
+        let meaning = if is_kill && is_oom_kill { " (the system is out of memory)" } else { "" };
+        return format!("{name}{meaning}");
     }
     let code = status.code().unwrap_or_default();
     let meaning = match code {
+        0 => " (its link was closed)",
+        1 => " (it failed, see its log)",
+        2 => " (its settings are invalid)",
         70 => " (its supervisors gave up)",
         71 => " (out of memory)",
         74 => " (a mapped file was cut)",
+        76 => " (its link was broken)",
         101 => " (a panic)",
         _ => "",
     };
@@ -249,8 +260,10 @@ mod tests {
     #[tokio::test]
     async fn ends_are_told_in_words() {
         for (script, expected) in [
-            ("exit 0", "exit code 0"),
+            ("exit 0", "exit code 0 (its link was closed)"),
+            ("exit 3", "exit code 3"),
             ("exit 71", "exit code 71 (out of memory)"),
+            ("exit 76", "exit code 76 (its link was broken)"),
             ("kill -SEGV $$", "SIGSEGV"),
             ("kill -ABRT $$", "SIGABRT"),
         ] {
@@ -261,6 +274,14 @@ mod tests {
         assert_eq!(end(&sleeper).await, "SIGKILL");
         // The number may be another process's by now.
         sleeper.kill();
+    }
+
+    #[test]
+    fn a_kill_of_the_system_is_told() {
+        let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
+        assert_eq!(words(killed, true), "SIGKILL (the system is out of memory)");
+        let aborted = ExitStatus::from_raw(Signal::SIGABRT as i32);
+        assert_eq!(words(aborted, true), "SIGABRT", "another process was killed");
     }
 
     #[tokio::test]

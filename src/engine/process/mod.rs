@@ -5,6 +5,7 @@
 mod child;
 mod facts;
 mod launcher;
+mod memory;
 mod settings;
 #[cfg(feature = "chaos")]
 mod strike;
@@ -25,7 +26,9 @@ pub(crate) use launcher::HowToStart;
 
 use self::{facts::Facts, launcher::ProcessLauncher};
 use super::{
-    DefaultSampling, Engine, Inner, StartError, StartProgress, journal, load,
+    DefaultSampling, Engine, Inner, StartError, StartProgress,
+    adapters::{AdapterReader, AdapterRegistry},
+    journal, load,
     start::generation_config, system_config::system_config,
 };
 use crate::{config::EngineConfig, parsers, text::HfTextCodec};
@@ -65,9 +68,6 @@ impl Engine {
         log_level: &str,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
-        if config.enable_lora {
-            return Err(StartError::AdaptersInProcess);
-        }
         let launcher = ProcessLauncher::new(how, settings::encode(&config, log_level))
             .map_err(StartError::Threads)?;
         let launcher = Arc::new(launcher);
@@ -105,10 +105,13 @@ impl Engine {
             System::spawn_front(settings, info, codec, launcher, process, config.seed).await?;
         system.ready().await?;
         let (parsers, token_rules) = (parsers::Registry::default(), Arc::default());
-        let adapters = None;
+        let adapters = config.enable_lora.then(|| {
+            let (names, resolver) = (served_model_names.clone(), config.lora_resolver_dir.clone());
+            AdapterRegistry::new(AdapterReader::EngineProcess, names, resolver)
+        });
         let inner =
             Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
-        Ok(Self { inner: Arc::new(inner) })
+        Self { inner: Arc::new(inner) }.with_lora_modules().await
     }
 }
 

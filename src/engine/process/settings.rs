@@ -28,12 +28,18 @@ pub(super) fn decode(settings: &[u8]) -> Result<Config, ConfigError> {
     Ok(Resolved::new(Setting::all().filter_map(entry))?.config)
 }
 
-/// Returns a value of JSON in TOML, whose integers are smaller: larger ones are texts there.
+/// Returns a value of JSON in TOML. Integers are smaller there, so larger ones are texts. There is
+/// no null, so fields with it are left out.
 fn to_toml(value: &Json) -> Option<Value> {
     match value {
         Json::Null => None,
         Json::Number(number) if number.is_u64() && !number.is_i64() => {
             Some(Value::String(number.to_string()))
+        }
+        Json::Array(items) => Some(Value::Array(items.iter().filter_map(to_toml).collect())),
+        Json::Object(fields) => {
+            let field = |(name, value): (&String, &Json)| Some((name.clone(), to_toml(value)?));
+            Some(Value::Table(fields.iter().filter_map(field).collect()))
         }
         other => Value::try_from(other).ok(),
     }
@@ -42,12 +48,17 @@ fn to_toml(value: &Json) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Dtype, PoolerConfig};
+    use crate::config::{Dtype, LoraModule, PoolerConfig};
 
     #[test]
     fn settings_arrive_as_they_were_sent() {
         let pooler: PoolerConfig =
             serde_json::from_value(json!({"pooling_type": "MEAN", "dimensions": 4})).unwrap();
+        let module = |name: &str, base: Option<&str>| LoraModule {
+            name: name.to_owned(),
+            path: format!("folder of {name}"),
+            base_model_name: base.map(str::to_owned),
+        };
         let config = EngineConfig {
             seed: u64::MAX,
             dtype: Dtype::Bfloat16,
@@ -58,6 +69,8 @@ mod tests {
             async_scheduling: Some(true),
             quota_max_open_requests: Some(9),
             pooler_config: Some(pooler),
+            enable_lora: true,
+            lora_modules: vec![module("a", None), module("b", Some("one"))],
             ..EngineConfig::new("a folder")
         };
         let read = decode(&encode(&config, "debug")).unwrap();

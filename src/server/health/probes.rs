@@ -74,6 +74,8 @@ fn report_of(state: &AppState) -> Report {
             let is_recovering = health == Health::Recovering;
             let process = state.engine.engine_process().filter(|_| is_recovering);
             let reason = process.and_then(|process| lost_process(&process));
+            let why = || state.engine.breaker_reason().filter(|_| is_recovering);
+            let reason = reason.or_else(|| why().map(Cow::from));
             Report { reason: report.reason.or(reason), ..report }
         }
         _ => frozen_report(state.pulse.is_lost()),

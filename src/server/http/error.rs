@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::api::{Failure, RequestError};
 
 /// Time to wait before a retry, if no better one is known.
-const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+pub(in crate::server) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 /// The engine's name of the field `vllm_xargs`.
 const TOKEN_RULES: &str = "token_rules";
 /// Most characters of a path that an error repeats.
@@ -238,7 +238,9 @@ impl From<RequestError> for ApiError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
-            RequestError::ResultTooLarge { .. } => Self::payload_too_large(message),
+            RequestError::ResultTooLarge { .. } | RequestError::MessageTooLarge { .. } => {
+                Self::payload_too_large(message)
+            }
             RequestError::QueueFull { retry_after, .. }
             | RequestError::MemoryShort { retry_after }
             | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
@@ -280,6 +282,11 @@ impl From<&Failure> for ApiError {
                 let message = "the memory for requests is in use, and too much output waits for \
                                its reader";
                 Self::unavailable(message.to_owned(), RETRY_AFTER_DEFAULT)
+            }
+            Failure::MessageTooLarge => {
+                let message = "the request, or a part of its output, does not fit a message \
+                               between the server and its engine process";
+                Self::payload_too_large(message.to_owned())
             }
             Failure::EngineStopped => RequestError::Unavailable(failure.to_string()).into(),
             Failure::GrammarCompiler(_)

@@ -1,6 +1,9 @@
 //! The errors of adapters as clients see them: vLLM's statuses and words where it has a clean one.
 
-use crate::{engine::LoraError, server::http::error::ApiError};
+use crate::{
+    engine::LoraError,
+    server::http::error::{ApiError, RETRY_AFTER_DEFAULT},
+};
 
 impl From<LoraError> for ApiError {
     fn from(error: LoraError) -> Self {
@@ -13,7 +16,10 @@ impl From<LoraError> for ApiError {
                 Self::not_found_object(message)
             }
             LoraError::Panicked(_) => Self::internal(message),
-            LoraError::Disabled | LoraError::Adapter { .. } => Self::bad_request(message),
+            LoraError::Disabled | LoraError::Adapter { .. } | LoraError::Refused { .. } => {
+                Self::bad_request(message)
+            }
+            LoraError::NoAnswer { .. } => Self::unavailable(message, RETRY_AFTER_DEFAULT),
         }
     }
 }

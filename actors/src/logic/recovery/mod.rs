@@ -4,6 +4,7 @@
 pub mod breaker;
 pub mod hang;
 pub mod heartbeat;
+pub mod in_flight;
 pub mod message_numbers;
 pub mod poison;
 pub mod quarantine;

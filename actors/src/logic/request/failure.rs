@@ -37,6 +37,9 @@ pub enum Failure {
     /// There was no memory for its output, because its client left too much of it unread.
     #[error("output_memory")]
     OutputMemory,
+    /// It, or a part of its output, does not fit a message between front and engine process.
+    #[error("message_too_large")]
+    MessageTooLarge,
     /// The supervisors gave up, or the engine was shut down, before it ended.
     #[error("engine_stopped")]
     EngineStopped,
