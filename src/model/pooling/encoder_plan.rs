@@ -127,8 +127,12 @@ impl HeadFields<'_> {
     }
 
     fn invalid(&self, field: &str, expected: &str) -> ModelError {
-        let value = self.config.get(field).unwrap_or(&Value::Null).to_string();
-        let value = value.chars().take(200).collect();
+        self.invalid_value(field, self.config.get(field).unwrap_or(&Value::Null), expected)
+    }
+
+    /// Returns the error of a field whose value is not supported.
+    pub(super) fn invalid_value(&self, field: &str, value: &Value, expected: &str) -> ModelError {
+        let value = value.to_string().chars().take(200).collect();
         let (path, expected) = (self.folder.join("config.json"), expected.to_owned());
         ConfigError::Invalid { path, field: field.to_owned(), value, expected }.into()
     }
