@@ -110,9 +110,11 @@ mod tests {
         let pieces = [(&[3.0, 0.0, 1.0][..], 9), (&[2.0, 4.0, 0.0], 1)];
         let largest = |normalizes| joined(Join::Largest { normalizes }, &pieces);
         assert_eq!(largest(false), Some(vec![3.0, 4.0, 1.0]));
-        let length = 26.0_f32.sqrt();
-        assert_eq!(largest(true), Some([3.0, 4.0, 1.0].map(|x| x / length).to_vec()));
+        let by_root = |values: [f64; 3], squares: f64| {
+            Some(values.map(|value| (value / squares.sqrt()) as f32).to_vec())
+        };
+        assert_eq!(largest(true), by_root([3.0, 4.0, 1.0], 26.0));
         let one = joined(Join::Largest { normalizes: true }, &pieces[..1]);
-        assert_eq!(one, Some([3.0, 0.0, 1.0].map(|x| x / 10.0_f32.sqrt()).to_vec()));
+        assert_eq!(one, by_root([3.0, 0.0, 1.0], 10.0));
     }
 }
