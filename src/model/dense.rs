@@ -64,6 +64,7 @@ impl ModelFamily for DenseFamily {
             model.architecture.clone_from(&self.architecture);
             let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);
+            model.adapter_sites = Arc::new(loader.adapter_sites().clone());
             Ok(model)
         })
     }

@@ -7,6 +7,9 @@
 mod bad_files;
 mod fidelity;
 mod life;
+mod pooling;
+#[path = "../serving/mod.rs"]
+mod serving;
 
 use std::path::{Path, PathBuf};
 

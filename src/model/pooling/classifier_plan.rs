@@ -54,6 +54,25 @@ pub(super) enum ClassifierWeights {
     Difference([u32; 2]),
 }
 
+impl ClassifierWeights {
+    /// Returns the modules of the layers, in their order. Rows of the output layer have none.
+    pub(super) fn modules(&self) -> Vec<String> {
+        let modules: Vec<&str> = match self {
+            Self::Linear(module) => vec![*module],
+            Self::TwoLayers => REWARD_LAYERS.to_vec(),
+            Self::Encoder { layers, module } => {
+                let dense = layers.iter().filter_map(|layer| match layer {
+                    LayerPlan::Dense { module, .. } => Some(*module),
+                    LayerPlan::Norm { .. } => None,
+                });
+                dense.chain([*module]).collect()
+            }
+            Self::Rows(_) | Self::Difference(_) => Vec::new(),
+        };
+        modules.into_iter().map(str::to_owned).collect()
+    }
+}
+
 impl ClassifierPlan {
     /// Reads the classes of `config.json` as transformers does, and `classifier_from_token` as vLLM
     /// does.

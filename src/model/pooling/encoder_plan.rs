@@ -73,8 +73,8 @@ impl EncoderPlan {
         let Some(plan) = self.vocabulary else { return Vec::new() };
         let mut tensors = tensors_of(plan.dense, &[width, width], plan.has_dense_bias);
         tensors.extend(tensors_of(plan.norm, &[width], kind.has_bias()));
-        if let Some(decoder) = plan.decoder {
-            tensors.extend(tensors_of(decoder, &[vocab, width], false));
+        if !plan.is_tied {
+            tensors.extend(tensors_of(plan.decoder, &[vocab, width], false));
         }
         tensors.push((format!("{}.bias", plan.bias), vec![vocab]));
         tensors
@@ -179,7 +179,8 @@ impl HeadFields<'_> {
             activation: activation
                 .ok_or_else(|| self.invalid(field, "an activation of transformers"))?,
             norm,
-            decoder: (!is_tied).then_some(decoder),
+            decoder,
+            is_tied,
             bias,
         })
     }
