@@ -10,7 +10,7 @@ use burn_flex::Flex;
 use crate::activation::Activation;
 use crate::causal_conv::CausalConv;
 use crate::elementwise::ElementMap;
-use crate::experts::Experts;
+use crate::experts::{ExpertSegment, Experts};
 use crate::gated_norm::GatedNorm;
 use crate::kv_cache::KvLayer;
 use crate::latent::{LatentNorm, LatentProjections};
@@ -235,6 +235,13 @@ hot_ops! {
         x: (FloatTensor<Self>),
         routing: (&Routing),
         experts: (&Experts),
+    ) -> (FloatTensor<Self>);
+    /// See [`experts::experts_with_lora`].
+    experts::experts_with_lora(
+        x: (FloatTensor<Self>),
+        routing: (&Routing),
+        experts: (&Experts),
+        segments: (&[ExpertSegment<'_>]),
     ) -> (FloatTensor<Self>);
     /// See [`linear_attention::gated_delta_rule`].
     linear_attention::gated_delta_rule(

@@ -69,7 +69,9 @@ pub use elementwise::{add, add_scaled, clamp, gate_rows, scale, scale_rows, soft
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use encoder_attention::encoder_attention;
 pub use error::KernelError;
-pub use experts::{ExpertActivation, ExpertWeights, Experts, experts};
+pub use experts::{
+    ExpertActivation, ExpertSegment, ExpertWeights, Experts, experts, experts_with_lora,
+};
 pub use gated_norm::{GatedNorm, GroupNorm, gated_norm};
 pub use kv_cache::{KvCache, KvCacheShape, KvDtype, KvLayer, cache_keys, reshape_and_cache};
 pub use latent::{LatentNorm, LatentProjections, latent_keys, latent_queries, latent_values};

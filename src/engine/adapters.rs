@@ -13,7 +13,11 @@ use playhouse_actors::{
     ports::AdapterCheckError,
 };
 
+use super::adapter_loads::{AdapterLoads, GivenUp, NoResult};
 use crate::{executor::AdapterStore, model::AdapterError};
+
+/// Most names with paths whose first content is remembered.
+const MAX_KNOWN: usize = 1_024;
 
 /// The reason why an adapter was not loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +74,14 @@ pub enum LoraError {
     /// The load panicked with this message. This is a bug.
     #[error("loading an adapter panicked: {0}")]
     Panicked(String),
+    /// The load took too long, or waited too long for others.
+    #[error("Loading lora {name} failed: reading {path} takes too long")]
+    TooLong {
+        /// The name.
+        name: String,
+        /// The path, as it was given.
+        path: String,
+    },
     /// The adapter cannot be used.
     #[error("Loading lora {name} failed: {source}")]
     Adapter {
@@ -96,6 +108,7 @@ pub(super) struct AdapterRegistry {
     base_names: Vec<String>,
     /// The folder in which adapters are found by their names.
     resolver_dir: Option<PathBuf>,
+    loads: AdapterLoads,
     state: Mutex<State>,
 }
 
@@ -103,8 +116,28 @@ pub(super) struct AdapterRegistry {
 struct State {
     /// In order of loading.
     loaded: IndexMap<String, Arc<LoraRequest>>,
-    /// All contents that a name and a path had. A place in the list is a version.
-    versions: BTreeMap<(String, String), Vec<AdapterFingerprint>>,
+    first_contents: FirstContents,
+}
+
+/// The first content that each name and path had. It is version 0, and all others are version 1,
+/// which the fingerprint tells apart.
+#[derive(Debug, Default)]
+struct FirstContents(BTreeMap<(String, String), AdapterFingerprint>);
+
+impl FirstContents {
+    /// Returns the version of a content. None is forgotten, because blocks of the KV cache may
+    /// still have its hash. Where the list is full, a new name has version 1 from its beginning.
+    fn version(&mut self, name: &str, path: &str, content: AdapterFingerprint) -> u32 {
+        let key = (name.to_owned(), path.to_owned());
+        match self.0.get(&key) {
+            Some(first) => u32::from(*first != content),
+            None if self.0.len() >= MAX_KNOWN => 1,
+            None => {
+                self.0.insert(key, content);
+                0
+            }
+        }
+    }
 }
 
 impl AdapterRegistry {
@@ -113,7 +146,8 @@ impl AdapterRegistry {
         base_names: Vec<String>,
         resolver_dir: Option<PathBuf>,
     ) -> Self {
-        Self { reader, base_names, resolver_dir, state: Mutex::default() }
+        let (loads, state) = Default::default();
+        Self { reader, base_names, resolver_dir, loads, state }
     }
 
     /// Returns all adapters, in order of loading.
@@ -133,32 +167,26 @@ impl AdapterRegistry {
         self.check_name(name, in_place)
     }
 
-    /// Enters an adapter that was read, under `name`.
+    /// Enters an adapter that was read, under `name`. A load that was given up has no effect.
     fn enter(
         &self,
         name: &str,
         path: &str,
         in_place: bool,
         fingerprint: AdapterFingerprint,
+        given_up: &GivenUp,
     ) -> Result<Arc<LoraRequest>, LoraError> {
         let mut state = self.state.lock();
         if !in_place && state.loaded.contains_key(name) {
             return Err(LoraError::AlreadyLoaded { name: name.to_owned() });
         }
-        let key = (name.to_owned(), path.to_owned());
-        let contents = state.versions.entry(key).or_default();
-        let known = contents.iter().position(|known| *known == fingerprint);
-        let version = known.unwrap_or(contents.len());
-        if known.is_none() {
-            contents.push(fingerprint);
+        if given_up.is_set() {
+            return Err(LoraError::TooLong { name: name.to_owned(), path: path.to_owned() });
         }
-        let request = Arc::new(LoraRequest {
-            name: name.to_owned(),
-            path: path.to_owned(),
-            version: version as u32,
-            fingerprint,
-        });
-        state.loaded.insert(name.to_owned(), Arc::clone(&request));
+        let version = state.first_contents.version(name, path, fingerprint);
+        let (name, path) = (name.to_owned(), path.to_owned());
+        let request = Arc::new(LoraRequest { name: name.clone(), path, version, fingerprint });
+        state.loaded.insert(name, Arc::clone(&request));
         Ok(request)
     }
 
@@ -169,13 +197,14 @@ impl AdapterRegistry {
         name: &str,
         path: &str,
         in_place: bool,
+        given_up: &GivenUp,
     ) -> Result<Arc<LoraRequest>, LoraError> {
         let failed = |source| match source {
             AdapterError::NotFound { path } => LoraError::NoFiles { name: name.to_owned(), path },
             source => LoraError::Adapter { name: name.to_owned(), source: Box::new(source) },
         };
         let loaded = store.read(path).map_err(failed)?;
-        let request = self.enter(name, path, in_place, loaded.fingerprint)?;
+        let request = self.enter(name, path, in_place, loaded.fingerprint, given_up)?;
         store.stage(Arc::clone(&request), loaded);
         Ok(request)
     }
@@ -249,7 +278,8 @@ impl super::Engine {
     /// `in_place` replaces an adapter of that name: requests from now on use the new one.
     ///
     /// # Errors
-    /// [`LoraError`] names the fault of the name or of the files.
+    /// [`LoraError`] names the fault of the name or of the files. A load that takes longer than a
+    /// minute is given up.
     pub async fn load_lora_adapter(
         &self,
         name: &str,
@@ -270,7 +300,7 @@ impl super::Engine {
                     }
                     AdapterCheckError::Refused(why) => LoraError::Refused { name: owned(), why },
                 })?;
-                registry.enter(name, path, in_place, fingerprint)
+                registry.enter(name, path, in_place, fingerprint, &GivenUp::default())
             }
         }
     }
@@ -283,14 +313,20 @@ impl super::Engine {
         path: &str,
         in_place: bool,
     ) -> Result<Arc<LoraRequest>, LoraError> {
+        let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
         let (inner, store) = (Arc::clone(&self.inner), Arc::clone(store));
-        let (name, path) = (name.to_owned(), path.to_owned());
-        let load = move || {
+        let (own_name, own_path) = (name.to_owned(), path.to_owned());
+        let load = move |given_up: &GivenUp| {
             let registry = inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
-            registry.load(&store, &name, &path, in_place)
+            registry.load(&store, &own_name, &own_path, in_place, given_up)
         };
-        let loaded = tokio::task::spawn_blocking(load).await;
-        loaded.unwrap_or_else(|error| Err(LoraError::Panicked(error.to_string())))
+        match registry.loads.run(path, load).await {
+            Ok(loaded) => loaded,
+            Err(NoResult::Panicked(why)) => Err(LoraError::Panicked(why)),
+            Err(NoResult::TooLong) => {
+                Err(LoraError::TooLong { name: name.to_owned(), path: path.to_owned() })
+            }
+        }
     }
 
     /// Removes the adapter of this name. Requests that use it keep it until they end.
@@ -302,5 +338,28 @@ impl super::Engine {
             Some(registry) => registry.unload(name),
             None => Err(LoraError::Disabled),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_tell_the_first_content_apart_and_are_bounded() {
+        let mut known = FirstContents::default();
+        let content = |byte| AdapterFingerprint([byte; 32]);
+        assert_eq!(known.version("x", "/x", content(0)), 0);
+        for byte in 1..200 {
+            assert_eq!(known.version("x", "/x", content(byte)), 1);
+        }
+        assert_eq!(known.version("x", "/x", content(0)), 0, "the first content is back");
+        assert_eq!(known.version("x", "/y", content(1)), 0, "another path");
+        for number in 0..2 * MAX_KNOWN {
+            known.version(&format!("{number}"), "/z", content(3));
+        }
+        assert_eq!(known.0.len(), MAX_KNOWN);
+        assert_eq!(known.version("one more", "/z", content(3)), 1);
+        assert_eq!(known.version("x", "/x", content(0)), 0, "none was forgotten");
     }
 }

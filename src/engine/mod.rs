@@ -1,6 +1,7 @@
 //! The engine: a loaded model behind a running actor system. Embedding programs, the server and the
 //! command line use it.
 
+mod adapter_loads;
 mod adapters;
 mod beam_search;
 mod builder;

@@ -76,6 +76,8 @@ pub struct PoolerFacts {
     pub classifies: bool,
     /// Whether its classifier takes a pair as one text.
     pub takes_one_text: bool,
+    /// Whether its vectors are weights of the vocabulary.
+    pub is_sparse: bool,
     /// The names of the classes, of a pooler that classifies.
     pub labels: Vec<String>,
     /// The prompts of sentence-transformers, by the kind of a text.
@@ -89,6 +91,7 @@ impl PoolerFacts {
         Self {
             classifies: classifier.is_some(),
             takes_one_text: classifier.is_some_and(|classifier| classifier.takes_one_text),
+            is_sparse: pooler.vocabulary.is_some(),
             labels: classifier.map(|classifier| classifier.labels.clone()).unwrap_or_default(),
             prompts: pooler.prompts.clone(),
         }

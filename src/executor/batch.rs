@@ -41,7 +41,7 @@ pub(super) struct Sequence {
     /// `None` if the request has none, or while another thread computes its mask.
     constraint: Option<Constraint>,
     /// The weights that are added to the model's.
-    adapter: Option<Arc<Adapter>>,
+    pub(super) adapter: Option<Arc<Adapter>>,
     /// The part of a pooling's result so far. A request that begins again gathers it again. Its
     /// memory was leased when the request was accepted.
     pub(super) gathered: Gathered,

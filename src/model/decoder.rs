@@ -218,6 +218,7 @@ pub(super) fn load(
         .then(|| LinearHead::load(loader, module, head, [vocab, width], config.logits));
     let lm_head = lm_head.transpose()?;
     let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
+    loader.adapter_sites().set_base(names.base());
     loader.adapter_sites().set_embedding(table, [vocab, width]);
     let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),
@@ -235,7 +236,8 @@ pub(super) fn load(
         kv_layers: kv_layers(config),
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
-        adapter_sites: Arc::new(loader.adapter_sites().clone()),
+        // The head of a pooler registers some, too.
+        adapter_sites: Arc::default(),
         backbone,
         lm_head: lm_head.map(|head| Arc::new(head) as Arc<dyn LmHead>),
         pooler: None,

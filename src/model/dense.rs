@@ -64,6 +64,7 @@ impl ModelFamily for DenseFamily {
             model.architecture.clone_from(&self.architecture);
             let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);
+            model.adapter_sites = Arc::new(loader.adapter_sites().clone());
             Ok(model)
         })
     }
@@ -131,11 +132,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::{config::ConfigSource, families::by_architecture};
+    use crate::model::{
+        config::ConfigSource,
+        families::{by_architecture, encoders},
+    };
 
-    /// Returns the message about a model of this architecture on a GPU. Every model runs on the
-    /// CPU.
-    fn on_a_gpu(architecture: &str, more: serde_json::Value) -> Option<String> {
+    /// Returns the entry of a family, or of an encoder.
+    fn entry(architecture: &str) -> Entry {
+        let mut encoders = encoders::classes();
+        let encoder = encoders.find(|class| class.architecture == architecture);
+        let encoder = encoder.map(|class| Entry::Family(class.family));
+        encoder.or_else(|| by_architecture(architecture)).unwrap()
+    }
+
+    /// Returns the config of a model of this architecture with further fields.
+    fn config(architecture: &str, more: serde_json::Value) -> Result<ModelConfig, ConfigError> {
         let mut config = json!({
             "architectures": [architecture], "vocab_size": 512, "hidden_size": 64,
             "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -147,8 +158,13 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let source = ConfigSource::read(folder.path()).unwrap();
-        let entry = by_architecture(architecture).unwrap();
-        let config = ModelConfig::of_entry(&source, entry, None).unwrap();
+        ModelConfig::of_entry(&source, entry(architecture), None)
+    }
+
+    /// Returns the message about a model of this architecture on a GPU. Every model runs on the
+    /// CPU.
+    fn on_a_gpu(architecture: &str, more: serde_json::Value) -> Option<String> {
+        let config = config(architecture, more).unwrap();
         assert!(require_device(&config, true).is_ok());
         require_device(&config, false).err().map(|error| error.to_string())
     }
@@ -159,6 +175,50 @@ mod tests {
         let refused = "layers with ALiBi rounded to bfloat16 run on CPUs only; \
                        start with --device cpu";
         assert_eq!(on_a_gpu("FalconForCausalLM", alibi).as_deref(), Some(refused));
+        let refused = "layers with relative positions run on CPUs only; start with --device cpu";
+        for encoder in ["MPNetModel", "T5EncoderModel"] {
+            assert_eq!(on_a_gpu(encoder, fields_of(encoder)).as_deref(), Some(refused));
+        }
+    }
+
+    /// Returns the fields of T5 that other models name otherwise.
+    fn fields_of(encoder: &str) -> serde_json::Value {
+        match encoder {
+            "T5EncoderModel" => {
+                json!({ "d_model": 64, "d_ff": 96, "d_kv": 16, "num_layers": 2, "num_heads": 4 })
+            }
+            _ => json!({ "layer_norm_eps": 1e-12 }),
+        }
+    }
+
+    /// With fewer buckets, or a smaller distance, there is no range whose logarithm grows.
+    #[test]
+    fn buckets_of_distances_without_a_range_are_refused() {
+        const BUCKETS: &str = "relative_attention_num_buckets";
+        const DISTANCE: &str = "relative_attention_max_distance";
+        let read = |encoder: &str, buckets: usize, distance: Option<usize>| {
+            let mut fields = fields_of(encoder);
+            fields[BUCKETS] = json!(buckets);
+            if let Some(distance) = distance {
+                fields[DISTANCE] = json!(distance);
+            }
+            config(encoder, fields).map(drop).map_err(|error| error.to_string())
+        };
+        for encoder in ["MPNetModel", "T5EncoderModel"] {
+            for buckets in 1..4 {
+                let why = read(encoder, buckets, None).unwrap_err();
+                assert!(why.contains(BUCKETS) && why.contains("config.json"), "{why}");
+                assert!(why.contains("at least 4"), "{why}");
+            }
+            for buckets in [4, 5, 32, 511] {
+                assert_eq!(read(encoder, buckets, None), Ok(()), "{encoder}: {buckets}");
+            }
+            let why = read(encoder, 512, None).unwrap_err();
+            assert!(why.contains(BUCKETS) && why.contains("less than 512"), "{why}");
+        }
+        assert_eq!(read("T5EncoderModel", 32, Some(9)), Ok(()));
+        let why = read("T5EncoderModel", 32, Some(8)).unwrap_err();
+        assert!(why.contains(DISTANCE) && why.contains("more than 8"), "{why}");
     }
 
     /// A family may have layers that GPUs lack, and this model none of them.

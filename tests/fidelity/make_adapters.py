@@ -5,6 +5,9 @@
 
 Each model gets two adapters in `adapters/NAME/{a,b}`, and `adapters/NAME/answers.json` has greedy
 continuations and their log-probabilities in float32: of the base model, and with each adapter.
+Models of experts get a third one, `c`, with matrices for each expert, in the names that experts had
+in transformers 4. PEFT itself turns them into those of transformers 5. A fourth one, `d`, has those
+of transformers 5, where all experts are one parameter.
 Needs torch, transformers and peft.
 """
 
@@ -14,14 +17,18 @@ import shutil
 import sys
 
 import torch
+from safetensors.torch import load_file, save_file
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 HERE = pathlib.Path(__file__).parent
-# Modules that take no adapter here: they are absorbed into other matrices.
-UNSUPPORTED = {"kv_b_proj"}
 TOKENS = 12
+# Models of experts: the names of an expert's modules in transformers 4, that of the output last.
+EXPERTS = {
+    "mixtral": ["w1", "w3", "w2"],
+    "qwen3_moe": ["gate_proj", "up_proj", "down_proj"],
+}
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
     "llama-tied": ["embed_tokens", "lm_head"],
@@ -56,7 +63,7 @@ def linears(model):
             # PEFT reads these names as those of the experts, which are one parameter.
             if ".mlp." in name and hasattr(model.config.get_text_config(), "num_experts_per_tok"):
                 continue
-            if not short.isdigit() and short not in UNSUPPORTED and short != "embed_out":
+            if not short.isdigit() and short != "embed_out":
                 names[short] = name
     return names
 
@@ -90,6 +97,41 @@ def greedy(model, prompt):
     return {"prompt": list(prompt), "tokens": tokens[len(prompt):], "logprobs": logprobs}
 
 
+def of_experts(folder, out, inner, generator):
+    """Writes an adapter of each expert and of the queries."""
+    rank, tensors = 3, {}
+    for file in sorted(folder.glob("*.safetensors")):
+        for key, weight in load_file(file).items():
+            module = key.removesuffix(".weight")
+            short = module.rsplit(".", 1)[-1]
+            if not (short == "q_proj" or ".experts." in key and short in inner):
+                continue
+            outputs, inputs = weight.shape
+            module = f"base_model.model.{module}"
+            noise = lambda *shape: torch.randn(shape, generator=generator)
+            tensors[f"{module}.lora_A.weight"] = 0.3 * noise(rank, inputs)
+            tensors[f"{module}.lora_B.weight"] = 0.2 * noise(outputs, rank)
+    config = LoraConfig(
+        r=rank, lora_alpha=7, target_modules=["q_proj", *inner], task_type="CAUSAL_LM",
+        inference_mode=True,
+    )
+    config.save_pretrained(out)
+    save_file(tensors, out / "adapter_model.safetensors", metadata=dict(format="pt"))
+
+
+def random_adapter(model, config, out, generator):
+    """Writes an adapter with random matrices."""
+    tuned = get_peft_model(model, config)
+    for key, parameter in tuned.named_parameters():
+        if "lora_" in key:
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.data = noise * (0.3 if "lora_A" in key else 0.2)
+        elif "modules_to_save" in key:
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.data = parameter.data + 0.05 * noise
+    tuned.save_pretrained(out)
+
+
 def make(name, saved):
     folder, out = HERE / "models" / name, HERE / "adapters" / name
     shutil.rmtree(out, ignore_errors=True)
@@ -101,16 +143,20 @@ def make(name, saved):
         torch.randint(3, vocab, (length,), generator=generator).tolist() for length in (5, 19)
     ]
     answers = [{"adapter": None, **greedy(model, prompt)} for prompt in prompts]
-    for adapter, config in zip("ab", configs(linears(model), saved)):
-        tuned = get_peft_model(load(), config)
-        for key, parameter in tuned.named_parameters():
-            if "lora_" in key:
-                noise = torch.randn(parameter.shape, generator=generator)
-                parameter.data = noise * (0.3 if "lora_A" in key else 0.2)
-            elif "modules_to_save" in key:
-                noise = torch.randn(parameter.shape, generator=generator)
-                parameter.data = parameter.data + 0.05 * noise
-        tuned.save_pretrained(out / adapter)
+    adapters = list(zip("ab", configs(linears(model), saved)))
+    adapters += [("c", EXPERTS[name]), ("d", None)] if name in EXPERTS else []
+    for adapter, config in adapters:
+        if adapter == "c":
+            of_experts(folder, out / adapter, config, generator)
+        elif adapter == "d":
+            parameters = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+            config = LoraConfig(
+                r=3, lora_alpha=5, target_modules=["k_proj"], target_parameters=parameters,
+                rank_pattern={"experts.down_proj": 2}, task_type="CAUSAL_LM",
+            )
+            random_adapter(load(), config, out / adapter, generator)
+        else:
+            random_adapter(load(), config, out / adapter, generator)
         (out / adapter / "README.md").unlink(missing_ok=True)
         loaded = PeftModel.from_pretrained(load(), out / adapter).eval()
         answers += [{"adapter": adapter, **greedy(loaded, prompt)} for prompt in prompts]

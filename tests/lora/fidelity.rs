@@ -2,6 +2,8 @@
 //! adapters. `fidelity/make_adapters.py` made the adapters and the answers of transformers with
 //! peft.
 
+use std::path::Path;
+
 use playhouse::{Engine, EngineConfig, api::PauseMode, config::Quantization};
 use serde::Deserialize;
 
@@ -37,12 +39,16 @@ fn recorded(model: &str) -> Vec<Recorded> {
 /// Runs the recorded prompts, repeated until eight are in flight, in one engine.
 async fn run(model: &str, config: EngineConfig) -> Vec<(Recorded, super::Output)> {
     let engine = Engine::start(config).await.unwrap();
-    for name in ["a", "b"] {
-        engine.load_lora_adapter(name, &adapter(model, name), false).await.unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let path = adapter(model, name);
+        if Path::new(&path).is_dir() {
+            engine.load_lora_adapter(name, &path, false).await.unwrap();
+        }
     }
     engine.pause(PauseMode::Keep).await.unwrap();
     let mut streams = Vec::new();
-    for recorded in recorded(model).into_iter().chain(recorded(model)).take(IN_FLIGHT) {
+    let count = recorded(model).len().max(IN_FLIGHT);
+    for recorded in recorded(model).into_iter().chain(recorded(model)).take(count) {
         let lora = match &recorded.adapter {
             Some(name) => Some(engine.lora_adapter(name).await.unwrap()),
             None => None,

@@ -7,8 +7,11 @@
 mod bad_files;
 mod fidelity;
 mod life;
+mod pooling;
 #[cfg(unix)]
 mod process;
+#[path = "../serving/mod.rs"]
+mod serving;
 
 use std::path::{Path, PathBuf};
 

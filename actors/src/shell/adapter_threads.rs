@@ -1,5 +1,6 @@
 //! The OS threads that load adapters, one for each load. A slow adapter delays neither the
-//! scheduler nor requests for other adapters.
+//! scheduler nor requests for other adapters. A load that hangs is given up, and its thread is left
+//! behind: see [`crate::system::adapters`].
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -16,7 +17,11 @@ use crate::{
     },
     message::SchedulerMessage,
     ports::{AdapterLoader, Settled},
-    system::{adapters::LoadId, config::DeviceMode, context::Context},
+    system::{
+        adapters::{LoadId, Start},
+        config::DeviceMode,
+        context::Context,
+    },
 };
 
 /// The answer to a request for an adapter.
@@ -49,26 +54,34 @@ pub(crate) fn ask_for_adapter(
     match loader.settle(adapter, in_use, room == AdapterRoom::Forced) {
         Settled::Resident => AdapterState::Ready,
         Settled::Full => AdapterState::Waits,
-        Settled::Absent => {
-            begin(context, loader, adapter);
-            AdapterState::Waits
-        }
+        Settled::Absent => match context.vault.adapter_loads.begin(adapter, context.now()) {
+            Start::Load(load) => {
+                spawn(context, loader, adapter, load);
+                AdapterState::Waits
+            }
+            Start::Wait => AdapterState::Waits,
+            Start::Refused(failure) => AdapterState::Failed(failure),
+        },
     }
 }
 
-/// Begins to load an adapter, unless it is being loaded.
-fn begin(context: &Arc<Context>, loader: Arc<dyn AdapterLoader>, adapter: &Arc<LoraRequest>) {
-    let Some(load) = context.vault.adapter_loads.begin(adapter, context.now()) else { return };
-    let (adapter, context) = (Arc::clone(adapter), Arc::downgrade(context));
-    let thread = LoadThread { context: Weak::clone(&context), loader, adapter, load };
-    let Some(context) = context.upgrade() else { return };
+/// Starts the thread of a load.
+fn spawn(
+    context: &Arc<Context>,
+    loader: Arc<dyn AdapterLoader>,
+    adapter: &Arc<LoraRequest>,
+    load: LoadId,
+) {
+    let (adapter, weak) = (Arc::clone(adapter), Arc::downgrade(context));
+    let thread = LoadThread { context: weak, loader, adapter, load };
     match context.config.device {
         DeviceMode::Thread => {
             let adapter = Arc::clone(&thread.adapter);
             let builder = std::thread::Builder::new().name("playhouse-adapter".to_owned());
             if let Err(error) = builder.spawn(move || thread.run()) {
                 let failure = Failure::Adapter(format!("the system gives no thread: {error}"));
-                context.vault.adapter_loads.end(&adapter, load, Err(failure));
+                let loads = &context.vault.adapter_loads;
+                loads.end(&adapter, load, Err(failure), context.now());
             }
         }
         DeviceMode::Task { .. } => drop(tokio::spawn(thread.run_in_simulated_time())),
@@ -98,7 +111,7 @@ impl LoadThread {
             Err(panic) => Err(Failure::Adapter(panic_message(&*panic))),
         };
         let Some(context) = self.context.upgrade() else { return };
-        context.vault.adapter_loads.end(&self.adapter, self.load, result);
+        context.vault.adapter_loads.end(&self.adapter, self.load, result, context.now());
         context.directory.scheduler.cast(SchedulerMessage::AdapterLoaded);
     }
 

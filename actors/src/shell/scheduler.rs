@@ -332,6 +332,7 @@ impl Actor for SchedulerActor {
                 // The message about a change may have been lost.
                 state.scheduler.set_pause(self.context.ground.hold.in_force());
                 self.compare_notes(state);
+                self.context.vault.adapter_loads.sweep(self.context.now());
                 if !planted(Bug::AskForGrammarOnce) {
                     self.ask_for(state.scheduler.awaited(), state);
                 }

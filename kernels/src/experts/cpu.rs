@@ -6,15 +6,17 @@ use std::cell::Cell;
 use burn_flex::FlexTensor;
 
 use super::activation::activate;
+use super::lora::{ExpertSegment, changed, segments};
 use super::plan::Plan;
 use super::{ExpertActivation, Experts};
 use crate::activation::cpu::activated as activate_alone;
 use crate::linear::groups::grouped;
+use crate::lora::cpu::add as add_lora;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::for_each_rows;
 use crate::workspace::{give_back, tensor};
-use crate::{Activation, Choice, Routing};
+use crate::{Activation, Choice, LoraSegment, Routing};
 
 thread_local! {
     /// The last plan, kept so that the next one reuses its memory.
@@ -23,19 +25,35 @@ thread_local! {
 
 /// Computes the weighted sum of each token's experts on CPU tensors.
 pub(crate) fn experts(x: FlexTensor, routing: &Routing, experts: &Experts) -> FlexTensor {
+    experts_with_lora(x, routing, experts, &[])
+}
+
+/// Computes the same with the adapters of some tokens.
+pub(crate) fn experts_with_lora(
+    x: FlexTensor,
+    routing: &Routing,
+    experts: &Experts,
+    segments: &[ExpertSegment<'_>],
+) -> FlexTensor {
     let [tokens, width] = dims2(&x);
     assert_eq!(width, experts.hidden, "experts: width of x [{tokens}, {width}]");
     assert_eq!(routing.num_tokens(), tokens, "experts: tokens of the routing");
     assert_eq!(routing.num_experts(), experts.num_experts(), "experts: experts of the routing");
     let x = dense(x);
     let mut y = tensor(tokens, width);
-    mixture(Isa::active(), values(&x), routing, experts, values_mut(&mut y));
+    mixture(Isa::active(), values(&x), (routing, segments), experts, values_mut(&mut y));
     give_back(x);
     y
 }
 
 /// Computes the same on one instruction set, into y, which has the shape of x.
-pub(super) fn mixture(isa: Isa, x: &[f32], routing: &Routing, experts: &Experts, y: &mut [f32]) {
+pub(super) fn mixture(
+    isa: Isa,
+    x: &[f32],
+    (routing, adapters): (&Routing, &[ExpertSegment<'_>]),
+    experts: &Experts,
+    y: &mut [f32],
+) {
     if y.is_empty() {
         return;
     }
@@ -46,8 +64,10 @@ pub(super) fn mixture(isa: Isa, x: &[f32], routing: &Routing, experts: &Experts,
     let mut gathered = tensor(rows, hidden);
     let inputs = values_mut(&mut gathered);
     for_each_rows(inputs, hidden, |first, rows| gather(x, routing, experts, &plan, first, rows));
-    let activated = activated(isa, inputs, &plan, experts);
+    let changed = changed(&plan, routing, adapters);
+    let activated = activated(isa, inputs, &plan, experts, &segments(&changed, 0));
     grouped(isa, values(&activated), &plan.down(experts), false, values_mut(&mut gathered));
+    add(isa, values_mut(&mut gathered), values(&activated), &segments(&changed, 1));
     give_back(activated);
     let results = values(&gathered);
     for_each_rows(y, hidden, |first, y| {
@@ -82,25 +102,41 @@ fn gather(
 }
 
 /// Returns the activations between the two products, `[rows, intermediate]`.
-fn activated(isa: Isa, x: &[f32], plan: &Plan, experts: &Experts) -> FlexTensor {
+fn activated(
+    isa: Isa,
+    x: &[f32],
+    plan: &Plan,
+    experts: &Experts,
+    adapters: &[LoraSegment<'_>],
+) -> FlexTensor {
     let (rows, inter) = (plan.choices.len(), experts.intermediate);
     let mut activated = tensor(rows, inter);
     let groups = plan.gate_up(experts);
-    if experts.activation == ExpertActivation::Gated(Activation::Silu) && groups.can_gate(isa) {
+    let is_silu = experts.activation == ExpertActivation::Gated(Activation::Silu);
+    if is_silu && adapters.is_empty() && groups.can_gate(isa) {
         grouped(isa, x, &groups, true, values_mut(&mut activated));
         return activated;
     }
     if let ExpertActivation::Plain(activation) = experts.activation {
         grouped(isa, x, &groups, false, values_mut(&mut activated));
+        add(isa, values_mut(&mut activated), x, adapters);
         activate_alone(isa, values_mut(&mut activated), inter, activation);
         return activated;
     }
     let mut gate_up = tensor(rows, 2 * inter);
     grouped(isa, x, &groups, false, values_mut(&mut gate_up));
+    add(isa, values_mut(&mut gate_up), x, adapters);
     let out = values_mut(&mut activated);
     activate(isa, experts.activation, values(&gate_up), inter, out);
     give_back(gate_up);
     activated
+}
+
+/// Adds the products of adapters to rows y of inputs x.
+fn add(isa: Isa, y: &mut [f32], x: &[f32], adapters: &[LoraSegment<'_>]) {
+    if !adapters.is_empty() {
+        add_lora(isa, y, x, adapters);
+    }
 }
 
 /// The task of summing the results of some tokens.

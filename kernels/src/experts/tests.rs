@@ -17,7 +17,7 @@ use crate::{
 const CLAMPED: ExpertActivation = ExpertActivation::ClampedSwiGlu { alpha: 1.702, limit: 0.4 };
 
 /// Returns reproducible values in (-1, 1).
-fn values(count: usize, seed: u32) -> Vec<f32> {
+pub(super) fn values(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -28,7 +28,7 @@ fn values(count: usize, seed: u32) -> Vec<f32> {
 
 /// The form in which weights are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Form {
+pub(super) enum Form {
     Dense(WeightDtype),
     Quantized(QuantizationScheme, ActivationDtype),
     /// Columns in another order.
@@ -79,16 +79,16 @@ impl Form {
 
 /// The sizes of a layer, and the ways in which it differs from most.
 #[derive(Debug, Clone, Copy)]
-struct Layer {
-    hidden: usize,
-    inter: usize,
-    experts: usize,
-    activation: ExpertActivation,
-    scale_input: bool,
-    has_bias: bool,
+pub(super) struct Layer {
+    pub(super) hidden: usize,
+    pub(super) inter: usize,
+    pub(super) experts: usize,
+    pub(super) activation: ExpertActivation,
+    pub(super) scale_input: bool,
+    pub(super) has_bias: bool,
 }
 
-const SMALL: Layer = Layer {
+pub(super) const SMALL: Layer = Layer {
     hidden: 40,
     inter: 32,
     experts: 5,
@@ -98,7 +98,7 @@ const SMALL: Layer = Layer {
 };
 
 impl Layer {
-    fn plain(&self) -> Vec<Expert> {
+    pub(super) fn plain(&self) -> Vec<Expert> {
         let Self { hidden, inter, has_bias, activation, .. } = *self;
         let outputs = activation.inputs() * inter;
         let bias = |len, seed| if has_bias { values(len, seed) } else { vec![0.0; len] };
@@ -111,7 +111,7 @@ impl Layer {
         (0..self.experts as u32).map(expert).collect()
     }
 
-    fn pack(&self, plain: &[Expert], form: Form) -> Experts {
+    pub(super) fn pack(&self, plain: &[Expert], form: Form) -> Experts {
         let pack = |matrix: fn(&Expert) -> &[f32], inputs| {
             let each = plain.iter().enumerate();
             each.map(|(e, expert)| form.pack(e, matrix(expert), inputs)).collect()
@@ -130,7 +130,7 @@ impl Layer {
     }
 
     /// Returns choices that spread over the experts, and repeat.
-    fn routing(&self, tokens: usize, top_k: usize, seed: u32) -> Routing {
+    pub(super) fn routing(&self, tokens: usize, top_k: usize, seed: u32) -> Routing {
         let draws = values(2 * tokens * top_k, seed);
         let choices: Vec<Choice> = draws
             .as_chunks::<2>()
@@ -147,7 +147,7 @@ impl Layer {
 
 fn run(isa: Isa, x: &[f32], routing: &Routing, experts: &Experts) -> Vec<f32> {
     let mut y = vec![f32::NAN; x.len()];
-    cpu::mixture(isa, x, routing, experts, &mut y);
+    cpu::mixture(isa, x, (routing, &[]), experts, &mut y);
     y
 }
 
@@ -182,7 +182,7 @@ fn of_token(routing: &Routing, token: usize) -> &[Choice] {
     &routing.choices()[token * routing.top_k()..][..routing.top_k()]
 }
 
-fn bits(y: &[f32]) -> Vec<u32> {
+pub(super) fn bits(y: &[f32]) -> Vec<u32> {
     y.iter().map(|y| y.to_bits()).collect()
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn add_lora(y: FlexTensor, x: FlexTensor, segments: &[LoraSegment<'_>
 }
 
 /// Adds the products on one instruction set.
-pub(super) fn add(isa: Isa, y: &mut [f32], x: &[f32], segments: &[LoraSegment<'_>]) {
+pub(crate) fn add(isa: Isa, y: &mut [f32], x: &[f32], segments: &[LoraSegment<'_>]) {
     let (starts, len) = starts(segments);
     let work = |segment: &LoraSegment<'_>| {
         let LoraWeights { in_features, out_features, rank, .. } = *segment.weights;

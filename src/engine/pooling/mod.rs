@@ -26,7 +26,10 @@ use playhouse_actors::{
 
 pub(super) use self::heads::heads;
 pub(crate) use self::scoring::Scoring;
-use self::{pieces::PieceMean, scoring::PairForm};
+use self::{
+    pieces::{Join, Pieces},
+    scoring::PairForm,
+};
 use super::Engine;
 
 /// The result of one pooled prompt.
@@ -83,7 +86,8 @@ impl Engine {
     }
 
     /// Returns a vector for each prompt. With `enable_chunked_processing`, the vector of a prompt
-    /// longer than the model's context is the mean of the vectors of its pieces.
+    /// longer than the model's context is the mean of the vectors of its pieces. A sparse one has
+    /// their largest weights.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -240,32 +244,45 @@ impl Engine {
             let Some(first) = requests.next() else {
                 return Ok::<BoxStream<'_, _>, PoolError>(stream::empty().boxed());
             };
-            let (first, is_normalized) = self.submit_pooling(first).await?;
+            let (first, join) = self.submit_pooling(first).await?;
             // All of them take turns with other clients' requests as one.
             let group = first.choices.first().map(ChoiceStream::request);
             let piece_len = self.model_info().max_model_len;
             let rest = requests.map(move |request| -> BoxFuture<'_, _> {
                 async move {
                     let request = RawRequest { group, ..request };
-                    let (submission, is_normalized) = self.submit_pooling(request).await?;
-                    finish(submission, piece_len, is_normalized).await
+                    let (submission, join) = self.submit_pooling(request).await?;
+                    finish(submission, piece_len, join).await
                 }
                 .boxed()
             });
-            let first = finish(first, piece_len, is_normalized).boxed();
+            let first = finish(first, piece_len, join).boxed();
             let all = std::iter::once(first).chain(rest);
             Ok(stream::iter(all).buffered(self.pooling_window()).boxed())
         };
         stream::once(begun).try_flatten()
     }
 
-    /// Submits a request. Also returns whether its vectors are normalized.
-    async fn submit_pooling(&self, request: RawRequest) -> Result<(Submission, bool), PoolError> {
-        let params = request.pooling.as_ref();
-        let head = params.and_then(|params| self.model_info().heads.pooling(params.task));
-        let by_model = head.is_some_and(|head| head.activation);
-        let is_normalized = params.and_then(|params| params.use_activation).unwrap_or(by_model);
-        Ok((self.submit(request).await?, is_normalized))
+    /// Submits a request. Also returns how the vectors of its pieces become one.
+    async fn submit_pooling(
+        &self,
+        mut request: RawRequest,
+    ) -> Result<(Submission, Join), PoolError> {
+        let mut join = Join::Mean { is_normalized: false };
+        if let Some(params) = &mut request.pooling {
+            let head = self.model_info().heads.pooling(params.task);
+            let by_model = head.is_some_and(|head| head.activation);
+            let is_normalized = params.use_activation.unwrap_or(by_model);
+            let is_long = head.is_some_and(|head| head.max_prompt_len.is_some());
+            let is_sparse = self.loaded().pooler.as_ref().is_some_and(|pooler| pooler.is_sparse);
+            join = Join::Mean { is_normalized };
+            if params.in_pieces && is_long && is_sparse {
+                // Weights of different pieces can be compared before they are normalized.
+                params.use_activation = Some(false);
+                join = Join::Largest { normalizes: is_normalized };
+            }
+        }
+        Ok((self.submit(request).await?, join))
     }
 
     /// Returns the name of the likeliest class.
@@ -314,10 +331,10 @@ pub(crate) fn ranked(scores: &[f32], top_n: Option<usize>) -> Vec<RankedDocument
 async fn finish(
     submission: Submission,
     piece_len: usize,
-    is_normalized: bool,
+    join: Join,
 ) -> Result<PooledPrompt, PoolError> {
     let Submission { prompt_token_ids, choices } = submission;
-    let (mut mean, mut num_cached_tokens) = (PieceMean::default(), 0);
+    let (mut joined, mut num_cached_tokens) = (Pieces::new(join), 0);
     let pieces = prompt_token_ids.chunks(piece_len.max(1));
     for (mut choice, piece) in choices.into_iter().zip(pieces) {
         let (mut pooled, mut num_cached) = (None, 0);
@@ -330,9 +347,9 @@ async fn finish(
                 _ => {}
             }
         }
-        mean.add(pooled.ok_or(PoolError::Aborted)?, piece.len());
+        joined.add(pooled.ok_or(PoolError::Aborted)?, piece.len());
         num_cached_tokens += num_cached;
     }
-    let pooled = mean.finish(is_normalized).ok_or(PoolError::Aborted)?;
+    let pooled = joined.finish().ok_or(PoolError::Aborted)?;
     Ok(PooledPrompt { prompt_token_ids, pooled, num_cached_tokens })
 }

@@ -1,40 +1,75 @@
-//! The vector of a prompt that was computed in pieces, each as long as the model's context: the
-//! mean of their vectors, weighted by their lengths. vLLM calls this chunked processing.
+//! The vector of a prompt that was computed in pieces, each as long as the model's context. vLLM
+//! calls this chunked processing. It is the mean of their vectors, weighted by their lengths. A
+//! sparse vector has the largest weight of each token of the vocabulary, so it is that of all
+//! pieces.
 
 use playhouse_actors::logic::request::outputs::Pooled;
 
+/// How the vectors of pieces become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Join {
+    /// Their mean, divided by its length if their vectors were.
+    Mean { is_normalized: bool },
+    /// Their largest elements, of vectors that were not divided by their lengths. The result is
+    /// divided by its length if `normalizes`.
+    Largest { normalizes: bool },
+}
+
 /// The vectors of the pieces of one prompt so far.
-#[derive(Debug, Default)]
-pub(super) struct PieceMean {
-    sums: Vec<f64>,
+#[derive(Debug)]
+pub(super) struct Pieces {
+    join: Join,
+    /// Weighted sums, or largest elements.
+    joined: Vec<f64>,
     num_tokens: usize,
     /// The vector of the only piece.
     only: Option<Pooled>,
 }
 
-impl PieceMean {
+impl Pieces {
+    /// Returns no pieces.
+    pub(super) fn new(join: Join) -> Self {
+        Self { join, joined: Vec::new(), num_tokens: 0, only: None }
+    }
+
     /// Adds the vector of a piece of `num_tokens`.
     pub(super) fn add(&mut self, piece: Pooled, num_tokens: usize) {
-        self.sums.resize(piece.values.len().max(self.sums.len()), 0.0);
-        let weighted = piece.values.iter().map(|value| f64::from(*value) * num_tokens as f64);
-        self.sums.iter_mut().zip(weighted).for_each(|(sum, value)| *sum += value);
+        let (neutral, weight) = match self.join {
+            Join::Mean { .. } => (0.0, num_tokens as f64),
+            Join::Largest { .. } => (f64::NEG_INFINITY, 1.0),
+        };
+        self.joined.resize(piece.values.len().max(self.joined.len()), neutral);
+        for (joined, value) in self.joined.iter_mut().zip(piece.values.iter()) {
+            let value = f64::from(*value) * weight;
+            match self.join {
+                Join::Mean { .. } => *joined += value,
+                Join::Largest { .. } => *joined = joined.max(value),
+            }
+        }
         self.only = (self.num_tokens == 0).then_some(piece);
         self.num_tokens += num_tokens;
     }
 
-    /// Returns the mean, divided by its length if the vectors of the pieces were. Returns `None`
-    /// without a piece. The result of a single piece is returned unchanged, whatever its shape.
-    pub(super) fn finish(self, is_normalized: bool) -> Option<Pooled> {
-        let Self { sums, num_tokens, only } = self;
-        if only.is_some() || num_tokens == 0 {
-            return only;
+    /// Returns the joined vector, or `None` without a piece. The result of a single piece keeps
+    /// its shape.
+    pub(super) fn finish(self) -> Option<Pooled> {
+        let Self { join, joined, num_tokens, only } = self;
+        if num_tokens == 0 {
+            return None;
         }
-        let mean = sums.iter().map(|sum| sum / num_tokens as f64);
+        let (divisor, is_normalized) = match (join, only) {
+            (Join::Mean { .. } | Join::Largest { normalizes: false }, Some(only)) => {
+                return Some(only);
+            }
+            (Join::Mean { is_normalized }, None) => (num_tokens as f64, is_normalized),
+            (Join::Largest { normalizes }, _) => (1.0, normalizes),
+        };
+        let values = joined.iter().map(|value| value / divisor);
         let length = match is_normalized {
-            true => mean.clone().map(|value| value * value).sum::<f64>().sqrt().max(1e-12),
+            true => values.clone().map(|value| value * value).sum::<f64>().sqrt().max(1e-12),
             false => 1.0,
         };
-        let values: Vec<f32> = mean.map(|value| (value / length) as f32).collect();
+        let values: Vec<f32> = values.map(|value| (value / length) as f32).collect();
         Some(Pooled { width: values.len(), values: values.into() })
     }
 }
@@ -43,12 +78,16 @@ impl PieceMean {
 mod tests {
     use super::*;
 
-    fn mean(pieces: &[(&[f32], usize)], is_normalized: bool) -> Option<Vec<f32>> {
-        let mut mean = PieceMean::default();
+    fn joined(join: Join, pieces: &[(&[f32], usize)]) -> Option<Vec<f32>> {
+        let mut all = Pieces::new(join);
         for (values, num_tokens) in pieces {
-            mean.add(Pooled { values: (*values).into(), width: values.len() }, *num_tokens);
+            all.add(Pooled { values: (*values).into(), width: values.len() }, *num_tokens);
         }
-        mean.finish(is_normalized).map(|pooled| pooled.values.to_vec())
+        all.finish().map(|pooled| pooled.values.to_vec())
+    }
+
+    fn mean(pieces: &[(&[f32], usize)], is_normalized: bool) -> Option<Vec<f32>> {
+        joined(Join::Mean { is_normalized }, pieces)
     }
 
     #[test]
@@ -64,5 +103,18 @@ mod tests {
         assert_eq!(mean(&[(&[3.0, 4.0], 5)], true), Some(vec![3.0, 4.0]));
         assert_eq!(mean(&[], true), None);
         assert_eq!(mean(&[(&[0.0], 1), (&[0.0], 1)], true), Some(vec![0.0]), "no division by zero");
+    }
+
+    #[test]
+    fn the_weights_of_a_sparse_vector_are_the_largest_of_all_pieces() {
+        let pieces = [(&[3.0, 0.0, 1.0][..], 9), (&[2.0, 4.0, 0.0], 1)];
+        let largest = |normalizes| joined(Join::Largest { normalizes }, &pieces);
+        assert_eq!(largest(false), Some(vec![3.0, 4.0, 1.0]));
+        let by_root = |values: [f64; 3], squares: f64| {
+            Some(values.map(|value| (value / squares.sqrt()) as f32).to_vec())
+        };
+        assert_eq!(largest(true), by_root([3.0, 4.0, 1.0], 26.0));
+        let one = joined(Join::Largest { normalizes: true }, &pieces[..1]);
+        assert_eq!(one, by_root([3.0, 0.0, 1.0], 10.0));
     }
 }

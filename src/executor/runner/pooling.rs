@@ -16,7 +16,10 @@ use super::ModelRunner;
 use crate::{
     config::PoolerTask,
     executor::batch::RaggedBatch,
-    model::pooling::{Gathered, Pooler, PoolerError, PoolerRequest},
+    model::{
+        Adapter,
+        pooling::{Gathered, Pooler, PoolerError, PoolerRequest},
+    },
 };
 
 /// The hidden states that one chunk's request needs.
@@ -51,7 +54,10 @@ impl ModelRunner {
             let chunk = &ragged.chunks[index];
             let sequence = self.batch.sequence_mut(chunk)?;
             let Some(params) = sequence.request.pooling() else { continue };
-            let request = request(&pooler, params, &sequence.token_ids);
+            let request = PoolerRequest {
+                classifier: sequence.adapter.as_deref().and_then(Adapter::classifier),
+                ..request(&pooler, params, &sequence.token_ids)
+            };
             let rows = values.get(rows.start * width..rows.end * width).unwrap_or_default();
             let gathered = &mut sequence.gathered;
             pooler.gather(&request, gathered, chunk.start..chunk.end, rows).map_err(invalid)?;
@@ -118,7 +124,8 @@ pub(super) fn request<'a>(
 ) -> PoolerRequest<'a> {
     let task = pooler_task(params.task);
     let activation = params.use_activation.unwrap_or(pooler.activation);
-    PoolerRequest { task, activation, dimensions: params.dimensions, prompt }
+    let dimensions = params.dimensions;
+    PoolerRequest { task, activation, dimensions, prompt, classifier: None }
 }
 
 /// Returns the result of a request, or a failure if a number of it is not finite.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::patterns::{Pattern, Targets};
+use super::patterns::{Pattern, Targets, is_end};
 use super::{AdapterError, AdapterFiles};
 use crate::model_files::ModelFileError;
 
@@ -16,6 +16,8 @@ pub(super) struct LoraConfig {
     lora_alpha: f64,
     use_rslora: bool,
     targets: Targets,
+    /// Parameters, by the ends of their names: experts.
+    parameters: Vec<String>,
     rank_pattern: Vec<(Pattern, usize)>,
     alpha_pattern: Vec<(Pattern, f64)>,
 }
@@ -36,6 +38,8 @@ struct Raw {
     #[serde(default)]
     exclude_modules: Value,
     #[serde(default)]
+    target_parameters: Option<Vec<String>>,
+    #[serde(default)]
     rank_pattern: Option<Map<String, Value>>,
     #[serde(default)]
     alpha_pattern: Option<Map<String, Value>>,
@@ -52,7 +56,7 @@ fn default_alpha() -> f64 {
 }
 
 /// Fields that change the results in a way that is not computed here, and what is accepted.
-const REFUSED: [(&str, &str); 13] = [
+const REFUSED: [(&str, &str); 12] = [
     ("use_dora", "false (DoRA is not computed; merge the adapter into its model)"),
     ("lora_bias", "false"),
     ("use_qalora", "false"),
@@ -60,7 +64,6 @@ const REFUSED: [(&str, &str); 13] = [
     ("layer_replication", "null"),
     ("alora_invocation_tokens", "null"),
     ("trainable_token_indices", "null"),
-    ("target_parameters", "null (experts in one parameter take no adapter)"),
     ("arrow_config", "null"),
     ("kasa_config", "null"),
     ("velora_config", "null"),
@@ -102,8 +105,9 @@ impl LoraConfig {
         }
         let targets = Targets::new(&raw.target_modules, &raw.exclude_modules)
             .map_err(|why| AdapterError::from(invalid(why)))?;
-        let Raw { r, lora_alpha, use_rslora, .. } = raw;
-        Ok(Self { r, lora_alpha, use_rslora, targets, rank_pattern, alpha_pattern })
+        let Raw { r, lora_alpha, use_rslora, target_parameters, .. } = raw;
+        let parameters = target_parameters.unwrap_or_default();
+        Ok(Self { r, lora_alpha, use_rslora, targets, parameters, rank_pattern, alpha_pattern })
     }
 
     /// Returns the rank of the matrices of `module`.
@@ -118,6 +122,11 @@ impl LoraConfig {
         let alpha = own.map_or(self.lora_alpha, |(_, alpha)| *alpha);
         let rank = self.rank(module) as f64;
         (alpha / if self.use_rslora { rank.sqrt() } else { rank }) as f32
+    }
+
+    /// Returns whether `target_parameters` names a parameter.
+    pub(super) fn has_parameter(&self, name: &str) -> bool {
+        self.parameters.iter().any(|end| is_end(name, end))
     }
 
     /// Returns whether `target_modules` names `module`.

@@ -7,20 +7,19 @@ use playhouse_kernels::{
     EmbeddingTable, LinearWeight, LoraPair, LoraWeights, WeightDtype, WeightView,
 };
 
+use super::classifier::Saved;
 use super::config::LoraConfig;
-use super::sites::Replaceable;
-use super::{Adapter, AdapterError, AdapterFiles, AdapterSites, Site};
+use super::sites::{Replaceable, Turned};
+use super::{Adapter, AdapterError, AdapterFiles, AdapterSites, Site, SiteId};
 use crate::model::layers::{Arrangement, Part};
 use crate::weights::Checkpoint;
 
 /// The prefix of all names that PEFT adds.
 const PREFIX: &str = "base_model.model.";
-/// Components that different versions of transformers put before the names of layers.
-const OUTER: [&str; 3] = ["model", "language_model", "transformer"];
 
 /// The tensors of one module in the adapter's file, by their full names.
 #[derive(Debug, Default)]
-struct Tensors {
+pub(super) struct Tensors {
     a: Option<String>,
     b: Option<String>,
 }
@@ -29,28 +28,30 @@ struct Tensors {
 enum Role {
     A,
     B,
-    /// The whole weight of a module: `modules_to_save`.
-    Weight,
+    /// The whole weight of a module, or its whole bias: `modules_to_save`.
+    Saved(Saved),
 }
 
 /// An adapter that is being loaded.
-struct Loading<'a> {
-    sites: &'a AdapterSites,
-    config: LoraConfig,
-    checkpoint: Checkpoint,
+pub(super) struct Loading<'a> {
+    pub(super) sites: &'a AdapterSites,
+    pub(super) config: LoraConfig,
+    pub(super) checkpoint: Checkpoint,
     files: &'a AdapterFiles,
     max_rank: usize,
     dtype: WeightDtype,
     device: &'a Device,
+    /// The first site that each module is in.
+    modules: BTreeMap<&'a str, (&'a Site, &'a Part)>,
 }
 
 /// The matrices of one module, before they are packed.
-struct Matrices {
-    a: Vec<f32>,
+pub(super) struct Matrices {
+    pub(super) a: Vec<f32>,
     /// Row-major, in the order of the module's outputs in its file.
-    b: Vec<f32>,
-    rank: usize,
-    scale: f32,
+    pub(super) b: Vec<f32>,
+    pub(super) rank: usize,
+    pub(super) scale: f32,
 }
 
 impl AdapterFiles {
@@ -65,8 +66,15 @@ impl AdapterFiles {
             return Err(AdapterError::NoSites { why: "its family registers no layers" });
         };
         let checkpoint = Checkpoint::of_bytes(self.weights_path.clone(), self.weights.clone())?;
+        let mut modules = BTreeMap::new();
+        for site in &sites.sites {
+            for part in &site.parts {
+                modules.entry(sites.normalized(&part.module)).or_insert((site, part));
+            }
+        }
+        let (files, dtype) = (self, *dtype);
         let loading =
-            Loading { sites, config, checkpoint, files: self, max_rank, dtype: *dtype, device };
+            Loading { sites, config, checkpoint, files, max_rank, dtype, device, modules };
         loading.load()
     }
 }
@@ -75,35 +83,53 @@ impl Loading<'_> {
     fn load(&self) -> Result<Adapter, AdapterError> {
         let mut modules: BTreeMap<String, Tensors> = BTreeMap::new();
         let (mut embedding, mut lm_head, mut size_bytes) = (None, None, 0);
+        let mut of_classifier = Vec::new();
         for name in self.checkpoint.names() {
             let (module, role) = self.role(&name)?;
             match role {
                 Role::A => modules.entry(module).or_default().a = Some(name.into_owned()),
                 Role::B => modules.entry(module).or_default().b = Some(name.into_owned()),
-                Role::Weight if is_same(&self.sites.embedding, &module) => {
+                Role::Saved(saved) if let Some(layer) = self.sites.classifier_layer(&module) => {
+                    of_classifier.push((layer, saved, name.into_owned()));
+                }
+                Role::Saved(Saved::Weight) if self.is_same(&self.sites.embedding, &module) => {
                     embedding = Some(self.embedding(&name)?);
                     size_bytes += self.size_of(&self.sites.embedding);
                 }
-                Role::Weight if is_same(&self.sites.lm_head, &module) => {
+                Role::Saved(Saved::Weight) if self.is_same(&self.sites.lm_head, &module) => {
                     lm_head = Some(self.lm_head(&name)?);
                     size_bytes += self.size_of(&self.sites.lm_head);
                 }
-                Role::Weight => {
-                    let why = "modules_to_save may replace the embedding and the output layer \
-                               alone";
+                Role::Saved(_) => {
+                    let why = "modules_to_save may replace the embedding, the output layer and \
+                               the classifier alone";
                     return Err(self.refused(&name, why));
                 }
             }
         }
-        let mut matrices = BTreeMap::new();
+        let (classifier, mut max_rank) = self.classifier(&of_classifier, &mut modules)?;
+        let (mut matrices, mut of_sites) = (BTreeMap::new(), BTreeMap::new());
         for (module, tensors) in &modules {
-            matrices.insert(normalized(module), self.matrices(module, tensors)?);
+            if let Some(experts) = self.sites.experts_of(module) {
+                for (SiteId(site), matrices) in self.of_experts(module, tensors, experts)? {
+                    max_rank = max_rank.max(matrices.rank);
+                    of_sites.insert(site, matrices);
+                }
+                continue;
+            }
+            // The pooler of BERT is not computed beside another pooling.
+            if !self.sites.is_unused(module) {
+                let shape = self.shape(module, tensors)?;
+                let of_module = self.matrices(module, tensors, shape)?;
+                max_rank = max_rank.max(of_module.rank);
+                matrices.insert(self.sites.normalized(module).to_owned(), of_module);
+            }
         }
-        let max_rank = matrices.values().map(|each| each.rank).max().unwrap_or_default();
-        let sites = self.sites.sites.iter().map(|site| self.site(site, &matrices));
+        let sites = self.sites.sites.iter().enumerate();
+        let sites = sites.map(|(index, site)| self.site(site, of_sites.get(&index), &matrices));
         let sites = sites.collect::<Result<Vec<_>, _>>()?;
         size_bytes += sites.iter().flatten().map(LoraWeights::size_bytes).sum::<usize>();
-        Ok(Adapter { sites, embedding, lm_head, max_rank, size_bytes })
+        Ok(Adapter { sites, embedding, lm_head, classifier, max_rank, size_bytes })
     }
 
     /// Returns the module of a tensor, and its role there.
@@ -124,71 +150,96 @@ impl Loading<'_> {
                        or train the embedding as one of modules_to_save";
             return Err(self.refused(name, why));
         }
-        let saved = rest.strip_suffix(".weight").filter(|_| !rest.contains(".lora_"));
-        let saved = saved.map(|module| {
+        let ends = [(".weight", Saved::Weight), (".bias", Saved::Bias)];
+        let mut saved = ends.iter().filter(|_| !rest.contains(".lora_"));
+        let saved = saved.find_map(|(end, part)| Some((rest.strip_suffix(*end)?, *part)));
+        let saved = saved.map(|(module, part)| {
             let module = module.strip_suffix(".modules_to_save.default").unwrap_or(module);
-            module.strip_suffix(".modules_to_save").unwrap_or(module)
+            (module.strip_suffix(".modules_to_save").unwrap_or(module), part)
         });
         match saved {
-            Some(module) => Ok((module.to_owned(), Role::Weight)),
+            Some((module, part)) => Ok((module.to_owned(), Role::Saved(part))),
             None => Err(self.refused(name, "its name is not one of PEFT's LoRA tensors")),
         }
     }
 
-    /// Reads and checks the matrices of a module.
-    fn matrices(&self, module: &str, tensors: &Tensors) -> Result<Matrices, AdapterError> {
-        let (Some(a), Some(b)) = (&tensors.a, &tensors.b) else {
-            let name = tensors.a.as_ref().or(tensors.b.as_ref());
-            let why = "lora_A or lora_B of the module is missing";
-            return Err(self.refused(name.map_or(module, String::as_str), why));
-        };
-        let name = normalized(module);
-        let Some((site, part)) = self.find(&name) else {
-            let is_closed = self.sites.closed.iter().any(|each| normalized(each) == name);
-            let why = match is_closed {
-                true => format!("module {module} takes no adapter"),
-                false => format!("the base model has no linear layer {module}"),
+    /// Returns the shape of a module in the base model, which must have a site for it.
+    fn shape(&self, module: &str, tensors: &Tensors) -> Result<[usize; 2], AdapterError> {
+        if let Some((site, part)) = self.modules.get(self.sites.normalized(module)) {
+            let outputs = match part.arrangement {
+                Arrangement::SomeRows { of, .. } => of,
+                _ => part.outputs,
             };
-            return Err(self.refused(a, &why));
+            return Ok([outputs, site.inputs]);
+        }
+        let why = match self.sites.is_closed(module) {
+            true => format!("module {module} takes no adapter"),
+            false => format!("the base model has no linear layer {module}"),
         };
+        let name = tensors.a.as_ref().or(tensors.b.as_ref());
+        Err(self.refused(name.map_or(module, String::as_str), &why))
+    }
+
+    /// Returns the names of the matrices of a module.
+    pub(super) fn names<'t>(
+        &self,
+        module: &str,
+        Tensors { a, b }: &'t Tensors,
+    ) -> Result<(&'t str, &'t str), AdapterError> {
+        match (a, b) {
+            (Some(a), Some(b)) => Ok((a, b)),
+            (one, other) => {
+                let name = one.as_ref().or(other.as_ref());
+                let why = "lora_A or lora_B of the module is missing";
+                Err(self.refused(name.map_or(module, String::as_str), why))
+            }
+        }
+    }
+
+    /// Returns the rank of a module, which the engine may limit.
+    pub(super) fn rank(&self, module: &str) -> Result<usize, AdapterError> {
+        match (self.config.rank(module), self.max_rank) {
+            (rank, max_rank) if rank > max_rank => Err(AdapterError::Rank { rank, max_rank }),
+            (rank, _) => Ok(rank),
+        }
+    }
+
+    /// Reads and checks the matrices of a module of shape `[outputs, inputs]`.
+    pub(super) fn matrices(
+        &self,
+        module: &str,
+        tensors: &Tensors,
+        [outputs, inputs]: [usize; 2],
+    ) -> Result<Matrices, AdapterError> {
+        let (a, b) = self.names(module, tensors)?;
         if !self.config.has_target(module) {
             let why = format!("target_modules of adapter_config.json does not name {module}");
             return Err(self.refused(a, &why));
         }
-        let rank = self.config.rank(module);
-        if rank > self.max_rank {
-            return Err(AdapterError::Rank { rank, max_rank: self.max_rank });
-        }
-        let outputs = match part.arrangement {
-            Arrangement::SomeRows { of, .. } => of,
-            _ => part.outputs,
-        };
-        let (a, b) = (self.values(a, [rank, site.inputs])?, self.values(b, [outputs, rank])?);
+        let rank = self.rank(module)?;
+        let (a, b) = (self.values(a, &[rank, inputs])?, self.values(b, &[outputs, rank])?);
         Ok(Matrices { a, b, rank, scale: self.config.scale(module) })
     }
 
-    /// Returns the first site that a module is in.
-    fn find(&self, module: &str) -> Option<(&Site, &Part)> {
-        let sites = self.sites.sites.iter();
-        let mut parts = sites.flat_map(|site| site.parts.iter().map(move |part| (site, part)));
-        parts.find(|(_, part)| normalized(&part.module) == module)
+    fn is_same(&self, replaced: &Option<Replaceable>, module: &str) -> bool {
+        let name = self.sites.normalized(module);
+        replaced.as_ref().is_some_and(|replaced| self.sites.normalized(&replaced.module) == name)
     }
 
-    /// Packs the matrices of the modules of one site.
+    /// Packs the matrices of the modules of one site, and those of all its outputs.
     fn site(
         &self,
         site: &Site,
+        whole: Option<&Matrices>,
         matrices: &BTreeMap<String, Matrices>,
     ) -> Result<Option<LoraWeights>, AdapterError> {
         let (mut first_output, mut own) = (0, Vec::new());
+        own.extend(whole.map(|whole| (whole, whole.b.clone(), 0)));
         for part in &site.parts {
-            if let Some(matrices) = matrices.get(&normalized(&part.module)) {
+            if let Some(matrices) = matrices.get(self.sites.normalized(&part.module)) {
                 own.push((matrices, arranged(matrices, part), first_output));
             }
             first_output += part.outputs;
-        }
-        if own.is_empty() {
-            return Ok(None);
         }
         let pairs: Vec<LoraPair<'_>> = own
             .iter()
@@ -201,7 +252,16 @@ impl Loading<'_> {
             })
             .collect();
         let shape = [site.outputs(), site.inputs];
-        let packed = LoraWeights::pack(&pairs, shape, self.dtype, self.device);
+        let packed = match (&pairs[..], site.turned) {
+            ([], _) => return Ok(None),
+            ([pair, ..], Some(Turned { further })) => {
+                let [a, b] = turned(pair, shape, further);
+                let pair = LoraPair { a: &a, b: &b, first_output: 0, ..*pair };
+                let shape = [site.inputs + further, site.outputs() + further];
+                LoraWeights::pack(&[pair], shape, self.dtype, self.device)
+            }
+            (pairs, None) => LoraWeights::pack(pairs, shape, self.dtype, self.device),
+        };
         packed.map(Some).map_err(|source| {
             let part = site.parts.first().map_or_else(String::new, |part| part.module.clone());
             AdapterError::Device { part, source }
@@ -210,7 +270,7 @@ impl Loading<'_> {
 
     fn embedding(&self, name: &str) -> Result<EmbeddingTable, AdapterError> {
         let [vocab, width] = shape_of(&self.sites.embedding);
-        let tensor = self.values(name, [vocab, width])?;
+        let tensor = self.values(name, &[vocab, width])?;
         let view = WeightView::F32(&tensor);
         EmbeddingTable::new(view, vocab, width, self.dtype, self.device)
             .map_err(|source| AdapterError::Device { part: name.to_owned(), source })
@@ -221,7 +281,7 @@ impl Loading<'_> {
             return Err(self.refused(name, "an output layer with a bias cannot be replaced"));
         }
         let [vocab, width] = shape_of(&self.sites.lm_head);
-        let tensor = self.values(name, [vocab, width])?;
+        let tensor = self.values(name, &[vocab, width])?;
         let view = WeightView::F32(&tensor);
         LinearWeight::pack(&[view], width, self.dtype, self.device)
             .map_err(|source| AdapterError::Device { part: name.to_owned(), source })
@@ -232,7 +292,7 @@ impl Loading<'_> {
     }
 
     /// Returns the elements of a tensor, which must have this shape.
-    fn values(&self, name: &str, expected: [usize; 2]) -> Result<Vec<f32>, AdapterError> {
+    pub(super) fn values(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, AdapterError> {
         let actual = self.checkpoint.shape(name).unwrap_or_default();
         if actual != expected {
             return Err(AdapterError::Shape {
@@ -242,13 +302,23 @@ impl Loading<'_> {
                 expected: expected.to_vec(),
             });
         }
-        Ok(self.checkpoint.tensor(name, &expected)?.values().view().to_f32())
+        Ok(self.checkpoint.tensor(name, expected)?.values().view().to_f32())
     }
 
-    fn refused(&self, tensor: &str, why: &str) -> AdapterError {
+    pub(super) fn refused(&self, tensor: &str, why: &str) -> AdapterError {
         let path = self.files.weights_path.clone();
         AdapterError::Module { path, tensor: tensor.to_owned(), why: why.to_owned() }
     }
+}
+
+/// Returns A and B of the transposed matrix of a pair, `[outputs, inputs]`: Bᵀ with zeros for
+/// `further` inputs, and Aᵀ.
+fn turned(pair: &LoraPair<'_>, [outputs, inputs]: [usize; 2], further: usize) -> [Vec<f32>; 2] {
+    let LoraPair { a, b, rank, .. } = *pair;
+    let column = |j: usize| (0..outputs).map(move |output| b[output * rank + j]);
+    let padded = |j: usize| column(j).chain(std::iter::repeat_n(0.0, further));
+    let transposed = |input: usize| (0..rank).map(move |j| a[j * inputs + input]);
+    [(0..rank).flat_map(padded).collect(), (0..inputs).flat_map(transposed).collect()]
 }
 
 /// Returns the rows of B in the order of a part's outputs.
@@ -260,22 +330,6 @@ fn arranged(matrices: &Matrices, part: &Part) -> Vec<f32> {
         }
         _ => matrices.b.clone(),
     }
-}
-
-/// Returns a module's name without the components that differ between versions of transformers.
-fn normalized(module: &str) -> String {
-    let mut rest = module;
-    while let Some((first, inner)) = rest.split_once('.')
-        && OUTER.contains(&first)
-    {
-        rest = inner;
-    }
-    rest.to_owned()
-}
-
-fn is_same(replaced: &Option<Replaceable>, module: &str) -> bool {
-    let is_it = |replaced: &Replaceable| normalized(&replaced.module) == normalized(module);
-    replaced.as_ref().is_some_and(is_it)
 }
 
 fn shape_of(replaced: &Option<Replaceable>) -> [usize; 2] {

@@ -2,10 +2,13 @@
 //!
 //! When a model is loaded, each linear layer registers as a *site*. `config` reads an adapter's
 //! `adapter_config.json`. `load` finds the site of each of its tensors and packs them. A step names
-//! the rows of each adapter, and the layers pass this down to their sites.
+//! the rows of each adapter, and the layers pass this down to their sites. `classifier` replaces
+//! the classifier of a model that pools. `experts` reads matrices of all experts in one tensor.
 
+mod classifier;
 mod config;
 mod error;
+mod experts;
 mod files;
 mod load;
 mod patterns;
@@ -14,6 +17,7 @@ mod step;
 
 use playhouse_kernels::{EmbeddingTable, LinearWeight, LoraWeights};
 
+use super::pooling::Classifier;
 pub use error::AdapterError;
 pub use files::{AdapterFiles, Fingerprint};
 pub use sites::AdapterSites;
@@ -29,11 +33,19 @@ pub struct Adapter {
     embedding: Option<EmbeddingTable>,
     /// The output layer that replaces the model's.
     lm_head: Option<LinearWeight>,
+    /// The classifier that replaces the model's.
+    classifier: Option<Classifier>,
     max_rank: usize,
     size_bytes: usize,
 }
 
 impl Adapter {
+    /// Returns the classifier that replaces the model's, if there is one.
+    #[must_use]
+    pub fn classifier(&self) -> Option<&Classifier> {
+        self.classifier.as_ref()
+    }
+
     /// Returns the largest rank of its matrices; 0 if it only replaces modules.
     #[must_use]
     pub fn max_rank(&self) -> usize {

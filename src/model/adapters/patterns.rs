@@ -90,12 +90,14 @@ impl Names {
             Self::Unset => false,
             Self::All => true,
             Self::Expression(pattern) => pattern.is_match(module),
-            Self::List(names) => names.iter().any(|name| {
-                let rest = module.strip_suffix(name.as_str());
-                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-            }),
+            Self::List(names) => names.iter().any(|name| is_end(module, name)),
         }
     }
+}
+
+/// Returns whether `end` is a name, or whole components at its end.
+pub(super) fn is_end(name: &str, end: &str) -> bool {
+    name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Compiles an expression, of bounded size. Python's look-arounds and back-references are not

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    LinearWeight, LoraSegment, add_lora, embedding, linear, select_rows, set_rows,
+    ExpertSegment, LinearWeight, LoraSegment, add_lora, embedding, linear, select_rows, set_rows,
 };
 
 use super::{Adapter, SiteId};
@@ -74,6 +74,11 @@ impl<'a> Adapters<'a> {
         site.is_some_and(at)
     }
 
+    /// Returns whether an adapter changes the results of one of the sites for some row.
+    pub(in crate::model) fn change_any(self, sites: &[SiteId]) -> bool {
+        sites.iter().any(|site| self.change(Some(*site)))
+    }
+
     /// Adds the adapters' products at a site to its results `y`. `x` is the site's input.
     pub(in crate::model) fn add(
         self,
@@ -83,6 +88,43 @@ impl<'a> Adapters<'a> {
     ) -> Tensor<2> {
         let Some(site) = site else { return y };
         let segments = self.segments().iter().filter_map(|segment| segment.at(site));
+        let segments: Vec<LoraSegment<'_>> = segments.collect();
+        if segments.is_empty() { y } else { add_lora(y, x, &segments) }
+    }
+
+    /// Returns the rows of adapters that change experts with these sites, two for each expert.
+    pub(in crate::model) fn of_experts(self, sites: &[[SiteId; 2]]) -> Vec<ExpertSegment<'a>> {
+        let segment = |segment: &'a Segment| {
+            let at = |site: SiteId| segment.at(site).map(|each| each.weights);
+            let experts: Vec<_> = sites.iter().map(|sites| sites.map(at)).collect();
+            let is_changed = experts.iter().flatten().any(Option::is_some);
+            is_changed.then(|| ExpertSegment { tokens: &segment.rows, experts })
+        };
+        self.segments().iter().filter_map(segment).collect()
+    }
+
+    /// Adds the adapters' products at the sites of heads to their results `y`. `x` and `y` have a
+    /// row for each head of each token.
+    pub(in crate::model) fn add_by_head(
+        self,
+        sites: &[SiteId],
+        y: Tensor<2>,
+        x: Tensor<2>,
+    ) -> Tensor<2> {
+        let heads = sites.len() as u32;
+        let rows: Vec<(&Segment, usize, Vec<u32>)> = self
+            .segments()
+            .iter()
+            .flat_map(|segment| (0..sites.len()).map(move |head| (segment, head)))
+            .map(|(segment, head)| {
+                let of_head = |row: &u32| row * heads + head as u32;
+                (segment, head, segment.rows.iter().map(of_head).collect())
+            })
+            .collect();
+        let segments = rows.iter().filter_map(|(segment, head, rows)| {
+            let weights = segment.at(sites[*head])?.weights;
+            Some(LoraSegment { weights, rows })
+        });
         let segments: Vec<LoraSegment<'_>> = segments.collect();
         if segments.is_empty() { y } else { add_lora(y, x, &segments) }
     }

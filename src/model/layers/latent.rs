@@ -24,6 +24,7 @@ use playhouse_kernels::{
 use super::arrangement::{Arrangement, Part, neighbours_apart};
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
+use crate::model::adapters::SiteId;
 use crate::model::config::{LatentConfig, NormConfig};
 use crate::model::family::{KvNames, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -36,11 +37,20 @@ pub(in crate::model) struct LatentAttention {
     kv_a_proj: Linear,
     kv_a_norm: LatentNorm,
     projections: LatentProjections,
+    /// Where adapters change the matrices of heads, if these are of one module.
+    sites: Option<HeadSites>,
     o_proj: Linear,
     rotary: Arc<RotaryTable>,
     params: AttentionParams,
     /// The layer of the KV cache that holds its latents.
     kv_layer: usize,
+}
+
+/// The sites of the matrices of each head: keys', and values'.
+#[derive(Debug)]
+struct HeadSites {
+    keys: Vec<SiteId>,
+    values: Vec<SiteId>,
 }
 
 /// The projections of queries.
@@ -92,12 +102,39 @@ impl LatentAttention {
         let (q, keys) = timed("qkv", || {
             (self.queries.forward(x.clone(), adapters), self.kv_a_proj.forward(x, adapters))
         });
-        let q = timed("absorb", || latent_queries(q, &self.projections, positions, rotary));
+        let q = timed("absorb", || self.absorbed(q, positions, rotary, adapters));
         let keys = timed("qk_norm_rope", || latent_keys(keys, &self.kv_a_norm, positions, rotary));
         timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
         let latents = timed("attention", || paged_attention(q, kv, meta, &self.params));
-        let values = timed("expand", || latent_values(latents, &self.projections));
+        let values = timed("expand", || self.expanded(latents, adapters));
         timed("o", || self.o_proj.forward(values, adapters))
+    }
+
+    /// Returns the queries over latents. The product of an adapter of `kv_b_proj` is that of the
+    /// transposed matrices. It is added after the rotation, which leaves these elements alone.
+    fn absorbed(
+        &self,
+        q: Tensor<2>,
+        positions: &[u32],
+        rotary: &RotaryTable,
+        adapters: Adapters<'_>,
+    ) -> Tensor<2> {
+        let sites = self.sites.as_ref().filter(|sites| adapters.change_any(&sites.keys));
+        let Some(HeadSites { keys, .. }) = sites else {
+            return latent_queries(q, &self.projections, positions, rotary);
+        };
+        let y = latent_queries(q.clone(), &self.projections, positions, rotary);
+        by_head(keys, y, q, adapters)
+    }
+
+    /// Returns the values of sums of latents.
+    fn expanded(&self, latents: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+        let sites = self.sites.as_ref().filter(|sites| adapters.change_any(&sites.values));
+        let Some(HeadSites { values, .. }) = sites else {
+            return latent_values(latents, &self.projections);
+        };
+        let y = latent_values(latents.clone(), &self.projections);
+        by_head(values, y, latents, adapters)
     }
 
     /// Returns the bytes of weights that are pages of a file.
@@ -141,12 +178,45 @@ impl LatentAttention {
             kv_a_proj: Linear::load(loader, &[parts.kv_a], hidden, bias)?,
             kv_a_norm,
             projections: projections(loader, latent, &parts.kv_b)?,
+            sites: head_sites(loader, latent, &parts.kv_b),
             o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
             rotary: rotary.with(&latent.rope)?,
             params: AttentionParams::new(latent.num_heads, latent.scale),
             kv_layer: place.index,
         })
     }
+}
+
+/// Adds the products of adapters to y, `[num_tokens, num_heads * outputs]`, head by head.
+fn by_head(sites: &[SiteId], y: Tensor<2>, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+    let ([tokens, outputs], [_, inputs]) = (y.dims(), x.dims());
+    let heads = sites.len();
+    let of_heads = |tensor: Tensor<2>, width| tensor.reshape([tokens * heads, width / heads]);
+    let y = adapters.add_by_head(sites, of_heads(y, outputs), of_heads(x, inputs));
+    y.reshape([tokens, outputs])
+}
+
+/// Registers the matrices of heads that are rows of one module.
+fn head_sites(
+    loader: &mut WeightLoader<'_>,
+    latent: &LatentConfig,
+    parts: &KvParts,
+) -> Option<HeadSites> {
+    let KvParts::One(Part { module, outputs, .. }) = parts else { return None };
+    let LatentConfig { num_heads, kv_lora_rank: rank, qk_nope_head_dim: nope, .. } = *latent;
+    let (value, rope) = (latent.v_head_dim, latent.qk_rope_head_dim);
+    let part = |first: usize, count: usize| {
+        let rows = first as u32..(first + count) as u32;
+        Part::some_rows(module.clone(), rows, *outputs)
+    };
+    let sites = loader.adapter_sites();
+    let mut of_head = |head: usize| {
+        let first = head * (nope + value);
+        let values = sites.add(&[part(first + nope, value)], rank);
+        (sites.add_turned(part(first, nope), rank, rope), values)
+    };
+    let (keys, values) = (0..num_heads).map(&mut of_head).unzip();
+    Some(HeadSites { keys, values })
 }
 
 /// Loads the matrices of heads.
@@ -168,6 +238,7 @@ fn halves(
     modules: [&Part; 2],
 ) -> Result<LatentProjections, ModelError> {
     let LatentConfig { num_heads, kv_lora_rank: rank, qk_nope_head_dim: nope, .. } = *latent;
+    modules.iter().for_each(|part| loader.adapter_sites().close(std::slice::from_ref(*part)));
     let mut matrices = |part: &Part, inputs: usize| {
         let load = |head| {
             let part = part.clone().of(head, num_heads);
@@ -234,7 +305,6 @@ fn values(
     part: &Part,
     inputs: usize,
 ) -> Result<Vec<f32>, ModelError> {
-    loader.adapter_sites().close(std::slice::from_ref(part));
     let matrix = loader.part(part, inputs)?;
     let values = matrix.values(loader.dtype()).view().to_f32();
     loader.release(&matrix);

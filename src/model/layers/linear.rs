@@ -47,6 +47,16 @@ impl Linear {
         weight(loader, parts, inputs, loader.quantization())
     }
 
+    /// Loads the weight of `parts` alone with its site, for an operation that takes adapters.
+    pub(in crate::model) fn weight_with_site(
+        loader: &mut WeightLoader<'_>,
+        parts: &[Part],
+        inputs: usize,
+    ) -> Result<(LinearWeight, SiteId), ModelError> {
+        let weight = weight(loader, parts, inputs, loader.quantization())?;
+        Ok((weight, loader.adapter_sites().add(parts, inputs)))
+    }
+
     /// Loads `parts` without biases, and keeps them as floats.
     pub(in crate::model) fn unquantized(
         loader: &mut WeightLoader<'_>,

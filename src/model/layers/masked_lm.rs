@@ -15,8 +15,10 @@ pub(in crate::model) struct MaskedLmPlan {
     pub(in crate::model) has_dense_bias: bool,
     pub(in crate::model) activation: ActivationName,
     pub(in crate::model) norm: &'static str,
-    /// The matrix to the vocabulary. `None`: the embedding.
-    pub(in crate::model) decoder: Option<&'static str>,
+    /// The matrix to the vocabulary.
+    pub(in crate::model) decoder: &'static str,
+    /// Whether that is the embedding.
+    pub(in crate::model) is_tied: bool,
     pub(in crate::model) bias: &'static str,
 }
 
@@ -38,7 +40,7 @@ impl MaskedLm {
     ) -> Result<Self, ModelError> {
         let (hidden, vocab) = (model.hidden_size, model.vocab_size);
         let MaskedLmPlan { dense, has_dense_bias, norm, decoder, bias, .. } = plan;
-        let table = decoder.unwrap_or(model.names.embed_tokens);
+        let table = if plan.is_tied { model.names.embed_tokens } else { decoder };
         let dense = [Part::new(dense.to_owned(), hidden)];
         let bias = [Part::new(bias.to_owned(), vocab)];
         // No activation of these classes has weights of its own.
@@ -47,7 +49,7 @@ impl MaskedLm {
             dense: Linear::load(loader, &dense, hidden, has_dense_bias)?,
             activation,
             norm: Norm::load(loader, norm, hidden, model.norm)?,
-            decoder: Linear::lm_head(loader, table, table, hidden, vocab)?
+            decoder: Linear::lm_head(loader, table, decoder, hidden, vocab)?
                 .with_bias(loader, &bias)?,
         })
     }

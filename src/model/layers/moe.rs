@@ -1,14 +1,16 @@
 //! Mixtures of experts (<https://arxiv.org/abs/2101.03961>): HF `MixtralSparseMoeBlock` and its
 //! descendants.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{
     ExpertActivation, ExpertGroups, ExpertWeights, Experts, GroupScore, Router, RouterConfig,
-    Scoring as RouterScoring, WeightVector, add, experts, gate_rows, profile::timed, route,
+    Routing, Scoring as RouterScoring, WeightVector, add, experts, experts_with_lora, gate_rows,
+    profile::timed, route,
 };
 
 use super::arrangement::Part;
 use super::{LayerPlace, Linear, Mlp, activation};
+use crate::model::adapters::SiteId;
 use crate::model::config::{GateClamp, GroupScoring, MlpConfig, MoeConfig, Scoring};
 use crate::model::family::{ExpertNames, MoeNames};
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -20,6 +22,9 @@ pub(in crate::model) struct Moe {
     gate: Linear,
     router: Router,
     experts: Experts,
+    /// Where adapters change each expert: its inner projections, and the one back. Empty if they
+    /// change none.
+    sites: Vec<[SiteId; 2]>,
     /// The projections around the experts, if they have a width of their own.
     latent: Option<[Linear; 2]>,
     shared: Option<Shared>,
@@ -39,15 +44,22 @@ impl Moe {
             timed("router", || route(self.gate.forward(x.clone(), adapters), &self.router));
         let shared = self.shared.as_ref().map(|shared| shared.forward(x.clone(), adapters));
         let routed = timed("experts", || match &self.latent {
-            None => experts(x, &routing, &self.experts),
+            None => self.experts(x, &routing, adapters),
             Some([to, from]) => {
                 let x = to.forward(x, adapters);
-                from.forward(experts(x, &routing, &self.experts), adapters)
+                from.forward(self.experts(x, &routing, adapters), adapters)
             }
         });
         match shared {
             None => routed,
             Some(shared) => add(routed, shared),
+        }
+    }
+
+    fn experts(&self, x: Tensor<2>, routing: &Routing, adapters: Adapters<'_>) -> Tensor<2> {
+        match &adapters.of_experts(&self.sites)[..] {
+            [] => experts(x, routing, &self.experts),
+            segments => experts_with_lora(x, routing, &self.experts, segments),
         }
     }
 
@@ -74,12 +86,31 @@ impl Moe {
             gate = gate.with_bias(loader, &router_part)?;
         }
         let width = moe.width(hidden);
-        let (mut gate_up, mut down) = (Vec::new(), Vec::new());
+        let (mut gate_up, mut down, mut sites) = (Vec::new(), Vec::new(), Vec::new());
+        // In one tensor, experts are not modules. No GPU has the operation.
+        let is_module = matches!(names.experts, ExpertNames::Each { .. });
+        let takes_adapters = is_module && *loader.device() == Device::flex();
         for expert in 0..moe.num_experts {
             let [inner, outer] =
                 expert_parts(names, moe, hidden, expert, |name| place.module(name));
+            if takes_adapters {
+                let (inner, site) = Linear::weight_with_site(loader, &inner, width)?;
+                let (outer, of_outer) =
+                    Linear::weight_with_site(loader, &outer, moe.intermediate_size)?;
+                sites.push([site, of_outer]);
+                gate_up.push(inner);
+                down.push(outer);
+                continue;
+            }
             gate_up.push(Linear::weight(loader, &inner, width)?);
             down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
+        }
+        if let ExpertNames::Each { module, .. } = names.experts
+            && takes_adapters
+        {
+            // The first name is that of the checkpoint, the second one that of transformers 5.
+            let modules = [module, "mlp.experts"].map(|name| place.module(name));
+            loader.adapter_sites().add_experts(modules, &sites);
         }
         let activation = match moe.clamp {
             Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
@@ -99,6 +130,7 @@ impl Moe {
             gate,
             router: router(loader, place, moe)?,
             experts,
+            sites,
             latent: latent(loader, place, moe)?,
             shared: shared(loader, place, moe)?,
         })

@@ -54,6 +54,25 @@ pub(super) enum ClassifierWeights {
     Difference([u32; 2]),
 }
 
+impl ClassifierWeights {
+    /// Returns the modules of the layers, in their order. Rows of the output layer have none.
+    pub(super) fn modules(&self) -> Vec<String> {
+        let modules: Vec<&str> = match self {
+            Self::Linear(module) => vec![*module],
+            Self::TwoLayers => REWARD_LAYERS.to_vec(),
+            Self::Encoder { layers, module } => {
+                let dense = layers.iter().filter_map(|layer| match layer {
+                    LayerPlan::Dense { module, .. } => Some(*module),
+                    LayerPlan::Norm { .. } => None,
+                });
+                dense.chain([*module]).collect()
+            }
+            Self::Rows(_) | Self::Difference(_) => Vec::new(),
+        };
+        modules.into_iter().map(str::to_owned).collect()
+    }
+}
+
 impl ClassifierPlan {
     /// Reads the classes of `config.json` as transformers does, and `classifier_from_token` as vLLM
     /// does.
@@ -68,7 +87,7 @@ impl ClassifierPlan {
     ) -> Result<Self, ModelError> {
         let config = fields.config;
         if let Origin::Reward(head) = origin {
-            return Ok(Self::reward(config, head));
+            return Self::reward(fields, head);
         }
         if let Some(weights) = from_tokens(fields, tokenizer)? {
             let count = match &weights {
@@ -77,7 +96,7 @@ impl ClassifierPlan {
             };
             // As in vLLM, such a model reads a pair as one text unless the config says otherwise.
             let takes_one_text = config.get("use_pad_token") != Some(&Value::Bool(true));
-            let plan = Self::of_classes(config, count, weights);
+            let plan = Self::of_classes(fields, count, weights)?;
             return Ok(Self { takes_one_text, ..plan });
         }
         let named = config.get("id2label").and_then(Value::as_object);
@@ -85,7 +104,7 @@ impl ClassifierPlan {
         let count = count.and_then(|count| usize::try_from(count).ok());
         let count = named.map(Map::len).or(count).unwrap_or(2).clamp(1, 1 << 20);
         let Origin::Encoder(head) = origin else {
-            return Ok(Self::of_classes(config, count, ClassifierWeights::Linear(SCORE)));
+            return Self::of_classes(fields, count, ClassifierWeights::Linear(SCORE));
         };
         let Some(ClassHead { layers, classifier, .. }) = head.class_head() else {
             let why = "the architecture has no classifier";
@@ -94,34 +113,38 @@ impl ClassifierPlan {
         let layers = fields.layers(layers)?;
         let weights = ClassifierWeights::Encoder { layers, module: classifier };
         let is_by_token_alone = matches!(head, EncoderHead::Tokens(_));
-        Ok(Self { is_by_token_alone, ..Self::of_classes(config, count, weights) })
+        Ok(Self { is_by_token_alone, ..Self::of_classes(fields, count, weights)? })
     }
 
-    fn reward(config: &Map<String, Value>, head: RewardHead) -> Self {
+    fn reward(fields: HeadFields<'_>, head: RewardHead) -> Result<Self, ModelError> {
         let (count, weights, token_pooling) = match head {
             RewardHead::Outcome => (1, ClassifierWeights::TwoLayers, TokenPooling::All),
             RewardHead::Process => (2, ClassifierWeights::TwoLayers, TokenPooling::Step),
             RewardHead::Value => (1, ClassifierWeights::Linear(VALUE), TokenPooling::All),
         };
-        let plan = Self::of_classes(config, count, weights);
-        Self { token_pooling, is_by_token_alone: true, ..plan }
+        let plan = Self::of_classes(fields, count, weights)?;
+        Ok(Self { token_pooling, is_by_token_alone: true, ..plan })
     }
 
-    fn of_classes(config: &Map<String, Value>, count: usize, weights: ClassifierWeights) -> Self {
-        let named = config.get("id2label").and_then(Value::as_object);
+    fn of_classes(
+        fields: HeadFields<'_>,
+        count: usize,
+        weights: ClassifierWeights,
+    ) -> Result<Self, ModelError> {
+        let named = fields.config.get("id2label").and_then(Value::as_object);
         let named = named.filter(|named| named.len() == count);
         let label = |id: usize| {
             let name = named.and_then(|named| named.get(&id.to_string())).and_then(Value::as_str);
             name.map_or_else(|| format!("LABEL_{id}"), str::to_owned)
         };
-        Self {
+        Ok(Self {
             labels: (0..count).map(label).collect(),
-            activation: activation(config, count),
+            activation: activation(fields, count)?,
             weights,
             takes_one_text: false,
             token_pooling: TokenPooling::All,
             is_by_token_alone: false,
-        }
+        })
     }
 
     /// Returns the pooling of each token by default.
@@ -180,18 +203,47 @@ impl ClassifierPlan {
 }
 
 /// Returns the function from logits to the numbers of an answer, as transformers chooses it.
-fn activation(config: &Map<String, Value>, count: usize) -> ClassifierActivation {
-    let problem = config.get("problem_type").and_then(Value::as_str).unwrap_or_default();
-    // The place of sentence-transformers since its version 4, and the one before.
-    let own = config.get("sentence_transformers").and_then(|own| own.get("activation_fn"));
-    let by_files = own.or_else(|| config.get("sbert_ce_default_activation_function"));
-    let by_files = by_files.and_then(Value::as_str);
-    let by_files = by_files.and_then(|name| name.rsplit('.').next());
-    match (problem, by_files) {
-        ("regression", _) | ("", Some("Identity")) => ClassifierActivation::Identity,
-        ("multi_label_classification", _) | ("", Some("Sigmoid")) => ClassifierActivation::Sigmoid,
-        _ if count == 1 => ClassifierActivation::Sigmoid,
+///
+/// # Errors
+/// [`ConfigError::Invalid`] for a kind of problem or a function that is not known.
+fn activation(fields: HeadFields<'_>, count: usize) -> Result<ClassifierActivation, ModelError> {
+    const FIELD: &str = "problem_type";
+    let by_default = match count {
+        1 => ClassifierActivation::Sigmoid,
         _ => ClassifierActivation::Softmax,
+    };
+    let problem = fields.config.get(FIELD).unwrap_or(&Value::Null);
+    match problem.as_str().unwrap_or_default() {
+        "" if problem.is_null() || problem == "" => {
+            Ok(activation_by_files(fields)?.unwrap_or(by_default))
+        }
+        "regression" => Ok(ClassifierActivation::Identity),
+        "multi_label_classification" => Ok(ClassifierActivation::Sigmoid),
+        "single_label_classification" => Ok(by_default),
+        _ => {
+            let known = "regression, single_label_classification or multi_label_classification";
+            Err(fields.invalid_value(FIELD, problem, known))
+        }
+    }
+}
+
+/// Returns the function that sentence-transformers names for a cross-encoder.
+fn activation_by_files(fields: HeadFields<'_>) -> Result<Option<ClassifierActivation>, ModelError> {
+    // The place of sentence-transformers since its version 4, and the one before.
+    let own = fields.config.get("sentence_transformers").and_then(|own| own.get("activation_fn"));
+    let before = fields.config.get("sbert_ce_default_activation_function");
+    let (value, field) = match (own, before) {
+        (Some(own), _) => (own, "sentence_transformers.activation_fn"),
+        (None, Some(before)) => (before, "sbert_ce_default_activation_function"),
+        (None, None) => return Ok(None),
+    };
+    let name = value.as_str().and_then(|name| name.rsplit('.').next());
+    match name {
+        None if value.is_null() => Ok(None),
+        Some("Identity") => Ok(Some(ClassifierActivation::Identity)),
+        Some("Sigmoid") => Ok(Some(ClassifierActivation::Sigmoid)),
+        Some("Softmax") => Ok(Some(ClassifierActivation::Softmax)),
+        _ => Err(fields.invalid_value(field, value, "torch's Identity, Sigmoid or Softmax")),
     }
 }
 
@@ -268,6 +320,34 @@ mod tests {
         assert_eq!(classes(own).1, ClassifierActivation::Identity);
         let old = json!({"num_labels": 1, "sbert_ce_default_activation_function": identity});
         assert_eq!(classes(old).1, ClassifierActivation::Identity);
+    }
+
+    #[test]
+    fn functions_that_are_not_known_are_refused_by_their_field() {
+        let identity = "torch.nn.modules.linear.Identity";
+        for (wrong, part) in [
+            (
+                json!({"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}),
+                "sentence_transformers.activation_fn",
+            ),
+            (
+                json!({"sbert_ce_default_activation_function": "torch.nn.modules.activation.ReLU"}),
+                "Identity, Sigmoid or Softmax",
+            ),
+            (json!({"sbert_ce_default_activation_function": 3}), "sbert_ce_default"),
+            (json!({"problem_type": "ranking"}), "problem_type"),
+        ] {
+            let refused = plan(wrong, Origin::Classifier).unwrap_err();
+            assert!(refused.contains(part) && refused.contains("config.json"), "{refused}");
+        }
+        // The kind of the problem decides before the function of the files.
+        let both = json!({"problem_type": "multi_label_classification",
+            "sbert_ce_default_activation_function": identity});
+        let both = plan(both, Origin::Classifier).unwrap();
+        assert_eq!(both.activation, ClassifierActivation::Sigmoid);
+        let none = json!({"sentence_transformers": {"activation_fn": null}, "problem_type": null});
+        let none = plan(none, Origin::Classifier).unwrap();
+        assert_eq!(none.activation, ClassifierActivation::Softmax);
     }
 
     #[test]

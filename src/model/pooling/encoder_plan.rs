@@ -73,8 +73,8 @@ impl EncoderPlan {
         let Some(plan) = self.vocabulary else { return Vec::new() };
         let mut tensors = tensors_of(plan.dense, &[width, width], plan.has_dense_bias);
         tensors.extend(tensors_of(plan.norm, &[width], kind.has_bias()));
-        if let Some(decoder) = plan.decoder {
-            tensors.extend(tensors_of(decoder, &[vocab, width], false));
+        if !plan.is_tied {
+            tensors.extend(tensors_of(plan.decoder, &[vocab, width], false));
         }
         tensors.push((format!("{}.bias", plan.bias), vec![vocab]));
         tensors
@@ -127,8 +127,12 @@ impl HeadFields<'_> {
     }
 
     fn invalid(&self, field: &str, expected: &str) -> ModelError {
-        let value = self.config.get(field).unwrap_or(&Value::Null).to_string();
-        let value = value.chars().take(200).collect();
+        self.invalid_value(field, self.config.get(field).unwrap_or(&Value::Null), expected)
+    }
+
+    /// Returns the error of a field whose value is not supported.
+    pub(super) fn invalid_value(&self, field: &str, value: &Value, expected: &str) -> ModelError {
+        let value = value.to_string().chars().take(200).collect();
         let (path, expected) = (self.folder.join("config.json"), expected.to_owned());
         ConfigError::Invalid { path, field: field.to_owned(), value, expected }.into()
     }
@@ -175,7 +179,8 @@ impl HeadFields<'_> {
             activation: activation
                 .ok_or_else(|| self.invalid(field, "an activation of transformers"))?,
             norm,
-            decoder: (!is_tied).then_some(decoder),
+            decoder,
+            is_tied,
             bias,
         })
     }

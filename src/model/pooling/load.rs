@@ -29,8 +29,13 @@ pub(in crate::model) fn load(
     let PoolerPlan { config, files, classifier, encoder, matryoshka, .. } = plan;
     let calibration = ClassifierPlan::calibration(&config);
     let classifier = classifier.map(|plan| {
+        let modules = plan.weights.modules();
         let classifier = load_classifier(plan, model, loader)?;
-        Ok::<_, ModelError>(Classifier { calibration, ..classifier })
+        let classifier = Classifier { calibration, ..classifier };
+        if !modules.is_empty() {
+            loader.adapter_sites().set_classifier(modules, &classifier);
+        }
+        Ok::<_, ModelError>(classifier)
     });
     let classifier = classifier.transpose()?;
     let vocabulary = encoder.and_then(|plan| plan.vocabulary).map(|plan| {
@@ -38,6 +43,9 @@ pub(in crate::model) fn load(
         Ok::<_, ModelError>(VocabularyHead { head, vocab_size: model.vocab_size })
     });
     let vocabulary = vocabulary.transpose()?;
+    if encoder.is_some() {
+        add_unused(model, loader);
+    }
     let projection = encoder.and_then(|plan| plan.projection).map(|module| {
         // The rows of the matrix decide the width of vectors.
         let outputs = loader.num_rows(module).unwrap_or(1);
@@ -122,6 +130,16 @@ fn load_classifier(
         labels: plan.labels,
         takes_one_text: plan.takes_one_text,
     })
+}
+
+/// Tells adapters of an encoder's layer for next sentences, if the checkpoint has one that is not
+/// read.
+fn add_unused(model: &ModelConfig, loader: &mut WeightLoader<'_>) {
+    let module = format!("{}.pooler.dense", model.names.base());
+    let is_read = loader.adapter_sites().classifier_layer(&module).is_some();
+    if !is_read && loader.num_rows(&module).is_some() {
+        loader.adapter_sites().add_unused(module);
+    }
 }
 
 /// Returns a layer without an activation.

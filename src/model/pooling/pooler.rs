@@ -65,6 +65,8 @@ pub struct PoolerRequest<'a> {
     pub dimensions: Option<u32>,
     /// The tokens of the prompt.
     pub prompt: &'a [u32],
+    /// The classifier of the request's adapter, in place of the model's.
+    pub classifier: Option<&'a Classifier>,
 }
 
 /// The part of one request's result that is computed so far.
@@ -221,7 +223,10 @@ impl Pooler {
     fn row(&self, request: &PoolerRequest<'_>, hidden: &[f32]) -> Result<Vec<f32>, PoolerError> {
         let classifier = match request.task {
             PoolerTask::Embed | PoolerTask::TokenEmbed => None,
-            task => Some(self.classifier.as_ref().ok_or(PoolerError::NoHead(task))?),
+            task => {
+                let own = request.classifier.or(self.classifier.as_ref());
+                Some(own.ok_or(PoolerError::NoHead(task))?)
+            }
         };
         let mut values = match classifier {
             Some(classifier) => classifier.logits(hidden),
@@ -305,7 +310,7 @@ mod tests {
     const HIDDEN: [f32; 6] = [3.0, 4.0, 5.0, 0.0, 1.0, 2.0];
 
     fn request(task: PoolerTask, activation: bool) -> PoolerRequest<'static> {
-        PoolerRequest { task, activation, dimensions: None, prompt: &[7, 8, 7] }
+        PoolerRequest { task, activation, dimensions: None, prompt: &[7, 8, 7], classifier: None }
     }
 
     /// Returns the result when the prompt is computed in chunks that end at `ends`.

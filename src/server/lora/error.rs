@@ -1,9 +1,14 @@
 //! The errors of adapters as clients see them: vLLM's statuses and words where it has a clean one.
 
+use std::time::Duration;
+
 use crate::{
     engine::LoraError,
     server::http::error::{ApiError, RETRY_AFTER_DEFAULT},
 };
+
+/// Time after which a client may ask again for an adapter whose files are slow.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl From<LoraError> for ApiError {
     fn from(error: LoraError) -> Self {
@@ -15,6 +20,7 @@ impl From<LoraError> for ApiError {
             LoraError::Unknown { .. } | LoraError::NoFiles { .. } => {
                 Self::not_found_object(message)
             }
+            LoraError::TooLong { .. } => Self::unavailable(message, RETRY_AFTER),
             LoraError::Panicked(_) => Self::internal(message),
             LoraError::Disabled | LoraError::Adapter { .. } | LoraError::Refused { .. } => {
                 Self::bad_request(message)

@@ -50,7 +50,7 @@ pub(in crate::server) async fn classify(
         let message = "The model does not support Classification API";
         return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });
     }
-    let model = fields.model(&state)?;
+    let model = fields.model(&state).await?;
     let params = fields.params(&state, &model, PoolingTask::Classify)?;
     let inputs = input.inputs(&state, &model, false)?;
     let exchange = Exchange { state, caller, headers, memory };

@@ -148,7 +148,7 @@ pub(in crate::server) async fn embed(
         fields.priority,
         truncated_to(&state, fields.max_tokens, truncate)?,
     );
-    let model = pooling.model(&state)?;
+    let model = pooling.model(&state).await?;
     let params = pooling.embed_params(&state, &model)?;
     let inputs = inputs(&state, &fields, &model)?;
     let exchange = Exchange { state, caller, headers, memory };

@@ -51,7 +51,7 @@ pub(in crate::server) async fn create(
         let message = "The model does not support Embeddings API";
         return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });
     }
-    let model = fields.model(&state)?;
+    let model = fields.model(&state).await?;
     let encoding = fields.encoding()?;
     let params = fields.embed_params(&state, &model)?;
     let inputs = input.inputs(&state, &model, true)?;

@@ -59,10 +59,12 @@ impl PoolingFields {
         }
     }
 
-    /// Returns the model's name for the answer.
-    pub(super) fn model(&self, state: &AppState) -> Result<String, ApiError> {
+    /// Returns the model's name for the answer. An adapter of this name may be found and loaded.
+    pub(super) async fn model(&self, state: &AppState) -> Result<String, ApiError> {
         // The param names no field here, as in vLLM.
-        state.model_name(self.model.as_deref()).map_err(|error| ApiError { param: None, ..error })
+        let unnamed = |error| ApiError { param: None, ..error };
+        state.adapter(self.model.as_deref()).await.map_err(unnamed)?;
+        state.model_name(self.model.as_deref()).map_err(unnamed)
     }
 
     /// Returns how the answer is written.

@@ -47,7 +47,7 @@ pub(in crate::server) async fn pool(
     JsonBody(request): JsonBody<PoolRequest>,
 ) -> Result<Response, ApiError> {
     let PoolRequest { input, fields } = request;
-    let model = fields.model(&state)?;
+    let model = fields.model(&state).await?;
     let task = task(&state, fields.task.as_deref())?;
     if fields.dimensions.is_some() {
         let message = "dimensions is not supported by /pooling; use /v1/embeddings";

@@ -60,7 +60,7 @@ impl Exchange {
         inputs: Inputs,
         params: PoolingParams,
     ) -> Result<Results, ApiError> {
-        let model = fields.model(&self.state)?;
+        let model = fields.model(&self.state).await?;
         let adapter = self.state.adapter(Some(&model)).await?;
         let Inputs { prompts, adds_special_tokens } = inputs;
         let template = fields.complete(RawRequest {

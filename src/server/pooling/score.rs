@@ -122,7 +122,7 @@ impl Exchange {
     ) -> Result<(Results, Vec<f32>), ApiError> {
         let (scoring, prompts) = self.state.engine.scoring(queries, documents)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
-        let model = fields.model(&self.state)?;
+        let model = fields.model(&self.state).await?;
         let params = fields.params(&self.state, &model, task)?;
         let inputs = Inputs { prompts, adds_special_tokens: true };
         let results = self.pool(route, "score", fields, inputs, params).await?;

@@ -53,7 +53,7 @@ impl Fingerprint {
         if let Some(adapter) = &request.lora {
             bytes.text(&adapter.name);
             bytes.text(&adapter.path);
-            bytes.number(adapter.version.into());
+            bytes.text(&adapter.fingerprint.to_string());
         }
         Self(bytes.0.finalize().into())
     }

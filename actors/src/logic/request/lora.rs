@@ -16,8 +16,9 @@ pub struct LoraRequest {
     pub name: String,
     /// Its folder, as it was given.
     pub path: String,
-    /// Number of other contents that this name and path had before. It keeps cached prefixes of
-    /// different contents apart.
+    /// 0 for the first content that this name and path had in this process, and 1 for all others.
+    /// A block's hash then has the fingerprint, which keeps cached prefixes of different contents
+    /// apart.
     pub version: u32,
     /// The content of its files.
     pub fingerprint: AdapterFingerprint,

@@ -56,7 +56,7 @@ pub struct PoolingParams {
     /// Position of the first token of type 1, in a pair of texts whose tokenizer tells them apart.
     pub second_text_at: Option<u32>,
     /// Whether a prompt longer than the model's context may be computed in pieces. The result is
-    /// then the mean of theirs. [`PoolingParams::fit`] clears it for heads without this.
+    /// then joined from theirs. [`PoolingParams::fit`] clears it for heads without this.
     pub in_pieces: bool,
     /// Whether the result needs the hidden states of all tokens of the prompt. The request then
     /// uses no block that another one computed. [`PoolingParams::fit`] sets it.

@@ -11,7 +11,7 @@ mod sum;
 
 use burn_cubecl::tensor::CubeTensor;
 
-use super::{ExpertActivation, ExpertWeights, Experts, WHAT};
+use super::{ExpertActivation, ExpertSegment, ExpertWeights, Experts, WHAT};
 use crate::activation::cube::{activate, gated};
 use crate::cube::Rows;
 use crate::linear::cube::{CubeStack, grouped};
@@ -49,6 +49,17 @@ impl CubeExperts {
     pub(super) fn size_bytes(&self) -> usize {
         self.gate_up.size_bytes() + self.down.size_bytes()
     }
+}
+
+/// No GPU has this operation: see [`Experts::takes_adapters`].
+pub(crate) fn experts_with_lora(
+    x: CubeTensor,
+    routing: &Routing,
+    of_layer: &Experts,
+    segments: &[ExpertSegment<'_>],
+) -> CubeTensor {
+    assert!(segments.is_empty(), "experts_with_lora: adapters of experts on a GPU");
+    experts(x, routing, of_layer)
 }
 
 /// Computes the weighted sum of each token's experts.

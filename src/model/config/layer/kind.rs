@@ -8,6 +8,8 @@ pub(crate) enum MixerKind {
     Attention,
     /// Attention whose biases of ALiBi are rounded to bfloat16.
     RoundedAlibi,
+    /// Attention to both sides, with biases by the distance of tokens.
+    RelativePositions,
     Latent,
     Mamba,
     Mamba2,
@@ -22,6 +24,7 @@ impl MixerKind {
         match self {
             Self::Attention => "attention",
             Self::RoundedAlibi => "ALiBi rounded to bfloat16",
+            Self::RelativePositions => "relative positions",
             Self::Latent => "latent attention (MLA)",
             Self::Mamba => "Mamba",
             Self::Mamba2 => "Mamba 2",
@@ -34,7 +37,7 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi => false,
+            Self::RoundedAlibi | Self::RelativePositions => false,
             Self::Attention
             | Self::Latent
             | Self::Mamba
@@ -59,9 +62,10 @@ pub(crate) fn kinds(layers: &[LayerConfig]) -> Vec<MixerKind> {
 
 /// Returns the kinds of a mixer. Two mixers may be parallel.
 fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
-    let attention = mixer.attention().map(|attention| match attention.rounds_alibi {
-        true => MixerKind::RoundedAlibi,
-        false => MixerKind::Attention,
+    let attention = mixer.attention().map(|attention| match attention.distance_biases {
+        Some(_) => MixerKind::RelativePositions,
+        None if attention.rounds_alibi => MixerKind::RoundedAlibi,
+        None => MixerKind::Attention,
     });
     let other = match mixer {
         Mixer::Attention(_) | Mixer::None => None,

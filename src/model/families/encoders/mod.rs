@@ -11,9 +11,9 @@ mod t5;
 
 // The vocabulary of the files in this folder.
 use super::{
-    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MlpNames, MlpRule,
-    ModelConfig, NormKind, NormRule, PositionRule, QkvNames, RopeRule, SlidingRope, WeightNames,
-    WindowRule, llama,
+    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MixerKind, MlpNames,
+    MlpRule, ModelConfig, NormKind, NormRule, PositionRule, QkvNames, RopeRule, SlidingRope,
+    WeightNames, WindowRule, llama,
 };
 use crate::model::config::{DistanceBiasConfig, TokenTypes};
 use crate::model::encoder_class::{
@@ -62,6 +62,33 @@ fn sum_embeddings(
 fn norm_after_sums(config: &mut ModelConfig) {
     config.is_post_norm = true;
     config.has_final_norm = false;
+}
+
+/// Reads the biases of scores by distances, whose table is the weight of `module`. Without a field
+/// for the distance from which on all have the last bucket, it is 128.
+fn distance_biases(
+    fields: &Fields,
+    module: &'static str,
+    distance_field: Option<&'static str>,
+) -> Result<DistanceBiasConfig, ConfigError> {
+    const BUCKETS: &str = "relative_attention_num_buckets";
+    let num_buckets = fields.size(BUCKETS)?.unwrap_or(32);
+    if num_buckets < 4 {
+        return Err(fields.invalid(BUCKETS, "at least 4: two for each side"));
+    }
+    let given = distance_field.map(|field| fields.size(field)).transpose()?.flatten();
+    let max_distance = given.unwrap_or(128);
+    // Distances below this have a bucket each. The ranges of the others grow up to the largest.
+    let exact = num_buckets / 4;
+    match distance_field {
+        _ if max_distance > exact => {}
+        Some(field) if given.is_some() => {
+            let expected = format!("more than {exact}, a quarter of {BUCKETS}");
+            return Err(fields.invalid(field, &expected));
+        }
+        _ => return Err(fields.invalid(BUCKETS, &format!("less than {}", 4 * max_distance))),
+    }
+    Ok(DistanceBiasConfig { module, num_buckets, max_distance })
 }
 
 /// Refuses a boolean that is not `expected`.

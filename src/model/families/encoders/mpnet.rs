@@ -3,9 +3,9 @@
 //! RoBERTa without types of tokens, with the relative positions of T5 beside the learned ones.
 
 use super::{
-    AttentionNames, Bias, ClassHead, ConfigError, DistanceBiasConfig, EncoderClass, EncoderHead,
-    Family, Fields, HeadActivation, HeadModule, LayerNorms, MaskedLmHead, ModelConfig,
-    PositionRule, QkvNames, WeightNames, attend_to_both_sides, bert, dense, norm_after_sums,
+    AttentionNames, Bias, ClassHead, ConfigError, EncoderClass, EncoderHead, Family, Fields,
+    HeadActivation, HeadModule, LayerNorms, MaskedLmHead, MixerKind, ModelConfig, PositionRule,
+    QkvNames, WeightNames, attend_to_both_sides, bert, dense, distance_biases, norm_after_sums,
     sum_embeddings,
 };
 
@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
     model_type: "mpnet",
     models: "MPNet, all-mpnet-base, multi-qa-mpnet-base",
     positions: PositionRule::AfterRows(OFFSET),
+    mixers: &[MixerKind::RelativePositions],
     names: WeightNames {
         embed_tokens: "mpnet.embeddings.word_embeddings",
         embed_positions: "mpnet.embeddings.position_embeddings",
@@ -72,11 +73,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     sum_embeddings(fields, config, None)?;
     norm_after_sums(config);
     attend_to_both_sides(config);
-    let biases = DistanceBiasConfig {
-        module: "mpnet.encoder.relative_attention_bias",
-        num_buckets: fields.size("relative_attention_num_buckets")?.unwrap_or(32),
-        max_distance: 128,
-    };
+    let biases = distance_biases(fields, "mpnet.encoder.relative_attention_bias", None)?;
     config.attentions().for_each(|attention| attention.distance_biases = Some(biases));
     Ok(())
 }

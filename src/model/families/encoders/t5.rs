@@ -4,9 +4,9 @@
 //! scale.
 
 use super::{
-    AttentionNames, Bias, ConfigError, Defaults, DistanceBiasConfig, EncoderClass, EncoderHead,
-    Family, Fields, LayerNorms, MlpNames, MlpRule, ModelConfig, NormKind, NormRule, PositionRule,
-    QkvNames, WeightNames, attend_to_both_sides, llama,
+    AttentionNames, Bias, ConfigError, Defaults, EncoderClass, EncoderHead, Family, Fields,
+    LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, NormKind, NormRule, PositionRule,
+    QkvNames, WeightNames, attend_to_both_sides, distance_biases, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -35,6 +35,7 @@ pub(super) const FAMILY: Family = Family {
     mlp_bias: Bias::Never,
     norm: NormRule { kind: NormKind::Rms, eps: "layer_norm_epsilon" },
     positions: PositionRule::None,
+    mixers: &[MixerKind::RelativePositions],
     mlp: MlpRule { is_gated: false, field: "dense_act_fn", activation: "relu" },
     names: WeightNames {
         embed_tokens: "shared",
@@ -86,11 +87,8 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         config.mlps().for_each(|mlp| mlp.is_gated = true);
     }
     attend_to_both_sides(config);
-    let biases = DistanceBiasConfig {
-        module: "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
-        num_buckets: fields.size("relative_attention_num_buckets")?.unwrap_or(32),
-        max_distance: fields.size("relative_attention_max_distance")?.unwrap_or(128),
-    };
+    let module = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias";
+    let biases = distance_biases(fields, module, Some("relative_attention_max_distance"))?;
     for attention in config.attentions() {
         attention.scale = 1.0;
         attention.distance_biases = Some(biases);
