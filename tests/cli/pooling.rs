@@ -40,6 +40,18 @@ fn texts_come_from_arguments_files_and_pipes() {
 }
 
 #[test]
+fn a_newcomer_gets_a_sensible_ranking() {
+    let texts = [
+        "Where does Ada live?",
+        "It rains in the forest.",
+        "Ada lives in Amberby.",
+        "Boris works as a baker.",
+    ];
+    let ranking = run("rerank", &texts).succeeds();
+    assert!(ranking.lines().next().unwrap().ends_with("Ada lives in Amberby."), "{ranking}");
+}
+
+#[test]
 fn documents_are_sorted_by_their_scores() {
     let texts = ["a stage", "rain", "a stage"];
     let scores = run("score", &[&["--output", "json"], &texts[..]].concat()).succeeds();
