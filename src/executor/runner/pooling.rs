@@ -113,12 +113,13 @@ impl ModelRunner {
 /// Returns the request as the pooler takes it.
 pub(super) fn request<'a>(
     pooler: &Pooler,
-    params: &PoolingParams,
+    params: &'a PoolingParams,
     prompt: &'a [u32],
 ) -> PoolerRequest<'a> {
     let task = pooler_task(params.task);
     let activation = params.use_activation.unwrap_or(pooler.activation);
-    PoolerRequest { task, activation, dimensions: params.dimensions, prompt }
+    let chunk_ends = &params.chunk_ends[..];
+    PoolerRequest { task, activation, dimensions: params.dimensions, prompt, chunk_ends }
 }
 
 /// Returns the result of a request, or a failure if a number of it is not finite.
