@@ -115,10 +115,12 @@ def processes():
 class Server:
     """A server in a process group of its own, from its start to its end."""
 
-    def __init__(self, name, model, args):
+    def __init__(self, name, model, args, command=None):
+        """`command` takes the port; without it, the server is one of `engine_commands`."""
         self.name, self.model, self.port = name, model, free_port()
         self.log = args.logs / f"{name.replace(' ', '-')}.log"
-        command = [str(word) for word in engine_commands(args, self.port, model)[name]]
+        words = command(self.port) if command else engine_commands(args, self.port, model)[name]
+        command = [str(word) for word in words]
         if not pathlib.Path(command[0]).exists():
             raise RuntimeError(f"{command[0]} does not exist")
         self.out = open(self.log, "a")

@@ -85,8 +85,8 @@ for name in ${MODELS:-qwen3-0.6b}; do
   model=$dir/models/$name
   ls "$model"/*.safetensors > /dev/null 2>&1 || { say "a model into $model"; "$python" "$here/make_model.py" "$model" "$here/shapes/$name"; }
   [ -e "$model-bf16.gguf" ] || { say "$model-bf16.gguf"; make_gguf "$model" "$model-bf16.gguf"; }
-  # The other models are compared in bf16 alone.
-  [ "$name" != qwen3-0.6b ] || [ -e "$model-q8_0.gguf" ] || "$llama/build/bin/llama-quantize" "$model-bf16.gguf" "$model-q8_0.gguf" Q8_0
+  # The others are compared in bf16 alone.
+  [[ $name != @(qwen3-0.6b|bert-base) ]] || [ -e "$model-q8_0.gguf" ] || "$llama/build/bin/llama-quantize" "$model-bf16.gguf" "$model-q8_0.gguf" Q8_0
 done
 [ -e "$dir/models/demo-model-bf16.gguf" ] || make_gguf "$here/../examples/demo-model" "$dir/models/demo-model-bf16.gguf"
 say "done"

@@ -18,6 +18,10 @@ pub use error::ModelFileError;
 /// The name of the demo model's folder where it is part of the program. No file system has it.
 const BUILT_IN: &str = "builtin:demo-model";
 const DEMO_MODEL: &str = "demo-model";
+const EMBEDDER: &str = "embedder";
+/// The files that the embedder shares with the demo model.
+const SHARED: [&str; 4] =
+    ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
 
 /// Returns the demo model. It is the built-in one if the program has it (feature `demo-model`),
 /// then that of an installation, `../share/playhouse/demo-model` beside the program, then the
@@ -30,9 +34,15 @@ pub(crate) fn demo_model() -> PathBuf {
     installed.unwrap_or_else(in_source_tree)
 }
 
+/// Returns the demo model with the head that makes vectors, in the form of sentence-transformers.
+pub(crate) fn demo_embedder() -> PathBuf {
+    demo_model().join(EMBEDDER)
+}
+
 /// Returns whether `model` is a copy of the demo model that this program knows.
 pub(crate) fn is_demo_model(model: &Path) -> bool {
-    model == demo_model() || model == in_source_tree()
+    let known = [demo_model(), in_source_tree()];
+    known.iter().any(|demo| model == demo || model == demo.join(EMBEDDER))
 }
 
 fn in_source_tree() -> PathBuf {
@@ -48,9 +58,8 @@ fn installed(program: &Path) -> Option<PathBuf> {
 
 /// Returns whether the file or folder `path` exists.
 pub(crate) fn exists(path: &Path) -> bool {
-    path == Path::new(BUILT_IN) && cfg!(feature = "demo-model")
-        || built_in(path).is_some()
-        || path.exists()
+    let is_folder = path == Path::new(BUILT_IN) || path == Path::new(BUILT_IN).join(EMBEDDER);
+    is_folder && cfg!(feature = "demo-model") || built_in(path).is_some() || path.exists()
 }
 
 /// Returns the content of `path`.
@@ -124,7 +133,9 @@ impl Contents {
 
 /// Returns the file `path` of the demo model, if it is part of the program.
 fn built_in(path: &Path) -> Option<&'static [u8]> {
-    let name = path.strip_prefix(BUILT_IN).ok()?.to_str()?;
+    let name = path.strip_prefix(BUILT_IN).ok()?;
+    let shared = name.strip_prefix(EMBEDDER).ok().and_then(Path::to_str);
+    let name = shared.filter(|name| SHARED.contains(name)).or(name.to_str())?;
     FILES.iter().find(|(known, _)| *known == name).map(|(_, contents)| *contents)
 }
 
@@ -138,6 +149,10 @@ const FILES: &[(&str, &[u8])] = {
     struct Aligned<T: ?Sized>(T);
     static WEIGHTS: &Aligned<[u8]> =
         &Aligned(*include_bytes!("../examples/demo-model/model.safetensors"));
+    static DENSE: [&Aligned<[u8]>; 2] = [
+        &Aligned(*include_bytes!("../examples/demo-model/embedder/2_Dense/model.safetensors")),
+        &Aligned(*include_bytes!("../examples/demo-model/embedder/3_Dense/model.safetensors")),
+    ];
     &[
         ("config.json", include_bytes!("../examples/demo-model/config.json")),
         ("generation_config.json", include_bytes!("../examples/demo-model/generation_config.json")),
@@ -145,6 +160,25 @@ const FILES: &[(&str, &[u8])] = {
         ("tokenizer.json", include_bytes!("../examples/demo-model/tokenizer.json")),
         ("tokenizer_config.json", include_bytes!("../examples/demo-model/tokenizer_config.json")),
         ("chat_template.jinja", include_bytes!("../examples/demo-model/chat_template.jinja")),
+        ("embedder/modules.json", include_bytes!("../examples/demo-model/embedder/modules.json")),
+        (
+            "embedder/sentence_bert_config.json",
+            include_bytes!("../examples/demo-model/embedder/sentence_bert_config.json"),
+        ),
+        (
+            "embedder/1_Pooling/config.json",
+            include_bytes!("../examples/demo-model/embedder/1_Pooling/config.json"),
+        ),
+        (
+            "embedder/2_Dense/config.json",
+            include_bytes!("../examples/demo-model/embedder/2_Dense/config.json"),
+        ),
+        ("embedder/2_Dense/model.safetensors", &DENSE[0].0),
+        (
+            "embedder/3_Dense/config.json",
+            include_bytes!("../examples/demo-model/embedder/3_Dense/config.json"),
+        ),
+        ("embedder/3_Dense/model.safetensors", &DENSE[1].0),
     ]
 };
 
@@ -152,11 +186,24 @@ const FILES: &[(&str, &[u8])] = {
 mod tests {
     use super::*;
 
-    /// All names of a model's files in the code that reads them.
-    const READ: [&str; 9] = [
+    /// All names of a model's files in the code that reads them, and of the embedder's.
+    const READ: [&str; 22] = [
         "added_tokens.json",
         "chat_template.jinja",
         "config.json",
+        "embedder/1_Pooling/config.json",
+        "embedder/2_Dense/config.json",
+        "embedder/2_Dense/model.safetensors",
+        "embedder/3_Dense/config.json",
+        "embedder/3_Dense/model.safetensors",
+        "embedder/chat_template.jinja",
+        "embedder/config.json",
+        "embedder/generation_config.json",
+        "embedder/model.safetensors",
+        "embedder/modules.json",
+        "embedder/sentence_bert_config.json",
+        "embedder/tokenizer.json",
+        "embedder/tokenizer_config.json",
         "generation_config.json",
         "model.safetensors",
         "model.safetensors.index.json",
@@ -167,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_built_in_files_are_those_of_the_source_tree() {
-        assert!(exists(&demo_model()));
+        assert!(exists(&demo_model()) && exists(&demo_embedder()));
         for name in READ {
             let (there, here) = (in_source_tree().join(name), demo_model().join(name));
             assert_eq!(exists(&here), there.exists(), "{name}");

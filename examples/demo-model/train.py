@@ -4,6 +4,7 @@
     python examples/demo-model/train.py --further  # then an eighth more, on other lessons
     python examples/demo-model/train.py --draft    # then a draft model of the same tokenizer
     python examples/demo-model/train.py --lora     # then an adapter that speaks as a pirate
+    python examples/demo-model/train.py --embedder # then a head that makes vectors
 
 Needs torch, tokenizers, safetensors, jinja2 and transformers >= 5; downloads nothing. It can be
 stopped at any time and started again: it continues from the last checkpoint.
@@ -17,7 +18,7 @@ import torch
 from tokenizers import Tokenizer
 
 from lessons import pirate
-from trainer import export, lora, parallel
+from trainer import embedder, export, lora, parallel
 from trainer import tokenizer as tokenizers
 from trainer.batches import Batches, document
 from trainer.loop import Plan, Training
@@ -57,6 +58,7 @@ def arguments():
     which.add_argument("--further", action="store_true", help="train the trained model further")
     which.add_argument("--draft", action="store_true", help="train the draft model")
     which.add_argument("--lora", action="store_true", help="train the adapter")
+    which.add_argument("--embedder", action="store_true", help="train the head that makes vectors")
     parser.add_argument("--minutes", type=float, help="end within this time, with fewer steps")
     parser.add_argument("--steps", type=int, help="in place of the planned number")
     parser.add_argument("--seed", type=int, default=1)
@@ -93,8 +95,24 @@ def kind(args):
     return next((name for name in PLANS if getattr(args, name, False)), "main")
 
 
+def train_embedder(args):
+    """Trains the head, measures it, and records rankings for the tests."""
+    torch.set_num_threads(args.processes)
+    model = export.load(args.out).eval()
+    tokenizer = Tokenizer.from_file(str(args.out / "tokenizer.json"))
+    folder = args.out / "embedder"
+    embedder.save(embedder.train(model, tokenizer, args.seed, args.steps or embedder.STEPS), folder)
+    head = embedder.load(folder)
+    embedder.measure(model, tokenizer, head)
+    rankings = HERE.parent.parent / "tests" / "demo_model" / "rankings.jsonl"
+    with rankings.open("w") as file:
+        embedder.record(model, tokenizer, head, file)
+
+
 def main():
     args = arguments()
+    if args.embedder:
+        return train_embedder(args)
     tokenizer_of(args)
     if args.further:
         trained(args)

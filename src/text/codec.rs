@@ -8,11 +8,13 @@ use std::sync::Arc;
 use playhouse_actors::logic::input::fit::TruncationSide;
 use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
-    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedPair,
+    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedChunks,
+    TokenizedPair,
 };
 use tokenizers::{PostProcessor, Tokenizer, TruncationParams, truncate_encodings};
 
 use super::chat_template::{ChatTemplates, ContentFormat};
+use super::chunks;
 use super::cuts::{self, Cuts};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
@@ -171,6 +173,24 @@ impl TextCodec for HfTextCodec {
         let mut types = joined.get_type_ids().iter();
         let second_text_at = types.position(|kind| *kind > 0).filter(|_| !self.omits_types);
         Ok(TokenizedPair { tokens: joined.get_ids().to_vec(), second_text_at })
+    }
+
+    fn encode_chunks(
+        &self,
+        texts: &[String],
+        add_special_tokens: bool,
+    ) -> Result<TokenizedChunks, TextError> {
+        let (mut whole, mut text_ends) = (String::new(), Vec::with_capacity(texts.len()));
+        for text in texts {
+            whole.push_str(&self.cased(text));
+            text_ends.push(whole.len());
+        }
+        let encoding = self.tokenizer.encode(whole, add_special_tokens).map_err(tokenizer_error)?;
+        let is_added = encoding.get_special_tokens_mask().iter().map(|mask| *mask > 0);
+        let token_ends = encoding.get_offsets().iter().map(|(_, end)| *end);
+        let own = is_added.zip(token_ends).map(|(is_added, end)| (!is_added).then_some(end));
+        let ends = chunks::ends(own, &text_ends);
+        Ok(TokenizedChunks { tokens: encoding.get_ids().to_vec(), ends })
     }
 
     fn first_tokens(&self, text: &str, most_tokens: usize) -> Result<String, TextError> {

@@ -4,6 +4,7 @@
 //! turns tokens into text one at a time. `chat_template` renders conversations. `cuts` finds places
 //! where a long text may be cut.
 mod chat_template;
+mod chunks;
 mod codec;
 mod cuts;
 mod decoder;

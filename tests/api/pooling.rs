@@ -169,6 +169,8 @@ async fn a_server_has_the_routes_of_its_model_alone() {
     for (body, param) in [
         (json!({}), Some("body.input")),
         (json!({"input": []}), None),
+        (json!({"input": [[]]}), None),
+        (json!({"input": ["a", ""]}), Some("prompt")),
         (json!({"input": "a", "dimensions": 4}), None),
         (json!({"input": "a", "encoding_format": "hex"}), Some("body.encoding_format")),
         (json!({"input": vec![1; 100_000]}), Some("input_tokens")),

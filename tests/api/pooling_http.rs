@@ -1,7 +1,7 @@
 //! Pooling over HTTP: long prompts in pieces, padding, lists of ten thousand, aborts, and
 //! `/invocations`.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use playhouse::{
     EngineConfig,
@@ -203,5 +203,34 @@ async fn the_memory_of_a_result_is_leased_while_it_is_computed() {
     assert_eq!(bytes, num_tokens * width * 4);
     assert!(most >= bytes, "{most} of {bytes} bytes were leased");
     assert_eq!(served.engine.memory().in_use(), 0);
+    served.stop().await;
+}
+
+/// A model whose last layer is damaged has no vectors. JSON has no word for NaN.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vector_that_is_not_finite_is_an_error() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model/embedder");
+    let folder = tempfile::TempDir::new().unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling", "2_Dense"] {
+        std::os::unix::fs::symlink(source.join(name), folder.path().join(name)).unwrap();
+    }
+    std::fs::copy(source.join("modules.json"), folder.path().join("modules.json")).unwrap();
+    let (dense, damaged) = (source.join("3_Dense"), folder.path().join("3_Dense"));
+    std::fs::create_dir(&damaged).unwrap();
+    std::fs::copy(dense.join("config.json"), damaged.join("config.json")).unwrap();
+    let mut weights = std::fs::read(dense.join("model.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+    weights[header..].fill(0xff);
+    std::fs::write(damaged.join("model.safetensors"), weights).unwrap();
+    let served = served(|config| config.model = folder.path().to_owned()).await;
+    for _ in 0..2 {
+        let (status, answer) = post(&served, "/v1/embeddings", json!({"input": "a"})).await;
+        assert_eq!(status, 500, "{answer}");
+        assert!(answer["error"]["message"].is_string(), "{answer}");
+    }
+    assert_eq!(
+        Client::new().get(format!("{}/health", served.url)).send().await.unwrap().status(),
+        200
+    );
     served.stop().await;
 }

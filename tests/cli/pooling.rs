@@ -40,6 +40,34 @@ fn texts_come_from_arguments_files_and_pipes() {
 }
 
 #[test]
+fn texts_are_read_as_one_for_late_chunking() {
+    let embed = |arguments: &[&str]| {
+        let found = lines(&run("embed", &[&["--output", "json"], arguments].concat()).succeeds());
+        let vectors = found.iter().map(|line| line["embedding"].clone());
+        vectors.collect::<Vec<_>>()
+    };
+    let late = embed(&["--late-chunking", "a stage", " rain"]);
+    let apart = embed(&["a stage", " rain"]);
+    assert_eq!((late.len(), apart.len()), (2, 2));
+    assert_ne!(late[1], apart[1], "the second text depends on the first one");
+    let by_last = ["--pooler-config", r#"{"pooling_type": "LAST"}"#];
+    let stderr = run("embed", &[&by_last[..], &["--late-chunking", "a"]].concat()).fails_with(1);
+    assert!(stderr.contains("late_chunking must be unset"), "{stderr}");
+}
+
+#[test]
+fn a_newcomer_gets_a_sensible_ranking() {
+    let texts = [
+        "Where does Ada live?",
+        "It rains in the forest.",
+        "Ada lives in Amberby.",
+        "Boris works as a baker.",
+    ];
+    let ranking = run("rerank", &texts).succeeds();
+    assert!(ranking.lines().next().unwrap().ends_with("Ada lives in Amberby."), "{ranking}");
+}
+
+#[test]
 fn documents_are_sorted_by_their_scores() {
     let texts = ["a stage", "rain", "a stage"];
     let scores = run("score", &[&["--output", "json"], &texts[..]].concat()).succeeds();

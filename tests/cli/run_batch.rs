@@ -183,9 +183,11 @@ fn a_model_that_pools_answers_the_routes_of_its_work() {
         request("b", "/score", json!({"text_1": "a", "text_2": "a"})),
         request("c", "/v1/rerank", json!({"query": "a", "documents": ["b", "a"]})),
         chat("d"),
+        request("e", "/v1/embeddings", json!({"input": ["a b", " c"], "late_chunking": true})),
     ];
     fs::write(&input, lines(&requests)).unwrap();
-    let pooling = ["--runner", "pooling", "-i", &input, "-o", &output];
+    let by_mean = r#"{"pooling_type": "MEAN"}"#;
+    let pooling = ["--runner", "pooling", "--pooler-config", by_mean, "-i", &input, "-o", &output];
     playhouse(&[SMALL, &pooling[..]].concat()).fails_with(1);
     let found = answers(&fs::read_to_string(&output).unwrap());
     let body = |index: usize| &found[index]["response"]["body"];
@@ -194,4 +196,5 @@ fn a_model_that_pools_answers_the_routes_of_its_work() {
     assert_eq!(body(2)["results"][0]["index"], 1);
     assert_eq!(found[3]["error"]["code"], "NotImplementedError");
     assert_eq!(found[3]["error"]["message"], "The model does not support Chat Completions API");
+    assert_eq!(body(4)["data"].as_array().unwrap().len(), 2);
 }

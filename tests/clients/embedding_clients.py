@@ -1,6 +1,6 @@
 """Makes vectors and rankings with a client library, unmodified.
 
-    embedding_clients.py openai|cohere|langchain BASE_URL
+    embedding_clients.py openai|cohere|langchain|retrieval BASE_URL
 
 Exits with 3 if the client is not installed.
 """
@@ -63,10 +63,49 @@ def of_langchain(url):
     check(vectors, [embeddings.embed_query(text) for text in TEXTS])
 
 
+def of_retrieval(url):
+    """A retrieval task as MTEB has them, on text that the demo model's lessons make up: documents
+    and queries are embedded in batches, and ranked by their products."""
+    import json
+    import pathlib
+    import urllib.request
+
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples" / "demo-model"))
+    from lessons import pairs
+    from lessons.split import Split
+
+    def embed(texts):
+        vectors = []
+        for start in range(0, len(texts), 16):
+            body = json.dumps({"model": "demo", "input": texts[start : start + 16]}).encode()
+            request = urllib.request.Request(
+                url + "/v1/embeddings", body, {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request) as answer:
+                vectors += [item["embedding"] for item in json.load(answer)["data"]]
+        return vectors
+
+    kinds = ["people", "towns", "stories"]
+    lessons = [pair for index in range(25) for pair in pairs.group(21, index, Split(True), kinds)]
+    documents = sorted({pair.document for pair in lessons})
+    queries, gain = embed([pair.query for pair in lessons]), 0.0
+    corpus = embed(documents)
+    for pair, query in zip(lessons, queries):
+        score = lambda index: -sum(a * b for a, b in zip(query, corpus[index]))
+        order = sorted(range(len(documents)), key=score)
+        right = {documents.index(other.document) for other in lessons if pair.is_answered_by(other)}
+        rank = min(order.index(index) for index in right)
+        gain += 1 / math.log2(rank + 2) if rank < 10 else 0.0
+    ndcg = gain / len(lessons)
+    print(f"nDCG@10 of {len(lessons)} queries over {len(documents)} documents: {ndcg:.3f}")
+    assert ndcg > 0.7, ndcg
+
+
 if __name__ == "__main__":
     name, base_url = sys.argv[1:]
     try:
-        {"openai": of_openai, "cohere": of_cohere, "langchain": of_langchain}[name](base_url)
+        clients = {"openai": of_openai, "cohere": of_cohere, "langchain": of_langchain}
+        (clients | {"retrieval": of_retrieval})[name](base_url)
     except ImportError as error:
         print(f"no {name} client: {error}")
         sys.exit(3)

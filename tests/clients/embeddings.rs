@@ -2,6 +2,8 @@
 //! `PLAYHOUSE_TEST_PYTHON` names a Python that has them. Without one, a test prints a note and
 //! passes.
 
+use std::path::Path;
+
 use playhouse::{
     EngineConfig,
     config::{Device, Runner},
@@ -11,12 +13,16 @@ use playhouse::{
 use crate::{python, serving::Served};
 
 async fn run(client: &str) {
+    run_with(client, "examples/demo-model").await;
+}
+
+async fn run_with(client: &str, model: &str) {
     let engine = EngineConfig {
         served_model_name: vec!["demo".to_owned()],
         kv_cache_memory_bytes: Some(64 << 20),
         device: Device::Cpu,
         runner: Runner::Pooling,
-        ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
+        ..EngineConfig::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(model))
     };
     let served = Served::start(engine, ServerConfig::default()).await;
     python::run("clients/embedding_clients.py", &[client, &served.url]).await;
@@ -36,4 +42,9 @@ async fn coheres_client_embeds_and_ranks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn langchain_embeds() {
     run("langchain").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retrieval_task_finds_its_documents() {
+    run_with("retrieval", "examples/demo-model/embedder").await;
 }

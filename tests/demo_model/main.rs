@@ -2,6 +2,8 @@
 //! skill. `examples/demo-model/evaluate.py --record` asked PyTorch and kept the right answers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod embedder;
+
 use std::collections::BTreeMap;
 
 use playhouse::{

@@ -158,6 +158,8 @@ encoders! {
     nomic_mean: "nomic-mean",
     nomic_authors: "nomic-authors",
     nomic_class: "nomic-class",
+    jina_mean: "jina-mean",
+    jina_class: "jina-class",
     gte_cls: "gte-cls",
     new_cls: "new-cls",
     gte_score: "gte-score",

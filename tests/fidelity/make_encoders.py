@@ -450,6 +450,7 @@ def of_new(tensors):
 def makers(maker):
     vectors, classes, by_token, sparse = maker.vectors, maker.classes, maker.by_token, maker.sparse
     tanh = torch.nn.Tanh()
+    jina = dict(TINY, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)
     nomic = dict(TINY, type_vocab_size=2, pad_token_id=0)
     gte = dict(TINY, type_vocab_size=1, pad_token_id=0)
     return {
@@ -532,6 +533,11 @@ def makers(maker):
         ),
         "nomic-class": lambda n: classes(
             n, "words", hf.NomicBertForSequenceClassification, hf.NomicBertConfig(**nomic), 21, 2
+        ),
+        "jina-mean": lambda n: vectors(n, "xlmr", hf.JinaEmbeddingsV3Config(**jina), 31, "mean"),
+        "jina-class": lambda n: classes(
+            n, "xlmr", hf.JinaEmbeddingsV3ForSequenceClassification,
+            hf.JinaEmbeddingsV3Config(**jina), 32, 2,
         ),
         "gte-cls": lambda n: vectors(n, "words", hf.GteConfig(**gte), 22, "cls"),
         "new-cls": lambda n: maker.renamed(

@@ -141,6 +141,9 @@ pub enum Prompt {
     Chat(Arc<ChatPrompt>),
     /// Two texts, which the tokenizer joins as the model expects.
     Pair(Arc<str>, Arc<str>),
+    /// Late chunking: texts that follow each other and are read as one. The result has a vector for
+    /// each.
+    Chunks(Arc<[String]>),
 }
 
 /// A request that is ready for acceptance.

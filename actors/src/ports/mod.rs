@@ -15,5 +15,6 @@ pub use grammar::{GrammarCompiler, GrammarError};
 pub use journal::JournalDisk;
 pub use profiler::{Handled, HandlerProfiler};
 pub use text::{
-    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedPair,
+    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedChunks,
+    TokenizedPair,
 };

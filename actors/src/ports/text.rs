@@ -38,6 +38,29 @@ pub trait TextCodec: Send + Sync + 'static {
         Err(TextError::Tokenizer("it does not join two texts".to_owned()))
     }
 
+    /// Returns the tokens of texts that follow each other, read as one text. A token of two texts
+    /// is the later one's. Special tokens before the first text are the first one's, and those
+    /// behind the last text are the last one's.
+    ///
+    /// # Errors
+    /// [`TextError::Tokenizer`] if the tokenizer rejects the text.
+    fn encode_chunks(
+        &self,
+        texts: &[String],
+        add_special_tokens: bool,
+    ) -> Result<TokenizedChunks, TextError> {
+        let around = if add_special_tokens { self.surround() } else { Default::default() };
+        let mut chunks =
+            TokenizedChunks { tokens: around.0, ends: Vec::with_capacity(texts.len()) };
+        for text in texts {
+            chunks.tokens.extend(self.encode(text, false)?);
+            chunks.ends.push(chunks.tokens.len());
+        }
+        chunks.tokens.extend(around.1);
+        chunks.ends.last_mut().into_iter().for_each(|end| *end = chunks.tokens.len());
+        Ok(chunks)
+    }
+
     /// Returns the beginning of a text that has at most so many tokens, without special tokens. A
     /// codec may return it in the case in which it is tokenized.
     ///
@@ -134,6 +157,16 @@ pub struct TokenizedPair {
     pub tokens: Vec<TokenId>,
     /// Position of the first token of type 1. `None`: all tokens have the type 0.
     pub second_text_at: Option<usize>,
+}
+
+/// The tokens of several texts that follow each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizedChunks {
+    /// All tokens.
+    pub tokens: Vec<TokenId>,
+    /// For each text, the position after its last token. It is that of the text before if the text
+    /// has no token of its own.
+    pub ends: Vec<usize>,
 }
 
 /// Options for turning generated tokens into text.

@@ -11,7 +11,8 @@ use crate::{
     logic::{
         input::{
             fit::{
-                OutputTokens, PromptLimits, TruncationSide, check_length, fit_prompt, kept_tokens,
+                OutputTokens, PromptLimits, TruncationSide, check_length, check_text_bytes,
+                fit_prompt, kept_tokens,
             },
             text_pieces::WantedTokens,
         },
@@ -26,7 +27,7 @@ use crate::{
         InputProcessorMessage,
         input_processor::{ProcessedRequest, Prompt, RawRequest},
     },
-    ports::{TextCodec, TextError, TokenizedPair},
+    ports::{TextCodec, TextError, TokenizedChunks, TokenizedPair},
     system::{context::Context, text_jobs::TextJobError},
 };
 
@@ -81,7 +82,7 @@ impl AsRef<str> for PromptText {
     fn as_ref(&self) -> &str {
         match &self.0.prompt {
             Prompt::Text(text) => text,
-            Prompt::Tokens(_) | Prompt::Chat(_) | Prompt::Pair(..) => "",
+            Prompt::Tokens(_) | Prompt::Chat(_) | Prompt::Pair(..) | Prompt::Chunks(_) => "",
         }
     }
 }
@@ -99,7 +100,12 @@ async fn process(
     let is_pooling = raw.pooling.is_some();
     let max_model_len = context.config.scheduler.max_model_len;
     let work = raw.pooling.as_ref().map(|params| params.fit(&info.heads)).transpose()?;
-    let longest = |params: &PoolingParams| params.max_prompt_len(&info.heads, max_model_len);
+    let is_chunked = check_chunked(raw)?;
+    // Chunks see each other only within the model's context.
+    let longest = |params: &PoolingParams| match is_chunked {
+        true => max_model_len,
+        false => params.max_prompt_len(&info.heads, max_model_len),
+    };
     let limits = PromptLimits {
         vocab_size: info.vocab_size,
         max_model_len: work.as_ref().map_or(max_model_len, longest),
@@ -112,13 +118,18 @@ async fn process(
             OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default }
         }
     };
-    let (tokens, second_text_at) = match &raw.prompt {
+    let given = work.as_ref().map(|params| params.chunk_ends.clone()).unwrap_or_default();
+    let (tokens, second_text_at, chunk_ends) = match &raw.prompt {
         Prompt::Pair(first, second) => {
             let kept = kept_tokens(output, raw.truncate_prompt_tokens, &limits)?;
             let pair = tokenize_pair(context, raw, [first, second], kept, &limits).await?;
-            (pair.tokens, pair.second_text_at)
+            (pair.tokens, pair.second_text_at, given)
         }
-        _ => (tokenize(context, raw, output, &limits, is_left).await?, None),
+        Prompt::Chunks(texts) => {
+            let chunks = tokenize_chunks(context, raw, texts, &limits).await?;
+            (chunks.tokens, None, chunks.ends.into_iter().map(|end| end as u32).collect())
+        }
+        _ => (tokenize(context, raw, output, &limits, is_left).await?, None, given),
     };
     let num_tokens = tokens.len();
     let mut fitted =
@@ -138,6 +149,10 @@ async fn process(
     let prompt_token_ids: Arc<[TokenId]> = fitted.prompt_token_ids.into();
     if let Some(params) = work {
         context.config.scheduler.check_poolable(prompt_token_ids.len().min(max_model_len))?;
+        let params = match is_chunked {
+            true => params.in_chunks(chunk_ends, &info.heads, prompt_token_ids.len())?,
+            false => params,
+        };
         let work = Work::Pool(PoolingParams { second_text_at, ..params });
         return Ok(ProcessedRequest { prompt_token_ids, work });
     }
@@ -184,8 +199,8 @@ async fn tokenize(
                 _ => jobs.encode(text, adds, wanted, is_left).await?,
             }
         }
-        // See `tokenize_pair`.
-        Prompt::Pair(..) => return Ok(Vec::new()),
+        // See `tokenize_pair` and `tokenize_chunks`.
+        Prompt::Pair(..) | Prompt::Chunks(_) => return Ok(Vec::new()),
         Prompt::Chat(chat) => {
             let rendered = jobs.render(chat).await?;
             check(&rendered)?;
@@ -222,6 +237,45 @@ async fn tokenize_pair(
         .text_jobs
         .work(bytes, move |codec| codec.encode_pair(&first, &second, adds, most_tokens));
     Ok(pair.await?.map_err(refused)?)
+}
+
+/// Returns whether the prompt has chunks with a vector each.
+fn check_chunked(raw: &RawRequest) -> Result<bool, RequestError> {
+    let has_ends = raw.pooling.as_ref().is_some_and(|params| !params.chunk_ends.is_empty());
+    let is_chunked = has_ends || matches!(raw.prompt, Prompt::Chunks(_));
+    if !is_chunked {
+        return Ok(false);
+    }
+    if raw.pooling.is_none() {
+        return Err(RequestError::invalid("late_chunking", true, "unset, except for vectors"));
+    }
+    // A chunk that is cut off would have no vector.
+    if let Some(count) = raw.truncate_prompt_tokens {
+        let accepted = "unset with late_chunking";
+        return Err(RequestError::invalid("truncate_prompt_tokens", count, accepted));
+    }
+    if raw.pads_to_limit {
+        let accepted = "do_not_pad with late_chunking";
+        return Err(RequestError::invalid("padding", "max_length", accepted));
+    }
+    Ok(true)
+}
+
+/// Returns the tokens of texts that follow each other, and the end of each.
+async fn tokenize_chunks(
+    context: &Context,
+    raw: &Arc<RawRequest>,
+    texts: &Arc<[String]>,
+    limits: &PromptLimits,
+) -> Result<TokenizedChunks, Ended> {
+    let bytes = texts.iter().map(String::len).sum();
+    if let Some(max_token_bytes) = context.vault.codec.max_token_bytes() {
+        check_text_bytes(bytes, max_token_bytes, limits.max_model_len)?;
+    }
+    let (texts, adds) = (Arc::clone(texts), raw.add_special_tokens);
+    let jobs = &context.vault.text_jobs;
+    let chunks = jobs.work(bytes, move |codec| codec.encode_chunks(&texts, adds)).await?;
+    Ok(chunks.map_err(refused)?)
 }
 
 /// Returns the first tokens of a text, with the special tokens around them: `kept` in all.

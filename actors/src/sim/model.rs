@@ -43,6 +43,7 @@ pub fn heads() -> ModelHeads {
         dimensions: Dimensions::Any,
         activation: true,
         max_prompt_len: None,
+        takes_chunks: task == PoolingTask::Embed,
     };
     let pooling = vec![
         head(PoolingTask::Embed, true),
@@ -63,6 +64,10 @@ pub fn pooled(params: &PoolingParams, digests: &[Digest]) -> Pooled {
     let values = match params.task {
         task if task.is_by_token() => digests.iter().flat_map(|&digest| row(digest)).collect(),
         PoolingTask::Classify => row(digests.iter().fold(1, |all, &one| mix(all ^ one))).collect(),
+        _ if !params.chunk_ends.is_empty() => {
+            let last = params.chunk_ends.iter().filter_map(|end| digests.get(*end as usize - 1));
+            last.flat_map(|&digest| row(digest)).collect()
+        }
         _ => digests.last().into_iter().flat_map(|&digest| row(digest)).collect(),
     };
     Pooled { values, width }

@@ -416,7 +416,18 @@ fn set_poolings(rng: &mut Rng, clients: &mut [ClientPlan], share: u64) {
         client.raw.max_tokens = None;
         client.raw.pooling =
             Some(PoolingParams { dimensions, ..PoolingParams::new(rng.pick(&tasks)) });
+        set_chunks(rng, client);
         client.manners.truncate(1);
+    }
+}
+
+/// Lets one vector in three be two, of the prompt's chunks.
+fn set_chunks(rng: &mut Rng, client: &mut ClientPlan) {
+    let num_tokens = client.prompt.len();
+    let Some(params) = client.raw.pooling.as_mut() else { return };
+    let is_tokens = matches!(client.raw.prompt, Prompt::Tokens(_));
+    if params.task == PoolingTask::Embed && is_tokens && num_tokens > 1 && rng.percent(33) {
+        params.chunk_ends = vec![rng.within(1, num_tokens - 1) as u32, num_tokens as u32];
     }
 }
 

@@ -12,9 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import lessons
-from lessons import check, pirate, world
+from lessons import check, pairs, pirate, world
 from lessons.arithmetic import working
-from lessons.split import phrasings
+from lessons.split import Split, phrasings
 
 COUNT = 150
 HELD_OUT = ["E {x}?", "E {x}!"]
@@ -30,6 +30,36 @@ def answers(conversation):
             for call in message.get("tool_calls", []):
                 text += f"<tool_call>\n{json.dumps(call['function'])}\n</tool_call>"
             yield text
+
+
+class Pairs(unittest.TestCase):
+    def groups(self, held_out, seed=5):
+        return [pairs.group(seed, index, Split(held_out)) for index in range(COUNT)]
+
+    def test_the_same_seed_gives_the_same_pairs(self):
+        self.assertEqual(self.groups(True), self.groups(True))
+        self.assertNotEqual(self.groups(True), self.groups(True, seed=6))
+
+    def test_documents_of_a_group_differ_and_its_answers_are_right(self):
+        for group in self.groups(False):
+            self.assertEqual(len(group), pairs.GROUP)
+            self.assertEqual(len({pair.document for pair in group}), pairs.GROUP)
+            self.assertTrue(all(pair.query and not pair.query.startswith("{") for pair in group))
+
+    def test_no_question_of_a_test_is_in_the_training(self):
+        asked = [
+            {pair.query for index in range(400) for pair in pairs.group(1, index, Split(side), [kind])}
+            for kind in ("people", "towns", "talk")
+            for side in (False, True)
+        ]
+        for seen, held_out in zip(asked[::2], asked[1::2]):
+            self.assertFalse(seen & held_out)
+
+    def test_a_fact_of_another_document_is_an_answer_too(self):
+        baker = pairs.Pair("Who is the baker?", "Ada is.", ("job", "baker"), (("job", "baker"),))
+        other = pairs.Pair("What is Bo?", "Bo is the baker.", (), (("job", "baker"),))
+        self.assertTrue(baker.is_answered_by(other))
+        self.assertFalse(other.is_answered_by(baker))
 
 
 class Lessons(unittest.TestCase):

@@ -1,5 +1,7 @@
 //! Results agree with the reference, and a token depends on its sequence alone.
 
+use burn::tensor::Device;
+
 use super::cpu::attend;
 use super::*;
 use crate::paged_attention::reference::paged_attention;
@@ -48,14 +50,18 @@ impl Case {
         masks.into_iter().flat_map(of_mask).collect()
     }
 
-    fn with_biases() -> impl Iterator<Item = Self> {
-        Self::all(2).into_iter().map(|case| Self { has_biases: true, ..case })
+    pub(super) fn with_biases(unit: usize) -> impl Iterator<Item = Self> {
+        Self::all(unit).into_iter().map(|case| Self { has_biases: true, ..case })
     }
 
     pub(super) fn params(&self) -> AttentionParams {
+        self.params_on(&Device::flex())
+    }
+
+    pub(super) fn params_on(&self, device: &Device) -> AttentionParams {
         let scale = (self.head_dim as f32).sqrt().recip();
         let bias = |head: usize, distance: i64| ((head * 7) as f32 + distance as f32).cos();
-        let biases = || DistanceBiases::new(self.heads[0], 300, bias).unwrap();
+        let biases = || DistanceBiases::new(self.heads[0], 300, bias, device).unwrap();
         AttentionParams {
             mask: self.mask,
             distance_biases: self.has_biases.then(biases),
@@ -114,7 +120,7 @@ pub(super) fn reference(case: &Case, params: &AttentionParams) -> Vec<f64> {
 #[test]
 fn ragged_batches_agree_with_the_reference() {
     for isa in Isa::available() {
-        for case in Case::all(2).into_iter().chain(Case::with_biases()) {
+        for case in Case::all(2).into_iter().chain(Case::with_biases(2)) {
             let exact = reference(&case, &case.params());
             let got = case.run(isa, 0, &case.lens);
             assert_eq!(got.len(), exact.len());
@@ -129,7 +135,7 @@ fn ragged_batches_agree_with_the_reference() {
 #[test]
 fn a_sequence_does_not_depend_on_its_batch() {
     for isa in Isa::available() {
-        for case in Case::all(2).into_iter().chain(Case::with_biases()) {
+        for case in Case::all(2).into_iter().chain(Case::with_biases(2)) {
             let all = case.run(isa, 0, &case.lens);
             let (mut first, width) = (0, case.heads[0] * case.head_dim);
             for len in &case.lens {

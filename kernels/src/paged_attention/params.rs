@@ -24,8 +24,7 @@ pub struct AttentionParams {
     /// `scale · bf16(slope · bf16(j))` added, with slopes that bf16 holds (HF `FalconAttention`).
     /// Only on the CPU: [`AttentionParams::require_place`].
     pub rounds_alibi: bool,
-    /// A bias for each distance between query and key, which is added to scaled scores. Only on the
-    /// CPU: [`AttentionParams::require_place`].
+    /// A bias for each distance between query and key, which is added to scaled scores.
     pub distance_biases: Option<DistanceBiases>,
     /// `[num_heads]`: attention sinks. A sink is the score of a key that has no value, and that
     /// every query sees. Neither scale nor soft cap applies to it.
@@ -60,21 +59,21 @@ impl AttentionParams {
     pub fn require_place(&self, device: &Device) -> Result<(), KernelError> {
         const WHAT: &str = "attention with rounded biases of ALiBi";
         #[cfg(feature = "gpu")]
-        const DISTANCES: &str = "attention with biases of distances on both sides";
+        const SLOPES: &str = "attention with slopes of ALiBi on both sides";
         match Place::of(device, WHAT)? {
             #[cfg(feature = "gpu")]
             Place::Cube(device) if self.rounds_alibi => Err(KernelError::cpu_only(WHAT, &device)),
             #[cfg(feature = "gpu")]
-            Place::Cube(device) if self.has_distances_on_both_sides() => {
-                Err(KernelError::cpu_only(DISTANCES, &device))
+            Place::Cube(device) if self.has_slopes_on_both_sides() => {
+                Err(KernelError::cpu_only(SLOPES, &device))
             }
             _ => Ok(()),
         }
     }
 
     #[cfg(feature = "gpu")]
-    fn has_distances_on_both_sides(&self) -> bool {
-        self.distance_biases.is_some() || self.alibi_slopes.is_some() && !self.mask.is_causal()
+    fn has_slopes_on_both_sides(&self) -> bool {
+        self.alibi_slopes.is_some() && !self.mask.is_causal()
     }
 
     /// # Panics

@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   playhouse embed \"A small theatre\"
   playhouse embed -m models/qwen3-embedding --prompt-name query --output json \"Where is it?\"
+  playhouse embed --late-chunking \"A stage.\" \" It is small.\"
   playhouse embed -f texts.txt --output npy -o vectors.npy
   cat texts.jsonl | playhouse embed --jsonl --output json";
 
@@ -28,6 +29,10 @@ pub(crate) struct EmbedArgs {
     /// Number of elements that vectors keep, of models that were trained for it
     #[arg(long, value_name = "N")]
     dimensions: Option<u32>,
+    /// Read all texts as one, and make a vector of the tokens of each, of models that pool by the
+    /// mean
+    #[arg(long)]
+    late_chunking: bool,
     /// Kind of the texts, for models with a prompt for each kind (query, document, ...)
     #[arg(long, value_name = "KIND")]
     prompt_name: Option<String>,
@@ -62,6 +67,9 @@ async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<
         let prompt = Prompt::Text(format!("{prefix}{text}"));
         args.flags.complete(RawRequest::pool(prompt, params.clone()))
     };
+    if args.late_chunking {
+        return embed_late(engine, args, &texts, prefix, params).await;
+    }
     let requests: Vec<RawRequest> = texts.iter().map(request).collect();
     let mut writer = args.flags.writer(texts.len(), false)?;
     pool(engine, requests, |index, result| {
@@ -73,6 +81,29 @@ async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<
             json: json!({"index": index, "text": text, "embedding": values, "usage": usage}),
             values,
         })
+    })
+    .await?;
+    writer.finish()
+}
+
+/// Embeds texts that are read as one.
+async fn embed_late(
+    engine: &Engine,
+    args: &EmbedArgs,
+    texts: &[String],
+    prefix: &str,
+    params: PoolingParams,
+) -> Result<(), CliError> {
+    let mut chunks = texts.to_vec();
+    chunks.first_mut().into_iter().for_each(|first| first.insert_str(0, prefix));
+    let request = RawRequest::pool(Prompt::Chunks(chunks.into()), params);
+    let mut writer = args.flags.writer(texts.len(), false)?;
+    pool(engine, vec![args.flags.complete(request)], |_, result| {
+        for (index, (values, text)) in result.pooled.rows().zip(texts).enumerate() {
+            let json = json!({"index": index, "text": text, "embedding": values});
+            writer.write(&Row { text: spaced(values), json, values })?;
+        }
+        Ok(())
     })
     .await?;
     writer.finish()

@@ -25,6 +25,7 @@ use crate::{
     api::{PoolingParams, RawRequest},
     config::{EngineConfig, Key, Origin, layer::Entry},
     engine::{Engine, PoolError, PooledPrompt},
+    model_files,
 };
 
 /// The flags that the commands share.
@@ -52,14 +53,20 @@ pub(crate) struct PoolingFlags {
     pub(crate) engine: EngineFlags,
 }
 
-/// Returns the settings that the commands start from: a model that generates makes vectors.
+/// Returns the settings that the commands start from. A model that generates makes vectors. The
+/// demo model has a head for them.
 pub(crate) fn defaults() -> Vec<Entry> {
     let entry = |section, name, value: &str| Entry {
         key: Key::new(section, name),
         value: value.into(),
         origin: Origin::Default,
     };
-    vec![entry("engine", "runner", "pooling"), entry("log", "level", "warn")]
+    let model = model_files::demo_embedder();
+    vec![
+        entry("engine", "model", &model.to_string_lossy()),
+        entry("engine", "runner", "pooling"),
+        entry("log", "level", "warn"),
+    ]
 }
 
 impl PoolingFlags {

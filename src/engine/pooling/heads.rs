@@ -40,6 +40,7 @@ fn head(pooler: &Pooler, task: PoolerTask, max_model_len: usize) -> PoolingHead 
         dimensions: if is_vector { dimensions } else { Dimensions::Fixed },
         activation: pooler.activation,
         max_prompt_len: longest.map(|longest| longest.max(max_model_len)),
+        takes_chunks: task == PoolerTask::Embed && pooler.is_mean(task),
     }
 }
 

@@ -112,6 +112,26 @@ impl Engine {
         Ok(pooled.iter().map(|prompt| prompt.pooled.values.to_vec()).collect())
     }
 
+    /// Late chunking: returns a vector for each of texts that follow each other. They are read as
+    /// one text, so a vector also depends on the texts around its own. It is the mean of the tokens
+    /// of its text. A token of two texts is the later one's. Special tokens around all texts are
+    /// those of the first and the last one.
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if the model does not pool by the mean, or a text has no
+    /// token. [`RequestError::PromptTooLong`] if the texts do not fit its context together.
+    pub async fn embed_late_chunking(
+        &self,
+        texts: Vec<String>,
+    ) -> Result<Vec<Vec<f32>>, PoolError> {
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let params = PoolingParams::new(PoolingTask::Embed);
+        let pooled = self.encode([Prompt::Chunks(texts.into())], params).await?;
+        Ok(pooled.iter().flat_map(|prompt| prompt.pooled.rows()).map(<[f32]>::to_vec).collect())
+    }
+
     /// Returns the class of each prompt.
     ///
     /// # Errors

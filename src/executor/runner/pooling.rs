@@ -119,13 +119,13 @@ impl ModelRunner {
 /// Returns the request as the pooler takes it.
 pub(super) fn request<'a>(
     pooler: &Pooler,
-    params: &PoolingParams,
+    params: &'a PoolingParams,
     prompt: &'a [u32],
 ) -> PoolerRequest<'a> {
     let task = pooler_task(params.task);
     let activation = params.use_activation.unwrap_or(pooler.activation);
-    let dimensions = params.dimensions;
-    PoolerRequest { task, activation, dimensions, prompt, classifier: None }
+    let (dimensions, chunk_ends) = (params.dimensions, &params.chunk_ends[..]);
+    PoolerRequest { task, activation, dimensions, prompt, chunk_ends, classifier: None }
 }
 
 /// Returns the result of a request, or a failure if a number of it is not finite.

@@ -62,9 +62,9 @@ fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {
         RopeScaling::Default | RopeScaling::Llama3(_) | RopeScaling::LongRope(_) => {
             (max_position_embeddings, 1.0)
         }
-        RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor } => {
-            (max_position_embeddings, *factor)
-        }
+        RopeScaling::Linear { factor }
+        | RopeScaling::Dynamic { factor }
+        | RopeScaling::Ntk { factor } => (max_position_embeddings, *factor),
         RopeScaling::Yarn(yarn) => (yarn.original_max_position_embeddings, yarn.factor),
     };
     ((length as f64 * factor) as usize).max(1)

@@ -15,7 +15,7 @@ use super::layer::{LAYER_TYPES, SLIDING};
 use crate::model::family::{Family, PositionRule};
 
 const TYPES: &str =
-    "one of \"default\", \"linear\", \"dynamic\", \"yarn\", \"llama3\", \"longrope\"";
+    "one of \"default\", \"linear\", \"dynamic\", \"ntk\", \"yarn\", \"llama3\", \"longrope\"";
 const ORIGINAL: &str = "original_max_position_embeddings";
 
 /// The rotary embedding of one layer: the rule that turns positions into angles.
@@ -47,6 +47,11 @@ pub enum RopeScaling {
     /// The base grows with the context (dynamic NTK).
     Dynamic {
         /// The factor by which contexts may outgrow `max_position_embeddings`.
+        factor: f64,
+    },
+    /// The base grows by a factor, and so do all wavelengths a little (NTK of GTE's authors).
+    Ntk {
+        /// The factor by which the context grows.
         factor: f64,
     },
     /// YaRN.
@@ -228,6 +233,12 @@ fn read_scaling(
         "linear" => RopeScaling::Linear { factor: factor()? },
         // The exponent of the base is dim / (dim - 2).
         "dynamic" if dim > 2 => RopeScaling::Dynamic { factor: factor()? },
+        "ntk" => {
+            if parameters.value("mixed_b").is_some() {
+                return Err(parameters.invalid("mixed_b", "null: mixed NTK is not supported"));
+            }
+            RopeScaling::Ntk { factor: factor()? }
+        }
         "yarn" => RopeScaling::Yarn(read_yarn(parameters, max_position_embeddings)?),
         "llama3" => RopeScaling::Llama3(read_llama3(parameters)?),
         "longrope" => {
@@ -260,7 +271,9 @@ fn read_yarn(
 pub(super) fn score_factor(config: &Fields, rope: &RopeParameters) -> Result<f64, ConfigError> {
     let factor = match &rope.scaling {
         RopeScaling::Default => 1.0,
-        RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor } => *factor,
+        RopeScaling::Linear { factor }
+        | RopeScaling::Dynamic { factor }
+        | RopeScaling::Ntk { factor } => *factor,
         RopeScaling::Yarn(yarn) => yarn.factor,
         RopeScaling::Llama3(llama3) => llama3.factor,
         RopeScaling::LongRope(longrope) => longrope.factor,

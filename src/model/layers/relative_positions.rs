@@ -19,7 +19,7 @@ pub(super) fn load(
     // All layers share the table, which counts as loaded once with each of them.
     let table = loader.shared_values(&name, &[config.num_buckets, num_heads])?;
     let bias = |head: usize, distance: i64| table[bucket(config, distance) * num_heads + head];
-    DistanceBiases::new(num_heads, positions, bias).map_err(refused(&name))
+    DistanceBiases::new(num_heads, positions, bias, loader.device()).map_err(refused(&name))
 }
 
 /// Returns the bucket of a distance `j - i`. Half of the buckets are for keys after the query. Of a

@@ -65,6 +65,8 @@ pub struct PoolerRequest<'a> {
     pub dimensions: Option<u32>,
     /// The tokens of the prompt.
     pub prompt: &'a [u32],
+    /// The position after each chunk of the prompt, of a mean. Empty: the prompt is one chunk.
+    pub chunk_ends: &'a [u32],
     /// The classifier of the request's adapter, in place of the model's.
     pub classifier: Option<&'a Classifier>,
 }
@@ -74,7 +76,7 @@ pub struct PoolerRequest<'a> {
 pub struct Gathered {
     /// Rows of the result.
     values: Vec<f32>,
-    /// The sums of all hidden states, for a mean.
+    /// The sums of all hidden states of each chunk, for a mean.
     sums: Vec<f64>,
     /// The largest logit of each token of the vocabulary, for a sparse vector.
     largest: Vec<f32>,
@@ -110,6 +112,13 @@ impl Pooler {
     #[must_use]
     pub fn is_last_token(&self, task: PoolerTask) -> bool {
         !is_by_token(task) && self.sequence == SequencePooling::Last && self.vocabulary.is_none()
+    }
+
+    /// Returns whether a task's result is the mean of all hidden states of a prompt.
+    #[must_use]
+    pub fn is_mean(&self, task: PoolerTask) -> bool {
+        let is_mean = self.sequence == SequencePooling::Mean && self.vocabulary.is_none();
+        is_mean && !is_by_token(task)
     }
 
     /// Returns the number of elements of a row that [`Pooler::gather`] gets.
@@ -170,13 +179,15 @@ impl Pooler {
             gathered.add_largest(hidden, self.gathered_width());
             return Ok(());
         }
-        let is_mean = !is_by_token(request.task) && self.sequence == SequencePooling::Mean;
+        let is_mean = self.is_mean(request.task);
         if is_mean {
-            gathered.sums.resize(self.hidden_size, 0.0);
+            gathered.sums.resize(self.hidden_size * request.chunk_ends.len().max(1), 0.0);
         }
         for (position, row) in (start..).zip(hidden.chunks_exact(self.hidden_size.max(1))) {
             if is_mean {
-                gathered.sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+                let chunk = request.chunk_ends.partition_point(|end| *end as usize <= position);
+                let sums = gathered.sums.iter_mut().skip(chunk * self.hidden_size);
+                sums.zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
             } else if self.keeps(request, position) {
                 gathered.values.append(&mut self.row(request, row)?);
             }
@@ -199,9 +210,13 @@ impl Pooler {
             values = largest.iter().map(|logit| logit.max(0.0).ln_1p()).collect();
             self.finish_vector(request, &mut values);
         }
-        if !sums.is_empty() {
-            let mean: Vec<f32> = sums.iter().map(|sum| (sum / num_tokens as f64) as f32).collect();
-            values = self.row(request, &mean)?;
+        let mut start = 0;
+        for (chunk, sums) in sums.chunks_exact(self.hidden_size.max(1)).enumerate() {
+            let end = request.chunk_ends.get(chunk).map_or(num_tokens, |end| *end as usize);
+            let count = (end - start.min(end)) as f64;
+            let mean: Vec<f32> = sums.iter().map(|sum| (sum / count) as f32).collect();
+            values.append(&mut self.row(request, &mean)?);
+            start = end;
         }
         let is_vector = matches!(request.task, PoolerTask::Embed | PoolerTask::TokenEmbed);
         let cut = request.dimensions.or(self.dimensions).filter(|_| is_vector);
@@ -310,7 +325,8 @@ mod tests {
     const HIDDEN: [f32; 6] = [3.0, 4.0, 5.0, 0.0, 1.0, 2.0];
 
     fn request(task: PoolerTask, activation: bool) -> PoolerRequest<'static> {
-        PoolerRequest { task, activation, dimensions: None, prompt: &[7, 8, 7], classifier: None }
+        let (prompt, chunk_ends) = (&[7, 8, 7], &[]);
+        PoolerRequest { task, activation, dimensions: None, prompt, chunk_ends, classifier: None }
     }
 
     /// Returns the result when the prompt is computed in chunks that end at `ends`.
@@ -350,6 +366,23 @@ mod tests {
             let result =
                 pooled(&pooler(SequencePooling::Last), PoolerTask::TokenEmbed, ends, false);
             assert_eq!(result, Ok(HIDDEN.to_vec()));
+        }
+    }
+
+    #[test]
+    fn each_chunk_of_a_prompt_has_its_mean() {
+        let mean = pooler(SequencePooling::Mean);
+        for steps in [&[3][..], &[1, 3], &[2, 3], &[1, 2, 3]] {
+            let request =
+                PoolerRequest { chunk_ends: &[1, 3], ..request(PoolerTask::Embed, false) };
+            let (mut gathered, mut start) = (Gathered::default(), 0);
+            for &end in steps {
+                let rows = &HIDDEN[2 * start..2 * end];
+                mean.gather(&request, &mut gathered, start..end, rows).unwrap();
+                start = end;
+            }
+            let output = mean.finish(&request, gathered).unwrap();
+            assert_eq!((output.values, output.width), (vec![3.0, 4.0, 3.0, 1.0], 2), "{steps:?}");
         }
     }
 

@@ -7,6 +7,7 @@ use super::{
     encoding::BinaryHead,
     fields::PoolingFields,
     input::InputFields,
+    late_chunking,
     run::{Exchange, Results, json},
 };
 use crate::{
@@ -55,10 +56,16 @@ pub(in crate::server) async fn create(
     let encoding = fields.encoding()?;
     let params = fields.embed_params(&state, &model)?;
     let inputs = input.inputs(&state, &model, true)?;
+    let is_late = fields.late_chunking.unwrap_or(false);
+    let (inputs, params) = match is_late {
+        true => late_chunking::join(inputs, params)?,
+        false => (inputs, params),
+    };
     let exchange = Exchange { state, caller, headers, memory };
     let route = "/v1/embeddings";
     let Results { id, created, model, results, num_tokens, .. } =
         exchange.pool(route, "embd", &fields, inputs, params).await?;
+    let results = if is_late { late_chunking::split(&results) } else { results };
     if encoding.is_binary() {
         let head = BinaryHead { id: &id, created, model: &model, num_tokens };
         return encoding.binary(head, &results, false);

@@ -24,6 +24,8 @@ pub(in crate::server) struct PoolingFields {
     pub(super) use_activation: Option<bool>,
     normalize: Option<IsSet>,
     pub(super) dimensions: Option<Int>,
+    /// Whether the inputs are read as one text, and each gets the mean of its own tokens.
+    pub(super) late_chunking: Option<bool>,
     encoding_format: Option<String>,
     embed_dtype: Option<String>,
     endianness: Option<String>,
@@ -80,12 +82,25 @@ impl PoolingFields {
         state: &AppState,
         model: &str,
     ) -> Result<PoolingParams, ApiError> {
-        let params = self.params(state, model, PoolingTask::Embed)?;
+        let params = self.params_of(state, model, PoolingTask::Embed)?;
         Ok(PoolingParams { in_pieces: true, ..params })
     }
 
-    /// Returns the parameters of `task`.
+    /// Returns the parameters of `task`, on a route that pools each input alone.
     pub(super) fn params(
+        &self,
+        state: &AppState,
+        model: &str,
+        task: PoolingTask,
+    ) -> Result<PoolingParams, ApiError> {
+        if self.late_chunking == Some(true) {
+            let message = "late_chunking is not supported by this route; use /v1/embeddings";
+            return Err(ApiError::invalid("late_chunking", message));
+        }
+        self.params_of(state, model, task)
+    }
+
+    fn params_of(
         &self,
         state: &AppState,
         model: &str,

@@ -13,6 +13,7 @@ mod encoding;
 mod fields;
 mod input;
 mod invoke;
+mod late_chunking;
 mod pool;
 mod rerank;
 mod run;

@@ -54,6 +54,7 @@ pub(super) async fn encode(
             let num_tokens = tokens.len();
             return Ok(EncodedText { tokens, num_tokens, is_whole: true });
         }
+        Prompt::Chunks(texts) => check_text("prompt", texts.concat())?,
         Prompt::Tokens(tokens) => {
             let num_tokens = tokens.len();
             return Ok(EncodedText { tokens, num_tokens, is_whole: true });

@@ -130,11 +130,23 @@ pub fn check_length(
     max_token_bytes: usize,
     max_model_len: usize,
 ) -> Result<(), RequestError> {
+    check_text_bytes(text.len(), max_token_bytes, max_model_len)
+}
+
+/// Does the same as [`check_length`] for a text of so many bytes.
+///
+/// # Errors
+/// [`RequestError::TextTooLong`].
+pub fn check_text_bytes(
+    text_bytes: usize,
+    max_token_bytes: usize,
+    max_model_len: usize,
+) -> Result<(), RequestError> {
     let max_text_bytes = max_model_len.saturating_mul(max_token_bytes);
-    if text.len() <= max_text_bytes {
+    if text_bytes <= max_text_bytes {
         return Ok(());
     }
-    Err(RequestError::TextTooLong { max_model_len, text_bytes: text.len(), max_text_bytes })
+    Err(RequestError::TextTooLong { max_model_len, text_bytes, max_text_bytes })
 }
 
 fn truncate(tokens: &mut Vec<TokenId>, keep: usize, side: TruncationSide) {

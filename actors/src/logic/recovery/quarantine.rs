@@ -241,6 +241,7 @@ impl Bytes {
             second_text_at,
             in_pieces,
             needs_all_tokens,
+            chunk_ends,
         } = params;
         self.text("pool");
         self.text(task.as_str());
@@ -249,6 +250,7 @@ impl Bytes {
         self.optional(*second_text_at, |bytes, at| bytes.number(at.into()));
         self.number((*in_pieces).into());
         self.number((*needs_all_tokens).into());
+        self.sequence(chunk_ends.iter(), |bytes, end| bytes.number((*end).into()));
     }
 
     fn structured_output(&mut self, output: &StructuredOutput) {

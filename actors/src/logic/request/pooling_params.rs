@@ -58,6 +58,9 @@ pub struct PoolingParams {
     /// Whether a prompt longer than the model's context may be computed in pieces. The result is
     /// then joined from theirs. [`PoolingParams::fit`] clears it for heads without this.
     pub in_pieces: bool,
+    /// Late chunking: the positions after the last token of each chunk of the prompt, in order. The
+    /// result then has a row for each chunk, the mean of its tokens. Empty: one row for the prompt.
+    pub chunk_ends: Vec<u32>,
     /// Whether the result needs the hidden states of all tokens of the prompt. The request then
     /// uses no block that another one computed. [`PoolingParams::fit`] sets it.
     pub needs_all_tokens: bool,
@@ -94,6 +97,8 @@ pub struct PoolingHead {
     pub activation: bool,
     /// Longest prompt in tokens, if longer ones than the model's context are computed in pieces.
     pub max_prompt_len: Option<usize>,
+    /// Whether chunks of a prompt may have a vector each, because vectors are means of tokens.
+    pub takes_chunks: bool,
 }
 
 /// The sizes to which a model's vectors may be cut.
@@ -163,6 +168,36 @@ impl PoolingParams {
         Ok(Self { use_activation, in_pieces, needs_all_tokens, ..self.clone() })
     }
 
+    /// Returns the parameters with these chunks, for a prompt of `num_tokens`: see
+    /// [`PoolingParams::chunk_ends`].
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if the model does not pool a vector by the mean, if a
+    /// chunk has no token, or if the chunks are not the whole prompt.
+    pub fn in_chunks(
+        self,
+        ends: Vec<u32>,
+        heads: &ModelHeads,
+        num_tokens: usize,
+    ) -> Result<Self, RequestError> {
+        let head = heads.pooling(self.task).filter(|head| head.takes_chunks);
+        if head.is_none() {
+            let accepted = "unset, because the model does not pool vectors by the mean of tokens";
+            return Err(RequestError::invalid("late_chunking", true, accepted));
+        }
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        if let Some(index) = ends.iter().zip(starts).position(|(end, start)| *end <= start) {
+            let accepted = "a text with at least one token";
+            let field = format!("input[{index}]");
+            return Err(RequestError::invalid(field, "no token of its own", accepted));
+        }
+        if ends.last().is_none_or(|end| *end as usize != num_tokens) {
+            let accepted = format!("increasing, and {num_tokens} at the end");
+            return Err(RequestError::invalid("chunk_ends", format!("{ends:?}"), accepted));
+        }
+        Ok(Self { chunk_ends: ends, in_pieces: false, needs_all_tokens: true, ..self })
+    }
+
     /// Returns the number of tokens that a prompt may have, where the model's context has
     /// `max_model_len`.
     #[must_use]
@@ -176,7 +211,7 @@ impl PoolingParams {
     pub fn result_bytes(&self, heads: &ModelHeads, num_tokens: usize) -> usize {
         let width = heads.pooling(self.task).map_or(0, |head| head.width);
         let width = self.dimensions.map_or(width, |count| width.min(count as usize));
-        let rows = if self.task.is_by_token() { num_tokens } else { 1 };
+        let rows = if self.task.is_by_token() { num_tokens } else { self.chunk_ends.len().max(1) };
         rows.saturating_mul(width).saturating_mul(size_of::<f32>())
     }
 }
@@ -212,6 +247,7 @@ mod tests {
             dimensions,
             activation: true,
             max_prompt_len: None,
+            takes_chunks: true,
         };
         ModelHeads { generates: false, pooling: vec![head] }
     }
@@ -247,6 +283,29 @@ mod tests {
         heads.pooling[0].max_prompt_len = Some(50);
         assert_eq!(longest(&heads), 50);
         assert_eq!(PoolingParams::new(PoolingTask::Embed).max_prompt_len(&heads, 10), 10);
+    }
+
+    #[test]
+    fn chunks_are_the_whole_prompt_and_have_tokens() {
+        let mut heads = heads(Dimensions::Fixed);
+        let params = || PoolingParams::new(PoolingTask::Embed).fit(&heads).unwrap();
+        let chunked = |ends: &[u32]| {
+            let chunked = params().in_chunks(ends.to_vec(), &heads, 10);
+            chunked.map(|params| params.chunk_ends).map_err(|error| error.to_string())
+        };
+        assert_eq!(chunked(&[3, 10]), Ok(vec![3, 10]));
+        assert!(chunked(&[0, 10]).is_err_and(|error| error.contains("input[0]")));
+        assert!(chunked(&[3, 3, 10]).is_err_and(|error| error.contains("input[1]")));
+        for wrong in [&[3][..], &[3, 11], &[]] {
+            assert!(chunked(wrong).is_err_and(|error| error.contains("10 at the end")));
+        }
+        assert_eq!(
+            params().in_chunks(vec![3, 10], &heads, 10).unwrap().result_bytes(&heads, 10),
+            64
+        );
+        heads.pooling[0].takes_chunks = false;
+        let refused = PoolingParams::new(PoolingTask::Embed).in_chunks(vec![10], &heads, 10);
+        assert!(refused.unwrap_err().to_string().starts_with("late_chunking must be unset"));
     }
 
     #[test]

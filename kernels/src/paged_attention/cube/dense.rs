@@ -52,12 +52,13 @@ impl Routine {
     /// be more exact than float16.
     pub(in crate::paged_attention) fn computes(kv: &CubeKv, params: &AttentionParams) -> bool {
         let KvCacheShape { head_dim, value_head_dim, .. } = kv.shape;
-        let AttentionParams { mask, soft_cap, alibi_slopes, sinks, .. } = params;
+        let AttentionParams { mask, soft_cap, alibi_slopes, distance_biases, sinks, .. } = params;
         let usual_scale = (head_dim as f32).sqrt().recip();
         let has_usual_scale = (params.scale / usual_scale - 1.0).abs() < 1e-5;
         let is_plain = *mask == AttentionMask::Full
             && soft_cap.is_none()
             && alibi_slopes.is_none()
+            && distance_biases.is_none()
             && sinks.is_none();
         let is_coarse = kv.format != WordFormat::F32;
         let takes_width = head_dim == value_head_dim && head_dim.is_multiple_of(16);

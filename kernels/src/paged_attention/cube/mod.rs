@@ -18,7 +18,7 @@ mod spans;
 
 use burn_cubecl::tensor::CubeTensor;
 
-use super::{AttentionMetadata, AttentionParams};
+use super::{AttentionMetadata, AttentionParams, DistanceBiases};
 use crate::cube::{Rows, StepInput, is_recording, upload_once};
 use crate::kv_cache::{KvLayer, KvStorage};
 pub(super) use dense::Routine;
@@ -58,6 +58,9 @@ pub(super) fn attention(
         KvStorage::Cpu(_) => unreachable!("paged_attention: q is on a GPU, the cache is not"),
     };
     params.check(kv.shape.num_kv_heads);
+    let longest = meta.seq_lens.iter().max().map_or(0, |len| *len as usize);
+    let most = params.distance_biases.as_ref().map_or(longest, DistanceBiases::positions);
+    assert!(longest <= most, "paged_attention: {longest} tokens with biases of {most}");
     let q = Rows::new(q);
     let shape = [meta.num_tokens(), params.num_heads * kv.shape.head_dim];
     assert_eq!([q.rows, q.cols], shape, "paged_attention: shape of q");

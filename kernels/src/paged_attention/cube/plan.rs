@@ -22,8 +22,8 @@ pub(super) const ITEMS_AT: usize = 1;
 /// Words that describe an item to its cubes.
 pub(super) const ITEM_WORDS: usize = 5;
 
-/// Words that describe the keys that a token sees: the first position, and the last.
-pub(super) const SEEN_WORDS: usize = 2;
+/// Words that describe a token's keys: the first position that it sees, the last, and its own.
+pub(super) const SEEN_WORDS: usize = 3;
 
 /// Words that describe a token to the cubes that join its spans.
 pub(super) const JOIN_WORDS: usize = 4;
@@ -223,7 +223,9 @@ impl PlanOf {
             let (tokens, len) = (meta.tokens_of(seq), meta.seq_lens[seq] as usize);
             words.extend(meta.positions[tokens].iter().flat_map(|position| {
                 let position = *position as usize;
-                [mask.first_visible(position), mask.last_visible(position, len)].map(|p| p as u32)
+                let (first, last) =
+                    (mask.first_visible(position), mask.last_visible(position, len));
+                [first, last, position].map(|p| p as u32)
             }));
         }
         words.extend(joins);

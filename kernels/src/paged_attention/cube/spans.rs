@@ -15,7 +15,7 @@ use super::{HIDDEN, SPAN};
 use crate::WeightVector;
 use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, cubes, words_buffer};
 use crate::kv_cache::cube::{CubeKv, Pages};
-use crate::paged_attention::AttentionParams;
+use crate::paged_attention::{AttentionParams, DistanceBiases};
 use item::Item;
 use keys::{score, weigh};
 use tile_memory::TileMemory;
@@ -38,6 +38,9 @@ pub(crate) struct SpansLayout {
     num_heads: usize,
     scale: f32,
     soft_cap: f32,
+    /// Elements from one head's biases of distances to the next, and before that of its own key.
+    bias_stride: usize,
+    bias_zero: usize,
     pages: Pages,
     #[cube(comptime)]
     tile: Tile,
@@ -58,6 +61,8 @@ pub(super) fn launch(
     let scales = kv.scales.as_ref();
     let of_heads = |vector: &WeightVector| words_buffer(vector.cube());
     let (slopes, sinks) = (params.alibi_slopes.as_ref(), params.sinks.as_ref());
+    let biases = params.distance_biases.as_ref();
+    let [bias_stride, bias_zero] = biases.map_or([0; 2], DistanceBiases::strides);
     let layout = SpansLayoutLaunch::new(
         plan.tables_at,
         plan.seen_at,
@@ -65,11 +70,14 @@ pub(super) fn launch(
         params.num_heads,
         params.scale,
         params.soft_cap.unwrap_or(0.0),
+        bias_stride,
+        bias_zero,
         kv.pages(),
         tile,
     );
     // SAFETY: a cube beyond the items does nothing. The plan's tokens are rows of q, and its blocks
-    // are those of tables that were checked against the arena.
+    // are those of tables that were checked against the arena. No position is behind the biases:
+    // `paged_attention` checks it.
     unsafe {
         spans_kernel::launch_unchecked(
             client,
@@ -81,6 +89,7 @@ pub(super) fn launch(
             scales.map(|[_, values]| words_buffer(values)).into(),
             words_buffer(words),
             slopes.map(of_heads).into(),
+            biases.map(|biases| of_heads(biases.on_device())).into(),
             sinks.filter(|_| !tile.is_split).map(of_heads).into(),
             records.as_ref().map_or_else(|| buffer(o), words_buffer),
             layout,
@@ -123,6 +132,7 @@ fn spans_kernel(
     value_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
     slopes: ComptimeOption<&[f32]>,
+    biases: ComptimeOption<&[f32]>,
     sinks: ComptimeOption<&[f32]>,
     out: &mut [Vec4],
     layout: SpansLayout,
@@ -137,7 +147,7 @@ fn spans_kernel(
     sync_cube();
     for s in 0..item.num_spans {
         let start = (item.first_span + s) * SPAN;
-        score(arena, key_scales, plan, slopes, &layout, &item, &mut memory, start);
+        score(arena, key_scales, plan, slopes, biases, &layout, &item, &mut memory, start);
         sync_cube();
         weigh(&mut memory, comptime!(layout.tile.rows()));
         sync_cube();

@@ -3,6 +3,7 @@
 mod bert;
 mod distilbert;
 mod gte;
+mod jina;
 mod modernbert;
 mod mpnet;
 mod nomic_bert;
@@ -30,6 +31,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         modernbert::CLASSES,
         nomic_bert::CLASSES,
         gte::CLASSES,
+        jina::CLASSES,
         t5::CLASSES,
     ];
     all.into_iter().flatten().copied()

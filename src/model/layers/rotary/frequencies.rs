@@ -42,6 +42,7 @@ pub fn inverse_frequencies(
             let stretch = length / max_position_embeddings as f64;
             (default_frequencies(dynamic_base(theta, *factor, stretch, head_dim), head_dim), 1.0)
         }
+        RopeScaling::Ntk { factor } => (ntk(theta, *factor, head_dim), 1.0),
         RopeScaling::Yarn(scaling) => {
             (yarn(scaling, theta, head_dim), yarn_attention_factor(scaling))
         }
@@ -77,6 +78,13 @@ fn linear(inv_freq: Vec<f32>, factor: f64) -> Vec<f32> {
 fn dynamic_base(theta: f64, factor: f64, stretch: f64, head_dim: usize) -> f64 {
     let head_dim = head_dim as f64;
     theta * (factor * stretch - (factor - 1.0)).powf(head_dim / (head_dim - 2.0))
+}
+
+/// Multiplies the base by the factor, and divides all frequencies by a root of it: vLLM
+/// `NTKScalingRotaryEmbedding` without `mixed_b`, which is that of GTE's authors.
+fn ntk(theta: f64, factor: f64, head_dim: usize) -> Vec<f32> {
+    let root = factor.powf(2.0 / head_dim as f64) as f32;
+    default_frequencies(theta * factor, head_dim).into_iter().map(|it| it / root).collect()
 }
 
 /// Interpolates slow dimensions and keeps fast ones, with a ramp between them: HF

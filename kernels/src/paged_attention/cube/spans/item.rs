@@ -26,6 +26,8 @@ pub(super) struct Item {
     /// causal attention, which alone has slopes here.
     pub(super) first_seen: Array<usize>,
     pub(super) last_seen: Array<usize>,
+    /// The position of each row's token.
+    pub(super) positions: Array<usize>,
 }
 
 #[cube]
@@ -49,12 +51,14 @@ impl Item {
         let last_position = plan[layout.seen_at + last_token * SEEN_WORDS + 1] as usize;
         let mut first_seen = Array::<usize>::new(rows);
         let mut last_seen = Array::<usize>::new(rows);
+        let mut positions = Array::<usize>::new(rows);
         #[unroll]
         for r in 0..rows {
             let token = first_token + min(comptime!(r / layout.tile.heads).runtime(), tokens - 1);
             let seen = layout.seen_at + token * SEEN_WORDS;
             first_seen[r] = plan[seen] as usize;
             last_seen[r] = plan[seen + 1] as usize;
+            positions[r] = plan[seen + 2] as usize;
         }
         Item {
             index,
@@ -69,6 +73,7 @@ impl Item {
             last_position,
             first_seen,
             last_seen,
+            positions,
         }
     }
 

@@ -14,6 +14,7 @@ pub(super) fn score(
     key_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
     slopes: ComptimeOption<&[f32]>,
+    biases: ComptimeOption<&[f32]>,
     layout: &SpansLayout,
     item: &Item,
     memory: &mut TileMemory,
@@ -61,6 +62,13 @@ pub(super) fn score(
             let head = min(comptime!(r % layout.tile.heads).runtime(), item.heads - 1);
             let distance = f32::cast_from(key) - f32::cast_from(position);
             score = fma(slopes.unwrap()[item.first_head + head], distance, score);
+        }
+        if comptime!(biases.is_some()) {
+            let head = min(comptime!(r % layout.tile.heads).runtime(), item.heads - 1);
+            let row = (item.first_head + head) * layout.bias_stride + layout.bias_zero;
+            // Keys behind the sequence are hidden below, and have no biases.
+            let near = min(key, item.last_position);
+            score += biases.unwrap()[row + near - item.positions[r]];
         }
         let is_seen = key <= position && key >= item.first_seen[r];
         memory.scores[comptime!(r * SPAN) + unit] = select(is_seen, score, HIDDEN.runtime());
