@@ -77,8 +77,21 @@ pub(super) struct AdapterRegistry {
 struct State {
     /// In order of loading.
     loaded: IndexMap<String, Arc<LoraRequest>>,
-    /// All contents that a name and a path had. A place in the list is a version.
-    versions: BTreeMap<(String, String), Vec<AdapterFingerprint>>,
+    /// All contents that a name and a path had, by version.
+    versions: BTreeMap<(String, String), BTreeMap<u32, AdapterFingerprint>>,
+}
+
+impl State {
+    /// Returns the version of a content, which may be new.
+    fn version(&mut self, name: &str, path: &str, content: AdapterFingerprint) -> u32 {
+        let contents = self.versions.entry((name.to_owned(), path.to_owned())).or_default();
+        if let Some((&version, _)) = contents.iter().find(|(_, known)| **known == content) {
+            return version;
+        }
+        let version = contents.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        contents.insert(version, content);
+        version
+    }
 }
 
 impl AdapterRegistry {
@@ -119,23 +132,39 @@ impl AdapterRegistry {
         if !in_place && state.loaded.contains_key(name) {
             return Err(LoraError::AlreadyLoaded { name: name.to_owned() });
         }
-        let key = (name.to_owned(), path.to_owned());
-        let contents = state.versions.entry(key).or_default();
-        let known = contents.iter().position(|known| *known == loaded.fingerprint);
-        let version = known.unwrap_or(contents.len());
-        if known.is_none() {
-            contents.push(loaded.fingerprint);
-        }
         let request = Arc::new(LoraRequest {
             name: name.to_owned(),
             path: path.to_owned(),
-            version: version as u32,
+            version: state.version(name, path, loaded.fingerprint),
             fingerprint: loaded.fingerprint,
         });
         state.loaded.insert(name.to_owned(), Arc::clone(&request));
         drop(state);
         self.store.stage(Arc::clone(&request), loaded);
         Ok(request)
+    }
+
+    /// Knows the content of an adapter that requests of an earlier process use, so that no other
+    /// content gets its version. The first content that is known keeps a version.
+    pub(super) fn know(&self, adapter: &LoraRequest) {
+        let mut state = self.state.lock();
+        let key = (adapter.name.clone(), adapter.path.clone());
+        let contents = state.versions.entry(key).or_default();
+        contents.entry(adapter.version).or_insert(adapter.fingerprint);
+    }
+
+    /// Loads an adapter that an answer of an earlier process uses. No name leads to it.
+    pub(super) fn restore(&self, adapter: Arc<LoraRequest>) -> Result<(), LoraError> {
+        let failed =
+            |source| LoraError::Adapter { name: adapter.name.clone(), source: Box::new(source) };
+        let loaded = self.store.read(&adapter.path).map_err(failed)?;
+        if loaded.fingerprint != adapter.fingerprint {
+            let (name, path) = (adapter.name.clone(), adapter.path.clone());
+            return Err(failed(AdapterError::Changed { name, path }));
+        }
+        self.know(&adapter);
+        self.store.stage(adapter, loaded);
+        Ok(())
     }
 
     fn check_name(&self, name: &str, in_place: bool) -> Result<(), LoraError> {
@@ -222,6 +251,33 @@ impl super::Engine {
         let load = move || {
             let registry = inner.adapters.as_ref().ok_or_else(disabled)?;
             registry.load(&name, &path, in_place)
+        };
+        let loaded = tokio::task::spawn_blocking(load).await;
+        loaded.unwrap_or_else(|error| Err(LoraError::Panicked(error.to_string())))
+    }
+
+    /// Knows the adapter of restored requests. The engine itself loads it again for them.
+    pub(crate) fn know_lora_adapter(&self, adapter: &LoraRequest) {
+        if let Some(registry) = &self.inner.adapters {
+            registry.know(adapter);
+        }
+    }
+
+    /// Loads the adapter of an answer of an earlier process, whose requests are submitted again.
+    ///
+    /// # Errors
+    /// [`LoraError::Adapter`] if its files are not those of then.
+    pub(crate) async fn restore_lora_adapter(
+        &self,
+        adapter: &Arc<LoraRequest>,
+    ) -> Result<(), LoraError> {
+        if self.inner.adapters.is_none() {
+            return Err(LoraError::Disabled);
+        }
+        let (inner, adapter) = (Arc::clone(&self.inner), Arc::clone(adapter));
+        let load = move || match &inner.adapters {
+            Some(registry) => registry.restore(adapter),
+            None => Err(LoraError::Disabled),
         };
         let loaded = tokio::task::spawn_blocking(load).await;
         loaded.unwrap_or_else(|error| Err(LoraError::Panicked(error.to_string())))
