@@ -45,7 +45,10 @@ pub use playhouse_actors::error::{ActorError, RequestError};
 // --- The journal.
 
 // Keeps answers and their requests over the end of the process.
-pub use playhouse_actors::logic::journal::{Answer as KeptAnswer, Record};
+pub use playhouse_actors::logic::journal::{
+    Answer as KeptAnswer, Record, Request as KeptRequest, Trial as AnswerTrial,
+    groups as suspect_groups,
+};
 pub use playhouse_actors::logic::request::EngineRequest;
 pub use playhouse_actors::system::Journal;
 // Frames of values, for the data of kept answers.

@@ -209,6 +209,35 @@ impl AdapterRegistry {
         Ok(request)
     }
 
+    /// Returns the adapter of an earlier process with its version in this one.
+    pub(super) fn known(&self, adapter: &LoraRequest) -> Arc<LoraRequest> {
+        let LoraRequest { name, path, fingerprint, .. } = adapter.clone();
+        let version = self.state.lock().first_contents.version(&name, &path, fingerprint);
+        Arc::new(LoraRequest { name, path, version, fingerprint })
+    }
+
+    /// Loads an adapter that an answer of an earlier process uses. No name leads to it. It blocks
+    /// until the files are read.
+    fn restore(
+        &self,
+        store: &AdapterStore,
+        adapter: &LoraRequest,
+        given_up: &GivenUp,
+    ) -> Result<Arc<LoraRequest>, LoraError> {
+        let loaded = store.read(&adapter.path).map_err(|source| match source {
+            AdapterError::NotFound { path } => {
+                LoraError::NoFiles { name: adapter.name.clone(), path }
+            }
+            source => LoraError::Adapter { name: adapter.name.clone(), source: Box::new(source) },
+        })?;
+        check_unchanged(adapter, loaded.fingerprint)?;
+        let known = self.known(adapter);
+        if !given_up.is_set() {
+            store.stage(Arc::clone(&known), loaded);
+        }
+        Ok(known)
+    }
+
     fn check_name(&self, name: &str, in_place: bool) -> Result<(), LoraError> {
         let name = || name.to_owned();
         if self.base_names.contains(&name()) {
@@ -240,6 +269,16 @@ impl AdapterRegistry {
         let path = folder.join(name);
         path.join("adapter_config.json").is_file().then_some(path)
     }
+}
+
+/// Checks that an adapter has the content that the requests of an earlier process use.
+fn check_unchanged(adapter: &LoraRequest, content: AdapterFingerprint) -> Result<(), LoraError> {
+    if content == adapter.fingerprint {
+        return Ok(());
+    }
+    let (name, path) = (adapter.name.clone(), adapter.path.clone());
+    let source = Box::new(AdapterError::Changed { name: name.clone(), path });
+    Err(LoraError::Adapter { name, source })
 }
 
 impl super::Engine {
@@ -289,36 +328,64 @@ impl super::Engine {
         let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
         registry.check(name, path, in_place)?;
         match &registry.reader {
-            AdapterReader::Store(store) => self.read_here(store, name, path, in_place).await,
+            AdapterReader::Store(store) => {
+                let store = Arc::clone(store);
+                let (own_name, own_path) = (name.to_owned(), path.to_owned());
+                let load = move |registry: &AdapterRegistry, given_up: &GivenUp| {
+                    registry.load(&store, &own_name, &own_path, in_place, given_up)
+                };
+                self.run_load(name, path, load).await
+            }
             AdapterReader::EngineProcess => {
-                let checked = self.inner.system.check_adapter(path).await;
-                let owned = || name.to_owned();
-                let checked = checked.ok_or_else(|| LoraError::NoAnswer { name: owned() })?;
-                let fingerprint = checked.map_err(|error| match error {
-                    AdapterCheckError::NotFound { path } => {
-                        LoraError::NoFiles { name: owned(), path }
-                    }
-                    AdapterCheckError::Refused(why) => LoraError::Refused { name: owned(), why },
-                })?;
-                registry.enter(name, path, in_place, fingerprint, &GivenUp::default())
+                let content = self.content_there(name, path).await?;
+                registry.enter(name, path, in_place, content, &GivenUp::default())
             }
         }
     }
 
-    /// Loads an adapter into the store of this process, on a thread of its own.
-    async fn read_here(
+    /// Returns the adapter of restored requests as this process knows it. The engine itself loads
+    /// it again for them.
+    pub(crate) fn known_lora_adapter(&self, adapter: &Arc<LoraRequest>) -> Arc<LoraRequest> {
+        let registry = self.inner.adapters.as_ref();
+        registry.map_or_else(|| Arc::clone(adapter), |registry| registry.known(adapter))
+    }
+
+    /// Loads the adapter of an answer of an earlier process, whose requests are submitted again.
+    ///
+    /// # Errors
+    /// [`LoraError::Adapter`] if its files are not those of then.
+    pub(crate) async fn restore_lora_adapter(
         &self,
-        store: &Arc<AdapterStore>,
-        name: &str,
-        path: &str,
-        in_place: bool,
+        adapter: &LoraRequest,
     ) -> Result<Arc<LoraRequest>, LoraError> {
         let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
-        let (inner, store) = (Arc::clone(&self.inner), Arc::clone(store));
-        let (own_name, own_path) = (name.to_owned(), path.to_owned());
+        let LoraRequest { name, path, .. } = adapter;
+        match &registry.reader {
+            AdapterReader::Store(store) => {
+                let (store, adapter) = (Arc::clone(store), adapter.clone());
+                let load = move |registry: &AdapterRegistry, given_up: &GivenUp| {
+                    registry.restore(&store, &adapter, given_up)
+                };
+                self.run_load(name, path, load).await
+            }
+            AdapterReader::EngineProcess => {
+                check_unchanged(adapter, self.content_there(name, path).await?)?;
+                Ok(registry.known(adapter))
+            }
+        }
+    }
+
+    /// Runs a load on a thread of its own.
+    async fn run_load<T: Send + 'static>(
+        &self,
+        name: &str,
+        path: &str,
+        load: impl FnOnce(&AdapterRegistry, &GivenUp) -> Result<T, LoraError> + Send + 'static,
+    ) -> Result<T, LoraError> {
+        let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
+        let inner = Arc::clone(&self.inner);
         let load = move |given_up: &GivenUp| {
-            let registry = inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
-            registry.load(&store, &own_name, &own_path, in_place, given_up)
+            load(inner.adapters.as_ref().ok_or(LoraError::Disabled)?, given_up)
         };
         match registry.loads.run(path, load).await {
             Ok(loaded) => loaded,
@@ -327,6 +394,17 @@ impl super::Engine {
                 Err(LoraError::TooLong { name: name.to_owned(), path: path.to_owned() })
             }
         }
+    }
+
+    /// Returns the content of an adapter that the engine process reads.
+    async fn content_there(&self, name: &str, path: &str) -> Result<AdapterFingerprint, LoraError> {
+        let name = || name.to_owned();
+        let checked = self.inner.system.check_adapter(path).await;
+        let checked = checked.ok_or_else(|| LoraError::NoAnswer { name: name() })?;
+        checked.map_err(|error| match error {
+            AdapterCheckError::NotFound { path } => LoraError::NoFiles { name: name(), path },
+            AdapterCheckError::Refused(why) => LoraError::Refused { name: name(), why },
+        })
     }
 
     /// Removes the adapter of this name. Requests that use it keep it until they end.

@@ -32,7 +32,10 @@ pub use error::StartError;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
-    logic::request::{EngineRequest, ids::Epoch},
+    logic::request::{
+        EngineRequest,
+        ids::{Epoch, RequestId},
+    },
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     supervision::directory::ActorStats,
@@ -269,6 +272,12 @@ impl Engine {
         requests: Vec<Arc<EngineRequest>>,
     ) -> Result<Vec<ChoiceStream>, RequestError> {
         self.inner.system.restore(requests).await
+    }
+
+    /// Returns whether a request is accepted and has not ended.
+    #[must_use]
+    pub fn is_live(&self, request: RequestId) -> bool {
+        self.inner.system.is_live(request)
     }
 
     /// Returns whether the engine can serve.

@@ -26,7 +26,8 @@ pub(crate) fn fingerprint(config: &EngineConfig, model: &LoadedModel) -> io::Res
         true => format!("the demo model of {build}"),
         false => hash(&model_paths(&config.model)?)?,
     };
-    let tokenizer = config.tokenizer.as_ref().map(|path| path.display().to_string());
+    // Another tokenizer cuts other texts out of the same tokens.
+    let tokenizer = config.tokenizer.as_ref().map(|path| hash(&model_paths(path)?)).transpose()?;
     let numbers = format!(
         "weights {:?}, quantized {:?}, activations {:?}, KV cache {:?}, load format {:?}, \
          tokenizer {tokenizer:?}",

@@ -175,8 +175,9 @@ pub async fn serve_on(
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
     let is_late = tokio::time::timeout(limit, drained).await.is_err();
     if let Some(journal) = engine.journal() {
-        // From here on, no end is recorded: open requests continue in the next process.
-        journal.close().await;
+        // From here on, no end is recorded: open requests continue in the next process. They may be
+        // the cause only if the engine is dead.
+        journal.close(engine.health() != Health::Dead).await;
     }
     if is_late {
         match engine.open_requests() {

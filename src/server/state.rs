@@ -15,7 +15,7 @@ use super::{
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
     responses::ResponseStore,
-    resume::KeptAnswers,
+    resume::{KeptAnswers, Rendering},
     snapshots::SnapshotFeed,
     turn::TurnParsers,
 };
@@ -36,6 +36,8 @@ pub(super) struct AppState {
     pub(super) open: OpenRequests,
     /// The answers that outlive their connections.
     pub(super) kept: Arc<KeptAnswers>,
+    /// The facts that decide how outputs become answers.
+    pub(super) rendering: Arc<Rendering>,
     pub(super) responses: Arc<ResponseStore>,
     pub(super) snapshots: Arc<SnapshotFeed>,
     /// Cancelled when the server begins to drain.
@@ -55,6 +57,7 @@ impl AppState {
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
         let parsers = Arc::new(TurnParsers::new(&config, &engine)?);
+        let rendering = Arc::new(Rendering::new(&config, &engine));
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let (config, open) = (Arc::new(config), OpenRequests::default());
         let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));
@@ -68,6 +71,7 @@ impl AppState {
             parsers,
             open,
             kept: Arc::default(),
+            rendering,
             responses,
             snapshots,
             draining,

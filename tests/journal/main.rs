@@ -2,11 +2,14 @@
 //! it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of a test may, as tests may")]
 
+mod adapters;
 mod client;
+mod deaths;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
 mod server;
+mod wakes;
 
 use std::{fs, time::Duration};
 

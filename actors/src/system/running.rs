@@ -203,6 +203,12 @@ impl System {
         self.door.restore(requests).await
     }
 
+    /// Returns whether a request is accepted and has not ended.
+    #[must_use]
+    pub fn is_live(&self, request: RequestId) -> bool {
+        self.context.ledger().is_live(request)
+    }
+
     /// Returns the jobs of tokenizing and templating, which take turns.
     #[must_use]
     pub fn text_jobs(&self) -> &Arc<TextJobs> {
@@ -382,7 +388,7 @@ impl System {
         self.begin_drain();
         // Open requests continue in the next process, so their end here is not recorded.
         if let Some(journal) = self.journal() {
-            journal.close().await;
+            journal.close(self.health() != Health::Dead).await;
         }
         let open = self.context.ledger().open_requests();
         if !open.is_empty() {

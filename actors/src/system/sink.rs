@@ -3,6 +3,9 @@
 //! adds nothing twice. The waiting output leases its memory. When none is left, the readers with
 //! the most waiting output are cut off.
 
+mod delta;
+mod unread;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -14,6 +17,11 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use self::delta::OutputDelta;
+use self::{
+    delta::{row_bytes, token_bytes},
+    unread::Unread,
+};
 use super::memory::{Lease, MemoryBudget, MemoryError};
 use crate::{
     fault::{Bug, planted},
@@ -22,7 +30,6 @@ use crate::{
             FinishReason,
             failure::Failure,
             ids::{Micros, RequestId},
-            outputs::{Pooled, SampledToken, TokenLogprobs},
         },
         text::text_stream::TextEntry,
     },
@@ -31,25 +38,6 @@ use crate::{
 /// Size of the pieces in which waiting output leases memory, bytes. A reader that keeps up needs
 /// none.
 const LEASED_BYTES: usize = 16 << 10;
-
-/// The news of one choice since its client last read.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct OutputDelta {
-    /// Text that became final.
-    pub text: String,
-    /// Tokens that were committed.
-    pub tokens: Vec<SampledToken>,
-    /// The result of a pooling request, in the last delta only.
-    pub pooled: Option<Pooled>,
-    /// Log-probabilities of further prompt tokens. The first row of all belongs to position 1.
-    pub prompt_logprobs: Vec<TokenLogprobs>,
-    /// Prompt tokens that came from the prefix cache, once known.
-    pub num_cached_tokens: Option<usize>,
-    /// Microseconds from arrival until it was first scheduled, once known.
-    pub queue_time: Option<Micros>,
-    /// The finish reason, in the last delta only.
-    pub finish: Option<FinishReason>,
-}
 
 /// One choice's output on its way to one client.
 #[derive(Debug)]
@@ -72,8 +60,8 @@ struct SinkState {
     leased_bytes: usize,
     /// The part of `leased_bytes` that is held until the output has ended.
     reserved_bytes: usize,
-    /// The time since which the client could have read something.
-    news_since: Option<Micros>,
+    /// Since when the client could have read something.
+    unread: Unread,
     finished: bool,
     /// Whether the client may take any time to read.
     waits_for_ever: bool,
@@ -88,25 +76,6 @@ pub enum Offer {
     Taken,
     /// Tokens before the entry are missing.
     Gap,
-}
-
-impl OutputDelta {
-    /// Returns roughly how much memory it takes, bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let tokens: usize = self.tokens.iter().map(token_bytes).sum();
-        let rows: usize = self.prompt_logprobs.iter().map(row_bytes).sum();
-        let pooled = self.pooled.as_ref().map_or(0, Pooled::bytes);
-        self.text.len() + tokens + pooled + rows
-    }
-}
-
-fn token_bytes(token: &SampledToken) -> usize {
-    size_of::<SampledToken>() + token.logprobs.as_ref().map_or(0, |row| size_of_val(&row[..]))
-}
-
-fn row_bytes(row: &TokenLogprobs) -> usize {
-    size_of::<TokenLogprobs>() + size_of_val(&row[..])
 }
 
 impl SinkState {
@@ -234,7 +203,7 @@ impl Sink {
             state.cut(&self.lease, Failure::OutputMemory);
             state.is_cut = true;
         }
-        state.news_since.get_or_insert(now);
+        state.unread.add(now);
         drop(state);
         self.news.notify_one();
         Offer::Taken
@@ -248,10 +217,15 @@ impl Sink {
 
     /// Ends the output, if it has not ended, because no actor is left that would end it.
     fn end(&self) {
+        self.fail(Failure::EngineStopped);
+    }
+
+    /// Ends the output with a failure, if it has not ended.
+    fn fail(&self, failure: Failure) {
         let mut state = self.state.lock();
         if !std::mem::replace(&mut state.finished, true) {
-            state.pending.finish = Some(FinishReason::Error(Failure::EngineStopped));
-            state.news_since.get_or_insert(0);
+            state.pending.finish = Some(FinishReason::Error(failure));
+            state.unread.add(0);
         }
         drop(state);
         self.news.notify_one();
@@ -261,8 +235,7 @@ impl Sink {
     /// Returns whether the client is cut off.
     fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
         let mut state = self.state.lock();
-        let waited = |since| now.saturating_sub(since) >= patience;
-        let is_stalled = state.news_since.is_some_and(waited) && !state.waits_for_ever;
+        let is_stalled = state.unread.has_waited(now, patience) && !state.waits_for_ever;
         if is_stalled && !state.is_cut {
             state.cut(&self.lease, Failure::ReaderStalled);
         }
@@ -271,7 +244,9 @@ impl Sink {
 
     fn take(&self) -> Option<OutputDelta> {
         let mut state = self.state.lock();
-        state.news_since.take()?;
+        // Its reader is there.
+        state.waits_for_ever = false;
+        state.unread.take().then_some(())?;
         state.release(&self.lease);
         state.text_ends.clear();
         Some(std::mem::take(&mut state.pending))
@@ -282,11 +257,27 @@ impl Sink {
         self.state.lock().waits_for_ever = true;
     }
 
+    /// Expects the client to read from now on.
+    fn expect_reader(&self) {
+        let mut state = self.state.lock();
+        state.waits_for_ever = false;
+        state.unread.renew();
+    }
+
+    /// Returns whether the output has ended without this part.
+    fn lacks(&self, num_tokens: usize, with_end: bool) -> bool {
+        let state = self.state.lock();
+        let there = state.pending.tokens.len();
+        match &state.pending.finish {
+            None | Some(FinishReason::Error(_)) => false,
+            Some(_) => there < num_tokens || (with_end && there > num_tokens),
+        }
+    }
+
     /// Returns the next `num_tokens` tokens with their text, and the end if `with_end`. `None`
     /// while they are not there.
     fn take_exactly(&self, num_tokens: usize, with_end: bool) -> Option<Exact> {
         let mut state = self.state.lock();
-        state.waits_for_ever = false;
         if matches!(state.pending.finish, Some(FinishReason::Error(_))) {
             // The failure is the news, whatever the part.
             return Some(Exact::Delta(std::mem::take(&mut state.pending)));
@@ -300,7 +291,7 @@ impl Sink {
             return Some(Exact::Differs);
         }
         if is_all {
-            state.news_since = None;
+            state.unread.take();
             state.release(&self.lease);
             state.text_ends.clear();
             return Some(Exact::Delta(std::mem::take(&mut state.pending)));
@@ -389,6 +380,13 @@ pub(crate) trait Abandon: Send + Sync {
     fn abandon(&self, request: RequestId);
 }
 
+/// The owner of requests that no actor has.
+struct Nobody;
+
+impl Abandon for Nobody {
+    fn abandon(&self, _: RequestId) {}
+}
+
 /// One choice's output, for the client to read. Dropping it early aborts the request.
 pub struct ChoiceStream {
     request: RequestId,
@@ -406,6 +404,15 @@ impl std::fmt::Debug for ChoiceStream {
 impl ChoiceStream {
     pub(crate) fn new(request: RequestId, sink: Arc<Sink>, owner: Weak<dyn Abandon>) -> Self {
         Self { request, sink, owner, done: false }
+    }
+
+    /// Returns the stream of a request that has failed and that no actor has.
+    #[must_use]
+    pub fn failed(request: RequestId, failure: Failure, lease: Lease) -> Self {
+        let sink = Sink::new(lease);
+        sink.fail(failure);
+        let nobody = Weak::<Nobody>::new();
+        Self { request, sink: Arc::new(sink), owner: nobody, done: false }
     }
 
     /// Returns the engine's id of this choice.
@@ -426,6 +433,19 @@ impl ChoiceStream {
             news.await;
         }
         None
+    }
+
+    /// Expects the client to read from now on, as other clients must. Until then, the client of a
+    /// restored request may take any time.
+    pub fn expect_reader(&self) {
+        self.sink.expect_reader();
+    }
+
+    /// Returns whether the unread output has ended, and [`Self::next_exactly`] would not find this
+    /// part. A failure has no parts, so it lacks none.
+    #[must_use]
+    pub fn lacks(&self, num_tokens: usize, with_end: bool) -> bool {
+        self.sink.lacks(num_tokens, with_end)
     }
 
     /// Returns the next `num_tokens` tokens as one delta, once they are there, and the end if

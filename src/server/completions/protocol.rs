@@ -132,7 +132,7 @@ impl Protocol for CompletionRequest {
 
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;
-        let model = state.model_name(self.fields.model.as_deref())?;
+        let model = exchange.model_name(self.fields.model.as_deref())?;
         self.later.refuse()?;
         let is_streamed = self.sampling.is_streamed();
         let options = self.fields.stream_options.as_ref();

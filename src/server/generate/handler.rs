@@ -1,6 +1,8 @@
 //! The handler of all generating protocols. A request becomes a plan, the engine takes the plan's
 //! requests, and the protocol writes the answer.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{FromRequestParts, State},
     http::HeaderMap,
@@ -9,7 +11,7 @@ use axum::{
 
 use super::{choices::Choices, request_log::RequestLog};
 use crate::{
-    api::RawRequest,
+    api::{LoraRequest, RawRequest},
     server::{
         http::{
             caller::Caller,
@@ -19,7 +21,7 @@ use crate::{
             request_id::{chosen, response_id},
         },
         memory::RequestMemory,
-        resume::{KeptStream, Mode, Ticket, durable, once, resume},
+        resume::{Entry, KeptStream, Mode, Served, Ticket, durable, once, resume},
         state::AppState,
     },
 };
@@ -53,6 +55,22 @@ pub(in crate::server) struct Exchange<N> {
     pub(in crate::server) memory: RequestMemory,
     /// The facts of the answer that the request does not determine.
     pub(in crate::server) draws: Draws,
+    /// The name of the model in an answer that an earlier process began.
+    pub(in crate::server) model: Option<String>,
+}
+
+impl<N> Exchange<N> {
+    /// Returns the name to answer under: the one that the client asked for, or the model's first.
+    /// An answer of an earlier process keeps its name, though no model goes by it now.
+    ///
+    /// # Errors
+    /// 404 if no model goes by that name.
+    pub(in crate::server) fn model_name(&self, asked: Option<&str>) -> Result<String, ApiError> {
+        match &self.model {
+            Some(model) => Ok(model.clone()),
+            None => self.state.model_name(asked),
+        }
+    }
 }
 
 impl Exchange<HeaderMap> {
@@ -125,15 +143,18 @@ pub(in crate::server) async fn generate<P: Protocol>(
     if let Some((stream, after)) = &ticket.asked().last_event {
         return resume(&state, caller.tenant, &ticket, stream, after).await;
     }
-    let exchange = Exchange { state, caller, naming, memory, draws: ticket.draws().clone() };
+    let (draws, model) = (ticket.draws().clone(), ticket.served().map(|served| &served.model));
+    let exchange = Exchange { state, caller, naming, memory, draws, model: model.cloned() };
     let asked = request.asked_model().map(str::to_owned);
-    let adapter = exchange.state.adapter(asked.as_deref()).await?;
+    let adapter = adapter(&exchange.state, &ticket, asked.as_deref()).await?;
     let mut plan = request.plan(&exchange).await?;
-    plan.requests.iter_mut().for_each(|request| request.lora.clone_from(&adapter));
+    let served = Served { model: exchange.model_name(asked.as_deref())?, adapter };
+    plan.requests.iter_mut().for_each(|request| request.lora.clone_from(&served.adapter));
     let Exchange { state, memory, .. } = exchange;
     let mode = plan.answer.mode();
     let key = ticket.asked().key.clone().filter(|_| !ticket.is_entered());
-    let work = answer(state.clone(), caller, ticket.clone(), memory, plan, P::ROUTE);
+    let entering = (ticket.clone(), served);
+    let work = answer(state.clone(), caller, entering, memory, plan, P::ROUTE);
     match (key, mode) {
         (Some(key), Mode::Whole) => once(&state, caller.tenant, &key, ticket, work).await,
         (Some(_), Mode::Background) => {
@@ -145,11 +166,26 @@ pub(in crate::server) async fn generate<P: Protocol>(
     }
 }
 
+/// Returns the adapter that the client asked for as its model, if it is one. The engine itself
+/// loads the adapter of requests that an earlier process has accepted. For requests that are
+/// submitted again, it is loaded here.
+async fn adapter(
+    state: &AppState,
+    ticket: &Ticket,
+    asked: Option<&str>,
+) -> Result<Option<Arc<LoraRequest>>, ApiError> {
+    let Some(served) = ticket.served() else { return state.adapter(asked).await };
+    match served.adapter.clone().filter(|_| !ticket.is_adopted()) {
+        Some(adapter) => Ok(Some(state.engine.restore_lora_adapter(&adapter).await?)),
+        None => Ok(None),
+    }
+}
+
 /// Gives the requests of a plan to the engine, and answers with their outputs.
 async fn answer<A: Answer>(
     state: AppState,
     caller: Caller,
-    ticket: Ticket,
+    (ticket, served): (Ticket, Served),
     memory: RequestMemory,
     plan: Plan<A>,
     route: &'static str,
@@ -157,7 +193,8 @@ async fn answer<A: Answer>(
     let Plan { names, mut requests, beam_search, mut answer } = plan;
     let num_prompts = beam_search.is_none().then_some(requests.len());
     let id = &names.abort[0];
-    ticket.enter(&state, caller.tenant, id, answer.mode(), num_prompts)?;
+    let entry = Entry { id, mode: answer.mode(), num_prompts, served };
+    ticket.enter(&state, caller.tenant, entry)?;
     if num_prompts.is_some() {
         requests.iter_mut().for_each(|request| request.answer_id = ticket.answer_id());
     }

@@ -50,6 +50,9 @@ impl Replay {
         let delta = choice.next_exactly(step.num_tokens, step.with_end).await;
         let delta = delta.map_err(|error| ApiError::internal(error.to_string()))?;
         self.steps.pop_front();
+        if self.steps.is_empty() {
+            self.choices.iter().for_each(ChoiceStream::expect_reader);
+        }
         Ok(Some(ChoiceDelta { index, delta }))
     }
 

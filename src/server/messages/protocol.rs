@@ -86,7 +86,10 @@ impl Protocol for MessagesRequest {
     ) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;
         let Extension(request_id) = &exchange.naming;
-        let model = self.prompt.model(state)?;
+        let model = match &exchange.model {
+            Some(model) => model.clone(),
+            None => self.prompt.model(state)?,
+        };
         self.unsupported.refuse()?;
         let params = self.fields.params(state.engine.default_sampling())?;
         let max_tokens = self.fields.max_tokens()?;

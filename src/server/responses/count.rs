@@ -30,7 +30,7 @@ pub(in crate::server) async fn count_input_tokens(
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
     let draws = Draws::default();
-    let exchange = Exchange { state, caller, naming: headers, memory, draws };
+    let exchange = Exchange { state, caller, naming: headers, memory, draws, model: None };
     let mut input_tokens = 0;
     for request in request.plan(&exchange).await?.requests {
         input_tokens += count_prompt_tokens(&exchange.state, request).await?;

@@ -82,7 +82,7 @@ impl Protocol for ResponsesRequest {
         let state = &exchange.state;
         let owner = exchange.caller.tenant;
         let fields = &self.fields;
-        let model = state.model_name(fields.model.as_deref())?;
+        let model = exchange.model_name(fields.model.as_deref())?;
         self.refused.refuse()?;
         self.later.refuse_but(&["thinking_token_budget"])?;
         let store = self.store(state)?;

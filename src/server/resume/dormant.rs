@@ -2,7 +2,10 @@
 //! already, and their outputs wait.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,12 +22,16 @@ use tower::ServiceExt;
 use super::{
     keeping::Keeping,
     position::Position,
-    ticket::{Prompts, Ticket, request_hash},
+    prompt::{Prompt, check_place},
+    ticket::{Ticket, request_hash},
 };
 use crate::{
-    api::{ChoiceStream, EngineRequest, RequestError, Tenant},
+    api::{RequestError, RequestId, Tenant},
     server::{generating, http::error::ApiError, messages, state::AppState},
 };
+
+/// Time after which a client may ask again for an answer that cannot be written now.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// One answer that waits to be written again.
 pub(in crate::server) struct Dormant {
@@ -32,7 +39,11 @@ pub(in crate::server) struct Dormant {
     pub(super) request_hash: [u8; 32],
     owner: Option<Tenant>,
     since: Instant,
+    /// The requests that were accepted for it.
+    requests: Vec<RequestId>,
     asleep: Mutex<Option<Asleep>>,
+    /// Whether the engine must not get its requests yet.
+    is_held_back: AtomicBool,
 }
 
 /// The parts of an answer that is not being written.
@@ -40,32 +51,6 @@ struct Asleep {
     keeping: Keeping,
     /// `None` if the engine gets its requests anew.
     prompts: Option<Vec<Prompt>>,
-}
-
-/// One prompt of an answer.
-pub(super) struct Prompt {
-    requests: Vec<Arc<EngineRequest>>,
-    /// Its outputs, if the engine has its requests.
-    choices: Option<Vec<ChoiceStream>>,
-}
-
-impl Prompt {
-    pub(super) fn new(requests: Vec<Arc<EngineRequest>>) -> Self {
-        Self { requests, choices: None }
-    }
-
-    /// Gives the requests to the engine, unless it has them.
-    pub(super) async fn begin(&mut self, state: &AppState) -> Result<(), RequestError> {
-        if self.choices.is_none() {
-            self.choices = Some(state.engine.restore(self.requests.clone()).await?);
-        }
-        Ok(())
-    }
-
-    fn into_streams(self) -> (Arc<[u32]>, Vec<ChoiceStream>) {
-        let prompt = self.requests.first().map(|request| Arc::clone(&request.prompt_token_ids));
-        (prompt.unwrap_or_default(), self.choices.unwrap_or_default())
-    }
 }
 
 impl Dormant {
@@ -76,8 +61,10 @@ impl Dormant {
     ) -> Self {
         let exchange = keeping.exchange();
         let request_hash = request_hash(&exchange.route, &exchange.body);
+        let requests = prompts.iter().flatten().flat_map(Prompt::ids).collect();
         let asleep = Mutex::new(Some(Asleep { keeping, prompts }));
-        Self { request_hash, owner, since: Instant::now(), asleep }
+        let is_held_back = AtomicBool::new(false);
+        Self { request_hash, owner, since: Instant::now(), requests, asleep, is_held_back }
     }
 
     /// Returns whether it has waited for longer than `ttl`.
@@ -85,18 +72,55 @@ impl Dormant {
         now.saturating_duration_since(self.since) >= ttl
     }
 
-    /// Writes the answer again, from the event after `after` on: repeats its exchange, over the
-    /// requests that were accepted then. The key of its client is not needed again.
+    /// Keeps its requests from the engine until [`Self::begin`].
+    pub(super) fn hold_back(&self) {
+        self.is_held_back.store(true, Ordering::Release);
+    }
+
+    /// Gives its requests to the engine. They are computed before a client asks.
     ///
     /// # Errors
-    /// 503 if it is being written already, or the engine does not answer.
+    /// As [`Prompt::begin`]. Its client lets it begin then.
+    pub(super) async fn begin(&self, state: &AppState) -> Result<(), RequestError> {
+        self.is_held_back.store(false, Ordering::Release);
+        let Some(asleep) = self.asleep.lock().take() else { return Ok(()) };
+        let mut taken = Taken { dormant: self, asleep: Some(asleep) };
+        taken.begin(state).await
+    }
+
+    /// Returns whether one of its requests is being computed.
+    pub(super) fn is_live(&self, state: &AppState) -> bool {
+        self.requests.iter().any(|&request| state.engine.is_live(request))
+    }
+
+    /// Writes the answer again, from the event after `after` on: repeats its exchange, over the
+    /// requests that were accepted then. The key of its client is not needed again. The work goes
+    /// on though the client leaves, so that it can ask again.
+    ///
+    /// # Errors
+    /// 400 if there is no such event. 503 if it is being written already, must wait, or the engine
+    /// does not answer. Other errors are those of its route. The answer stays after all of them.
     pub(super) async fn wake(
-        &self,
+        self: &Arc<Self>,
         state: &AppState,
         after: Option<Position>,
     ) -> Result<Response, ApiError> {
+        let (dormant, state) = (Arc::clone(self), state.clone());
+        let written = tokio::spawn(async move { dormant.write(&state, after).await });
+        written.await.unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
+    }
+
+    async fn write(&self, state: &AppState, after: Option<Position>) -> Result<Response, ApiError> {
         let (ticket, request) = self.exchange(state, after).await?;
-        self.repeat(state, ticket, request).await
+        let mut unwritten = self.until_written(&ticket);
+        let response = self.repeat(state, ticket.clone(), request).await?;
+        unwritten.is_written = true;
+        Ok(response)
+    }
+
+    /// Returns a guard that puts the answer's parts back, unless the answer was written.
+    pub(super) fn until_written(&self, ticket: &Ticket) -> Unwritten<'_> {
+        Unwritten { dormant: self, ticket: ticket.clone(), is_written: false }
     }
 
     /// Lets the routes answer the exchange once more.
@@ -129,23 +153,83 @@ impl Dormant {
         state: &AppState,
         after: Option<Position>,
     ) -> Result<(Ticket, Request<Body>), ApiError> {
-        let asleep = self.asleep.lock().take();
-        let Asleep { keeping, prompts } = asleep.ok_or_else(|| {
-            let message = "the stream is being continued; ask again".to_owned();
-            ApiError::unavailable(message, Duration::from_secs(1))
-        })?;
-        let mut adopted: Option<Prompts> = None;
-        for mut prompt in prompts.into_iter().flatten() {
-            prompt.begin(state).await?;
-            adopted.get_or_insert_default().push(prompt.into_streams());
+        let asleep = self.take(after.as_ref())?;
+        let mut taken = Taken { dormant: self, asleep: Some(asleep) };
+        taken.begin(state).await?;
+        let request = taken.request()?;
+        let asleep = taken.asleep.take().ok_or_else(|| ApiError::internal("no answer is there"))?;
+        Ok((Ticket::again(asleep.keeping, asleep.prompts, after), request))
+    }
+
+    fn take(&self, after: Option<&Position>) -> Result<Asleep, ApiError> {
+        let unavailable = |message: &str| ApiError::unavailable(message.to_owned(), RETRY_AFTER);
+        if self.is_held_back.load(Ordering::Acquire) {
+            return Err(unavailable(
+                "the process died while it computed this answer and others; they are computed \
+                 again a few at a time, and this one waits; ask again",
+            ));
         }
-        let exchange = keeping.exchange();
+        let mut place = self.asleep.lock();
+        let asleep = place.as_ref();
+        let asleep =
+            asleep.ok_or_else(|| unavailable("the stream is being continued; ask again"))?;
+        if let (Some(prompts), Some(after)) = (&asleep.prompts, after) {
+            check_place(prompts, after)?;
+        }
+        place.take().ok_or_else(|| ApiError::internal("no answer is there"))
+    }
+}
+
+/// The parts of an answer while its requests begin. A drop puts them back.
+struct Taken<'a> {
+    dormant: &'a Dormant,
+    asleep: Option<Asleep>,
+}
+
+impl Taken<'_> {
+    async fn begin(&mut self, state: &AppState) -> Result<(), RequestError> {
+        let Some(asleep) = &mut self.asleep else { return Ok(()) };
+        for prompt in asleep.prompts.iter_mut().flatten() {
+            prompt.begin(state).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the request as its client sent it.
+    fn request(&self) -> Result<Request<Body>, ApiError> {
+        let asleep =
+            self.asleep.as_ref().ok_or_else(|| ApiError::internal("no answer is there"))?;
+        let exchange = asleep.keeping.exchange();
         let mut request = Request::post(&exchange.route).header(CONTENT_TYPE, "application/json");
         for (name, value) in &exchange.headers {
             request = request.header(name, value);
         }
         let request = request.body(Body::from(exchange.body.clone()));
-        let request = request.map_err(|error| ApiError::internal(error.to_string()))?;
-        Ok((Ticket::again(keeping, adopted, after), request))
+        request.map_err(|error| ApiError::internal(error.to_string()))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(asleep) = self.asleep.take() {
+            *self.dormant.asleep.lock() = Some(asleep);
+        }
+    }
+}
+
+/// Puts the parts of an answer back that was not written, as far as its route has not used them.
+pub(super) struct Unwritten<'a> {
+    dormant: &'a Dormant,
+    ticket: Ticket,
+    pub(super) is_written: bool,
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        if !self.is_written
+            && let Some((keeping, prompts)) = self.ticket.take_back()
+        {
+            *self.dormant.asleep.lock() = Some(Asleep { keeping, prompts });
+        }
     }
 }

@@ -1,13 +1,18 @@
 //! An HTTP exchange as the journal keeps it: all that its answer depends on, beside the engine's
 //! requests. So another process can write the same answer.
 
-use crate::api::{DecodeError, EncodeError, Frames, MAX_PAYLOAD_LEN};
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::server::http::draws::Draws;
+use super::rendering::Rendering;
+use crate::{
+    api::{DecodeError, EncodeError, Frames, LoraRequest, MAX_PAYLOAD_LEN},
+    server::http::draws::Draws,
+};
 
 /// The frames of exchanges. A change of [`Exchange`] needs another version.
-const FRAMES: Frames = Frames { version: 1, max_len: MAX_PAYLOAD_LEN };
+const FRAMES: Frames = Frames { version: 2, max_len: MAX_PAYLOAD_LEN };
 
 /// One exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +29,8 @@ pub(in crate::server) struct Exchange {
     pub(in crate::server) body: Vec<u8>,
     pub(in crate::server) draws: Draws,
     pub(in crate::server) mode: Mode,
+    pub(in crate::server) served: Served,
+    pub(in crate::server) rendering: Rendering,
     /// Number of prompts that the engine accepts for it. `None` for a beam search, whose requests
     /// follow from its body.
     pub(in crate::server) num_prompts: Option<usize>,
@@ -33,6 +40,15 @@ pub(in crate::server) struct Exchange {
     pub(in crate::server) grace_ms: u64,
     /// The whole answer, once it is there.
     pub(in crate::server) answer: Option<WholeAnswer>,
+}
+
+/// The model of an answer. Its name may lead elsewhere in another process, or nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(in crate::server) struct Served {
+    /// Its name in the answer.
+    pub(in crate::server) model: String,
+    /// The adapter, if the name is that of one.
+    pub(in crate::server) adapter: Option<Arc<LoraRequest>>,
 }
 
 /// How an answer is given.
@@ -81,6 +97,8 @@ mod tests {
             body: br#"{"prompt": "a"}"#.to_vec(),
             draws: Draws::default(),
             mode: Mode::Whole,
+            served: Served { model: "m".to_owned(), adapter: None },
+            rendering: Rendering::default(),
             num_prompts: Some(1),
             key: None,
             grace_ms: 5,

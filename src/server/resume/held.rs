@@ -53,6 +53,8 @@ struct Log {
     num_bytes: usize,
     state: State,
     num_readers: usize,
+    /// Since when a restored stream waits for its first reader. Until then it is never deserted.
+    awaited_since: Option<Instant>,
 }
 
 /// The state of a stream, and since when.
@@ -89,6 +91,7 @@ impl Held {
             num_bytes: 0,
             state: State::Open,
             num_readers: 0,
+            awaited_since: None,
         };
         Arc::new(Self {
             request_hash,
@@ -100,6 +103,12 @@ impl Held {
             source: tokio::sync::Mutex::new(Some(source)),
             _keeping: keeping,
         })
+    }
+
+    /// Keeps the stream, of an earlier process, until a connection has begun to read it. A client
+    /// that leaves before has had nothing of it.
+    pub(super) fn await_reader(&self) {
+        self.log.lock().awaited_since = Some(Instant::now());
     }
 
     /// Returns the events after the one at `position`, or all of a whole stream, as they come.
@@ -192,12 +201,15 @@ impl Held {
         self.cancel_if_deserted().await;
     }
 
-    /// Returns whether no client may ask for the stream any longer: it was cancelled, or ended
-    /// longer than `ttl` ago.
+    /// Returns whether no client may ask for the stream any longer: it was cancelled, ended longer
+    /// than `ttl` ago, or waits for longer for its first reader.
     pub(super) fn has_expired(&self, ttl: Duration, now: Instant) -> bool {
         let log = self.log.lock();
         match log.state {
-            State::Open => false,
+            State::Open => {
+                let has_waited = |since| now.saturating_duration_since(since) >= ttl;
+                log.num_readers == 0 && log.awaited_since.is_some_and(has_waited)
+            }
             State::Over(since) => {
                 log.num_readers == 0 && now.saturating_duration_since(since) >= ttl
             }
@@ -209,7 +221,7 @@ impl Held {
 impl Log {
     /// Returns whether the stream is unfinished, and no connection reads it.
     fn is_deserted(&self) -> bool {
-        self.num_readers == 0 && self.state == State::Open
+        self.num_readers == 0 && self.state == State::Open && self.awaited_since.is_none()
     }
 
     /// Returns the number of the event after the one at `position`, if that is there.
@@ -244,7 +256,12 @@ impl Reader {
     async fn next(&mut self) -> Option<Vec<Bytes>> {
         loop {
             let news = self.held.news.notified();
-            match self.held.log.lock().look(self.next) {
+            let look = {
+                let mut log = self.held.log.lock();
+                log.awaited_since = None;
+                log.look(self.next)
+            };
+            match look {
                 Look::News(events, next) => {
                     self.next = next;
                     return Some(events);

@@ -9,6 +9,7 @@
 //! - With a journal, the exchange is recorded ([`exchange`], [`keeping`]). Another process gives
 //!   its accepted requests to the engine again ([`revive`]). When the client asks, it repeats the
 //!   exchange over their outputs and leaves out the events that the client has ([`dormant`]).
+//!   Requests that may have killed the process are started with care ([`trial`]).
 
 mod dormant;
 mod exchange;
@@ -17,10 +18,13 @@ mod keeping;
 mod kept;
 mod marks;
 mod position;
+mod prompt;
+mod rendering;
 mod revive;
 mod route;
 mod stream;
 mod ticket;
+mod trial;
 mod whole;
 
 use std::time::Duration;
@@ -30,8 +34,9 @@ use axum::response::Response;
 pub(super) use self::held::Event;
 use self::kept::Kept;
 pub(super) use self::{
-    exchange::Mode, kept::KeptAnswers, marks::Marks, position::Batch, position::Position,
-    revive::revive, route::continue_stream, stream::KeptStream, ticket::Prompts, ticket::Ticket,
+    exchange::Mode, exchange::Served, kept::KeptAnswers, marks::Marks, position::Batch,
+    position::Position, rendering::Rendering, revive::revive, route::continue_stream,
+    stream::KeptStream, ticket::Entry, ticket::Prompts, ticket::Ticket,
 };
 use crate::{
     api::Tenant,
@@ -102,10 +107,12 @@ pub(super) async fn once(
     }
 }
 
-/// Completes once all that was recorded for a kept answer is durable.
+/// Completes once all that was recorded for a kept answer is durable. All that the journal needs of
+/// an answer of an earlier process is there.
 pub(super) async fn durable(state: &AppState, ticket: &Ticket) -> Result<(), ApiError> {
-    match state.engine.journal().filter(|_| ticket.is_entered()) {
-        Some(journal) => Ok(journal.durable().await?),
-        None => Ok(()),
+    let name = ticket.answer_id().filter(|_| !ticket.is_repeated());
+    match (state.engine.journal(), name) {
+        (Some(journal), Some(name)) => Ok(journal.durable_answer(&name).await?),
+        _ => Ok(()),
     }
 }

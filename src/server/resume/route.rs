@@ -1,11 +1,12 @@
 //! `GET /v1/streams/{id}`: the answer with this id, from the event after `after` on.
 
-use axum::{extract::State, response::Response};
+use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::Deserialize;
 
 use super::{
     answer,
     position::{Position, escaped, split},
+    ticket::LAST_EVENT_ID,
 };
 use crate::server::{
     http::{
@@ -22,15 +23,20 @@ pub(in crate::server) struct Continue {
     after: Option<String>,
 }
 
-/// Returns the rest of a stream, or an answer in one piece.
+/// Returns the rest of a stream, or an answer in one piece. `Last-Event-ID` goes before `after`: a
+/// browser's EventSource asks the same address again, with the header for its last event.
 pub(in crate::server) async fn continue_stream(
     State(state): State<AppState>,
     caller: Caller,
+    headers: HeaderMap,
     PathOf(id): PathOf<String>,
     QueryOf(Continue { after }): QueryOf<Continue>,
 ) -> Result<Response, ApiError> {
     let id = escaped(&id);
-    let after = after.map(|after| place(&id, &after)).transpose()?;
+    let last_event = headers.get(&LAST_EVENT_ID).map(|last| last.to_str().unwrap_or_default());
+    let last_event = last_event.map(str::trim).filter(|last| !last.is_empty());
+    let after = last_event.or(after.as_deref());
+    let after = after.map(|after| place(&id, after)).transpose()?;
     let kept = state.kept.get(caller.tenant, &id)?;
     answer(&state, kept, after).await
 }

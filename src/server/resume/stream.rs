@@ -52,13 +52,19 @@ impl KeptStream {
         source: impl Stream<Item = Vec<Event>> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let Self { ticket, table, owner, id, lease } = self;
+        let is_repeated = ticket.is_repeated();
+        let bytes = ticket.exchange_bytes();
+        // The exchange, its bytes in the journal's content, and the body itself. A restored answer
+        // has this memory already, so it is never refused for it.
+        lease.add(3 * bytes).or_else(|error| if is_repeated { Ok(()) } else { Err(error) })?;
         let keeping = ticket.take_keeping();
         let keeping = keeping.ok_or_else(|| ApiError::internal("the stream is kept already"))?;
         let hash = super::ticket::request_hash(&keeping.exchange().route, &keeping.exchange().body);
-        // The exchange, its bytes in the journal's content, and the body itself.
-        lease.add(3 * keeping.exchange().body.len())?;
         let base = ticket.after().map(ToString::to_string);
         let held = Held::new(source.boxed(), keeping, hash, base.clone(), lease);
+        if is_repeated {
+            held.await_reader();
+        }
         table.enter(owner, id, Kept::Stream(Arc::clone(&held)));
         held.follow(base.as_deref())
     }

@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
-    exchange::{Exchange, Mode},
+    exchange::{Exchange, Mode, Served},
     keeping::Keeping,
     position::{self, Position},
+    prompt::Prompt,
+    rendering::Rendering,
 };
 use crate::{
     api::{ChoiceStream, Tenant},
@@ -24,7 +26,7 @@ use crate::{
     },
 };
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const DETACH_GRACE: HeaderName = HeaderName::from_static("x-detach-grace");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -46,12 +48,35 @@ struct Inner {
     keeps: bool,
     /// The last event that the client has of an answer that is written again.
     after: Option<Position>,
+    /// The model of an answer that is written again.
+    served: Option<Served>,
     keeping: Mutex<Option<Keeping>>,
-    adopted: Mutex<Option<Prompts>>,
+    adopted: Mutex<Adopted>,
+}
+
+/// The prompts of an answer that an earlier process accepted.
+#[derive(Default)]
+enum Adopted {
+    /// The engine gets the requests anew.
+    #[default]
+    None,
+    Here(Vec<Prompt>),
+    /// They belong to the answer that is being written.
+    Taken,
 }
 
 /// The prompts of an answer that an earlier process accepted, each with the streams of its choices.
 pub(in crate::server) type Prompts = Vec<(Arc<[u32]>, Vec<ChoiceStream>)>;
+
+/// An answer that begins.
+pub(in crate::server) struct Entry<'a> {
+    /// Its id.
+    pub(in crate::server) id: &'a str,
+    pub(in crate::server) mode: Mode,
+    /// As in [`Exchange::num_prompts`].
+    pub(in crate::server) num_prompts: Option<usize>,
+    pub(in crate::server) served: Served,
+}
 
 /// The headers about the answer.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -100,7 +125,7 @@ impl Ticket {
     /// `adopted`, the engine gets its requests anew.
     pub(super) fn again(
         keeping: Keeping,
-        adopted: Option<Prompts>,
+        adopted: Option<Vec<Prompt>>,
         after: Option<Position>,
     ) -> Self {
         let exchange = keeping.exchange();
@@ -117,8 +142,9 @@ impl Ticket {
             asked,
             keeps: true,
             after,
+            served: Some(exchange.served.clone()),
             keeping: Mutex::new(Some(keeping)),
-            adopted: Mutex::new(adopted),
+            adopted: Mutex::new(adopted.map_or(Adopted::None, Adopted::Here)),
         }))
     }
 
@@ -135,15 +161,14 @@ impl Ticket {
         request_hash(&self.0.route, &self.0.body.get())
     }
 
-    /// Enters the answer with this id into the journal, if there is one, unless it is there.
+    /// Enters an answer into the journal, if there is one, unless it is there.
     pub(in crate::server) fn enter(
         &self,
         state: &AppState,
         owner: Option<Tenant>,
-        id: &str,
-        mode: Mode,
-        num_prompts: Option<usize>,
+        entry: Entry<'_>,
     ) -> Result<(), ApiError> {
+        let Entry { id, mode, num_prompts, served } = entry;
         let mut keeping = self.0.keeping.lock();
         if !self.0.keeps || keeping.is_some() {
             return Ok(());
@@ -156,6 +181,8 @@ impl Ticket {
             body: self.0.body.get().to_vec(),
             draws: self.0.draws.clone(),
             mode,
+            served,
+            rendering: Rendering::clone(&state.rendering),
             num_prompts,
             key: self.0.asked.key.clone(),
             grace_ms: u64::try_from(self.0.asked.grace.as_millis()).unwrap_or(u64::MAX),
@@ -179,8 +206,46 @@ impl Ticket {
         self.0.keeping.lock().take()
     }
 
+    /// Returns the bytes of the recorded request. 0 if the answer is not kept.
+    pub(super) fn exchange_bytes(&self) -> usize {
+        self.0.keeping.lock().as_ref().map_or(0, |keeping| keeping.exchange().body.len())
+    }
+
     pub(in crate::server) fn take_adopted(&self) -> Option<Prompts> {
-        self.0.adopted.lock().take()
+        let mut adopted = self.0.adopted.lock();
+        match std::mem::take(&mut *adopted) {
+            Adopted::None => None,
+            Adopted::Here(prompts) => {
+                *adopted = Adopted::Taken;
+                Some(prompts.into_iter().map(Prompt::into_streams).collect())
+            }
+            Adopted::Taken => Some(Vec::new()),
+        }
+    }
+
+    /// Returns the parts of an answer that was not written again, unless some are lost.
+    pub(super) fn take_back(&self) -> Option<(Keeping, Option<Vec<Prompt>>)> {
+        let keeping = self.take_keeping()?;
+        match std::mem::take(&mut *self.0.adopted.lock()) {
+            Adopted::None => Some((keeping, None)),
+            Adopted::Here(prompts) => Some((keeping, Some(prompts))),
+            Adopted::Taken => None,
+        }
+    }
+
+    /// Returns whether an answer of an earlier process is written again.
+    pub(in crate::server) fn is_repeated(&self) -> bool {
+        self.0.served.is_some()
+    }
+
+    /// Returns the model of an answer that is written again.
+    pub(in crate::server) fn served(&self) -> Option<&Served> {
+        self.0.served.as_ref()
+    }
+
+    /// Returns whether the engine has the requests of the answer from an earlier process.
+    pub(in crate::server) fn is_adopted(&self) -> bool {
+        matches!(*self.0.adopted.lock(), Adopted::Here(_))
     }
 
     /// Returns the last event that the client of an answer that is written again has.

@@ -23,13 +23,15 @@ use crate::{
 pub(in crate::server) struct Whole {
     pub(super) request_hash: [u8; 32],
     progress: watch::Sender<Progress>,
-    held: Mutex<Option<(Keeping, Lease)>>,
+    held: Mutex<Option<(Keeping, Option<Lease>)>>,
 }
 
 #[derive(Clone)]
 enum Progress {
     Working,
     Answered(Arc<WholeAnswer>, Instant),
+    /// The work is not done again, because it killed the process.
+    Refused(ApiError, Instant),
     /// Nothing will come: the work was ended.
     Gone,
 }
@@ -48,7 +50,7 @@ impl Whole {
         lease: Lease,
     ) -> Self {
         let whole = Self::new(request_hash);
-        *whole.held.lock() = Some((keeping, lease));
+        *whole.held.lock() = Some((keeping, Some(lease)));
         whole.set(answer);
         whole
     }
@@ -57,15 +59,43 @@ impl Whole {
         self.progress.send_replace(Progress::Answered(Arc::new(answer), Instant::now()));
     }
 
+    /// Answers all clients with `error`, for as long as an answer is kept.
+    pub(super) fn refuse(&self, error: ApiError, keeping: Option<Keeping>) {
+        *self.held.lock() = keeping.map(|keeping| (keeping, None));
+        self.progress.send_replace(Progress::Refused(error, Instant::now()));
+    }
+
+    /// Takes the answer from `work`. It is kept.
+    ///
+    /// # Errors
+    /// The error of `work`, and 503 if there is no memory for the answer.
+    pub(super) async fn fill(
+        &self,
+        lease: Lease,
+        ticket: &Ticket,
+        work: impl Future<Output = Result<Response, ApiError>>,
+    ) -> Result<Response, ApiError> {
+        let answer = WholeAnswer::of(work.await?).await?;
+        lease.add(answer.body.len())?;
+        if let Some(mut keeping) = ticket.take_keeping() {
+            keeping.answered(answer.clone())?;
+            *self.held.lock() = Some((keeping, Some(lease)));
+        }
+        let response = answer.to_response();
+        self.set(answer);
+        Ok(response)
+    }
+
     /// Returns the answer, once it is there.
     ///
     /// # Errors
-    /// 503 if the work on it was ended.
+    /// 503 if the work on it was ended, and the error with which it was refused.
     pub(super) async fn answer(&self) -> Result<Response, ApiError> {
         let mut progress = self.progress.subscribe();
         let settled = progress.wait_for(|progress| !matches!(progress, Progress::Working)).await;
         match settled.as_deref() {
             Ok(Progress::Answered(answer, _)) => Ok(answer.to_response()),
+            Ok(Progress::Refused(error, _)) => Err(error.clone()),
             _ => {
                 let message = "the work on this answer was ended; send the request again";
                 Err(ApiError::unavailable(message.to_owned(), Duration::from_secs(1)))
@@ -82,7 +112,9 @@ impl Whole {
     pub(super) fn has_expired(&self, ttl: Duration, now: Instant) -> bool {
         match &*self.progress.borrow() {
             Progress::Working => false,
-            Progress::Answered(_, since) => now.saturating_duration_since(*since) >= ttl,
+            Progress::Answered(_, since) | Progress::Refused(_, since) => {
+                now.saturating_duration_since(*since) >= ttl
+            }
             Progress::Gone => true,
         }
     }
@@ -124,21 +156,13 @@ pub(super) async fn make(
     let lease = state.engine.memory().lease();
     let made = tokio::spawn(async move {
         let unmade = Unmade(whole);
-        let answer = WholeAnswer::of(work.await?).await?;
-        lease.add(answer.body.len())?;
-        if let Some(mut keeping) = ticket.take_keeping() {
-            keeping.answered(answer.clone())?;
-            *unmade.0.held.lock() = Some((keeping, lease));
-        }
-        let response = answer.to_response();
-        unmade.0.set(answer);
-        Ok(response)
+        unmade.0.fill(lease, &ticket, work).await
     });
     made.await.unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
 }
 
 /// Ends the waiting of other clients, unless an answer came.
-struct Unmade(Arc<Whole>);
+pub(super) struct Unmade(pub(super) Arc<Whole>);
 
 impl Drop for Unmade {
     fn drop(&mut self) {

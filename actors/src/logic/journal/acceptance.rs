@@ -64,6 +64,19 @@ impl Acceptance {
         self.first.answer_id.as_ref()
     }
 
+    /// Returns roughly how much memory it takes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let request = |request: &EngineRequest| {
+            size_of::<EngineRequest>() + size_of_val(&*request.prompt_token_ids)
+        };
+        let others = self.others.iter().map(|other| match other {
+            Other::Like { .. } => 0,
+            Other::Unlike(other) => request(other),
+        });
+        request(&self.first) + size_of_val(&*self.others) + others.sum::<usize>()
+    }
+
     fn moved(&self, request: Arc<EngineRequest>, zero: u64) -> Arc<EngineRequest> {
         if zero == self.zero {
             return request;

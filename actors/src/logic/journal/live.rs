@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Acceptance, Fingerprint, Record};
+use super::{Acceptance, Fingerprint, Record, Trial, trial::condemn};
 use crate::logic::{
     planted::{Bug, planted},
     request::{EngineRequest, ids::RequestId},
@@ -26,6 +26,9 @@ struct Held {
     acceptances: Vec<Acceptance>,
     /// The requests that ended, each with whether the end can be repeated.
     ends: BTreeMap<RequestId, bool>,
+    /// Whether the server has the whole answer, so that its requests are not needed.
+    is_made: bool,
+    trial: Trial,
     num_bytes: usize,
 }
 
@@ -38,6 +41,8 @@ pub struct Answer {
     pub data: Arc<[u8]>,
     /// Its requests, in order of acceptance.
     pub requests: Vec<Request>,
+    /// The processes that died while it was computed.
+    pub trial: Trial,
 }
 
 /// A request of an answer.
@@ -75,16 +80,44 @@ impl Live {
                     data: Arc::clone(data),
                     acceptances: Vec::new(),
                     ends: BTreeMap::new(),
+                    is_made: false,
+                    trial: Trial::default(),
                     num_bytes: 0,
                 });
                 held.data = Arc::clone(data);
+                held.is_made = !needs_requests;
                 held.num_bytes += num_bytes;
                 self.put(name, held);
             }
             Record::Dropped { name } => {
                 self.take(name);
             }
+            Record::Tried { names } => {
+                for name in names {
+                    if let Some(held) = self.answers.get_mut(name) {
+                        held.trial.is_running = true;
+                    }
+                }
+            }
+            Record::Tries { name, trial } => {
+                if let Some(held) = self.answers.get_mut(name) {
+                    held.trial = *trial;
+                    held.num_bytes += num_bytes;
+                    self.num_bytes += num_bytes;
+                }
+            }
+            Record::Closed => {
+                self.answers.values_mut().for_each(|held| held.trial.is_running = false);
+            }
         }
+    }
+
+    /// Counts the death of the process that wrote last against the answers that it computed. If it
+    /// was closed before, it computed none.
+    pub fn count_death(&mut self) {
+        let computed = self.answers.values_mut().filter(|held| held.is_open());
+        condemn(computed.map(|held| &mut held.trial));
+        self.answers.values_mut().for_each(|held| held.trial.is_running = false);
     }
 
     /// Adds requests to their answer. Requests that are accepted once more change nothing.
@@ -98,6 +131,7 @@ impl Live {
         self.next_request = self.next_request.max(RequestId(last));
         let Some(held) = self.answers.get_mut(name) else { return };
         held.acceptances.push(acceptance.clone());
+        held.trial.is_running = true;
         held.num_bytes += num_bytes;
         self.num_bytes += num_bytes;
         self.owners.extend(ids.into_iter().map(|id| (id, Arc::clone(name))));
@@ -175,11 +209,24 @@ impl Live {
 
 impl Held {
     fn records(&self, name: &Arc<str>) -> impl Iterator<Item = Record> {
-        let (name, data) = (Arc::clone(name), Arc::clone(&self.data));
-        let answer = Record::Answer { name, data, needs_requests: true };
+        let (needs_requests, data) = (!self.is_made, Arc::clone(&self.data));
+        let answer = Record::Answer { name: Arc::clone(name), data, needs_requests };
         let acceptances = self.acceptances.iter().cloned().map(Record::Accepted);
         let end = |(&request, &is_reproducible)| Record::Ended { request, is_reproducible };
-        [answer].into_iter().chain(acceptances).chain(self.ends.iter().map(end))
+        let tries = Record::Tries { name: Arc::clone(name), trial: self.trial };
+        // An acceptance says that its answer is computed.
+        let is_said =
+            self.trial == Trial { is_running: !self.acceptances.is_empty(), ..Trial::default() };
+        let tries = (!is_said).then_some(tries);
+        [answer].into_iter().chain(acceptances).chain(self.ends.iter().map(end)).chain(tries)
+    }
+
+    /// Returns whether requests of it are not computed to their ends.
+    fn is_open(&self) -> bool {
+        let num_requests: usize =
+            self.acceptances.iter().map(|acceptance| acceptance.ids().len()).sum();
+        let have_ended = num_requests > 0 && self.ends.len() == num_requests;
+        !self.is_made && !have_ended
     }
 
     fn answer(&self, name: &Arc<str>, zero: u64) -> Answer {
@@ -189,6 +236,6 @@ impl Held {
             Request { request, end }
         });
         let (name, data) = (Arc::clone(name), Arc::clone(&self.data));
-        Answer { name, data, requests: requests.collect() }
+        Answer { name, data, requests: requests.collect(), trial: self.trial }
     }
 }

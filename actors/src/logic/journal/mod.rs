@@ -15,9 +15,11 @@ mod record;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 pub use acceptance::Acceptance;
 pub use fingerprint::{Difference, Fingerprint};
 pub use live::{Answer, Live, Request};
 pub use record::Record;
 pub use segment::{FRAMES, Scan, ScanFault, scan};
+pub use trial::{NUM_DEATHS_MAX, Trial, groups};

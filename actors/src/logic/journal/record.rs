@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, Fingerprint};
+use super::{Acceptance, Fingerprint, Trial};
 use crate::logic::{
     ledger::LedgerEvent,
     request::{FinishReason, ids::RequestId},
@@ -43,9 +43,36 @@ pub enum Record {
         /// The answer's name.
         name: Arc<str>,
     },
+    /// The engine gets requests of earlier processes.
+    Tried {
+        /// The names of their answers.
+        names: Vec<Arc<str>>,
+    },
+    /// The processes that died while an answer was computed. Only at the beginning of a segment.
+    Tries {
+        /// The answer's name.
+        name: Arc<str>,
+        /// Their number, and what follows from it.
+        trial: Trial,
+    },
+    /// The process ends as its operator wants. The requests that it computes are not the cause.
+    Closed,
 }
 
 impl Record {
+    /// Returns roughly how much memory it takes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let content = match self {
+            Self::Accepted(acceptance) => acceptance.bytes(),
+            Self::Answer { name, data, .. } => name.len() + data.len(),
+            Self::Dropped { name } | Self::Tries { name, .. } => name.len(),
+            Self::Tried { names } => names.iter().map(|name| size_of_val(name) + name.len()).sum(),
+            Self::Began { .. } | Self::Ended { .. } | Self::Closed => 0,
+        };
+        size_of::<Self>() + content
+    }
+
     /// Returns the record of a ledger's event about requests whose times count from `zero`. Returns
     /// `None` for an event that the journal does not need. `is_kept` says whether a request belongs
     /// to an answer.

@@ -4,7 +4,7 @@ use super::{Live, Record};
 use crate::codec::{DecodeError, Frames, MAX_PAYLOAD_LEN};
 
 /// The frames of a segment. A change of [`Record`] or of a type in it needs another version.
-pub const FRAMES: Frames = Frames { version: 1, max_len: MAX_PAYLOAD_LEN };
+pub const FRAMES: Frames = Frames { version: 2, max_len: MAX_PAYLOAD_LEN };
 
 /// The content of a segment.
 #[derive(Debug, Clone, PartialEq)]

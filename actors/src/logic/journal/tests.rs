@@ -39,7 +39,10 @@ fn record() -> impl Strategy<Value = Record> {
             request: RequestId(id),
             is_reproducible
         }),
-        answer.prop_map(|answer| Record::Dropped { name: name(answer) }),
+        answer.clone().prop_map(|answer| Record::Dropped { name: name(answer) }),
+        prop::collection::vec(answer, 0..3)
+            .prop_map(|names| Record::Tried { names: names.into_iter().map(name).collect() }),
+        Just(Record::Closed),
     ]
 }
 
@@ -52,9 +55,13 @@ fn segment(records: impl IntoIterator<Item = Record>) -> Vec<u8> {
 proptest! {
     /// A new segment with the snapshot holds what the old one held, however the two were made.
     #[test]
-    fn a_snapshot_is_the_content(records in prop::collection::vec(record(), 0..60)) {
-        let whole = scan(&segment(records));
+    fn a_snapshot_is_the_content(
+        records in prop::collection::vec(record(), 0..60),
+        num_deaths in 0..3,
+    ) {
+        let mut whole = scan(&segment(records));
         prop_assert_eq!(&whole.fault, &None);
+        (0..num_deaths).for_each(|_| whole.live.count_death());
         let fingerprint = Fingerprint { build: "b".to_owned(), ..Fingerprint::default() };
         let copy = scan(&segment(whole.live.snapshot(&fingerprint)));
         prop_assert_eq!(copy.live.answers(7), whole.live.answers(7));
@@ -103,4 +110,50 @@ fn times_move_with_the_process() {
     assert_eq!((moved[1].arrival, moved[1].deadline), (200, Some(600)));
     let later = acceptance.requests(2_000_000);
     assert_eq!((later[0].arrival, later[0].deadline), (0, Some(0)));
+}
+
+fn answer(number: u8) -> Record {
+    Record::Answer { name: name(number), data: vec![number].into(), needs_requests: true }
+}
+
+fn accepted(number: u8) -> Record {
+    let choices = choices(10 * u64::from(number), 2, &name(number));
+    Record::Accepted(Acceptance::new(7, &choices).unwrap())
+}
+
+fn ended(id: u64) -> Record {
+    Record::Ended { request: RequestId(id), is_reproducible: true }
+}
+
+/// Lets the process die after these records. Returns the number of deaths of each answer then.
+fn died(live: &mut Live, records: impl IntoIterator<Item = Record>) -> Vec<u32> {
+    records.into_iter().for_each(|record| live.apply(&record, 1));
+    live.count_death();
+    let next = scan(&segment(live.snapshot(&Fingerprint::default())));
+    *live = next.live;
+    live.answers(7).iter().map(|answer| answer.trial.num_deaths).collect()
+}
+
+#[test]
+fn a_death_counts_against_the_answers_that_were_computed() {
+    let mut live = Live::default();
+    let tried = |number| Record::Tried { names: vec![name(number)] };
+    let first = [answer(1), answer(2), accepted(1), accepted(2), ended(20), ended(21)];
+    assert_eq!(died(&mut live, first), [1, 0], "an answer that has ended is no cause");
+    assert_eq!(died(&mut live, []), [1, 0], "the engine did not get it again");
+    assert_eq!(died(&mut live, [tried(1)]), [2, 0]);
+    let closed = [tried(1), Record::Closed];
+    assert_eq!(died(&mut live, closed), [2, 0], "its operator ended the process");
+    assert_eq!(died(&mut live, [tried(1), answer(3), accepted(3)]), [3, 0, 1]);
+    let convicted =
+        live.answers(7).iter().map(|answer| answer.trial.is_convicted).collect::<Vec<_>>();
+    assert_eq!(convicted, [true, false, false]);
+}
+
+#[test]
+fn a_made_answer_is_no_cause_of_a_death() {
+    let mut live = Live::default();
+    let made = Record::Answer { name: name(1), data: vec![9].into(), needs_requests: false };
+    assert_eq!(died(&mut live, [answer(1), accepted(1), made]), [0]);
+    assert_eq!(died(&mut live, [Record::Tried { names: vec![name(1)] }]), [0]);
 }

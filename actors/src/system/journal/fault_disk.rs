@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::ports::JournalDisk;
 
@@ -24,11 +24,19 @@ pub(super) enum DiskFault {
     ReplaceSucceedsAndFails,
     /// All writes fail until the disk is repaired.
     Dead,
+    /// A sync does not return until the disk is repaired.
+    Hangs,
 }
 
 /// The disk. Clones share it, so a test keeps it over a crash.
 #[derive(Clone, Default)]
-pub(super) struct FaultDisk(Arc<Mutex<State>>);
+pub(super) struct FaultDisk(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    repaired: Condvar,
+}
 
 #[derive(Default)]
 struct State {
@@ -45,12 +53,13 @@ struct State {
 impl FaultDisk {
     /// Lets the next operation of the fault's kind fail. `None` repairs the disk.
     pub(super) fn inject(&self, fault: Option<DiskFault>) {
-        self.0.lock().fault = fault;
+        self.0.state.lock().fault = fault;
+        self.0.repaired.notify_all();
     }
 
     /// Loses all that is not durable. Of the unsynced bytes, `keep` decides how many survive.
     pub(super) fn crash(&self, keep: impl FnOnce(usize) -> usize) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let State { segment, durable, holes, .. } = &mut *state;
         if let (Some(segment), Some(durable)) = (&*segment, &mut *durable) {
             let unsynced = segment.get(durable.len()..).unwrap_or_default();
@@ -66,7 +75,7 @@ impl FaultDisk {
 
     /// Changes the durable segment.
     pub(super) fn damage(&self, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if let Some(durable) = &mut state.durable {
             change(durable);
         }
@@ -75,7 +84,7 @@ impl FaultDisk {
 
     /// Returns the number of segments that were set aside.
     pub(super) fn num_aside(&self) -> usize {
-        self.0.lock().num_aside
+        self.0.state.lock().num_aside
     }
 }
 
@@ -98,11 +107,11 @@ fn error(text: &str) -> Error {
 
 impl JournalDisk for FaultDisk {
     fn read(&mut self) -> Result<Option<Vec<u8>>> {
-        Ok(self.0.lock().segment.clone())
+        Ok(self.0.state.lock().segment.clone())
     }
 
     fn replace(&mut self, content: &[u8]) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if state.is_hit_by(DiskFault::ReplaceFails) {
             return Err(error("no space is left"));
         }
@@ -116,7 +125,7 @@ impl JournalDisk for FaultDisk {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let is_full = state.is_hit_by(DiskFault::Full);
         let written = if is_full { &bytes[..bytes.len() / 2] } else { bytes };
         state.segment.get_or_insert_default().extend_from_slice(written);
@@ -124,7 +133,10 @@ impl JournalDisk for FaultDisk {
     }
 
     fn sync(&mut self) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
+        while state.fault == Some(DiskFault::Hangs) {
+            self.0.repaired.wait(&mut state);
+        }
         if state.fault != Some(DiskFault::Dead) && state.is_hit_by(DiskFault::SyncLies) {
             return Ok(());
         }
@@ -139,7 +151,7 @@ impl JournalDisk for FaultDisk {
     }
 
     fn set_aside(&mut self) -> Result<String> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.num_aside += 1;
         Ok(format!("aside-{}", state.num_aside))
     }

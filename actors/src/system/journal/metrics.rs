@@ -13,6 +13,7 @@ pub(crate) struct JournalMetrics {
     bytes: Gauge,
     records: Counter,
     syncs: Counter,
+    lost: Counter,
     write_time: Histogram,
 }
 
@@ -30,6 +31,7 @@ impl JournalMetrics {
             bytes: gauge!("playhouse:journal_segment_bytes", l()),
             records: counter!("playhouse:journal_records_total", l()),
             syncs: counter!("playhouse:journal_syncs_total", l()),
+            lost: counter!("playhouse:journal_lost_records_total", l()),
             write_time: histogram!("playhouse:journal_write_time_seconds", l()),
         };
         metrics.degraded.set(0.0);
@@ -37,7 +39,18 @@ impl JournalMetrics {
         metrics.bytes.set(0.0);
         metrics.records.increment(0);
         metrics.syncs.increment(0);
+        metrics.lost.increment(0);
         metrics
+    }
+
+    /// Counts a record that is not written.
+    pub(super) fn lost(&self) {
+        self.lost.increment(1);
+    }
+
+    /// Shows that the disk does not answer.
+    pub(super) fn hangs(&self) {
+        self.degraded.set(1.0);
     }
 
     /// Counts a write of so many records.

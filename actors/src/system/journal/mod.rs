@@ -7,7 +7,8 @@
 //!
 //! After a fault of the disk, the thread begins a new segment with the whole content until that
 //! succeeds. Meanwhile the journal is *degraded*, and its setting says whether requests are refused
-//! or go on without it.
+//! or go on without it. The first request that waits too long for a disk that hangs makes the
+//! journal degraded too, until the disk answers. Nothing waits for it meanwhile.
 
 #[cfg(test)]
 mod fault_disk;
@@ -47,6 +48,9 @@ use crate::{
 /// How long a request waits for the disk. A disk that takes longer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Least and greatest limit on the bytes of records that wait for the disk.
+const QUEUE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=64 << 20;
+
 /// The settings of a journal.
 #[derive(Debug, Clone)]
 pub struct JournalConfig {
@@ -65,7 +69,8 @@ pub struct JournalConfig {
 /// The journal of one system.
 pub struct Journal {
     queue: Arc<Queue>,
-    progress: watch::Receiver<Progress>,
+    progress: Arc<watch::Sender<Progress>>,
+    metrics: Arc<JournalMetrics>,
     refuses_on_fault: bool,
     /// The time that requests' times count from, in microseconds since 1970.
     zero: u64,
@@ -84,17 +89,27 @@ impl Journal {
         let (writer, opened) = Writer::open(disk, fingerprint, max_bytes, zero)?;
         opened.told.iter().for_each(|event| tracing::warn!("{event}"));
         tracing::info!(answers = opened.answers.len(), "the journal is open");
-        let queue = Arc::new(Queue::default());
-        let (sender, progress) = watch::channel(Progress::default());
-        let metrics = JournalMetrics::new(&model_name, &engine);
-        WriterThread { writer, queue: Arc::clone(&queue), progress: sender, metrics }.spawn()?;
+        let queue = Arc::new(Queue::new(max_bytes.clamp(*QUEUE_BYTES.start(), *QUEUE_BYTES.end())));
+        let progress = Arc::new(watch::Sender::new(Progress::default()));
+        let metrics = Arc::new(JournalMetrics::new(&model_name, &engine));
         let (next_request, restored) = (opened.next_request, Mutex::new(opened.answers));
-        Ok(Self { queue, progress, refuses_on_fault, zero, next_request, restored })
+        let shared = (Arc::clone(&queue), Arc::clone(&progress), Arc::clone(&metrics));
+        let (thread_queue, thread_progress, thread_metrics) = shared;
+        let thread = WriterThread {
+            writer,
+            queue: thread_queue,
+            progress: thread_progress,
+            metrics: thread_metrics,
+        };
+        thread.spawn()?;
+        Ok(Self { queue, progress, metrics, refuses_on_fault, zero, next_request, restored })
     }
 
-    /// Appends a record. A closed journal drops it.
+    /// Appends a record. A closed journal drops it, and so does one whose disk takes none for long.
     pub fn record(&self, record: Record) {
-        self.queue.push(record);
+        if self.queue.push(record) {
+            self.metrics.lost();
+        }
     }
 
     /// Records an event of the ledger, if the journal needs it.
@@ -112,18 +127,48 @@ impl Journal {
     /// [`RequestError::Journal`] if the journal is degraded and refuses requests then.
     pub async fn durable(&self) -> Result<(), RequestError> {
         let target = self.queue.hurry();
-        let mut progress = self.progress.clone();
+        let mut progress = self.progress.subscribe();
         let settled = progress.wait_for(|progress| {
             let is_tried = progress.fault.is_some() && progress.num_tried >= target;
-            progress.num_durable >= target || is_tried || progress.has_ended
+            progress.num_durable >= target || is_tried || progress.hangs || progress.has_ended
         });
         let fault: Arc<str> = match tokio::time::timeout(PATIENCE, settled).await {
             Ok(Ok(progress)) if progress.num_durable >= target => return Ok(()),
             Ok(Ok(progress)) => progress.fault.clone().unwrap_or_else(|| "it is closed".into()),
             Ok(Err(_)) => "its thread has ended".into(),
-            Err(_) => format!("the disk did not answer within {} s", PATIENCE.as_secs()).into(),
+            Err(_) => self.give_up(target),
         };
         self.answer(&fault)
+    }
+
+    /// Does the same for the records of one answer, of which none may be lost.
+    ///
+    /// # Errors
+    /// As [`Self::durable`], and if a record of the answer is lost.
+    pub async fn durable_answer(&self, name: &str) -> Result<(), RequestError> {
+        match self.queue.has_lost(name) {
+            true => self.answer("too many records wait for the disk"),
+            false => self.durable().await,
+        }
+    }
+
+    /// Notes that the disk does not answer, unless it has written the records so far by now.
+    fn give_up(&self, target: u64) -> Arc<str> {
+        let fault: Arc<str> =
+            format!("the disk did not answer within {} s", PATIENCE.as_secs()).into();
+        let hangs = self.progress.send_if_modified(|progress| {
+            let hangs = progress.num_tried < target && !progress.hangs && !progress.has_ended;
+            if hangs {
+                self.metrics.hangs();
+                progress.hangs = true;
+                progress.fault.get_or_insert_with(|| Arc::clone(&fault));
+            }
+            hangs
+        });
+        if hangs {
+            tracing::error!(%fault, "the journal is degraded");
+        }
+        fault
     }
 
     /// Checks that a new request would not be refused because of the journal.
@@ -172,11 +217,12 @@ impl Journal {
     }
 
     /// Takes no further records, and completes when those so far were written. Requests that are
-    /// open now are open in the next process.
-    pub async fn close(&self) {
-        self.queue.close();
-        let mut progress = self.progress.clone();
-        let ended = progress.wait_for(|progress| progress.has_ended);
+    /// open now are open in the next process. `is_wanted` says that the operator ends the process,
+    /// so that its requests are not the cause.
+    pub async fn close(&self, is_wanted: bool) {
+        self.queue.close(is_wanted);
+        let mut progress = self.progress.subscribe();
+        let ended = progress.wait_for(|progress| progress.has_ended || progress.hangs);
         // A thread that died has no more to write, and a disk that hangs cannot be waited for.
         let _ = tokio::time::timeout(PATIENCE, ended).await;
     }
@@ -185,7 +231,7 @@ impl Journal {
 /// Ends the thread after the records so far.
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.queue.close();
+        self.queue.close(false);
     }
 }
 

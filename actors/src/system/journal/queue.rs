@@ -1,6 +1,12 @@
 //! The queue between the ledger and the journal's thread, and the thread's news.
+//!
+//! The queue has a limit in bytes, because a disk that hangs takes no records. Beyond it, answers
+//! and acceptances are lost, and such an answer ends with the process. Ends and drops are smaller
+//! and have twice the limit. A lost one costs the next process only work: it computes a request
+//! once more, or keeps an answer for its time.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,15 +22,18 @@ const LINGER: Duration = Duration::from_millis(20);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Records on their way to the thread.
-#[derive(Default)]
 pub(super) struct Queue {
     pending: Mutex<Pending>,
     news: Condvar,
+    max_bytes: usize,
 }
 
 #[derive(Default)]
 struct Pending {
     records: Vec<Record>,
+    num_bytes: usize,
+    /// The answers of which a record was lost, until they are dropped.
+    lost: BTreeSet<Arc<str>>,
     /// Number of records so far, with those that were taken.
     num_recorded: u64,
     /// Whether a request waits for records that were not taken.
@@ -41,25 +50,52 @@ pub(super) struct Progress {
     pub(super) num_tried: u64,
     /// The fault, while the journal is degraded.
     pub(super) fault: Option<Arc<str>>,
+    /// Whether the fault is that the disk does not answer. Requests do not wait for it then.
+    pub(super) hangs: bool,
     /// Whether the thread has ended.
     pub(super) has_ended: bool,
 }
 
 impl Queue {
-    /// Appends a record, unless the queue is closed.
-    pub(super) fn push(&self, record: Record) {
-        let mut pending = self.pending.lock();
-        if !pending.is_closed {
-            pending.records.push(record);
-            pending.num_recorded += 1;
-            self.news.notify_one();
-        }
+    /// Returns a queue for so many bytes of answers and acceptances.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { pending: Mutex::default(), news: Condvar::new(), max_bytes }
     }
 
-    /// Takes no further records.
-    pub(super) fn close(&self) {
-        self.pending.lock().is_closed = true;
+    /// Appends a record, unless the queue is closed. Returns whether the record is lost, because
+    /// the queue is full.
+    pub(super) fn push(&self, record: Record) -> bool {
+        let mut pending = self.pending.lock();
+        if pending.is_closed {
+            return false;
+        }
+        let is_taken = pending.takes(&record, self.max_bytes);
+        if is_taken {
+            pending.append(record);
+            self.news.notify_one();
+        }
+        !is_taken
+    }
+
+    /// Takes no further records. If the operator wants the end of the process, that is the last
+    /// record.
+    pub(super) fn close(&self, is_wanted: bool) {
+        let mut pending = self.pending.lock();
+        if !pending.is_closed && is_wanted {
+            pending.append(Record::Closed);
+        }
+        pending.is_closed = true;
         self.news.notify_one();
+    }
+
+    /// Returns whether a record of this answer was lost.
+    pub(super) fn has_lost(&self, answer: &str) -> bool {
+        self.pending.lock().lost.contains(answer)
+    }
+
+    #[cfg(test)]
+    pub(super) fn num_bytes(&self) -> usize {
+        self.pending.lock().num_bytes
     }
 
     /// Has the records so far written at once. Returns their number.
@@ -89,6 +125,35 @@ impl Queue {
             }
         }
         pending.is_urgent = false;
+        pending.num_bytes = 0;
         (std::mem::take(&mut pending.records), pending.num_recorded, pending.is_closed)
+    }
+}
+
+impl Pending {
+    /// Returns whether there is room for a record. If not, its answer is lost.
+    fn takes(&mut self, record: &Record, max_bytes: usize) -> bool {
+        let num_bytes = self.num_bytes.saturating_add(record.bytes());
+        let answer = match record {
+            Record::Answer { name, .. } => Some(name),
+            Record::Accepted(acceptance) => acceptance.answer_id(),
+            Record::Dropped { name } => {
+                self.lost.remove(name);
+                None
+            }
+            _ => None,
+        };
+        let Some(answer) = answer else { return num_bytes <= max_bytes.saturating_mul(2) };
+        let is_taken = num_bytes <= max_bytes && !self.lost.contains(answer);
+        if !is_taken {
+            self.lost.insert(Arc::clone(answer));
+        }
+        is_taken
+    }
+
+    fn append(&mut self, record: Record) {
+        self.num_bytes = self.num_bytes.saturating_add(record.bytes());
+        self.records.push(record);
+        self.num_recorded += 1;
     }
 }

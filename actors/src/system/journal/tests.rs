@@ -61,7 +61,7 @@ async fn a_fault_refuses_requests_until_the_disk_works_again() {
     assert!(journal.refuses() && journal.check().is_err());
     disk.inject(None);
     // The thread tries again by itself.
-    let mut progress = journal.progress.clone();
+    let mut progress = journal.progress.subscribe();
     progress.wait_for(|progress| progress.fault.is_none()).await.unwrap();
     assert_eq!(journal.check(), Ok(()));
     disk.crash(|_| 0);
@@ -76,6 +76,99 @@ async fn a_fault_stops_nothing_where_the_operator_wants_to_go_on() {
     answer(&journal, "a", 1);
     journal.durable().await.unwrap();
     assert_eq!(journal.check(), Ok(()));
+}
+
+/// Waits until the thread has written.
+async fn recovered(journal: &Journal) {
+    let mut progress = journal.progress.subscribe();
+    progress.wait_for(|progress| progress.fault.is_none()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_request_waits_for_a_disk_that_hangs() {
+    let disk = FaultDisk::default();
+    let journal = start(&disk, config(false)).unwrap();
+    disk.inject(Some(DiskFault::Hangs));
+    answer(&journal, "a", 1);
+    journal.durable_answer("a").await.unwrap();
+    assert!(journal.is_degraded());
+    let began = tokio::time::Instant::now();
+    for id in 2..100 {
+        let name = format!("answer-{id}");
+        answer(&journal, &name, id);
+        journal.durable_answer(&name).await.unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    tokio::time::resume();
+    disk.inject(None);
+    recovered(&journal).await;
+    journal.durable().await.unwrap();
+    assert!(!journal.is_degraded());
+    disk.crash(|_| 0);
+    assert_eq!(names(&start(&disk, config(false)).unwrap()).len(), 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_refuses_requests_at_once_where_the_operator_wants_that() {
+    let disk = FaultDisk::default();
+    let journal = start(&disk, config(true)).unwrap();
+    disk.inject(Some(DiskFault::Hangs));
+    answer(&journal, "a", 1);
+    let error = journal.durable().await.unwrap_err().to_string();
+    assert!(error.contains("did not answer within 10 s"), "{error}");
+    assert!(journal.refuses() && journal.check().is_err());
+    disk.inject(None);
+    recovered(&journal).await;
+    assert_eq!(journal.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_wait_for_the_disk_have_a_limit() {
+    let disk = FaultDisk::default();
+    let max_bytes = 64 << 10;
+    let journal = start(&disk, JournalConfig { max_bytes, ..config(true) }).unwrap();
+    disk.inject(Some(DiskFault::Hangs));
+    answer(&journal, "first", 1);
+    journal.durable().await.unwrap_err();
+    for id in 2..2_000 {
+        answer(&journal, &format!("answer-{id:04}"), id);
+        journal.record(Record::Ended { request: RequestId(id), is_reproducible: true });
+    }
+    assert!(journal.queue.num_bytes() <= 2 * max_bytes);
+    let lost = journal.durable_answer("answer-1999").await.unwrap_err().to_string();
+    assert!(lost.contains("too many records wait for the disk"), "{lost}");
+    tokio::time::resume();
+    disk.inject(None);
+    recovered(&journal).await;
+    journal.durable_answer("first").await.unwrap();
+    journal.durable_answer("answer-1999").await.unwrap_err();
+    // Its client asks once more.
+    journal.record(Record::Dropped { name: "answer-1999".into() });
+    answer(&journal, "answer-1999", 2_000);
+    journal.durable_answer("answer-1999").await.unwrap();
+    disk.crash(|_| 0);
+    let names = names(&start(&disk, config(true)).unwrap());
+    assert!(names.contains(&"first".to_owned()) && names.contains(&"answer-1999".to_owned()));
+    assert!(names.len() < 1_000, "{}", names.len());
+}
+
+#[tokio::test]
+async fn a_process_that_was_closed_did_not_die_of_its_requests() {
+    let disk = FaultDisk::default();
+    for (is_closed, expected) in [(false, 0), (true, 1), (true, 1), (false, 1), (false, 2)] {
+        let journal = start(&disk, config(true)).unwrap();
+        let restored = journal.take_restored();
+        assert_eq!(restored.first().map_or(0, |answer| answer.trial.num_deaths), expected);
+        match restored.is_empty() {
+            true => answer(&journal, "a", 1),
+            false => journal.record(Record::Tried { names: vec!["a".into()] }),
+        }
+        journal.durable().await.unwrap();
+        if is_closed {
+            journal.close(true).await;
+        }
+        disk.crash(|_| 0);
+    }
 }
 
 #[tokio::test]
@@ -96,7 +189,7 @@ async fn what_comes_after_the_close_is_not_recorded() {
     let disk = FaultDisk::default();
     let journal = start(&disk, config(true)).unwrap();
     answer(&journal, "a", 1);
-    journal.close().await;
+    journal.close(true).await;
     journal.record(Record::Dropped { name: "a".into() });
     tokio::time::sleep(Duration::from_millis(20)).await;
     disk.crash(|_| 0);
@@ -123,7 +216,7 @@ fn other_models_and_versions_are_refused_and_other_builds_start_over() {
         segment.clear();
         newer.encode(&answer, segment).unwrap();
     });
-    assert!(matches!(open(own), Err(JournalError::Version { found: 2, expected: 1 })));
+    assert!(matches!(open(own), Err(JournalError::Version { found: 3, expected: 2 })));
 }
 
 #[test]

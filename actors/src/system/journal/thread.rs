@@ -22,8 +22,8 @@ use crate::logic::journal::Record;
 pub(super) struct WriterThread {
     pub(super) writer: Writer,
     pub(super) queue: Arc<Queue>,
-    pub(super) progress: watch::Sender<Progress>,
-    pub(super) metrics: JournalMetrics,
+    pub(super) progress: Arc<watch::Sender<Progress>>,
+    pub(super) metrics: Arc<JournalMetrics>,
 }
 
 impl WriterThread {
@@ -54,7 +54,6 @@ impl WriterThread {
         });
         self.metrics.wrote(records.len(), began.elapsed());
         let fault: Option<Arc<str>> = written.err().map(|fault| fault.to_string().into());
-        self.metrics.show(&self.writer, fault.is_some());
         let before = self.progress.borrow().fault.clone();
         match &fault {
             Some(fault) if before.is_none() => tracing::error!(%fault, "the journal is degraded"),
@@ -62,11 +61,14 @@ impl WriterThread {
             _ => {}
         }
         self.progress.send_modify(|progress| {
+            // A request that takes the disk to hang shows that at the same place.
+            self.metrics.show(&self.writer, fault.is_some());
             progress.num_tried = num_recorded;
             if fault.is_none() {
                 progress.num_durable = num_recorded;
             }
             progress.fault = fault;
+            progress.hangs = false;
         });
     }
 }

@@ -125,6 +125,7 @@ impl Writer {
         }
         let mut live = scan.live;
         judge(&mut live, &fingerprint, &mut disk, &mut told)?;
+        live.count_death();
         let opened =
             Opened { answers: live.answers(zero), next_request: live.next_request(), told };
         let mut writer = Self {

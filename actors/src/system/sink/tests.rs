@@ -1,7 +1,10 @@
 //! Tests of what a sink adds, ignores and holds.
 
 use super::*;
-use crate::logic::text::text_stream::{TextEnd, TokenText};
+use crate::logic::{
+    request::outputs::SampledToken,
+    text::text_stream::{TextEnd, TokenText},
+};
 
 fn entry(position: usize, pieces: &[&str], end: Option<&str>) -> TextEntry {
     let piece = |(i, text): (usize, &&str)| TokenText {
@@ -146,10 +149,16 @@ fn an_end_without_a_token_is_a_part() {
 
 #[test]
 fn an_output_that_ended_elsewhere_differs() {
+    let whole = Sink::new(memory().lease());
+    whole.offer(entry(0, &["a", "b"], Some("")), 0);
+    assert!(!whole.lacks(2, true) && !whole.lacks(1, false));
     let differs = Some(("differs".to_owned(), 0, false));
     for (num_tokens, with_end) in [(3, false), (3, true), (1, true)] {
         let sink = Sink::new(memory().lease());
-        sink.offer(entry(0, &["a", "b"], Some("")), 0);
+        sink.offer(entry(0, &["a"], None), 0);
+        assert!(!sink.lacks(num_tokens, with_end), "it may still come");
+        sink.offer(entry(1, &["b"], Some("")), 0);
+        assert!(sink.lacks(num_tokens, with_end));
         assert_eq!(exact(&sink, num_tokens, with_end), differs, "{num_tokens} {with_end}");
     }
 }
@@ -159,9 +168,29 @@ fn a_client_that_is_expected_may_take_any_time() {
     let table = SinkTable::new(memory());
     let sink = table.open(RequestId(1));
     sink.wait_for_ever();
-    sink.offer(entry(0, &["a"], None), 0);
+    sink.offer(entry(0, &["a", "b"], None), 0);
     assert_eq!(table.cut_stalled(1_000, 1), []);
     assert_eq!(exact(&sink, 1, false), Some(("a".to_owned(), 1, false)));
+    assert_eq!(
+        table.cut_stalled(2_000, 1),
+        [],
+        "its reader takes the parts of other choices first"
+    );
+    sink.expect_reader();
+    assert_eq!(table.cut_stalled(3_000, 1), [], "it has just come");
+    assert_eq!(table.cut_stalled(3_001, 1), [RequestId(1)]);
+}
+
+/// The client of a restored request has no place from which it continues, so its first read is an
+/// ordinary one.
+#[test]
+fn a_restored_client_that_stops_reading_is_cut_off_like_others() {
+    let table = SinkTable::new(memory());
+    let sink = table.open(RequestId(1));
+    sink.wait_for_ever();
+    sink.offer(entry(0, &["a"], None), 0);
+    assert_eq!(sink.take().unwrap().text, "a");
     sink.offer(entry(1, &["b"], None), 1_000);
-    assert_eq!(table.cut_stalled(2_000, 1), [RequestId(1)], "it has come");
+    assert_eq!(table.cut_stalled(1_000, 1), []);
+    assert_eq!(table.cut_stalled(2_000, 1), [RequestId(1)]);
 }

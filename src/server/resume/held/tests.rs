@@ -7,7 +7,10 @@ use crate::{
     api::MemoryBudget,
     server::{
         http::draws::Draws,
-        resume::exchange::{Exchange, Mode},
+        resume::{
+            exchange::{Exchange, Mode, Served},
+            rendering::Rendering,
+        },
     },
 };
 
@@ -20,6 +23,8 @@ fn keeping(grace_ms: u64) -> Keeping {
         body: Vec::new(),
         draws: Draws::default(),
         mode: Mode::Stream,
+        served: Served::default(),
+        rendering: Rendering::default(),
         num_prompts: None,
         key: None,
         grace_ms,
@@ -82,6 +87,21 @@ async fn the_last_reader_ends_the_requests() {
     assert!(dropped.await.is_err(), "the source was dropped");
     assert_eq!(held.follow(Some("0")).unwrap_err().status, 404);
     assert!(held.has_expired(Duration::from_secs(60), Instant::now()));
+}
+
+/// A client that leaves before the first byte of a restored stream comes back for it.
+#[tokio::test]
+async fn a_restored_stream_waits_for_its_first_reader() {
+    let (source, mut dropped) = endless();
+    let held = held(source, 0, 16 << 20);
+    held.await_reader();
+    drop(held.follow(None).unwrap());
+    tokio::task::yield_now().await;
+    assert!(dropped.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Empty));
+    assert!(!held.has_expired(Duration::from_secs(60), Instant::now()));
+    assert!(held.has_expired(Duration::from_secs(60), Instant::now() + Duration::from_secs(61)));
+    read_one(&held, None).await;
+    assert!(dropped.await.is_err(), "its reader has left");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,150 @@
+//! Processes that die again and again while the same requests are computed.
+
+use std::{path::Path, time::Duration};
+
+use reqwest::{Client, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Ask, Reader, post, read},
+    server::Server,
+    undisturbed,
+};
+
+fn long(number: usize) -> Ask {
+    let body = json!({
+        "model": "demo", "prompt": format!("Number {number}"), "max_tokens": 700 + number,
+        "stream": true, "ignore_eos": true, "temperature": 1, "seed": number,
+    });
+    Ask { path: "/v1/completions", body }
+}
+
+/// Continues a stream that the server may hold back.
+async fn go_on(client: &Client, server: &Server, last: &str) -> Response {
+    let (stream, _) = last.split_once(':').unwrap();
+    let url = format!("{}/v1/streams/{stream}?after={last}", server.url);
+    for _ in 0..3_000 {
+        let response = client.get(&url).send().await.unwrap();
+        if response.status() != StatusCode::SERVICE_UNAVAILABLE {
+            return response;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the stream is held back for ever");
+}
+
+/// Begins the streams, and kills the process and two more while they are computed.
+async fn kill_three(folder: &Path, asks: &[Ask]) -> Vec<Reader> {
+    let client = Client::new();
+    let server = Server::start(Some(folder), &[]);
+    let begun = asks.iter().map(async |ask| {
+        let mut reader = Reader::default();
+        let response = post(&client, &server.url, ask, None).await;
+        let connection = read(response, &mut reader, |reader| reader.events.len() > 1).await;
+        (reader, connection)
+    });
+    let (mut readers, connections): (Vec<_>, Vec<_>) =
+        futures_util::future::join_all(begun).await.into_iter().unzip();
+    server.kill();
+    drop(connections);
+    readers.iter_mut().for_each(Reader::lose_connection);
+    for _ in 0..2 {
+        Server::start(Some(folder), &[]).kill();
+    }
+    readers
+}
+
+/// The only request that was computed at three deaths is not computed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_at_three_deaths_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let readers = kill_three(folder.path(), &[long(0)]).await;
+    let last = readers[0].last_id().unwrap();
+    for _ in 0..2 {
+        let server = Server::start(Some(folder.path()), &[]);
+        let mut ended = Reader::default();
+        read(go_on(&Client::new(), &server, last).await, &mut ended, |_| false).await;
+        let is_error = |event: &crate::client::Event| event.data.contains("request_quarantined");
+        assert!(ended.events.iter().any(is_error), "{ended:?}");
+        assert!(server.kill().contains("an answer has killed its processes and is ended"));
+    }
+}
+
+/// The same for a request with a key: it gets the error as long as it would get its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_a_key_at_three_deaths_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Client::new();
+    let ask = |server: &Server| {
+        let mut body = long(0).body;
+        body["stream"] = false.into();
+        let request = client.post(format!("{}/v1/completions", server.url));
+        request.header("Idempotency-Key", "k").json(&body).send()
+    };
+    let server = Server::start(Some(folder.path()), &[]);
+    let asked = tokio::spawn(ask(&server));
+    let metrics = format!("{}/metrics", server.url);
+    loop {
+        let text = client.get(&metrics).send().await.unwrap().text().await.unwrap();
+        let running = text.lines().find(|line| line.starts_with("vllm:num_requests_running"));
+        if running.unwrap().ends_with(" 1") {
+            break;
+        }
+    }
+    server.kill();
+    asked.await.unwrap().unwrap_err();
+    for _ in 0..2 {
+        Server::start(Some(folder.path()), &[]).kill();
+    }
+    let server = Server::start(Some(folder.path()), &[]);
+    for _ in 0..2 {
+        let refused = ask(&server).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let refused: Value = refused.json().await.unwrap();
+        assert_eq!(refused["error"]["message"], "request_quarantined", "{refused}");
+    }
+}
+
+/// Among several requests, each may be the cause. They are computed a few at a time, and none of
+/// them is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn suspects_are_computed_a_few_at_a_time_and_all_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let asks: Vec<_> = (0..6).map(long).collect();
+    let expected = undisturbed(&asks).await;
+    let readers = kill_three(folder.path(), &asks).await;
+    let server = Server::start(Some(folder.path()), &[]);
+    let client = Client::new();
+    let reading =
+        readers.into_iter().zip(&asks).zip(&expected).map(async |((mut reader, ask), all)| {
+            let last = reader.last_id().unwrap().to_owned();
+            read(go_on(&client, &server, &last).await, &mut reader, |_| false).await;
+            crate::check(ask, &reader, all);
+        });
+    futures_util::future::join_all(reading).await;
+    let log = server.kill();
+    assert!(log.contains("computed a few at a time"), "{log}");
+}
+
+/// A server that its operator ends has not died of its requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn restarts_do_not_count_as_deaths() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ask, client) = (long(0), Client::new());
+    let expected = undisturbed(std::slice::from_ref(&ask)).await;
+    let flags = ["--shutdown-timeout", "0"];
+    let server = Server::start(Some(folder.path()), &flags);
+    let mut reader = Reader::default();
+    let response = post(&client, &server.url, &ask, None).await;
+    let connection = read(response, &mut reader, |reader| reader.events.len() > 1).await;
+    server.terminate();
+    drop(connection);
+    reader.lose_connection();
+    for _ in 0..4 {
+        Server::start(Some(folder.path()), &flags).terminate();
+    }
+    let server = Server::start(Some(folder.path()), &[]);
+    let last = reader.last_id().unwrap().to_owned();
+    read(go_on(&client, &server, &last).await, &mut reader, |_| false).await;
+    crate::check(&ask, &reader, &expected[0]);
+}
