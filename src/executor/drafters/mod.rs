@@ -49,6 +49,15 @@ pub(super) struct Wanted<'a> {
     pub(super) most: usize,
     /// The guesses, in order.
     pub(super) guesses: Vec<TokenId>,
+    /// Whether guesses are missing because the drafter still reads the request's text.
+    pub(super) is_reading: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Returns a request without guesses.
+    pub(super) fn new(sequence: &'a Sequence, most: usize) -> Self {
+        Self { sequence, most, guesses: Vec::new(), is_reading: false }
+    }
 }
 
 /// The method by which guesses are made.
@@ -91,6 +100,8 @@ pub(super) struct Guessing {
     by_constraint: Acceptance,
     /// Whether the current guesses follow from the constraint.
     is_forced: bool,
+    /// Number of places of the current step that the drafter should have filled and did not.
+    num_unfilled: usize,
     /// Number of guesses that the drafter should make in the next step.
     num_wanted: usize,
 }
@@ -101,6 +112,7 @@ impl Default for Guessing {
             by_drafter: Acceptance::new(DRAFTER_PRIOR),
             by_constraint: Acceptance::new(FORCED_PRIOR),
             is_forced: false,
+            num_unfilled: 0,
             num_wanted: 0,
         }
     }
@@ -110,15 +122,23 @@ impl Guessing {
     /// Records the source of the current guesses.
     pub(super) fn begin(&mut self, is_forced: bool) {
         self.is_forced = is_forced;
+        self.num_unfilled = 0;
     }
 
-    /// Learns how many of the current guesses were right.
+    /// Records how many places the drafter did not fill.
+    pub(super) fn leave_unfilled(&mut self, num_places: usize) {
+        self.num_unfilled = num_places;
+    }
+
+    /// Learns how many of the current guesses were right. A place without a guess counts as a wrong
+    /// one.
     pub(super) fn learn(&mut self, counts: &DraftCounts) {
         let source = match self.is_forced {
             true => &mut self.by_constraint,
             false => &mut self.by_drafter,
         };
-        source.learn(counts.num_drafted as usize, counts.num_accepted as usize);
+        let num_places = counts.num_drafted as usize + self.num_unfilled;
+        source.learn(num_places, counts.num_accepted as usize);
     }
 }
 
@@ -186,5 +206,28 @@ impl Drafts {
             false => 0,
         };
         guessing.num_wanted.max(num_forced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of places that are reserved after 20 steps with so many guesses in four
+    /// places, all of them right.
+    fn reserved(num_filled: u32) -> usize {
+        let mut guessing = Guessing::default();
+        for _ in 0..20 {
+            guessing.begin(false);
+            guessing.leave_unfilled(4 - num_filled as usize);
+            let (num_drafted, num_accepted) = (num_filled, num_filled);
+            guessing.learn(&DraftCounts { num_drafted, num_accepted, num_wanted: 0 });
+        }
+        guessing.by_drafter.num_wanted(0.5, 4)
+    }
+
+    #[test]
+    fn places_that_the_drafter_leaves_empty_are_not_reserved() {
+        assert_eq!([0, 2, 4].map(reserved), [0, 1, 4]);
     }
 }

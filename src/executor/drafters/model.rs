@@ -79,7 +79,7 @@ impl ModelDrafter {
         pass.meta.query_start_loc.push(0);
         let DraftModel { group, block_size, model, .. } = &self.draft;
         active.retain(|&index| {
-            let Wanted { sequence, most, guesses } = &wanted[index];
+            let Wanted { sequence, most, guesses, .. } = &wanted[index];
             let Some(text) = self.texts.get_mut(&sequence.request.id) else { return false };
             let (num_known, start) = (sequence.token_ids.len(), text.num_computed);
             let last = num_known + guesses.len();
@@ -178,10 +178,11 @@ impl Drafter for ModelDrafter {
                 });
             }
         })?;
-        for Wanted { sequence, guesses, .. } in wanted.iter() {
+        for Wanted { sequence, guesses, is_reading, .. } in wanted.iter_mut() {
             if let Some(text) = self.texts.get_mut(&sequence.request.id) {
                 text.num_known = sequence.token_ids.len();
                 text.guesses.clone_from(guesses);
+                *is_reading = text.num_computed < text.num_known;
             }
         }
         Ok(())

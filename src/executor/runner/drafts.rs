@@ -70,7 +70,7 @@ impl ModelRunner {
             let sequence = self.batch.sequence(chunk)?;
             let most = self.drafts.most_guesses(sequence, chunk.num_places);
             if most > 0 {
-                wanted.push(Wanted { sequence, most, guesses: Vec::new() });
+                wanted.push(Wanted::new(sequence, most));
                 places.push(index);
             }
         }
@@ -79,16 +79,26 @@ impl ModelRunner {
         }
         let begun = Instant::now();
         self.drafts.propose(&mut wanted)?;
-        let guesses: Vec<Vec<TokenId>> = wanted.into_iter().map(|wanted| wanted.guesses).collect();
-        let num_guesses = guesses.iter().map(Vec::len).sum();
-        self.drafts.cost.learn_guesses(num_guesses, micros(begun.elapsed()));
-        for (index, guesses) in places.into_iter().zip(guesses) {
+        let is_reading = wanted.iter().any(|wanted| wanted.is_reading);
+        // The borrow of the sequences ends here.
+        let made = wanted.into_iter().map(|wanted| {
+            let num_missing = wanted.most.saturating_sub(wanted.guesses.len());
+            (wanted.guesses, if wanted.is_reading { 0 } else { num_missing })
+        });
+        let made: Vec<(Vec<TokenId>, usize)> = made.collect();
+        let num_guesses = made.iter().map(|(guesses, _)| guesses.len()).sum();
+        if num_guesses > 0 || !is_reading {
+            self.drafts.cost.learn_guesses(num_guesses, micros(begun.elapsed()));
+        }
+        for (index, (guesses, num_unfilled)) in places.into_iter().zip(made) {
             let chunk = &mut ragged.chunks[index];
             // A drafter may guess too much, and tokens that the model does not have.
             let is_known = |token: &&TokenId| (**token as usize) < self.model.vocab_size;
             let num_guesses = guesses.iter().take(chunk.num_places).take_while(is_known).count();
             chunk.num_guesses = num_guesses;
-            self.batch.sequence_mut(chunk)?.guess(&guesses[..num_guesses]);
+            let sequence = self.batch.sequence_mut(chunk)?;
+            sequence.guess(&guesses[..num_guesses]);
+            sequence.guessing.leave_unfilled(num_unfilled);
         }
         Ok(())
     }
@@ -100,7 +110,7 @@ impl ModelRunner {
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
         for (chunk, output) in chunks.iter().zip(outputs) {
-            if chunk.num_guesses == 0 {
+            if chunk.num_places == 0 {
                 continue;
             }
             let sequence = self.batch.sequence_mut(chunk)?;
