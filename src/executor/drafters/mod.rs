@@ -1,12 +1,16 @@
 //! Drafters: they guess a request's next tokens, and the model verifies all guesses in one step.
 //!
 //! A guess costs time and nothing else. It may be wrong, stale or missing, because only a guess
-//! that equals the model's own draw is accepted. [`lookup`] guesses by earlier text, and [`model`]
-//! with a smaller model.
+//! that equals the model's own draw is accepted. [`lookup`] guesses by earlier text, [`model`] with
+//! a smaller model, and [`head`] with a head over the model's hidden states.
 
+mod head;
 mod lookup;
 mod model;
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
         drafts::{
@@ -19,9 +23,11 @@ use playhouse_actors::{
     ports::ExecuteError,
 };
 
+pub(super) use self::head::HeadDrafter;
 use self::lookup::{NgramDrafter, SuffixDrafter};
-pub(super) use self::model::{DraftModel, ModelDrafter};
-use super::batch::Sequence;
+pub(super) use self::model::ModelDrafter;
+use super::{batch::Sequence, kv_arena::KvMemory};
+use crate::model::HeadInput;
 
 /// The share of a drafter's guesses that is expected to be right before the first one.
 const DRAFTER_PRIOR: f64 = 0.7;
@@ -37,8 +43,41 @@ pub(super) trait Drafter: Send {
     /// If the device fails.
     fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError>;
 
+    /// Returns the hidden states of the model that it reads after each step, if it reads some.
+    fn input(&self) -> Option<&HeadInput> {
+        None
+    }
+
+    /// Reads the hidden states that a step computed.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn read(&mut self, _computed: &[Computed<'_>]) -> Result<(), ExecuteError> {
+        Ok(())
+    }
+
     /// Forgets a request, which has ended or will begin again.
     fn forget(&mut self, _sequence: &Sequence, _is_ended: bool) {}
+}
+
+/// The KV cache of a drafter with weights, which outlives executors. Its blocks have the ids of the
+/// model's cache.
+#[derive(Clone)]
+pub(super) struct DraftCache {
+    pub(super) kv_memory: Arc<Mutex<KvMemory>>,
+    /// The group of the model's layers whose block tables name the blocks. It reads all tokens.
+    pub(super) group: usize,
+    pub(super) block_size: usize,
+}
+
+/// The hidden states of one request that a step computed.
+pub(super) struct Computed<'a> {
+    /// The request, after the step.
+    pub(super) sequence: &'a Sequence,
+    /// The position of the first one.
+    pub(super) start: usize,
+    /// `[num_tokens, width]`, row-major.
+    pub(super) rows: &'a [f32],
 }
 
 /// One request that may have guesses.
@@ -70,8 +109,8 @@ pub(crate) enum DraftMethod {
     Ngram(NgramLookup),
     /// Suffix decoding.
     Suffix(SuffixConfig),
-    /// A smaller model, which is loaded beside the model.
-    Model,
+    /// A smaller model or a head, which is loaded beside the model.
+    Loaded,
 }
 
 /// The settings of guesses.
@@ -143,13 +182,13 @@ impl Guessing {
 }
 
 impl Drafts {
-    /// Returns the guesses of a new executor. `model` is the drafter of [`DraftMethod::Model`].
-    pub(super) fn new(settings: DraftSettings, model: Option<ModelDrafter>) -> Self {
+    /// Returns the guesses of a new executor. `loaded` is the drafter of [`DraftMethod::Loaded`].
+    pub(super) fn new(settings: DraftSettings, loaded: Option<Box<dyn Drafter>>) -> Self {
         let drafter: Option<Box<dyn Drafter>> = match settings.method {
             DraftMethod::None => None,
             DraftMethod::Ngram(lookup) => Some(Box::new(NgramDrafter::new(lookup))),
             DraftMethod::Suffix(config) => Some(Box::new(SuffixDrafter::new(config))),
-            DraftMethod::Model => model.map(|model| Box::new(model) as Box<dyn Drafter>),
+            DraftMethod::Loaded => loaded,
         };
         Self { settings, drafter, cost: StepCost::default() }
     }
@@ -176,6 +215,27 @@ impl Drafts {
     pub(super) fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
         match &mut self.drafter {
             Some(drafter) => drafter.propose(wanted),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the hidden states of the model that the drafter reads, if it reads some.
+    pub(super) fn input(&self) -> Option<&HeadInput> {
+        self.drafter.as_ref()?.input()
+    }
+
+    /// Returns the layers of the model whose inputs the drafter reads.
+    pub(super) fn layers_read(&self) -> &[usize] {
+        match self.input() {
+            Some(HeadInput::BeforeLayers(layers)) => layers,
+            Some(HeadInput::Last) | None => &[],
+        }
+    }
+
+    /// Lets the drafter read the hidden states that a step computed.
+    pub(super) fn read(&mut self, computed: &[Computed<'_>]) -> Result<(), ExecuteError> {
+        match &mut self.drafter {
+            Some(drafter) => drafter.read(computed),
             None => Ok(()),
         }
     }
