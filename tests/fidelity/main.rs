@@ -13,6 +13,7 @@ mod golden;
 mod gpu;
 #[cfg(feature = "wgpu")]
 mod gpu_engine;
+mod heads;
 mod latent;
 mod poolers;
 mod quantized;
