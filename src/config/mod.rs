@@ -52,7 +52,7 @@ pub use pooling::{Convert, PoolerConfig, PoolerTask, Runner, SequencePooling, To
 pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;
 pub use setting::{Setting, Usage, Written};
-pub use speculative::{SpeculativeConfig, SpeculativeMethod};
+pub use speculative::{HeadMethod, SpeculativeConfig, SpeculativeMethod};
 
 /// All settings of a program, a section for each of its parts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]

@@ -36,6 +36,27 @@ pub enum SpeculativeMethod {
         /// Its folder, or its GGUF file.
         model: PathBuf,
     },
+    /// A head over the model's hidden states.
+    Head {
+        /// Its form.
+        method: HeadMethod,
+        /// Its folder. Only [`HeadMethod::Mtp`] may have none: the head is in the model's folder.
+        model: Option<PathBuf>,
+    },
+}
+
+/// The form of a head over the model's hidden states. The names are those of vLLM's `method`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadMethod {
+    /// EAGLE (<https://arxiv.org/abs/2401.15077>).
+    Eagle,
+    /// EAGLE-3 (<https://arxiv.org/abs/2503.01840>).
+    Eagle3,
+    /// A multi-token prediction layer of the model's own checkpoint
+    /// (<https://arxiv.org/abs/2412.19437>).
+    Mtp,
+    /// IBM's MLP speculator (<https://arxiv.org/abs/2404.19124>).
+    MlpSpeculator,
 }
 
 impl EngineConfig {
@@ -81,6 +102,7 @@ enum Name {
     Ngram,
     Suffix,
     DraftModel,
+    Head(HeadMethod),
 }
 
 impl Name {
@@ -89,7 +111,30 @@ impl Name {
             Self::Ngram => "ngram",
             Self::Suffix => "suffix",
             Self::DraftModel => "draft_model",
+            Self::Head(HeadMethod::Eagle) => "eagle",
+            Self::Head(HeadMethod::Eagle3) => "eagle3",
+            Self::Head(HeadMethod::Mtp) => "mtp",
+            Self::Head(HeadMethod::MlpSpeculator) => "mlp_speculator",
         }
+    }
+
+    /// Returns the method of a name. As in vLLM, names of families with such layers mean `mtp`.
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "ngram" => Self::Ngram,
+            "suffix" => Self::Suffix,
+            "draft_model" => Self::DraftModel,
+            "eagle" => Self::Head(HeadMethod::Eagle),
+            "eagle3" => Self::Head(HeadMethod::Eagle3),
+            "mtp" | "deepseek_mtp" | "glm4_moe_mtp" => Self::Head(HeadMethod::Mtp),
+            "mlp_speculator" => Self::Head(HeadMethod::MlpSpeculator),
+            _ => return None,
+        })
+    }
+
+    /// Returns whether the method has the field `model`.
+    fn has_model(self) -> bool {
+        matches!(self, Self::DraftModel | Self::Head(_))
     }
 }
 
@@ -97,12 +142,9 @@ impl Fields {
     /// Returns the method. As in vLLM, a model without a method is a draft model.
     fn name(&self) -> Result<Name, String> {
         match (self.method.as_deref(), &self.model) {
-            (Some("ngram"), _) => Ok(Name::Ngram),
-            (Some("suffix"), _) => Ok(Name::Suffix),
-            (Some("draft_model"), _) | (None, Some(_)) => Ok(Name::DraftModel),
-            (Some(other), _) => {
-                Err(format!("method is {other}, which is not supported: {ACCEPTED}"))
-            }
+            (Some(name), _) => Name::of(name)
+                .ok_or_else(|| format!("method is {name}, which is not supported: {ACCEPTED}")),
+            (None, Some(_)) => Ok(Name::DraftModel),
             (None, None) => Err(format!("method is missing: {ACCEPTED}")),
         }
     }
@@ -110,7 +152,6 @@ impl Fields {
     /// Rejects fields that the method does not read.
     fn check_unread(&self, name: Name) -> Result<(), String> {
         let fields = [
-            ("model", self.model.is_some(), Name::DraftModel),
             ("prompt_lookup_min", self.prompt_lookup_min.is_some(), Name::Ngram),
             ("prompt_lookup_max", self.prompt_lookup_max.is_some(), Name::Ngram),
             (
@@ -134,6 +175,10 @@ impl Fields {
                 Name::Suffix,
             ),
         ];
+        if self.model.is_some() && !name.has_model() {
+            let name = name.as_str();
+            return Err(format!("model belongs to methods with weights, and the method is {name}"));
+        }
         let unread = fields.into_iter().find(|&(_, is_given, of)| is_given && of != name);
         match unread {
             Some((field, _, of)) => {
@@ -187,7 +232,7 @@ impl Fields {
     }
 }
 
-const ACCEPTED: &str = "expected ngram, suffix or draft_model";
+const ACCEPTED: &str = "expected ngram, suffix, draft_model, eagle, eagle3, mtp or mlp_speculator";
 
 impl TryFrom<Fields> for SpeculativeConfig {
     type Error = String;
@@ -202,12 +247,20 @@ impl TryFrom<Fields> for SpeculativeConfig {
                 Some(model) => SpeculativeMethod::DraftModel { model: model.clone() },
                 None => return Err("model is missing: the folder of the draft model".to_owned()),
             },
+            Name::Head(method) if method != HeadMethod::Mtp && fields.model.is_none() => {
+                return Err("model is missing: the folder of the head".to_owned());
+            }
+            Name::Head(method) => SpeculativeMethod::Head { method, model: fields.model.clone() },
         };
         let by_default = match &method {
             SpeculativeMethod::Suffix(config) => {
                 Some(config.max_tree_depth.min(MAX_SPECULATIVE_TOKENS))
             }
-            SpeculativeMethod::Ngram(_) | SpeculativeMethod::DraftModel { .. } => None,
+            // Published models have one layer, which vLLM uses once by default.
+            SpeculativeMethod::Head { method: HeadMethod::Mtp, .. } => Some(1),
+            SpeculativeMethod::Ngram(_)
+            | SpeculativeMethod::DraftModel { .. }
+            | SpeculativeMethod::Head { .. } => None,
         };
         let range = format!("1 to {MAX_SPECULATIVE_TOKENS}");
         match fields.num_speculative_tokens.or(by_default) {
@@ -242,6 +295,11 @@ impl From<&SpeculativeConfig> for Fields {
             SpeculativeMethod::DraftModel { model } => Self {
                 method: Some(Name::DraftModel.as_str().to_owned()),
                 model: Some(model.clone()),
+                ..fields
+            },
+            SpeculativeMethod::Head { method, model } => Self {
+                method: Some(Name::Head(*method).as_str().to_owned()),
+                model: model.clone(),
                 ..fields
             },
         }
@@ -291,6 +349,9 @@ mod tests {
         assert_eq!(suffix.num_speculative_tokens, 24, "the depth of the tree");
         let model = read(r#"{"model": "draft", "num_speculative_tokens": 5}"#).unwrap();
         assert_eq!(model.method, SpeculativeMethod::DraftModel { model: "draft".into() });
+        let mtp = read(r#"{"method": "deepseek_mtp"}"#).unwrap();
+        let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
+        assert_eq!(mtp, SpeculativeConfig { method, num_speculative_tokens: 1 });
     }
 
     #[test]
@@ -313,6 +374,8 @@ mod tests {
             r#"{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}"#,
             r#"{"method": "suffix", "suffix_decoding_min_token_prob": 0.25}"#,
             r#"{"method": "draft_model", "model": "m", "num_speculative_tokens": 2}"#,
+            r#"{"method": "eagle3", "model": "m", "num_speculative_tokens": 2}"#,
+            r#"{"method": "deepseek_mtp"}"#,
         ] {
             let config = read(json).unwrap();
             let written = serde_json::to_value(&config).unwrap();
@@ -323,7 +386,9 @@ mod tests {
     #[test]
     fn bad_values_are_named() {
         let cases = [
-            (r#"{"method": "eagle3", "model": "m", "num_speculative_tokens": 3}"#, "eagle3"),
+            (r#"{"method": "medusa", "model": "m", "num_speculative_tokens": 3}"#, "medusa"),
+            (r#"{"method": "eagle", "num_speculative_tokens": 3}"#, "model is missing"),
+            (r#"{"method": "ngram", "model": "m", "num_speculative_tokens": 3}"#, "with weights"),
             (r#"{"num_speculative_tokens": 3}"#, "method is missing"),
             (r#"{"method": "ngram"}"#, "num_speculative_tokens is missing"),
             (r#"{"method": "ngram", "num_speculative_tokens": 0}"#, "1 to 128"),

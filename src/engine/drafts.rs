@@ -1,4 +1,4 @@
-//! Drafts: the executors' settings, and the draft model.
+//! Drafts: the executors' settings, and the draft model or the head.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +12,10 @@ use crate::{
     config::{EngineConfig, SpeculativeMethod},
     executor::{DraftMethod, DraftSettings},
     gguf::is_gguf,
-    model::{KvWindow, LoadOptions, LoadProgress, Model, load_model},
+    model::{
+        DraftHead, HeadMethod, KvWindow, LoadOptions, LoadProgress, Model, load_draft_head,
+        load_model,
+    },
     model_files,
     text::HfTextCodec,
 };
@@ -23,7 +26,9 @@ pub(super) fn settings(config: &EngineConfig) -> DraftSettings {
         None => DraftMethod::None,
         Some(SpeculativeMethod::Ngram(lookup)) => DraftMethod::Ngram(*lookup),
         Some(SpeculativeMethod::Suffix(suffix)) => DraftMethod::Suffix(*suffix),
-        Some(SpeculativeMethod::DraftModel { .. }) => DraftMethod::Model,
+        Some(SpeculativeMethod::DraftModel { .. } | SpeculativeMethod::Head { .. }) => {
+            DraftMethod::Loaded
+        }
     };
     DraftSettings {
         method,
@@ -37,7 +42,8 @@ pub(super) fn has_guesses(kv_spec: &KvSpec) -> bool {
     kv_spec.groups.iter().all(|group| group.kind.keeps_tokens_apart())
 }
 
-/// Returns whether some layers have block tables of all tokens, which a draft model needs.
+/// Returns whether some layers have block tables of all tokens, which a drafter with a KV cache
+/// needs.
 pub(super) fn has_table(kv_spec: &KvSpec) -> bool {
     kv_spec.groups.iter().any(|group| group.kind == KvKind::Full)
 }
@@ -57,6 +63,23 @@ pub(super) fn load(
         return Err(StartError::NoDraftModel(path.to_owned()));
     }
     Ok(load_model(path, options, progress)?)
+}
+
+/// Loads a head for `model`. `path` is its folder, by default that of the model.
+///
+/// # Errors
+/// [`StartError::NoDraftModel`] if it does not exist, and the errors of a head that does not fit.
+pub(super) fn load_head(
+    path: &Path,
+    method: HeadMethod,
+    model: &Arc<Model>,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Arc<DraftHead>, StartError> {
+    if !model_files::exists(path) {
+        return Err(StartError::NoDraftModel(path.to_owned()));
+    }
+    Ok(load_draft_head(path, method, model, options, progress)?)
 }
 
 /// Checks that a draft model guesses tokens of `model`.

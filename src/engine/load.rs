@@ -1,6 +1,6 @@
 //! The stages of a start: files, tokenizer and weights, a first step, the KV cache.
 
-use std::{panic::resume_unwind, sync::Arc, thread};
+use std::{panic::resume_unwind, path::Path, sync::Arc, thread};
 
 use playhouse_actors::{
     logic::kv_cache::KvSpec,
@@ -14,12 +14,14 @@ use super::{
 };
 use crate::{
     config::{Convert, EngineConfig, Runner, SpeculativeMethod},
-    executor::{AdapterStore, ComputeThreads, Constraints, KvSettings, RunnerFactory, warm_up},
+    executor::{
+        AdapterStore, ComputeThreads, Constraints, DraftWeights, KvSettings, RunnerFactory, warm_up,
+    },
     files,
     gguf::is_gguf,
     grammar::GrammarStore,
     model::{
-        GenerationConfig, LoadOptions, Model, ModelError, ModelRegistry, load_model,
+        GenerationConfig, HeadMethod, LoadOptions, Model, ModelError, ModelRegistry, load_model,
         serves_text_alone,
     },
     model_files,
@@ -126,14 +128,17 @@ impl<'a> Start<'a> {
         Ok((codec?, model?))
     }
 
-    /// Loads the draft model, if the settings name one and the model can have guesses.
+    /// Loads the draft model or the head, if the settings name one and the model can have guesses.
     fn draft(
         &mut self,
         codec: &HfTextCodec,
-        model: &Model,
+        model: &Arc<Model>,
         kv_spec: &KvSpec,
-    ) -> Result<Option<Arc<Model>>, StartError> {
+    ) -> Result<Option<DraftWeights>, StartError> {
         let Some(config) = &self.config.speculative_config else { return Ok(None) };
+        if let SpeculativeMethod::Head { method, model: path } = &config.method {
+            return self.head(*method, path.as_deref(), model, kv_spec).map(Some);
+        }
         if !drafts::has_guesses(kv_spec) {
             tracing::warn!("no token is guessed, because the model has layers with states");
             return Ok(None);
@@ -145,20 +150,47 @@ impl<'a> Start<'a> {
             tracing::warn!("the draft model is not loaded, because no layer reads all tokens");
             return Ok(None);
         }
-        let options = LoadOptions {
+        let options = self.draft_options();
+        let progress = &mut *self.progress;
+        let draft = self.threads.on_queue(|| {
+            drafts::load(path, &options, &mut |p| progress(StartProgress::Weights(p)))
+        })?;
+        drafts::check(path, &draft, model, codec)?;
+        Ok(Some(DraftWeights::Model(draft)))
+    }
+
+    /// Loads a head. One that does not fit the model is an error, because it was made for a model.
+    fn head(
+        &mut self,
+        method: HeadMethod,
+        path: Option<&Path>,
+        model: &Arc<Model>,
+        kv_spec: &KvSpec,
+    ) -> Result<DraftWeights, StartError> {
+        let path = path.unwrap_or(&self.config.model);
+        let options = self.draft_options();
+        let progress = &mut *self.progress;
+        let head = self.threads.on_queue(|| {
+            let progress = &mut |p| progress(StartProgress::Weights(p));
+            drafts::load_head(path, method, model, &options, progress)
+        })?;
+        if !drafts::has_table(kv_spec) && !head.kv_layers.windows.is_empty() {
+            let what = "no layer of the model reads all tokens, as the head does".to_owned();
+            return Err(ModelError::DraftHead { path: path.to_owned(), what }.into());
+        }
+        Ok(DraftWeights::Head(head))
+    }
+
+    /// Returns the options of the draft model or the head. It is not quantized at load.
+    fn draft_options(&self) -> LoadOptions {
+        LoadOptions {
             quantization: None,
             max_model_len: None,
             runner: Runner::Generate,
             convert: Convert::None,
             pooler: None,
             ..self.load_options()
-        };
-        let progress = &mut *self.progress;
-        let draft = self.threads.on_queue(|| {
-            drafts::load(path, &options, &mut |p| progress(StartProgress::Weights(p)))
-        })?;
-        drafts::check(path, &draft, model, codec)?;
-        Ok(Some(draft))
+        }
     }
 
     fn load_options(&self) -> LoadOptions {
@@ -254,7 +286,7 @@ impl<'a> Start<'a> {
         self,
         loaded: &LoadedModel,
         model: Arc<Model>,
-        draft: Option<Arc<Model>>,
+        draft: Option<DraftWeights>,
         constraints: &Constraints,
         adapters: &Option<Arc<AdapterStore>>,
     ) -> Result<Arc<RunnerFactory>, StartError> {
@@ -272,7 +304,7 @@ impl<'a> Start<'a> {
         let executors = executors.with_adapters(adapters.clone());
         let executors = executors.with_drafts(drafts::settings(self.config));
         Ok(Arc::new(match draft {
-            Some(draft) => executors.with_draft_model(draft, &of_draft)?,
+            Some(draft) => executors.with_draft(draft, &of_draft)?,
             None => executors,
         }))
     }

@@ -56,6 +56,11 @@ impl Sequence {
         self.token_ids.len() - self.num_guesses
     }
 
+    /// Returns the number of tokens whose KV exists.
+    pub(super) fn num_computed(&self) -> usize {
+        self.num_computed
+    }
+
     /// Returns the tokens generated so far, and `num_guesses` guesses after them.
     pub(super) fn output_token_ids(&self, num_guesses: usize) -> &[TokenId] {
         &self.token_ids[self.request.num_prompt_tokens()..self.num_known() + num_guesses]

@@ -15,12 +15,12 @@ use playhouse_kernels::{KernelError, KvCacheShape};
 use super::{
     adapters::AdapterStore,
     batch::KvSizes,
-    drafters::{DraftModel, DraftSettings, Drafts, ModelDrafter},
+    drafters::{DraftCache, DraftSettings, Drafter, Drafts, HeadDrafter, ModelDrafter},
     kv_arena::{KvArena, KvMemory, KvSettings},
     runner::{Constraints, KvLayout, ModelRunner},
     threads::ComputeThreads,
 };
-use crate::model::{KvPlace, Model};
+use crate::model::{DraftHead, KvPlace, Model};
 
 /// Creates runners over one loaded model. A new runner after a crash costs microseconds: the
 /// weights stay loaded, and the KV cache keeps its content.
@@ -32,8 +32,27 @@ pub(crate) struct RunnerFactory {
     constraints: Constraints,
     adapters: Option<Arc<AdapterStore>>,
     draft_settings: DraftSettings,
-    draft_model: Option<DraftModel>,
+    draft: Option<(DraftWeights, DraftCache)>,
     threads: Mutex<ComputeThreads>,
+}
+
+/// The weights of a drafter, which are loaded beside the model.
+#[derive(Debug, Clone)]
+pub(crate) enum DraftWeights {
+    /// A smaller model.
+    Model(Arc<Model>),
+    /// A head over the model's hidden states.
+    Head(Arc<DraftHead>),
+}
+
+impl DraftWeights {
+    /// Returns the shape of the drafter's KV cache.
+    pub(crate) fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
+        match self {
+            Self::Model(model) => model.kv_cache_shape(num_blocks, block_size),
+            Self::Head(head) => head.kv_cache_shape(num_blocks, block_size),
+        }
+    }
 }
 
 impl RunnerFactory {
@@ -63,7 +82,7 @@ impl RunnerFactory {
             constraints,
             adapters: None,
             draft_settings: DraftSettings::default(),
-            draft_model: None,
+            draft: None,
             threads: Mutex::new(threads),
         })
     }
@@ -79,27 +98,42 @@ impl RunnerFactory {
         Self { draft_settings, ..self }
     }
 
-    /// Allocates the KV cache of a draft model, which guesses by [`DraftMethod::Model`].
+    /// Allocates the KV cache of a drafter with weights: that of [`DraftMethod::Loaded`].
     ///
-    /// [`DraftMethod::Model`]: super::drafters::DraftMethod::Model
+    /// [`DraftMethod::Loaded`]: super::drafters::DraftMethod::Loaded
     ///
     /// # Errors
     /// [`KernelError`] when it cannot be allocated.
-    pub(crate) fn with_draft_model(
+    pub(crate) fn with_draft(
         mut self,
-        model: Arc<Model>,
+        weights: DraftWeights,
         kv_settings: &KvSettings,
     ) -> Result<Self, KernelError> {
+        if let DraftWeights::Head(head) = &weights {
+            // Places for more guesses would stay empty.
+            let most = &mut self.draft_settings.num_speculative_tokens;
+            *most = head.max_guesses.min(*most);
+        }
         let KvSpec { block_size, groups } = &self.info.kv_spec;
         // The start has checked that there is one.
         let group = groups.iter().position(|group| group.kind == KvKind::Full).unwrap_or(0);
-        let shape = model.kv_cache_shape(self.info.num_blocks, *block_size);
-        // Steps of the draft model are small, so their recordings would not pay.
+        let shape = weights.kv_cache_shape(self.info.num_blocks, *block_size);
+        // Steps of a drafter are small, so their recordings would not pay.
         let settings = KvSettings { step_graph_bytes: 0, ..kv_settings.clone() };
         let kv_memory = KvMemory::new(shape, &settings, self.threads.lock().queue())?;
         let kv_memory = Arc::new(Mutex::new(kv_memory));
-        self.draft_model = Some(DraftModel { model, kv_memory, group, block_size: *block_size });
+        self.draft = Some((weights, DraftCache { kv_memory, group, block_size: *block_size }));
         Ok(self)
+    }
+
+    /// Returns the drafter with weights of a new executor.
+    fn drafter(&self, threads: &ComputeThreads) -> Option<Box<dyn Drafter>> {
+        let (weights, cache) = self.draft.clone()?;
+        let threads = threads.clone();
+        Some(match weights {
+            DraftWeights::Model(model) => Box::new(ModelDrafter::new(model, cache, threads)),
+            DraftWeights::Head(head) => Box::new(HeadDrafter::new(head, cache, threads)),
+        })
     }
 
     /// Returns the counts of recorded and replayed steps over the current KV cache.
@@ -166,9 +200,7 @@ impl ExecutorFactory for RunnerFactory {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
         let (constraints, kv_layout) = (self.constraints.clone(), self.kv_layout.clone());
-        let draft_model = self.draft_model.clone();
-        let draft_model = draft_model.map(|model| ModelDrafter::new(model, threads.clone()));
-        let drafts = Drafts::new(self.draft_settings.clone(), draft_model);
+        let drafts = Drafts::new(self.draft_settings.clone(), self.drafter(&threads));
         let runner = ModelRunner::new(model, kv_lease, threads, constraints, kv_layout);
         Ok(Box::new(runner.with_adapters(self.adapters.clone()).with_drafts(drafts)))
     }

@@ -32,7 +32,7 @@ mod warm_up;
 
 pub(crate) use adapters::AdapterStore;
 pub(crate) use drafters::{DraftMethod, DraftSettings};
-pub(crate) use factory::RunnerFactory;
+pub(crate) use factory::{DraftWeights, RunnerFactory};
 pub(crate) use kv_arena::KvSettings;
 pub(crate) use runner::Constraints;
 pub(crate) use threads::ComputeThreads;

@@ -86,6 +86,14 @@ impl Constraints {
 /// The allowed tokens of each constrained request, by its number of guesses before them.
 type AllowedTokens = BTreeMap<RequestId, Vec<Allowed>>;
 
+/// The hidden states of a step's tokens, `[num_tokens, hidden_size]` each.
+struct HiddenStates {
+    /// After the final norm.
+    last: Tensor<2>,
+    /// Before the layers that the drafter reads.
+    inputs: Vec<Tensor<2>>,
+}
+
 /// Memory that steps reuse.
 #[derive(Debug, Default)]
 struct Buffers {
@@ -132,7 +140,7 @@ impl ModelRunner {
     fn compute(
         &mut self,
         batch: &mut RaggedBatch,
-    ) -> Result<(Tensor<2>, AllowedTokens), ExecuteError> {
+    ) -> Result<(HiddenStates, AllowedTokens), ExecuteError> {
         let jobs = self.batch.lend_constraints(&batch.chunks);
         if jobs.is_empty() {
             return Ok((timed("forward", || self.forward(batch))?, BTreeMap::new()));
@@ -147,28 +155,31 @@ impl ModelRunner {
         Ok((hidden?, allowed))
     }
 
-    /// Returns the hidden states of the batch's tokens, `[num_tokens, hidden]`. A recorded step may
-    /// have more rows.
-    fn forward(&self, batch: &mut RaggedBatch) -> Result<Tensor<2>, ExecuteError> {
+    /// Returns the hidden states of the batch's tokens. A recorded step may have more rows.
+    fn forward(&self, batch: &mut RaggedBatch) -> Result<HiddenStates, ExecuteError> {
         let mut kv_memory = self.kv_lease.lock()?;
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
         let places = &*self.kv_layout.places;
         let RaggedBatch { token_ids, types, groups, adapters, .. } = batch;
         let (types, adapters): (&[u32], _) = (types, &*adapters);
+        let (wanted, mut inputs) = (self.drafts.layers_read(), Vec::new());
         let mut forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
             let mut step = Step::of_groups(metas, places, cache).with_adapters(adapters);
             let hidden = backbone.embed(token_ids, step.adapters());
             let positions = Positions::of_text(&metas[0]).with_types(types);
-            backbone.forward(hidden, positions, &mut step)
+            let (last, read) = backbone.forward_with_inputs(hidden, positions, &mut step, wanted);
+            inputs = read;
+            last
         };
         if self.kv_layout.sizes.num_groups == 0 {
             // Hardly two batches of whole prompts have the same shape, so none is recorded.
-            return Ok(self.threads.run(|| forward(token_ids, groups)));
+            let last = self.threads.run(|| forward(token_ids, groups));
+            return Ok(HiddenStates { last, inputs: Vec::new() });
         }
-        let hidden = self.threads.run(|| match adapters.is_empty() {
+        let last = self.threads.run(|| match adapters.is_empty() && wanted.is_empty() {
             true => graphs.run(token_ids, groups, forward),
-            // A recorded step has no place for the weights of adapters.
+            // A recorded step has no place for the weights of adapters, and returns one tensor.
             false => forward(token_ids, groups),
         });
         if let Some(why) = graphs.take_failure() {
@@ -177,7 +188,7 @@ impl ModelRunner {
                 "steps cannot be recorded on this device and are launched one by one"
             );
         }
-        Ok(hidden)
+        Ok(HiddenStates { last, inputs })
     }
 
     /// Frees recorded steps, because the memory that a step lacked is more valuable.
@@ -209,8 +220,11 @@ impl ModelRunner {
         };
         let chunks = buffers.ragged.chunks.iter();
         let mut outputs: Vec<_> = chunks.map(|chunk| empty(chunk.request, None)).collect();
+        let mut for_drafter = Vec::new();
         if !outputs.is_empty() {
-            let (hidden, allowed) = self.compute(&mut buffers.ragged)?;
+            let (states, allowed) = self.compute(&mut buffers.ragged)?;
+            let hidden = states.last.clone();
+            for_drafter = self.states_for_drafter(states);
             self.find_rows(buffers)?;
             self.read_prompts(&hidden, buffers, &mut outputs)?;
             self.pool(&hidden, &buffers.ragged, &mut outputs)?;
@@ -225,6 +239,7 @@ impl ModelRunner {
             self.batch.continue_with(chunk, drawn);
         }
         self.learn_time(&buffers.ragged, begun.elapsed());
+        self.read_states(&buffers.ragged, for_drafter)?;
         self.ask_for_places(&buffers.ragged.chunks, &mut outputs)?;
         let broken = buffers.ragged.broken.drain(..);
         outputs.extend(broken.map(|(request, failure)| empty(request, Some(failure))));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 
-use self::layer::DecoderLayer;
+pub(super) use self::layer::DecoderLayer;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
     ModelConfig, ParallelConfig, TokenTypes,
@@ -77,10 +77,24 @@ impl Backbone for Decoder {
 
     fn forward(
         &self,
-        mut hidden: Tensor<2>,
+        hidden: Tensor<2>,
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
+        self.forward_with_inputs(hidden, positions, step, &[]).0
+    }
+
+    fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn forward_with_inputs(
+        &self,
+        mut hidden: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+        wanted: &[usize],
+    ) -> (Tensor<2>, Vec<Tensor<2>>) {
         if let Some(learned) = &self.embed_positions {
             hidden = add(hidden, learned.of(positions));
         }
@@ -92,8 +106,14 @@ impl Backbone for Decoder {
         {
             hidden = norm.forward(hidden);
         }
-        let mut residual = None;
-        for layer in &self.layers {
+        let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
+        for (index, layer) in self.layers.iter().enumerate() {
+            if wanted.contains(&index) {
+                inputs.push(match residual.clone() {
+                    Some(residual) => add(hidden.clone(), residual),
+                    None => hidden.clone(),
+                });
+            }
             let (output, sum) = layer.forward(hidden, residual, positions, step);
             (hidden, residual) = (output, sum);
         }
@@ -106,10 +126,11 @@ impl Backbone for Decoder {
             (None, Some(residual)) => add(hidden, residual),
             (None, None) => hidden,
         };
-        match &self.project_out {
+        let hidden = match &self.project_out {
             None => hidden,
             Some(projection) => projection.forward(hidden, step.adapters()),
-        }
+        };
+        (hidden, inputs)
     }
 
     fn mapped_bytes(&self) -> u64 {
@@ -233,7 +254,7 @@ pub(super) fn load(
         vocab_size: config.vocab_size,
         max_model_len: config.max_model_len,
         eos_token_ids: config.eos_token_ids.clone(),
-        kv_layers: kv_layers(config),
+        kv_layers: kv_layers(&config.layers),
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
         // The head of a pooler registers some, too.
@@ -244,10 +265,10 @@ pub(super) fn load(
     })
 }
 
-/// Returns the layers of the KV cache.
-fn kv_layers(config: &ModelConfig) -> KvLayers {
+/// Returns the layers of the KV cache that these layers of a model use.
+pub(super) fn kv_layers(layers: &[LayerConfig]) -> KvLayers {
     // All attention of these families that keeps keys has the same heads.
-    let mut kept = config.layers.iter().filter(|layer| layer.mixer.num_kv_layers() > 0);
+    let mut kept = layers.iter().filter(|layer| layer.mixer.num_kv_layers() > 0);
     let heads = kept.find_map(|layer| match &layer.mixer {
         Mixer::Latent(latent) => {
             let LatentConfig { kv_lora_rank, .. } = *latent;
@@ -259,7 +280,7 @@ fn kv_layers(config: &ModelConfig) -> KvLayers {
         }
     });
     let (num_kv_heads, head_dim, value_prefix) = heads.unwrap_or((0, 0, None));
-    let windows = config.layers.iter().flat_map(windows).collect();
+    let windows = layers.iter().flat_map(windows).collect();
     KvLayers { windows, num_kv_heads, head_dim, value_prefix }
 }
 

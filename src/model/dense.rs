@@ -51,6 +51,7 @@ impl ModelFamily for DenseFamily {
             quantization: quantization.as_ref(),
             dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
             base: if config.wrapped.is_some() { "" } else { config.names.base() },
+            renamed: None,
         };
         let check = |checkpoint: &Checkpoint| {
             let config = config.fit(checkpoint);

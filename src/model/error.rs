@@ -85,6 +85,14 @@ pub enum ModelError {
         /// The reason.
         why: &'static str,
     },
+    /// A head that guesses tokens does not fit its method or the model.
+    #[error("speculative_config: the head {}: {what}", path.display())]
+    DraftHead {
+        /// Its folder.
+        path: PathBuf,
+        /// The difference, with both values.
+        what: String,
+    },
     /// A family gives an invalid fact about its model.
     #[error("the model family of {architecture} gives {fact} = {value}; expected {accepted}")]
     Fact {

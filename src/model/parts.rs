@@ -35,6 +35,27 @@ pub trait Backbone: Send + Sync {
         step: &mut Step<'_>,
     ) -> Tensor<2>;
 
+    /// Returns the number of layers whose inputs [`Backbone::forward_with_inputs`] can return.
+    fn num_layers(&self) -> usize {
+        0
+    }
+
+    /// Does the same as [`Backbone::forward`], and returns also the residual stream before the
+    /// layers of the indices `wanted`, which increase: `[num_tokens, hidden_size]` each. Heads that
+    /// guess tokens read them. The default has no layers, and returns none.
+    ///
+    /// # Panics
+    /// As [`Backbone::forward`].
+    fn forward_with_inputs(
+        &self,
+        hidden: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+        _wanted: &[usize],
+    ) -> (Tensor<2>, Vec<Tensor<2>>) {
+        (self.forward(hidden, positions, step), Vec::new())
+    }
+
     /// Returns the bytes of weights that are pages of a file. The system counts them as free
     /// memory, although each step reads them.
     fn mapped_bytes(&self) -> u64 {
@@ -139,6 +160,23 @@ impl KvLayers {
         lens.max().unwrap_or_default()
     }
 
+    /// Returns the shape of a KV cache of `num_blocks` blocks of `block_size` tokens, if all layers
+    /// are one group.
+    #[must_use]
+    pub fn cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
+        let Self { ref windows, num_kv_heads, head_dim, value_prefix } = *self;
+        KvCacheShape {
+            num_layers: windows.len(),
+            num_blocks,
+            block_size,
+            num_kv_heads,
+            head_dim,
+            value_head_dim: value_prefix.unwrap_or(head_dim),
+            values_in_keys: value_prefix.is_some(),
+            state_len: self.state_len(),
+        }
+    }
+
     /// Returns whether no layer of the cache has keys: all have a state, or there are none.
     #[must_use]
     pub fn has_no_keys(&self) -> bool {
@@ -158,17 +196,7 @@ impl Model {
     /// all layers are one group.
     #[must_use]
     pub fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
-        let KvLayers { ref windows, num_kv_heads, head_dim, value_prefix } = self.kv_layers;
-        KvCacheShape {
-            num_layers: windows.len(),
-            num_blocks,
-            block_size,
-            num_kv_heads,
-            head_dim,
-            value_head_dim: value_prefix.unwrap_or(head_dim),
-            values_in_keys: value_prefix.is_some(),
-            state_len: self.kv_layers.state_len(),
-        }
+        self.kv_layers.cache_shape(num_blocks, block_size)
     }
 
     /// Rejects facts that the engine cannot serve, because a family may give wrong ones.

@@ -112,11 +112,11 @@ impl ModelSource<'_> {
     }
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
-        let Expected { quantization, dummy, base } = expected;
+        let Expected { quantization, dummy, base, renamed } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
-                Ok(checkpoint.of_base_model(base))
+                Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
             (LoadFormat::Dummy, Some(quantization)) => {
@@ -135,12 +135,14 @@ pub(super) struct Expected<'a> {
     /// The module that holds all but the output layer. A checkpoint of the base model alone has
     /// names without it: HF `base_model_prefix`.
     pub(super) base: &'static str,
+    /// A part of the model's names, and the part that some checkpoints have in its place.
+    pub(super) renamed: Option<(&'static str, &'static str)>,
 }
 
 impl Expected<'_> {
     /// Returns the form of a checkpoint without quantized matrices.
     fn dense(dummy: StoredDtype) -> Self {
-        Self { quantization: None, dummy, base: "" }
+        Self { quantization: None, dummy, base: "", renamed: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Loads the tensors of a checkpoint for the layers that are being built.
 
+use std::path::PathBuf;
+
 use burn::tensor::Device;
 use playhouse_kernels::{
     ActivationDtype, EmbeddingTable, KernelError, LinearWeight, QuantizationScheme, TensorCores,
@@ -186,6 +188,21 @@ impl<'a> WeightLoader<'a> {
         shape: &[usize],
     ) -> Result<Vec<f32>, ModelError> {
         Ok(self.tensor(name, shape)?.values().view().to_f32())
+    }
+
+    /// Returns whether the checkpoint has the tensor `name`. Dummy weights have none by name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.checkpoint.shape(name).is_some()
+    }
+
+    /// Returns the tensor `name` of `len` integers.
+    pub(super) fn integers(&mut self, name: &str, len: usize) -> Result<Vec<i64>, ModelError> {
+        Ok(self.checkpoint.integers(name, len)?)
+    }
+
+    /// Returns the file that holds the tensor `name`.
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        self.checkpoint.path_of(name).to_owned()
     }
 
     /// Returns the number of rows of the matrix `{module}.weight`, if there is one.

@@ -31,6 +31,8 @@ pub struct Checkpoint {
     layout: Layout,
     /// The module of the base model, if the names in the files lack it.
     absent_base: Option<&'static str>,
+    /// A part of the model's names, and the part that the files have in its place.
+    renamed: Option<(&'static str, &'static str)>,
 }
 
 /// Names and storage of a checkpoint's tensors.
@@ -73,12 +75,14 @@ impl Checkpoint {
             root: model.to_owned(),
             layout: Layout::Dummy(dtype),
             absent_base: None,
+            renamed: None,
         }
     }
 
     fn of_one_file(file: WeightsFile, layout: Layout) -> Self {
         let file_of = file.entries.keys().map(|name| (name.clone(), 0)).collect();
-        Self { root: file.path.clone(), files: vec![file], file_of, layout, absent_base: None }
+        let root = file.path.clone();
+        Self { root, files: vec![file], file_of, layout, absent_base: None, renamed: None }
     }
 
     /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF
@@ -206,6 +210,20 @@ impl Checkpoint {
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
         Ok(StoredTensor { path, shape: Cow::Borrowed(shape), dtype, bytes: Cow::Borrowed(bytes) })
+    }
+
+    /// Returns the tensor `name` of `len` integers.
+    ///
+    /// # Errors
+    /// [`WeightsError::MissingTensor`], [`WeightsError::Shape`], and [`WeightsError::Dtype`] if it
+    /// has another type than I64 or I32.
+    pub fn integers(&self, name: &str, len: usize) -> Result<Vec<i64>, WeightsError> {
+        let raw = self.raw(name, &[len])?;
+        match raw.dtype {
+            "I64" => Ok(integers(raw.bytes, i64::from_le_bytes)),
+            "I32" => Ok(integers(raw.bytes, |bytes| i32::from_le_bytes(bytes).into())),
+            _ => Err(raw.refused("I64 and I32")),
+        }
     }
 
     /// Returns the weight of `module`, `[out, in]`, in the form in which it is stored.
@@ -415,6 +433,11 @@ impl Checkpoint {
             Layout::Gguf => gguf::ACCEPTED,
         }
     }
+}
+
+/// Returns the integers of little-endian `bytes`.
+fn integers<const N: usize>(bytes: &[u8], of: fn([u8; N]) -> i64) -> Vec<i64> {
+    bytes.as_chunks().0.iter().copied().map(of).collect()
 }
 
 impl RawTensor<'_> {

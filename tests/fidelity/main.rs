@@ -13,8 +13,9 @@ mod golden;
 mod gpu;
 #[cfg(feature = "wgpu")]
 mod gpu_engine;
-mod late_chunking;
+mod heads;
 mod latent;
+mod late_chunking;
 mod poolers;
 mod quantized;
 mod rope;

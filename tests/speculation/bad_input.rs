@@ -4,13 +4,23 @@ use std::{fs, path::Path};
 
 use playhouse::{
     Engine, EngineConfig,
-    config::{SpeculativeConfig, SpeculativeMethod},
+    config::{HeadMethod, SpeculativeConfig, SpeculativeMethod},
 };
 
-use crate::draft_model;
+use crate::{
+    draft_model,
+    heads::{head, write_eagle3},
+};
 
 async fn refused(model: &Path) -> String {
-    let method = SpeculativeMethod::DraftModel { model: model.to_owned() };
+    refused_method(SpeculativeMethod::DraftModel { model: model.to_owned() }).await
+}
+
+async fn refused_head(method: HeadMethod, model: &Path) -> String {
+    refused_method(SpeculativeMethod::Head { method, model: Some(model.to_owned()) }).await
+}
+
+async fn refused_method(method: SpeculativeMethod) -> String {
     let config = EngineConfig {
         speculative_config: Some(SpeculativeConfig { method, num_speculative_tokens: 3 }),
         num_gpu_blocks_override: Some(300),
@@ -62,4 +72,59 @@ async fn a_draft_model_with_another_vocabulary_is_refused() {
     }
     let error = refused(small.path()).await;
     assert!(error.contains("config.json: cannot be read"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_does_not_fit_is_refused_with_the_difference() {
+    let missing = refused_head(HeadMethod::Eagle, Path::new("no/such/folder")).await;
+    assert!(missing.contains("speculative_config: no model at no/such/folder"), "{missing}");
+    // The demo model has no layer after the last.
+    let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
+    let error = refused_method(method).await;
+    assert!(error.contains("names no layer for several tokens a step"), "{error}");
+    let cases = [
+        (HeadMethod::Eagle, head(HeadMethod::MlpSpeculator), "architectures"),
+        (HeadMethod::MlpSpeculator, head(HeadMethod::Eagle3), "MLPSpeculatorPreTrainedModel"),
+        (HeadMethod::Eagle, draft_model(), "LlamaForCausalLMEagle"),
+        // This one was made for a model of 32 elements.
+        (HeadMethod::Mtp, head(HeadMethod::Mtp), "have 32 elements, and the model's 256"),
+    ];
+    for (method, folder, part) in cases {
+        let error = refused_head(method, &folder).await;
+        assert!(error.contains(part), "{method:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_values_of_a_heads_config_are_named() {
+    let cases = [
+        ("vocab_size", 100.into(), "vocabulary has 100 tokens, and the model's 3072"),
+        ("draft_vocab_size", 4_000.into(), "draft_vocab_size is 4000"),
+        ("draft_vocab_size", 400.into(), "has shape [500, 256]"),
+        ("num_hidden_layers", 2.into(), "it has 2 layers"),
+        ("eagle_aux_hidden_state_layer_ids", serde_json::json!([1, 3, 6]), "indices below 6"),
+        // By default the second and the third are equal.
+        ("eagle_aux_hidden_state_layer_ids", serde_json::Value::Null, "[2, 3, 3]"),
+    ];
+    for (field, value, part) in cases {
+        let folder = tempfile::TempDir::new().unwrap();
+        write_eagle3(folder.path(), |config| config[field] = value);
+        let error = refused_head(HeadMethod::Eagle3, folder.path()).await;
+        assert!(error.contains(part), "{field}: {error}");
+    }
+}
+
+/// A token of the head that the model does not have would be an index out of range.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_with_an_unknown_token_is_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    write_eagle3(folder.path(), |_| ());
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let known = 300_i64.to_le_bytes();
+    let at = bytes.windows(8).position(|window| window == known).unwrap();
+    bytes[at..at + 8].copy_from_slice(&(-5_i64).to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let error = refused_head(HeadMethod::Eagle3, folder.path()).await;
+    assert!(error.contains("d2t") && error.contains("names no token"), "{error}");
 }

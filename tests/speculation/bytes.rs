@@ -69,6 +69,12 @@ fn request(index: usize) -> RawRequest {
             min_tokens: 6,
             ..base
         },
+        // Of few tokens, guesses are often right, also those of a head with random weights.
+        6 if index / 8 % 4 < 2 => SamplingParams {
+            allowed_token_ids: Some(vec![400, 405, 410]),
+            logit_bias: vec![(405, 60.0)],
+            ..base
+        },
         6 => SamplingParams { ignore_eos: true, stop_token_ids: vec![301, 317, 333], ..base },
         _ => SamplingParams { structured_output: Some(Arc::new(format(index / 8).into())), ..base },
     };
@@ -127,7 +133,7 @@ async fn mixed_requests_have_the_same_bytes_with_each_method() {
     let engine = Engine::spawn(without, |_| ()).await.unwrap();
     let expected = outputs(&engine).await;
     engine.shutdown().await;
-    for (method, is_async) in methods().into_iter().zip([false, true, true]) {
+    for (method, is_async) in methods().into_iter().zip([false, true, true].into_iter().cycle()) {
         let mut with = config();
         set(&mut with, Some(method.clone()));
         with.async_scheduling = Some(is_async);
@@ -170,13 +176,24 @@ async fn check_steps(method: SpeculativeConfig, request: RawRequest, share: f64)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn right_guesses_save_steps() {
-    let [ngram, suffix, draft] = methods();
+    let [ngram, suffix, draft, eagle, eagle3, speculator] = methods();
     let repeated = greedy("tick tock tick tock tick tock tick tock tick tock", true);
     check_steps(ngram, repeated.clone(), 0.4).await;
     check_steps(suffix, repeated, 0.4).await;
     let question = "<|im_start|>user\nTell me: Where are the Lantern Islands?<|im_end|>\n\
                     <|im_start|>assistant\n";
     check_steps(draft.clone(), greedy(question, false), 0.6).await;
+    check_steps(eagle, greedy(question, false), 0.6).await;
+    // Heads with random weights are right where one token is allowed.
+    let one = SamplingParams {
+        temperature: 0.0,
+        ignore_eos: true,
+        logit_bias: vec![(405, 90.0)],
+        ..SamplingParams::default()
+    };
+    let forced = RawRequest { params: one, ..greedy("One upon a time", true) };
+    check_steps(eagle3, forced.clone(), 0.4).await;
+    check_steps(speculator, forced, 0.4).await;
     // A model agrees with itself.
     let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let itself = SpeculativeConfig { method: SpeculativeMethod::DraftModel { model }, ..draft };

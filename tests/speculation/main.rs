@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod bytes;
+mod heads;
+mod mtp;
 mod recorded;
 #[path = "../serving/mod.rs"]
 mod serving;
@@ -14,7 +16,7 @@ use std::path::PathBuf;
 
 use playhouse::{
     EngineConfig,
-    config::{NgramLookup, SpeculativeConfig, SpeculativeMethod, SuffixConfig},
+    config::{HeadMethod, NgramLookup, SpeculativeConfig, SpeculativeMethod, SuffixConfig},
 };
 
 /// Returns the repository's draft model, which guesses for the demo model.
@@ -22,8 +24,8 @@ fn draft_model() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model/draft")
 }
 
-/// Returns each method that needs no trained heads.
-fn methods() -> [SpeculativeConfig; 3] {
+/// Returns each method that has weights for the demo model, or needs none.
+fn methods() -> [SpeculativeConfig; 6] {
     let config =
         |method, num_speculative_tokens| SpeculativeConfig { method, num_speculative_tokens };
     let model = draft_model();
@@ -31,6 +33,10 @@ fn methods() -> [SpeculativeConfig; 3] {
         config(SpeculativeMethod::Ngram(NgramLookup { min: 1, max: 4 }), 5),
         config(SpeculativeMethod::Suffix(SuffixConfig::default()), 8),
         config(SpeculativeMethod::DraftModel { model }, 4),
+        heads::config(HeadMethod::Eagle, 4),
+        heads::config(HeadMethod::Eagle3, 3),
+        // The checkpoint has three guesses.
+        heads::config(HeadMethod::MlpSpeculator, 5),
     ]
 }
 

@@ -24,7 +24,7 @@ impl NgramDrafter {
 
 impl Drafter for NgramDrafter {
     fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
-        for Wanted { sequence, most, guesses } in wanted {
+        for Wanted { sequence, most, guesses, .. } in wanted {
             self.lookup.propose(&sequence.token_ids, *most, guesses);
         }
         Ok(())
@@ -44,7 +44,7 @@ impl SuffixDrafter {
 
 impl Drafter for SuffixDrafter {
     fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
-        for Wanted { sequence, most, guesses } in wanted {
+        for Wanted { sequence, most, guesses, .. } in wanted {
             let request = &sequence.request;
             let text = (&sequence.token_ids[..], request.num_prompt_tokens());
             let salt = request.cache_salt.as_ref();

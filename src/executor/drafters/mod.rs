@@ -1,12 +1,16 @@
 //! Drafters: they guess a request's next tokens, and the model verifies all guesses in one step.
 //!
 //! A guess costs time and nothing else. It may be wrong, stale or missing, because only a guess
-//! that equals the model's own draw is accepted. [`lookup`] guesses by earlier text, and [`model`]
-//! with a smaller model.
+//! that equals the model's own draw is accepted. [`lookup`] guesses by earlier text, [`model`] with
+//! a smaller model, and [`head`] with a head over the model's hidden states.
 
+mod head;
 mod lookup;
 mod model;
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
         drafts::{
@@ -19,9 +23,11 @@ use playhouse_actors::{
     ports::ExecuteError,
 };
 
+pub(super) use self::head::HeadDrafter;
 use self::lookup::{NgramDrafter, SuffixDrafter};
-pub(super) use self::model::{DraftModel, ModelDrafter};
-use super::batch::Sequence;
+pub(super) use self::model::ModelDrafter;
+use super::{batch::Sequence, kv_arena::KvMemory};
+use crate::model::HeadInput;
 
 /// The share of a drafter's guesses that is expected to be right before the first one.
 const DRAFTER_PRIOR: f64 = 0.7;
@@ -37,8 +43,41 @@ pub(super) trait Drafter: Send {
     /// If the device fails.
     fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError>;
 
+    /// Returns the hidden states of the model that it reads after each step, if it reads some.
+    fn input(&self) -> Option<&HeadInput> {
+        None
+    }
+
+    /// Reads the hidden states that a step computed.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn read(&mut self, _computed: &[Computed<'_>]) -> Result<(), ExecuteError> {
+        Ok(())
+    }
+
     /// Forgets a request, which has ended or will begin again.
     fn forget(&mut self, _sequence: &Sequence, _is_ended: bool) {}
+}
+
+/// The KV cache of a drafter with weights, which outlives executors. Its blocks have the ids of the
+/// model's cache.
+#[derive(Clone)]
+pub(super) struct DraftCache {
+    pub(super) kv_memory: Arc<Mutex<KvMemory>>,
+    /// The group of the model's layers whose block tables name the blocks. It reads all tokens.
+    pub(super) group: usize,
+    pub(super) block_size: usize,
+}
+
+/// The hidden states of one request that a step computed.
+pub(super) struct Computed<'a> {
+    /// The request, after the step.
+    pub(super) sequence: &'a Sequence,
+    /// The position of the first one.
+    pub(super) start: usize,
+    /// `[num_tokens, width]`, row-major.
+    pub(super) rows: &'a [f32],
 }
 
 /// One request that may have guesses.
@@ -49,6 +88,15 @@ pub(super) struct Wanted<'a> {
     pub(super) most: usize,
     /// The guesses, in order.
     pub(super) guesses: Vec<TokenId>,
+    /// Whether guesses are missing because the drafter still reads the request's text.
+    pub(super) is_reading: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Returns a request without guesses.
+    pub(super) fn new(sequence: &'a Sequence, most: usize) -> Self {
+        Self { sequence, most, guesses: Vec::new(), is_reading: false }
+    }
 }
 
 /// The method by which guesses are made.
@@ -61,8 +109,8 @@ pub(crate) enum DraftMethod {
     Ngram(NgramLookup),
     /// Suffix decoding.
     Suffix(SuffixConfig),
-    /// A smaller model, which is loaded beside the model.
-    Model,
+    /// A smaller model or a head, which is loaded beside the model.
+    Loaded,
 }
 
 /// The settings of guesses.
@@ -91,6 +139,8 @@ pub(super) struct Guessing {
     by_constraint: Acceptance,
     /// Whether the current guesses follow from the constraint.
     is_forced: bool,
+    /// Number of places of the current step that the drafter should have filled and did not.
+    num_unfilled: usize,
     /// Number of guesses that the drafter should make in the next step.
     num_wanted: usize,
 }
@@ -101,6 +151,7 @@ impl Default for Guessing {
             by_drafter: Acceptance::new(DRAFTER_PRIOR),
             by_constraint: Acceptance::new(FORCED_PRIOR),
             is_forced: false,
+            num_unfilled: 0,
             num_wanted: 0,
         }
     }
@@ -110,26 +161,34 @@ impl Guessing {
     /// Records the source of the current guesses.
     pub(super) fn begin(&mut self, is_forced: bool) {
         self.is_forced = is_forced;
+        self.num_unfilled = 0;
     }
 
-    /// Learns how many of the current guesses were right.
+    /// Records how many places the drafter did not fill.
+    pub(super) fn leave_unfilled(&mut self, num_places: usize) {
+        self.num_unfilled = num_places;
+    }
+
+    /// Learns how many of the current guesses were right. A place without a guess counts as a wrong
+    /// one.
     pub(super) fn learn(&mut self, counts: &DraftCounts) {
         let source = match self.is_forced {
             true => &mut self.by_constraint,
             false => &mut self.by_drafter,
         };
-        source.learn(counts.num_drafted as usize, counts.num_accepted as usize);
+        let num_places = counts.num_drafted as usize + self.num_unfilled;
+        source.learn(num_places, counts.num_accepted as usize);
     }
 }
 
 impl Drafts {
-    /// Returns the guesses of a new executor. `model` is the drafter of [`DraftMethod::Model`].
-    pub(super) fn new(settings: DraftSettings, model: Option<ModelDrafter>) -> Self {
+    /// Returns the guesses of a new executor. `loaded` is the drafter of [`DraftMethod::Loaded`].
+    pub(super) fn new(settings: DraftSettings, loaded: Option<Box<dyn Drafter>>) -> Self {
         let drafter: Option<Box<dyn Drafter>> = match settings.method {
             DraftMethod::None => None,
             DraftMethod::Ngram(lookup) => Some(Box::new(NgramDrafter::new(lookup))),
             DraftMethod::Suffix(config) => Some(Box::new(SuffixDrafter::new(config))),
-            DraftMethod::Model => model.map(|model| Box::new(model) as Box<dyn Drafter>),
+            DraftMethod::Loaded => loaded,
         };
         Self { settings, drafter, cost: StepCost::default() }
     }
@@ -160,6 +219,27 @@ impl Drafts {
         }
     }
 
+    /// Returns the hidden states of the model that the drafter reads, if it reads some.
+    pub(super) fn input(&self) -> Option<&HeadInput> {
+        self.drafter.as_ref()?.input()
+    }
+
+    /// Returns the layers of the model whose inputs the drafter reads.
+    pub(super) fn layers_read(&self) -> &[usize] {
+        match self.input() {
+            Some(HeadInput::BeforeLayers(layers)) => layers,
+            Some(HeadInput::Last) | None => &[],
+        }
+    }
+
+    /// Lets the drafter read the hidden states that a step computed.
+    pub(super) fn read(&mut self, computed: &[Computed<'_>]) -> Result<(), ExecuteError> {
+        match &mut self.drafter {
+            Some(drafter) => drafter.read(computed),
+            None => Ok(()),
+        }
+    }
+
     /// Forgets a request.
     pub(super) fn forget(&mut self, sequence: &Sequence, is_ended: bool) {
         if let Some(drafter) = &mut self.drafter {
@@ -186,5 +266,28 @@ impl Drafts {
             false => 0,
         };
         guessing.num_wanted.max(num_forced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of places that are reserved after 20 steps with so many guesses in four
+    /// places, all of them right.
+    fn reserved(num_filled: u32) -> usize {
+        let mut guessing = Guessing::default();
+        for _ in 0..20 {
+            guessing.begin(false);
+            guessing.leave_unfilled(4 - num_filled as usize);
+            let (num_drafted, num_accepted) = (num_filled, num_filled);
+            guessing.learn(&DraftCounts { num_drafted, num_accepted, num_wanted: 0 });
+        }
+        guessing.by_drafter.num_wanted(0.5, 4)
+    }
+
+    #[test]
+    fn places_that_the_drafter_leaves_empty_are_not_reserved() {
+        assert_eq!([0, 2, 4].map(reserved), [0, 1, 4]);
     }
 }

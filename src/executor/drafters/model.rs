@@ -6,7 +6,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use burn::tensor::Tensor;
-use parking_lot::Mutex;
 use playhouse_actors::{
     logic::request::ids::{RequestId, TokenId},
     ports::ExecuteError,
@@ -15,12 +14,11 @@ use playhouse_kernels::{
     AttentionMetadata, KernelError, KvCache, profile::timed, sampling::sample_tensor,
 };
 
-use super::{Drafter, Wanted};
+use super::{DraftCache, Drafter, Wanted};
 use crate::{
     executor::{
         batch::{Sequence, append_positions},
         execute_error,
-        kv_arena::KvMemory,
         sampler::sampling_row,
         threads::ComputeThreads,
     },
@@ -31,19 +29,10 @@ use crate::{
 /// text is computed over several steps, without guesses.
 const CATCH_UP_TOKENS: usize = 2048;
 
-/// A draft model and its cache, which outlive executors.
-#[derive(Clone)]
-pub(in crate::executor) struct DraftModel {
-    pub(in crate::executor) model: Arc<Model>,
-    pub(in crate::executor) kv_memory: Arc<Mutex<KvMemory>>,
-    /// The group of the model's layers whose block tables name the blocks. It reads all tokens.
-    pub(in crate::executor) group: usize,
-    pub(in crate::executor) block_size: usize,
-}
-
 /// The drafter of one executor.
 pub(in crate::executor) struct ModelDrafter {
-    draft: DraftModel,
+    model: Arc<Model>,
+    cache: DraftCache,
     threads: ComputeThreads,
     texts: BTreeMap<RequestId, Text>,
 }
@@ -68,8 +57,12 @@ struct Pass {
 }
 
 impl ModelDrafter {
-    pub(in crate::executor) fn new(draft: DraftModel, threads: ComputeThreads) -> Self {
-        Self { draft, threads, texts: BTreeMap::new() }
+    pub(in crate::executor) fn new(
+        model: Arc<Model>,
+        cache: DraftCache,
+        threads: ComputeThreads,
+    ) -> Self {
+        Self { model, cache, threads, texts: BTreeMap::new() }
     }
 
     /// Returns the next pass: for each request its tokens that are not computed yet. A request that
@@ -77,9 +70,9 @@ impl ModelDrafter {
     fn next_pass(&mut self, wanted: &[Wanted<'_>], active: &mut Vec<usize>) -> Pass {
         let mut pass = Pass::default();
         pass.meta.query_start_loc.push(0);
-        let DraftModel { group, block_size, model, .. } = &self.draft;
+        let (model, DraftCache { group, block_size, .. }) = (&self.model, &self.cache);
         active.retain(|&index| {
-            let Wanted { sequence, most, guesses } = &wanted[index];
+            let Wanted { sequence, most, guesses, .. } = &wanted[index];
             let Some(text) = self.texts.get_mut(&sequence.request.id) else { return false };
             let (num_known, start) = (sequence.token_ids.len(), text.num_computed);
             let last = num_known + guesses.len();
@@ -110,7 +103,7 @@ impl ModelDrafter {
         cache: &mut KvCache,
         wanted: &mut [Wanted<'_>],
     ) -> Result<(), ExecuteError> {
-        let model = &self.draft.model;
+        let model = &self.model;
         let Some(lm_head) = model.lm_head.as_deref() else { return Ok(()) };
         let rows: Result<Vec<_>, ExecuteError> = pass
             .draws
@@ -155,7 +148,7 @@ impl ModelDrafter {
 impl Drafter for ModelDrafter {
     fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
         // A thread that hangs may still hold the cache.
-        let kv_memory = Arc::clone(&self.draft.kv_memory);
+        let kv_memory = Arc::clone(&self.cache.kv_memory);
         let Some(mut kv_memory) = kv_memory.try_lock() else { return Ok(()) };
         for Wanted { sequence, .. } in wanted.iter() {
             let text = self.texts.entry(sequence.request.id).or_default();
@@ -178,10 +171,11 @@ impl Drafter for ModelDrafter {
                 });
             }
         })?;
-        for Wanted { sequence, guesses, .. } in wanted.iter() {
+        for Wanted { sequence, guesses, is_reading, .. } in wanted.iter_mut() {
             if let Some(text) = self.texts.get_mut(&sequence.request.id) {
                 text.num_known = sequence.token_ids.len();
                 text.guesses.clone_from(guesses);
+                *is_reading = text.num_computed < text.num_known;
             }
         }
         Ok(())

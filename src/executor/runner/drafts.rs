@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
         drafts::verify::num_valid_draws,
@@ -12,12 +13,15 @@ use playhouse_actors::{
     },
     ports::ExecuteError,
 };
-use playhouse_kernels::profile::timed;
+use playhouse_kernels::{profile::timed, select_rows};
 
-use super::ModelRunner;
-use crate::executor::{
-    batch::{Chunk, RaggedBatch},
-    drafters::Wanted,
+use super::{HiddenStates, ModelRunner};
+use crate::{
+    executor::{
+        batch::{Chunk, RaggedBatch},
+        drafters::{Computed, Wanted},
+    },
+    model::HeadInput,
 };
 
 impl ModelRunner {
@@ -70,7 +74,7 @@ impl ModelRunner {
             let sequence = self.batch.sequence(chunk)?;
             let most = self.drafts.most_guesses(sequence, chunk.num_places);
             if most > 0 {
-                wanted.push(Wanted { sequence, most, guesses: Vec::new() });
+                wanted.push(Wanted::new(sequence, most));
                 places.push(index);
             }
         }
@@ -79,16 +83,26 @@ impl ModelRunner {
         }
         let begun = Instant::now();
         self.drafts.propose(&mut wanted)?;
-        let guesses: Vec<Vec<TokenId>> = wanted.into_iter().map(|wanted| wanted.guesses).collect();
-        let num_guesses = guesses.iter().map(Vec::len).sum();
-        self.drafts.cost.learn_guesses(num_guesses, micros(begun.elapsed()));
-        for (index, guesses) in places.into_iter().zip(guesses) {
+        let is_reading = wanted.iter().any(|wanted| wanted.is_reading);
+        // The borrow of the sequences ends here.
+        let made = wanted.into_iter().map(|wanted| {
+            let num_missing = wanted.most.saturating_sub(wanted.guesses.len());
+            (wanted.guesses, if wanted.is_reading { 0 } else { num_missing })
+        });
+        let made: Vec<(Vec<TokenId>, usize)> = made.collect();
+        let num_guesses = made.iter().map(|(guesses, _)| guesses.len()).sum();
+        if num_guesses > 0 || !is_reading {
+            self.drafts.cost.learn_guesses(num_guesses, micros(begun.elapsed()));
+        }
+        for (index, (guesses, num_unfilled)) in places.into_iter().zip(made) {
             let chunk = &mut ragged.chunks[index];
             // A drafter may guess too much, and tokens that the model does not have.
             let is_known = |token: &&TokenId| (**token as usize) < self.model.vocab_size;
             let num_guesses = guesses.iter().take(chunk.num_places).take_while(is_known).count();
             chunk.num_guesses = num_guesses;
-            self.batch.sequence_mut(chunk)?.guess(&guesses[..num_guesses]);
+            let sequence = self.batch.sequence_mut(chunk)?;
+            sequence.guess(&guesses[..num_guesses]);
+            sequence.guessing.leave_unfilled(num_unfilled);
         }
         Ok(())
     }
@@ -100,7 +114,7 @@ impl ModelRunner {
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
         for (chunk, output) in chunks.iter().zip(outputs) {
-            if chunk.num_guesses == 0 {
+            if chunk.num_places == 0 {
                 continue;
             }
             let sequence = self.batch.sequence_mut(chunk)?;
@@ -116,6 +130,54 @@ impl ModelRunner {
             sequence.guessing.learn(&output.drafts);
         }
         Ok(())
+    }
+
+    /// Returns the hidden states that the drafter reads.
+    pub(super) fn states_for_drafter(&self, states: HiddenStates) -> Vec<Tensor<2>> {
+        match self.drafts.input() {
+            None => Vec::new(),
+            Some(HeadInput::Last) => vec![states.last],
+            Some(HeadInput::BeforeLayers(_)) => states.inputs,
+        }
+    }
+
+    /// Lets the drafter read the hidden states of the tokens that a step computed, without those of
+    /// wrong guesses.
+    pub(super) fn read_states(
+        &mut self,
+        ragged: &RaggedBatch,
+        states: Vec<Tensor<2>>,
+    ) -> Result<(), ExecuteError> {
+        if states.is_empty() {
+            return Ok(());
+        }
+        let (mut rows, mut parts) = (Vec::new(), Vec::new());
+        for (index, chunk) in ragged.chunks.iter().enumerate() {
+            let sequence = self.batch.sequence(chunk)?;
+            let num_tokens = sequence.num_computed().saturating_sub(chunk.start);
+            if sequence.request.sampling().is_some() && num_tokens > 0 {
+                let first = ragged.groups[0].query_start_loc[index];
+                rows.extend(first..first + num_tokens as u32);
+                parts.push((sequence, chunk.start, num_tokens));
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let data = self.threads.run(|| {
+            let of_rows = states.into_iter().map(|states| select_rows(states, &rows));
+            Tensor::cat(of_rows.collect(), 1).into_data()
+        });
+        let values: Vec<f32> =
+            data.try_to_vec().map_err(|error| ExecuteError::Device(format!("{error:?}")))?;
+        let (width, mut rest) = (values.len() / rows.len(), &values[..]);
+        let computed = parts.into_iter().map(|(sequence, start, num_tokens)| {
+            let (rows, others) = rest.split_at(num_tokens * width);
+            rest = others;
+            Computed { sequence, start, rows }
+        });
+        let computed: Vec<Computed<'_>> = computed.collect();
+        timed("drafts", || self.drafts.read(&computed))
     }
 
     /// Tells the scheduler how many guesses the next steps should verify.

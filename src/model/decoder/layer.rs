@@ -20,7 +20,7 @@ use crate::model::{ModelError, Positions, Step};
 ///
 /// Each norm is absent in some families. `r` is the residual multiplier.
 #[derive(Debug)]
-pub(super) struct DecoderLayer {
+pub(in crate::model) struct DecoderLayer {
     norms: Norms,
     is_parallel: bool,
     is_post_norm: bool,
@@ -43,7 +43,7 @@ struct Norms {
 impl DecoderLayer {
     /// Returns the layer's output and the residual stream, both `[num_tokens, hidden_size]`. The
     /// next norm adds them. A post-norm layer returns its output alone.
-    pub(super) fn forward(
+    pub(in crate::model) fn forward(
         &self,
         hidden: Tensor<2>,
         residual: Option<Tensor<2>>,
@@ -127,12 +127,12 @@ impl DecoderLayer {
     }
 
     /// Returns the bytes of weights that are pages of a file.
-    pub(super) fn mapped_bytes(&self) -> u64 {
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         let mixer = self.mixer.as_ref().map_or(0, MixerLayer::mapped_bytes);
         mixer + self.feed_forward.as_ref().map_or(0, FeedForwardLayer::mapped_bytes)
     }
 
-    pub(super) fn load(
+    pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         place: LayerPlace<'_>,
         rotary: &mut RotaryTables<'_>,

@@ -139,12 +139,23 @@ impl Attention {
         attention: &AttentionConfig,
         rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
+        Self::of_inputs(loader, place, attention, rotary, place.config.hidden_size)
+    }
+
+    /// Loads attention whose queries, keys and values are projections of `inputs` elements.
+    pub(in crate::model) fn of_inputs(
+        loader: &mut WeightLoader<'_>,
+        place: LayerPlace<'_>,
+        attention: &AttentionConfig,
+        rotary: &mut RotaryTables<'_>,
+        inputs: usize,
+    ) -> Result<Self, ModelError> {
         let names = place.names();
         let hidden_size = place.config.hidden_size;
         let module = |name: &str| place.module(name);
         let qkv = qkv_parts(&names.attention.qkv, attention, names.is_transposed, module);
         let gate = gate_part(&names.attention.qkv, attention, module)
-            .map(|part| Linear::load(loader, &[part], hidden_size, attention.qkv_bias));
+            .map(|part| Linear::load(loader, &[part], inputs, attention.qkv_bias));
         let o = Part::new(place.module(names.attention.o_proj), hidden_size);
         let o = [o.transposed(names.is_transposed)];
         let slopes = attention
@@ -177,7 +188,7 @@ impl Attention {
             heads: heads(loader, place, attention)?,
             padding: Padding::of(attention),
             gate: gate.transpose()?,
-            qkv_proj: Linear::load(loader, &qkv, hidden_size, attention.qkv_bias)?,
+            qkv_proj: Linear::load(loader, &qkv, inputs, attention.qkv_bias)?,
             o_proj: Linear::load(loader, &o, attention.q_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,
             params,

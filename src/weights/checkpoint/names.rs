@@ -22,6 +22,16 @@ impl Checkpoint {
         self
     }
 
+    /// Returns the same checkpoint. Where its files have a tensor with the second part in its name,
+    /// the model's names have the first one in its place.
+    #[must_use]
+    pub fn renamed(mut self, renamed: Option<(&'static str, &'static str)>) -> Self {
+        let is_stored =
+            |(_, stored): &(&str, &str)| self.file_of.keys().any(|name| name.contains(stored));
+        self.renamed = renamed.filter(is_stored);
+        self
+    }
+
     /// Returns the names of all tensors in the model's spelling, except those of a GGUF file that
     /// are read together with its metadata.
     pub fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
@@ -44,6 +54,9 @@ impl Checkpoint {
             Layout::HuggingFace(_) | Layout::Dummy(_) => {
                 let base = self.absent_base.and_then(|base| name.strip_prefix(base));
                 let name = base.and_then(|name| name.strip_prefix('.')).unwrap_or(name);
+                if let Some((own, stored)) = self.renamed.filter(|(own, _)| name.contains(own)) {
+                    return Cow::Owned(name.replacen(own, stored, 1));
+                }
                 self.tensorflow_name(name).map_or(Cow::Borrowed(name), Cow::Owned)
             }
             Layout::Gguf => Cow::Borrowed(name),

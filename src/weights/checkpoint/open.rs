@@ -113,6 +113,7 @@ impl Checkpoint {
             root: index,
             layout: Layout::HuggingFace(None),
             absent_base: None,
+            renamed: None,
         })
     }
 }

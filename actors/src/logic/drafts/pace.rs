@@ -32,7 +32,7 @@ pub struct StepCost {
     sums: [f64; 5],
     /// Time to make one guess, in microseconds.
     guess: f64,
-    /// Number of steps for which guesses were made.
+    /// Number of steps for which guesses were wanted.
     num_guessed: u32,
 }
 
@@ -46,11 +46,12 @@ impl StepCost {
         }
     }
 
-    /// Learns the time to make guesses, in microseconds.
+    /// Learns the time to make guesses, in microseconds. A step whose drafter had none counts as a
+    /// step with guesses, because otherwise a drafter without guesses would be tried for ever.
     pub fn learn_guesses(&mut self, num_guesses: usize, micros: f64) {
+        self.num_guessed = self.num_guessed.saturating_add(1);
         if num_guesses > 0 {
             let each = micros / num_guesses as f64;
-            self.num_guessed = self.num_guessed.saturating_add(1);
             // The first guesses of a request take longer, because its prompt has to be read.
             self.guess += GUESS_WEIGHT * (each - self.guess);
         }
@@ -116,12 +117,13 @@ impl Acceptance {
         Self { prior, right: 0.0, tried: 0.0, num_without: 0 }
     }
 
-    /// Learns the result of a step's guesses. The guesses after a wrong one say nothing.
-    pub fn learn(&mut self, num_drafted: usize, num_accepted: usize) {
-        if num_drafted == 0 {
+    /// Learns the result of a step's guesses. The guesses after a wrong one say nothing. A place
+    /// that the drafter did not fill counts as a wrong guess, because the place was reserved.
+    pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
+        if num_places == 0 {
             return;
         }
-        let is_one_wrong = num_accepted < num_drafted;
+        let is_one_wrong = num_accepted < num_places;
         self.right = self.right * RATE_DECAY + num_accepted as f64;
         self.tried = self.tried * RATE_DECAY + num_accepted as f64 + f64::from(is_one_wrong);
     }
@@ -189,6 +191,19 @@ mod tests {
             cost.learn_guesses(1, 1_000.0);
         }
         assert!(cost.break_even(9) > 1.0);
+    }
+
+    #[test]
+    fn a_drafter_without_guesses_is_not_tried_for_ever() {
+        let mut cost = measured(900.0, 30.0);
+        cost.num_guessed = 0;
+        let mut empty = Acceptance::new(0.7);
+        for _ in 0..NUM_TRIALS {
+            assert_eq!(empty.num_wanted(cost.break_even(8), 4), 4);
+            cost.learn_guesses(0, 1.0);
+            empty.learn(4, 0);
+        }
+        assert_eq!(empty.num_wanted(cost.break_even(8), 4), 0, "no place is reserved");
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! many guesses were right. One rule holds for all rows: computed = position + accepted.
 //!
 //! Guesses must never cost another request its turn or its blocks. They therefore get only the
-//! tokens that no running request needs, and they cause no preemption.
+//! tokens that no running request needs, and they cause no preemption. A tenant pays only for
+//! places that had a guess.
 
-use super::{Scheduler, planning::Planning, request_table::Slot};
+use super::{Scheduler, flight::InFlightRow, planning::Planning, request_table::Slot};
 
 impl Scheduler {
     /// Returns the number of guesses that a row may verify after `num_tokens` tokens of the
@@ -31,5 +32,14 @@ impl Scheduler {
         let spare_tokens = planning.token_budget.saturating_sub(num_tokens + num_behind);
         let most_tokens = planning.most_tokens.saturating_sub(num_tokens);
         most.min(spare_tokens).min(most_tokens).min(state.num_guesses_max())
+    }
+    /// Gives the tenant of a computed row the places back that had no guess. `num_drafted` places
+    /// had one.
+    pub(super) fn refund_places(&mut self, planned: InFlightRow, num_drafted: usize) {
+        let num_empty = planned.num_guesses().saturating_sub(num_drafted);
+        if num_empty > 0 {
+            let tenant = self.requests[planned.slot].request.tenant;
+            self.queues.waiting.refund(tenant, num_empty);
+        }
     }
 }

@@ -108,6 +108,7 @@ impl Scheduler {
         state.num_guesses -= planned.num_guesses();
         state.num_computed_tokens -= num_rejected;
         state.num_wanted_guesses = row.drafts.num_wanted as usize;
+        self.refund_places(planned, row.drafts.num_drafted as usize);
         self.pass_media(slot);
         let state = &mut self.requests[slot];
         if num_draws > 0 && is_pooling {

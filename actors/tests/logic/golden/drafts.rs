@@ -1,9 +1,10 @@
 //! Guesses: how many places a step has for them, and the effects of right and wrong ones.
 
 use playhouse_actors::logic::{
+    admission::Tenant,
     kv_cache::{KvKind, KvSpec},
     request::{
-        FinishReason,
+        EngineRequest, FinishReason,
         ids::{RequestId, TokenId},
         outputs::{Commit, DraftCounts, StepOutput},
     },
@@ -167,4 +168,30 @@ fn a_step_planned_ahead_follows_wrong_guesses() {
     assert_eq!((commits[0].position, commits[0].produced.tokens().len()), (4, 1));
     harness.plan();
     assert_eq!(harness.last.output.scheduled_cached[0].num_computed_tokens, 14);
+}
+
+/// Two tenants have the same places for guesses. Only the second one's drafter fills them.
+#[test]
+fn a_tenant_pays_for_no_place_without_a_guess() {
+    let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 2, ..guessing() });
+    for (id, tenant) in [(0, 0), (1, 1), (2, 1), (3, 0)] {
+        let request = request(id, own_prompt(id, 10));
+        harness.add(EngineRequest { tenant: Some(Tenant(tenant)), ..request });
+    }
+    let answered = |harness: &mut Harness, num_drafted: u32| {
+        let mut output = answer(&harness.last.output, |_| vec![5]);
+        for output in &mut output.outputs {
+            let num_drafted = if output.request == RequestId(1) { num_drafted } else { 0 };
+            output.drafts = DraftCounts { num_drafted, num_accepted: 0, num_wanted: 4 };
+        }
+        harness.scheduler.update_from_output(output, 0);
+    };
+    assert_eq!(harness.plan(), tokens([(0, 10), (1, 10)]));
+    answered(&mut harness, 0);
+    for _ in 0..3 {
+        assert_eq!(harness.plan(), tokens([(0, 5), (1, 5)]));
+        answered(&mut harness, 4);
+    }
+    // The first tenant has 13 tokens and the second 25.
+    assert_eq!(harness.waiting(), [3, 2]);
 }

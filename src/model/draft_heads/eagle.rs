@@ -1,0 +1,120 @@
+//! EAGLE: the layers of a Llama over a projection of token and hidden state.
+//!
+//! | tensor | shape |
+//! |---|---|
+//! | `fc.weight`, `fc.bias` | `[hidden, 2 · hidden]`, `[hidden]`; the bias may be absent |
+//! | `layers.{i}.…` | as HF `LlamaDecoderLayer`; the first one has no `input_layernorm` |
+//! | `embed_tokens.weight` | `[vocab, hidden]`; absent: the model's |
+//! | `lm_head.weight` | `[vocab, hidden]`; absent: the model's |
+//!
+//! The names may begin with `model.`. There is no final norm. The format is SafeAILab's, as vLLM's
+//! `EagleLlamaForCausalLM` reads it. The source is knowledge of the format: neither was at hand.
+
+use burn::tensor::Tensor;
+use playhouse_kernels::add;
+
+use super::parts::{
+    HeadEmbedding, HeadLayers, HeadOutput, Target, llama_config, load_with, refused,
+};
+use super::{HeadInput, HeadRows, Loaded};
+use crate::model::config::ModelConfig;
+use crate::model::decoder::{DecoderLayer, kv_layers};
+use crate::model::families::llama;
+use crate::model::layers::rotary::RotaryTables;
+use crate::model::layers::{LayerPlace, Linear, Part};
+use crate::model::weight_loader::WeightLoader;
+use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
+
+/// The entries of `architectures` of EAGLE's checkpoints: SafeAILab's, SpecForge's and vLLM's.
+const ARCHITECTURES: [&str; 3] =
+    ["LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM"];
+/// Most guesses of a head that reads its own states. vLLM has no limit but its own.
+pub(super) const UNLIMITED: usize = usize::MAX;
+
+struct Eagle {
+    embed_tokens: HeadEmbedding,
+    fc: Linear,
+    layers: Vec<DecoderLayer>,
+    output: HeadOutput,
+}
+
+impl HeadLayers for Eagle {
+    fn forward(
+        &self,
+        rows: HeadRows<'_>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
+        let embedded = self.embed_tokens.forward(rows.token_ids);
+        let both = Tensor::cat(vec![embedded, rows.states], 1);
+        let (mut hidden, mut residual) = (self.fc.forward(both, Adapters::none()), None);
+        for layer in &self.layers {
+            (hidden, residual) = layer.forward(hidden, residual, positions, step);
+        }
+        match residual {
+            Some(residual) => add(hidden, residual),
+            None => hidden,
+        }
+    }
+
+    fn logits(&self, _num_guesses: usize, states: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+        self.output.logits(states, rows, |states| states)
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        let layers: u64 = self.layers.iter().map(DecoderLayer::mapped_bytes).sum();
+        layers + self.fc.mapped_bytes() + self.output.mapped_bytes()
+    }
+}
+
+/// Loads the head of `source`.
+pub(super) fn load(
+    source: &mut ModelSource<'_>,
+    target: &Target<'_>,
+) -> Result<Loaded, ModelError> {
+    let mut config = llama_config(source, &llama::FAMILY, &ARCHITECTURES)?;
+    target.require(source, config.hidden_size, config.vocab_size)?;
+    if size_of_draft(source, &config)? != config.vocab_size {
+        let what = "config.json has a draft_vocab_size, which heads of the method eagle3 have";
+        return Err(refused(source, what.to_owned()));
+    }
+    config.has_first_norm = false;
+    load_with(source, config, "model.fc.weight", None, |config, loader| {
+        build(config, target, loader)
+    })
+}
+
+/// Returns the number of tokens that a head guesses: `draft_vocab_size`, or the vocabulary.
+pub(super) fn size_of_draft(
+    source: &ModelSource<'_>,
+    config: &ModelConfig,
+) -> Result<usize, ModelError> {
+    Ok(super::parts::size(source, "draft_vocab_size")?.unwrap_or(config.vocab_size))
+}
+
+fn build(
+    config: &ModelConfig,
+    target: &Target<'_>,
+    loader: &mut WeightLoader<'_>,
+) -> Result<Loaded, ModelError> {
+    let mut rotary = RotaryTables::new(config, loader.device());
+    let layers = (0..config.layers.len())
+        .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary));
+    let layers = layers.collect::<Result<_, _>>()?;
+    let fc = [Part::new("model.fc".to_owned(), config.hidden_size)];
+    let has_bias = loader.has("model.fc.bias");
+    let head = Eagle {
+        embed_tokens: target.embedding(loader, "model.embed_tokens")?,
+        fc: Linear::load(loader, &fc, 2 * config.hidden_size, has_bias)?,
+        layers,
+        output: target.output(loader, "lm_head", config.vocab_size)?,
+    };
+    Ok(Loaded {
+        input: HeadInput::Last,
+        max_model_len: config.max_model_len,
+        max_guesses: UNLIMITED,
+        kv_layers: kv_layers(&config.layers),
+        places: Vec::new(),
+        layers: Box::new(head),
+    })
+}

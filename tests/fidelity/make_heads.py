@@ -1,0 +1,361 @@
+"""Makes heads that guess tokens, and records their logits as plain torch computes them.
+
+    python3 make_heads.py            all heads
+    python3 make_heads.py NAME ...   some of them
+
+Each head in `heads/NAME` has seeded random weights and belongs to a model of `models/`. The oracle
+is built from the modules of transformers, in float32, over the whole text in every pass: it has no
+cache. `golden.json` has for each prompt the token that the model draws after it, the tokens that
+the head guesses next, and every fourth logit of each guess. Needs torch and transformers.
+"""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeRMSNorm
+from transformers.models.llama import modeling_llama as llama
+
+HERE = Path(__file__).parent
+GUESSES = 4
+LENGTHS = [3, 21, 40]
+NEAR_TIE = 1e-3
+# Of the logits, every fourth is recorded.
+STRIDE = 4
+
+
+def causal(length):
+    """Returns an additive mask, `[1, 1, length, length]`."""
+    mask = torch.full((length, length), float("-inf"))
+    return torch.triu(mask, diagonal=1)[None, None]
+
+
+def randomize(module, generator, std=0.25):
+    """Gives every parameter seeded values that bfloat16 can hold. Those of norms are near one."""
+    for name, parameter in sorted(module.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=generator)
+        is_norm = parameter.dim() == 1 and not name.endswith("bias")
+        value = 1.0 + 0.2 * noise if is_norm else std * noise
+        parameter.data = value.to(torch.bfloat16).float()
+
+
+def llama_config(target, **fields):
+    hidden = target.config.hidden_size
+    config = LlamaConfig(
+        vocab_size=target.config.vocab_size,
+        hidden_size=hidden,
+        intermediate_size=56,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        rope_theta=20_000.0,
+        attn_implementation="eager",
+        **fields,
+    )
+    return config
+
+
+class Head(nn.Module):
+    """A head. `rows` are hidden states of the model, or of the head after the first guess."""
+
+    def __init__(self, target):
+        super().__init__()
+        # Not a submodule: its weights are not the head's.
+        self.target = [target]
+
+    def embed(self, tokens):
+        return self.target[0].get_input_embeddings()(tokens)
+
+    def rotated(self, hidden):
+        positions = torch.arange(hidden.shape[1])[None]
+        return self.rotary(hidden, positions)
+
+
+class Eagle(Head):
+    architecture = "LlamaForCausalLMEagle"
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = llama_config(target)
+        hidden = self.config.hidden_size
+        self.fc = nn.Linear(2 * hidden, hidden)
+        self.layers = nn.ModuleList([llama.LlamaDecoderLayer(self.config, 0)])
+        self.layers[0].input_layernorm = nn.Identity()
+        self.rotary = llama.LlamaRotaryEmbedding(self.config)
+
+    def states(self, tokens, rows, num_guesses):
+        x = self.fc(torch.cat([self.embed(tokens), rows], dim=-1))
+        mask, rotated = causal(x.shape[1]), self.rotated(x)
+        output = self.layers[0](x, attention_mask=mask, position_embeddings=rotated)
+        return output[0] if isinstance(output, tuple) else output
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+
+class Eagle3(Head):
+    architecture = "LlamaForCausalLMEagle3"
+    layers_read = [0, 1, 2]
+    draft_vocab = 100
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = llama_config(target)
+        hidden, config = self.config.hidden_size, self.config
+        self.fc = nn.Linear(3 * hidden, hidden, bias=False)
+        self.midlayer = llama.LlamaDecoderLayer(config, 0)
+        self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
+        attention = self.midlayer.self_attn
+        for name in ["q_proj", "k_proj", "v_proj"]:
+            outputs = getattr(attention, name).out_features
+            setattr(attention, name, nn.Linear(2 * hidden, outputs, bias=False))
+        self.norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
+        self.lm_head = nn.Linear(hidden, self.draft_vocab, bias=False)
+        self.rotary = llama.LlamaRotaryEmbedding(config)
+        tokens = torch.arange(self.draft_vocab) * 5 + 3
+        self.register_buffer("d2t", tokens - torch.arange(self.draft_vocab))
+
+    def states(self, tokens, rows, num_guesses):
+        # Rows of the model have three states, and those of the head one.
+        width = self.fc.in_features
+        x = torch.stack([self.fc(row) if len(row) == width else row for row in rows[0]])[None]
+        layer, embedded = self.midlayer, self.midlayer.input_layernorm(self.embed(tokens))
+        both = torch.cat([embedded, layer.hidden_norm(x)], dim=-1)
+        attended = layer.self_attn(
+            both, position_embeddings=self.rotated(x), attention_mask=causal(x.shape[1])
+        )[0]
+        x = x + attended
+        return x + layer.mlp(layer.post_attention_layernorm(x))
+
+    def logits(self, states, num_guesses):
+        logits = torch.full(states.shape[:-1] + (self.config.vocab_size,), float("-inf"))
+        tokens = torch.arange(self.draft_vocab) + self.d2t
+        logits[..., tokens] = self.lm_head(self.norm(states))
+        return logits
+
+
+class Mtp(Head):
+    """The layer after the last. It is made as the last layer of a longer model."""
+
+    has_own_tables = False
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = target.config
+        self.index = self.config.num_hidden_layers
+        longer = AutoConfig.from_pretrained(target.name_or_path)
+        longer.num_hidden_layers = self.index + 1
+        longer._attn_implementation = "eager"
+        self.longer = AutoModelForCausalLM.from_config(longer).float().eval()
+        hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
+        norm = DeepseekV3RMSNorm if "deepseek" in self.config.model_type else Glm4MoeRMSNorm
+        self.enorm, self.hnorm, self.norm = (norm(hidden, eps) for _ in range(3))
+        self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
+        if self.has_own_tables:
+            self.embed_tokens = nn.Embedding(self.config.vocab_size, hidden)
+            self.head = nn.Linear(hidden, self.config.vocab_size, bias=False)
+
+    def states(self, tokens, rows, num_guesses):
+        embedded = self.embed_tokens(tokens) if self.has_own_tables else self.embed(tokens)
+        embedded = embedded.clone()
+        embedded[:, 0] = 0
+        x = self.eh_proj(torch.cat([self.enorm(embedded), self.hnorm(rows)], dim=-1))
+        model, mask = self.longer.model, causal(x.shape[1])
+        positions = torch.arange(x.shape[1])[None]
+        rotated = model.rotary_emb(x, positions)
+        output = model.layers[self.index](
+            x, attention_mask=mask, position_ids=positions, position_embeddings=rotated
+        )
+        return output[0] if isinstance(output, tuple) else output
+
+    def logits(self, states, num_guesses):
+        head = self.head if self.has_own_tables else self.target[0].lm_head
+        return head(self.norm(states))
+
+    def tensors(self, scratch):
+        """Returns the tensors by their names in a checkpoint of the whole model."""
+        self.longer.to(torch.bfloat16).save_pretrained(scratch)
+        self.longer.float()
+        from safetensors.torch import load_file
+
+        prefix = f"model.layers.{self.index}."
+        layer = load_file(scratch / "model.safetensors")
+        tensors = {name: tensor for name, tensor in layer.items() if name.startswith(prefix)}
+        own = {
+            "enorm": self.enorm,
+            "hnorm": self.hnorm,
+            "eh_proj": self.eh_proj,
+            "shared_head.norm": self.norm,
+        }
+        if self.has_own_tables:
+            own |= {"embed_tokens": self.embed_tokens, "shared_head.head": self.head}
+        for name, module in own.items():
+            tensors[f"{prefix}{name}.weight"] = module.weight.data
+        return tensors
+
+
+class OwnMtp(Mtp):
+    has_own_tables = True
+
+
+class MlpSpeculator(Head):
+    """IBM's `MLPSpeculatorPreTrainedModel`."""
+
+    inner, is_tied, scales_input = 40, False, False
+
+    def __init__(self, target):
+        super().__init__(target)
+        vocab, hidden, inner = target.config.vocab_size, target.config.hidden_size, self.inner
+        count = 1 if self.is_tied else GUESSES
+        widths = [hidden] + [inner] * ((2 if self.is_tied else GUESSES) - 1)
+        self.emb = nn.ModuleList(nn.Embedding(vocab, inner) for _ in range(count))
+        self.proj = nn.ModuleList(nn.Linear(width, inner, bias=False) for width in widths)
+        self.ln = nn.ModuleList(nn.LayerNorm(inner) for _ in range(count))
+        self.head = nn.ModuleList(nn.Linear(inner, vocab, bias=False) for _ in range(count))
+
+    def rms(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    def states(self, tokens, rows, num_guesses):
+        of = lambda parts: parts[min(num_guesses, len(parts) - 1)]
+        rows, tokens = rows[:, -1:], tokens[:, -1:]
+        if self.scales_input and num_guesses == 0:
+            rows = self.rms(rows) / math.sqrt(2)
+        state_weight = 0.5 ** (0.5 / GUESSES)
+        token_weight = math.sqrt((1 - state_weight**2) * (self.inner / 2))
+        mixed = of(self.proj)(rows) + of(self.emb)(tokens) * (token_weight / state_weight)
+        normed = self.rms(mixed) * of(self.ln).weight + of(self.ln).bias
+        return nn.functional.gelu(normed)
+
+    def logits(self, states, num_guesses):
+        return self.head[min(num_guesses, len(self.head) - 1)](states)
+
+    def tensors(self, _scratch):
+        return {f"speculator.{name}": value for name, value in self.state_dict().items()}
+
+
+class TiedMlpSpeculator(MlpSpeculator):
+    is_tied, scales_input = True, True
+
+
+def hidden_states(target, head, tokens):
+    """Returns the rows that the model gives to a head."""
+    outputs = target.model(tokens, output_hidden_states=True)
+    if isinstance(head, Eagle3):
+        return torch.cat([outputs.hidden_states[i] for i in head.layers_read], dim=-1)
+    return outputs.last_hidden_state
+
+
+def guesses(target, head, prompt):
+    """Returns the token after a prompt, the guesses after it, and the logits of each guess."""
+    tokens = torch.tensor([prompt])
+    rows = hidden_states(target, head, tokens)
+    drawn = target.lm_head(target.model(tokens).last_hidden_state[:, -1]).argmax(-1)
+    next_tokens = torch.cat([tokens[:, 1:], drawn[:, None]], dim=1)
+    guessed, all_logits = [], []
+    rows = list(rows[0])
+    for index in range(GUESSES):
+        widths = {row.shape[0] for row in rows}
+        given = torch.stack(rows)[None] if len(widths) == 1 else [rows]
+        states = head.states(next_tokens, given, index)
+        logits = head.logits(states[:, -1], index)[0]
+        first, second = logits.topk(2).values.tolist()
+        if first - second < NEAR_TIE:
+            raise SystemExit(f"guess {index} is nearly a tie: another seed is needed")
+        token = int(logits.argmax())
+        guessed.append(token)
+        some = logits[::STRIDE].tolist()
+        all_logits.append([round(x, 5) if x > float("-inf") else None for x in some])
+        rows.append(states[0, -1])
+        if isinstance(head, MlpSpeculator):
+            rows = rows[-1:]
+        next_tokens = torch.cat([next_tokens, torch.tensor([[token]])], dim=1)
+    return int(drawn), guessed, all_logits
+
+
+def config_of(head):
+    if isinstance(head, MlpSpeculator):
+        target = head.target[0].config
+        return {
+            "architectures": ["MLPSpeculatorPreTrainedModel"],
+            "model_type": "mlp_speculator",
+            "emb_dim": target.hidden_size,
+            "inner_dim": head.inner,
+            "n_predict": GUESSES,
+            "vocab_size": target.vocab_size,
+            "tie_weights": head.is_tied,
+            "scale_input": head.scales_input,
+        }
+    if isinstance(head, Mtp):
+        path = Path(head.target[0].name_or_path) / "config.json"
+        return json.loads(path.read_text()) | {"num_nextn_predict_layers": 1}
+    config = json.loads(head.config.to_json_string(use_diff=False))
+    config = {name: value for name, value in config.items() if value is not None}
+    config |= {"architectures": [head.architecture], "dtype": "bfloat16"}
+    if isinstance(head, Eagle3):
+        config["draft_vocab_size"] = head.draft_vocab
+        config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": head.layers_read}
+    return config
+
+
+def tensors_of(head, scratch):
+    if hasattr(head, "tensors"):
+        tensors = head.tensors(scratch)
+    else:
+        tensors = head.state_dict()
+    is_integer = lambda tensor: not tensor.is_floating_point()
+    return {
+        name: (tensor if is_integer(tensor) else tensor.to(torch.bfloat16)).contiguous()
+        for name, tensor in tensors.items()
+        if not name.startswith("rotary")
+    }
+
+
+HEADS = {
+    "eagle": (Eagle, "llama-llama3"),
+    "eagle3": (Eagle3, "glm4_moe"),
+    "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
+    "mtp-glm4_moe": (Mtp, "glm4_moe"),
+    "mlp_speculator": (MlpSpeculator, "llama-tied"),
+    "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),
+}
+
+
+def make(name):
+    kind, target_name = HEADS[name]
+    folder, scratch = HERE / "heads" / name, Path("/tmp") / f"heads-{name}"
+    target = AutoModelForCausalLM.from_pretrained(
+        HERE / "models" / target_name, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    with torch.no_grad():
+        head = kind(target).eval()
+        randomize(head, generator)
+        prompts = []
+        for length in LENGTHS:
+            prompt = torch.randint(3, 500, (length,), generator=generator).tolist()
+            drawn, guessed, logits = guesses(target, head, prompt)
+            entry = {"prompt_token_ids": prompt, "drawn": drawn}
+            prompts.append(entry | {"guesses": guessed, "logits": logits})
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors_of(head, scratch), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config_of(head), indent=2) + "\n")
+    golden = {"model": target_name, "method": name.split("-")[0], "prompts": prompts}
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+    print(name, [prompt["guesses"] for prompt in prompts])
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or HEADS:
+        make(wanted)
