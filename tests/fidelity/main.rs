@@ -14,8 +14,8 @@ mod gpu;
 #[cfg(feature = "wgpu")]
 mod gpu_engine;
 mod heads;
-mod latent;
 mod late_chunking;
+mod latent;
 mod poolers;
 mod quantized;
 mod rope;

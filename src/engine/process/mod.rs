@@ -29,7 +29,8 @@ use super::{
     DefaultSampling, Engine, Inner, StartError, StartProgress,
     adapters::{AdapterReader, AdapterRegistry},
     journal, load,
-    start::generation_config, system_config::system_config,
+    start::generation_config,
+    system_config::system_config,
 };
 use crate::{config::EngineConfig, parsers, text::HfTextCodec};
 
