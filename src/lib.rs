@@ -10,6 +10,7 @@ mod executor;
 mod files;
 mod gguf;
 mod grammar;
+pub mod hub;
 mod journal;
 pub mod model;
 mod model_files;

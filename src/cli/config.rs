@@ -67,6 +67,7 @@ fn as_toml(settings: &[Shown]) -> String {
             Value::Array(items) if setting.is_secret() && !items.is_empty() => {
                 format!("# {name} = {value}")
             }
+            Value::String(_) if setting.is_secret() => format!("# {name} = {value}"),
             // TOML's integers end at 2⁶³ − 1. Larger ones are written as texts, which the reader
             // accepts too.
             Value::Number(number) if number.is_u64() && !number.is_i64() => {

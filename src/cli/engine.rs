@@ -7,7 +7,12 @@ use parking_lot::RwLock;
 use super::{CliError, file_limit, load_bar::LoadBar};
 #[cfg(unix)]
 use crate::engine::HowToStart;
-use crate::{api::HandlerProfiler, config::EngineConfig, engine::Engine};
+use crate::{
+    api::HandlerProfiler,
+    config::EngineConfig,
+    engine::{Engine, StartError, StartProgress},
+    hub::{self, DownloadProgress, HubError},
+};
 
 /// Threads besides the runtime's workers and those that compute: the device's, the watchdog's,
 /// those that compile grammars and those that the runtime blocks on.
@@ -58,6 +63,23 @@ fn require_threads(count: usize) -> io::Result<()> {
         None => Ok(()),
         Some(_) => Err(io::Error::other(error)),
     })
+}
+
+/// Returns the settings with folders in place of the names of models. Fetches models that are not
+/// in the cache, with a progress bar on a terminal.
+pub(crate) async fn with_files(config: EngineConfig) -> Result<EngineConfig, CliError> {
+    let fetch = move || with_bar(|progress| hub::with_files(config, progress));
+    let fetched = tokio::task::spawn_blocking(fetch).await;
+    fetched.map_err(|error| StartError::Panicked(error.to_string()))?
+}
+
+/// Does work of the hub, with a progress bar on a terminal.
+pub(crate) fn with_bar<T>(
+    work: impl FnOnce(&mut dyn FnMut(DownloadProgress)) -> Result<T, HubError>,
+) -> Result<T, CliError> {
+    let bar = LoadBar::new();
+    let listener = bar.listener();
+    Ok(work(&mut |progress| listener(StartProgress::Download(progress)))?)
 }
 
 /// Loads the model and starts the engine, with a progress bar on a terminal. It has no journal:

@@ -4,7 +4,10 @@ use std::{error::Error, io, process::ExitCode};
 
 use super::{output, style::Style};
 use crate::api::RequestError;
-use crate::{config::ConfigError, engine::StartError, server::ServerError, text::TextLoadError};
+use crate::{
+    config::ConfigError, engine::StartError, hub::HubError, server::ServerError,
+    text::TextLoadError,
+};
 
 /// Wrong usage or configuration.
 const EXIT_USAGE: u8 = 2;
@@ -39,6 +42,9 @@ pub(crate) enum CliError {
     /// The engine did not start.
     #[error("the engine did not start")]
     Start(#[source] Box<StartError>),
+    /// A model by name could not be found or fetched.
+    #[error(transparent)]
+    Hub(Box<HubError>),
     /// The tokenizer could not be loaded.
     #[error("the tokenizer could not be loaded")]
     Text(#[source] Box<TextLoadError>),
@@ -118,6 +124,12 @@ impl From<StartError> for CliError {
     }
 }
 
+impl From<HubError> for CliError {
+    fn from(error: HubError) -> Self {
+        Self::Hub(Box::new(error))
+    }
+}
+
 impl From<TextLoadError> for CliError {
     fn from(error: TextLoadError) -> Self {
         Self::Text(Box::new(error))
@@ -167,8 +179,11 @@ impl CliError {
                  commas, TARGET=LEVEL as in info,playhouse=debug"
             }
             Self::Start(error) if matches!(**error, StartError::NoModel(_)) => {
-                "give the folder of a Hugging Face model, or none for the demo model"
+                "give the folder of a Hugging Face model, its name as org/name, or none for the \
+                 demo model"
             }
+            // The error itself says what to do.
+            Self::Start(error) if matches!(**error, StartError::Hub(_)) => return None,
             Self::Start(error) if matches!(**error, StartError::Panicked(_)) => {
                 "that is a bug: please report it, with the output of `playhouse collect-env`"
             }

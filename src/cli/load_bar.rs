@@ -121,6 +121,14 @@ impl Phase {
     fn of(progress: StartProgress) -> Self {
         let without_bytes = |message: &str| Self { message: message.to_owned(), bytes: None };
         match progress {
+            StartProgress::Download(download) => Self {
+                message: format!(
+                    "fetching file {} of {}",
+                    (download.files + 1).min(download.files_total),
+                    download.files_total
+                ),
+                bytes: Some((download.bytes, download.bytes_total)),
+            },
             StartProgress::Tokenizer => without_bytes("reading the tokenizer"),
             // The last tensor is read, but not yet stored completely.
             StartProgress::Weights(weights) if weights.bytes >= weights.bytes_total => {

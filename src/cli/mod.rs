@@ -24,6 +24,7 @@ mod models;
 mod output;
 mod pooling;
 mod profile;
+mod pull;
 mod run_batch;
 mod serve;
 mod streams;
@@ -49,6 +50,7 @@ const EXAMPLES: &str = "\
 Examples:
   playhouse serve                                  Serve the demo model on 127.0.0.1:8000
   playhouse serve models/qwen3 --port 8100         Serve a Hugging Face model folder
+  playhouse serve Qwen/Qwen3-0.6B                  Serve a model by name; it is fetched once
   playhouse generate \"Once upon a time\"            Continue a text
   playhouse chat -q \"Who are you?\"                 Ask once
   playhouse rerank \"A query\" \"One text\" \"Another\"  Sort texts by their relevance
@@ -58,7 +60,9 @@ Examples:
                                                    What quantization costs in quality
   playhouse bench serve --base-url URL             Measure a server
   playhouse profile                                See where a step's time goes
+  playhouse pull Qwen/Qwen3-0.6B                   Fetch a model, or check and update it
   playhouse models gemma                           See which models are supported
+  playhouse models --downloaded                    See which models are on this machine
   playhouse config --max-num-seqs 64               See what the settings come to
   playhouse completions bash                       Let a shell complete commands and flags
 
@@ -105,6 +109,7 @@ enum Configured {
     Profile(Box<profile::ProfileArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
+    Pull(pull::PullArgs),
     Models(models::ModelsArgs),
     Config(Box<config::ConfigArgs>),
 }
@@ -156,7 +161,9 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Profile(args) => args.engine.entries(),
         Configured::Config(args) => args.entries(),
         Configured::Tokenize(args) => args.entries(),
-        Configured::CollectEnv(_) | Configured::Models(_) => Vec::new(),
+        Configured::Pull(args) => args.entries(),
+        Configured::Models(args) => args.hub.entries(),
+        Configured::CollectEnv(_) => Vec::new(),
     };
     let defaults = match &command {
         Configured::Bench(args) => args.defaults(),
@@ -186,9 +193,10 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Bench(args) => bench::run(*args, resolved.config.engine, file.as_deref()),
         Configured::Eval(args) => eval::run(*args, resolved.config.engine),
         Configured::Profile(args) => profile::run(&args, resolved.config.engine),
-        Configured::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
+        Configured::Tokenize(args) => tokenize::run(args, resolved.config.engine),
         Configured::CollectEnv(args) => collect_env::run(&args),
-        Configured::Models(args) => models::run(&args),
+        Configured::Pull(args) => pull::run(&args, &resolved.config.engine),
+        Configured::Models(args) => models::run(&args, &resolved.config.engine),
         Configured::Config(args) => config::run(&args, &resolved),
     }
 }

@@ -1,37 +1,57 @@
-//! `playhouse models`: the models that this build supports.
+//! `playhouse models`: the models that this build supports, and those on this machine.
 
 use std::fmt::Write;
 
 use clap::Args;
+use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::{
     CliError,
+    flags::HubFlags,
     output::{self, Format},
 };
-use crate::model::{SupportedModels, SupportedPoolers, supported_models, supported_poolers};
+use crate::{
+    config::EngineConfig,
+    hub::{CachedModel, cached_models},
+    model::{SupportedModels, SupportedPoolers, supported_models, supported_poolers},
+};
 
 const EXAMPLES: &str = "\
 Examples:
   playhouse models
   playhouse models gemma
+  playhouse models --downloaded
   playhouse models --output json";
 
-/// List the model families that are supported, and their options.
+/// List the model families that are supported, or the models on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ModelsArgs {
-    /// Show only families whose names contain this text
+    /// Show only families or models whose names contain this text
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// List the models in the cache that `playhouse pull` fills
+    #[arg(long)]
+    downloaded: bool,
     /// How to write the result
     #[arg(long, value_enum, default_value_t)]
     output: Format,
+    #[command(flatten)]
+    pub(crate) hub: HubFlags,
 }
 
-/// Prints the families.
-pub(crate) fn run(args: &ModelsArgs) -> Result<(), CliError> {
+/// Prints the families, or the models in the cache.
+pub(crate) fn run(args: &ModelsArgs, config: &EngineConfig) -> Result<(), CliError> {
     let wanted = args.name.as_deref().unwrap_or_default().to_lowercase();
+    if args.downloaded {
+        let mut models = cached_models(config)?;
+        models.retain(|model| model.name.to_lowercase().contains(&wanted));
+        return match args.output {
+            Format::Json => output::show_json(&json!(models)),
+            Format::Text => output::show(&as_table(&models)),
+        };
+    }
     let is_wanted = |family: &SupportedModels| {
         let names = [family.architecture, family.model_type, family.models];
         names.iter().any(|name| name.to_lowercase().contains(&wanted))
@@ -46,6 +66,22 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), CliError> {
         }
         Format::Text => output::show(&as_text(&families, &poolers)),
     }
+}
+
+/// Returns a line for each model: name, size, revision and folder.
+fn as_table(models: &[CachedModel]) -> String {
+    let width = models.iter().map(|model| model.name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for CachedModel { name, revision, refs, bytes, path } in models {
+        let revision = match refs.is_empty() {
+            true => revision.clone(),
+            false => refs.join(","),
+        };
+        let bytes = HumanBytes(*bytes).to_string();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<width$}  {bytes:>10}  {revision}  {}", path.display());
+    }
+    text
 }
 
 fn as_text(families: &[SupportedModels], poolers: &[SupportedPoolers]) -> String {

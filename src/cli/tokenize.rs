@@ -5,11 +5,13 @@ use serde_json::json;
 
 use super::{
     CliError,
+    engine::with_bar,
     output::{self, Format},
 };
 use crate::api::TextCodec;
 use crate::{
     config::{EngineConfig, Key, Origin, layer::Entry},
+    hub,
     text::HfTextCodec,
 };
 
@@ -38,8 +40,8 @@ pub(crate) struct TokenizeArgs {
     /// How to write the result
     #[arg(long, value_enum, default_value_t)]
     output: Format,
-    /// Folder or GGUF file of the model whose tokenizer to use [default: the demo model]
-    #[arg(long, short = 'm', value_name = "FOLDER")]
+    /// Folder, GGUF file or name of the model whose tokenizer to use [default: the demo model]
+    #[arg(long, short = 'm', value_name = "MODEL")]
     model: Option<String>,
 }
 
@@ -56,7 +58,8 @@ impl TokenizeArgs {
 }
 
 /// Tokenizes or detokenizes, and prints.
-pub(crate) fn run(args: TokenizeArgs, config: &EngineConfig) -> Result<(), CliError> {
+pub(crate) fn run(args: TokenizeArgs, config: EngineConfig) -> Result<(), CliError> {
+    let config = with_bar(|progress| hub::with_tokenizer(config, progress))?;
     let codec = HfTextCodec::load(config.tokenizer_path())?;
     let input = match args.input.is_empty() {
         true => output::read_stdin(if args.decode { "token ids" } else { "text" })?,

@@ -18,6 +18,7 @@ use super::{
     json_object::JsonObject,
     lora::LoraModule,
     pooling::{Convert, PoolerConfig, Runner},
+    secret::Secret,
     setting::Usage,
     speculative::SpeculativeConfig,
     table::settings,
@@ -29,14 +30,37 @@ settings! {
     /// where it has them.
     pub struct EngineConfig in engine {
         "Model":
-        /// Folder of a Hugging Face model (config.json, *.safetensors, tokenizer.json), or a GGUF
-        /// file. Without it, the demo model, which is part of the program.
+        /// Folder of a Hugging Face model (config.json, *.safetensors, tokenizer.json), a GGUF
+        /// file, or the name of a model on a hub: org/name, org/name@revision, or for a GGUF file
+        /// org/name:file.gguf. Without it, the demo model, which is part of the program.
         model: PathBuf = model_files::demo_model(), plain, any,
-            Usage::new("FOLDER", "Folder of a Hugging Face model, or a GGUF file")
+            Usage::new("MODEL", "Folder of a Hugging Face model, a GGUF file, or a name (org/name)")
                 .short('m')
                 .default("the demo model")
                 .example(r#""models/qwen3""#);
-        /// Folder of the tokenizer, a tokenizer.json or a GGUF file. Without it, the model's.
+        /// Branch, tag or commit of a model by name. Without it, that in the name, or main.
+        revision: Option<String> = None, plain, any,
+            Usage::new("REVISION", "Branch, tag or commit of a model by name")
+                .default("main")
+                .example(r#""main""#);
+        /// Folder that models by name are found in and fetched into, laid out as Hugging Face's
+        /// cache. Without it, that cache: HF_HUB_CACHE, HF_HOME, or ~/.cache/huggingface/hub.
+        download_dir: Option<PathBuf> = None, plain, any,
+            Usage::new("FOLDER", "Folder that models by name are found in and fetched into")
+                .default("Hugging Face's cache")
+                .example(r#""/var/cache/models""#);
+        /// Token for models that a hub does not give to everyone. Without it, HF_TOKEN, or the one
+        /// that `hf auth login` has stored.
+        hf_token: Option<Secret> = None, some_secret, any,
+            Usage::new("TOKEN", "Token for models that the hub does not give to everyone")
+                .default("HF_TOKEN")
+                .example(r#""hf_…""#);
+        /// Whether nothing is fetched: a model by name must be in the cache. HF_HUB_OFFLINE says
+        /// the same.
+        offline: bool = false, switch, any,
+            Usage::switch("Fetch nothing: a model by name must be in the cache");
+        /// Folder of the tokenizer, a tokenizer.json, a GGUF file or a name. Without it, the
+        /// model's.
         tokenizer: Option<PathBuf> = None, plain, any,
             Usage::new("PATH", "Folder, tokenizer.json or GGUF file to take the tokenizer from")
                 .default("the model")
@@ -392,5 +416,10 @@ settings! {
         /// Seeds the draw of seeds for requests that bring none.
         seed: u64 = 0, count_u64, any,
             Usage::new("N", "Seeds the draw of seeds for requests that bring none");
+    }
+    and {
+        /// The model as given, where `model` is the folder that was found by its name. A start
+        /// sets it.
+        model_root: Option<String>,
     }
 }

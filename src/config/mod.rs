@@ -22,6 +22,7 @@ mod pooling;
 pub(crate) mod quantity;
 mod request_memory;
 pub mod resolve;
+mod secret;
 mod server;
 mod setting;
 mod speculative;
@@ -50,6 +51,7 @@ pub use playhouse_actors::logic::{
 };
 pub use pooling::{Convert, PoolerConfig, PoolerTask, Runner, SequencePooling, TokenPooling};
 pub use request_memory::REQUEST_MEMORY_SHARE;
+pub use secret::Secret;
 pub use server::ServerSettings;
 pub use setting::{Setting, Usage, Written};
 pub use speculative::{HeadMethod, SpeculativeConfig, SpeculativeMethod};

@@ -13,7 +13,7 @@ impl EngineConfig {
     }
 
     /// Returns the names that requests may use: the configured ones, or without any the model's
-    /// path as given, as in vLLM. The demo model's is `demo-model`.
+    /// path or name as given, as in vLLM. The demo model's is `demo-model`.
     #[must_use]
     pub fn served_names(&self) -> Vec<String> {
         if !self.served_model_name.is_empty() {
@@ -22,7 +22,14 @@ impl EngineConfig {
         if model_files::is_demo_model(&self.model) {
             return vec![DEMO_MODEL.to_owned()];
         }
-        vec![self.model.to_string_lossy().into_owned()]
+        vec![self.model_root()]
+    }
+
+    /// Returns the model's path or name as given.
+    #[must_use]
+    pub fn model_root(&self) -> String {
+        let given = self.model_root.clone();
+        given.unwrap_or_else(|| self.model.to_string_lossy().into_owned())
     }
 
     /// Returns the folder, or the GGUF file, that holds the tokenizer.

@@ -206,7 +206,7 @@ pub(crate) fn some_switch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<b
     switch(from).map(Some)
 }
 
-pub(super) use super::lora::lora_modules;
+pub(super) use super::{lora::lora_modules, secret::some_secret};
 
 /// Reads a list of texts. A single text is split at its commas.
 pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {

@@ -38,6 +38,8 @@ pub enum Written {
     Words,
     /// Several texts that are never shown.
     Secrets,
+    /// A text that is never shown.
+    Secret,
     /// A number of bytes.
     Bytes,
     /// Any other value.
@@ -151,7 +153,7 @@ impl Setting {
     /// Returns whether its value must not be shown.
     #[must_use]
     pub fn is_secret(&self) -> bool {
-        self.written == Written::Secrets
+        matches!(self.written, Written::Secrets | Written::Secret)
     }
 
     /// Returns the default as text, with a unit if it is in bytes. `None` if there is none.

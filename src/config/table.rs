@@ -101,6 +101,9 @@ macro_rules! written {
     (secrets) => {
         $crate::config::setting::Written::Secrets
     };
+    (some_secret) => {
+        $crate::config::setting::Written::Secret
+    };
     (bytes_usize) => {
         $crate::config::setting::Written::Bytes
     };

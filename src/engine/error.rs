@@ -8,6 +8,7 @@ use playhouse_kernels::KernelError;
 use super::LoraError;
 use crate::{
     config::InvalidSetting,
+    hub::HubError,
     model::{ConfigError, DuplicateFamily, ModelError},
     parsers::{DuplicateParser, ReservedParser},
     text::TextLoadError,
@@ -19,11 +20,14 @@ use crate::{
 pub enum StartError {
     /// The model's folder or file does not exist.
     #[error(
-        "no model at {}: expected a folder with config.json, *.safetensors and tokenizer.json, or \
-         a GGUF file",
+        "no model at {}: expected a folder with config.json, *.safetensors and tokenizer.json, a \
+         GGUF file, or the name of a model on a hub (org/name)",
         .0.display()
     )]
     NoModel(PathBuf),
+    /// A model by name is not in the cache and cannot be fetched.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// The draft model's folder or file does not exist.
     #[error(
         "speculative_config: no model at {}: expected a folder with config.json and \

@@ -256,7 +256,7 @@ impl<'a> Start<'a> {
                 eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
                 heads: pooling::heads(model),
             },
-            root: config.model.to_string_lossy().into_owned(),
+            root: config.model_root(),
             architecture: model.architecture.clone(),
             serves_text_alone: serves_text_alone(&model.architecture),
             dtype: model.dtype,

@@ -58,7 +58,7 @@ use self::{
     load::{LoadRegistries, Loaded},
     system_config::system_config,
 };
-use crate::{config::EngineConfig, executor::Constraints, parsers, token_rules::TokenRules};
+use crate::{config::EngineConfig, executor::Constraints, hub, parsers, token_rules::TokenRules};
 
 /// A loaded model that serves requests. Clones share one engine. Two engines in one process share
 /// no actors.
@@ -139,16 +139,19 @@ impl Engine {
         mut progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
     ) -> Result<Self, StartError> {
-        let served_model_names = config.served_names();
         let Registries { families, parsers, token_rules } = registries;
-        let (config, started) = tokio::task::spawn_blocking(move || {
+        let started = tokio::task::spawn_blocking(move || {
+            let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
+            let config = hub::with_files(config, downloaded)?;
             let registries = LoadRegistries { families, token_rules };
-            let started = load::load(&config, registries, &mut progress);
-            (config, started)
+            let loaded = load::load(&config, registries, &mut progress)?;
+            Ok::<_, StartError>((config, loaded))
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
-        let Loaded { model: loaded, executors, adapters, constraints } = started?;
+        let (config, loaded) = started?;
+        let served_model_names = config.served_names();
+        let Loaded { model: loaded, executors, adapters, constraints } = loaded;
         let Constraints { grammars, token_rules } = constraints;
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);

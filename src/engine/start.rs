@@ -10,12 +10,15 @@ use serde::{Deserialize, Serialize};
 use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
+    hub::DownloadProgress,
     model::{GenerationConfig, LoadProgress, Pooler, QuantizedWeights},
 };
 
 /// How far the start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartProgress {
+    /// The files of a model by name are being fetched.
+    Download(DownloadProgress),
     /// The weights are loaded. The tokenizer, which is read at the same time, is not ready yet.
     Tokenizer,
     /// Weights are being packed.

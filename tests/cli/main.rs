@@ -10,6 +10,7 @@ mod eval;
 mod file_limit;
 mod files;
 mod generate;
+mod hub;
 mod log_pipe;
 mod manual;
 mod measure;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::process::playhouse;
+use crate::process::{Run, playhouse};
 
 /// Returns the body of a completion that adds more than 4 KiB to the log at level `debug`. It has
 /// unknown fields, whose names are written in escapes.
@@ -30,8 +30,13 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server and waits until it listens.
     pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_with(flags, |run| run)
+    }
+
+    /// Starts a server in the environment that `change` makes.
+    pub(crate) fn start_with(flags: &[&str], change: impl FnOnce(Run) -> Run) -> Self {
         let small = ["serve", "--port", "0", "--max-model-len", "4096", "--max-num-seqs", "4"];
-        let mut child = playhouse(&[&small[..], flags].concat()).spawn();
+        let mut child = change(playhouse(&[&small[..], flags].concat())).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut line, mut address, mut banner) = (String::new(), String::new(), String::new());
         while !line.starts_with("Try:") {

@@ -18,6 +18,9 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// The port in documents that give a server no other port.
 const PORT: &str = "8000";
 
+/// The commit of the model that the documents name. In the sandbox, it is the demo model.
+const COMMIT: &str = "c1899de289a04d12100db370d81485cdf75e47ca";
+
 /// Longest time for a command. One that takes longer has failed.
 const PATIENCE_SECS: &str = "300";
 
@@ -58,6 +61,12 @@ impl Sandbox {
         fs::create_dir_all(here.join("models")).unwrap();
         let demo = Path::new(ROOT).join("examples/demo-model");
         symlink(demo, here.join("models/qwen3")).unwrap();
+        let hub = here.join(".cache/huggingface/hub/models--Qwen--Qwen3-0.6B");
+        fs::create_dir_all(hub.join("refs")).unwrap();
+        fs::create_dir_all(hub.join("snapshots")).unwrap();
+        fs::write(hub.join("refs/main"), COMMIT).unwrap();
+        symlink(Path::new(ROOT).join("examples/demo-model"), hub.join("snapshots").join(COMMIT))
+            .unwrap();
         let gguf = Path::new(ROOT).join("tests/formats/fixtures/qwen3.gguf");
         symlink(gguf, here.join("models/qwen3-q4_k_m.gguf")).unwrap();
         fs::write(here.join("story.txt"), "Once upon a time there was a lantern.\n").unwrap();
@@ -86,7 +95,9 @@ impl Sandbox {
     fn bash(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
         let settings = std::env::vars_os().map(|(name, _)| name);
-        for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
+        let begins = ["PLAYHOUSE_", "HF_", "HUGGINGFACE_", "XDG_"];
+        let is_setting = |name: &str| begins.iter().any(|begin| name.starts_with(begin));
+        for name in settings.filter(|name| is_setting(&name.to_string_lossy())) {
             command.env_remove(name);
         }
         let path = std::env::var("PATH").unwrap_or_default();

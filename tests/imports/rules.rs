@@ -236,6 +236,28 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "only grammars and tokenizers consist of regular expressions",
     },
     Rule {
+        folder: "src",
+        except: &["src/hub"],
+        forbidden: &["hf_hub", "ureq"],
+        reason: "only `hub` fetches models",
+    },
+    Rule {
+        folder: "src/hub",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "playhouse_actors",
+            "playhouse_kernels",
+            "ractor",
+            "tokio",
+            "crate::cli",
+            "crate::engine",
+            "crate::model",
+            "crate::server",
+        ],
+        reason: "a hub is names and files",
+    },
+    Rule {
         folder: "src/text",
         except: &[],
         forbidden: &["burn", "ractor", "tokio", "crate::model", "crate::engine"],

@@ -6,7 +6,7 @@ mod settings;
 use clap::Args;
 
 pub(crate) use sampling::SamplingFlags;
-pub(crate) use settings::{EngineFlags, LogFlags, ServerFlags};
+pub(crate) use settings::{EngineFlags, HubFlags, LogFlags, ServerFlags};
 
 use crate::config::layer::Entry;
 

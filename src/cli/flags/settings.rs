@@ -13,6 +13,8 @@ use crate::config::{Origin, Setting, Written, layer::Entry};
 
 /// Flags of every command that loads a model.
 pub(crate) type EngineFlags = SettingFlags<OfModel>;
+/// Flags of commands that only fetch models or list them.
+pub(crate) type HubFlags = SettingFlags<OfHub>;
 /// Flags of every command that logs.
 pub(crate) type LogFlags = SettingFlags<OfLog>;
 /// Flags of all other settings, which commands that run a server have as well.
@@ -28,6 +30,10 @@ pub(crate) trait Group: 'static {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfModel;
 
+/// The settings of models by name, for commands that load none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OfHub;
+
 /// The level of the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfLog;
@@ -39,6 +45,13 @@ pub(crate) struct OfServer;
 impl Group for OfModel {
     fn has(setting: &Setting) -> bool {
         setting.section == "engine" && setting.name != "seed"
+    }
+}
+
+impl Group for OfHub {
+    fn has(setting: &Setting) -> bool {
+        let names = ["revision", "download_dir", "hf_token", "offline"];
+        setting.section == "engine" && names.contains(&setting.name)
     }
 }
 
@@ -135,7 +148,7 @@ impl Flag {
             Written::Texts => arg.action(ArgAction::Append).value_delimiter(','),
             Written::Words => arg.action(ArgAction::Append).num_args(1..),
             Written::Secrets => arg.action(ArgAction::Append),
-            Written::Bytes | Written::Plain => arg,
+            Written::Bytes | Written::Secret | Written::Plain => arg,
         };
         let opposite = self.is_switch().then(|| {
             Arg::new(self.no_long.as_str())
@@ -164,7 +177,7 @@ impl Flag {
         let mut texts = matches.get_many::<String>(&self.long)?.cloned().map(Value::String);
         let value = match self.setting.written {
             Written::Texts | Written::Words | Written::Secrets => Value::Array(texts.collect()),
-            Written::Switch | Written::Bytes | Written::Plain => texts.next()?,
+            Written::Switch | Written::Bytes | Written::Secret | Written::Plain => texts.next()?,
         };
         let origin = Origin::Flag(key.flag());
         Some(Entry { key, value, origin })

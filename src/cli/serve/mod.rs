@@ -25,6 +25,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   playhouse serve                                  The demo model on 127.0.0.1:8000
+  playhouse serve Qwen/Qwen3-0.6B                  A model by name, fetched if it is not there
   playhouse serve models/qwen3 --served-model-name qwen3 --port 8100
   playhouse serve models/qwen3 --dtype bfloat16 --max-model-len 4K --kv-cache-memory-bytes 2GiB
   playhouse serve --config playhouse.toml --log-level debug
@@ -39,7 +40,7 @@ failed, 70 the engine's supervisor gave up or the runtime was frozen at the end 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Folder of a Hugging Face model, or a GGUF file; the same as --model
+    /// Folder of a Hugging Face model, a GGUF file, or a name (org/name); the same as --model
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     folder: Option<String>,
     #[command(flatten)]
@@ -82,9 +83,12 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         // A port in use is reported now, not after the model is loaded.
         let server = config.server_with_limits();
         let listener = Listener::bind(&server).await?;
-        let metrics = metrics::install(&config.engine)?;
-        let engine =
-            shutdown::or_signal(start(config.engine, &config.log, &server), &mut signals).await?;
+        // The metrics need the model's context.
+        let files = engine::with_files(config.engine);
+        let engine_config = shutdown::or_signal(files, &mut signals).await?;
+        let metrics = metrics::install(&engine_config)?;
+        let engine = start(engine_config, &config.log, &server);
+        let engine = shutdown::or_signal(engine, &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
         let requested = shutdown::requested(engine.clone(), signals);

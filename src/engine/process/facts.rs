@@ -103,7 +103,7 @@ impl Facts {
             self.quantized_format.map(|format| QuantizedWeights { format, activations });
         LoadedModel {
             info: self.info,
-            root: config.model.to_string_lossy().into_owned(),
+            root: config.model_root(),
             architecture: self.architecture,
             serves_text_alone: self.serves_text_alone,
             dtype: self.dtype,

@@ -32,7 +32,7 @@ use super::{
     start::generation_config,
     system_config::system_config,
 };
-use crate::{config::EngineConfig, parsers, text::HfTextCodec};
+use crate::{config::EngineConfig, hub, parsers, text::HfTextCodec};
 
 impl Engine {
     /// Starts as [`Engine::spawn`] does, with the model in a process of its own. That process runs
@@ -69,6 +69,13 @@ impl Engine {
         log_level: &str,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
+        let (config, mut progress) = tokio::task::spawn_blocking(move || {
+            let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
+            let config = hub::with_files(config, downloaded)?;
+            Ok::<_, StartError>((config, progress))
+        })
+        .await
+        .map_err(|error| StartError::Panicked(error.to_string()))??;
         let launcher = ProcessLauncher::new(how, settings::encode(&config, log_level))
             .map_err(StartError::Threads)?;
         let launcher = Arc::new(launcher);

@@ -1,0 +1,299 @@
+//! Which files of a repository a model needs. Pure: a listing in, names out.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::name::is_path;
+
+/// Small files of a model. All that a repository has of them are needed.
+const SMALL: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "adapter_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "model.safetensors.index.json",
+];
+/// Files of a tokenizer and its chat templates.
+const TOKENIZER: &[&str] = &[
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "sentence_bert_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+/// The folder of further chat templates.
+const TEMPLATES: &str = "additional_chat_templates/";
+const CONFIG: &str = "config.json";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(super) const MODULES: &str = "modules.json";
+const SINGLE: &str = "model.safetensors";
+const ADAPTER_CONFIG: &str = "adapter_config.json";
+const ADAPTER: &str = "adapter_model.safetensors";
+/// Ends of files with weights that this program does not read.
+const OTHER_WEIGHTS: &[&str] = &[".bin", ".pth", ".pt", ".onnx", ".h5", ".msgpack", ".safetensors"];
+
+/// The part of a repository that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// A model or an adapter.
+    Model {
+        /// Whether its weights are read.
+        weights: bool,
+        /// Whether its tokenizer is read. An adapter's is never.
+        tokenizer: bool,
+    },
+    /// The tokenizer.
+    Tokenizer,
+    /// One GGUF file, by its name or the end of its name.
+    Gguf(String),
+}
+
+impl Want {
+    /// A model with all its files.
+    pub(crate) const MODEL: Self = Self::Model { weights: true, tokenizer: true };
+}
+
+/// The reason why a listing does not have what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lacking {
+    /// The repository has no model.
+    #[error("it has neither config.json nor adapter_config.json")]
+    NoConfig,
+    /// The repository has no tokenizer in a known format.
+    #[error("it has no tokenizer.json")]
+    NoTokenizer,
+    /// The repository has GGUF files only.
+    #[error("it has GGUF files: add one to the name, for example :{}", .0.join(", or :"))]
+    OnlyGguf(Vec<String>),
+    /// The weights have another format.
+    #[error(
+        "it has no model.safetensors and no model.safetensors.index.json{}; expected a repository \
+         with safetensors, or a GGUF file as org/name:file.gguf",
+        if .0.is_empty() { String::new() } else { format!(" (only {})", .0.join(", ")) }
+    )]
+    NoWeights(Vec<String>),
+    /// There is no such GGUF file.
+    #[error(
+        "it has no GGUF file {wanted}{}",
+        if there.is_empty() { String::new() } else { format!("; it has {}", there.join(", ")) }
+    )]
+    NoSuchFile {
+        /// The name given.
+        wanted: String,
+        /// The GGUF files of the repository.
+        there: Vec<String>,
+    },
+    /// Several GGUF files have this end.
+    #[error("{wanted} may be any of {}: give the whole name", there.join(", "))]
+    Ambiguous {
+        /// The end given.
+        wanted: String,
+        /// The files.
+        there: Vec<String>,
+    },
+    /// The GGUF file is one part of several.
+    #[error(
+        "{0} is one part of several, which are not supported; take another file, or join the parts \
+         with `llama-gguf-split --merge`"
+    )]
+    Split(String),
+    /// A file that lists others cannot be read.
+    #[error("its {file} cannot be read: {why}")]
+    Unreadable {
+        /// The file.
+        file: &'static str,
+        /// The reason.
+        why: String,
+    },
+    /// A file that another one names is absent.
+    #[error("its {by} names {file}, which it does not have")]
+    Absent {
+        /// The absent file.
+        file: String,
+        /// The file that names it.
+        by: &'static str,
+    },
+}
+
+/// Returns the files to fetch first. With their contents, [`large`] names the rest.
+///
+/// # Errors
+/// [`Lacking`] if the repository cannot have what is wanted.
+pub(crate) fn small(listing: &[String], want: &Want) -> Result<Vec<String>, Lacking> {
+    let has = |name: &str| listing.iter().any(|file| file == name);
+    let known = |names: &'static [&'static str]| {
+        names.iter().filter(|name| has(name)).map(ToString::to_string)
+    };
+    let templates = listing
+        .iter()
+        .filter(|file| file.starts_with(TEMPLATES) && file.ends_with(".jinja") && is_path(file));
+    let tokenizer: Vec<_> = known(TOKENIZER).chain(templates.cloned()).collect();
+    match want {
+        Want::Gguf(_) => Ok(Vec::new()),
+        Want::Tokenizer if !has("tokenizer.json") => Err(Lacking::NoTokenizer),
+        // A tokenizer may depend on the model's config.
+        Want::Tokenizer => Ok(known(&[CONFIG]).chain(tokenizer).collect()),
+        Want::Model { .. } => {
+            if !has(CONFIG) && !has(ADAPTER_CONFIG) {
+                let gguf = gguf_files(listing);
+                return Err(match gguf.is_empty() {
+                    true => Lacking::NoConfig,
+                    false => Lacking::OnlyGguf(gguf),
+                });
+            }
+            Ok(known(SMALL).chain(tokenizer).collect())
+        }
+    }
+}
+
+/// Returns the remaining files: those with weights, and the files of sentence-transformers'
+/// modules. `index` and `modules` are the contents of [`INDEX`] and [`MODULES`].
+///
+/// # Errors
+/// [`Lacking`] if one is absent, or has an unknown format.
+pub(crate) fn large(
+    listing: &[String],
+    want: &Want,
+    index: Option<&[u8]>,
+    modules: Option<&[u8]>,
+) -> Result<Vec<String>, Lacking> {
+    match want {
+        Want::Gguf(wanted) => gguf(listing, wanted).map(|file| vec![file]),
+        Want::Tokenizer | Want::Model { weights: false, .. } => Ok(Vec::new()),
+        Want::Model { weights: true, .. } => {
+            let folders = modules.map_or_else(|| Ok(Vec::new()), module_folders)?;
+            let in_folders = listing.iter().filter(|file| {
+                folders.iter().any(|folder| is_of_module(file, folder)) && is_path(file)
+            });
+            let mut files = weights(listing, index)?;
+            files.extend(in_folders.cloned());
+            Ok(files)
+        }
+    }
+}
+
+/// Returns the path within a complete folder that the engine loads: a GGUF file, or the folder
+/// itself as an empty path. `read` returns the content of a file of the folder.
+///
+/// # Errors
+/// [`Lacking`] if the folder is not complete.
+pub(crate) fn complete(
+    listing: &[String],
+    want: &Want,
+    read: impl Fn(&str) -> Option<Vec<u8>>,
+) -> Result<String, Lacking> {
+    let small = small(listing, want)?;
+    let has = |name: &str| small.iter().any(|file| file == name);
+    if matches!(want, Want::Model { tokenizer: true, .. }) && has(CONFIG) && !has(TOKENIZER[0]) {
+        return Err(Lacking::NoTokenizer);
+    }
+    let (index, modules) = (read(INDEX), read(MODULES));
+    let mut files = large(listing, want, index.as_deref(), modules.as_deref())?;
+    Ok(match want {
+        Want::Gguf(_) => files.pop().unwrap_or_default(),
+        _ => String::new(),
+    })
+}
+
+fn weights(listing: &[String], index: Option<&[u8]>) -> Result<Vec<String>, Lacking> {
+    let has = |name: &str| listing.iter().any(|file| file == name);
+    if has(SINGLE) {
+        return Ok(vec![SINGLE.to_owned()]);
+    }
+    if let Some(index) = index.filter(|_| has(INDEX)) {
+        return shards(listing, index);
+    }
+    if has(ADAPTER_CONFIG) && has(ADAPTER) {
+        return Ok(vec![ADAPTER.to_owned()]);
+    }
+    let gguf = gguf_files(listing);
+    if !gguf.is_empty() {
+        return Err(Lacking::OnlyGguf(gguf));
+    }
+    let is_other = |file: &&String| OTHER_WEIGHTS.iter().any(|end| file.ends_with(end));
+    Err(Lacking::NoWeights(listing.iter().filter(is_other).cloned().collect()))
+}
+
+/// Returns the files that an index names.
+fn shards(listing: &[String], index: &[u8]) -> Result<Vec<String>, Lacking> {
+    let unreadable = |why: &str| Lacking::Unreadable { file: INDEX, why: why.to_owned() };
+    let index: Value =
+        serde_json::from_slice(index).map_err(|error| unreadable(&error.to_string()))?;
+    let map = index["weight_map"].as_object().ok_or_else(|| unreadable("it has no weight_map"))?;
+    let files: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
+    let files = files.ok_or_else(|| unreadable("a file of its weight_map is no text"))?;
+    let checked = files.into_iter().map(|file| match listing.iter().any(|there| there == file) {
+        true if is_path(file) => Ok(file.to_owned()),
+        _ => Err(Lacking::Absent { file: file.to_owned(), by: INDEX }),
+    });
+    checked.collect()
+}
+
+/// Returns the folders of sentence-transformers' modules, without the model's own.
+fn module_folders(modules: &[u8]) -> Result<Vec<String>, Lacking> {
+    let unreadable = |why: &str| Lacking::Unreadable { file: MODULES, why: why.to_owned() };
+    let modules: Value =
+        serde_json::from_slice(modules).map_err(|error| unreadable(&error.to_string()))?;
+    let modules = modules.as_array().ok_or_else(|| unreadable("it is no list"))?;
+    let paths = modules.iter().filter_map(|module| module["path"].as_str());
+    Ok(paths.filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+/// Returns whether `file` is read with the module in `folder`.
+fn is_of_module(file: &str, folder: &str) -> bool {
+    let Some(name) = file.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else {
+        return false;
+    };
+    !name.contains('/') && (name.ends_with(".json") || name == SINGLE)
+}
+
+fn gguf_files(listing: &[String]) -> Vec<String> {
+    let is_gguf = |file: &&String| file.to_lowercase().ends_with(".gguf") && is_path(file);
+    listing.iter().filter(is_gguf).cloned().collect()
+}
+
+/// Returns the GGUF file of this name, or the only one whose name ends in it.
+fn gguf(listing: &[String], wanted: &str) -> Result<String, Lacking> {
+    let there = gguf_files(listing);
+    let wanted_lower = wanted.to_lowercase();
+    let is_wanted = |file: &&String| match wanted_lower.ends_with(".gguf") {
+        true => file.as_str() == wanted,
+        false => ends_in(file, &wanted_lower),
+    };
+    let mut found = there.iter().filter(is_wanted);
+    match (found.next(), found.next()) {
+        (None, _) => Err(Lacking::NoSuchFile { wanted: wanted.to_owned(), there }),
+        (Some(file), _) if whole_name(file).is_some() => Err(Lacking::Split(file.clone())),
+        (Some(file), None) => Ok(file.clone()),
+        (Some(first), Some(second)) => {
+            let rest = found.cloned();
+            let there = [first.clone(), second.clone()].into_iter().chain(rest).collect();
+            Err(Lacking::Ambiguous { wanted: wanted.to_owned(), there })
+        }
+    }
+}
+
+/// Returns whether the name of `file` ends in `end`, which begins after a separator.
+fn ends_in(file: &str, end: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file).to_lowercase();
+    let stem = name.strip_suffix(".gguf").unwrap_or(&name);
+    let stem = whole_name(stem).unwrap_or(stem);
+    stem.strip_suffix(end).is_some_and(|begin| begin.ends_with(['-', '.', '_']))
+}
+
+/// Returns the name before `-00001-of-00003`, if `name` has that end: it is one part of several.
+fn whole_name(name: &str) -> Option<&str> {
+    let stem = name.strip_suffix(".gguf").unwrap_or(name);
+    let (begin, count) = stem.rsplit_once("-of-")?;
+    let (begin, number) = begin.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    (is_number(count) && is_number(number)).then_some(begin)
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;
