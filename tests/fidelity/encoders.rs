@@ -45,7 +45,7 @@ fn golden(name: &str) -> Golden {
     serde_json::from_slice(&text).unwrap()
 }
 
-async fn engine(name: &str, task: PoolingTask) -> Engine {
+async fn engine(name: &str, task: PoolingTask, device: Device) -> Engine {
     let task = Some(match task {
         PoolingTask::Embed => PoolerTask::Embed,
         PoolingTask::TokenEmbed => PoolerTask::TokenEmbed,
@@ -53,7 +53,7 @@ async fn engine(name: &str, task: PoolingTask) -> Engine {
         PoolingTask::TokenClassify => PoolerTask::TokenClassify,
     });
     let config = EngineConfig {
-        device: Device::Cpu,
+        device,
         dtype: Dtype::Float32,
         pooler_config: Some(PoolerConfig { task, ..PoolerConfig::default() }),
         max_num_seqs: 4,
@@ -77,17 +77,10 @@ fn is_close(one: f32, other: f32) -> bool {
     (one - other).abs() <= TOLERANCE * other.abs().max(1.0)
 }
 
-/// Checks results against the recorded ones. Checks that a batch, and one whose actors die, give
-/// the same bytes.
-async fn check(name: &str) {
-    let golden = golden(name);
-    let engine = engine(name, golden.task).await;
-    assert_eq!(engine.model_info().kv_spec.groups, [], "{name} keeps nothing of a prompt");
-    let mut alone = Vec::new();
-    for request in requests(&golden) {
-        alone.extend(engine.pool([request]).await.unwrap());
-    }
-    for (text, result) in golden.texts.iter().zip(&alone) {
+/// Checks results against the recorded ones.
+fn check_rows(name: &str, golden: &Golden, results: &[PooledPrompt]) {
+    assert_eq!(results.len(), golden.texts.len(), "{name}");
+    for (text, result) in golden.texts.iter().zip(results) {
         let rows: Vec<_> = result.pooled.rows().collect();
         assert_eq!(rows.len(), text.rows.len(), "{name}: {}", text.text);
         for (row, expected) in rows.iter().zip(&text.rows) {
@@ -97,6 +90,35 @@ async fn check(name: &str) {
             }
         }
     }
+}
+
+/// Encoders with each kind of positions and attention.
+#[cfg(feature = "wgpu")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encoders_on_a_gpu_answer_as_transformers_does() {
+    if crate::gpu::gpu().is_none() {
+        return;
+    }
+    for name in ["bert-mean", "modernbert-mean", "mpnet-mean", "t5-mean"] {
+        let golden = golden(name);
+        let engine = engine(name, golden.task, Device::Wgpu(None)).await;
+        let results = engine.pool(requests(&golden)).await.unwrap();
+        check_rows(name, &golden, &results);
+        engine.shutdown().await;
+    }
+}
+
+/// Checks results against the recorded ones. Checks that a batch, and one whose actors die, give
+/// the same bytes.
+async fn check(name: &str) {
+    let golden = golden(name);
+    let engine = engine(name, golden.task, Device::Cpu).await;
+    assert_eq!(engine.model_info().kv_spec.groups, [], "{name} keeps nothing of a prompt");
+    let mut alone = Vec::new();
+    for request in requests(&golden) {
+        alone.extend(engine.pool([request]).await.unwrap());
+    }
+    check_rows(name, &golden, &alone);
     for Pair { text_1, text_2, score } in &golden.pairs {
         let found = engine.score(std::slice::from_ref(text_1), std::slice::from_ref(text_2)).await;
         let found = found.unwrap()[0];

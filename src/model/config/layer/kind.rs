@@ -37,8 +37,9 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi | Self::RelativePositions => false,
+            Self::RoundedAlibi => false,
             Self::Attention
+            | Self::RelativePositions
             | Self::Latent
             | Self::Mamba
             | Self::Mamba2
