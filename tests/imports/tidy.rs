@@ -60,12 +60,10 @@ fn the_changelog_has_a_place_for_what_comes_next() {
     assert!(changelog.contains("## [Unreleased]"));
 }
 
-/// Returns the names of tests and files that ARCHITECTURE.md has in back quotes among its
-/// invariants.
-fn named_in_invariants(architecture: &str) -> Vec<&str> {
-    let (_, rest) = architecture.split_once("\n## Invariants\n").unwrap();
-    let invariants = rest.split("\n## ").next().unwrap_or(rest);
-    let quoted = invariants.split('`').skip(1).step_by(2);
+/// Returns the names of tests and files that the chapter on invariants has in back quotes.
+fn named_in_invariants(chapter: &str) -> Vec<&str> {
+    let (_, tables) = chapter.split_once("\n## ").unwrap();
+    let quoted = tables.split('`').skip(1).step_by(2);
     quoted
         .flat_map(|text| text.split(['{', '}', ',', ' ']))
         .filter(|name| !name.is_empty())
@@ -73,15 +71,15 @@ fn named_in_invariants(architecture: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_architectures_invariants_name_tests_that_exist() {
-    let architecture = include_str!("../../ARCHITECTURE.md");
+fn the_invariants_name_tests_that_exist() {
+    let chapter = include_str!("../../docs/src/invariants.md");
     let (sources, root) = (source::all(), Path::new(env!("CARGO_MANIFEST_DIR")));
     let is_test = |name: &str| {
         let test = format!("fn {}(", name.rsplit("::").next().unwrap_or(name));
         sources.iter().any(|source| source.text.contains(&test))
     };
     let mut tests = 0;
-    for name in named_in_invariants(architecture) {
+    for name in named_in_invariants(chapter) {
         if name.contains('/') {
             assert!(root.join(name).exists(), "{name} does not exist");
         } else if name.contains('_') && !name.ends_with("::") {
