@@ -18,7 +18,7 @@ pub(crate) struct Reader {
     /// Whole events.
     pub(crate) events: Vec<Event>,
     /// The beginning of the next event, which a client forgets with its connection.
-    rest: Vec<u8>,
+    pub(crate) rest: Vec<u8>,
 }
 
 /// One event.

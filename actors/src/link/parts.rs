@@ -76,7 +76,7 @@ impl<K: PartialEq, T> Gathered<K, T> {
 
     /// Returns the items of a message that has `num_items`, or `None` if a part was lost.
     pub fn take(&mut self, message: &K, num_items: usize) -> Option<Vec<T>> {
-        let Self { message: gathered, items } = std::mem::replace(self, Self::new());
+        let Self { message: gathered, items } = std::mem::take(self);
         let items = if gathered.as_ref() == Some(message) { items } else { Vec::new() };
         (items.len() == num_items).then_some(items)
     }

@@ -172,8 +172,8 @@ impl PoolingParams {
     /// [`PoolingParams::chunk_ends`].
     ///
     /// # Errors
-    /// [`RequestError::InvalidParameter`] if the model does not pool a vector by the mean, if a
-    /// chunk has no token, or if the chunks are not the whole prompt.
+    /// [`RequestError::InvalidParameter`] if the model does not pool a vector by the mean. Also if
+    /// a chunk has no token, or the chunks are not the whole prompt.
     pub fn in_chunks(
         self,
         ends: Vec<u32>,
