@@ -104,30 +104,3 @@ async fn a_wedged_engine_process_is_replaced() {
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
 }
-
-/// The system refuses it all further memory.
-#[cfg(target_os = "linux")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_process_without_memory_is_replaced() {
-    let server = Server::start(&["--engine-process"]);
-    let client = Client::new();
-    let calm = texts(&client, &server.url).await;
-    let tree = client.get(format!("{}/chaos/tree", server.url)).send().await.unwrap();
-    let tree: Value = tree.json().await.unwrap();
-    let pid = tree["engine_process"].to_string();
-    let mut limit = std::process::Command::new("prlimit");
-    let limit = limit.args(["--pid", &pid, "--as=1000000"]).status();
-    assert!(limit.expect("util-linux has prlimit").success());
-    let give_up = Instant::now() + PATIENCE;
-    let mut told = ends(&client, &server.url).await;
-    while told == "[]" {
-        assert!(Instant::now() < give_up, "it needs no memory");
-        assert_eq!(texts(&client, &server.url).await, calm);
-        told = ends(&client, &server.url).await;
-    }
-    // A panic needs memory too, so it may end in an abort.
-    let reasons = ["out of memory", "SIGABRT", "a panic"];
-    assert!(reasons.iter().any(|reason| told.contains(reason)), "{told}");
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
-}

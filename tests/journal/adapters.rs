@@ -85,7 +85,7 @@ async fn a_stream_goes_on_with_the_adapter_of_then() {
         read(get(&client, &server.url, &ask, &last).await, &mut rest, |_| false).await;
         assert!(rest.is_complete());
         assert_eq!(said(&rest.events), said(&expected.events));
-        server.kill();
+        server.terminate();
     }
 
     copy("b", adapter.path());

@@ -33,6 +33,16 @@ async fn go_on(client: &Client, server: &Server, last: &str) -> Response {
     panic!("the stream is held back for ever");
 }
 
+/// Starts two processes, one after the other, and kills each while it computes the answers.
+async fn kill_two(folder: &Path) {
+    for _ in 0..2 {
+        let server = Server::start(Some(folder), &[]);
+        // It answers once it has begun them.
+        reqwest::get(format!("{}/health", server.url)).await.unwrap();
+        server.kill();
+    }
+}
+
 /// Begins the streams, and kills the process and two more while they are computed.
 async fn kill_three(folder: &Path, asks: &[Ask]) -> Vec<Reader> {
     let client = Client::new();
@@ -48,9 +58,7 @@ async fn kill_three(folder: &Path, asks: &[Ask]) -> Vec<Reader> {
     server.kill();
     drop(connections);
     readers.iter_mut().for_each(Reader::lose_connection);
-    for _ in 0..2 {
-        Server::start(Some(folder), &[]).kill();
-    }
+    kill_two(folder).await;
     readers
 }
 
@@ -86,16 +94,14 @@ async fn a_request_with_a_key_at_three_deaths_is_refused() {
     let metrics = format!("{}/metrics", server.url);
     loop {
         let text = client.get(&metrics).send().await.unwrap().text().await.unwrap();
-        let running = text.lines().find(|line| line.starts_with("vllm:num_requests_running"));
+        let running = text.lines().find(|line| line.starts_with("playhouse:num_requests_running"));
         if running.unwrap().ends_with(" 1") {
             break;
         }
     }
     server.kill();
     asked.await.unwrap().unwrap_err();
-    for _ in 0..2 {
-        Server::start(Some(folder.path()), &[]).kill();
-    }
+    kill_two(folder.path()).await;
     let server = Server::start(Some(folder.path()), &[]);
     for _ in 0..2 {
         let refused = ask(&server).await.unwrap();
