@@ -53,6 +53,8 @@ struct Log {
     num_bytes: usize,
     state: State,
     num_readers: usize,
+    /// Number of times that the last reader left.
+    num_departures: u64,
     /// Since when a restored stream waits for its first reader. Until then it is never deserted.
     awaited_since: Option<Instant>,
 }
@@ -91,6 +93,7 @@ impl Held {
             num_bytes: 0,
             state: State::Open,
             num_readers: 0,
+            num_departures: 0,
             awaited_since: None,
         };
         Arc::new(Self {
@@ -173,32 +176,27 @@ impl Held {
         self.lease.shrink(std::mem::take(&mut log.num_bytes));
     }
 
-    /// Ends the stream's requests, if no connection reads it.
-    async fn cancel_if_deserted(&self) {
+    /// Reads the stream without a connection, for as long as it may go on without one after this
+    /// departure. Then its requests end. A later departure has a time of its own.
+    async fn go_on_alone(self: Arc<Self>, departure: u64) {
+        let until = tokio::time::Instant::now() + self.grace;
+        while self.log.lock().is_deserted_since(departure) {
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            if timeout(left, self.drive()).await.is_err() {
+                return self.cancel_if_deserted_since(departure).await;
+            }
+        }
+    }
+
+    async fn cancel_if_deserted_since(&self, departure: u64) {
         let mut source = self.source.lock().await;
         let mut log = self.log.lock();
-        let ended = log.is_deserted().then(|| {
+        let ended = log.is_deserted_since(departure).then(|| {
             log.state = State::Cancelled;
             source.take()
         });
         drop(log);
         drop(ended);
-    }
-
-    fn is_deserted(&self) -> bool {
-        self.log.lock().is_deserted()
-    }
-
-    /// Reads the stream without a connection, for as long as it may go on without one.
-    async fn go_on_alone(self: Arc<Self>) {
-        let until = tokio::time::Instant::now() + self.grace;
-        while self.is_deserted() {
-            let left = until.saturating_duration_since(tokio::time::Instant::now());
-            if timeout(left, self.drive()).await.is_err() {
-                break;
-            }
-        }
-        self.cancel_if_deserted().await;
     }
 
     /// Returns whether no client may ask for the stream any longer: it was cancelled, ended longer
@@ -222,6 +220,11 @@ impl Log {
     /// Returns whether the stream is unfinished, and no connection reads it.
     fn is_deserted(&self) -> bool {
         self.num_readers == 0 && self.state == State::Open && self.awaited_since.is_none()
+    }
+
+    /// Returns whether no connection has come since this departure.
+    fn is_deserted_since(&self, departure: u64) -> bool {
+        self.is_deserted() && self.num_departures == departure
     }
 
     /// Returns the number of the event after the one at `position`, if that is there.
@@ -283,10 +286,14 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let mut log = self.held.log.lock();
         log.num_readers -= 1;
-        let is_deserted = log.is_deserted();
+        if !log.is_deserted() {
+            return;
+        }
+        log.num_departures += 1;
+        let departure = log.num_departures;
         drop(log);
-        if is_deserted && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(Arc::clone(&self.held).go_on_alone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(Arc::clone(&self.held).go_on_alone(departure));
         }
     }
 }
