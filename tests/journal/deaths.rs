@@ -11,9 +11,10 @@ use crate::{
     undisturbed,
 };
 
-fn long(number: usize) -> Ask {
+/// Returns a request that is computed for longer than a process takes to start.
+fn long(number: usize, max_tokens: usize) -> Ask {
     let body = json!({
-        "model": "demo", "prompt": format!("Number {number}"), "max_tokens": 700 + number,
+        "model": "demo", "prompt": format!("Number {number}"), "max_tokens": max_tokens,
         "stream": true, "ignore_eos": true, "temperature": 1, "seed": number,
     });
     Ask { path: "/v1/completions", body }
@@ -66,16 +67,18 @@ async fn kill_three(folder: &Path, asks: &[Ask]) -> Vec<Reader> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_at_three_deaths_is_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let readers = kill_three(folder.path(), &[long(0)]).await;
+    let readers = kill_three(folder.path(), &[long(0, 4_000)]).await;
     let last = readers[0].last_id().unwrap();
+    let mut logs = String::new();
     for _ in 0..2 {
         let server = Server::start(Some(folder.path()), &[]);
         let mut ended = Reader::default();
         read(go_on(&Client::new(), &server, last).await, &mut ended, |_| false).await;
         let is_error = |event: &crate::client::Event| event.data.contains("request_quarantined");
         assert!(ended.events.iter().any(is_error), "{ended:?}");
-        assert!(server.kill().contains("an answer has killed its processes and is ended"));
+        logs.push_str(&server.kill());
     }
+    assert!(logs.contains("an answer has killed its processes and is ended"), "{logs}");
 }
 
 /// The same for a request with a key: it gets the error as long as it would get its answer.
@@ -84,7 +87,7 @@ async fn a_request_with_a_key_at_three_deaths_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let client = Client::new();
     let ask = |server: &Server| {
-        let mut body = long(0).body;
+        let mut body = long(0, 4_000).body;
         body["stream"] = false.into();
         let request = client.post(format!("{}/v1/completions", server.url));
         request.header("Idempotency-Key", "k").json(&body).send()
@@ -116,7 +119,7 @@ async fn a_request_with_a_key_at_three_deaths_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn suspects_are_computed_a_few_at_a_time_and_all_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let asks: Vec<_> = (0..6).map(long).collect();
+    let asks: Vec<_> = (0..6).map(|number| long(number, 700)).collect();
     let expected = undisturbed(&asks).await;
     let readers = kill_three(folder.path(), &asks).await;
     let server = Server::start(Some(folder.path()), &[]);
@@ -136,7 +139,7 @@ async fn suspects_are_computed_a_few_at_a_time_and_all_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn restarts_do_not_count_as_deaths() {
     let folder = tempfile::tempdir().unwrap();
-    let (ask, client) = (long(0), Client::new());
+    let (ask, client) = (long(0, 700), Client::new());
     let expected = undisturbed(std::slice::from_ref(&ask)).await;
     let flags = ["--shutdown-timeout", "0"];
     let server = Server::start(Some(folder.path()), &flags);
