@@ -233,4 +233,29 @@ mod tests {
         let convolution = json!({ "layer_types": ["conv", "full_attention"] });
         assert_eq!(on_a_gpu("Lfm2ForCausalLM", convolution), None);
     }
+
+    /// The numbers are those of vLLM's `NTKScalingRotaryEmbedding`, computed in float32.
+    /// Transformers does not have this scaling.
+    #[test]
+    fn frequencies_of_gtes_authors_are_those_of_vllm() {
+        let config = |scaling: serde_json::Value| {
+            let fields = json!({
+                "model_type": "new", "hidden_size": 8, "num_attention_heads": 1,
+                "num_key_value_heads": 1, "max_position_embeddings": 1024,
+                "rope_theta": 160_000.0, "rope_scaling": scaling,
+            });
+            config("NewModel", fields)
+        };
+        let found = config(json!({"type": "ntk", "factor": 8.0})).unwrap();
+        assert_eq!(found.max_model_len, 8 * 1024);
+        let rope = found.layers[0].mixer.attention().unwrap().rope.as_ref().unwrap();
+        let ours = crate::model::inverse_frequencies(rope, 1024, found.max_model_len).inv_freq;
+        let theirs = [0.594_603_54_f32, 0.017_677_67, 0.000_525_560_3, 1.562_499_9e-5];
+        assert_eq!(ours.len(), theirs.len());
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            assert!((ours / theirs - 1.0).abs() < 1e-6, "{ours} and {theirs}");
+        }
+        let mixed = config(json!({"type": "ntk", "factor": 8.0, "mixed_b": 0.5})).unwrap_err();
+        assert!(mixed.to_string().contains("mixed_b"), "{mixed}");
+    }
 }
