@@ -143,6 +143,9 @@ impl Sandbox {
             }
             None => (command.to_owned(), PORT.to_owned()),
         };
+        // A run must leave nothing on the machine that the next one finds.
+        let var = format!(" {}/var/", self.folder.path().display());
+        let command = command.replace(" /var/", &var);
         let mut bash = self.bash(&format!("{} --port 0", with_exec(&command)));
         let mut child = bash.stderr(Stdio::piped()).process_group(0).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
