@@ -234,10 +234,10 @@ mod tests {
         assert_eq!(on_a_gpu("Lfm2ForCausalLM", convolution), None);
     }
 
-    /// The numbers are those of vLLM's `NTKScalingRotaryEmbedding`, computed in float32.
-    /// Transformers does not have this scaling.
+    /// The numbers come from the formula of vLLM's `NTKScalingRotaryEmbedding`, in float32. vLLM
+    /// itself was not run, and transformers does not have this scaling.
     #[test]
-    fn frequencies_of_gtes_authors_are_those_of_vllm() {
+    fn frequencies_of_gtes_authors_follow_vllms_formula() {
         let config = |scaling: serde_json::Value| {
             let fields = json!({
                 "model_type": "new", "hidden_size": 8, "num_attention_heads": 1,
