@@ -12,6 +12,7 @@ mod gguf;
 mod grammar;
 pub mod hub;
 mod journal;
+mod media;
 pub mod model;
 mod model_files;
 pub mod parsers;

@@ -115,6 +115,7 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
         num_blocks,
         eos_token_ids: Vec::new(),
         heads: Default::default(),
+        max_item_embeds: 0,
     };
     let model = RemoteModel { info, num_requests, gaps: Arc::clone(gaps) };
     let (codec, grammars) = (Arc::new(FakeCodec::default()), Arc::new(FakeGrammars::default()));

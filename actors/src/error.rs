@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::ports::MediaError;
+
 /// An error for a client. The request is refused or ends, and nothing else fails.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RequestError {
@@ -119,6 +121,9 @@ pub enum RequestError {
     /// The tokenizer or the chat template rejected the request.
     #[error("{0}")]
     Text(String),
+    /// An image or a sound of the prompt cannot be served.
+    #[error(transparent)]
+    Media(#[from] MediaError),
     /// Too many requests are queued. The client may retry later.
     #[error("the engine's queue is full: {what} is at its limit of {limit}")]
     QueueFull {

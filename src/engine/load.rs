@@ -255,6 +255,7 @@ impl<'a> Start<'a> {
                 num_blocks: cache.num_blocks,
                 eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
                 heads: pooling::heads(model),
+                max_item_embeds: 0,
             },
             root: config.model_root(),
             architecture: model.architecture.clone(),

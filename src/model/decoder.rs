@@ -262,6 +262,7 @@ pub(super) fn load(
         backbone,
         lm_head: lm_head.map(|head| Arc::new(head) as Arc<dyn LmHead>),
         pooler: None,
+        media: None,
     })
 }
 

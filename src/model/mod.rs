@@ -40,11 +40,14 @@ pub use draft_heads::{DraftHead, HeadInput, HeadRows, load_draft_head};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
 pub use load::{LoadOptions, LoadProgress, load_model};
-pub use parts::{Backbone, KvLayers, KvWindow, LmHead, Model};
+pub use parts::{
+    Backbone, EncoderOutput, KvLayers, KvWindow, LmHead, MediaData, MediaEncoder, MediaInput,
+    MediaTensorView, Model,
+};
 pub use pooling::Pooler;
 pub use registry::{DuplicateFamily, ModelFamily, ModelRegistry};
 pub use source::ModelSource;
-pub use step::{KvPlace, Positions, Step};
+pub use step::{KvPlace, MediaRows, Positions, Step, StepMedia};
 pub use supported::{SupportedModels, serves_text_alone, supported_models};
 pub use supported_poolers::{SupportedPoolers, supported_poolers};
 pub use weight_loader::WeightLoader;

@@ -78,6 +78,70 @@ pub trait LmHead: Send + Sync {
     }
 }
 
+/// The part of a model from images and sounds to embeddings.
+///
+/// An item's bytes depend on that item alone, and not on the others of a batch.
+pub trait MediaEncoder: Send + Sync {
+    /// Returns the result of each item, in order.
+    ///
+    /// # Errors
+    /// The reason why an item cannot be encoded. It concerns that item alone.
+    fn encode(&self, items: &[MediaInput<'_>]) -> Vec<Result<EncoderOutput, String>>;
+
+    /// Returns the axes of the backbone's positions: 1, or 3 for frames, rows and columns (M-RoPE).
+    fn position_axes(&self) -> usize {
+        1
+    }
+
+    /// Returns whether a token of a prompt is the place of an embedding.
+    fn is_placeholder(&self, token_id: u32) -> bool;
+
+    /// Returns the same as [`Backbone::mapped_bytes`], for the encoder.
+    fn mapped_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// An item in the form that the model's processor made.
+#[derive(Debug, Clone, Default)]
+pub struct MediaInput<'a> {
+    /// Its tensors.
+    pub tensors: Vec<MediaTensorView<'a>>,
+    /// Number of embeddings that the encoder has to return.
+    pub num_embeds: usize,
+    /// Frames, rows and columns of its embeddings.
+    pub grid: Option<[u32; 3]>,
+}
+
+/// Numbers of an item.
+#[derive(Debug, Clone, Copy)]
+pub struct MediaTensorView<'a> {
+    /// The sizes of its axes, the outermost first.
+    pub shape: &'a [usize],
+    /// The elements, in row-major order.
+    pub data: MediaData<'a>,
+}
+
+/// The elements of a tensor.
+#[derive(Debug, Clone, Copy)]
+pub enum MediaData<'a> {
+    /// Bytes.
+    U8(&'a [u8]),
+    /// Little-endian f32.
+    F32(&'a [u8]),
+}
+
+/// The result of encoding an item.
+#[derive(Debug, Clone)]
+pub struct EncoderOutput {
+    /// The hidden states in the places of the item's placeholders: `[num_embeds, hidden_size]`, f32.
+    pub embeddings: Tensor<2>,
+    /// Tensors for single layers of the backbone, whose meaning is between the encoder and the
+    /// backbone: for example states to add after the first layers (deepstack), or keys and values
+    /// of attention to the item.
+    pub by_layer: Vec<Tensor<2>>,
+}
+
 /// A model: a backbone with its heads, and the facts that the engine needs.
 #[derive(Clone)]
 pub struct Model {
@@ -103,6 +167,8 @@ pub struct Model {
     pub lm_head: Option<Arc<dyn LmHead>>,
     /// The part from hidden states to vectors or classes. A model without it only generates.
     pub pooler: Option<Arc<Pooler>>,
+    /// The part from images and sounds to hidden states. A model without it takes text alone.
+    pub media: Option<Arc<dyn MediaEncoder>>,
 }
 
 /// The shape of a token's keys and values in the KV cache: in each layer those of some heads. The

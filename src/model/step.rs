@@ -1,10 +1,11 @@
 //! The state that all layers of a step share.
 
-use std::slice;
+use std::{slice, sync::Arc};
 
+use burn::tensor::Tensor;
 use playhouse_kernels::{AttentionMetadata, KvCache, KvLayer};
 
-use super::{Adapters, StepAdapters};
+use super::{Adapters, EncoderOutput, StepAdapters};
 
 /// One step as the layers see it.
 #[derive(Debug)]
@@ -13,6 +14,52 @@ pub struct Step<'a> {
     places: &'a [KvPlace],
     kv: &'a mut KvCache,
     adapters: Adapters<'a>,
+    media: &'a StepMedia,
+}
+
+/// The images and sounds of a step.
+#[derive(Debug, Default)]
+pub struct StepMedia {
+    /// The rows that take embeddings, in order.
+    pub rows: Vec<MediaRows>,
+    /// For each sequence of the batch, the item that all its tokens attend to (encoder-decoder).
+    /// Empty if there are none.
+    pub attended: Vec<Option<Arc<EncoderOutput>>>,
+}
+
+/// Rows of a step in a sequence, which take embeddings of an item that follow each other.
+#[derive(Debug, Clone)]
+pub struct MediaRows {
+    /// The first row of the step.
+    pub row: usize,
+    /// Number of rows.
+    pub len: usize,
+    /// The embedding of the first row.
+    pub first_embed: usize,
+    /// The item.
+    pub output: Arc<EncoderOutput>,
+}
+
+impl StepMedia {
+    /// A step of text alone.
+    pub const NONE: &'static Self = &Self { rows: Vec::new(), attended: Vec::new() };
+
+    /// Returns whether the step has no item.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.attended.is_empty()
+    }
+
+    /// Returns `hidden`, `[num_tokens, hidden_size]`, with the embeddings in their rows.
+    #[must_use]
+    pub fn placed(&self, hidden: Tensor<2>) -> Tensor<2> {
+        let width = hidden.dims()[1];
+        self.rows.iter().fold(hidden, |hidden, rows| {
+            let (from, to) = (rows.first_embed, rows.first_embed + rows.len);
+            let values = rows.output.embeddings.clone().slice([from..to, 0..width]);
+            hidden.slice_assign([rows.row..rows.row + rows.len, 0..width], values)
+        })
+    }
 }
 
 /// The place of a layer's keys and values in the KV cache. Layers of different groups share memory:
@@ -29,7 +76,13 @@ impl<'a> Step<'a> {
     /// Returns a step over a cache in which all layers are one group.
     #[must_use]
     pub fn new(meta: &'a AttentionMetadata, kv: &'a mut KvCache) -> Self {
-        Self { metas: slice::from_ref(meta), places: &[], kv, adapters: Adapters::none() }
+        Self {
+            metas: slice::from_ref(meta),
+            places: &[],
+            kv,
+            adapters: Adapters::none(),
+            media: StepMedia::NONE,
+        }
     }
 
     /// Returns a step over a cache of several groups. `metas` has one entry for each group, and
@@ -40,13 +93,25 @@ impl<'a> Step<'a> {
         places: &'a [KvPlace],
         kv: &'a mut KvCache,
     ) -> Self {
-        Self { metas, places, kv, adapters: Adapters::none() }
+        Self { metas, places, kv, adapters: Adapters::none(), media: StepMedia::NONE }
     }
 
     /// Returns the same step with adapters of its rows.
     #[must_use]
     pub fn with_adapters(self, adapters: &'a StepAdapters) -> Self {
         Self { adapters: Adapters::of(adapters), ..self }
+    }
+
+    /// Returns the same step with images and sounds.
+    #[must_use]
+    pub fn with_media(self, media: &'a StepMedia) -> Self {
+        Self { media, ..self }
+    }
+
+    /// Returns the images and sounds of the step.
+    #[must_use]
+    pub fn media(&self) -> &'a StepMedia {
+        self.media
     }
 
     /// Returns the adapters of the step's rows.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use playhouse_actors::logic::input::fit::TruncationSide;
 use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
-    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedChunks,
-    TokenizedPair,
+    ChatPrompt, DecodeOptions, IncrementalDecoder, MediaProcessor, TextCodec, TextError,
+    TokenizedChunks, TokenizedPair,
 };
 use tokenizers::{PostProcessor, Tokenizer, TruncationParams, truncate_encodings};
 
@@ -42,6 +42,8 @@ pub struct HfTextCodec {
     lowers_case: bool,
     /// Whether the model reads no types of tokens.
     omits_types: bool,
+    /// The processor of the model's images and sounds, if the model takes some.
+    media: Option<Arc<dyn MediaProcessor>>,
 }
 
 impl HfTextCodec {
@@ -88,6 +90,7 @@ impl HfTextCodec {
             chat_templates: Arc::new(ChatTemplates::new(files)),
             lowers_case: files.lowers_case,
             omits_types: files.omits_types,
+            media: None,
             tokenizer: Arc::new(tokenizer),
         })
     }
@@ -96,6 +99,13 @@ impl HfTextCodec {
     #[must_use]
     pub fn with_chat_template(mut self, source: String) -> Self {
         self.chat_templates = Arc::new(self.chat_templates.replaced_by(source));
+        self
+    }
+
+    /// Returns the same codec with the processor of the model's images and sounds.
+    #[must_use]
+    pub fn with_media(mut self, media: Arc<dyn MediaProcessor>) -> Self {
+        self.media = Some(media);
         self
     }
 
@@ -137,6 +147,10 @@ impl HfTextCodec {
 }
 
 impl TextCodec for HfTextCodec {
+    fn media(&self) -> Option<&Arc<dyn MediaProcessor>> {
+        self.media.as_ref()
+    }
+
     fn vocab_size(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
     }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::request::{MultimodalFeature, ids::RequestId};
+use super::request::{ids::RequestId, media::MultimodalFeature};
 
 /// Returns the encoder work allowed in one step, in embeddings. The largest item always fits.
 #[must_use]
@@ -155,8 +155,7 @@ mod tests {
     const BOB: RequestId = RequestId(2);
 
     fn item(identifier: &str, num_embeds: usize) -> MultimodalFeature {
-        let identifier = identifier.into();
-        MultimodalFeature { identifier, offset: 0, length: num_embeds, num_embeds }
+        MultimodalFeature::for_test(identifier, 0, num_embeds)
     }
 
     fn check(cache: &EncoderCacheManager, free: usize, freeable: usize) {

@@ -19,12 +19,13 @@ use crate::{
         request::{
             ids::{RequestId, TokenId},
             lora::LoraRequest,
+            media::MultimodalFeature,
             pooling_params::PoolingParams,
             sampling_params::SamplingParams,
             work::Work,
         },
     },
-    ports::ChatPrompt,
+    ports::{ChatPrompt, RawMedia},
 };
 
 /// A message that an input processor receives.
@@ -91,6 +92,8 @@ impl Drop for RunningJob {
 pub struct RawRequest {
     /// The text, tokens or conversation that the model continues.
     pub prompt: Prompt,
+    /// The images and sounds of the prompt, in the order of their placeholders.
+    pub media: Arc<[RawMedia]>,
     /// Sampling parameters. Their `max_tokens` and `bad_words` are overwritten from the fields
     /// below.
     pub params: SamplingParams,
@@ -153,6 +156,8 @@ pub struct ProcessedRequest {
     pub prompt_token_ids: Arc<[TokenId]>,
     /// The work, with validated and normalized parameters; `max_tokens` fits the context.
     pub work: Work,
+    /// The places of images and sounds in the prompt, sorted by offset.
+    pub mm_features: Arc<[MultimodalFeature]>,
 }
 
 impl RawRequest {
@@ -176,6 +181,7 @@ impl RawRequest {
         let add_special_tokens = !matches!(prompt, Prompt::Chat(_));
         Self {
             prompt,
+            media: [].into(),
             params: SamplingParams::default(),
             pooling: None,
             max_tokens: None,

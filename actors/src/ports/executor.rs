@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::AdapterLoader;
+use super::{AdapterLoader, EncoderFactory};
 use crate::logic::{
     kv_cache::KvSpec,
     request::{ids::Epoch, outputs::StepOutput, pooling_params::ModelHeads},
@@ -26,6 +26,8 @@ pub struct ModelInfo {
     pub eos_token_ids: Vec<u32>,
     /// The heads that read the hidden states.
     pub heads: ModelHeads,
+    /// Largest number of embeddings of one image or sound; 0 if the model takes none.
+    pub max_item_embeds: usize,
 }
 
 /// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each
@@ -88,6 +90,11 @@ pub trait ExecutorFactory: Send + Sync + 'static {
     /// Returns the adapters beside the model, from which executors take those of their requests.
     /// By default there are none.
     fn adapters(&self) -> Option<Arc<dyn AdapterLoader>> {
+        None
+    }
+
+    /// Returns the encoder of the model's images and sounds. By default there is none.
+    fn encoder(&self) -> Option<Arc<dyn EncoderFactory>> {
         None
     }
 

@@ -3,16 +3,20 @@
 //! The simulator has its own.
 
 pub mod adapter;
+pub mod encoder;
 pub mod executor;
 pub mod grammar;
 pub mod journal;
+pub mod media;
 pub mod profiler;
 pub mod text;
 
 pub use adapter::{AdapterCheckError, AdapterLoadError, AdapterLoader, Settled};
+pub use encoder::{EncoderExecutor, EncoderFactory};
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
 pub use journal::JournalDisk;
+pub use media::{ExpandedPrompt, MediaError, MediaProcessor, MediaSource, RawMedia, ReadyMedia};
 pub use profiler::{Handled, HandlerProfiler};
 pub use text::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedChunks,

@@ -1,10 +1,11 @@
 //! The port to a tokenizer and its chat template: text becomes tokens, and tokens become text.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::MediaProcessor;
 use crate::logic::{input::fit::TruncationSide, request::ids::TokenId};
 
 /// A model's tokenizer together with its chat template.
@@ -145,6 +146,12 @@ pub trait TextCodec: Send + Sync + 'static {
     /// # Errors
     /// Any [`TextError`] that concerns templates. The client may see the whole text.
     fn render_chat(&self, chat: &ChatPrompt) -> Result<String, TextError>;
+
+    /// Returns the processor of the model's images and sounds, whose placeholders are in its
+    /// prompts. By default the model takes none.
+    fn media(&self) -> Option<&Arc<dyn MediaProcessor>> {
+        None
+    }
 
     /// Returns a decoder for the tokens that follow `prompt`.
     fn decoder(&self, prompt: &[TokenId], options: DecodeOptions) -> Box<dyn IncrementalDecoder>;

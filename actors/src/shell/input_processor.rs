@@ -27,12 +27,18 @@ use crate::{
         InputProcessorMessage,
         input_processor::{ProcessedRequest, Prompt, RawRequest},
     },
-    ports::{TextCodec, TextError, TokenizedChunks, TokenizedPair},
+    ports::{
+        ExpandedPrompt, MediaError, ReadyMedia, TextCodec, TextError, TokenizedChunks,
+        TokenizedPair,
+    },
     system::{context::Context, text_jobs::TextJobError},
 };
 
 /// Largest size of all `bad_words` of a request together.
 const BAD_WORDS_BYTES_MAX: usize = 64 << 10;
+
+/// Images and sounds take turns with long texts.
+const MEDIA_LANE_BYTES: usize = usize::MAX;
 
 /// One input processor of the pool.
 #[derive(Debug)]
@@ -131,6 +137,8 @@ async fn process(
         }
         _ => (tokenize(context, raw, output, &limits, is_left).await?, None, given),
     };
+    let ExpandedPrompt { tokens, features } = with_media(context, raw, tokens).await?;
+    let mm_features = features.into();
     let num_tokens = tokens.len();
     let mut fitted =
         fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
@@ -154,7 +162,7 @@ async fn process(
             false => params,
         };
         let work = Work::Pool(PoolingParams { second_text_at, ..params });
-        return Ok(ProcessedRequest { prompt_token_ids, work });
+        return Ok(ProcessedRequest { prompt_token_ids, work, mm_features });
     }
     context.config.scheduler.check_servable(prompt_token_ids.len())?;
     let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
@@ -164,7 +172,32 @@ async fn process(
         max_logprobs: context.config.max_logprobs,
     })?;
     params.normalize();
-    Ok(ProcessedRequest { prompt_token_ids, work: Work::Generate(params) })
+    Ok(ProcessedRequest { prompt_token_ids, work: Work::Generate(params), mm_features })
+}
+
+/// Makes the images and sounds of a request ready, and replaces their placeholders.
+async fn with_media(
+    context: &Context,
+    raw: &Arc<RawRequest>,
+    tokens: Vec<TokenId>,
+) -> Result<ExpandedPrompt, Ended> {
+    if raw.media.is_empty() {
+        return Ok(ExpandedPrompt { tokens, features: Vec::new() });
+    }
+    // A cut could leave a part of an item.
+    if let Some(count) = raw.truncate_prompt_tokens {
+        let accepted = "unset for a prompt with images or sounds";
+        return Err(RequestError::invalid("truncate_prompt_tokens", count, accepted).into());
+    }
+    let raw = Arc::clone(raw);
+    let expanded = context.vault.text_jobs.work(MEDIA_LANE_BYTES, move |codec| {
+        let modality = raw.media.first().map(|item| item.modality).unwrap_or_default();
+        let media = codec.media().ok_or(MediaError::TooMany { modality, limit: 0 })?;
+        let ready: Result<Vec<ReadyMedia>, MediaError> =
+            raw.media.iter().map(|item| media.process(item)).collect();
+        media.expand(tokens, &ready?)
+    });
+    Ok(expanded.await?.map_err(RequestError::from)?)
 }
 
 /// Returns all tokens of a prompt, or at least those that are kept.

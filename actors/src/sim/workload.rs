@@ -122,6 +122,7 @@ impl Workload {
             num_blocks: config.num_blocks as usize,
             eos_token_ids: EOS_TOKENS.to_vec(),
             heads: ModelHeads { generates: !is_encoder, ..model::heads() },
+            max_item_embeds: 0,
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);

@@ -255,7 +255,7 @@ impl Door {
         processed: ProcessedRequest,
         arrival: u64,
     ) -> Vec<Arc<EngineRequest>> {
-        let ProcessedRequest { prompt_token_ids, mut work } = processed;
+        let ProcessedRequest { prompt_token_ids, mut work, mm_features } = processed;
         let prompts = self.prompts(&work, prompt_token_ids);
         let seed = match &work {
             Work::Generate(params) => params.seed,
@@ -290,7 +290,7 @@ impl Door {
             lora: raw.lora.clone(),
             deadline,
             answer_id: raw.answer_id.clone(),
-            mm_features: [].into(),
+            mm_features: Arc::clone(&mm_features),
         };
         (0..count).zip(prompts).map(|choice| Arc::new(request(choice))).collect()
     }

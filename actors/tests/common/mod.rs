@@ -123,6 +123,7 @@ impl FakeFactory {
             num_blocks: 8,
             eos_token_ids: vec![],
             heads: Default::default(),
+            max_item_embeds: 0,
         };
         Self::new(info, Arc::default())
     }
@@ -402,6 +403,7 @@ fn settings(num_blocks: u32) -> (SystemConfig, ModelInfo) {
         num_blocks: num_blocks as usize,
         eos_token_ids: vec![],
         heads: Default::default(),
+        max_item_embeds: 0,
     };
     (SystemConfig::new(scheduler), info)
 }

@@ -61,6 +61,7 @@ impl ModelFamily for Parrots {
                 backbone: Arc::new(parrot),
                 lm_head: Some(Arc::new(Identity)),
                 pooler: None,
+                media: None,
                 // Its layers take no adapters.
                 adapter_sites: Arc::default(),
             })

@@ -4,6 +4,7 @@
 pub mod failure;
 pub mod ids;
 pub mod lora;
+pub mod media;
 pub mod outputs;
 pub mod pooling_params;
 pub mod sampling_params;
@@ -19,6 +20,7 @@ use self::{
     failure::Failure,
     ids::{Micros, RequestId, TokenId},
     lora::LoraRequest,
+    media::MultimodalFeature,
     pooling_params::PoolingParams,
     sampling_params::SamplingParams,
     work::Work,
@@ -60,19 +62,6 @@ pub struct EngineRequest {
     pub answer_id: Option<Arc<str>>,
     /// Images and sounds with placeholders in the prompt, sorted by offset.
     pub mm_features: Arc<[MultimodalFeature]>,
-}
-
-/// One image or sound of a prompt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MultimodalFeature {
-    /// Hash of its content.
-    pub identifier: Arc<str>,
-    /// Position of its first placeholder token in the prompt.
-    pub offset: usize,
-    /// Number of placeholder tokens.
-    pub length: usize,
-    /// Number of embeddings that the encoder computes for it.
-    pub num_embeds: usize,
 }
 
 impl EngineRequest {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    request::{EngineRequest, FinishReason, MultimodalFeature, failure::Failure, ids::RequestId},
+    request::{
+        EngineRequest, FinishReason, failure::Failure, ids::RequestId, media::MultimodalFeature,
+    },
     scheduler::{SchedulerConfig, SchedulingPolicy, output::EncoderInputs},
 };
 
@@ -20,8 +22,7 @@ fn config() -> SchedulerConfig {
 
 /// Returns a request with its own image.
 fn with_image(id: u64, len: usize, offset: usize, length: usize) -> EngineRequest {
-    let identifier = format!("image{id}").into();
-    let feature = MultimodalFeature { identifier, offset, length, num_embeds: length };
+    let feature = MultimodalFeature::for_test(&format!("image{id}"), offset, length);
     EngineRequest { mm_features: Arc::from([feature]), ..request(id, own_prompt(id, len)) }
 }
 
@@ -80,8 +81,7 @@ fn a_shared_image_is_encoded_for_the_one_that_stays() {
         ..config()
     });
     let with_shared_image = |id, offset, priority| {
-        let identifier = "shared".into();
-        let image = MultimodalFeature { identifier, offset, length: 32, num_embeds: 32 };
+        let image = MultimodalFeature::for_test("shared", offset, 32);
         let prompt = request(id, own_prompt(id, 200));
         EngineRequest { mm_features: Arc::from([image]), priority, ..prompt }
     };

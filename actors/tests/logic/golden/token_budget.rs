@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use playhouse_actors::logic::{
     request::{
-        EngineRequest, MultimodalFeature,
+        EngineRequest,
         pooling_params::{PoolingParams, PoolingTask},
         work::Work,
     },
@@ -78,12 +78,7 @@ fn without_a_kv_cache_every_prompt_is_computed_whole() {
 fn an_image_longer_than_the_budget_is_computed_in_parts_too() {
     let config =
         SchedulerConfig { max_num_batched_tokens: 100, disable_chunked_mm_input: true, ..roomy() };
-    let image = MultimodalFeature {
-        identifier: Arc::from("image"),
-        offset: 10,
-        length: 60,
-        num_embeds: 60,
-    };
+    let image = MultimodalFeature::for_test("image", 10, 60);
     let mut harness = Harness::new(config);
     let prompt = request(0, own_prompt(0, 80));
     harness.add(EngineRequest { mm_features: Arc::from([image]), ..prompt });

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use super::{BlockHash, extra_keys, hash_block, none_hash};
 use crate::logic::{
     planted::{Bug, planted},
-    request::{MultimodalFeature, ids::TokenId, lora::LoraRequest},
+    request::{ids::TokenId, lora::LoraRequest, media::MultimodalFeature},
 };
 
 /// How blocks are named: the number of tokens that one hash covers, and the parent of every first

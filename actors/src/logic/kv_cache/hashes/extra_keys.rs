@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cbor::Cbor;
-use crate::logic::request::{MultimodalFeature, lora::LoraRequest};
+use crate::logic::request::{lora::LoraRequest, media::MultimodalFeature};
 
 /// One extra key of a block's hash, written as an array that begins with its tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,8 +83,7 @@ mod tests {
     use super::*;
 
     fn offsets(start: usize, offset: usize, length: usize) -> Vec<i64> {
-        let identifier = "a".into();
-        let feature = MultimodalFeature { identifier, offset, length, num_embeds: length };
+        let feature = MultimodalFeature::for_test("a", offset, length);
         let keys = extra_keys(start, 16, None, &[feature], Some(&"salt".into()));
         keys.iter()
             .filter_map(|key| match key {

@@ -1,0 +1,117 @@
+//! Images and sounds of a prompt, in the form that the model's encoder takes.
+//!
+//! A request owns its processed media until it ends, so an encoder that loses its results can
+//! compute them again from the request alone.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The kind of an item.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub enum Modality {
+    /// A picture.
+    #[default]
+    Image,
+    /// A sound.
+    Audio,
+    /// Frames of a video.
+    Video,
+}
+
+impl Modality {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Image, Self::Audio, Self::Video];
+
+    /// Returns the API's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Video => "video",
+        }
+    }
+}
+
+/// The type of a [`MediaTensor`]'s elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MediaDtype {
+    /// Bytes, for example the channels of pixels.
+    U8,
+    /// Floats in little-endian bytes.
+    F32,
+}
+
+impl MediaDtype {
+    /// Returns the number of bytes of an element.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// Numbers that the model's processor made of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MediaTensor {
+    /// The sizes of its axes, the outermost first.
+    pub shape: Vec<usize>,
+    /// The type of the elements.
+    pub dtype: MediaDtype,
+    /// The elements, in row-major order.
+    pub data: Arc<[u8]>,
+}
+
+/// An item in the form that the model's encoder takes. Its meaning is between the model's processor
+/// and its encoder. No other part reads the tensors.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessedMedia {
+    /// The kind of the item.
+    pub modality: Modality,
+    /// For example the pixels of an image and of its tiles.
+    pub tensors: Vec<MediaTensor>,
+    /// Number of embeddings that the encoder computes.
+    pub num_embeds: usize,
+    /// Frames, rows and columns of its embeddings, in a model whose positions have three axes.
+    pub grid: Option<[u32; 3]>,
+}
+
+impl ProcessedMedia {
+    /// Returns the size of all tensors.
+    #[must_use]
+    pub fn num_bytes(&self) -> usize {
+        self.tensors.iter().map(|tensor| tensor.data.len()).sum()
+    }
+}
+
+/// One item of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MultimodalFeature {
+    /// Hash of its content, or the name that the client gave it.
+    pub identifier: Arc<str>,
+    /// Position of its first placeholder token in the prompt.
+    pub offset: usize,
+    /// Number of tokens from the first placeholder to the last. Other tokens may lie between.
+    pub length: usize,
+    /// Number of embeddings that the encoder computes for it. As many of its tokens are
+    /// placeholders, and take one embedding each.
+    pub num_embeds: usize,
+    /// The content.
+    pub media: Arc<ProcessedMedia>,
+}
+
+#[cfg(any(test, feature = "chaos"))]
+impl MultimodalFeature {
+    /// Returns an item of a test: `length` placeholders from `offset` on, and no content.
+    #[must_use]
+    pub fn for_test(identifier: &str, offset: usize, length: usize) -> Self {
+        let media = ProcessedMedia { num_embeds: length, ..ProcessedMedia::default() };
+        let media = Arc::new(media);
+        Self { identifier: identifier.into(), offset, length, num_embeds: length, media }
+    }
+}

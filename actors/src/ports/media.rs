@@ -1,0 +1,161 @@
+//! The port to the model's processor of media: bytes of images and sounds become tensors, and
+//! placeholders in a prompt become as many tokens as the encoder has embeddings.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::logic::request::{
+    ids::TokenId,
+    media::{Modality, MultimodalFeature, ProcessedMedia},
+};
+
+/// An item as its client sent it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawMedia {
+    /// The kind that the client gave.
+    pub modality: Modality,
+    /// The content.
+    pub source: MediaSource,
+    /// The client's own name for the content. Equal names mean equal content.
+    pub uuid: Option<Arc<str>>,
+    /// Settings of the processor that the client overrides.
+    pub kwargs: Map<String, Value>,
+}
+
+/// The content of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MediaSource {
+    /// A file, for example a PNG or a WAV.
+    File(Arc<[u8]>),
+    /// The files of a video's frames, in order.
+    Frames(Vec<Arc<[u8]>>),
+    /// Embeddings in the place of an encoder's: f32, `[num_embeds, hidden_size]`.
+    Embeddings(Arc<ProcessedMedia>),
+    /// No content: the item was sent before under the same uuid.
+    Named,
+}
+
+/// An item that the processor has made ready for the encoder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyMedia {
+    /// Hash of its content, or the name that the client gave it.
+    pub identifier: Arc<str>,
+    /// The content.
+    pub media: Arc<ProcessedMedia>,
+}
+
+/// A prompt whose placeholders stand for single embeddings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExpandedPrompt {
+    /// All tokens.
+    pub tokens: Vec<TokenId>,
+    /// The places of the items, sorted by offset.
+    pub features: Vec<MultimodalFeature>,
+}
+
+/// The processor of a model's media. Calls come from many blocking threads at once. They are pure
+/// but for a cache of processed items, and bounded in time and memory.
+pub trait MediaProcessor: Send + Sync + 'static {
+    /// Returns the largest number of items of a kind in one prompt; 0 if the model takes none.
+    fn limit(&self, modality: Modality) -> usize;
+
+    /// Returns the largest number of embeddings of one item.
+    fn max_item_embeds(&self) -> usize;
+
+    /// Returns the text that stands for the `index`-th item of a kind (from 0) in a message, for
+    /// templates whose messages are plain text.
+    fn placeholder(&self, modality: Modality, index: usize) -> Option<String>;
+
+    /// Decodes an item and makes it ready for the encoder.
+    ///
+    /// # Errors
+    /// [`MediaError`] for content that is broken, too large, or not known.
+    fn process(&self, raw: &RawMedia) -> Result<ReadyMedia, MediaError>;
+
+    /// Replaces the placeholder of each item, in order, by the tokens of its embeddings.
+    ///
+    /// # Errors
+    /// [`MediaError::Placeholders`] if the prompt has another number of placeholders.
+    fn expand(
+        &self,
+        tokens: Vec<TokenId>,
+        media: &[ReadyMedia],
+    ) -> Result<ExpandedPrompt, MediaError>;
+}
+
+/// The reason why an item cannot be served. All cases concern the client's request.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MediaError {
+    /// The content is broken, or of a format that is not known.
+    #[error("Failed to load {modality}: {reason}", modality = .modality.as_str())]
+    Invalid {
+        /// The kind of the item.
+        modality: Modality,
+        /// The fault.
+        reason: String,
+    },
+    /// The content is larger than accepted.
+    #[error(
+        "the {modality} has {size} {unit}, and at most {limit} are accepted",
+        modality = .modality.as_str()
+    )]
+    TooLarge {
+        /// The kind of the item.
+        modality: Modality,
+        /// Its size.
+        size: u64,
+        /// The unit of the size, for example `pixels`.
+        unit: &'static str,
+        /// The largest size that is accepted.
+        limit: u64,
+    },
+    /// More items than accepted.
+    #[error(
+        "At most {limit} {modality}(s) may be provided in one prompt.",
+        modality = .modality.as_str()
+    )]
+    TooMany {
+        /// The kind of the items.
+        modality: Modality,
+        /// The largest number that is accepted.
+        limit: usize,
+    },
+    /// An item without content, whose name is not known.
+    #[error(
+        "Cache miss for {modality} at index {index} but data is not provided.",
+        modality = .modality.as_str()
+    )]
+    UnknownUuid {
+        /// The kind of the item.
+        modality: Modality,
+        /// Its place among the items of its kind, from 0.
+        index: usize,
+    },
+    /// The prompt and its items do not fit together.
+    #[error("the prompt has {found} placeholders for {items} images, videos and sounds")]
+    Placeholders {
+        /// The placeholders in the prompt.
+        found: usize,
+        /// The items.
+        items: usize,
+    },
+    /// A setting of the processor is not valid.
+    #[error("mm_processor_kwargs: {0}")]
+    Kwargs(String),
+}
+
+impl MediaError {
+    /// Returns the kind of the item, if the error is about one.
+    #[must_use]
+    pub fn modality(&self) -> Option<Modality> {
+        match self {
+            Self::Invalid { modality, .. }
+            | Self::TooLarge { modality, .. }
+            | Self::TooMany { modality, .. }
+            | Self::UnknownUuid { modality, .. } => Some(*modality),
+            Self::Placeholders { .. } | Self::Kwargs(_) => None,
+        }
+    }
+}

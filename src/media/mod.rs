@@ -1,0 +1,3 @@
+//! Images and sounds of prompts: fetched, decoded, and made ready for the model's encoder.
+
+pub(crate) mod processor;

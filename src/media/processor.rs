@@ -1,0 +1,76 @@
+//! The part of a family in processing media: from pixels or samples to the encoder's tensors, and
+//! from an item to its tokens.
+
+use image::RgbImage;
+use playhouse_actors::{
+    logic::request::{
+        ids::TokenId,
+        media::{Modality, ProcessedMedia},
+    },
+    ports::MediaError,
+};
+use serde_json::{Map, Value};
+
+/// Processes the media of one model, as its Hugging Face processor does. Decoding, limits, caches
+/// and names are elsewhere.
+pub(crate) trait FamilyProcessor: Send + Sync {
+    /// Returns the kinds of items that the model takes.
+    fn modalities(&self) -> &[Modality];
+
+    /// Returns the largest number of embeddings of one item.
+    fn max_item_embeds(&self) -> usize;
+
+    /// Returns the text that stands for an item in a message, if the chat template writes none.
+    fn placeholder(&self, modality: Modality) -> &str;
+
+    /// Returns the tokens that stand for one item in a prompt before expansion. They contain no
+    /// text around it, for example marks of its start and end that the template writes.
+    fn placeholder_tokens(&self, modality: Modality) -> &[TokenId];
+
+    /// Returns the tokens of an item that replace [`FamilyProcessor::placeholder_tokens`]: one
+    /// placeholder for each embedding, and marks between them.
+    fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId>;
+
+    /// Returns whether a token of [`FamilyProcessor::tokens`] takes an embedding.
+    fn is_placeholder(&self, token: TokenId) -> bool;
+
+    /// Makes an image ready for the encoder. `kwargs` are the client's `mm_processor_kwargs`.
+    /// Unknown ones are ignored.
+    ///
+    /// # Errors
+    /// [`MediaError`] if the image or a setting is not accepted.
+    fn image(
+        &self,
+        image: &RgbImage,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError>;
+
+    /// Makes the frames of a video ready for the encoder.
+    ///
+    /// # Errors
+    /// As [`FamilyProcessor::image`]. The default takes no videos.
+    fn video(
+        &self,
+        _frames: &[RgbImage],
+        _kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        Err(MediaError::TooMany { modality: Modality::Video, limit: 0 })
+    }
+
+    /// Returns the samples a second that [`FamilyProcessor::audio`] takes.
+    fn sampling_rate(&self) -> u32 {
+        16_000
+    }
+
+    /// Makes a sound ready for the encoder. It has one channel.
+    ///
+    /// # Errors
+    /// As [`FamilyProcessor::image`]. The default takes no sounds.
+    fn audio(
+        &self,
+        _samples: &[f32],
+        _kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        Err(MediaError::TooMany { modality: Modality::Audio, limit: 0 })
+    }
+}
