@@ -197,7 +197,9 @@ async fn with_media(
             raw.media.iter().map(|item| media.process(item)).collect();
         media.expand(tokens, &ready?)
     });
-    Ok(expanded.await?.map_err(RequestError::from)?)
+    let expanded = expanded.await?.map_err(RequestError::from)?;
+    context.config.scheduler.check_encodable(&expanded.features)?;
+    Ok(expanded)
 }
 
 /// Returns all tokens of a prompt, or at least those that are kept.

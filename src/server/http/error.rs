@@ -238,6 +238,7 @@ impl From<RequestError> for ApiError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
+            RequestError::Unencodable { .. } => Self::bad_request(message),
             RequestError::Media(error) => match error.modality() {
                 Some(modality) => Self::invalid(modality.as_str(), message),
                 None => Self::bad_request(message),
