@@ -2,6 +2,7 @@
 
 mod decode;
 mod expand;
+pub(crate) mod families;
 mod frames;
 pub(crate) mod processor;
 mod service;
