@@ -106,9 +106,7 @@ test('pictures go with the message, if the model takes them', async (t) => {
   await until('the models', async () => (await text.locator('#model option').count()) > 0);
   assert.equal(await text.locator('#add-picture').isVisible(), false);
 
-  const page = await browser.open('about:blank');
-  opened.push(page);
-  t.after(() => page.context().close());
+  const page = await open(t);
   await page.route('**/v1/models', async (route) => {
     const response = await route.fetch();
     const models = await response.json();
@@ -124,7 +122,7 @@ test('pictures go with the message, if the model takes them', async (t) => {
       body: `data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`,
     });
   });
-  await page.goto(server.url);
+  await page.reload();
   await page.locator('#add-picture').waitFor();
   const file = { name: 'dot.png', mimeType: 'image/png', buffer: PICTURE };
   await page.setInputFiles('#picture-file', [file, { ...file, name: 'twin.png' }]);
