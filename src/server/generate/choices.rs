@@ -90,7 +90,8 @@ impl Choices {
         let deadline = caller.deadline;
         deadline.meet(grow(&memory, &requests)).await??;
         let media = requests.iter().map(|request| working_bytes(state, &request.media));
-        deadline.meet(memory.grow_for_media(media.sum())).await??;
+        let media = media.fold(0, usize::saturating_add);
+        deadline.meet(memory.grow_for_media(media)).await??;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions: Vec<Submission> = Vec::with_capacity(requests.len());
