@@ -1,87 +1,105 @@
-//! The towers of CLIP and SigLIP with the projector of LLaVA: images of one size, whose places are
-//! learned (HF `CLIPVisionModel`, `SiglipVisionModel`, `LlavaMultiModalProjector`).
+//! Towers of images of one size, whose places are learned: CLIP, SigLIP, and those of Idefics 3 and
+//! InternVL (HF `CLIPVisionModel`, `SiglipVisionModel`, `Idefics3VisionTransformer`,
+//! `InternVLVisionModel`).
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | pixels of an item | `[image_size, image_size, 3]`, or several of them |
-//! | patches | `[images · patches, 3 · patch_size²]` |
-//! | hidden states | `[images · (patches + 1), hidden_size]`; SigLIP has no class token |
-//! | embeddings | `[images · patches, text_hidden_size]` |
+//! | pixels of an item | `[image_size, image_size, 3]`, or `[tiles, image_size, image_size, 3]` |
+//! | patches | `[tiles · patches, 3 · patch_size²]` |
+//! | hidden states | `[tiles · (patches + 1), hidden_size]`; not all have a class token |
+//! | embeddings | `[tiles · patches / merge², text_hidden_size]` |
 
 use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
-use playhouse_kernels::{
-    Activation, EmbeddingTable, WeightView, activate, add, embedding, profile::timed, select_rows,
-};
+use playhouse_kernels::{EmbeddingTable, WeightView, add, embedding, profile::timed, select_rows};
 
 use super::batch::{rows, sequences};
 use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
 use super::encoder::Tower;
 use super::pixels::{Images, PatchPlace, PatchSize, Pixels};
-use crate::model::layers::{Linear, Norm, Part, embedding_table};
+use super::projector::{Projector, ProjectorConfig};
+use crate::model::layers::{Linear, Norm};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
 
-/// The names of a layer's modules.
-pub(super) const BLOCK: BlockNames = BlockNames {
-    attention_norm: "layer_norm1",
-    mlp_norm: "layer_norm2",
-    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-    o: "self_attn.out_proj",
-    inner: &["mlp.fc1"],
-    down: "mlp.fc2",
-    factors: None,
-    head_norms: None,
-};
+/// The names of a tower's modules and tensors.
+#[derive(Debug)]
+pub(super) struct VitNames {
+    /// The convolution of patches.
+    pub(super) patches: &'static str,
+    pub(super) patch_bias: bool,
+    /// The tensor of the class token, with the number of its axes.
+    pub(super) class: Option<(&'static str, usize)>,
+    /// The tensor of positions, with the number of its axes.
+    pub(super) positions: (&'static str, usize),
+    pub(super) first_norm: Option<&'static str>,
+    pub(super) last_norm: &'static str,
+    pub(super) layer: &'static str,
+    pub(super) block: BlockNames,
+}
 
 /// The shape of a tower.
 #[derive(Debug, Clone)]
-pub(super) struct ClipConfig {
+pub(super) struct VitConfig {
+    pub(super) names: &'static VitNames,
     pub(super) block: BlockConfig,
     pub(super) image_size: usize,
     pub(super) patch: PatchSize,
-    /// Whether there is a class token before the patches, and a norm before the layers.
-    pub(super) is_clip: bool,
     /// The states that are the features of an image: those after this number of layers.
     pub(super) feature_layers: Vec<usize>,
+    /// Whether the states are normalised after the last layer.
+    pub(super) has_last_norm: bool,
     /// Whether the class token has no embedding.
     pub(super) drops_class: bool,
     pub(super) projector: ProjectorConfig,
 }
 
-impl ClipConfig {
-    /// Returns the patches of an image.
-    fn num_patches(&self) -> usize {
-        (self.image_size / self.patch.side).pow(2)
+impl VitConfig {
+    /// Returns the patches on a side of an image.
+    fn side(&self) -> usize {
+        self.image_size / self.patch.side
     }
 
     /// Returns the embeddings of an image.
     pub(super) fn num_embeds(&self) -> usize {
-        self.num_patches() + usize::from(self.is_clip && !self.drops_class)
+        let has_class = self.names.class.is_some() && !self.drops_class;
+        (self.side() / self.projector.merge).pow(2) + usize::from(has_class)
     }
-}
 
-/// The projector after a tower.
-#[derive(Debug, Clone)]
-pub(super) struct ProjectorConfig {
-    pub(super) activation: Activation,
-    pub(super) has_bias: bool,
-    /// The width of the text model.
-    pub(super) outputs: usize,
+    fn rows_of_image(&self) -> usize {
+        self.side().pow(2) + usize::from(self.names.class.is_some())
+    }
+
+    /// Returns the rows of an image that are features. The patches of a square that becomes one
+    /// embedding follow each other.
+    fn kept(&self) -> Vec<usize> {
+        let class = usize::from(self.names.class.is_some());
+        let (side, merge) = (self.side(), self.projector.merge);
+        let squares = side / merge;
+        let patch = |at: usize| {
+            let (square, inside) = (at / (merge * merge), at % (merge * merge));
+            let row = square / squares * merge + inside / merge;
+            let column = square % squares * merge + inside % merge;
+            class + row * side + column
+        };
+        let first = if self.drops_class { class } else { 0 };
+        (first..class).chain((0..(squares * merge).pow(2)).map(patch)).collect()
+    }
 }
 
 /// A tower with its projector.
 #[derive(Debug)]
-pub(super) struct ClipTower {
+pub(super) struct VitTower {
     patch_embed: Linear,
     class_embed: Option<EmbeddingTable>,
     pos_embed: EmbeddingTable,
     first_norm: Option<Norm>,
     blocks: Vec<Block>,
+    last_norm: Option<Norm>,
     projector: Projector,
     pixels: Pixels,
-    config: ClipConfig,
+    config: VitConfig,
     device: Device,
 }
 
@@ -92,17 +110,17 @@ pub(super) struct Patches {
     values: Vec<f32>,
 }
 
-impl Tower for ClipTower {
+impl Tower for VitTower {
     type Prepared = Patches;
 
     fn prepare(&self, item: &MediaInput<'_>) -> Result<Patches, String> {
         let images = Images::read(item.tensors.first())?;
-        let ClipConfig { image_size, patch, .. } = self.config;
+        let VitConfig { image_size, patch, .. } = self.config;
         if [images.height, images.width] != [image_size; 2] {
             let Images { height, width, .. } = images;
             return Err(format!("an image of {height} x {width} pixels; expected {image_size}"));
         }
-        let side = image_size / patch.side;
+        let side = self.config.side();
         let mut values = Vec::with_capacity(images.count * side * side * patch.len());
         for frame in 0..images.count {
             for at in 0..side * side {
@@ -139,10 +157,10 @@ impl Tower for ClipTower {
     }
 }
 
-impl ClipTower {
+impl VitTower {
     /// Returns the states before the first layer.
     fn embedded(&self, patches: Tensor<2>) -> Tensor<2> {
-        let num_patches = self.config.num_patches();
+        let num_patches = self.config.side().pow(2);
         let hidden = timed("patch_embed", || self.patch_embed.forward(patches, Adapters::none()));
         let [count, _] = hidden.dims();
         let images = count / num_patches;
@@ -159,7 +177,7 @@ impl ClipTower {
                 select_rows(Tensor::cat(vec![hidden, class], 0), &order)
             }
         };
-        let rows = self.rows_of_image() as u32;
+        let rows = self.config.rows_of_image() as u32;
         let places: Vec<u32> = (0..images).flat_map(|_| 0..rows).collect();
         let hidden = add(hidden, embedding(&self.pos_embed, &places));
         match &self.first_norm {
@@ -168,24 +186,25 @@ impl ClipTower {
         }
     }
 
-    fn rows_of_image(&self) -> usize {
-        self.config.num_patches() + usize::from(self.config.is_clip)
-    }
-
-    /// Returns the features of `images` images, `[embeddings, features]`.
+    /// Returns the features of `images` images, `[rows, features]`.
     fn features(&self, mut hidden: Tensor<2>, images: usize) -> Tensor<2> {
-        let ClipConfig { ref feature_layers, is_clip, drops_class, .. } = self.config;
-        let rows = self.rows_of_image();
-        let first = usize::from(is_clip && drops_class);
-        let kept = |image: usize| (image * rows + first..(image + 1) * rows).map(|row| row as u32);
-        let kept: Vec<u32> = (0..images).flat_map(kept).collect();
+        let feature_layers = &self.config.feature_layers;
+        let (rows, kept) = (self.config.rows_of_image(), self.config.kept());
+        let of_image = |image: usize| kept.iter().map(move |row| (image * rows + row) as u32);
+        let order: Vec<u32> = (0..images).flat_map(of_image).collect();
         let sequences = sequences(std::iter::repeat_n(rows, images));
         let seen = Rows { sequences: &sequences, rotary: None };
         let (mut residual, mut found) = (None, BTreeMap::new());
         for layer in 0..=self.blocks.len() {
             if feature_layers.contains(&layer) {
-                let state = sum(hidden.clone(), residual.clone());
-                found.insert(layer, select_rows(state, &kept));
+                let state = select_rows(sum(hidden.clone(), residual.clone()), &order);
+                found.insert(
+                    layer,
+                    match &self.last_norm {
+                        Some(norm) if layer == self.blocks.len() => norm.forward(state),
+                        _ => state,
+                    },
+                );
             }
             if let Some(block) = self.blocks.get(layer) {
                 let (output, stream) = block.forward(hidden, residual, seen);
@@ -205,32 +224,33 @@ impl ClipTower {
         loader: &mut WeightLoader<'_>,
         module: &str,
         projector: &str,
-        config: &ClipConfig,
+        config: &VitConfig,
         pixels: Pixels,
     ) -> Result<Self, ModelError> {
-        let ClipConfig { ref block, patch, is_clip, .. } = *config;
+        let VitConfig { names, ref block, patch, .. } = *config;
         let hidden = block.hidden_size;
         let full = |name: &str| format!("{module}.{name}");
         let shape = [hidden, 3, patch.side, patch.side];
-        let proj = full("embeddings.patch_embedding");
-        let num_places = config.num_patches() + usize::from(is_clip);
+        let norm = |loader: &mut WeightLoader<'_>, name: &str| {
+            Norm::load(loader, &full(name), hidden, block.norm)
+        };
         // The layers after the last features are not read.
         let num_blocks = config.feature_layers.iter().copied().max().unwrap_or_default();
-        let norm = full("pre_layrnorm");
-        let first_norm = is_clip.then(|| Norm::load(loader, &norm, hidden, block.norm));
-        let first_norm = first_norm.transpose()?;
-        let class = full("embeddings.class_embedding");
+        let table = |loader: &mut WeightLoader<'_>, (name, axes): (&str, usize), rows: usize| {
+            table(loader, &full(name), axes, [rows, hidden])
+        };
+        let layer = |index: usize| format!("{module}.{}.{index}", names.layer);
         Ok(Self {
-            patch_embed: Linear::of_patches(loader, &proj, &shape, !is_clip)?,
-            class_embed: is_clip.then(|| one_row(loader, &class, hidden)).transpose()?,
-            pos_embed: {
-                let module = full("embeddings.position_embedding");
-                embedding_table(loader, &module, num_places, hidden)?
+            patch_embed: {
+                Linear::of_patches(loader, &full(names.patches), &shape, names.patch_bias)?
             },
-            first_norm,
+            class_embed: names.class.map(|class| table(loader, class, 1)).transpose()?,
+            pos_embed: table(loader, names.positions, config.rows_of_image())?,
+            first_norm: names.first_norm.map(|name| norm(loader, name)).transpose()?,
             blocks: (0..num_blocks)
-                .map(|index| Block::load(loader, &full(&format!("encoder.layers.{index}")), block))
+                .map(|index| Block::load(loader, &layer(index), block))
                 .collect::<Result<_, _>>()?,
+            last_norm: config.has_last_norm.then(|| norm(loader, names.last_norm)).transpose()?,
             projector: {
                 let inputs = hidden * config.feature_layers.len();
                 Projector::load(loader, projector, inputs, &config.projector)?
@@ -242,47 +262,20 @@ impl ClipTower {
     }
 }
 
-/// Loads the vector `name`, `[width]`, as a table of one row.
-fn one_row(
+/// Loads the tensor `name`, `[rows, width]` in `axes` axes, as a table. One row may have one axis
+/// alone, and further axes have one element.
+fn table(
     loader: &mut WeightLoader<'_>,
     name: &str,
-    width: usize,
+    axes: usize,
+    [rows, width]: [usize; 2],
 ) -> Result<EmbeddingTable, ModelError> {
-    let values = loader.values(name, &[width])?;
+    let shape: &[usize] = match axes {
+        1 => &[width],
+        2 => &[rows, width],
+        _ => &[1, rows, width],
+    };
+    let values = loader.values(name, shape)?;
     let view = WeightView::F32(&values);
-    EmbeddingTable::new(view, 1, width, loader.dtype(), loader.device()).map_err(refused(name))
-}
-
-/// Two layers from a tower's features to the text model's width.
-#[derive(Debug)]
-pub(super) struct Projector {
-    inner: Linear,
-    activation: Activation,
-    outer: Linear,
-}
-
-impl Projector {
-    /// Maps `[rows, features]` to `[rows, text_hidden_size]`.
-    pub(super) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        timed("projector", || {
-            let inner = activate(self.inner.forward(x, Adapters::none()), self.activation);
-            self.outer.forward(inner, Adapters::none())
-        })
-    }
-
-    /// Loads the projector `module` of `inputs` features.
-    pub(super) fn load(
-        loader: &mut WeightLoader<'_>,
-        module: &str,
-        inputs: usize,
-        config: &ProjectorConfig,
-    ) -> Result<Self, ModelError> {
-        let ProjectorConfig { activation, has_bias, outputs } = *config;
-        let part = |name: &str| [Part::new(format!("{module}.{name}"), outputs)];
-        Ok(Self {
-            inner: Linear::of_media(loader, &part("linear_1"), inputs, has_bias)?,
-            activation,
-            outer: Linear::of_media(loader, &part("linear_2"), outputs, has_bias)?,
-        })
-    }
+    EmbeddingTable::new(view, rows, width, loader.dtype(), loader.device()).map_err(refused(name))
 }
