@@ -30,6 +30,7 @@ from transformers import (
     InternVLProcessor,
     InternVLVideoProcessor,
     LlavaConfig,
+    LlavaNextConfig,
     Mistral3Config,
     PixtralProcessor,
     PreTrainedTokenizerFast,
@@ -38,6 +39,8 @@ from transformers import (
     Qwen3VLConfig,
     SmolVLMConfig,
 )
+
+from transformers.image_processing_utils import select_best_resolution
 
 from corpus import train_tokenizer
 
@@ -95,6 +98,19 @@ def llava(vision, processor, text="llama", image_token=509, **rest):
         tie_word_embeddings=False, **rest,
     )
     return config, processor
+
+
+def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **processor):
+    config = LlavaNextConfig(
+        text_config=text_config(text), vision_config=vision, image_token_index=509,
+        tie_word_embeddings=False, image_grid_pinpoints=pinpoints,
+        vision_feature_layer=vision_feature_layer,
+    )
+    pixels = dict(
+        image_processor_type="LlavaNextImageProcessor", image_grid_pinpoints=pinpoints,
+        crop_size=dict(height=42, width=42), resample=3, **CLIP,
+    )
+    return config, pixels | processor
 
 
 def clip(**changes):
@@ -263,6 +279,13 @@ def models():
             text_config("ministral3", head_dim=8), spatial_merge_size=3, vision_feature_layer=1,
             multimodal_projector_bias=True, projector_hidden_act="relu",
         ),
+        "llava_next": lambda: llava_next(
+            clip(), [[42, 84], [84, 42], [84, 84], [126, 42], [42, 126]], size=dict(shortest_edge=42),
+        ),
+        "llava_next-wide": lambda: llava_next(
+            clip(patch_size=21, num_attention_heads=3), [[42, 168], [126, 84]], "mistral",
+            vision_feature_layer=[-2, -1], size=dict(height=42, width=42),
+        ),
         "idefics3": lambda: idefics3(Idefics3Config, 32, 96, {}, 2),
         "smolvlm": lambda: idefics3(
             SmolVLMConfig, 48, 130, dict(num_attention_heads=3, hidden_act="gelu"), 3,
@@ -355,7 +378,8 @@ def features_of(model, inputs):
     output = model.get_image_features(**inputs, return_dict=True)
     whole = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
     deep = getattr(output, "deepstack_features", None) or []
-    return whole(output.pooler_output), [whole(states) for states in deep]
+    embeddings = whole(output.pooler_output)
+    return embeddings.flatten(0, -2), [whole(states) for states in deep]
 
 
 def grid_of(model, inputs):
@@ -378,6 +402,15 @@ def inputs_of(model, processor, images):
     return {name: it for name, it in inputs.items() if name not in ("num_patches", "rows", "cols")}
 
 
+def tiles_of(model, processor, size):
+    """Returns the shape that tells the encoder of LLaVA-NeXT the tiles of an image."""
+    if model.config.model_type != "llava_next":
+        return None
+    side = model.config.vision_config.image_size
+    best = select_best_resolution(size, processor.image_grid_pinpoints)
+    return [best[0] // side, best[1] // side, *size, 0]
+
+
 def image_record(model, processor, size):
     image = Image.fromarray(draw(*size))
     pixels = pixels_of(model, processor, image)
@@ -387,6 +420,7 @@ def image_record(model, processor, size):
     return dict(
         height=size[0], width=size[1], shape=list(pixels.shape),
         pixels=pixels.numpy().tobytes().hex(), grid=grid_of(model, inputs),
+        tiles=tiles_of(model, processor, size),
         num_embeds=len(embeddings), embeddings=rounded(embeddings),
         by_layer=[rounded(states) for states in by_layer],
         tokens=tokens_of(whole, image, len(embeddings), model.config.image_token_id),

@@ -34,6 +34,8 @@ struct Image {
     shape: Vec<usize>,
     pixels: String,
     grid: Option<[u32; 3]>,
+    /// The shape of a second tensor, without elements.
+    tiles: Option<Vec<usize>>,
     num_embeds: usize,
     embeddings: Vec<f32>,
     by_layer: Vec<Vec<f32>>,
@@ -68,6 +70,8 @@ models! {
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",
+    llava_next: "llava_next",
+    llava_next_wide: "llava_next-wide",
     idefics3: "idefics3",
     idefics3_whole: "idefics3-whole",
     smolvlm: "smolvlm",
@@ -111,18 +115,21 @@ fn check(name: &str) {
 /// Compares the embeddings of each image, and those of all images at once.
 fn check_images(name: &str, model: &Model, images: &[Image]) -> Vec<Arc<EncoderOutput>> {
     let pixels: Vec<Vec<u8>> = images.iter().map(|image| bytes(&image.pixels)).collect();
-    let views: Vec<[MediaTensorView<'_>; 1]> = images
+    let views: Vec<Vec<MediaTensorView<'_>>> = images
         .iter()
         .zip(&pixels)
         .map(|(image, pixels)| {
-            [MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) }]
+            let pixels = MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) };
+            let tiles = image.tiles.iter();
+            let tiles = tiles.map(|shape| MediaTensorView { shape, data: MediaData::U8(&[]) });
+            std::iter::once(pixels).chain(tiles).collect()
         })
         .collect();
     let inputs: Vec<MediaInput<'_>> = images
         .iter()
         .zip(&views)
         .map(|(image, views)| MediaInput {
-            tensors: views.to_vec(),
+            tensors: views.clone(),
             num_embeds: image.num_embeds,
             grid: image.grid,
         })

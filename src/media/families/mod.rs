@@ -5,6 +5,7 @@ mod fields;
 mod idefics3;
 mod internvl;
 mod llava;
+mod llava_next;
 mod pixtral;
 mod qwen;
 mod resize;
@@ -49,6 +50,9 @@ pub(crate) fn processor_for(
         }
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             Arc::new(pixtral::Pixtral::read(family, outer, &processor, encode)?)
+        }
+        VisionFamily::LlavaNext => {
+            Arc::new(llava_next::LlavaNext::read(family, outer, &processor)?)
         }
         VisionFamily::Idefics3 => {
             Arc::new(idefics3::Idefics3::read(family, outer, &processor, encode)?)

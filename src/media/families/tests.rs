@@ -38,6 +38,7 @@ struct Recorded {
     shape: Vec<usize>,
     pixels: String,
     grid: Option<[u32; 3]>,
+    tiles: Option<Vec<usize>>,
     num_embeds: usize,
     tokens: Vec<u32>,
 }
@@ -76,6 +77,9 @@ fn processed_images_are_those_of_transformers() {
                 "{name}"
             );
             assert!(item.num_embeds <= processor.max_item_embeds(), "{name}");
+            if let Some(tiles) = recorded.tiles {
+                assert_eq!(item.tensors[1].shape, tiles, "{name}");
+            }
             let tokens = processor.tokens(&item);
             assert_eq!(tokens, recorded.tokens, "{name}");
             let count = tokens.iter().filter(|token| processor.is_placeholder(**token)).count();

@@ -292,6 +292,39 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         vision: &[],
     },
     Wrapper {
+        architecture: LLAVA_NEXT,
+        model_type: "llava_next",
+        models: "LLaVA 1.6 (LLaVA-NeXT)",
+        texts: &[
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..llama::FAMILY },
+                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..mistral::FAMILY },
+                sizes: sizes([32_000, 4_096, 14_336, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..qwen2::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+        ],
+        may_be_flat: false,
+        places: &[BESIDE, INSIDE],
+        unread: &[
+            "vision_tower",
+            "multi_modal_projector",
+            "image_newline",
+            "model.vision_tower",
+            "model.multi_modal_projector",
+            "model.image_newline",
+        ],
+        vision: &[VisionFamily::LlavaNext],
+    },
+    Wrapper {
         architecture: IDEFICS3,
         model_type: "idefics3",
         models: "Idefics 3, SmolVLM",
@@ -352,6 +385,7 @@ const GEMMA3N: &str = "Gemma3nForConditionalGeneration";
 const LLAMA4: &str = "Llama4ForConditionalGeneration";
 const MISTRAL3: &str = "Mistral3ForConditionalGeneration";
 const LLAVA: &str = "LlavaForConditionalGeneration";
+const LLAVA_NEXT: &str = "LlavaNextForConditionalGeneration";
 const IDEFICS3: &str = "Idefics3ForConditionalGeneration";
 const SMOLVLM: &str = "SmolVLMForConditionalGeneration";
 const INTERNVL: &str = "InternVLForConditionalGeneration";

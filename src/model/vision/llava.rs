@@ -168,7 +168,7 @@ fn vit(
 ) -> Result<VitConfig, ConfigError> {
     const PATCH: &str = "patch_size";
     let defaults = match family {
-        VisionFamily::Clip => [768, 3_072, 12, 12, 224, 32],
+        VisionFamily::Clip | VisionFamily::LlavaNext => [768, 3_072, 12, 12, 224, 32],
         VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
         VisionFamily::Idefics3 => [1_152, 3_072, 12, 16, 224, 32],
         _ => [768, 3_072, 12, 12, 224, 16],
@@ -195,6 +195,7 @@ fn vit(
         VisionFamily::InternVl => feature_layers(outer, num_layers, -1)?,
         _ => feature_layers(outer, num_layers, -2)?,
     };
+    let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
     let is_pooled = family != VisionFamily::InternVl || vision.flag_or("use_mean_pooling", true)?;
     let has_last_norm = match family {
         VisionFamily::Idefics3 => true,
@@ -206,15 +207,16 @@ fn vit(
         image_size,
         patch: PatchSize { side: patch_size, frames: 1 },
         feature_layers,
-        has_last_norm,
+        last_norm: has_last_norm.then_some(last_norm),
         drops_class: drops_first(outer, &projector, family)?,
+        ends_rows: family == VisionFamily::LlavaNext,
         projector,
     })
 }
 
 fn names(family: VisionFamily) -> &'static VitNames {
     match family {
-        VisionFamily::Clip => &CLIP,
+        VisionFamily::Clip | VisionFamily::LlavaNext => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
         _ => &SIGLIP,
     }
@@ -242,7 +244,7 @@ fn block(
 ) -> Result<BlockConfig, ConfigError> {
     const HEADS: &str = "num_attention_heads";
     let (eps, default) = match family {
-        VisionFamily::Clip => (1e-5, Activation::QuickGelu),
+        VisionFamily::Clip | VisionFamily::LlavaNext => (1e-5, Activation::QuickGelu),
         VisionFamily::InternVl => (1e-6, Activation::Gelu),
         _ => (1e-6, Activation::GeluTanh),
     };
@@ -378,9 +380,10 @@ fn drops_first(
     if family == VisionFamily::Idefics3 {
         return Ok(false);
     }
+    let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
     match outer.text(STRATEGY)?.unwrap_or("default") {
         "default" => Ok(true),
-        "full" if projector.merge == 1 => Ok(false),
+        "full" if !needs_squares => Ok(false),
         "full" => Err(outer.invalid(STRATEGY, "\"default\"")),
         _ => Err(outer.invalid(STRATEGY, "\"default\" or \"full\"")),
     }
@@ -428,7 +431,10 @@ pub(super) fn load_vit(
     let projectors = ["multi_modal_projector", "model.multi_modal_projector", "model.connector"];
     let first = config.projector.layers.first().copied().unwrap_or_default();
     let projector = stored(loader, &projectors, &format!("{first}.weight"));
-    VitTower::load(loader, module, projector, config, pixels)
+    let ends = ["image_newline", "model.image_newline"];
+    let end = ends.into_iter().find(|name| loader.has(name)).unwrap_or(ends[0]);
+    let end = config.ends_rows.then_some(end);
+    VitTower::load(loader, module, projector, end, config, pixels)
 }
 
 /// Loads the tower of Pixtral or Mistral 3, and its projector.

@@ -6,6 +6,7 @@
 //! Models without the files of an image processor, and those with a tower that is not known here,
 //! take text alone.
 
+mod anyres;
 mod batch;
 mod block;
 mod config;
@@ -32,6 +33,7 @@ use super::weight_loader::WeightLoader;
 use super::wrapper::Wrapper;
 use super::{MediaEncoder, ModelError};
 
+pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::ProcessorConfig;
 pub(crate) use llava::{PixtralImages, TileImages};
 use playhouse_kernels::Activation;
@@ -43,6 +45,8 @@ pub(crate) enum VisionFamily {
     Clip,
     /// SigLIP with the projector of LLaVA.
     Siglip,
+    /// The tower and the projector of LLaVA, over tiles.
+    LlavaNext,
     /// The tower of Pixtral with the projector of LLaVA.
     Pixtral,
     /// The same with the projector of Mistral 3, which merges patches.
@@ -73,10 +77,10 @@ impl VisionFamily {
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
-            ([only], _) => Some(*only),
             (towers, None) => towers.first().copied(),
             (towers, Some(name)) => {
-                towers.iter().find(|tower| tower.model_type() == Some(name)).copied()
+                let is_it = |tower: &&Self| tower.model_type().is_none_or(|known| known == name);
+                towers.iter().find(is_it).copied()
             }
         })
     }
@@ -84,7 +88,7 @@ impl VisionFamily {
     /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
     fn model_type(self) -> Option<&'static str> {
         match self {
-            Self::Clip => Some("clip_vision_model"),
+            Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
             Self::Siglip => Some("siglip_vision_model"),
             Self::Pixtral => Some("pixtral"),
             _ => None,

@@ -14,11 +14,13 @@ use std::collections::BTreeMap;
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{EmbeddingTable, WeightView, add, embedding, profile::timed, select_rows};
 
+use super::anyres::{AnyResTiles, END_OF_ROW};
 use super::batch::{rows, sequences};
 use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
 use super::encoder::Tower;
 use super::pixels::{Images, PatchPlace, PatchSize, Pixels};
 use super::projector::{Projector, ProjectorConfig};
+use crate::model::config::NormConfig;
 use crate::model::layers::{Linear, Norm};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
@@ -48,10 +50,12 @@ pub(super) struct VitConfig {
     pub(super) patch: PatchSize,
     /// The states that are the features of an image: those after this number of layers.
     pub(super) feature_layers: Vec<usize>,
-    /// Whether the states are normalised after the last layer.
-    pub(super) has_last_norm: bool,
+    /// The norm of the states after the last layer, if there is one.
+    pub(super) last_norm: Option<NormConfig>,
     /// Whether the class token has no embedding.
     pub(super) drops_class: bool,
+    /// Whether each row of an image in tiles ends with a learned vector.
+    pub(super) ends_rows: bool,
     pub(super) projector: ProjectorConfig,
 }
 
@@ -98,6 +102,8 @@ pub(super) struct VitTower {
     blocks: Vec<Block>,
     last_norm: Option<Norm>,
     projector: Projector,
+    /// The vector at the end of a row of tiles.
+    end_of_row: Option<EmbeddingTable>,
     pixels: Pixels,
     config: VitConfig,
     device: Device,
@@ -108,6 +114,8 @@ pub(super) struct VitTower {
 pub(super) struct Patches {
     count: usize,
     values: Vec<f32>,
+    /// The features of its embeddings, if those are not all features in order.
+    order: Option<Vec<u32>>,
 }
 
 impl Tower for VitTower {
@@ -128,28 +136,50 @@ impl Tower for VitTower {
                 self.pixels.push_patch(images, patch, place, &mut values);
             }
         }
-        Ok(Patches { count: images.count, values })
+        let order = match &self.end_of_row {
+            None => None,
+            Some(_) => Some(tiles(item, images.count)?.order(side)),
+        };
+        Ok(Patches { count: images.count, values, order })
     }
 
     fn num_embeds(&self, item: &Patches) -> usize {
-        item.count * self.config.num_embeds()
+        match &item.order {
+            None => item.count * self.config.num_embeds(),
+            Some(order) => order.len(),
+        }
     }
 
     fn run(&self, items: Vec<Patches>) -> Result<Vec<EncoderOutput>, String> {
-        let counts: Vec<usize> = items.iter().map(|item| item.count).collect();
-        let values: Vec<Vec<f32>> = items.into_iter().map(|item| item.values).collect();
+        let (mut values, mut layouts) = (Vec::new(), Vec::new());
+        for item in items {
+            values.push(item.values);
+            layouts.push((item.count, item.order));
+        }
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
-        let features = self.features(self.embedded(patches), counts.iter().sum());
+        let images = layouts.iter().map(|(count, _)| count).sum();
+        let features = self.features(self.embedded(patches), images);
         let all = self.projector.forward(features);
-        let ([_, width], num_embeds) = (all.dims(), self.config.num_embeds());
+        let ([count, width], num_embeds) = (all.dims(), self.config.num_embeds());
+        let all = match &self.end_of_row {
+            None => all,
+            Some(vector) => Tensor::cat(vec![all, embedding(vector, &[0])], 0),
+        };
         let mut first = 0;
-        let of_item = |count: usize| {
-            let (from, to) = (first, first + count * num_embeds);
+        let of_item = |(images, order): (usize, Option<Vec<u32>>)| {
+            let (from, to) = (first, first + images * num_embeds);
             first = to;
-            let embeddings = all.clone().slice([from..to, 0..width]);
+            let row = |feature: &u32| match *feature {
+                END_OF_ROW => count as u32,
+                feature => from as u32 + feature,
+            };
+            let embeddings = match order {
+                None => all.clone().slice([from..to, 0..width]),
+                Some(order) => select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>()),
+            };
             EncoderOutput { embeddings, by_layer: Vec::new() }
         };
-        Ok(counts.into_iter().map(of_item).collect())
+        Ok(layouts.into_iter().map(of_item).collect())
     }
 
     fn mapped_bytes(&self) -> u64 {
@@ -219,11 +249,12 @@ impl VitTower {
         }
     }
 
-    /// Loads the tower `module`, and the projector `projector`.
+    /// Loads the tower `module`, the projector `projector`, and the vector `end_of_row`.
     pub(super) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
         projector: &str,
+        end_of_row: Option<&str>,
         config: &VitConfig,
         pixels: Pixels,
     ) -> Result<Self, ModelError> {
@@ -231,8 +262,11 @@ impl VitTower {
         let hidden = block.hidden_size;
         let full = |name: &str| format!("{module}.{name}");
         let shape = [hidden, 3, patch.side, patch.side];
-        let norm = |loader: &mut WeightLoader<'_>, name: &str| {
+        let first = |loader: &mut WeightLoader<'_>, name: &str| {
             Norm::load(loader, &full(name), hidden, block.norm)
+        };
+        let last = |loader: &mut WeightLoader<'_>, norm| {
+            Norm::load(loader, &full(names.last_norm), hidden, norm)
         };
         // The layers after the last features are not read.
         let num_blocks = config.feature_layers.iter().copied().max().unwrap_or_default();
@@ -246,19 +280,34 @@ impl VitTower {
             },
             class_embed: names.class.map(|class| table(loader, class, 1)).transpose()?,
             pos_embed: table(loader, names.positions, config.rows_of_image())?,
-            first_norm: names.first_norm.map(|name| norm(loader, name)).transpose()?,
+            first_norm: names.first_norm.map(|name| first(loader, name)).transpose()?,
             blocks: (0..num_blocks)
                 .map(|index| Block::load(loader, &layer(index), block))
                 .collect::<Result<_, _>>()?,
-            last_norm: config.has_last_norm.then(|| norm(loader, names.last_norm)).transpose()?,
+            last_norm: config.last_norm.map(|norm| last(loader, norm)).transpose()?,
             projector: {
                 let inputs = hidden * config.feature_layers.len();
                 Projector::load(loader, projector, inputs, &config.projector)?
+            },
+            end_of_row: {
+                let width = config.projector.outputs;
+                let vector = end_of_row.map(|name| self::table(loader, name, 1, [1, width]));
+                vector.transpose()?
             },
             pixels,
             config: config.clone(),
             device: loader.device().clone(),
         })
+    }
+}
+
+/// Returns the tiles of an item of `count` images.
+fn tiles(item: &MediaInput<'_>, count: usize) -> Result<AnyResTiles, String> {
+    let tiles = item.tensors.get(1).and_then(|tensor| AnyResTiles::of_shape(tensor.shape));
+    let tiles = tiles.ok_or("the item has no grid of tiles")?;
+    match 1 + tiles.grid[0] * tiles.grid[1] == count {
+        true => Ok(tiles),
+        false => Err(format!("{count} images for tiles of {:?}", tiles.grid)),
     }
 }
 
