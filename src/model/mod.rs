@@ -30,6 +30,7 @@ mod source;
 mod step;
 mod supported;
 mod supported_poolers;
+pub(crate) mod vision;
 mod weight_loader;
 mod wrapper;
 

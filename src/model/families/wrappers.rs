@@ -5,11 +5,12 @@
 //! `conversion_mapping.py`. Positions of text are the same on all axes of a rotary embedding with
 //! several (mrope), which are then one.
 
+use super::VisionFamily;
 use super::{
-    Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig, MoeNames,
-    PositionRule, RopeRule, TextModel, TextPlace, TextSizes, WeightNames, WindowRule, Wrapper,
-    gemma3, gemma3n, glm4, glm4_moe, llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe,
+    AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
+    MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, WeightNames, WindowRule,
+    Wrapper, gemma3, gemma3n, glm4, glm4_moe, llama, llama4, ministral3, mistral, qwen2, qwen2_moe,
+    qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -20,6 +21,9 @@ const BESIDE: TextPlace =
     TextPlace { base: "language_model.model", lm_head: "language_model.lm_head" };
 /// The names of a text model alone.
 const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
+
+/// The text model of Idefics 3.
+const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
 
 /// A vision tower and a projector, beside the text model or inside of `model`.
 const TOWER: &[&str] =
@@ -41,6 +45,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
+        vision: &[],
     },
     Wrapper {
         architecture: GEMMA3N,
@@ -59,6 +64,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             "model.embed_vision",
             "model.embed_audio",
         ],
+        vision: &[],
     },
     Wrapper {
         architecture: LLAMA4,
@@ -72,6 +78,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE],
         unread: &["vision_model", "multi_modal_projector"],
+        vision: &[],
     },
     Wrapper {
         architecture: MISTRAL3,
@@ -92,6 +99,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
+        vision: &[VisionFamily::Mistral3],
     },
     Wrapper {
         architecture: LLAVA,
@@ -117,6 +125,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
+        vision: &[VisionFamily::Clip, VisionFamily::Siglip, VisionFamily::Pixtral],
     },
     Wrapper {
         architecture: QWEN2_VL,
@@ -130,6 +139,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: true,
         places: &[INSIDE, PLAIN],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen2Vl],
     },
     Wrapper {
         architecture: QWEN2_5_VL,
@@ -147,6 +157,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: true,
         places: &[INSIDE, PLAIN],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen2_5Vl],
     },
     Wrapper {
         architecture: QWEN3_VL,
@@ -162,7 +173,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                     ..qwen3::FAMILY.defaults
                 },
                 windows: WindowRule::Never,
-                rope: AXES,
+                rope: AXES_IN_TURNS,
                 ..qwen3::FAMILY
             },
             sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
@@ -171,6 +182,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen3Vl],
     },
     Wrapper {
         architecture: QWEN3_VL_MOE,
@@ -187,7 +199,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                     ..qwen3_moe::FAMILY.defaults
                 },
                 windows: WindowRule::Never,
-                rope: AXES,
+                rope: AXES_IN_TURNS,
                 names: WeightNames {
                     moe: MoeNames { experts: EXPERTS_BY_INPUT, ..qwen3_moe::FAMILY.names.moe },
                     ..qwen3_moe::FAMILY.names
@@ -201,6 +213,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen3Vl],
     },
     Wrapper {
         architecture: QWEN3_5,
@@ -214,6 +227,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
+        vision: &[],
     },
     Wrapper {
         architecture: QWEN3_5_MOE,
@@ -227,6 +241,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
+        vision: &[],
     },
     Wrapper {
         architecture: GLM4V,
@@ -253,6 +268,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[],
     },
     Wrapper {
         architecture: GLM4V_MOE,
@@ -273,6 +289,94 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[],
+    },
+    Wrapper {
+        architecture: LLAVA_NEXT,
+        model_type: "llava_next",
+        models: "LLaVA 1.6 (LLaVA-NeXT)",
+        texts: &[
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..llama::FAMILY },
+                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..mistral::FAMILY },
+                sizes: sizes([32_000, 4_096, 14_336, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..qwen2::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+        ],
+        may_be_flat: false,
+        places: &[BESIDE, INSIDE],
+        unread: &[
+            "vision_tower",
+            "multi_modal_projector",
+            "image_newline",
+            "model.vision_tower",
+            "model.multi_modal_projector",
+            "model.image_newline",
+        ],
+        vision: &[VisionFamily::LlavaNext],
+    },
+    Wrapper {
+        architecture: IDEFICS3,
+        model_type: "idefics3",
+        models: "Idefics 3, SmolVLM",
+        texts: &[TextModel {
+            family: Family { architecture: IDEFICS3, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        }],
+        may_be_flat: false,
+        places: &[TEXT_MODEL],
+        unread: &["model.vision_model", "model.connector"],
+        vision: &[VisionFamily::Idefics3],
+    },
+    Wrapper {
+        architecture: SMOLVLM,
+        model_type: "smolvlm",
+        models: "SmolVLM 2",
+        texts: &[TextModel {
+            family: Family { architecture: SMOLVLM, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        }],
+        may_be_flat: false,
+        places: &[TEXT_MODEL],
+        unread: &["model.vision_model", "model.connector"],
+        vision: &[VisionFamily::Idefics3],
+    },
+    Wrapper {
+        architecture: INTERNVL,
+        model_type: "internvl",
+        models: "InternVL 3 and 3.5, in the form of transformers",
+        texts: &[
+            TextModel {
+                family: Family { architecture: INTERNVL, ..qwen2::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: INTERNVL, ..qwen3::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: INTERNVL, ..llama::FAMILY },
+                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+                experts: &[],
+            },
+        ],
+        may_be_flat: false,
+        places: &[BESIDE, INSIDE],
+        unread: TOWER,
+        vision: &[VisionFamily::InternVl],
     },
 ];
 
@@ -281,6 +385,10 @@ const GEMMA3N: &str = "Gemma3nForConditionalGeneration";
 const LLAMA4: &str = "Llama4ForConditionalGeneration";
 const MISTRAL3: &str = "Mistral3ForConditionalGeneration";
 const LLAVA: &str = "LlavaForConditionalGeneration";
+const LLAVA_NEXT: &str = "LlavaNextForConditionalGeneration";
+const IDEFICS3: &str = "Idefics3ForConditionalGeneration";
+const SMOLVLM: &str = "SmolVLMForConditionalGeneration";
+const INTERNVL: &str = "InternVLForConditionalGeneration";
 const QWEN2_VL: &str = "Qwen2VLForConditionalGeneration";
 const QWEN2_5_VL: &str = "Qwen2_5_VLForConditionalGeneration";
 const QWEN3_VL: &str = "Qwen3VLForConditionalGeneration";
@@ -297,8 +405,9 @@ const fn sizes(sizes: [usize; 5]) -> TextSizes {
     TextSizes { vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads }
 }
 
-const AXES: RopeRule = RopeRule { has_axes: true, ..llama::ROPE };
-const PARTIAL_AXES: RopeRule = RopeRule { has_axes: true, ..llama::PARTIAL_ROPE };
+const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
+const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
+const PARTIAL_AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 
 /// HF `Qwen2VLTextConfig` and `Qwen2_5_VLTextConfig`.
 const QWEN2_VL_TEXT: Family = Family {

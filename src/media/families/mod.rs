@@ -1,0 +1,87 @@
+//! The processors of the families that take images: what the Hugging Face processors of
+//! transformers 5 do with torchvision, pixel by pixel.
+
+mod fields;
+mod idefics3;
+mod internvl;
+mod llava;
+mod llava_next;
+mod pixtral;
+mod qwen;
+mod resize;
+mod sizes;
+#[cfg(test)]
+mod tests;
+mod tiles;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use playhouse_actors::logic::request::{
+    ids::TokenId,
+    media::{MediaDtype, MediaTensor, Modality, ProcessedMedia},
+};
+
+use self::resize::Pixels;
+use super::processor::FamilyProcessor;
+use crate::model::ConfigError;
+use crate::model::config::{ConfigSource, Fields};
+use crate::model::vision::{ProcessorConfig, VisionFamily};
+
+/// Returns the processor of the images of the model in the folder `model`, if it takes images.
+/// `encode` returns the tokens of a text, without any around it.
+///
+/// # Errors
+/// [`ConfigError`] if a file of the model has a field without a valid value.
+pub(crate) fn processor_for(
+    model: &Path,
+    encode: &dyn Fn(&str) -> Vec<TokenId>,
+) -> Result<Option<Arc<dyn FamilyProcessor>>, ConfigError> {
+    let source = ConfigSource::read(model)?;
+    let outer = source.fields();
+    let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
+    let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
+    Ok(Some(match family {
+        VisionFamily::Clip | VisionFamily::Siglip => {
+            Arc::new(llava::Llava::read(family, outer, &processor)?)
+        }
+        VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3Vl => {
+            Arc::new(qwen::Qwen::read(family, outer, &processor)?)
+        }
+        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+            Arc::new(pixtral::Pixtral::read(family, outer, &processor, encode)?)
+        }
+        VisionFamily::LlavaNext => {
+            Arc::new(llava_next::LlavaNext::read(family, outer, &processor)?)
+        }
+        VisionFamily::Idefics3 => {
+            Arc::new(idefics3::Idefics3::read(family, outer, &processor, encode)?)
+        }
+        VisionFamily::InternVl => {
+            Arc::new(internvl::InternVl::read(family, outer, &processor, encode)?)
+        }
+    }))
+}
+
+/// Returns the token whose text is in `field` of the processor, by default `default`.
+fn token_of(
+    processor: &Fields,
+    field: &str,
+    default: &str,
+    encode: &dyn Fn(&str) -> Vec<TokenId>,
+) -> Result<TokenId, ConfigError> {
+    let text = processor.text(field)?.unwrap_or(default);
+    match *encode(text) {
+        [token] => Ok(token),
+        _ => Err(processor.invalid(field, &format!("the text of one token, by default {default}"))),
+    }
+}
+
+/// Returns an item of the images `pixels`, which have one size: `[count, height, width, 3]`.
+fn item(pixels: Vec<Pixels>, num_embeds: usize, grid: Option<[u32; 3]>) -> ProcessedMedia {
+    let size = pixels.first().map(|pixels| [pixels.height, pixels.width]).unwrap_or_default();
+    let shape = vec![pixels.len(), size[0], size[1], 3];
+    let data: Vec<u8> = pixels.into_iter().flat_map(|pixels| pixels.data).collect();
+    let tensor = MediaTensor { shape, dtype: MediaDtype::U8, data: data.into() };
+    ProcessedMedia { modality: Modality::Image, tensors: vec![tensor], num_embeds, grid }
+}
