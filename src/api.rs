@@ -5,6 +5,9 @@
 
 // A request as a client describes it, and its prompt.
 pub use playhouse_actors::message::input_processor::{Prompt, RawRequest};
+// The images and sounds of a prompt, and why one cannot be served.
+pub use playhouse_actors::logic::request::media::Modality;
+pub use playhouse_actors::ports::{MediaError, MediaSource, RawMedia};
 // A conversation that a chat template renders.
 pub use playhouse_actors::ports::ChatPrompt;
 // How tokens are drawn, and when an output ends.

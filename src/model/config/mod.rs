@@ -36,7 +36,7 @@ pub(super) use layer::{
     read_alike,
 };
 pub(super) use max_model_len::within_limit;
-pub(super) use model::EmbeddingProjections;
+pub(super) use model::{EmbeddingProjections, stored_dtype};
 pub(super) use source::{ConfigSource, architecture};
 pub(super) use wrapped::Tie;
 

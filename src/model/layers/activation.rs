@@ -16,7 +16,7 @@ pub(in crate::model) const XIELU_WEIGHTS: [(&str, &[usize]); 4] = [
 ];
 
 /// Returns the activation `name`, unless it has weights of its own.
-pub(super) fn plain(name: ActivationName) -> Option<Activation> {
+pub(in crate::model) fn plain(name: ActivationName) -> Option<Activation> {
     Some(match name {
         ActivationName::Silu => Activation::Silu,
         ActivationName::Gelu => Activation::Gelu,

@@ -26,7 +26,7 @@ pub(super) mod rotary;
 mod rows;
 pub(super) mod short_conv;
 
-pub(super) use activation::{XIELU_WEIGHTS, load as load_activation};
+pub(super) use activation::{XIELU_WEIGHTS, load as load_activation, plain as plain_activation};
 pub(super) use arrangement::{Arrangement, Part, gate_part, head_rows, qkv_parts, separated};
 pub(super) use attention::Attention;
 pub(super) use embedding::{Embedding, table as embedding_table};

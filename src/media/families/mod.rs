@@ -1,0 +1,3 @@
+//! The processors of single families.
+
+pub(crate) mod whisper;
