@@ -16,6 +16,7 @@ use crate::media::{
     audio::{MelConfig, MelExtractor},
     processor::FamilyProcessor,
 };
+use crate::model::ConfigError;
 use crate::model_files::{self, ModelFileError};
 
 /// The files that may have the extractor's settings: those of transformers 4 and 5.
@@ -33,36 +34,37 @@ impl WhisperProcessor {
     /// Reads the settings in the folder `model`.
     ///
     /// # Errors
-    /// A message for the operator, which names the file and the field at fault.
-    pub(crate) fn load(model: &Path) -> Result<Self, String> {
-        let file = FILES.iter().map(|file| model.join(file)).find(|file| model_files::exists(file));
-        let file = file.ok_or_else(|| format!("{}: there is no {}", model.display(), FILES[0]))?;
-        let text = model_files::read(&file)
-            .map_err(|error| ModelFileError::read(&file)(error).to_string())?;
-        let json = serde_json::from_slice::<Value>(&text);
-        let json = json.map_err(|error| format!("{}: not JSON: {error}", file.display()))?;
+    /// [`ConfigError`] if there is no file with them, or a field has no valid value.
+    pub(crate) fn load(model: &Path) -> Result<Self, ConfigError> {
+        let paths = FILES.map(|file| model.join(file));
+        let path = paths.iter().find(|path| model_files::exists(path)).unwrap_or(&paths[0]);
+        let text = model_files::read(path).map_err(ModelFileError::read(path))?;
+        let json = serde_json::from_slice::<Value>(&text).map_err(|error| ConfigError::Json {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
         let fields = json.get("feature_extractor").unwrap_or(&json);
-        let config = read(fields).map_err(|why| format!("{}: {why}", file.display()))?;
-        Ok(Self { extractor: MelExtractor::new(config) })
+        Ok(Self { extractor: MelExtractor::new(read(fields, path)?) })
     }
 }
 
-/// Reads the extractor's settings.
-fn read(fields: &Value) -> Result<MelConfig, String> {
+/// Reads the extractor's settings from the file `path`.
+fn read(fields: &Value, path: &Path) -> Result<MelConfig, ConfigError> {
+    let invalid = |field: &str, expected: String| {
+        let value = fields.get(field).unwrap_or(&Value::Null).to_string();
+        ConfigError::Invalid { path: path.to_owned(), field: field.to_owned(), value, expected }
+    };
     let size = |field: &str, default: u64, most: u64| {
         let value = fields.get(field).filter(|value| !value.is_null());
         let size = value.map_or(Some(default), Value::as_u64);
         let size = size.filter(|size| (1..=most).contains(size));
-        size.ok_or_else(|| {
-            let value = value.unwrap_or(&Value::Null);
-            format!("`{field}` is {value}; expected an integer from 1 to {most}")
-        })
+        size.ok_or_else(|| invalid(field, format!("an integer from 1 to {most}")))
     };
     if fields.get("do_normalize").and_then(Value::as_bool) == Some(true) {
-        return Err("`do_normalize` is true; expected false".to_owned());
+        return Err(invalid("do_normalize", "false".to_owned()));
     }
     if fields.get("dither").and_then(Value::as_f64).is_some_and(|dither| dither != 0.0) {
-        return Err("`dither` is not supported; expected 0".to_owned());
+        return Err(invalid("dither", "0".to_owned()));
     }
     let n_fft = size("n_fft", 400, 1 << 14)?;
     let rate = size("sampling_rate", 16_000, 384_000)?;
@@ -130,19 +132,5 @@ impl FamilyProcessor for WhisperProcessor {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn settings_have_the_defaults_of_transformers() {
-        let config = read(&json!({})).unwrap();
-        let expected =
-            MelConfig { num_bins: 80, rate: 16_000, n_fft: 400, hop_length: 160, seconds: 30 };
-        assert_eq!(config, expected);
-        assert_eq!(read(&json!({"feature_size": 128})).unwrap().num_bins, 128);
-        let why = read(&json!({"hop_length": 0})).unwrap_err();
-        assert_eq!(why, "`hop_length` is 0; expected an integer from 1 to 400");
-    }
-}
+#[path = "whisper_tests.rs"]
+mod tests;
