@@ -6,7 +6,7 @@ Each model is a folder with seeded random weights, a byte-level tokenizer and `g
 sounds stand beside the folders. `mels.json` has some columns of spectrograms of 30 seconds. All
 answers are in float32.
 
-Needs: torch, transformers >= 5, tokenizers, safetensors, numpy. Nothing is downloaded.
+Needs: torch, transformers >= 5, tokenizers, safetensors, numpy, soundfile. Nothing is downloaded.
 """
 
 import json
@@ -19,6 +19,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
+import soundfile
 import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -175,6 +176,8 @@ def main():
     named = sounds()
     for name, samples in named.items():
         write_wav(OUT / f"{name}.wav", samples)
+    for kind, subtype in [("flac", "PCM_16"), ("ogg", "VORBIS"), ("mp3", "MPEG_LAYER_III")]:
+        soundfile.write(OUT / f"rising.{kind}", named["rising"], RATE, subtype=subtype)
     for name, fields in MODELS.items():
         make(name, fields, named)
     mels = []

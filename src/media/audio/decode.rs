@@ -50,7 +50,9 @@ pub(crate) struct Decoder {
     left: u64,
     seconds_max: u32,
     num_broken: usize,
-    has_samples: bool,
+    /// Frames that the file says it has.
+    announced: Option<u64>,
+    num_frames: u64,
     is_at_end: bool,
 }
 
@@ -78,7 +80,8 @@ impl Decoder {
         {
             return Err(too_long(length.ceil() as u64, seconds_max));
         }
-        let (track, left) = (track.id, u64::from(seconds_max) * u64::from(rate));
+        let (track, announced) = (track.id, track.num_frames);
+        let left = u64::from(seconds_max) * u64::from(rate);
         Ok(Self {
             format,
             decoder,
@@ -89,7 +92,8 @@ impl Decoder {
             left,
             seconds_max,
             num_broken: 0,
-            has_samples: false,
+            announced,
+            num_frames: 0,
             is_at_end: false,
         })
     }
@@ -104,7 +108,7 @@ impl Decoder {
                 Some(samples) => samples,
                 None => {
                     self.is_at_end = true;
-                    if !self.has_samples {
+                    if self.num_frames == 0 {
                         return Err(invalid("the file has no samples"));
                     }
                     self.resampler.take().map(Resampler::finish).transpose()?.unwrap_or_default()
@@ -128,7 +132,10 @@ impl Decoder {
             Ok(Some(packet)) => packet,
             Ok(None) => return Ok(None),
             Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(invalid("the file is truncated"));
+                return match self.is_truncated() {
+                    true => Err(invalid("the file is truncated")),
+                    false => Ok(None),
+                };
             }
             Err(error) => return Err(invalid(error.to_string())),
         };
@@ -138,7 +145,7 @@ impl Decoder {
         let buffer = match self.decoder.decode(&packet) {
             Ok(buffer) => buffer,
             Err(Error::DecodeError(_))
-                if !self.has_samples && self.num_broken < BROKEN_PACKETS_MAX =>
+                if self.num_frames == 0 && self.num_broken < BROKEN_PACKETS_MAX =>
             {
                 self.num_broken += 1;
                 return Ok(Some(Vec::new()));
@@ -156,9 +163,15 @@ impl Decoder {
             return Err(invalid(format!("a packet of {channels} channels and {frames} frames")));
         }
         buffer.copy_to_vec_interleaved(&mut self.interleaved);
-        self.has_samples |= !self.interleaved.is_empty();
+        self.num_frames += buffer.frames() as u64;
         let mono = averaged(&self.interleaved, channels);
         self.at_rate(mono, rate).map(Some)
+    }
+
+    /// Returns whether the file ends before the length that it announced. Some announce none, and
+    /// some only about their length.
+    fn is_truncated(&self) -> bool {
+        self.announced.is_some_and(|announced| self.num_frames < announced - announced / 100)
     }
 
     /// Returns samples of the rate `rate` at the model's rate, as far as they are complete.

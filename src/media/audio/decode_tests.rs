@@ -46,11 +46,45 @@ fn other_rates_are_resampled() {
     assert_eq!(decoded(&wav(&samples, 44_100)).unwrap().len(), 2_903);
 }
 
+/// The files were made by libsndfile. Two of the formats lose a little of the sound.
+#[test]
+fn every_format_is_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fidelity/speech/rising.");
+    let read = |kind: &str| std::fs::read(format!("{folder}{kind}")).unwrap();
+    let exact = decoded(&read("wav")).unwrap();
+    assert_eq!(exact.len(), 16_000);
+    assert_eq!(decoded(&read("flac")).unwrap(), exact);
+    for kind in ["ogg", "mp3"] {
+        let file = read(kind);
+        let samples = decoded(&file).unwrap();
+        assert!((samples.len() as i64 - 16_000).abs() <= 2400, "{kind}: {}", samples.len());
+        let energy = |samples: &[f32]| samples.iter().map(|x| x * x).sum::<f32>();
+        let ratio = energy(&samples) / energy(&exact);
+        assert!((ratio - 1.0).abs() < 0.05, "{kind}: {ratio}");
+        assert!(decoded(&file[..40]).is_err(), "{kind}");
+    }
+    for kind in ["flac", "ogg", "mp3"] {
+        let mut file = read(kind);
+        let middle = file.len() / 2;
+        file[middle..middle + 64].fill(0x55);
+        // A codec may skip what is broken, but it ends.
+        let _ = decoded(&file);
+        let _ = decoded(&file[..middle]);
+    }
+}
+
 #[test]
 fn a_sound_that_is_too_long_is_refused() {
     let message = |file: &[u8]| decoded(file).unwrap_err().to_string();
     let told = message(&integers(&vec![0; 61 * 1000], 1000, 1));
     assert_eq!(told, "the audio has 61 seconds, and at most 60 are accepted");
+}
+
+#[test]
+fn a_file_that_ends_before_its_length_is_refused() {
+    let whole = integers(&vec![7; 20_000], RATE, 1);
+    let told = decoded(&whole[..10_000]).unwrap_err().to_string();
+    assert_eq!(told, "Failed to load audio: the file is truncated");
 }
 
 #[test]
