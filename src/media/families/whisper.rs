@@ -39,10 +39,8 @@ impl WhisperProcessor {
         let paths = FILES.map(|file| model.join(file));
         let path = paths.iter().find(|path| model_files::exists(path)).unwrap_or(&paths[0]);
         let text = model_files::read(path).map_err(ModelFileError::read(path))?;
-        let json = serde_json::from_slice::<Value>(&text).map_err(|error| ConfigError::Json {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
+        let json = serde_json::from_slice::<Value>(&text)
+            .map_err(|error| ConfigError::Json { path: path.clone(), reason: error.to_string() })?;
         let fields = json.get("feature_extractor").unwrap_or(&json);
         Ok(Self { extractor: MelExtractor::new(read(fields, path)?) })
     }

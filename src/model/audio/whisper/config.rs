@@ -26,8 +26,6 @@ pub(super) struct WhisperConfig {
     pub(super) encoder: StackConfig,
     pub(super) decoder: StackConfig,
     pub(super) activation: Activation,
-    /// The factor of the embeddings.
-    pub(super) multiplier: f32,
     pub(super) is_tied: bool,
     pub(super) eos_token_ids: Vec<u32>,
     pub(super) stored: StoredDtype,
@@ -53,7 +51,6 @@ impl WhisperConfig {
         }
         let hidden_size = fields.required_size("d_model")?;
         let num_positions = fields.required_size("max_target_positions")?;
-        let scales = fields.flag_or("scale_embedding", false)?;
         Ok(Self {
             vocab_size: fields.required_size("vocab_size")?,
             hidden_size,
@@ -64,7 +61,6 @@ impl WhisperConfig {
             encoder: StackConfig::read(fields, "encoder", hidden_size)?,
             decoder: StackConfig::read(fields, "decoder", hidden_size)?,
             activation: activation(fields)?,
-            multiplier: if scales { (hidden_size as f32).sqrt() } else { 1.0 },
             is_tied: fields.flag_or("tie_word_embeddings", true)?,
             eos_token_ids: fields.token_ids("eos_token_id")?,
             stored: stored_dtype(fields)?.unwrap_or(StoredDtype::F32),

@@ -1,7 +1,7 @@
 //! From tokens to hidden states, with attention to a sound: HF `WhisperDecoder`.
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{AttentionMask, EmbeddingTable, add, embedding, recycle, scale};
+use playhouse_kernels::{AttentionMask, EmbeddingTable, add, embedding, recycle};
 
 use super::attention::{CrossAttention, SelfAttention};
 use super::block::{FeedForward, Normed};
@@ -14,7 +14,6 @@ use crate::model::{Adapters, Backbone, ModelError, Positions, Step};
 #[derive(Debug)]
 pub(super) struct Decoder {
     embed_tokens: Embedding,
-    multiplier: f32,
     positions: EmbeddingTable,
     layers: Vec<Layer>,
     norm: Norm,
@@ -41,7 +40,6 @@ impl Decoder {
         let layers = layers.collect::<Result<_, _>>()?;
         Ok(Self {
             embed_tokens,
-            multiplier: config.multiplier,
             positions: embedding_table(loader, &positions, rows, hidden)?,
             layers,
             norm: Norm::load(loader, &format!("{MODULE}.layer_norm"), hidden, NORM)?,
@@ -51,8 +49,8 @@ impl Decoder {
 
 impl Backbone for Decoder {
     fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
-        let hidden = self.embed_tokens.forward(token_ids, adapters);
-        if self.multiplier == 1.0 { hidden } else { scale(hidden, self.multiplier) }
+        // transformers does not read `scale_embedding`.
+        self.embed_tokens.forward(token_ids, adapters)
     }
 
     fn forward(
