@@ -24,7 +24,7 @@ use super::config::{
     ModelConfig, ParallelConfig, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
-use super::layers::rotary::RotaryTables;
+use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table};
 use super::weight_loader::WeightLoader;
 use super::{Adapters, Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
@@ -41,6 +41,8 @@ struct Decoder {
     layers: Vec<DecoderLayer>,
     norm: Option<Norm>,
     project_out: Option<Linear>,
+    /// The rotary embedding of positions with three axes.
+    axes: Option<AxesRotary>,
 }
 
 /// A vector for each position, which is added to the embedding of the token.
@@ -95,6 +97,11 @@ impl Backbone for Decoder {
         step: &mut Step<'_>,
         wanted: &[usize],
     ) -> (Tensor<2>, Vec<Tensor<2>>) {
+        let rotary = self.axes.as_ref().and_then(|axes| axes.of_step(positions.axes()));
+        let positions = match &rotary {
+            None => positions,
+            Some(rotary) => positions.turned(&rotary.rows, rotary.table.as_ref()),
+        };
         if let Some(learned) = &self.embed_positions {
             hidden = add(hidden, learned.of(positions));
         }
@@ -115,7 +122,7 @@ impl Backbone for Decoder {
                 });
             }
             let (output, sum) = layer.forward(hidden, residual, positions, step);
-            (hidden, residual) = (output, sum);
+            (hidden, residual) = (step.media().added(index, output), sum);
         }
         hidden = match (&self.norm, residual) {
             (Some(norm), residual) => {
@@ -220,6 +227,7 @@ impl Decoder {
             layers,
             norm,
             project_out,
+            axes: AxesRotary::of(config, loader.device()),
         })
     }
 }

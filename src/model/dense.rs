@@ -9,6 +9,7 @@ use super::families::Entry;
 use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
 use super::registry::ModelFamily;
 use super::source::Expected;
+use super::vision::VisionPlan;
 use super::{Model, ModelError, ModelSource, decoder, inventory};
 use crate::weights::{Checkpoint, StoredDtype};
 
@@ -44,6 +45,7 @@ impl ModelFamily for DenseFamily {
                 classifier.is_some_and(ClassifierPlan::is_of_output_layer);
             config.pooler_tensors = pooler.tensors(width, config.norm.kind, config.vocab_size);
         }
+        let vision = VisionPlan::read(source.path(), source.config.fields(), &config)?;
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
@@ -65,6 +67,9 @@ impl ModelFamily for DenseFamily {
             model.architecture.clone_from(&self.architecture);
             let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);
+            if let (Some(vision), Some(wrapped)) = (&vision, &config.wrapped) {
+                model.media = Some(vision.load(loader, wrapped.wrapper)?);
+            }
             model.adapter_sites = Arc::new(loader.adapter_sites().clone());
             Ok(model)
         })

@@ -256,9 +256,22 @@ pub(crate) struct RopeRule {
     /// In families whose only scaling is LongRoPE, the default of
     /// `original_max_position_embeddings`, which has precedence over the parameters.
     pub(crate) longrope: Option<usize>,
-    /// Whether positions of media have several axes (`rope_type` "mrope", `mrope_section`). A token
-    /// of text has the same position on all axes, so they are one.
-    pub(crate) has_axes: bool,
+    /// How positions of media have several axes (`rope_type` "mrope", `mrope_section`). A token of
+    /// text has the same position on all axes.
+    pub(crate) axes: AxesRule,
+}
+
+/// The pairs of a head that turn with each axis of a position: frames, rows and columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AxesRule {
+    /// Positions have one axis.
+    None,
+    /// The pairs of an axis follow each other, in the order of the axes: HF
+    /// `apply_multimodal_rotary_pos_emb`.
+    InSections,
+    /// The axes take turns, and the pairs that rows and columns leave are those of frames: HF
+    /// `Qwen3VLTextRotaryEmbedding.apply_interleaved_mrope`.
+    InTurns,
 }
 
 /// The part of a head that rotates, if `partial_rotary_factor` names one.

@@ -31,6 +31,7 @@ mod source;
 mod step;
 mod supported;
 mod supported_poolers;
+pub(crate) mod vision;
 mod weight_loader;
 mod wrapper;
 

@@ -3,7 +3,7 @@
 use std::{slice, sync::Arc};
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{AttentionMetadata, KvCache, KvLayer};
+use playhouse_kernels::{AttentionMetadata, KvCache, KvLayer, RotaryTable, add};
 
 use super::{Adapters, EncoderOutput, StepAdapters};
 
@@ -60,6 +60,28 @@ impl StepMedia {
             hidden.slice_assign([rows.row..rows.row + rows.len, 0..width], values)
         })
     }
+
+    /// Returns `hidden`, `[num_tokens, hidden_size]`, the output of layer `layer`, with the states
+    /// for that layer added in the rows of the items that have some: HF
+    /// `Qwen3VLTextModel._deepstack_process`.
+    #[must_use]
+    pub(super) fn added(&self, layer: usize, hidden: Tensor<2>) -> Tensor<2> {
+        let states = |rows: &MediaRows| rows.output.by_layer.get(layer).cloned();
+        self.rows.iter().fold(hidden, |hidden, rows| match states(rows) {
+            None => hidden,
+            Some(states) => added(hidden, rows, &states),
+        })
+    }
+}
+
+/// Returns rows of `hidden` with those of an item's tensor for a layer added.
+fn added(hidden: Tensor<2>, rows: &MediaRows, states: &Tensor<2>) -> Tensor<2> {
+    let width = hidden.dims()[1];
+    let (from, to) = (rows.first_embed, rows.first_embed + rows.len);
+    let (places, states) =
+        (rows.row..rows.row + rows.len, states.clone().slice([from..to, 0..width]));
+    let sum = add(hidden.clone().slice([places.clone(), 0..width]), states);
+    hidden.slice_assign([places, 0..width], sum)
 }
 
 /// The place of a layer's keys and values in the KV cache. Layers of different groups share memory:
@@ -143,13 +165,23 @@ impl<'a> Step<'a> {
 pub struct Positions<'a> {
     in_sequence: &'a [u32],
     types: &'a [u32],
+    axes: &'a [[u32; 3]],
+    turned: Option<Turned<'a>>,
+}
+
+/// The rows of a rotary table for the tokens of a step.
+#[derive(Debug, Clone, Copy)]
+struct Turned<'a> {
+    rows: &'a [u32],
+    /// A table of this step alone, in the place of the layers' own.
+    table: Option<&'a RotaryTable>,
 }
 
 impl<'a> Positions<'a> {
     /// Returns the positions of text, which have one axis: the place in the sequence.
     #[must_use]
     pub fn of_text(meta: &'a AttentionMetadata) -> Self {
-        Self { in_sequence: &meta.positions, types: &[] }
+        Self { in_sequence: &meta.positions, types: &[], axes: &[], turned: None }
     }
 
     /// Returns the same with the type of each token, `[num_tokens]`: 0, or 1 in the second text of
@@ -157,6 +189,39 @@ impl<'a> Positions<'a> {
     #[must_use]
     pub fn with_types(self, types: &'a [u32]) -> Self {
         Self { types, ..self }
+    }
+
+    /// Returns the same with the frame, row and column of each token, `[num_tokens]`, for a model
+    /// whose positions have three axes. A token of text has the same number on all of them. Without
+    /// axes, that number is its place in the sequence.
+    #[must_use]
+    pub fn with_axes(self, axes: &'a [[u32; 3]]) -> Self {
+        Self { axes, ..self }
+    }
+
+    /// Returns the frame, row and column of each token: `[num_tokens]`, or nothing if all are the
+    /// place in the sequence.
+    #[must_use]
+    pub fn axes(self) -> &'a [[u32; 3]] {
+        self.axes
+    }
+
+    /// Returns the same with the rows of the tokens in rotary tables: in `table`, or by default in
+    /// the layers' own.
+    pub(super) fn turned(self, rows: &'a [u32], table: Option<&'a RotaryTable>) -> Self {
+        Self { turned: Some(Turned { rows, table }), ..self }
+    }
+
+    /// Returns the table that turns the heads of a layer whose own table is `own`, and the row of
+    /// each token.
+    pub(super) fn of_table(
+        self,
+        own: Option<&'a RotaryTable>,
+    ) -> (&'a [u32], Option<&'a RotaryTable>) {
+        match (self.turned, own) {
+            (Some(Turned { rows, table }), Some(own)) => (rows, Some(table.unwrap_or(own))),
+            (_, own) => (self.in_sequence, own),
+        }
     }
 
     /// Returns the place of each token in its sequence: `[num_tokens]`.

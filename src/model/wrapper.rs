@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::config::{FeedForward, ModelConfig, Tie};
 use super::family::{ExpertNames, Family, TextPlace};
+use super::vision::VisionFamily;
 use crate::weights::Checkpoint;
 
 /// A multimodal class: HF `…ForConditionalGeneration`.
@@ -26,6 +27,9 @@ pub(crate) struct Wrapper {
     pub(crate) places: &'static [TextPlace],
     /// The modules of all other parts.
     pub(crate) unread: &'static [&'static str],
+    /// The towers of its images that are served. `model_type` of `vision_config` names one of
+    /// several. The first is the default.
+    pub(crate) vision: &'static [VisionFamily],
 }
 
 /// The text model of a multimodal class.

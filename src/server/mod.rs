@@ -17,6 +17,7 @@ mod http;
 mod in_process;
 mod invocations;
 mod lora;
+mod media;
 mod memory;
 mod messages;
 mod models;

@@ -109,6 +109,12 @@ impl HfTextCodec {
         self
     }
 
+    /// Returns the id of a token by its text, if the vocabulary has it.
+    #[must_use]
+    pub fn token_id(&self, token: &str) -> Option<TokenId> {
+        self.tokenizer.token_to_id(token)
+    }
+
     /// Returns the sources of the chat templates: the default one first, then the others by name.
     #[must_use]
     pub fn chat_templates(&self) -> Vec<String> {
@@ -275,7 +281,7 @@ impl TextCodec for HfTextCodec {
     }
 
     fn render_chat(&self, chat: &ChatPrompt) -> Result<String, TextError> {
-        self.chat_templates.render(chat)
+        self.chat_templates.render_with_media(chat, self.media.as_deref())
     }
 
     fn decoder(&self, prompt: &[TokenId], options: DecodeOptions) -> Box<dyn IncrementalDecoder> {

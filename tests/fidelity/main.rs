@@ -22,6 +22,7 @@ mod rope;
 mod runner;
 mod sharpness;
 mod speech;
+mod vision;
 
 use std::path::{Path, PathBuf};
 

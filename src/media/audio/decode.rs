@@ -20,7 +20,7 @@ use super::invalid;
 use super::resample::Resampler;
 
 /// The longest sound that is decoded as a whole.
-pub(crate) const SECONDS_MAX: u32 = 1800;
+pub(crate) const SECONDS_MAX: u32 = 3600;
 
 /// Samples a second that a file may have.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=384_000;
@@ -50,6 +50,8 @@ pub(crate) struct Decoder {
     left: u64,
     seconds_max: u32,
     num_broken: usize,
+    /// Seconds that the file says it has.
+    length: Option<f64>,
     /// Frames that the file says it has.
     announced: Option<u64>,
     num_frames: u64,
@@ -75,9 +77,8 @@ impl Decoder {
         let decoder = symphonia::default::get_codecs()
             .make_audio_decoder(params, &AudioDecoderOptions::default())
             .map_err(|error| invalid(error.to_string()))?;
-        if let Some(length) = length(track, params.sample_rate)
-            && length > f64::from(seconds_max)
-        {
+        let length = length(track, params.sample_rate);
+        if let Some(length) = length.filter(|length| *length > f64::from(seconds_max)) {
             return Err(too_long(length.ceil() as u64, seconds_max));
         }
         let (track, announced) = (track.id, track.num_frames);
@@ -92,6 +93,7 @@ impl Decoder {
             left,
             seconds_max,
             num_broken: 0,
+            length,
             announced,
             num_frames: 0,
             is_at_end: false,
@@ -205,6 +207,17 @@ pub(crate) fn decode(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Vec
         samples.extend(more);
     }
     Ok(samples)
+}
+
+/// Returns the size of a file's samples at `rate`, by its header. A file that does not say its
+/// length counts as ten times itself.
+pub(crate) fn decoded_bytes(file: &Arc<[u8]>, rate: u32) -> usize {
+    let most = SECONDS_MAX as usize * rate as usize * size_of::<f32>();
+    let Ok(decoder) = Decoder::open(Arc::clone(file), rate, SECONDS_MAX) else { return 0 };
+    match decoder.length {
+        Some(seconds) => (seconds * f64::from(rate)) as usize * size_of::<f32>(),
+        None => file.len().saturating_mul(10).min(most),
+    }
 }
 
 /// Returns the length of a track in seconds, if the file says it.

@@ -7,9 +7,9 @@ mod resample;
 mod split;
 mod wav;
 
-pub(crate) use decode::{Decoder, SECONDS_MAX, decode};
+pub(crate) use decode::{Decoder, SECONDS_MAX, decode, decoded_bytes};
 pub(crate) use mel::{MelConfig, MelExtractor};
-pub(crate) use split::{Piece, Pieces};
+pub(crate) use split::Pieces;
 pub(crate) use wav::wav;
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};

@@ -25,8 +25,14 @@ const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
 /// Windows that become one state of the encoder.
 const WINDOWS_OF_A_STATE: usize = 2;
 
+/// Returns whether the model with these fields of `config.json` is Whisper.
+pub(super) fn is_of(config: &Map<String, Value>) -> bool {
+    let listed = config.get("architectures").and_then(Value::as_array);
+    listed.is_some_and(|names| names.iter().any(|name| name == "WhisperForConditionalGeneration"))
+}
+
 /// Makes mel spectrograms of sounds.
-pub(crate) struct WhisperProcessor {
+pub(super) struct WhisperProcessor {
     extractor: MelExtractor,
 }
 
@@ -35,7 +41,7 @@ impl WhisperProcessor {
     ///
     /// # Errors
     /// [`ConfigError`] if there is no file with them, or a field has no valid value.
-    pub(crate) fn load(model: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn load(model: &Path) -> Result<Self, ConfigError> {
         let paths = FILES.map(|file| model.join(file));
         let path = paths.iter().find(|path| model_files::exists(path)).unwrap_or(&paths[0]);
         let text = model_files::read(path).map_err(ModelFileError::read(path))?;

@@ -173,6 +173,14 @@ impl Fields {
         })
     }
 
+    /// Returns a number of pixels, which may be larger than a size.
+    pub(crate) fn pixels(&self, field: &str) -> Result<Option<usize>, ConfigError> {
+        const MAX: usize = 1 << 32;
+        self.parse(field, &format!("an integer from 1 to {MAX}"), |value| {
+            usize::try_from(value.as_u64()?).ok().filter(|count| (1..=MAX).contains(count))
+        })
+    }
+
     /// Returns a size or count that may be 0.
     pub(crate) fn count(&self, field: &str) -> Result<Option<usize>, ConfigError> {
         self.parse(field, &format!("an integer from 0 to {SIZE_MAX}"), |value| {
@@ -368,7 +376,7 @@ impl Fields {
         origin.map_or(name, |(_, origin)| origin.clone())
     }
 
-    pub(super) fn missing(&self, field: &str, expected: &str) -> ConfigError {
+    pub(crate) fn missing(&self, field: &str, expected: &str) -> ConfigError {
         ConfigError::Missing {
             path: self.path.clone(),
             field: self.shown_name(field),

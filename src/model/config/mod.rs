@@ -29,7 +29,8 @@ pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub(crate) use model::{NormedResidual, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
-pub(super) use file::{Fields, POSITIONS_MAX, SIZE_MAX};
+pub(crate) use file::Fields;
+pub(super) use file::{POSITIONS_MAX, SIZE_MAX};
 pub(super) use gguf::architectures_of as gguf_architectures;
 pub(super) use layer::{
     Mamba2Fields, MambaFields, StateLayers, WindowRule, hybrid, inner_size, mixers_alone,
@@ -37,7 +38,8 @@ pub(super) use layer::{
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};
-pub(super) use source::{ConfigSource, architecture};
+pub(crate) use source::ConfigSource;
+pub(super) use source::architecture;
 pub(super) use wrapped::Tie;
 
 #[cfg(test)]

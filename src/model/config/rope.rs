@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::ConfigError;
 use super::file::Fields;
 use super::layer::{LAYER_TYPES, SLIDING};
-use crate::model::family::{Family, PositionRule};
+use crate::model::family::{AxesRule, Family, PositionRule};
 
 const TYPES: &str =
     "one of \"default\", \"linear\", \"dynamic\", \"ntk\", \"yarn\", \"llama3\", \"longrope\"";
@@ -32,6 +32,9 @@ pub struct RopeParameters {
     /// Whether a pair is two neighbours. Otherwise it is an element of each half of the rotating
     /// part.
     pub is_interleaved: bool,
+    /// In models whose positions of media have three axes, the axis of each pair: 0 for frames, 1
+    /// for rows, 2 for columns. `[rotary_dim / 2]`.
+    pub axes: Option<Vec<u8>>,
 }
 
 /// The scaling of frequencies for contexts longer than those of the training.
@@ -133,7 +136,39 @@ pub(super) fn read(
         part::rotating(config, &mut parameters, family, head_dim, percent)?;
     let theta = parameters.positive("rope_theta")?.unwrap_or(default_theta);
     let scaling = read_scaling(&parameters, family, frequency_dim, max_position_embeddings)?;
-    Ok(Some(RopeParameters { theta, scaling, rotary_dim, frequency_dim, is_interleaved }))
+    let axes = axes(&parameters, family.rope.axes, rotary_dim / 2)?;
+    Ok(Some(RopeParameters { theta, scaling, rotary_dim, frequency_dim, is_interleaved, axes }))
+}
+
+/// Returns the axis of each of `pairs` pairs, if the parameters name the pairs of the axes.
+fn axes(parameters: &Fields, rule: AxesRule, pairs: usize) -> Result<Option<Vec<u8>>, ConfigError> {
+    const SECTIONS: &str = "mrope_section";
+    if rule == AxesRule::None {
+        return Ok(None);
+    }
+    let Some(value) = parameters.value(SECTIONS) else { return Ok(None) };
+    let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|n| *n <= pairs);
+    let sizes = value.as_array().map(|list| list.iter().map(size).collect::<Option<Vec<_>>>());
+    let sizes = sizes.flatten().filter(|sizes| sizes.len() == 3);
+    let fits =
+        |sizes: &Vec<usize>| rule == AxesRule::InTurns || sizes.iter().sum::<usize>() == pairs;
+    let Some(sizes) = sizes.filter(fits) else {
+        let expected = format!("three numbers of pairs, which add up to {pairs}");
+        return Err(parameters.invalid(SECTIONS, &expected));
+    };
+    Ok(Some(match rule {
+        AxesRule::InTurns => {
+            let of_pair = |pair: usize| match pair % 3 {
+                axis @ (1 | 2) if pair < 3 * sizes[axis] => axis as u8,
+                _ => 0,
+            };
+            (0..pairs).map(of_pair).collect()
+        }
+        AxesRule::None | AxesRule::InSections => {
+            let sections = (0_u8..).zip(&sizes);
+            sections.flat_map(|(axis, size)| std::iter::repeat_n(axis, *size)).collect()
+        }
+    }))
 }
 
 /// Returns the parameters of layers of the kind `layer_type`, without the base and the part of a
@@ -218,7 +253,7 @@ fn read_scaling(
         // The first Phi-3 checkpoints have these names.
         "su" => "longrope",
         "yarn" if has_longrope_alone => "longrope",
-        "mrope" if family.rope.has_axes => "default",
+        "mrope" if family.rope.axes != AxesRule::None => "default",
         "linear" | "dynamic" | "llama3" if has_longrope_alone => {
             return Err(parameters.invalid("rope_type", "\"default\" or \"longrope\""));
         }

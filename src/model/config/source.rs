@@ -37,6 +37,14 @@ impl ConfigSource {
         Ok(Self { fields: Fields::read(&folder.join("config.json"))?, layout: None })
     }
 
+    /// Reads another JSON file of a model's folder.
+    ///
+    /// # Errors
+    /// As [`ConfigSource::read`].
+    pub(crate) fn file(path: &Path) -> Result<Fields, ConfigError> {
+        Fields::read(path)
+    }
+
     /// Replaces fields by those of the settings.
     pub(crate) fn override_with(&mut self, overrides: &JsonObject) {
         self.fields.override_with(overrides);

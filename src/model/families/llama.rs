@@ -5,9 +5,9 @@
 //! descendants.
 
 use super::{
-    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, LayerNorms, LayerRule,
-    MixerKind, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames, RopeRule,
-    RotaryPart, WeightNames, WindowRule, as_read,
+    AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, LayerNorms,
+    LayerRule, MixerKind, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames,
+    RopeRule, RotaryPart, WeightNames, WindowRule, as_read,
 };
 
 pub(in crate::model) const FAMILY: Family = Family {
@@ -51,7 +51,7 @@ pub(super) const ROPE: RopeRule = RopeRule {
     part: RotaryPart::Whole,
     sliding: None,
     longrope: None,
-    has_axes: false,
+    axes: AxesRule::None,
 };
 
 /// The rotary embedding of a family whose `partial_rotary_factor` has an effect. An odd number of

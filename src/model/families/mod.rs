@@ -98,10 +98,12 @@ use super::config::{
     read_alike,
 };
 use super::family::{
-    AttentionNames, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames, LatentNames,
-    LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind, NormRule,
-    PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, TextPlace, WeightNames, as_read,
+    AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
+    LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind,
+    NormRule, PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, TextPlace, WeightNames,
+    as_read,
 };
+use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
 pub(super) use wrappers::WRAPPERS;
 

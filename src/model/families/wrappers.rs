@@ -5,11 +5,12 @@
 //! `conversion_mapping.py`. Positions of text are the same on all axes of a rotary embedding with
 //! several (mrope), which are then one.
 
+use super::VisionFamily;
 use super::{
-    Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig, MoeNames,
-    PositionRule, RopeRule, TextModel, TextPlace, TextSizes, WeightNames, WindowRule, Wrapper,
-    gemma3, gemma3n, glm4, glm4_moe, llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe,
+    AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
+    MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, WeightNames, WindowRule,
+    Wrapper, gemma3, gemma3n, glm4, glm4_moe, llama, llama4, ministral3, mistral, qwen2, qwen2_moe,
+    qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -41,6 +42,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
+        vision: &[],
     },
     Wrapper {
         architecture: GEMMA3N,
@@ -59,6 +61,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             "model.embed_vision",
             "model.embed_audio",
         ],
+        vision: &[],
     },
     Wrapper {
         architecture: LLAMA4,
@@ -72,6 +75,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE],
         unread: &["vision_model", "multi_modal_projector"],
+        vision: &[],
     },
     Wrapper {
         architecture: MISTRAL3,
@@ -92,6 +96,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
+        vision: &[],
     },
     Wrapper {
         architecture: LLAVA,
@@ -117,6 +122,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
+        vision: &[VisionFamily::Clip, VisionFamily::Siglip],
     },
     Wrapper {
         architecture: QWEN2_VL,
@@ -130,6 +136,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: true,
         places: &[INSIDE, PLAIN],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen2Vl],
     },
     Wrapper {
         architecture: QWEN2_5_VL,
@@ -147,6 +154,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: true,
         places: &[INSIDE, PLAIN],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen2_5Vl],
     },
     Wrapper {
         architecture: QWEN3_VL,
@@ -162,7 +170,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                     ..qwen3::FAMILY.defaults
                 },
                 windows: WindowRule::Never,
-                rope: AXES,
+                rope: AXES_IN_TURNS,
                 ..qwen3::FAMILY
             },
             sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
@@ -171,6 +179,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen3Vl],
     },
     Wrapper {
         architecture: QWEN3_VL_MOE,
@@ -187,7 +196,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                     ..qwen3_moe::FAMILY.defaults
                 },
                 windows: WindowRule::Never,
-                rope: AXES,
+                rope: AXES_IN_TURNS,
                 names: WeightNames {
                     moe: MoeNames { experts: EXPERTS_BY_INPUT, ..qwen3_moe::FAMILY.names.moe },
                     ..qwen3_moe::FAMILY.names
@@ -201,6 +210,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[VisionFamily::Qwen3Vl],
     },
     Wrapper {
         architecture: QWEN3_5,
@@ -214,6 +224,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
+        vision: &[],
     },
     Wrapper {
         architecture: QWEN3_5_MOE,
@@ -227,6 +238,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
+        vision: &[],
     },
     Wrapper {
         architecture: GLM4V,
@@ -253,6 +265,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[],
     },
     Wrapper {
         architecture: GLM4V_MOE,
@@ -273,6 +286,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
+        vision: &[],
     },
 ];
 
@@ -297,8 +311,9 @@ const fn sizes(sizes: [usize; 5]) -> TextSizes {
     TextSizes { vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads }
 }
 
-const AXES: RopeRule = RopeRule { has_axes: true, ..llama::ROPE };
-const PARTIAL_AXES: RopeRule = RopeRule { has_axes: true, ..llama::PARTIAL_ROPE };
+const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
+const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
+const PARTIAL_AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 
 /// HF `Qwen2VLTextConfig` and `Qwen2_5_VLTextConfig`.
 const QWEN2_VL_TEXT: Family = Family {

@@ -70,8 +70,8 @@ impl Attention {
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
         let (q, k, v) = timed("qk_norm_rope", || {
-            let rotary = self.rotary.as_deref();
-            qk_norm_rope(qkv, &self.heads, positions.in_sequence(), rotary)
+            let (rows, table) = positions.of_table(self.rotary.as_deref());
+            qk_norm_rope(qkv, &self.heads, rows, table)
         });
         let q = match self.temperature {
             None => q,
@@ -112,9 +112,9 @@ impl Attention {
                 Some(HeadNorm::Rms(weight)) => self.normed(q, *num_heads, weight),
                 _ => q,
             };
-            match self.rotary.as_deref() {
-                Some(table) => rope(q, positions.in_sequence(), *head_dim, table),
-                None => q,
+            match positions.of_table(self.rotary.as_deref()) {
+                (rows, Some(table)) => rope(q, rows, *head_dim, table),
+                (_, None) => q,
             }
         })
     }

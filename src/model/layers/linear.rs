@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, LinearWeight, QuantizationScheme, WeightVector, gated, linear, linear_swiglu,
-    tied_embedding,
+    Activation, LinearWeight, QuantizationScheme, WeightVector, WeightView, gated, linear,
+    linear_swiglu, tied_embedding,
 };
 
 use super::Part;
@@ -65,6 +65,39 @@ impl Linear {
     ) -> Result<Self, ModelError> {
         let weight = weight(loader, parts, inputs, None)?;
         Ok(Self { weight, bias: None, site: Some(loader.adapter_sites().add(parts, inputs)) })
+    }
+
+    /// Loads `parts` as one layer of a part for media: it keeps floats, and takes no adapters.
+    pub(in crate::model) fn of_media(
+        loader: &mut WeightLoader<'_>,
+        parts: &[Part],
+        inputs: usize,
+        has_bias: bool,
+    ) -> Result<Self, ModelError> {
+        let weight = weight(loader, parts, inputs, None)?;
+        let bias = has_bias.then(|| loader.bias(parts));
+        Ok(Self { weight, bias: bias.transpose()?, site: None })
+    }
+
+    /// Loads the convolution `module` of a part for media, whose steps are as wide as its kernel. A
+    /// row is then one patch, in the order of the kernel's axes. `{module}.weight` has `shape`, the
+    /// outputs first.
+    pub(in crate::model) fn of_patches(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        shape: &[usize],
+        has_bias: bool,
+    ) -> Result<Self, ModelError> {
+        let (outputs, inputs) = (shape[0], shape[1..].iter().product());
+        let part = [Part::new(module.to_owned(), outputs)];
+        let weight = loader.packed(module, [outputs, inputs], |loader| {
+            let values = loader.values(&format!("{module}.weight"), shape)?;
+            let view = [WeightView::F32(&values)];
+            let packed = LinearWeight::pack(&view, inputs, loader.dtype(), loader.device());
+            Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
+        })?;
+        let bias = has_bias.then(|| loader.bias(&part));
+        Ok(Self { weight, bias: bias.transpose()?, site: None })
     }
 
     /// Returns the same layer with the biases of `parts`.

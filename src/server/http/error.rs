@@ -10,7 +10,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::{Failure, RequestError};
+use crate::api::{Failure, MediaError, RequestError};
 
 /// Time to wait before a retry, if no better one is known.
 pub(in crate::server) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -238,10 +238,7 @@ impl From<RequestError> for ApiError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
-            RequestError::Media(error) => match error.modality() {
-                Some(modality) => Self::invalid(modality.as_str(), message),
-                None => Self::bad_request(message),
-            },
+            RequestError::Media(error) => error.into(),
             RequestError::ResultTooLarge { .. } | RequestError::MessageTooLarge { .. } => {
                 Self::payload_too_large(message)
             }
@@ -269,6 +266,21 @@ impl From<RequestError> for ApiError {
             RequestError::DeadlineExceeded => {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, "DeadlineExceededError", message)
             }
+        }
+    }
+}
+
+/// In vLLM's words, which name the kind of the items only where a client sent too many.
+impl From<MediaError> for ApiError {
+    fn from(error: MediaError) -> Self {
+        let message = error.to_string();
+        match error {
+            MediaError::TooMany { modality, .. } => {
+                let kind = modality.as_str();
+                Self::invalid(kind, format!("{message} (parameter={kind})"))
+            }
+            MediaError::Kwargs(_) => Self::invalid("mm_processor_kwargs", message),
+            _ => Self::bad_request(message),
         }
     }
 }

@@ -8,7 +8,14 @@ use crate::model::families::llama;
 
 /// Returns parameters of heads of width 4 that rotate as a whole.
 fn rope(theta: f64, scaling: RopeScaling) -> RopeParameters {
-    RopeParameters { theta, scaling, rotary_dim: 4, frequency_dim: 4, is_interleaved: false }
+    RopeParameters {
+        theta,
+        scaling,
+        rotary_dim: 4,
+        frequency_dim: 4,
+        is_interleaved: false,
+        axes: None,
+    }
 }
 
 /// Reads the parameters of a layer with heads of width 4 and 1,024 positions.

@@ -64,7 +64,7 @@ fn wavelengths(theta: f64, head_dim: usize) -> impl Iterator<Item = f32> {
 }
 
 /// Returns unscaled frequencies: HF `LlamaRotaryEmbedding.compute_default_rope_parameters`.
-fn default_frequencies(theta: f64, head_dim: usize) -> Vec<f32> {
+pub(in crate::model) fn default_frequencies(theta: f64, head_dim: usize) -> Vec<f32> {
     wavelengths(theta, head_dim).map(f32::recip).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Rotary position embeddings (<https://arxiv.org/abs/2104.09864>; HF `LlamaRotaryEmbedding`):
 //! tables of cosines and sines for every position a model may serve.
 
+mod axes;
 mod frequencies;
 
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use burn::tensor::Device;
 use playhouse_kernels::{KernelError, RotaryTable, try_zeroed};
 use rayon::prelude::*;
 
+pub(in crate::model) use axes::AxesRotary;
+pub(in crate::model) use frequencies::default_frequencies;
 pub use frequencies::{InverseFrequencies, inverse_frequencies};
 
 use crate::config::available_memory_bytes;

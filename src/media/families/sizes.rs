@@ -1,0 +1,78 @@
+//! The sizes that images are resized to.
+
+use super::fields::Size;
+
+/// The largest side of a resized image: that of an image of one pixel's height grows with its
+/// shorter side.
+const SIDE_MAX: usize = 1 << 14;
+
+/// Returns the size of an image of `[height, width]` whose `size` a processor gives: HF
+/// `get_resize_output_image_size`. `None` if a side would be too long.
+pub(super) fn target([height, width]: [usize; 2], size: Size) -> Option<[usize; 2]> {
+    let side = match size {
+        Size::Exact { height, width } => return Some([height, width]),
+        Size::Shortest(side) => side,
+    };
+    let (short, long) = (height.min(width), height.max(width));
+    let other = (side as f64 * long as f64 / short as f64) as usize;
+    let size = if width <= height { [other, side] } else { [side, other] };
+    (other <= SIDE_MAX).then_some(size)
+}
+
+/// The largest accepted ratio of the sides.
+pub(super) const RATIO_MAX: usize = 200;
+
+/// Returns the size of an image of `[height, width]` in whole squares of `factor` pixels, with
+/// `least` to `most` pixels: HF `smart_resize` of Qwen2-VL. `None` if one side is more than
+/// [`RATIO_MAX`] times the other.
+pub(super) fn in_squares(
+    [height, width]: [usize; 2],
+    factor: usize,
+    [least, most]: [usize; 2],
+) -> Option<[usize; 2]> {
+    let (short, long) = (height.min(width), height.max(width));
+    if short == 0 || long as f64 / short as f64 > RATIO_MAX as f64 {
+        return None;
+    }
+    let by = factor as f64;
+    let area = (height * width) as f64;
+    let sides = |round: &dyn Fn(f64) -> f64| {
+        [height, width].map(|side| (round(side as f64) as usize) * factor)
+    };
+    let rounded = sides(&|side| (side / by).round_ties_even());
+    let pixels = rounded[0] * rounded[1];
+    Some(if pixels > most {
+        let shrink = (area / most as f64).sqrt();
+        sides(&|side| (side / shrink / by).floor().max(1.0))
+    } else if pixels < least {
+        let grow = (least as f64 / area).sqrt();
+        sides(&|side| (side * grow / by).ceil())
+    } else {
+        rounded
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_side_is_rounded_down() {
+        assert_eq!(target([30, 40], Size::Shortest(56)), Some([56, 74]));
+        assert_eq!(target([40, 30], Size::Shortest(56)), Some([74, 56]));
+        assert_eq!(target([40, 30], Size::Exact { height: 7, width: 9 }), Some([7, 9]));
+        assert_eq!(target([1, 1000], Size::Shortest(56)), None);
+    }
+
+    /// The numbers come from HF `smart_resize`.
+    #[test]
+    fn squares_are_those_of_qwen() {
+        let limits = [784, 50_176];
+        assert_eq!(in_squares([56, 56], 28, limits), Some([56, 56]));
+        assert_eq!(in_squares([42, 70], 28, limits), Some([56, 56]));
+        assert_eq!(in_squares([5, 7], 28, limits), Some([28, 56]));
+        assert_eq!(in_squares([1000, 600], 28, limits), Some([280, 168]));
+        assert_eq!(in_squares([1, 200], 28, limits), Some([28, 420]));
+        assert_eq!(in_squares([1, 201], 28, limits), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! One layer of a tower: attention of whole sequences to both sides, and an MLP, each after a norm.
+
+use burn::tensor::Tensor;
+use playhouse_kernels::{
+    Activation, AttentionMask, AttentionMetadata, AttentionParams, HeadNorm, QkvHeads, RotaryTable,
+    activate, add, encoder_attention, profile::timed, qk_norm_rope,
+};
+
+use crate::model::config::NormConfig;
+use crate::model::layers::{Linear, Norm, Part};
+use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{Adapters, ModelError};
+
+/// The names of a layer's modules.
+#[derive(Debug)]
+pub(super) struct BlockNames {
+    pub(super) attention_norm: &'static str,
+    pub(super) mlp_norm: &'static str,
+    /// One module of all three, or three.
+    pub(super) qkv: &'static [&'static str],
+    pub(super) o: &'static str,
+    /// The gate first, if there is one.
+    pub(super) inner: &'static [&'static str],
+    pub(super) down: &'static str,
+    /// The factors of the outputs of both parts, if they have some.
+    pub(super) factors: Option<[&'static str; 2]>,
+    /// The norms of queries and keys, if there are some.
+    pub(super) head_norms: Option<[&'static str; 2]>,
+}
+
+/// The shape of all layers of a tower.
+#[derive(Debug, Clone)]
+pub(super) struct BlockConfig {
+    pub(super) names: &'static BlockNames,
+    pub(super) hidden_size: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) num_heads: usize,
+    pub(super) norm: NormConfig,
+    pub(super) activation: Activation,
+    pub(super) qkv_bias: bool,
+    pub(super) o_bias: bool,
+    pub(super) mlp_bias: bool,
+    /// Whether queries and keys are normalised over all heads.
+    pub(super) has_head_norms: bool,
+}
+
+impl BlockConfig {
+    /// Returns the elements of a head.
+    pub(super) fn head_dim(&self) -> usize {
+        self.hidden_size / self.num_heads
+    }
+}
+
+/// One layer.
+#[derive(Debug)]
+pub(super) struct Block {
+    attention_norm: Norm,
+    qkv: Linear,
+    heads: QkvHeads,
+    params: AttentionParams,
+    o: Linear,
+    mlp_norm: Norm,
+    inner: Linear,
+    is_gated: bool,
+    activation: Activation,
+    down: Linear,
+    factors: Option<[Vec<f32>; 2]>,
+}
+
+/// The rows of a batch, as all layers see them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// The rows that attend to each other.
+    pub(super) sequences: &'a AttentionMetadata,
+    /// The line of each row in a rotary table.
+    pub(super) rotary: Option<(&'a [u32], &'a RotaryTable)>,
+}
+
+impl Block {
+    /// Returns the layer's output and the residual stream, both `[rows, hidden_size]`. The next norm
+    /// adds them.
+    pub(super) fn forward(
+        &self,
+        hidden: Tensor<2>,
+        residual: Option<Tensor<2>>,
+        rows: Rows<'_>,
+    ) -> (Tensor<2>, Tensor<2>) {
+        let none = Adapters::none();
+        let (x, stream) = self.attention_norm.add_forward(hidden, residual);
+        let attended = self.attention(x, rows);
+        let (x, stream) = self.mlp_norm.add_forward(self.scaled(0, attended), Some(stream));
+        let inner = timed("gate_up", || match self.is_gated {
+            true => self.inner.forward_gated(x, self.activation, none),
+            false => activate(self.inner.forward(x, none), self.activation),
+        });
+        let output = timed("down", || self.down.forward(inner, none));
+        (self.scaled(1, output), stream)
+    }
+
+    fn attention(&self, x: Tensor<2>, rows: Rows<'_>) -> Tensor<2> {
+        let Rows { sequences, rotary } = rows;
+        let qkv = timed("qkv", || self.qkv.forward(x, Adapters::none()));
+        let (lines, table) = match rotary {
+            Some((lines, table)) => (lines, Some(table)),
+            None => (&*sequences.positions, None),
+        };
+        let (q, k, v) = timed("qk_norm_rope", || qk_norm_rope(qkv, &self.heads, lines, table));
+        let attended = timed("attention", || {
+            encoder_attention(q, k, v, self.heads.num_kv_heads, sequences, &self.params)
+        });
+        timed("o", || self.o.forward(attended, Adapters::none()))
+    }
+
+    /// Returns the output of part `part` with its factors.
+    fn scaled(&self, part: usize, output: Tensor<2>) -> Tensor<2> {
+        match &self.factors {
+            None => output,
+            Some(factors) => {
+                let factors = &factors[part];
+                let device = output.device();
+                output.mul(super::batch::rows(factors.clone(), factors.len(), &device))
+            }
+        }
+    }
+
+    /// Returns the bytes of weights that are pages of a file.
+    pub(super) fn mapped_bytes(&self) -> u64 {
+        let layers = [&self.qkv, &self.o, &self.inner, &self.down];
+        layers.into_iter().map(Linear::mapped_bytes).sum()
+    }
+
+    /// Loads the layer `module`.
+    pub(super) fn load(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        config: &BlockConfig,
+    ) -> Result<Self, ModelError> {
+        let BlockConfig { names, hidden_size, intermediate_size, num_heads, norm, .. } = *config;
+        let full = |name: &str| format!("{module}.{name}");
+        let parts = |names: &[&str], outputs: usize| -> Vec<Part> {
+            names.iter().map(|name| Part::new(full(name), outputs)).collect()
+        };
+        let qkv = parts(names.qkv, 3 * hidden_size / names.qkv.len());
+        let is_gated = names.inner.len() == 2;
+        let params = AttentionParams {
+            mask: AttentionMask::Both,
+            tensor_cores: loader.tensor_cores(),
+            ..AttentionParams::new(num_heads, (config.head_dim() as f32).powf(-0.5))
+        };
+        params.require_place(loader.device()).map_err(refused(&full(names.o)))?;
+        let factors = names.factors.map(|names| {
+            let [attention, mlp] = names.map(|name| loader.values(&full(name), &[hidden_size]));
+            Ok::<_, ModelError>([attention?, mlp?])
+        });
+        let outputs = [Part::new(full(names.o), hidden_size)];
+        let down = [Part::new(full(names.down), hidden_size)];
+        let inner = parts(names.inner, intermediate_size);
+        Ok(Self {
+            attention_norm: Norm::load(loader, &full(names.attention_norm), hidden_size, norm)?,
+            heads: heads(loader, module, config)?,
+            qkv: Linear::of_media(loader, &qkv, hidden_size, config.qkv_bias)?,
+            params,
+            o: Linear::of_media(loader, &outputs, hidden_size, config.o_bias)?,
+            mlp_norm: Norm::load(loader, &full(names.mlp_norm), hidden_size, norm)?,
+            inner: Linear::of_media(loader, &inner, hidden_size, config.mlp_bias)?,
+            is_gated,
+            activation: config.activation,
+            down: Linear::of_media(loader, &down, intermediate_size, config.mlp_bias)?,
+            factors: factors.transpose()?,
+        })
+    }
+}
+
+/// Returns the residual stream with the output of the last layer.
+pub(super) fn sum(hidden: Tensor<2>, residual: Option<Tensor<2>>) -> Tensor<2> {
+    match residual {
+        None => hidden,
+        Some(residual) => add(hidden, residual),
+    }
+}
+
+/// Returns the heads of a layer with their norms.
+fn heads(
+    loader: &mut WeightLoader<'_>,
+    module: &str,
+    config: &BlockConfig,
+) -> Result<QkvHeads, ModelError> {
+    let names = config.names.head_norms.filter(|_| config.has_head_norms);
+    let mut norm = |index: usize| {
+        let load = |names: [&str; 2]| {
+            let name = format!("{module}.{}.weight", names[index]);
+            Ok::<_, ModelError>(HeadNorm::RmsAcrossHeads(loader.vector(&name, config.hidden_size)?))
+        };
+        names.map(load).transpose()
+    };
+    Ok(QkvHeads {
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_heads,
+        head_dim: config.head_dim(),
+        q_norm: norm(0)?,
+        k_norm: norm(1)?,
+        norms_after_rope: false,
+        eps: config.norm.eps,
+        clip: None,
+    })
+}

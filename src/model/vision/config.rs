@@ -1,0 +1,106 @@
+//! The files of a model's image processor: `preprocessor_config.json` of transformers 4, or the
+//! object `image_processor` of `processor_config.json`, which transformers 5 writes.
+
+use std::path::Path;
+
+use crate::model::config::{ConfigError, ConfigSource, Fields};
+use crate::model_files;
+
+const PREPROCESSOR: &str = "preprocessor_config.json";
+const PROCESSOR: &str = "processor_config.json";
+
+/// The means and deviations of CLIP's pixels.
+pub(crate) const CLIP_SCALE: PixelScale = PixelScale {
+    mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+    std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+    factor: PixelScale::PER_BYTE,
+};
+/// Those of SigLIP, which map bytes to -1 to 1.
+pub(crate) const UNIT_SCALE: PixelScale =
+    PixelScale { mean: [0.5; 3], std: [0.5; 3], factor: PixelScale::PER_BYTE };
+
+/// The fields of a model's processor.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessorConfig {
+    /// Those of images.
+    pub(crate) image: Fields,
+    /// Those of the processor as a whole. Older models have none.
+    pub(crate) whole: Fields,
+}
+
+impl ProcessorConfig {
+    /// Reads the files of the folder `model`. A model without these files has no image processor.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a file cannot be read, or is not a JSON object.
+    pub(crate) fn read(model: &Path) -> Result<Option<Self>, ConfigError> {
+        let read = |name: &str| {
+            let path = model.join(name);
+            model_files::exists(&path).then(|| ConfigSource::file(&path)).transpose()
+        };
+        let whole = read(PROCESSOR)?;
+        let nested = whole.as_ref().map(|whole| whole.nested("image_processor")).transpose()?;
+        let Some(image) = nested.flatten().map_or_else(|| read(PREPROCESSOR), |it| Ok(Some(it)))?
+        else {
+            return Ok(None);
+        };
+        let whole = whole.unwrap_or_else(|| Fields::empty_in(&image));
+        Ok(Some(Self { image, whole }))
+    }
+
+    /// Returns how bytes become numbers. `default` has the numbers of the processor's class.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] if a field has another form.
+    pub(crate) fn scale(&self, default: PixelScale) -> Result<PixelScale, ConfigError> {
+        let channels = |field: &str, default: [f64; 3]| {
+            let three = |value: &serde_json::Value| {
+                let list: Option<Vec<f64>> =
+                    value.as_array()?.iter().map(serde_json::Value::as_f64).collect();
+                <[f64; 3]>::try_from(list?).ok()
+            };
+            match self.image.value(field) {
+                None => Ok(default),
+                Some(value) => {
+                    three(value).ok_or_else(|| self.image.invalid(field, "a list of 3 numbers"))
+                }
+            }
+        };
+        let mut scale = PixelScale {
+            mean: channels("image_mean", default.mean)?,
+            std: channels("image_std", default.std)?,
+            factor: self.image.positive("rescale_factor")?.unwrap_or(default.factor),
+        };
+        if scale.std.iter().any(|std| *std <= 0.0) {
+            return Err(self.image.invalid("image_std", "3 numbers above 0"));
+        }
+        if !self.image.flag_or("do_rescale", true)? {
+            scale.factor = 1.0;
+        }
+        if !self.image.flag_or("do_normalize", true)? {
+            (scale.mean, scale.std) = ([0.0; 3], [1.0; 3]);
+        }
+        Ok(scale)
+    }
+}
+
+/// How bytes become numbers: `(factor · byte − mean) / std` for each channel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PixelScale {
+    pub(crate) mean: [f64; 3],
+    pub(crate) std: [f64; 3],
+    pub(crate) factor: f64,
+}
+
+impl PixelScale {
+    /// The usual factor.
+    const PER_BYTE: f64 = 1.0 / 255.0;
+
+    /// Returns the number of a byte, rounded as in transformers: mean and deviation are divided by
+    /// the factor first (`TorchvisionBackend.rescale_and_normalize`).
+    pub(crate) fn of(&self, channel: usize, byte: u8) -> f32 {
+        let inverse = (1.0 / self.factor) as f32;
+        let [mean, std] = [self.mean, self.std].map(|of| of[channel] as f32 * inverse);
+        (f32::from(byte) - mean) / std
+    }
+}

@@ -1,0 +1,86 @@
+//! A tower as the encoder of a model.
+
+use crate::model::{EncoderOutput, MediaEncoder, MediaInput};
+
+/// A vision tower with its projector.
+pub(super) trait Tower: Send + Sync {
+    /// The rows of an item.
+    type Prepared: Send;
+
+    /// Makes the rows of an item.
+    ///
+    /// # Errors
+    /// The reason why the item cannot be encoded.
+    fn prepare(&self, item: &MediaInput<'_>) -> Result<Self::Prepared, String>;
+
+    /// Returns the number of embeddings of an item.
+    fn num_embeds(&self, item: &Self::Prepared) -> usize;
+
+    /// Returns the results of all `items`, in order.
+    ///
+    /// # Errors
+    /// The reason why the device rejects the batch.
+    fn run(&self, items: Vec<Self::Prepared>) -> Result<Vec<EncoderOutput>, String>;
+
+    /// Returns the bytes of weights that are pages of a file.
+    fn mapped_bytes(&self) -> u64;
+}
+
+/// The encoder of a model's images.
+#[derive(Debug)]
+pub(super) struct VisionEncoder<T> {
+    pub(super) tower: T,
+    /// The tokens that take embeddings.
+    pub(super) placeholders: Vec<u32>,
+    /// The axes of the text model's positions.
+    pub(super) position_axes: usize,
+}
+
+impl<T: Tower> VisionEncoder<T> {
+    fn prepare(&self, item: &MediaInput<'_>) -> Result<T::Prepared, String> {
+        let prepared = self.tower.prepare(item)?;
+        let (found, expected) = (self.tower.num_embeds(&prepared), item.num_embeds);
+        match found == expected {
+            true => Ok(prepared),
+            false => Err(format!("the item has {found} embeddings, and {expected} placeholders")),
+        }
+    }
+}
+
+impl<T: Tower> MediaEncoder for VisionEncoder<T> {
+    fn encode(&self, items: &[MediaInput<'_>]) -> Vec<Result<EncoderOutput, String>> {
+        let (mut accepted, mut results) = (Vec::new(), Vec::with_capacity(items.len()));
+        for item in items {
+            results.push(self.prepare(item).map(|prepared| accepted.push(prepared)));
+        }
+        if accepted.is_empty() {
+            return results
+                .into_iter()
+                .map(|result| Err(result.err().unwrap_or_default()))
+                .collect();
+        }
+        match self.tower.run(accepted) {
+            Ok(outputs) => {
+                let mut outputs = outputs.into_iter();
+                let mut next = || outputs.next().ok_or_else(|| "the tower lost an item".to_owned());
+                results.into_iter().map(|result| result.and_then(|()| next())).collect()
+            }
+            Err(why) => results
+                .into_iter()
+                .map(|result| Err(result.err().unwrap_or_else(|| why.clone())))
+                .collect(),
+        }
+    }
+
+    fn position_axes(&self) -> usize {
+        self.position_axes
+    }
+
+    fn is_placeholder(&self, token_id: u32) -> bool {
+        self.placeholders.contains(&token_id)
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        self.tower.mapped_bytes()
+    }
+}

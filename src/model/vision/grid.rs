@@ -1,0 +1,94 @@
+//! The order of an image's patches: squares that become one embedding, and windows of squares.
+
+use super::pixels::{Images, PatchPlace, PatchSize};
+
+/// The patches of an item in the order in which a tower computes them.
+#[derive(Debug)]
+pub(super) struct Grid {
+    /// The place of each patch.
+    pub(super) places: Vec<PatchPlace>,
+    /// The number of patches of each frame.
+    pub(super) frames: Vec<usize>,
+    /// The number of patches of each window. Without windows, it is that of frames.
+    pub(super) windows: Vec<usize>,
+    /// For each embedding, by frames, rows and columns, the index of its square in this order.
+    pub(super) order: Vec<u32>,
+    /// Rows and columns of patches.
+    size: [usize; 2],
+}
+
+impl Grid {
+    /// Returns the grid of `images`, in squares of `merge²` patches. With `window`, the squares of a
+    /// window of `window²` follow each other.
+    ///
+    /// # Errors
+    /// The sizes, if the images do not consist of whole squares.
+    pub(super) fn new(
+        images: Images<'_>,
+        patch: PatchSize,
+        merge: usize,
+        window: Option<usize>,
+    ) -> Result<Self, String> {
+        let Images { count, height, width, .. } = images;
+        let side = patch.side * merge;
+        if height % side != 0 || width % side != 0 {
+            return Err(format!("an image of {height} x {width} pixels, in squares of {side}"));
+        }
+        let (rows, columns, num_frames) =
+            (height / side, width / side, count.div_ceil(patch.frames));
+        let window = window.unwrap_or(rows.max(columns)).max(1);
+        let squares = || {
+            let starts = |len: usize| (0..len).step_by(window);
+            let starts = starts(rows).flat_map(move |row| starts(columns).map(move |at| [row, at]));
+            starts.map(|[row, column]| {
+                let rows = row..(row + window).min(rows);
+                let columns = column..(column + window).min(columns);
+                rows.flat_map(move |row| columns.clone().map(move |column| [row, column]))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let (mut places, mut windows) = (Vec::new(), Vec::new());
+        let mut order = vec![0; num_frames * rows * columns];
+        for frame in 0..num_frames {
+            for squares in squares() {
+                windows.push(squares.len() * merge * merge);
+                for [row, column] in squares {
+                    let square = places.len() / (merge * merge);
+                    order[(frame * rows + row) * columns + column] = square as u32;
+                    places.extend((0..merge * merge).map(|at| PatchPlace {
+                        frame,
+                        row: row * merge + at / merge,
+                        column: column * merge + at % merge,
+                    }));
+                }
+            }
+        }
+        let size = [rows * merge, columns * merge];
+        let frames = vec![size[0] * size[1]; num_frames];
+        Ok(Self { places, frames, windows, order, size })
+    }
+
+    /// Returns row and column of each patch.
+    pub(super) fn rows_and_columns(&self) -> impl Iterator<Item = [u32; 2]> + '_ {
+        self.places.iter().map(|place| [place.row as u32, place.column as u32])
+    }
+
+    /// Returns for each patch the four nearest places of a grid of `side²`, which covers the image
+    /// from corner to corner, and their weights: HF `get_vision_interpolation_indices_and_weights`.
+    pub(super) fn corners(&self, side: usize) -> impl Iterator<Item = [(u32, f32); 4]> + '_ {
+        let taps = move |at: usize, size: usize| {
+            let source = at as f32 * (side - 1) as f32 / size.saturating_sub(1).max(1) as f32;
+            let (low, part) = (source.floor(), source - source.floor());
+            let next = (low as usize + 1).min(side - 1);
+            [(low as usize, 1.0 - part), (next, 1.0 - (part - 1.0).abs())]
+        };
+        self.places.iter().map(move |place| {
+            let [rows, columns] = [taps(place.row, self.size[0]), taps(place.column, self.size[1])];
+            let corner = |row: usize, column: usize| {
+                let ((row, weight), (column, other)) = (rows[row], columns[column]);
+                ((row * side + column) as u32, weight * other)
+            };
+            [corner(0, 0), corner(0, 1), corner(1, 0), corner(1, 1)]
+        })
+    }
+}

@@ -1,0 +1,187 @@
+//! Vision towers with their projectors: from processed images to rows in the place of embeddings.
+//!
+//! A family is data over the layers of `block`. An image is a sequence of attention to both sides,
+//! and so is a window or a tile of it. Several images are one ragged batch.
+//!
+//! Models without the files of an image processor, and those with a tower that is not known here,
+//! take text alone.
+
+mod batch;
+mod block;
+mod clip;
+mod config;
+mod encoder;
+mod grid;
+mod llava;
+mod pixels;
+mod qwen;
+mod qwen_config;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use self::config::PixelScale;
+use self::encoder::VisionEncoder;
+use self::pixels::Pixels;
+use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
+use super::families::WRAPPERS;
+use super::layers::plain_activation;
+use super::weight_loader::WeightLoader;
+use super::wrapper::Wrapper;
+use super::{MediaEncoder, ModelError};
+
+pub(crate) use config::ProcessorConfig;
+pub(crate) use llava::LlavaImages;
+use playhouse_kernels::Activation;
+
+/// The vision tower of a multimodal class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VisionFamily {
+    /// CLIP with the projector of LLaVA.
+    Clip,
+    /// SigLIP with the projector of LLaVA.
+    Siglip,
+    /// The tower of Qwen2-VL.
+    Qwen2Vl,
+    /// That of Qwen2.5-VL, with windows.
+    Qwen2_5Vl,
+    /// That of Qwen3-VL, with learned positions and states for the first layers.
+    Qwen3Vl,
+}
+
+impl VisionFamily {
+    /// Returns the tower of a multimodal class, by the fields of its `config.json`. Of a class with
+    /// several towers, `model_type` names one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] if a field has another form.
+    pub(crate) fn of(outer: &Fields) -> Result<Option<Self>, ConfigError> {
+        let listed = outer.value("architectures").and_then(serde_json::Value::as_array);
+        let name = listed.and_then(|names| names.first()?.as_str());
+        let wrapper = WRAPPERS.iter().find(|wrapper| Some(wrapper.architecture) == name);
+        let towers = wrapper.map(|wrapper| wrapper.vision).unwrap_or_default();
+        let vision = outer.nested("vision_config")?;
+        let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
+        Ok(match (towers, named) {
+            ([only], _) => Some(*only),
+            (towers, None) => towers.first().copied(),
+            (towers, Some(name)) => {
+                towers.iter().find(|tower| tower.model_type() == Some(name)).copied()
+            }
+        })
+    }
+
+    /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
+    fn model_type(self) -> Option<&'static str> {
+        match self {
+            Self::Clip => Some("clip_vision_model"),
+            Self::Siglip => Some("siglip_vision_model"),
+            Self::Qwen2Vl | Self::Qwen2_5Vl | Self::Qwen3Vl => None,
+        }
+    }
+}
+
+/// A tower that `config.json` describes, before its weights are read.
+#[derive(Debug, Clone)]
+pub(super) struct VisionPlan {
+    tower: TowerPlan,
+    scale: PixelScale,
+    placeholders: Vec<u32>,
+    position_axes: usize,
+}
+
+#[derive(Debug, Clone)]
+enum TowerPlan {
+    Clip(clip::ClipConfig),
+    Qwen(qwen::QwenConfig),
+}
+
+impl VisionPlan {
+    /// Reads the tower of the model in the folder `model`. `outer` are the fields of its
+    /// `config.json`, and `text` is the config of its text model.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a field of the tower has no valid value.
+    pub(super) fn read(
+        model: &Path,
+        outer: &Fields,
+        text: &ModelConfig,
+    ) -> Result<Option<Self>, ConfigError> {
+        let Some(family) = VisionFamily::of(outer)? else {
+            if text.wrapped.is_some() {
+                tracing::info!("the parts of the model for media are not supported: it takes text");
+            }
+            return Ok(None);
+        };
+        let Some(processor) = ProcessorConfig::read(model)? else {
+            tracing::info!("without the files of an image processor, the model takes text alone");
+            return Ok(None);
+        };
+        let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
+        let axes = |plan: qwen::QwenConfig| {
+            qwen_config::require_axes(outer, text)?;
+            let tokens = ["image_token_id", "video_token_id"].map(|field| token(outer, field));
+            let placeholders = tokens.into_iter().flat_map(Result::transpose);
+            Ok(Some(Self {
+                tower: TowerPlan::Qwen(plan),
+                scale: processor.scale(qwen_config::scale(family))?,
+                placeholders: placeholders.collect::<Result<_, ConfigError>>()?,
+                position_axes: 3,
+            }))
+        };
+        match family {
+            VisionFamily::Clip | VisionFamily::Siglip => {
+                llava::read(family, outer, &vision, &processor, text).map(Some)
+            }
+            VisionFamily::Qwen2Vl => axes(qwen_config::qwen2(&vision)?),
+            VisionFamily::Qwen2_5Vl => axes(qwen_config::qwen2_5(&vision)?),
+            VisionFamily::Qwen3Vl => axes(qwen_config::qwen3(&vision)?),
+        }
+    }
+
+    /// Loads the tower.
+    ///
+    /// # Errors
+    /// [`ModelError`] if a tensor is missing or has another shape, or the device rejects one.
+    pub(super) fn load(
+        &self,
+        loader: &mut WeightLoader<'_>,
+        wrapper: &Wrapper,
+    ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
+        let Self { tower, scale, placeholders, position_axes } = self.clone();
+        let pixels = Pixels::new(&scale);
+        Ok(match tower {
+            TowerPlan::Clip(config) => {
+                let tower = llava::load(loader, &config, pixels)?;
+                Arc::new(VisionEncoder { tower, placeholders, position_axes })
+            }
+            TowerPlan::Qwen(config) => {
+                let module = stored(loader, wrapper.unread, "patch_embed.proj.weight");
+                let tower = qwen::QwenTower::load(loader, module, &config, pixels)?;
+                Arc::new(VisionEncoder { tower, placeholders, position_axes })
+            }
+        })
+    }
+}
+
+/// Returns the module of `modules` that holds the tensor `name`, by default the first.
+fn stored<'m>(loader: &WeightLoader<'_>, modules: &[&'m str], name: &str) -> &'m str {
+    let has = |module: &&&str| loader.has(&format!("{module}.{name}"));
+    modules.iter().find(has).or(modules.first()).copied().unwrap_or_default()
+}
+
+/// Returns the id of a placeholder's token.
+fn token(outer: &Fields, field: &str) -> Result<Option<u32>, ConfigError> {
+    Ok(outer.count(field)?.and_then(|id| u32::try_from(id).ok()))
+}
+
+/// Returns the activation that `field` names, by default `default`.
+fn activation(
+    fields: &Fields,
+    field: &str,
+    default: Activation,
+) -> Result<Activation, ConfigError> {
+    let Some(name) = fields.text(field)? else { return Ok(default) };
+    let found = ActivationName::from_name(name).and_then(plain_activation);
+    found.ok_or_else(|| fields.invalid(field, "an activation of transformers without weights"))
+}

@@ -1,0 +1,194 @@
+//! The towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL as `vision_config` describes them.
+
+use playhouse_kernels::Activation;
+
+use super::block::{BlockConfig, BlockNames};
+use super::config::{CLIP_SCALE, PixelScale, UNIT_SCALE};
+use super::pixels::PatchSize;
+use super::qwen::{MergerNames, QwenConfig, QwenNames};
+use super::{VisionFamily, activation};
+use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
+use crate::model::family::NormKind;
+
+const EPS: f32 = 1e-6;
+const LAYER_NORM: NormConfig = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: EPS };
+const RMS_NORM: NormConfig = NormConfig { kind: NormKind::Rms, eps: EPS };
+
+const QWEN2: QwenNames = QwenNames {
+    block: BlockNames {
+        attention_norm: "norm1",
+        mlp_norm: "norm2",
+        qkv: &["attn.qkv"],
+        o: "attn.proj",
+        inner: &["mlp.fc1"],
+        down: "mlp.fc2",
+        factors: None,
+        head_norms: None,
+    },
+    merger: MERGER,
+    deep_merger: MERGER,
+};
+const QWEN2_5: QwenNames = QwenNames {
+    block: BlockNames {
+        inner: &["mlp.gate_proj", "mlp.up_proj"],
+        down: "mlp.down_proj",
+        ..QWEN2.block
+    },
+    ..QWEN2
+};
+const QWEN3: QwenNames = QwenNames {
+    block: BlockNames { inner: &["mlp.linear_fc1"], down: "mlp.linear_fc2", ..QWEN2.block },
+    merger: MergerNames {
+        module: "merger",
+        norm: "norm",
+        inner: "linear_fc1",
+        outer: "linear_fc2",
+    },
+    deep_merger: MergerNames {
+        module: "deepstack_merger_list",
+        norm: "norm",
+        inner: "linear_fc1",
+        outer: "linear_fc2",
+    },
+};
+const MERGER: MergerNames =
+    MergerNames { module: "merger", norm: "ln_q", inner: "mlp.0", outer: "mlp.2" };
+
+/// Returns the numbers of pixels in the class of a family's image processor.
+pub(super) fn scale(family: VisionFamily) -> PixelScale {
+    match family {
+        VisionFamily::Qwen3Vl => UNIT_SCALE,
+        _ => CLIP_SCALE,
+    }
+}
+
+/// Checks that the text model has an axis for each pair of a head.
+pub(super) fn require_axes(outer: &Fields, text: &ModelConfig) -> Result<(), ConfigError> {
+    let mut attentions = text.layers.iter().filter_map(|layer| layer.mixer.attention());
+    let has_axes =
+        attentions.any(|attention| attention.rope.as_ref().is_some_and(|rope| rope.axes.is_some()));
+    let expected = "the numbers of pairs of frames, rows and columns, in the rope parameters";
+    has_axes.then_some(()).ok_or_else(|| outer.missing("mrope_section", expected))
+}
+
+/// Reads HF `Qwen2VLVisionConfig`.
+pub(super) fn qwen2(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    let hidden_size = fields.size("embed_dim")?.unwrap_or(1_280);
+    let ratio = fields.positive("mlp_ratio")?.unwrap_or(4.0);
+    let intermediate_size = (hidden_size as f64 * ratio) as usize;
+    let sizes = Sizes { depth: 32, hidden_size, intermediate_size, patch_size: 14 };
+    let out_hidden_size = fields.size("hidden_size")?.unwrap_or(3_584);
+    let config = common(fields, &QWEN2, sizes, LAYER_NORM, Activation::QuickGelu)?;
+    Ok(QwenConfig { out_hidden_size, ..config })
+}
+
+/// Reads HF `Qwen2_5_VLVisionConfig`.
+pub(super) fn qwen2_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    const WINDOW: &str = "window_size";
+    let sizes = Sizes {
+        depth: 32,
+        hidden_size: fields.size("hidden_size")?.unwrap_or(3_584),
+        intermediate_size: fields.size("intermediate_size")?.unwrap_or(3_420),
+        patch_size: 14,
+    };
+    let config = common(fields, &QWEN2_5, sizes, RMS_NORM, Activation::Silu)?;
+    let full_layers = match fields.value("fullatt_block_indexes") {
+        None => vec![7, 15, 23, 31],
+        Some(_) => fields.indices("fullatt_block_indexes")?,
+    };
+    let window = fields.size(WINDOW)?.unwrap_or(112) / config.merge / config.patch.side;
+    if window == 0 {
+        let expected = format!("at least {}, a square", config.merge * config.patch.side);
+        return Err(fields.invalid(WINDOW, &expected));
+    }
+    Ok(QwenConfig { window: Some(window), full_layers, ..config })
+}
+
+/// Reads HF `Qwen3VLVisionConfig`.
+pub(super) fn qwen3(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    const PLACES: &str = "num_position_embeddings";
+    const DEEP: &str = "deepstack_visual_indexes";
+    let sizes = Sizes {
+        depth: 27,
+        hidden_size: fields.size("hidden_size")?.unwrap_or(1_152),
+        intermediate_size: fields.size("intermediate_size")?.unwrap_or(4_304),
+        patch_size: 16,
+    };
+    let config = common(fields, &QWEN3, sizes, LAYER_NORM, Activation::GeluTanh)?;
+    let places = fields.size(PLACES)?.unwrap_or(2_304);
+    if places.isqrt().pow(2) != places {
+        return Err(fields.invalid(PLACES, "a square number"));
+    }
+    let deep_layers = match fields.value(DEEP) {
+        None => vec![8, 16, 24],
+        Some(_) => fields.indices(DEEP)?,
+    };
+    let are_in_order = deep_layers.is_sorted_by(|a, b| a < b);
+    if !are_in_order || deep_layers.last().is_some_and(|last| *last >= config.depth) {
+        let expected = format!("increasing numbers of layers below {}", config.depth);
+        return Err(fields.invalid(DEEP, &expected));
+    }
+    let positions_side = Some(places.isqrt());
+    Ok(QwenConfig { positions_side, deep_layers, patch_bias: true, ..config })
+}
+
+/// Sizes whose fields or defaults differ between the classes. `depth` and `patch_size` are defaults.
+struct Sizes {
+    depth: usize,
+    hidden_size: usize,
+    intermediate_size: usize,
+    patch_size: usize,
+}
+
+/// Reads the fields that all classes have.
+fn common(
+    fields: &Fields,
+    names: &'static QwenNames,
+    sizes: Sizes,
+    norm: NormConfig,
+    default: Activation,
+) -> Result<QwenConfig, ConfigError> {
+    const HEADS: &str = "num_heads";
+    let Sizes { depth, hidden_size, intermediate_size, patch_size } = sizes;
+    let num_heads = fields.size(HEADS)?.unwrap_or(16);
+    if !hidden_size.is_multiple_of(4 * num_heads) {
+        let expected = format!("a divisor of {hidden_size}, with heads of a multiple of 4");
+        return Err(fields.invalid(HEADS, &expected));
+    }
+    for field in ["in_channels", "in_chans"] {
+        if fields.size(field)?.is_some_and(|channels| channels != 3) {
+            return Err(fields.invalid(field, "3"));
+        }
+    }
+    let rope = fields.nested("rope_parameters")?;
+    let theta = rope.map(|rope| rope.positive("rope_theta")).transpose()?.flatten();
+    Ok(QwenConfig {
+        names,
+        block: BlockConfig {
+            names: &names.block,
+            hidden_size,
+            intermediate_size,
+            num_heads,
+            norm,
+            activation: activation(fields, "hidden_act", default)?,
+            qkv_bias: true,
+            o_bias: true,
+            mlp_bias: true,
+            has_head_norms: false,
+        },
+        depth: fields.size("depth")?.unwrap_or(depth),
+        patch: PatchSize {
+            side: fields.size("patch_size")?.unwrap_or(patch_size),
+            frames: fields.size("temporal_patch_size")?.unwrap_or(2),
+        },
+        patch_bias: false,
+        merge: fields.size("spatial_merge_size")?.unwrap_or(2),
+        out_hidden_size: fields.size("out_hidden_size")?.unwrap_or(3_584),
+        merger_norm: norm,
+        rope_theta: theta.unwrap_or(10_000.0),
+        window: None,
+        full_layers: Vec::new(),
+        positions_side: None,
+        deep_layers: Vec::new(),
+    })
+}

@@ -1,0 +1,280 @@
+"""Builds the models of the vision tests and records Hugging Face transformers' answers.
+
+    python tests/fidelity/make_vision.py              # all of them, into tests/fidelity/vision
+    python tests/fidelity/make_vision.py qwen3_vl     # some of them
+    python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
+
+Each model is a folder with seeded random weights and the config of its image processor, plus
+`golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
+rescaled), their embeddings, and prompts with images: token ids, positions, and log-probabilities
+after the last token, in float32.
+
+Needs: torch, torchvision, transformers >= 5, safetensors. Nothing is downloaded.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText
+from transformers import LlavaConfig, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
+
+HERE = Path(__file__).parent
+# Height and width: square, odd, wide, tiny, and one that grows.
+SIZES = [(56, 56), (61, 83), (40, 197), (5, 7), (120, 30)]
+CLIP = dict(
+    image_mean=[0.48145466, 0.4578275, 0.40821073], image_std=[0.26862954, 0.26130258, 0.27577711]
+)
+UNIT = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3)
+
+
+def draw(height, width):
+    """Returns the image that `tests/fidelity/vision.rs` draws by the same formula."""
+    y, x, c = np.meshgrid(np.arange(height), np.arange(width), np.arange(3), indexing="ij")
+    return ((x * (c + 2) + y * 5 + (x * y) // 7 * (3 - c) + c * 40) % 256).astype(np.uint8)
+
+
+def text_config(model_type, **changes):
+    return dict(
+        model_type=model_type, vocab_size=512, hidden_size=32, intermediate_size=48,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=512, initializer_range=0.2, bos_token_id=None, eos_token_id=2,
+        pad_token_id=0, rms_norm_eps=1e-5,
+    ) | changes
+
+
+def axes(sections, **changes):
+    parameters = dict(rope_type="default", rope_theta=10_000.0, mrope_section=sections)
+    return dict(rope_parameters=parameters | changes)
+
+
+QWEN = dict(
+    image_token_id=508, video_token_id=509, vision_start_token_id=510, vision_end_token_id=511,
+)
+VISUAL = dict(depth=3, num_heads=2, hidden_size=24, intermediate_size=36, out_hidden_size=32)
+
+
+def qwen(config, model_type, visual, processor, tied=False, **text):
+    text = text_config(model_type, **text)
+    config = config(text_config=text, vision_config=visual, tie_word_embeddings=tied, **QWEN)
+    pixels = dict(image_processor_type="Qwen2VLImageProcessor", merge_size=2, temporal_patch_size=2)
+    return config, pixels | processor
+
+
+def llava(vision, processor, text="llama", **rest):
+    config = LlavaConfig(
+        text_config=text_config(text), vision_config=vision, image_token_index=509,
+        tie_word_embeddings=False, **rest,
+    )
+    return config, processor
+
+
+def clip(**changes):
+    tower = dict(
+        model_type="clip_vision_model", hidden_size=24, intermediate_size=36, num_hidden_layers=3,
+        num_attention_heads=2, image_size=42, patch_size=14, projection_dim=16,
+    )
+    return tower | changes
+
+
+def clip_processor(**changes):
+    return dict(
+        image_processor_type="CLIPImageProcessor", size=dict(shortest_edge=42),
+        crop_size=dict(height=42, width=42), resample=3, **CLIP,
+    ) | changes
+
+
+def models():
+    """Returns the models: functions to a config and the fields of its image processor."""
+    return {
+        "llava": lambda: llava(clip(), clip_processor()),
+        # Two feature layers, the class token kept, an old form of sizes, and padding to a square.
+        "llava-full": lambda: llava(
+            clip(hidden_act="gelu", num_attention_heads=3),
+            clip_processor(
+                image_processor_type="LlavaImageProcessor", do_pad=True, size=42, crop_size=42,
+                resample=2,
+            ),
+            "qwen2", vision_feature_layer=[-2, 1], vision_feature_select_strategy="full",
+            projector_hidden_act="relu", multimodal_projector_bias=False,
+        ),
+        "llava-siglip": lambda: llava(
+            clip(model_type="siglip_vision_model", patch_size=7, vision_use_head=False),
+            dict(
+                image_processor_type="SiglipImageProcessor", size=dict(height=42, width=42),
+                resample=2, **UNIT,
+            ),
+            vision_feature_layer=-1, vision_feature_select_strategy="full",
+        ),
+        "qwen2_vl": lambda: qwen(
+            Qwen2VLConfig, "qwen2_vl_text",
+            dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, hidden_size=32, patch_size=14),
+            dict(patch_size=14, min_pixels=784, max_pixels=28 * 28 * 12, **CLIP),
+            **axes([1, 1, 2]),
+        ),
+        "qwen2_5_vl": lambda: qwen(
+            Qwen2_5_VLConfig, "qwen2_5_vl_text",
+            VISUAL | dict(window_size=56, fullatt_block_indexes=[1], patch_size=14),
+            dict(patch_size=14, min_pixels=784, max_pixels=28 * 28 * 30, **CLIP), tied=True,
+            **axes([2, 1, 1]),
+        ),
+        "qwen2_5_vl-wide": lambda: qwen(
+            Qwen2_5_VLConfig, "qwen2_5_vl_text",
+            VISUAL | dict(
+                window_size=24, fullatt_block_indexes=[0, 2], patch_size=4, num_heads=3,
+                temporal_patch_size=1, spatial_merge_size=3, hidden_act="gelu",
+            ),
+            dict(
+                patch_size=4, merge_size=3, temporal_patch_size=1,
+                size=dict(shortest_edge=144, longest_edge=144 * 40), **CLIP,
+            ),
+            **axes([1, 2, 1]),
+        ),
+        "qwen3_vl": lambda: qwen(
+            Qwen3VLConfig, "qwen3_vl_text",
+            VISUAL | dict(
+                patch_size=16, num_position_embeddings=25, deepstack_visual_indexes=[0, 2],
+            ),
+            dict(patch_size=16, size=dict(shortest_edge=1024, longest_edge=1024 * 12), **UNIT),
+            head_dim=12, **axes([2, 2, 2], mrope_interleaved=True),
+        ),
+        "qwen3_vl-one": lambda: qwen(
+            Qwen3VLConfig, "qwen3_vl_text",
+            VISUAL | dict(patch_size=8, num_position_embeddings=16, deepstack_visual_indexes=[1]),
+            dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 40), **UNIT),
+            tied=True, head_dim=8, **axes([2, 1, 1], mrope_interleaved=True),
+        ),
+    }
+
+
+def randomize(model, seed):
+    """Sets random weights. Norms and biases do not stay at one and zero, so they have an effect."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.data.normal_(0.0, 0.2, generator=generator)
+        elif "norm" in name or "ln_q" in name:
+            parameter.data.uniform_(0.5, 1.5, generator=generator)
+        elif "embed" in name or "embedding" in name:
+            parameter.data.normal_(0.0, 0.2, generator=generator)
+        else:
+            parameter.data.normal_(0.0, 0.2, generator=generator)
+
+
+def rounded(tensor):
+    return [float(f"{x:.7g}") for x in tensor.flatten().tolist()]
+
+
+def pixels_of(processor, image):
+    """Returns the bytes of an image before they are rescaled, [count, height, width, 3]."""
+    raw = processor(image, do_rescale=False, do_normalize=False, return_tensors="pt")
+    values = raw["pixel_values"].to(torch.uint8)
+    if "image_grid_thw" not in raw:
+        return values.reshape(-1, *values.shape[-3:]).permute(0, 2, 3, 1)
+    (_, rows, columns), merge = raw["image_grid_thw"][0].tolist(), processor.merge_size
+    side, frames = processor.patch_size, processor.temporal_patch_size
+    patches = values.reshape(
+        rows // merge, columns // merge, merge, merge, 3, frames, side, side
+    )[:, :, :, :, :, 0]
+    patches = patches.permute(0, 2, 5, 1, 3, 6, 4)
+    return patches.reshape(1, rows * side, columns * side, 3)
+
+
+def features_of(model, inputs):
+    """Returns the embeddings of one image, and the states for single layers."""
+    output = model.get_image_features(**inputs, return_dict=True)
+    whole = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
+    deep = getattr(output, "deepstack_features", None) or []
+    return whole(output.pooler_output), [whole(states) for states in deep]
+
+
+def grid_of(model, inputs):
+    if "image_grid_thw" not in inputs:
+        return None
+    frames, rows, columns = inputs["image_grid_thw"][0].tolist()
+    merge = model.config.vision_config.spatial_merge_size
+    return [frames, rows // merge, columns // merge]
+
+
+def image_record(model, processor, size):
+    image = Image.fromarray(draw(*size))
+    pixels = pixels_of(processor, image)
+    inputs = processor(image, return_tensors="pt")
+    embeddings, by_layer = features_of(model, inputs)
+    return dict(
+        height=size[0], width=size[1], shape=list(pixels.shape),
+        pixels=pixels.numpy().tobytes().hex(), grid=grid_of(model, inputs),
+        num_embeds=len(embeddings), embeddings=rounded(embeddings),
+        by_layer=[rounded(states) for states in by_layer],
+    )
+
+
+def prompt_record(model, processor, images, sizes):
+    """Runs a prompt of text with the images of these indices in it."""
+    config, generator = model.config, torch.Generator().manual_seed(len(sizes))
+    text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+    tokens = text(3)
+    for index in sizes:
+        tokens += [config.image_token_id] * images[index]["num_embeds"] + text(4)
+    ids = torch.tensor([tokens])
+    drawn = [Image.fromarray(draw(*SIZES[index])) for index in sizes]
+    inputs = dict(processor(drawn, return_tensors="pt")) if drawn else {}
+    positions = None
+    if hasattr(model.model, "get_rope_index"):
+        kinds = (ids == config.image_token_id).int()
+        inputs["mm_token_type_ids"] = kinds
+        grid = inputs.get("image_grid_thw")
+        if grid is not None:
+            positions, _ = model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=grid)
+            positions = positions[:, 0].T.tolist()
+        else:
+            positions = [[at] * 3 for at in range(len(tokens))]
+    logits = model(input_ids=ids, use_cache=False, **inputs).logits[0]
+    return dict(
+        token_ids=tokens, images=list(sizes), positions=positions,
+        last_log_probs=rounded(logits[-1].log_softmax(-1)),
+    )
+
+
+@torch.no_grad()
+def record(folder):
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    processor = AutoImageProcessor.from_pretrained(folder)
+    images = [image_record(model, processor, size) for size in SIZES]
+    prompts = [prompt_record(model, processor, images, sizes) for sizes in ([], [1], [3, 2], [4, 0, 4])]
+    golden = dict(images=images, prompts=prompts)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+def build(name, config, processor):
+    folder = HERE / "vision" / name
+    model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
+    randomize(model, seed=sum(name.encode()))
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")
+    record(folder)
+
+
+def main():
+    torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--record"]:
+        for folder in sys.argv[2:]:
+            record(Path(folder))
+        return
+    known = models()
+    for name in sys.argv[1:] or list(known):
+        build(name, *known[name]())
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+//! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
+//! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
+//! `make_vision.py` made the models and their answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use playhouse::model::{
+    Adapters, Dtype, EncoderOutput, LoadOptions, MediaData, MediaInput, MediaRows, MediaTensorView,
+    Model, Positions, Step, StepMedia, load_model,
+};
+use playhouse_kernels::{AttentionMetadata, KvCache, KvDtype};
+use serde::Deserialize;
+
+use crate::runner::log_softmax;
+
+/// The largest accepted difference of an embedding, relative to the largest of its image.
+const EMBEDDINGS: f32 = 2e-5;
+/// The largest accepted difference of a log-probability.
+const LOG_PROBS: f64 = 1e-4;
+const BLOCK_SIZE: usize = 16;
+
+/// The content of `golden.json`.
+#[derive(Deserialize)]
+struct Golden {
+    images: Vec<Image>,
+    prompts: Vec<Prompt>,
+}
+
+/// An image as the processor leaves it, and its embeddings.
+#[derive(Deserialize)]
+struct Image {
+    shape: Vec<usize>,
+    pixels: String,
+    grid: Option<[u32; 3]>,
+    num_embeds: usize,
+    embeddings: Vec<f32>,
+    by_layer: Vec<Vec<f32>>,
+}
+
+/// A prompt with images.
+#[derive(Deserialize)]
+struct Prompt {
+    token_ids: Vec<u32>,
+    /// The images in it, in order.
+    images: Vec<usize>,
+    positions: Option<Vec<[u32; 3]>>,
+    last_log_probs: Vec<f64>,
+}
+
+macro_rules! models {
+    ($($test:ident: $folder:literal,)*) => {
+        const MODELS: &[&str] = &[$($folder),*];
+        $(#[test] fn $test() { check($folder); })*
+    };
+}
+
+models! {
+    llava: "llava",
+    llava_full: "llava-full",
+    llava_siglip: "llava-siglip",
+    qwen2_vl: "qwen2_vl",
+    qwen2_5_vl: "qwen2_5_vl",
+    qwen2_5_vl_wide: "qwen2_5_vl-wide",
+    qwen3_vl: "qwen3_vl",
+    qwen3_vl_one: "qwen3_vl-one",
+}
+
+#[test]
+fn every_recorded_model_is_tested() {
+    let entries = std::fs::read_dir(folder("")).unwrap();
+    let mut recorded: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    recorded.sort();
+    let mut tested = MODELS.to_vec();
+    tested.sort_unstable();
+    assert_eq!(recorded, tested);
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/vision").join(name)
+}
+
+fn check(name: &str) {
+    let folder = folder(name);
+    let golden = std::fs::read(folder.join("golden.json")).unwrap();
+    let golden: Golden = serde_json::from_slice(&golden).unwrap();
+    let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
+    let model = load_model(&folder, &options, &mut |_| {}).unwrap();
+    let outputs = check_images(name, &model, &golden.images);
+    for prompt in &golden.prompts {
+        check_prompt(name, &model, prompt, &outputs);
+    }
+}
+
+/// Compares the embeddings of each image, and those of all images at once.
+fn check_images(name: &str, model: &Model, images: &[Image]) -> Vec<Arc<EncoderOutput>> {
+    let pixels: Vec<Vec<u8>> = images.iter().map(|image| bytes(&image.pixels)).collect();
+    let views: Vec<[MediaTensorView<'_>; 1]> = images
+        .iter()
+        .zip(&pixels)
+        .map(|(image, pixels)| {
+            [MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) }]
+        })
+        .collect();
+    let inputs: Vec<MediaInput<'_>> = images
+        .iter()
+        .zip(&views)
+        .map(|(image, views)| MediaInput {
+            tensors: views.to_vec(),
+            num_embeds: image.num_embeds,
+            grid: image.grid,
+        })
+        .collect();
+    let media = model.media.as_ref().unwrap();
+    let together = media.encode(&inputs);
+    let mut outputs = Vec::new();
+    for ((image, input), together) in images.iter().zip(&inputs).zip(together) {
+        let alone = media.encode(std::slice::from_ref(input)).remove(0).unwrap();
+        let together = together.unwrap();
+        for (alone, together) in states(&alone).iter().zip(states(&together)) {
+            assert!(alone.iter().map(|x| x.to_bits()).eq(together.iter().map(|x| x.to_bits())));
+        }
+        let expected: Vec<&Vec<f32>> =
+            std::iter::once(&image.embeddings).chain(&image.by_layer).collect();
+        assert_eq!(states(&alone).len(), expected.len(), "{name}");
+        for (found, expected) in states(&alone).iter().zip(expected) {
+            let difference = difference(found, expected);
+            assert!(difference <= EMBEDDINGS, "{name}: embeddings differ by {difference}");
+        }
+        outputs.push(Arc::new(alone));
+    }
+    outputs
+}
+
+/// Returns the embeddings, and the states for single layers.
+fn states(output: &EncoderOutput) -> Vec<Vec<f32>> {
+    let all = std::iter::once(&output.embeddings).chain(&output.by_layer);
+    all.map(|tensor| tensor.clone().into_data().try_to_vec::<f32>().unwrap()).collect()
+}
+
+/// Returns the largest difference, relative to the largest number.
+fn difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+    let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs() / largest);
+    // `f32::max` would lose a NaN.
+    differences.fold(0.0, |a, b| if a > b { a } else { b })
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// Compares the log-probabilities after a prompt, which is computed at once and in chunks.
+fn check_prompt(name: &str, model: &Model, prompt: &Prompt, outputs: &[Arc<EncoderOutput>]) {
+    let whole = last_logits(model, prompt, outputs, usize::MAX);
+    let found = log_softmax(&whole);
+    let pairs = found.iter().zip(&prompt.last_log_probs);
+    let difference = pairs.fold(0.0, |most: f64, (a, b)| {
+        let difference = (a - b).abs();
+        if most > difference { most } else { difference }
+    });
+    let images = &prompt.images;
+    assert!(
+        difference <= LOG_PROBS,
+        "{name}, {images:?}: log-probabilities differ by {difference}"
+    );
+    for chunk in [1, 7, 16] {
+        let chunked = last_logits(model, prompt, outputs, chunk);
+        let is_equal = chunked.iter().map(|x| x.to_bits()).eq(whole.iter().map(|x| x.to_bits()));
+        assert!(is_equal, "{name}, {images:?}: other bytes in chunks of {chunk}");
+    }
+}
+
+/// Returns the logits after the last token of `prompt`.
+fn last_logits(
+    model: &Model,
+    prompt: &Prompt,
+    outputs: &[Arc<EncoderOutput>],
+    chunk: usize,
+) -> Vec<f32> {
+    let tokens = &prompt.token_ids;
+    let blocks = tokens.len().div_ceil(BLOCK_SIZE);
+    let shape = model.kv_cache_shape(blocks, BLOCK_SIZE);
+    let mut kv = KvCache::new(shape, KvDtype::F32, &Device::flex()).unwrap();
+    let rows = media_rows(model, prompt, outputs);
+    let mut logits = Vec::new();
+    for start in (0..tokens.len()).step_by(chunk.min(tokens.len())) {
+        let end = start.saturating_add(chunk).min(tokens.len());
+        let meta = AttentionMetadata {
+            query_start_loc: vec![0, (end - start) as u32],
+            seq_lens: vec![end as u32],
+            block_tables: vec![(0..blocks as u32).collect()],
+            slot_mapping: (start as u32..end as u32).collect(),
+            positions: (start as u32..end as u32).collect(),
+        };
+        let media = StepMedia { rows: within(&rows, start, end), attended: Vec::new() };
+        let positions = Positions::of_text(&meta);
+        let positions = match &prompt.positions {
+            None => positions,
+            Some(axes) => positions.with_axes(&axes[start..end]),
+        };
+        let mut step = Step::new(&meta, &mut kv).with_media(&media);
+        let hidden = model.backbone.embed(&tokens[start..end], Adapters::none());
+        let hidden = model.backbone.forward(media.placed(hidden), positions, &mut step);
+        let head = model.lm_head.as_ref().unwrap();
+        let last = [(end - start) as u32 - 1];
+        logits = head.logits(hidden, &last, Adapters::none()).into_data().try_to_vec().unwrap();
+    }
+    logits
+}
+
+/// Returns the rows of the whole prompt that take embeddings.
+fn media_rows(model: &Model, prompt: &Prompt, outputs: &[Arc<EncoderOutput>]) -> Vec<MediaRows> {
+    let media = model.media.as_ref().unwrap();
+    let (mut rows, mut row) = (Vec::new(), 0);
+    let mut images = prompt.images.iter();
+    while row < prompt.token_ids.len() {
+        let rest = &prompt.token_ids[row..];
+        let len = rest.iter().take_while(|token| media.is_placeholder(**token)).count();
+        if len > 0 {
+            let output = outputs[*images.next().unwrap()].clone();
+            rows.push(MediaRows { row, len, first_embed: 0, output });
+        }
+        row += len.max(1);
+    }
+    rows
+}
+
+/// Returns the parts of `rows` from token `start` to token `end`.
+fn within(rows: &[MediaRows], start: usize, end: usize) -> Vec<MediaRows> {
+    let part = |rows: &MediaRows| {
+        let (from, to) = (rows.row.max(start), (rows.row + rows.len).min(end));
+        (from < to).then(|| MediaRows {
+            row: from - start,
+            len: to - from,
+            first_embed: rows.first_embed + from - rows.row,
+            output: rows.output.clone(),
+        })
+    };
+    rows.iter().filter_map(part).collect()
+}
