@@ -272,3 +272,21 @@ async fn recorded_means_of_pieces_are_met() {
     };
     encoded_answers_are_met("bert_long", "bert_mean", 128, Some(pooler)).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_transcriptions_are_met() {
+    let Some(folder) = recordings("conformance2", "conform2.py") else { return };
+    let engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        max_model_len: Some(448),
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
+        ..EngineConfig::new(folder.join("models/whisper"))
+    };
+    let mut conform = Command::new("python3");
+    conform.arg(folder.join("conform2.py")).args(["--server", "whisper"]);
+    let report = report(engine, conform).await;
+    let is_of_server = |case: &&Value| case["server"] == "whisper";
+    assert_agree(&report, cases(&folder).iter().filter(is_of_server).count());
+}

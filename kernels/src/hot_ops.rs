@@ -25,9 +25,9 @@ use crate::selective_scan::SelectiveScan;
 use crate::ssd::Ssd;
 use crate::weight_vector::WeightVector;
 use crate::{
-    activation, causal_conv, elementwise, encoder_attention, experts, gated_norm, kv_cache, latent,
-    layer_norm, linear, linear_attention, lora, paged_attention, qk_norm_rope, rms_norm, rope,
-    router, select_rows, selective_scan, ssd,
+    activation, causal_conv, cross_attention, elementwise, encoder_attention, experts, gated_norm,
+    kv_cache, latent, layer_norm, linear, linear_attention, lora, paged_attention, qk_norm_rope,
+    rms_norm, rope, router, select_rows, selective_scan, ssd,
 };
 
 /// Declares each operation `module::name` once: in the trait, and for both backends. Their versions
@@ -159,6 +159,14 @@ hot_ops! {
         v: (FloatTensor<Self>),
         num_kv_heads: (usize),
         meta: (&AttentionMetadata),
+        params: (&AttentionParams),
+    ) -> (FloatTensor<Self>);
+    /// See [`cross_attention::cross_attention`].
+    cross_attention::cross_attention(
+        q: (FloatTensor<Self>),
+        k: (FloatTensor<Self>),
+        v: (FloatTensor<Self>),
+        num_kv_heads: (usize),
         params: (&AttentionParams),
     ) -> (FloatTensor<Self>);
     /// See [`latent::latent_queries`].

@@ -21,6 +21,7 @@ mod aligned;
 mod allocator;
 mod causal_conv;
 mod ceilings;
+mod cross_attention;
 #[cfg(feature = "gpu")]
 mod cube;
 mod device;
@@ -63,6 +64,7 @@ pub use activation::{Activation, activate, gated, swiglu};
 pub use allocator::{EXIT_OUT_OF_MEMORY, ReportingAllocator, fallible, try_zeroed};
 pub use causal_conv::{CausalConv, causal_conv};
 pub use ceilings::Ceilings;
+pub use cross_attention::cross_attention;
 pub use device::{ComputeDevice, DeviceKind, DeviceMemory, device_memory, devices, trim_memory};
 pub use dtype::{WeightDtype, WeightView};
 pub use elementwise::{add, add_scaled, clamp, gate_rows, scale, scale_rows, soft_cap};

@@ -19,7 +19,9 @@ pub(super) fn with_media(
     config: &EngineConfig,
     codec: HfTextCodec,
 ) -> Result<HfTextCodec, StartError> {
-    let Some(family) = processor_for(&config.model, &|token| codec.token_id(token))? else {
+    let Some(family) =
+        processor_for(&config.model, &|text| codec.encode(text, false).unwrap_or_default())?
+    else {
         return Ok(codec);
     };
     let settings = MediaSettings {

@@ -17,6 +17,7 @@ mod pause;
 mod pooling;
 #[cfg(unix)]
 mod process;
+mod speech;
 mod start;
 mod system_config;
 mod view;
@@ -51,6 +52,7 @@ pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub use process::ProcessStrike;
 #[cfg(unix)]
 pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
+pub use speech::{SoundPiece, SoundPieces, Speech, SpeechTask, UnsupportedLanguage};
 pub use start::{LoadedModel, PoolerFacts, StartProgress};
 
 use self::{

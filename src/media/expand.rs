@@ -23,6 +23,9 @@ pub(super) fn expanded(
     tokens: &[TokenId],
     media: &[ReadyMedia],
 ) -> Result<ExpandedPrompt, MediaError> {
+    if family.is_attended() {
+        return Ok(attended(tokens, media));
+    }
     let mut kinds: Vec<(Modality, &[TokenId])> = family
         .modalities()
         .iter()
@@ -55,6 +58,18 @@ pub(super) fn expanded(
         true => Ok(prompt),
         false => Err(MediaError::Placeholders { found, items: media.len() }),
     }
+}
+
+/// Returns the prompt of a model whose tokens all attend to the items, which have no tokens.
+fn attended(tokens: &[TokenId], media: &[ReadyMedia]) -> ExpandedPrompt {
+    let feature = |item: &ReadyMedia| MultimodalFeature {
+        identifier: Arc::clone(&item.identifier),
+        offset: 0,
+        length: 0,
+        num_embeds: item.media.num_embeds,
+        media: Arc::clone(&item.media),
+    };
+    ExpandedPrompt { tokens: tokens.to_vec(), features: media.iter().map(feature).collect() }
 }
 
 /// Adds the tokens of an item to the end of the prompt.

@@ -1,5 +1,6 @@
 //! Images, videos and sounds of prompts: decoded, and made ready for the model's encoder.
 
+pub(crate) mod audio;
 mod decode;
 mod expand;
 pub(crate) mod families;

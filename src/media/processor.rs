@@ -34,6 +34,12 @@ pub(crate) trait FamilyProcessor: Send + Sync {
     /// Returns whether a token of [`FamilyProcessor::tokens`] takes an embedding.
     fn is_placeholder(&self, token: TokenId) -> bool;
 
+    /// Returns whether all tokens of a prompt attend to its item, which then has no tokens of its
+    /// own (encoder-decoder).
+    fn is_attended(&self) -> bool {
+        false
+    }
+
     /// Makes an image ready for the encoder. `kwargs` are the client's `mm_processor_kwargs`.
     /// Unknown ones are ignored.
     ///

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::{
+    audio::{self, SECONDS_MAX, decode},
     decode::{Decoding, decoded_bytes, picture},
     expand::expanded,
     frames::{FRAMES_DEFAULT, FRAMES_MAX, animation, pictures},
@@ -96,8 +97,9 @@ impl MediaService {
                 let frames = pictures(files, num_frames(kwargs)?, decoding)?;
                 self.family.video(&frames, kwargs)
             }
-            (Modality::Audio, MediaSource::File(_)) => {
-                Err(invalid("this server does not decode sounds"))
+            (Modality::Audio, MediaSource::File(file)) => {
+                let samples = decode(Arc::clone(file), self.family.sampling_rate(), SECONDS_MAX)?;
+                self.family.audio(&samples, kwargs)
             }
             (Modality::Image | Modality::Audio, MediaSource::Frames(_)) => {
                 Err(invalid("only a video has frames"))
@@ -135,6 +137,8 @@ impl MediaService {
 impl MediaProcessor for MediaService {
     fn limit(&self, modality: Modality) -> usize {
         match self.family.modalities().contains(&modality) {
+            // All tokens attend to the one item.
+            true if self.family.is_attended() => 1,
             true => self.settings.limits.get(&modality).copied().unwrap_or(LIMIT_DEFAULT),
             false => 0,
         }
@@ -195,7 +199,8 @@ impl MediaProcessor for MediaService {
                 let files = files.iter().take(FRAMES_MAX);
                 files.map(|file| decoded_bytes(file, limit)).fold(0, usize::saturating_add)
             }
-            MediaSource::File(_) | MediaSource::Embeddings(_) | MediaSource::Named => 0,
+            MediaSource::File(file) => audio::decoded_bytes(file, self.family.sampling_rate()),
+            MediaSource::Embeddings(_) | MediaSource::Named => 0,
         }
     }
 

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use indexmap::IndexMap;
 
+use super::audio;
 use super::dense::DenseFamily;
 use super::families::{self, Entry};
 use super::{Model, ModelError, ModelSource, pooling};
@@ -82,7 +83,8 @@ impl Default for ModelRegistry {
             let entry: Arc<dyn ModelFamily> = Arc::new(entry);
             (architecture, entry)
         });
-        Self { families: ours.chain(converted).collect() }
+        let hearing = audio::families().map(|(name, family)| (name.to_owned(), family));
+        Self { families: ours.chain(converted).chain(hearing).collect() }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{
     LoadOptions, LoadProgress, ModelError, QuantizedWeights, WeightLoader,
     activations::Circumstances,
-    config::{ConfigError, ConfigSource, within_limit},
+    config::{ConfigError, ConfigSource, Fields, within_limit},
 };
 use crate::{
     config::{ActivationQuantization, Dtype, LoadFormat},
@@ -35,6 +35,11 @@ impl ModelSource<'_> {
     #[must_use]
     pub fn config(&self) -> &Map<String, Value> {
         self.config.fields().object()
+    }
+
+    /// Returns the fields of `config.json`, whose errors name a field and its value.
+    pub(super) fn fields(&self) -> &Fields {
+        self.config.fields()
     }
 
     /// Returns a field of `config.json` that must be an integer from 1 to 2²⁴.

@@ -1,5 +1,6 @@
 //! The list of supported models that `playhouse models` prints.
 
+use super::audio;
 use super::config::{WindowRule, gguf_architectures};
 use super::encoder_class::{EncoderClass, EncoderHead};
 use super::families::{FAMILIES, WRAPPERS, encoders};
@@ -24,7 +25,8 @@ pub struct SupportedModels {
 pub fn supported_models() -> Vec<SupportedModels> {
     let families = FAMILIES.iter().map(|family| SupportedModels::of(family));
     let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
-    families.chain(wrappers).chain(encoders::classes().map(SupportedModels::of_encoder)).collect()
+    let encoders = encoders::classes().map(SupportedModels::of_encoder);
+    families.chain(wrappers).chain(encoders).chain(audio::supported()).collect()
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.

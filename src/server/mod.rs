@@ -5,6 +5,7 @@
 //! the output streams, which aborts the request.
 
 mod admin;
+mod audio;
 #[cfg(feature = "chaos")]
 mod chaos;
 mod chat;
@@ -230,9 +231,10 @@ fn generating() -> Router<AppState> {
 }
 
 fn router(state: AppState) -> Result<Router, ServerError> {
-    let generating = match state.engine.model_info().heads.generates {
-        true => generating(),
-        false => Router::new(),
+    let generating = match (&state.speech, state.engine.model_info().heads.generates) {
+        (Some(_), true) => audio::routes(),
+        (None, true) => generating(),
+        (_, false) => Router::new(),
     };
     let router = Router::new()
         .route("/v1/models", get(models::list))

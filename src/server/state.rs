@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::LoraRequest,
-    engine::{Engine, LoraError},
+    engine::{Engine, LoraError, Speech},
 };
 
 /// Cheap to clone: one for every request.
@@ -45,6 +45,8 @@ pub(super) struct AppState {
     /// Cancelled when the server begins to drain.
     pub(super) draining: CancellationToken,
     pub(super) pulse: RuntimePulse,
+    /// The model, if it writes down what it hears.
+    pub(super) speech: Option<Arc<Speech>>,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -64,6 +66,8 @@ impl AppState {
         let media = Arc::new(MediaAccess::new(&config));
         let (config, open) = (Arc::new(config), OpenRequests::default());
         let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));
+        let loaded = engine.loaded();
+        let speech = Speech::of(&loaded.architecture, &loaded.codec).map(Arc::new);
         let created = unix_seconds();
         let (draining, pulse) = (CancellationToken::new(), RuntimePulse::new());
         Ok(Self {
@@ -80,6 +84,7 @@ impl AppState {
             snapshots,
             draining,
             pulse,
+            speech,
             created,
         })
     }
@@ -96,6 +101,15 @@ impl AppState {
             Some(name) if self.engine.has_lora_adapter(name) => Ok(name.to_owned()),
             Some(name) => Err(ApiError::unknown_model(name, served)),
         }
+    }
+
+    /// Returns the model as one that writes down what it hears.
+    ///
+    /// # Errors
+    /// 404 if it is none. Such a server has no routes that ask for it.
+    pub(super) fn speech(&self) -> Result<&Speech, ApiError> {
+        let message = "The model does not support Transcriptions API";
+        self.speech.as_deref().ok_or_else(|| ApiError::not_found_object(message))
     }
 
     /// Returns the adapter that the client asked for as its model, if it is one. An adapter that

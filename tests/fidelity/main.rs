@@ -21,6 +21,7 @@ mod quantized;
 mod rope;
 mod runner;
 mod sharpness;
+mod speech;
 mod vision;
 
 use std::path::{Path, PathBuf};

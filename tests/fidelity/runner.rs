@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use playhouse::model::{Adapters, Model, Positions, Step};
+use playhouse::model::{Adapters, EncoderOutput, Model, Positions, Step, StepMedia};
 use playhouse_kernels::{AttentionMetadata, KvCache, KvDtype};
 
 const BLOCK_SIZE: usize = 16;
@@ -49,6 +49,8 @@ struct Sequence {
     tokens: Vec<u32>,
     prompt_len: usize,
     blocks: Vec<u32>,
+    /// The sound that it attends to.
+    sound: Option<Arc<EncoderOutput>>,
     /// Logits after each computed token.
     rows: Vec<Vec<f32>>,
 }
@@ -65,22 +67,37 @@ impl Runner {
 
     /// Returns the answers to `prompts`, each followed by its greedy continuation.
     pub(crate) fn answer(&self, prompts: &[&[u32]], chunking: Chunking) -> Vec<Answer> {
-        match chunking {
-            Chunking::Whole => self.each(prompts, usize::MAX),
-            Chunking::Chunks(size) => self.each(prompts, size),
-            Chunking::Ragged => self.run(prompts, &[5, 3, 1, 11]),
-        }
+        self.answer_about(prompts, &vec![None; prompts.len()], chunking)
     }
 
-    fn each(&self, prompts: &[&[u32]], chunk: usize) -> Vec<Answer> {
-        prompts.iter().flat_map(|prompt| self.run(&[prompt], &[chunk])).collect()
+    /// Returns the same for prompts each of which attends to a sound.
+    pub(crate) fn answer_about(
+        &self,
+        prompts: &[&[u32]],
+        sounds: &[Option<Arc<EncoderOutput>>],
+        chunking: Chunking,
+    ) -> Vec<Answer> {
+        let chunk = match chunking {
+            Chunking::Whole => usize::MAX,
+            Chunking::Chunks(size) => size,
+            Chunking::Ragged => return self.run(prompts, sounds, &[5, 3, 1, 11]),
+        };
+        let alone = |(prompt, sound): (&&[u32], &Option<Arc<EncoderOutput>>)| {
+            self.run(&[prompt], std::slice::from_ref(sound), &[chunk])
+        };
+        prompts.iter().zip(sounds).flat_map(alone).collect()
     }
 
     /// Runs all `prompts` together; the n-th advances by the n-th of `chunks` tokens a step.
-    fn run(&self, prompts: &[&[u32]], chunks: &[usize]) -> Vec<Answer> {
+    fn run(
+        &self,
+        prompts: &[&[u32]],
+        sounds: &[Option<Arc<EncoderOutput>>],
+        chunks: &[usize],
+    ) -> Vec<Answer> {
         let shape = self.model.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE);
         let mut kv = KvCache::new(shape, self.kv_dtype, &self.device).unwrap();
-        let mut sequences = sequences(prompts);
+        let mut sequences = sequences(prompts, sounds);
         while sequences.iter().any(|sequence| !sequence.is_done()) {
             let mut batch: Vec<_> = sequences
                 .iter_mut()
@@ -117,7 +134,11 @@ impl Runner {
         }
         meta.validate(kv.shape()).unwrap();
         let Model { backbone, lm_head, .. } = &*self.model;
-        let (positions, mut step) = (Positions::of_text(&meta), Step::new(&meta, kv));
+        let attended: Vec<_> = batch.iter().map(|(sequence, _)| sequence.sound.clone()).collect();
+        let attended = if attended.iter().any(Option::is_some) { attended } else { Vec::new() };
+        let media = StepMedia { rows: Vec::new(), attended };
+        let positions = Positions::of_text(&meta);
+        let mut step = Step::new(&meta, kv).with_media(&media);
         let hidden =
             backbone.forward(backbone.embed(&token_ids, Adapters::none()), positions, &mut step);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
@@ -136,18 +157,19 @@ impl Runner {
 }
 
 /// Returns sequences for `prompts` whose blocks lie scattered over the arena.
-fn sequences(prompts: &[&[u32]]) -> Vec<Sequence> {
+fn sequences(prompts: &[&[u32]], sounds: &[Option<Arc<EncoderOutput>>]) -> Vec<Sequence> {
     let mut scattered = (1..NUM_BLOCKS as u32).map(|i| i * 36 % NUM_BLOCKS as u32);
-    let new = |prompt: &&[u32]| {
+    let new = |(prompt, sound): (&&[u32], &Option<Arc<EncoderOutput>>)| {
         let blocks = (prompt.len() + GREEDY_TOKENS).div_ceil(BLOCK_SIZE);
         Sequence {
             tokens: prompt.to_vec(),
             prompt_len: prompt.len(),
             blocks: scattered.by_ref().take(blocks).collect(),
+            sound: sound.clone(),
             rows: Vec::new(),
         }
     };
-    prompts.iter().map(new).collect()
+    prompts.iter().zip(sounds).map(new).collect()
 }
 
 impl Sequence {

@@ -43,18 +43,28 @@ pub(crate) fn encoder_attention(
 /// Computes attention of the rows q, k and v on one instruction set.
 pub(super) fn attend(
     isa: Isa,
+    rows: [&[f32]; 3],
+    heads: [usize; 2],
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+    o: &mut [f32],
+) {
+    in_blocks(meta, |meta| over_rows(isa, rows, heads, meta, params, o));
+}
+
+/// Computes attention of the rows q over the rows k and v, whose places in blocks `meta` has.
+pub(crate) fn over_rows(
+    isa: Isa,
     [q, k, v]: [&[f32]; 3],
     [num_kv_heads, head_dim]: [usize; 2],
     meta: &AttentionMetadata,
     params: &AttentionParams,
     o: &mut [f32],
 ) {
-    in_blocks(meta, |meta| {
-        let mut kv = memory(&shape(meta, num_kv_heads, head_dim));
-        kv.write([k, v], &meta.slot_mapping);
-        attention(isa, q, &kv, meta, params, o);
-        KEPT.set(Some(kv));
-    });
+    let mut kv = memory(&shape(meta, num_kv_heads, head_dim));
+    kv.write([k, v], &meta.slot_mapping);
+    attention(isa, q, &kv, meta, params, o);
+    KEPT.set(Some(kv));
 }
 
 /// Returns memory for keys and values of `shape`, or of more blocks: that of the call before, if it

@@ -10,7 +10,6 @@ use crate::paged_attention::cube::paged_attention;
 use crate::{AttentionMetadata, AttentionParams, KvDtype};
 
 /// Computes attention on GPU tensors.
-#[expect(clippy::panic, reason = "a step that lacks memory fails alone")]
 pub(crate) fn encoder_attention(
     q: CubeTensor,
     k: CubeTensor,
@@ -24,12 +23,21 @@ pub(crate) fn encoder_attention(
     if queries.rows == 0 {
         return q;
     }
-    in_blocks(meta, |meta| {
-        let shape = shape(meta, num_kv_heads, head_dim);
-        let kv = CubeKv::new(&shape, KvDtype::F32, queries.device());
-        let kv = kv.unwrap_or_else(|error| panic!("{error}"));
-        let mut layer = KvLayer::new(KvStorage::Cube(Box::new(kv)));
-        reshape_and_cache(k, v, &mut layer, &meta.slot_mapping);
-        paged_attention(q, &layer, meta, params)
-    })
+    in_blocks(meta, |meta| over_rows([q, k, v], [num_kv_heads, head_dim], meta, params))
+}
+
+/// Computes attention of the rows q over the rows k and v, whose places in blocks `meta` has.
+#[expect(clippy::panic, reason = "a step that lacks memory fails alone")]
+pub(crate) fn over_rows(
+    [q, k, v]: [CubeTensor; 3],
+    [num_kv_heads, head_dim]: [usize; 2],
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> CubeTensor {
+    let shape = shape(meta, num_kv_heads, head_dim);
+    let kv = CubeKv::new(&shape, KvDtype::F32, Rows::new(q.clone()).device());
+    let kv = kv.unwrap_or_else(|error| panic!("{error}"));
+    let mut layer = KvLayer::new(KvStorage::Cube(Box::new(kv)));
+    reshape_and_cache(k, v, &mut layer, &meta.slot_mapping);
+    paged_attention(q, &layer, meta, params)
 }

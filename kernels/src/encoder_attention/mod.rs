@@ -32,7 +32,7 @@ use crate::hot_ops::HotOps;
 use crate::{AttentionMetadata, AttentionParams, KvCacheShape};
 
 /// Tokens of a block: a vector of lanes, so that short sequences leave little room unused.
-const BLOCK_SIZE: usize = 16;
+pub(crate) const BLOCK_SIZE: usize = 16;
 
 /// Computes attention of q `[num_tokens, num_heads * head_dim]` over k and v,
 /// `[num_tokens, num_kv_heads * head_dim]`. Of `meta`, only the sequences and the positions are

@@ -1,4 +1,4 @@
-//! The processors of the families that take images: what the Hugging Face processors of
+//! The processors of single families. Those that take images do what the Hugging Face processors of
 //! transformers 5 do with torchvision, pixel by pixel.
 
 mod fields;
@@ -13,6 +13,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod whisper;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::model::ConfigError;
 use crate::model::config::{ConfigSource, Fields};
 use crate::model::vision::{ProcessorConfig, VisionFamily};
 
-/// Returns the processor of the images of the model in the folder `model`, if it takes images.
+/// Returns the processor of the media of the model in the folder `model`, if it takes some.
 /// `encode` returns the tokens of a text, without any around it.
 ///
 /// # Errors
@@ -39,6 +40,9 @@ pub(crate) fn processor_for(
 ) -> Result<Option<Arc<dyn FamilyProcessor>>, ConfigError> {
     let source = ConfigSource::read(model)?;
     let outer = source.fields();
+    if whisper::is_of(outer.object()) {
+        return Ok(Some(Arc::new(whisper::WhisperProcessor::load(model)?)));
+    }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
     let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
     Ok(Some(match family {

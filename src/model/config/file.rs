@@ -349,7 +349,7 @@ impl Fields {
     }
 
     /// Returns token ids, which the file gives as one integer or a list.
-    pub(super) fn token_ids(&self, field: &str) -> Result<Vec<u32>, ConfigError> {
+    pub(in crate::model) fn token_ids(&self, field: &str) -> Result<Vec<u32>, ConfigError> {
         let token_id = |value: &Value| u32::try_from(value.as_u64()?).ok();
         let ids = self.parse(field, "a token id or a list of token ids", |value| match value {
             Value::Array(ids) => ids.iter().map(token_id).collect(),

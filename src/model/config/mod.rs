@@ -37,7 +37,7 @@ pub(super) use layer::{
     read_alike,
 };
 pub(super) use max_model_len::within_limit;
-pub(super) use model::EmbeddingProjections;
+pub(super) use model::{EmbeddingProjections, stored_dtype};
 pub(crate) use source::ConfigSource;
 pub(super) use source::architecture;
 pub(super) use wrapped::Tie;

@@ -328,7 +328,7 @@ impl ModelConfig {
             num_nextn_layers: 0,
             max_position_embeddings,
             max_model_len,
-            dtype: dtype(config)?,
+            dtype: stored_dtype(config)?,
             quantization: quantization::read(config)?,
             bos_token_id: config.token_ids("bos_token_id")?.first().copied(),
             eos_token_ids: config.token_ids("eos_token_id")?,
@@ -365,7 +365,7 @@ fn check_model_type(config: &Fields, family: &Family) -> Result<(), ConfigError>
 }
 
 /// Reads the field `dtype` of transformers 5, or `torch_dtype` of transformers 4.
-fn dtype(config: &Fields) -> Result<Option<StoredDtype>, ConfigError> {
+pub(in crate::model) fn stored_dtype(config: &Fields) -> Result<Option<StoredDtype>, ConfigError> {
     let field = if config.value("dtype").is_some() { "dtype" } else { "torch_dtype" };
     match config.text(field)? {
         None => Ok(None),

@@ -109,6 +109,11 @@ impl Linear {
         Ok(Self { bias: Some(loader.bias(parts)?), ..self })
     }
 
+    /// Returns the same layer with these biases, `[outputs]`.
+    pub(in crate::model) fn with_biases(self, biases: WeightVector) -> Self {
+        Self { bias: Some(biases), ..self }
+    }
+
     /// Loads the output layer `module`, `[outputs, inputs]`. It has 8 bits where other layers are
     /// quantized to 4, because the likeliest token depends on small differences of its results.
     /// Adapters know the layer as `head`, also where it has the matrix of the embedding.

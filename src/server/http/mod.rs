@@ -2,7 +2,7 @@
 //! server-sent events. Protocols name these modules; no module here names a protocol.
 
 pub(in crate::server) mod auth;
-mod body;
+pub(super) mod body;
 pub(in crate::server) mod body_copy;
 pub(in crate::server) mod caller;
 pub(in crate::server) mod cors;

@@ -9,6 +9,7 @@ use utoipa::openapi::{
 use super::document::Document;
 use crate::server::{
     admin::AbortRequest,
+    audio::{Transcription, Translation},
     chat::{ChatCompletion, ChatRequest},
     completions::{Completion, CompletionRequest},
     lora::{LoadAdapterRequest, UnloadAdapterRequest},
@@ -83,6 +84,8 @@ pub(super) fn describe(document: &mut Document) {
     d.get::<EngineSnapshot>("/house", "A snapshot of the actors, the requests and the KV cache");
     d.get_events("/house/events", "Snapshots, one in each event's data");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
+    d.post_any::<Transcription>("/v1/audio/transcriptions", "The words of a sound, from a form");
+    d.post_any::<Translation>("/v1/audio/translations", "The words of a sound in English");
     pooling(d);
     admin(d);
 }
@@ -120,6 +123,7 @@ fn admin(d: &mut Document) {
         vec![flag("reset_running_requests")],
     );
     d.command::<Value>("/reset_mm_cache", "Forget processed images and sounds", vec![]);
+    d.command::<Value>("/reset_encoder_cache", "Forget encoded images and sounds", vec![]);
 }
 
 fn flag(name: &str) -> Parameter {

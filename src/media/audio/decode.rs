@@ -1,0 +1,244 @@
+//! From a file to samples: WAV, FLAC, MP3, and Vorbis in Ogg.
+//!
+//! A sound is decoded block by block, so the memory does not depend on its length. Channels are
+//! averaged, and samples are resampled to the model's rate.
+
+use std::io::{Cursor, ErrorKind};
+use std::sync::Arc;
+
+use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
+use symphonia::core::{
+    codecs::audio::{AudioDecoder, AudioDecoderOptions},
+    common::Limit,
+    errors::Error,
+    formats::{FormatOptions, FormatReader, Track, TrackType, probe::Hint},
+    io::MediaSourceStream,
+    meta::MetadataOptions,
+};
+
+use super::invalid;
+use super::resample::Resampler;
+
+/// The longest sound that is decoded as a whole.
+pub(crate) const SECONDS_MAX: u32 = 3600;
+
+/// Samples a second that a file may have.
+const RATES: std::ops::RangeInclusive<u32> = 1_000..=384_000;
+
+/// Channels that a file may have.
+const CHANNELS_MAX: usize = 64;
+
+/// Frames of one packet: a WAV file has packets of about a thousand, and FLAC of 65,535 at most.
+const PACKET_FRAMES_MAX: usize = 1 << 17;
+
+/// Bytes of a tag or a picture in the file.
+const TAG_BYTES_MAX: usize = 1 << 20;
+
+/// Packets before the first sample that may be broken: an MP3 stream that was cut out of another
+/// begins with frames that lean on missing ones.
+const BROKEN_PACKETS_MAX: usize = 3;
+
+/// A sound that is being decoded.
+pub(crate) struct Decoder {
+    format: Box<dyn FormatReader>,
+    decoder: Box<dyn AudioDecoder>,
+    track: u32,
+    rate: u32,
+    resampler: Option<Resampler>,
+    interleaved: Vec<f32>,
+    /// Samples that may still be returned.
+    left: u64,
+    seconds_max: u32,
+    num_broken: usize,
+    /// Seconds that the file says it has.
+    length: Option<f64>,
+    /// Frames that the file says it has.
+    announced: Option<u64>,
+    num_frames: u64,
+    is_at_end: bool,
+}
+
+impl Decoder {
+    /// Opens a file. Its samples will have `rate`, and be `seconds_max` long at most.
+    ///
+    /// # Errors
+    /// [`MediaError`] if its format is not known, or it says itself that it is longer.
+    pub(crate) fn open(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
+        let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
+        let limit = Limit::Maximum(TAG_BYTES_MAX);
+        let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
+        let format = symphonia::default::get_probe()
+            .probe(&Hint::new(), stream, FormatOptions::default(), meta)
+            .map_err(|error| invalid(format!("cannot identify the sound's format: {error}")))?;
+        let track = format.default_track(TrackType::Audio);
+        let track = track.ok_or_else(|| invalid("the file has no sound"))?;
+        let params = track.codec_params.as_ref().and_then(|params| params.audio());
+        let params = params.ok_or_else(|| invalid("the codec of the sound is not known"))?;
+        let decoder = symphonia::default::get_codecs()
+            .make_audio_decoder(params, &AudioDecoderOptions::default())
+            .map_err(|error| invalid(error.to_string()))?;
+        let length = length(track, params.sample_rate);
+        if let Some(length) = length.filter(|length| *length > f64::from(seconds_max)) {
+            return Err(too_long(length.ceil() as u64, seconds_max));
+        }
+        let (track, announced) = (track.id, track.num_frames);
+        let left = u64::from(seconds_max) * u64::from(rate);
+        Ok(Self {
+            format,
+            decoder,
+            track,
+            rate,
+            resampler: None,
+            interleaved: Vec::new(),
+            left,
+            seconds_max,
+            num_broken: 0,
+            length,
+            announced,
+            num_frames: 0,
+            is_at_end: false,
+        })
+    }
+
+    /// Returns the next samples, or nothing at the end of the sound.
+    ///
+    /// # Errors
+    /// [`MediaError`] if the file is broken, is longer than allowed, or has no samples.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<f32>>, MediaError> {
+        while !self.is_at_end {
+            let samples = match self.decoded()? {
+                Some(samples) => samples,
+                None => {
+                    self.is_at_end = true;
+                    if self.num_frames == 0 {
+                        return Err(invalid("the file has no samples"));
+                    }
+                    self.resampler.take().map(Resampler::finish).transpose()?.unwrap_or_default()
+                }
+            };
+            if samples.is_empty() {
+                continue;
+            }
+            let Some(left) = self.left.checked_sub(samples.len() as u64) else {
+                return Err(too_long(u64::from(self.seconds_max) + 1, self.seconds_max));
+            };
+            self.left = left;
+            return Ok(Some(samples));
+        }
+        Ok(None)
+    }
+
+    /// Returns the samples of the next packet at the model's rate, which may be none.
+    fn decoded(&mut self) -> Result<Option<Vec<f32>>, MediaError> {
+        let packet = match self.format.next_packet() {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok(None),
+            Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                return match self.is_truncated() {
+                    true => Err(invalid("the file is truncated")),
+                    false => Ok(None),
+                };
+            }
+            Err(error) => return Err(invalid(error.to_string())),
+        };
+        if packet.track_id != self.track {
+            return Ok(Some(Vec::new()));
+        }
+        let buffer = match self.decoder.decode(&packet) {
+            Ok(buffer) => buffer,
+            Err(Error::DecodeError(_))
+                if self.num_frames == 0 && self.num_broken < BROKEN_PACKETS_MAX =>
+            {
+                self.num_broken += 1;
+                return Ok(Some(Vec::new()));
+            }
+            Err(error) => return Err(invalid(error.to_string())),
+        };
+        let (rate, channels) = (buffer.spec().rate(), buffer.num_planes());
+        if !RATES.contains(&rate) {
+            let (least, most) = (RATES.start(), RATES.end());
+            let why = format!("{rate} samples a second; {least} to {most} are accepted");
+            return Err(invalid(why));
+        }
+        if !(1..=CHANNELS_MAX).contains(&channels) || buffer.frames() > PACKET_FRAMES_MAX {
+            let frames = buffer.frames();
+            return Err(invalid(format!("a packet of {channels} channels and {frames} frames")));
+        }
+        buffer.copy_to_vec_interleaved(&mut self.interleaved);
+        self.num_frames += buffer.frames() as u64;
+        let mono = averaged(&self.interleaved, channels);
+        self.at_rate(mono, rate).map(Some)
+    }
+
+    /// Returns whether the file ends before the length that it announced. Some announce none, and
+    /// some only about their length.
+    fn is_truncated(&self) -> bool {
+        self.announced.is_some_and(|announced| self.num_frames < announced - announced / 100)
+    }
+
+    /// Returns samples of the rate `rate` at the model's rate, as far as they are complete.
+    fn at_rate(&mut self, mono: Vec<f32>, rate: u32) -> Result<Vec<f32>, MediaError> {
+        if rate == self.rate && self.resampler.is_none() {
+            return Ok(mono);
+        }
+        // The rate may change in the middle of a file.
+        if self.resampler.as_ref().is_some_and(|resampler| resampler.rates() != [rate, self.rate]) {
+            let mut rest = self.resampler.take().map(Resampler::finish).transpose()?;
+            let rest = rest.get_or_insert_default();
+            rest.extend(self.at_rate(mono, rate)?);
+            return Ok(std::mem::take(rest));
+        }
+        let resampler = match &mut self.resampler {
+            Some(resampler) => resampler,
+            none => none.insert(Resampler::new(rate, self.rate)?),
+        };
+        resampler.push(&mono)
+    }
+}
+
+/// Returns all samples of a file, at `rate`.
+///
+/// # Errors
+/// [`MediaError`] if the file is broken, of an unknown format, or longer than `seconds_max`.
+pub(crate) fn decode(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Vec<f32>, MediaError> {
+    let mut decoder = Decoder::open(file, rate, seconds_max)?;
+    let mut samples = Vec::new();
+    while let Some(more) = decoder.next()? {
+        samples.extend(more);
+    }
+    Ok(samples)
+}
+
+/// Returns the size of a file's samples at `rate`, by its header. A file that does not say its
+/// length counts as ten times itself.
+pub(crate) fn decoded_bytes(file: &Arc<[u8]>, rate: u32) -> usize {
+    let most = SECONDS_MAX as usize * rate as usize * size_of::<f32>();
+    let Ok(decoder) = Decoder::open(Arc::clone(file), rate, SECONDS_MAX) else { return 0 };
+    match decoder.length {
+        Some(seconds) => (seconds * f64::from(rate)) as usize * size_of::<f32>(),
+        None => file.len().saturating_mul(10).min(most),
+    }
+}
+
+/// Returns the length of a track in seconds, if the file says it.
+fn length(track: &Track, rate: Option<u32>) -> Option<f64> {
+    Some(track.num_frames? as f64 / f64::from(rate.filter(|rate| *rate > 0)?))
+}
+
+fn too_long(size: u64, limit: u32) -> MediaError {
+    let limit = u64::from(limit);
+    MediaError::TooLarge { modality: Modality::Audio, size, unit: "seconds", limit }
+}
+
+/// Returns the mean of the channels of each frame.
+fn averaged(interleaved: &[f32], channels: usize) -> Vec<f32> {
+    if channels == 1 {
+        return interleaved.to_vec();
+    }
+    let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
+    interleaved.chunks_exact(channels).map(mean).collect()
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

@@ -1,0 +1,122 @@
+//! Sounds are decoded, and broken ones are refused.
+
+use super::super::wav;
+use super::*;
+
+const RATE: u32 = 16_000;
+
+fn decoded(file: &[u8]) -> Result<Vec<f32>, MediaError> {
+    decode(file.into(), RATE, 60)
+}
+
+/// Returns a WAV file of 16-bit samples.
+fn integers(samples: &[i16], rate: u32, channels: u16) -> Vec<u8> {
+    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    let mut file = wav(&[], rate)[..44].to_vec();
+    let len = bytes.len() as u32;
+    file[4..8].copy_from_slice(&(36 + len).to_le_bytes());
+    file[20..22].copy_from_slice(&1u16.to_le_bytes());
+    file[22..24].copy_from_slice(&channels.to_le_bytes());
+    file[28..32].copy_from_slice(&(rate * u32::from(channels) * 2).to_le_bytes());
+    file[32..34].copy_from_slice(&(channels * 2).to_le_bytes());
+    file[34..36].copy_from_slice(&16u16.to_le_bytes());
+    file[40..44].copy_from_slice(&len.to_le_bytes());
+    file.extend(bytes);
+    file
+}
+
+#[test]
+fn samples_of_the_models_rate_stay_as_they_are() {
+    let samples: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.01).sin()).collect();
+    assert_eq!(decoded(&wav(&samples, RATE)).unwrap(), samples);
+    let file = integers(&[0, 16_384, -32_768, 32_767], RATE, 1);
+    assert_eq!(decoded(&file).unwrap(), [0.0, 0.5, -1.0, 32_767.0 / 32_768.0]);
+}
+
+#[test]
+fn channels_are_averaged() {
+    let file = integers(&[0, 16_384, -16_384, 16_384], RATE, 2);
+    assert_eq!(decoded(&file).unwrap(), [0.25, 0.0]);
+}
+
+#[test]
+fn other_rates_are_resampled() {
+    let samples = vec![0.5; 8_000];
+    assert_eq!(decoded(&wav(&samples, 8_000)).unwrap().len(), 16_000);
+    assert_eq!(decoded(&wav(&samples, 44_100)).unwrap().len(), 2_903);
+}
+
+/// The files were made by libsndfile. Two of the formats lose a little of the sound.
+#[test]
+fn every_format_is_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fidelity/speech/rising.");
+    let read = |kind: &str| std::fs::read(format!("{folder}{kind}")).unwrap();
+    let exact = decoded(&read("wav")).unwrap();
+    assert_eq!(exact.len(), 16_000);
+    assert_eq!(decoded(&read("flac")).unwrap(), exact);
+    for kind in ["ogg", "mp3"] {
+        let file = read(kind);
+        let samples = decoded(&file).unwrap();
+        assert!((samples.len() as i64 - 16_000).abs() <= 2400, "{kind}: {}", samples.len());
+        let energy = |samples: &[f32]| samples.iter().map(|x| x * x).sum::<f32>();
+        let ratio = energy(&samples) / energy(&exact);
+        assert!((ratio - 1.0).abs() < 0.05, "{kind}: {ratio}");
+        assert!(decoded(&file[..40]).is_err(), "{kind}");
+    }
+    for kind in ["flac", "ogg", "mp3"] {
+        let mut file = read(kind);
+        let middle = file.len() / 2;
+        file[middle..middle + 64].fill(0x55);
+        // A codec may skip what is broken, but it ends.
+        let _ = decoded(&file);
+        let _ = decoded(&file[..middle]);
+    }
+}
+
+#[test]
+fn a_sound_that_is_too_long_is_refused() {
+    let message = |file: &[u8]| decoded(file).unwrap_err().to_string();
+    let told = message(&integers(&vec![0; 61 * 1000], 1000, 1));
+    assert_eq!(told, "the audio has 61 seconds, and at most 60 are accepted");
+}
+
+#[test]
+fn a_file_that_ends_before_its_length_is_refused() {
+    let whole = integers(&vec![7; 20_000], RATE, 1);
+    let told = decoded(&whole[..10_000]).unwrap_err().to_string();
+    assert_eq!(told, "Failed to load audio: the file is truncated");
+}
+
+#[test]
+fn broken_files_are_refused() {
+    let whole = integers(&vec![7; 20_000], RATE, 1);
+    for len in [0, 3, 11, 12, 30, 43, 44] {
+        assert!(decoded(&whole[..len]).is_err(), "{len} bytes");
+    }
+    for junk in [&b"not a sound"[..], &[0; 4096], b"RIFF\xff\xff\xff\xffWAVEfmt ", b"fLaC", b"OggS"]
+    {
+        assert!(decoded(junk).is_err(), "{junk:?}");
+    }
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = whole.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        decoded(&file)
+    };
+    assert!(with(22, &[0, 0]).is_err(), "no channels");
+    assert!(with(24, &[0; 4]).is_err(), "a rate of zero");
+    assert!(with(24, &[255; 4]).is_err(), "a rate of four billion");
+    assert!(with(22, &[255, 255]).is_err(), "65,535 channels");
+}
+
+/// Any byte of a header may be wrong. The decoder may accept the file or refuse it, but it ends.
+#[test]
+fn no_wrong_byte_of_a_header_panics() {
+    let whole = integers(&[1; 300], RATE, 1);
+    for at in 0..44 {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut file = whole.clone();
+            file[at] = value;
+            let _ = decoded(&file);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Sounds: decoded to samples of one channel at the model's rate, cut into pieces, and turned into
+//! mel spectrograms.
+
+mod decode;
+mod mel;
+mod resample;
+mod split;
+mod wav;
+
+pub(crate) use decode::{Decoder, SECONDS_MAX, decode, decoded_bytes};
+pub(crate) use mel::{MelConfig, MelExtractor};
+pub(crate) use split::Pieces;
+pub(crate) use wav::wav;
+
+use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
+
+/// Returns the error of a sound that is broken or not known.
+fn invalid(reason: impl Into<String>) -> MediaError {
+    MediaError::Invalid { modality: Modality::Audio, reason: reason.into() }
+}

@@ -1,0 +1,110 @@
+//! Cuts a long sound into pieces that the model takes, where it is quietest.
+
+use std::collections::VecDeque;
+
+use playhouse_actors::ports::MediaError;
+
+use super::Decoder;
+
+/// Samples over which the loudness is measured.
+const WINDOW: usize = 1600;
+
+/// A piece of a sound.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Piece {
+    /// Its samples, of one channel.
+    pub(crate) samples: Vec<f32>,
+    /// Whether it is the last.
+    pub(crate) is_last: bool,
+}
+
+/// The pieces of a sound, in order.
+pub(crate) struct Pieces {
+    decoder: Decoder,
+    rate: usize,
+    /// The longest piece, in samples.
+    piece: usize,
+    pending: VecDeque<f32>,
+    is_at_end: bool,
+    has_ended: bool,
+}
+
+impl Pieces {
+    /// Returns the pieces of a sound of `rate` samples a second. A piece has `seconds` at most. If
+    /// a piece is not the last, it ends within its last second.
+    pub(crate) fn new(decoder: Decoder, rate: u32, seconds: u32) -> Self {
+        let (rate, piece) = (rate as usize, rate as usize * seconds as usize);
+        Self { decoder, rate, piece, pending: VecDeque::new(), is_at_end: false, has_ended: false }
+    }
+
+    /// Returns the next piece.
+    ///
+    /// # Errors
+    /// As [`Decoder::next`].
+    pub(crate) fn next(&mut self) -> Result<Option<Piece>, MediaError> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        while !self.is_at_end && self.pending.len() <= self.piece {
+            match self.decoder.next()? {
+                Some(samples) => self.pending.extend(samples),
+                None => self.is_at_end = true,
+            }
+        }
+        if self.pending.len() <= self.piece {
+            self.has_ended = true;
+            let samples = std::mem::take(&mut self.pending).into();
+            return Ok(Some(Piece { samples, is_last: true }));
+        }
+        let from = self.piece.saturating_sub(self.rate);
+        let last: Vec<f32> = self.pending.range(from..self.piece).copied().collect();
+        let cut = (from + quietest(&last)).max(1);
+        let samples = self.pending.drain(..cut).collect();
+        Ok(Some(Piece { samples, is_last: false }))
+    }
+}
+
+/// Returns the beginning of the quietest window. The rest after the last whole window is not one.
+fn quietest(samples: &[f32]) -> usize {
+    let (mut least, mut at) = (f64::INFINITY, 0);
+    for start in (0..samples.len().saturating_sub(WINDOW)).step_by(WINDOW) {
+        let window = &samples[start..start + WINDOW];
+        let energy: f64 = window.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+        if energy < least {
+            (least, at) = (energy, start);
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wav;
+    use super::*;
+
+    fn pieces(samples: &[f32], rate: u32, seconds: u32) -> Vec<Piece> {
+        let decoder = Decoder::open(wav(samples, rate), rate, 3600).unwrap();
+        let mut pieces = Pieces::new(decoder, rate, seconds);
+        std::iter::from_fn(|| pieces.next().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_sound_is_cut_where_its_last_second_is_quietest() {
+        let mut samples = vec![0.5; 50_000];
+        // The fourth window of the second that ends a piece of two seconds.
+        samples[16_000 + 3 * 1600..16_000 + 4 * 1600].fill(0.1);
+        let lens: Vec<usize> =
+            pieces(&samples, 16_000, 2).iter().map(|piece| piece.samples.len()).collect();
+        let first = 16_000 + 3 * 1600;
+        assert_eq!(lens, [first, 16_000, 50_000 - first - 16_000]);
+        let joined: Vec<f32> =
+            pieces(&samples, 16_000, 2).into_iter().flat_map(|piece| piece.samples).collect();
+        assert_eq!(joined, samples);
+    }
+
+    #[test]
+    fn a_short_sound_is_one_piece() {
+        let all = pieces(&[0.25; 32_000], 16_000, 2);
+        assert_eq!(all, [Piece { samples: vec![0.25; 32_000], is_last: true }]);
+    }
+}

@@ -1,0 +1,27 @@
+//! Models that hear: encoders of sounds, and decoders that attend to their states.
+
+mod conv;
+mod whisper;
+
+use std::sync::Arc;
+
+use super::registry::ModelFamily;
+use super::supported::SupportedModels;
+
+/// Returns the families of this folder by their entry in `architectures`.
+pub(super) fn families() -> impl Iterator<Item = (&'static str, Arc<dyn ModelFamily>)> {
+    [(whisper::ARCHITECTURE, Arc::new(whisper::Whisper) as Arc<dyn ModelFamily>)].into_iter()
+}
+
+/// Returns their entries in the list of supported models.
+pub(super) fn supported() -> impl Iterator<Item = SupportedModels> {
+    [SupportedModels {
+        architecture: whisper::ARCHITECTURE,
+        model_type: whisper::MODEL_TYPE,
+        models: "Whisper",
+        options: ["speech to text", "encoder and decoder", "learned positions", "layer norms"]
+            .map(str::to_owned)
+            .to_vec(),
+    }]
+    .into_iter()
+}

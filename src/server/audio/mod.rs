@@ -1,0 +1,63 @@
+//! `/v1/audio/transcriptions` and `/v1/audio/translations`: sounds become text.
+//!
+//! A form brings a file. Longer sounds are cut into pieces, and each piece is a request for the
+//! engine. If the client names no language, one more request finds it first.
+
+mod answer;
+mod form;
+mod hear;
+mod request;
+mod segments;
+mod stream;
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, State},
+    http::HeaderMap,
+    response::Response,
+    routing::post,
+};
+
+pub(super) use answer::{Transcription, Translation};
+
+use self::{
+    form::SpeechForm,
+    hear::{Exchange, hear},
+};
+use super::{
+    http::{caller::Caller, error::ApiError},
+    memory::RequestMemory,
+    state::AppState,
+};
+use crate::engine::SpeechTask;
+
+/// Returns the routes of a model that writes down what it hears.
+pub(super) fn routes() -> Router<AppState> {
+    Router::new()
+        .route("/v1/audio/transcriptions", post(transcribe))
+        .route("/v1/audio/translations", post(translate))
+        // The form has limits of its own.
+        .layer(DefaultBodyLimit::disable())
+}
+
+/// `POST /v1/audio/transcriptions`
+async fn transcribe(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    form: SpeechForm,
+) -> Result<Response, ApiError> {
+    hear(Exchange { state, caller, headers, memory }, form, SpeechTask::Transcribe).await
+}
+
+/// `POST /v1/audio/translations`
+async fn translate(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    memory: RequestMemory,
+    form: SpeechForm,
+) -> Result<Response, ApiError> {
+    hear(Exchange { state, caller, headers, memory }, form, SpeechTask::Translate).await
+}

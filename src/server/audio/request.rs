@@ -1,0 +1,196 @@
+//! What a form asks for.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::form::SpeechForm;
+use crate::{
+    api::{Prompt, RawMedia, RawRequest, SamplingParams},
+    engine::SpeechTask,
+    server::{
+        ServerConfig,
+        generate::{
+            sampling::{SamplingFields, output_tokens},
+            usage::UsageReports,
+        },
+        http::{error::ApiError, fields::Int},
+        state::AppState,
+    },
+};
+
+/// Largest file, bytes.
+const FILE_BYTES_MAX: usize = 25 << 20;
+
+/// The fields that decide how tokens are drawn.
+const SAMPLING: [&str; 8] = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+];
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseFormat {
+    /// The text.
+    Plain,
+    /// The text in parts, with their times.
+    Verbose,
+}
+
+/// A request that has the right fields.
+pub(super) struct SpeechRequest {
+    pub(super) file: Arc<[u8]>,
+    pub(super) model: String,
+    pub(super) format: ResponseFormat,
+    pub(super) language: Option<&'static str>,
+    /// Text that comes before the sound's.
+    pub(super) before: String,
+    pub(super) is_streamed: bool,
+    pub(super) reports: UsageReports,
+    pub(super) temperature: f32,
+    sampling: SamplingFields,
+    max_tokens: Option<u32>,
+}
+
+impl SpeechRequest {
+    /// Checks the fields of a form.
+    ///
+    /// # Errors
+    /// 400 for the first field that cannot be served, 404 for an unknown model.
+    pub(super) fn new(
+        form: &SpeechForm,
+        state: &AppState,
+        task: SpeechTask,
+    ) -> Result<Self, ApiError> {
+        let name = format_name(form.text("response_format").unwrap_or("json"), task)?;
+        let is_streamed = form.flag("stream")?;
+        let reports = reports(form, is_streamed, &state.config)?;
+        let sampling = sampling(form)?;
+        let max_tokens = form.integer("max_completion_tokens")?.map(Int);
+        let max_tokens = output_tokens("max_completion_tokens", max_tokens)?;
+        let file = form.file.clone().ok_or_else(|| match form.text("file") {
+            None => ApiError::validation("body.file", "Field required"),
+            Some(_) => {
+                let message = "Value error, Expected UploadFile, received: <class 'str'>";
+                ApiError::validation("body.file", message)
+            }
+        })?;
+        let model = state.model_name(form.text("model"))?;
+        let format = format(name, &model, is_streamed)?;
+        if file.len() > FILE_BYTES_MAX {
+            return Err(ApiError::invalid("audio_filesize_mb", "Maximum file size exceeded"));
+        }
+        let language = form.text("language").map(|code| {
+            state.speech()?.language(code).map_err(|error| ApiError::bad_request(error.to_string()))
+        });
+        Ok(Self {
+            file,
+            model,
+            format,
+            language: language.transpose()?,
+            before: form.text("prompt").unwrap_or_default().to_owned(),
+            is_streamed,
+            reports,
+            temperature: sampling.params(state.engine.default_sampling())?.temperature,
+            sampling,
+            max_tokens,
+        })
+    }
+
+    /// Returns the engine's request for one piece of the sound.
+    ///
+    /// # Errors
+    /// 400 for a parameter that the engine's types cannot hold.
+    pub(super) fn raw_request(
+        &self,
+        state: &AppState,
+        prompt: String,
+        media: RawMedia,
+    ) -> Result<RawRequest, ApiError> {
+        let params = SamplingParams {
+            logprobs: (self.format == ResponseFormat::Verbose).then_some(1),
+            ..self.sampling.params(state.engine.default_sampling())?
+        };
+        let request = self.sampling.raw_request(Prompt::Text(prompt), params, None)?;
+        Ok(RawRequest {
+            media: [media].into(),
+            add_special_tokens: false,
+            // A limit beyond the context is none.
+            max_tokens_default: self.max_tokens,
+            ..request
+        })
+    }
+}
+
+/// Returns the parameters of drawing tokens. By default the likeliest one is taken.
+fn sampling(form: &SpeechForm) -> Result<SamplingFields, ApiError> {
+    let mut fields = Map::new();
+    fields.insert("temperature".to_owned(), Value::from(0.0));
+    for name in SAMPLING {
+        if let Some(number) = form.number(name)? {
+            fields.insert(name.to_owned(), number);
+        }
+    }
+    serde_path_to_error::deserialize(Value::Object(fields))
+        .map_err(|error| ApiError::validation(&format!("body.{}", error.path()), error.inner()))
+}
+
+/// Returns the chunks of a stream that report usage.
+fn reports(
+    form: &SpeechForm,
+    is_streamed: bool,
+    config: &ServerConfig,
+) -> Result<UsageReports, ApiError> {
+    let at_end = form.flag("stream_include_usage")?;
+    let continuous = form.flag("stream_continuous_usage_stats")?;
+    for (name, is_set) in
+        [("stream_include_usage", at_end), ("stream_continuous_usage_stats", continuous)]
+    {
+        if is_set && !is_streamed {
+            let message = "Stream options can only be defined when `stream=True`.";
+            return Err(ApiError::invalid(name, message));
+        }
+    }
+    if config.enable_force_include_usage {
+        return Ok(UsageReports { at_end: true, continuous: true });
+    }
+    Ok(UsageReports { at_end, continuous: at_end && continuous })
+}
+
+/// Returns the name of a format that the API knows.
+fn format_name(name: &str, task: SpeechTask) -> Result<&str, ApiError> {
+    let is_known = matches!(name, "json" | "text" | "srt" | "verbose_json" | "vtt");
+    if is_known || task == SpeechTask::Transcribe && name == "diarized_json" {
+        return Ok(name);
+    }
+    let more = match task {
+        SpeechTask::Transcribe => ", or 'diarized_json'",
+        SpeechTask::Translate => "",
+    };
+    let message = format!("Input should be 'json', 'text', 'srt', 'verbose_json' or 'vtt'{more}");
+    Err(ApiError::validation("body.response_format", message))
+}
+
+/// Returns the format, if the model has it.
+fn format(name: &str, model: &str, is_streamed: bool) -> Result<ResponseFormat, ApiError> {
+    let refused = |message: String| Err(ApiError::bad_request(message));
+    match name {
+        "json" | "text" => Ok(ResponseFormat::Plain),
+        "verbose_json" if is_streamed => {
+            refused("verbose_json format doesn't support streaming case".to_owned())
+        }
+        "verbose_json" => Ok(ResponseFormat::Verbose),
+        "diarized_json" => refused(format!("Currently do not support diarized_json for {model}")),
+        _ => refused(
+            "Currently only support response_format: `text`, `json`, `verbose_json` or \
+             `diarized_json`"
+                .to_owned(),
+        ),
+    }
+}
