@@ -397,12 +397,13 @@ fn every_recorded_model_is_tested() {
 /// `playhouse models` says so.
 #[test]
 fn every_family_has_two_recorded_models() {
-    let architecture = |name: &str| {
-        let config = std::fs::read(folder(name).join("config.json")).unwrap();
+    let architecture = |folder: PathBuf| {
+        let config = std::fs::read(folder.join("config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
         config["architectures"][0].as_str().unwrap().to_owned()
     };
-    let recorded: Vec<String> = models().map(architecture).collect();
+    let folders = models().map(folder).chain(speech::folders());
+    let recorded: Vec<String> = folders.map(architecture).collect();
     // `encoders` has the models of encoders.
     for family in playhouse::model::supported_models().iter().filter(|model| !model.is_encoder()) {
         let count = recorded.iter().filter(|name| *name == family.architecture).count();
