@@ -59,6 +59,7 @@ pub(super) fn load(
     let LoadRegistries { families, token_rules } = registries;
     let mut start = Start::new(config, families, progress)?;
     let (codec, model) = start.read()?;
+    let codec = codec.with_media_if(model.media.is_some());
     let generation = start.check(&codec, &model)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
     start.warm_up(&model, kv_cache_dtype)?;

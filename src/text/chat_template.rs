@@ -7,6 +7,8 @@ mod costs;
 mod effort;
 mod environment;
 mod generation_tags;
+#[cfg(test)]
+mod media_tests;
 mod messages;
 mod metered;
 mod namespaces;

@@ -109,6 +109,13 @@ impl HfTextCodec {
         self
     }
 
+    /// Returns the same codec, and without the processor unless the model `encodes` what it makes.
+    #[must_use]
+    pub fn with_media_if(mut self, encodes: bool) -> Self {
+        self.media = self.media.filter(|_| encodes);
+        self
+    }
+
     /// Returns the id of a token by its text, if the vocabulary has it.
     #[must_use]
     pub fn token_id(&self, token: &str) -> Option<TokenId> {

@@ -23,7 +23,26 @@ import numpy as np
 import torch
 from PIL import Image
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText
-from transformers import LlavaConfig, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
+from transformers import (
+    Idefics3Config,
+    Idefics3Processor,
+    InternVLConfig,
+    InternVLProcessor,
+    InternVLVideoProcessor,
+    LlavaConfig,
+    LlavaNextConfig,
+    Mistral3Config,
+    PixtralProcessor,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2VLConfig,
+    Qwen3VLConfig,
+    SmolVLMConfig,
+)
+
+from transformers.image_processing_utils import select_best_resolution
+
+from corpus import train_tokenizer
 
 HERE = Path(__file__).parent
 # Height and width: square, odd, wide, tiny, and one that grows.
@@ -32,6 +51,12 @@ CLIP = dict(
     image_mean=[0.48145466, 0.4578275, 0.40821073], image_std=[0.26862954, 0.26130258, 0.27577711]
 )
 UNIT = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3)
+
+
+def sizes_of(model):
+    """Returns the sizes of images. HF `Mistral3Model` fails at images of one embedding."""
+    is_mistral3 = model.config.model_type == "mistral3"
+    return [(5, 27) if is_mistral3 and size == (5, 7) else size for size in SIZES]
 
 
 def draw(height, width):
@@ -67,12 +92,25 @@ def qwen(config, model_type, visual, processor, tied=False, **text):
     return config, pixels | processor
 
 
-def llava(vision, processor, text="llama", **rest):
+def llava(vision, processor, text="llama", image_token=509, **rest):
     config = LlavaConfig(
-        text_config=text_config(text), vision_config=vision, image_token_index=509,
+        text_config=text_config(text), vision_config=vision, image_token_index=image_token,
         tie_word_embeddings=False, **rest,
     )
     return config, processor
+
+
+def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **processor):
+    config = LlavaNextConfig(
+        text_config=text_config(text), vision_config=vision, image_token_index=509,
+        tie_word_embeddings=False, image_grid_pinpoints=pinpoints,
+        vision_feature_layer=vision_feature_layer,
+    )
+    pixels = dict(
+        image_processor_type="LlavaNextImageProcessor", image_grid_pinpoints=pinpoints,
+        crop_size=dict(height=42, width=42), resample=3, **CLIP,
+    )
+    return config, pixels | processor
 
 
 def clip(**changes):
@@ -88,6 +126,84 @@ def clip_processor(**changes):
         image_processor_type="CLIPImageProcessor", size=dict(shortest_edge=42),
         crop_size=dict(height=42, width=42), resample=3, **CLIP,
     ) | changes
+
+
+# The tokens that processors put around embeddings, from this id on.
+FIRST_TAG = 440
+TAGS = ["<image>", "[IMG_BREAK]", "[IMG_END]", "<fake_token_around_image>", "<global-img>"]
+TAGS += ["<img>", "</img>"] + [f"<row_{1 + at // 3}_col_{1 + at % 3}>" for at in range(9)]
+# The two tokens around images of InternVL come first.
+IMAGE_TOKEN = FIRST_TAG + 2
+
+
+def tokenizer():
+    """Returns a tokenizer of the corpus with the tags."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(
+        tokenizer_object=getattr(trained, "backend_tokenizer", trained),
+        extra_special_tokens=dict(
+            start_image_token="<img>", end_image_token="</img>", context_image_token="<image>",
+            video_token="<video>",
+        ),
+    )
+    whole.add_special_tokens(dict(additional_special_tokens=TAGS))
+    assert whole.convert_tokens_to_ids("<image>") == IMAGE_TOKEN
+    return whole
+
+
+def pixtral_tower(**changes):
+    tower = dict(
+        model_type="pixtral", hidden_size=24, intermediate_size=36, num_hidden_layers=2,
+        num_attention_heads=2, image_size=64, patch_size=8,
+    )
+    return tower | changes
+
+
+def pixtral_processor(longest, side):
+    return dict(
+        image_processor_type="PixtralImageProcessor", size=dict(longest_edge=longest),
+        patch_size=dict(height=side, width=side), **CLIP,
+    )
+
+
+def mistral3(vision, processor, text, **rest):
+    config = Mistral3Config(
+        text_config=text, vision_config=vision, image_token_index=IMAGE_TOKEN,
+        tie_word_embeddings=False, **rest,
+    )
+    return config, processor
+
+
+def idefics3(config, side, longest, vision, scale_factor, **processor):
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
+        image_size=side, patch_size=8,
+    )
+    config = config(
+        text_config=text_config("llama"), vision_config=tower | vision, scale_factor=scale_factor,
+        image_token_id=IMAGE_TOKEN, tie_word_embeddings=False,
+    )
+    pixels = dict(
+        image_processor_type="Idefics3ImageProcessor", size=dict(longest_edge=longest),
+        max_image_size=dict(longest_edge=side), resample=1, **UNIT,
+    )
+    return config, pixels | processor
+
+
+def internvl(text, vision, ratio, **processor):
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
+        image_size=[32, 32], patch_size=[8, 8], layer_scale_init_value=0.5,
+    )
+    config = InternVLConfig(
+        text_config=text, vision_config=tower | vision, downsample_ratio=ratio,
+        image_token_id=IMAGE_TOKEN, tie_word_embeddings=False,
+    )
+    pixels = dict(
+        image_processor_type="GotOcr2ImageProcessor", size=dict(height=32, width=32),
+        crop_to_patches=True, min_patches=1, max_patches=6, **CLIP,
+    )
+    return config, pixels | processor
 
 
 def models():
@@ -150,6 +266,43 @@ def models():
             dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 40), **UNIT),
             tied=True, head_dim=8, **axes([2, 1, 1], mrope_interleaved=True),
         ),
+        "pixtral": lambda: llava(
+            pixtral_tower(), pixtral_processor(64, 8), "mistral", IMAGE_TOKEN,
+            vision_feature_layer=-1, vision_feature_select_strategy="full",
+        ),
+        "mistral3": lambda: mistral3(
+            pixtral_tower(hidden_act="silu", num_attention_heads=3, hidden_size=36),
+            pixtral_processor(80, 16), text_config("mistral"),
+        ),
+        "mistral3-bias": lambda: mistral3(
+            pixtral_tower(patch_size=4), pixtral_processor(60, 12),
+            text_config("ministral3", head_dim=8), spatial_merge_size=3, vision_feature_layer=1,
+            multimodal_projector_bias=True, projector_hidden_act="relu",
+        ),
+        "llava_next": lambda: llava_next(
+            clip(), [[42, 84], [84, 42], [84, 84], [126, 42], [42, 126]], size=dict(shortest_edge=42),
+        ),
+        "llava_next-wide": lambda: llava_next(
+            clip(patch_size=21, num_attention_heads=3), [[42, 168], [126, 84]], "mistral",
+            vision_feature_layer=[-2, -1], size=dict(height=42, width=42),
+        ),
+        "idefics3": lambda: idefics3(Idefics3Config, 32, 96, {}, 2),
+        "smolvlm": lambda: idefics3(
+            SmolVLMConfig, 48, 130, dict(num_attention_heads=3, hidden_act="gelu"), 3,
+            image_processor_type="SmolVLMImageProcessor",
+        ),
+        "smolvlm-one": lambda: idefics3(
+            SmolVLMConfig, 24, 50, dict(layer_norm_eps=1e-3), 1, resample=3,
+        ),
+        "idefics3-whole": lambda: idefics3(
+            Idefics3Config, 64, 100, {}, 4, do_image_splitting=False,
+        ),
+        "internvl": lambda: internvl(text_config("qwen2"), dict(attention_bias=True), 0.5),
+        "internvl-norms": lambda: internvl(
+            text_config("qwen3", head_dim=8),
+            dict(use_qk_norm=True, norm_type="rms_norm", use_mean_pooling=False), 0.25,
+            min_patches=2, max_patches=4,
+        ),
     }
 
 
@@ -159,10 +312,8 @@ def randomize(model, seed):
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.data.normal_(0.0, 0.2, generator=generator)
-        elif "norm" in name or "ln_q" in name:
+        elif "norm" in name or "ln_" in name or "lambda" in name:
             parameter.data.uniform_(0.5, 1.5, generator=generator)
-        elif "embed" in name or "embedding" in name:
-            parameter.data.normal_(0.0, 0.2, generator=generator)
         else:
             parameter.data.normal_(0.0, 0.2, generator=generator)
 
@@ -171,9 +322,12 @@ def rounded(tensor):
     return [float(f"{x:.7g}") for x in tensor.flatten().tolist()]
 
 
-def pixels_of(processor, image):
+def pixels_of(model, processor, image):
     """Returns the bytes of an image before they are rescaled, [count, height, width, 3]."""
-    raw = processor(image, do_rescale=False, do_normalize=False, return_tensors="pt")
+    rescale, normalize = processor.do_rescale, processor.do_normalize
+    processor.do_rescale = processor.do_normalize = False
+    raw = inputs_of(model, processor, [image])
+    processor.do_rescale, processor.do_normalize = rescale, normalize
     values = raw["pixel_values"].to(torch.uint8)
     if "image_grid_thw" not in raw:
         return values.reshape(-1, *values.shape[-3:]).permute(0, 2, 3, 1)
@@ -186,12 +340,46 @@ def pixels_of(processor, image):
     return patches.reshape(1, rows * side, columns * side, 3)
 
 
+def whole_processor(model, processor):
+    """Returns the processor of a class whose images have other tokens than placeholders."""
+    kind, config = model.config.model_type, model.config
+    words = tokenizer()
+    if kind == "mistral3" or config.vision_config.model_type == "pixtral":
+        merge = getattr(config, "spatial_merge_size", 1)
+        return PixtralProcessor(
+            processor, words, config.vision_config.patch_size, merge, image_token="<image>",
+        )
+    if kind in ("idefics3", "smolvlm"):
+        tower = config.vision_config
+        count = (tower.image_size // tower.patch_size // config.scale_factor) ** 2
+        return Idefics3Processor(processor, words, count)
+    if kind == "internvl":
+        tower = config.vision_config
+        side = tower.image_size[0] // tower.patch_size[0] * config.downsample_ratio
+        return InternVLProcessor(processor, words, InternVLVideoProcessor(), int(side) ** 2)
+    return None
+
+
+def tokens_of(whole, image, count, image_token):
+    """Returns the tokens of an image in a prompt."""
+    if whole is None:
+        return [image_token] * count
+    kwargs = whole.images_kwargs if hasattr(whole, "images_kwargs") else {}
+    kwargs = {name: value for name, value in kwargs.items() if name != "return_tensors"}
+    if isinstance(whole, PixtralProcessor):
+        kwargs["patch_size"] = whole.patch_size * whole.spatial_merge_size
+    inputs = whole.image_processor([image], return_tensors="pt", **kwargs)
+    text = whole.replace_image_token(inputs, 0)
+    return whole.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
 def features_of(model, inputs):
     """Returns the embeddings of one image, and the states for single layers."""
     output = model.get_image_features(**inputs, return_dict=True)
     whole = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
     deep = getattr(output, "deepstack_features", None) or []
-    return whole(output.pooler_output), [whole(states) for states in deep]
+    embeddings = whole(output.pooler_output)
+    return embeddings.flatten(0, -2), [whole(states) for states in deep]
 
 
 def grid_of(model, inputs):
@@ -202,16 +390,40 @@ def grid_of(model, inputs):
     return [frames, rows // merge, columns // merge]
 
 
+def inputs_of(model, processor, images):
+    """Returns the model's inputs of images, without those that it does not take."""
+    kwargs = {}
+    if model.config.model_type == "internvl":
+        kwargs = dict(crop_to_patches=True)
+    if model.config.vision_config.model_type == "pixtral":
+        merge = getattr(model.config, "spatial_merge_size", 1)
+        kwargs = dict(patch_size=model.config.vision_config.patch_size * merge)
+    inputs = dict(processor(images, return_tensors="pt", **kwargs))
+    return {name: it for name, it in inputs.items() if name not in ("num_patches", "rows", "cols")}
+
+
+def tiles_of(model, processor, size):
+    """Returns the shape that tells the encoder of LLaVA-NeXT the tiles of an image."""
+    if model.config.model_type != "llava_next":
+        return None
+    side = model.config.vision_config.image_size
+    best = select_best_resolution(size, processor.image_grid_pinpoints)
+    return [best[0] // side, best[1] // side, *size, 0]
+
+
 def image_record(model, processor, size):
     image = Image.fromarray(draw(*size))
-    pixels = pixels_of(processor, image)
-    inputs = processor(image, return_tensors="pt")
+    pixels = pixels_of(model, processor, image)
+    inputs = inputs_of(model, processor, [image])
+    whole = whole_processor(model, processor)
     embeddings, by_layer = features_of(model, inputs)
     return dict(
         height=size[0], width=size[1], shape=list(pixels.shape),
         pixels=pixels.numpy().tobytes().hex(), grid=grid_of(model, inputs),
+        tiles=tiles_of(model, processor, size),
         num_embeds=len(embeddings), embeddings=rounded(embeddings),
         by_layer=[rounded(states) for states in by_layer],
+        tokens=tokens_of(whole, image, len(embeddings), model.config.image_token_id),
     )
 
 
@@ -221,10 +433,10 @@ def prompt_record(model, processor, images, sizes):
     text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
     tokens = text(3)
     for index in sizes:
-        tokens += [config.image_token_id] * images[index]["num_embeds"] + text(4)
+        tokens += images[index]["tokens"] + text(4)
     ids = torch.tensor([tokens])
-    drawn = [Image.fromarray(draw(*SIZES[index])) for index in sizes]
-    inputs = dict(processor(drawn, return_tensors="pt")) if drawn else {}
+    drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
+    inputs = inputs_of(model, processor, drawn) if drawn else {}
     positions = None
     if hasattr(model.model, "get_rope_index"):
         kinds = (ids == config.image_token_id).int()
@@ -247,9 +459,12 @@ def record(folder):
     load = AutoModelForImageTextToText.from_pretrained
     model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
     processor = AutoImageProcessor.from_pretrained(folder)
-    images = [image_record(model, processor, size) for size in SIZES]
+    images = [image_record(model, processor, size) for size in sizes_of(model)]
     prompts = [prompt_record(model, processor, images, sizes) for sizes in ([], [1], [3, 2], [4, 0, 4])]
-    golden = dict(images=images, prompts=prompts)
+    words = tokenizer()
+    encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
+    texts = {text: encode(text) for text in TAGS + ["\n", "\n\n"]}
+    golden = dict(images=images, prompts=prompts, texts=texts)
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 

@@ -34,6 +34,8 @@ struct Image {
     shape: Vec<usize>,
     pixels: String,
     grid: Option<[u32; 3]>,
+    /// The shape of a second tensor, without elements.
+    tiles: Option<Vec<usize>>,
     num_embeds: usize,
     embeddings: Vec<f32>,
     by_layer: Vec<Vec<f32>>,
@@ -65,6 +67,17 @@ models! {
     qwen2_5_vl_wide: "qwen2_5_vl-wide",
     qwen3_vl: "qwen3_vl",
     qwen3_vl_one: "qwen3_vl-one",
+    pixtral: "pixtral",
+    mistral3: "mistral3",
+    mistral3_bias: "mistral3-bias",
+    llava_next: "llava_next",
+    llava_next_wide: "llava_next-wide",
+    idefics3: "idefics3",
+    idefics3_whole: "idefics3-whole",
+    smolvlm: "smolvlm",
+    smolvlm_one: "smolvlm-one",
+    internvl: "internvl",
+    internvl_norms: "internvl-norms",
 }
 
 #[test]
@@ -76,6 +89,11 @@ fn every_recorded_model_is_tested() {
     let mut tested = MODELS.to_vec();
     tested.sort_unstable();
     assert_eq!(recorded, tested);
+}
+
+/// Returns the folders of the recorded models.
+pub(crate) fn folders() -> impl Iterator<Item = PathBuf> {
+    MODELS.iter().map(|name| folder(name))
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -97,18 +115,21 @@ fn check(name: &str) {
 /// Compares the embeddings of each image, and those of all images at once.
 fn check_images(name: &str, model: &Model, images: &[Image]) -> Vec<Arc<EncoderOutput>> {
     let pixels: Vec<Vec<u8>> = images.iter().map(|image| bytes(&image.pixels)).collect();
-    let views: Vec<[MediaTensorView<'_>; 1]> = images
+    let views: Vec<Vec<MediaTensorView<'_>>> = images
         .iter()
         .zip(&pixels)
         .map(|(image, pixels)| {
-            [MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) }]
+            let pixels = MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) };
+            let tiles = image.tiles.iter();
+            let tiles = tiles.map(|shape| MediaTensorView { shape, data: MediaData::U8(&[]) });
+            std::iter::once(pixels).chain(tiles).collect()
         })
         .collect();
     let inputs: Vec<MediaInput<'_>> = images
         .iter()
         .zip(&views)
         .map(|(image, views)| MediaInput {
-            tensors: views.to_vec(),
+            tensors: views.clone(),
             num_embeds: image.num_embeds,
             grid: image.grid,
         })
@@ -216,17 +237,24 @@ fn last_logits(
 /// Returns the rows of the whole prompt that take embeddings.
 fn media_rows(model: &Model, prompt: &Prompt, outputs: &[Arc<EncoderOutput>]) -> Vec<MediaRows> {
     let media = model.media.as_ref().unwrap();
-    let (mut rows, mut row) = (Vec::new(), 0);
-    let mut images = prompt.images.iter();
+    let (mut rows, mut row, mut first_embed) = (Vec::new(), 0, 0);
+    let mut images = prompt.images.iter().map(|image| outputs[*image].clone());
+    let mut output = images.next();
     while row < prompt.token_ids.len() {
         let rest = &prompt.token_ids[row..];
         let len = rest.iter().take_while(|token| media.is_placeholder(**token)).count();
         if len > 0 {
-            let output = outputs[*images.next().unwrap()].clone();
-            rows.push(MediaRows { row, len, first_embed: 0, output });
+            let item = output.clone().unwrap();
+            let embeds = item.embeddings.dims()[0];
+            rows.push(MediaRows { row, len, first_embed, output: item });
+            first_embed += len;
+            if first_embed == embeds {
+                (output, first_embed) = (images.next(), 0);
+            }
         }
         row += len.max(1);
     }
+    assert!(output.is_none(), "placeholders and images disagree");
     rows
 }
 

@@ -191,7 +191,9 @@ async fn with_media(
     let raw = Arc::clone(raw);
     let expand = move |codec: &dyn TextCodec| expanded_prompt(codec, tokens, &raw.media);
     let expanded = context.vault.text_jobs.work(MEDIA_LANE_BYTES, expand);
-    Ok(expanded.await?.map_err(RequestError::from)?)
+    let expanded = expanded.await?.map_err(RequestError::from)?;
+    context.config.scheduler.check_encodable(&expanded.features)?;
+    Ok(expanded)
 }
 
 /// Returns all tokens of a prompt, or at least those that are kept.

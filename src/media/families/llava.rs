@@ -18,7 +18,7 @@ use super::sizes;
 use crate::media::processor::FamilyProcessor;
 use crate::model::ConfigError;
 use crate::model::config::Fields;
-use crate::model::vision::{LlavaImages, ProcessorConfig, VisionFamily};
+use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
 
 /// The processor of one model.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Llava {
         outer: &Fields,
         processor: &ProcessorConfig,
     ) -> Result<Self, ConfigError> {
-        let images = LlavaImages::read(family, outer)?;
+        let images = TileImages::read(family, outer)?;
         let fields = &processor.image;
         let class = fields::class(fields)?;
         let is_siglip = class.as_deref() == Some("SiglipImageProcessor");

@@ -2,12 +2,17 @@
 //! transformers 5 do with torchvision, pixel by pixel.
 
 mod fields;
+mod idefics3;
+mod internvl;
 mod llava;
+mod llava_next;
+mod pixtral;
 mod qwen;
 mod resize;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod whisper;
 
 use std::path::Path;
@@ -21,17 +26,17 @@ use playhouse_actors::logic::request::{
 use self::resize::Pixels;
 use super::processor::FamilyProcessor;
 use crate::model::ConfigError;
-use crate::model::config::ConfigSource;
+use crate::model::config::{ConfigSource, Fields};
 use crate::model::vision::{ProcessorConfig, VisionFamily};
 
 /// Returns the processor of the media of the model in the folder `model`, if it takes some.
-/// `token` returns the id of a token by its text.
+/// `encode` returns the tokens of a text, without any around it.
 ///
 /// # Errors
 /// [`ConfigError`] if a file of the model has a field without a valid value.
 pub(crate) fn processor_for(
     model: &Path,
-    _token: &dyn Fn(&str) -> Option<TokenId>,
+    encode: &dyn Fn(&str) -> Vec<TokenId>,
 ) -> Result<Option<Arc<dyn FamilyProcessor>>, ConfigError> {
     let source = ConfigSource::read(model)?;
     let outer = source.fields();
@@ -47,7 +52,33 @@ pub(crate) fn processor_for(
         VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3Vl => {
             Arc::new(qwen::Qwen::read(family, outer, &processor)?)
         }
+        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+            Arc::new(pixtral::Pixtral::read(family, outer, &processor, encode)?)
+        }
+        VisionFamily::LlavaNext => {
+            Arc::new(llava_next::LlavaNext::read(family, outer, &processor)?)
+        }
+        VisionFamily::Idefics3 => {
+            Arc::new(idefics3::Idefics3::read(family, outer, &processor, encode)?)
+        }
+        VisionFamily::InternVl => {
+            Arc::new(internvl::InternVl::read(family, outer, &processor, encode)?)
+        }
     }))
+}
+
+/// Returns the token whose text is in `field` of the processor, by default `default`.
+fn token_of(
+    processor: &Fields,
+    field: &str,
+    default: &str,
+    encode: &dyn Fn(&str) -> Vec<TokenId>,
+) -> Result<TokenId, ConfigError> {
+    let text = processor.text(field)?.unwrap_or(default);
+    match *encode(text) {
+        [token] => Ok(token),
+        _ => Err(processor.invalid(field, &format!("the text of one token, by default {default}"))),
+    }
 }
 
 /// Returns an item of the images `pixels`, which have one size: `[count, height, width, 3]`.

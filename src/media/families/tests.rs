@@ -1,7 +1,9 @@
 //! The processors against transformers, pixel by pixel: on the images that
 //! `tests/fidelity/make_vision.py` drew and recorded.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use image::{Rgb, RgbImage};
 use playhouse_actors::logic::request::media::Modality;
@@ -9,10 +11,24 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 
 use super::processor_for;
+use crate::media::processor::FamilyProcessor;
 
 #[derive(Deserialize)]
 struct Golden {
     images: Vec<Recorded>,
+    /// The tokens of some texts.
+    texts: BTreeMap<String, Vec<u32>>,
+}
+
+impl Golden {
+    fn read(model: &Path) -> Self {
+        let golden = std::fs::read(model.join("golden.json")).unwrap();
+        serde_json::from_slice(&golden).unwrap()
+    }
+
+    fn processor(&self, model: &Path) -> Arc<dyn FamilyProcessor> {
+        processor_for(model, &|text| self.texts[text].clone()).unwrap().unwrap()
+    }
 }
 
 #[derive(Deserialize)]
@@ -22,7 +38,9 @@ struct Recorded {
     shape: Vec<usize>,
     pixels: String,
     grid: Option<[u32; 3]>,
+    tiles: Option<Vec<usize>>,
     num_embeds: usize,
+    tokens: Vec<u32>,
 }
 
 fn models() -> Vec<PathBuf> {
@@ -42,9 +60,8 @@ fn drawn(height: u32, width: u32) -> RgbImage {
 #[test]
 fn processed_images_are_those_of_transformers() {
     for model in models() {
-        let golden = std::fs::read(model.join("golden.json")).unwrap();
-        let golden: Golden = serde_json::from_slice(&golden).unwrap();
-        let processor = processor_for(&model, &|_| None).unwrap().unwrap();
+        let golden = Golden::read(&model);
+        let processor = golden.processor(&model);
         let placeholder = processor.placeholder_tokens(Modality::Image)[0];
         for recorded in golden.images {
             let name = format!("{} of {} x {}", model.display(), recorded.height, recorded.width);
@@ -60,7 +77,11 @@ fn processed_images_are_those_of_transformers() {
                 "{name}"
             );
             assert!(item.num_embeds <= processor.max_item_embeds(), "{name}");
+            if let Some(tiles) = recorded.tiles {
+                assert_eq!(item.tensors[1].shape, tiles, "{name}");
+            }
             let tokens = processor.tokens(&item);
+            assert_eq!(tokens, recorded.tokens, "{name}");
             let count = tokens.iter().filter(|token| processor.is_placeholder(**token)).count();
             assert_eq!(count, item.num_embeds, "{name}");
             assert!(processor.is_placeholder(placeholder));
@@ -71,7 +92,7 @@ fn processed_images_are_those_of_transformers() {
 #[test]
 fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
     let model = models().into_iter().find(|model| model.ends_with("qwen3_vl")).unwrap();
-    let processor = processor_for(&model, &|_| None).unwrap().unwrap();
+    let processor = Golden::read(&model).processor(&model);
     let embeds = |kwargs: serde_json::Value| {
         let item = processor.image(&drawn(96, 96), kwargs.as_object().unwrap());
         item.map(|item| item.num_embeds).map_err(|error| error.to_string())
@@ -89,6 +110,6 @@ fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
 fn models_without_a_processor_of_images_have_none() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");
     for model in ["llama-tied", "llava", "qwen3_vl", "gemma3_vl"] {
-        assert!(processor_for(&models.join(model), &|_| None).unwrap().is_none(), "{model}");
+        assert!(processor_for(&models.join(model), &|_| Vec::new()).unwrap().is_none(), "{model}");
     }
 }

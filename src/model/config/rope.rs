@@ -165,7 +165,7 @@ fn axes(parameters: &Fields, rule: AxesRule, pairs: usize) -> Result<Option<Vec<
             (0..pairs).map(of_pair).collect()
         }
         AxesRule::None | AxesRule::InSections => {
-            let sections = (0_u8..).zip(&sizes);
+            let sections = (0_u8..3).zip(&sizes);
             sections.flat_map(|(axis, size)| std::iter::repeat_n(axis, *size)).collect()
         }
     }))

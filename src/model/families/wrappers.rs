@@ -22,6 +22,9 @@ const BESIDE: TextPlace =
 /// The names of a text model alone.
 const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
 
+/// The text model of Idefics 3.
+const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
+
 /// A vision tower and a projector, beside the text model or inside of `model`.
 const TOWER: &[&str] =
     &["vision_tower", "multi_modal_projector", "model.vision_tower", "model.multi_modal_projector"];
@@ -96,7 +99,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
-        vision: &[],
+        vision: &[VisionFamily::Mistral3],
     },
     Wrapper {
         architecture: LLAVA,
@@ -122,7 +125,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
-        vision: &[VisionFamily::Clip, VisionFamily::Siglip],
+        vision: &[VisionFamily::Clip, VisionFamily::Siglip, VisionFamily::Pixtral],
     },
     Wrapper {
         architecture: QWEN2_VL,
@@ -288,6 +291,93 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         unread: VISUAL,
         vision: &[],
     },
+    Wrapper {
+        architecture: LLAVA_NEXT,
+        model_type: "llava_next",
+        models: "LLaVA 1.6 (LLaVA-NeXT)",
+        texts: &[
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..llama::FAMILY },
+                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..mistral::FAMILY },
+                sizes: sizes([32_000, 4_096, 14_336, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA_NEXT, ..qwen2::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+        ],
+        may_be_flat: false,
+        places: &[BESIDE, INSIDE],
+        unread: &[
+            "vision_tower",
+            "multi_modal_projector",
+            "image_newline",
+            "model.vision_tower",
+            "model.multi_modal_projector",
+            "model.image_newline",
+        ],
+        vision: &[VisionFamily::LlavaNext],
+    },
+    Wrapper {
+        architecture: IDEFICS3,
+        model_type: "idefics3",
+        models: "Idefics 3, SmolVLM",
+        texts: &[TextModel {
+            family: Family { architecture: IDEFICS3, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        }],
+        may_be_flat: false,
+        places: &[TEXT_MODEL],
+        unread: &["model.vision_model", "model.connector"],
+        vision: &[VisionFamily::Idefics3],
+    },
+    Wrapper {
+        architecture: SMOLVLM,
+        model_type: "smolvlm",
+        models: "SmolVLM 2",
+        texts: &[TextModel {
+            family: Family { architecture: SMOLVLM, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        }],
+        may_be_flat: false,
+        places: &[TEXT_MODEL],
+        unread: &["model.vision_model", "model.connector"],
+        vision: &[VisionFamily::Idefics3],
+    },
+    Wrapper {
+        architecture: INTERNVL,
+        model_type: "internvl",
+        models: "InternVL 3 and 3.5, in the form of transformers",
+        texts: &[
+            TextModel {
+                family: Family { architecture: INTERNVL, ..qwen2::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: INTERNVL, ..qwen3::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: INTERNVL, ..llama::FAMILY },
+                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+                experts: &[],
+            },
+        ],
+        may_be_flat: false,
+        places: &[BESIDE, INSIDE],
+        unread: TOWER,
+        vision: &[VisionFamily::InternVl],
+    },
 ];
 
 const GEMMA3: &str = "Gemma3ForConditionalGeneration";
@@ -295,6 +385,10 @@ const GEMMA3N: &str = "Gemma3nForConditionalGeneration";
 const LLAMA4: &str = "Llama4ForConditionalGeneration";
 const MISTRAL3: &str = "Mistral3ForConditionalGeneration";
 const LLAVA: &str = "LlavaForConditionalGeneration";
+const LLAVA_NEXT: &str = "LlavaNextForConditionalGeneration";
+const IDEFICS3: &str = "Idefics3ForConditionalGeneration";
+const SMOLVLM: &str = "SmolVLMForConditionalGeneration";
+const INTERNVL: &str = "InternVLForConditionalGeneration";
 const QWEN2_VL: &str = "Qwen2VLForConditionalGeneration";
 const QWEN2_5_VL: &str = "Qwen2_5_VLForConditionalGeneration";
 const QWEN3_VL: &str = "Qwen3VLForConditionalGeneration";

@@ -179,6 +179,9 @@ pub(super) fn sum(hidden: Tensor<2>, residual: Option<Tensor<2>>) -> Tensor<2> {
     }
 }
 
+/// The number added to the mean squares of heads: HF `InternVLVisionRMSNorm`.
+const HEAD_EPS: f32 = 1e-6;
+
 /// Returns the heads of a layer with their norms.
 fn heads(
     loader: &mut WeightLoader<'_>,
@@ -200,7 +203,7 @@ fn heads(
         q_norm: norm(0)?,
         k_norm: norm(1)?,
         norms_after_rope: false,
-        eps: config.norm.eps,
+        eps: HEAD_EPS,
         clip: None,
     })
 }

@@ -1,33 +1,73 @@
-//! The towers of LLaVA 1.5 and its descendants, as `config.json` describes them.
+//! The towers of the classes that are made as LLaVA is, as `config.json` describes them: LLaVA 1.5,
+//! Pixtral, Mistral 3, Idefics 3, SmolVLM and InternVL.
 
 use playhouse_kernels::Activation;
 use serde_json::Value;
 
-use super::block::BlockConfig;
-use super::clip::{self, ClipConfig, ClipTower, ProjectorConfig};
+use super::block::{BlockConfig, BlockNames};
 use super::config::{CLIP_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
 use super::pixels::{PatchSize, Pixels};
+use super::pixtral::{self, PixtralConfig, PixtralTower};
+use super::projector::{ProjectorConfig, ProjectorNorm};
+use super::vit::{VitConfig, VitNames, VitTower};
 use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::weight_loader::WeightLoader;
 
-/// The places of a tower: published checkpoints, those of transformers 4.52, and those of 5.
-const TOWERS: &[&str] = &[
-    "vision_tower.vision_model",
-    "model.vision_tower.vision_model",
-    "vision_tower",
-    "model.vision_tower",
-];
 const PROJECTORS: &[&str] = &["multi_modal_projector", "model.multi_modal_projector"];
+const TOWERS: &[&str] = &["vision_tower", "model.vision_tower"];
+const LINEARS: &[&str] = &["linear_1", "linear_2"];
 
-/// The facts about a model's images that its processor needs.
+/// Pre-norm layers of CLIP, SigLIP and Idefics 3.
+const CLIP_BLOCK: BlockNames = BlockNames {
+    attention_norm: "layer_norm1",
+    mlp_norm: "layer_norm2",
+    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    o: "self_attn.out_proj",
+    inner: &["mlp.fc1"],
+    down: "mlp.fc2",
+    factors: None,
+    head_norms: None,
+};
+const CLIP: VitNames = VitNames {
+    patches: "embeddings.patch_embedding",
+    patch_bias: false,
+    class: Some(("embeddings.class_embedding", 1)),
+    positions: ("embeddings.position_embedding.weight", 2),
+    first_norm: Some("pre_layrnorm"),
+    last_norm: "post_layernorm",
+    layer: "encoder.layers",
+    block: CLIP_BLOCK,
+};
+const SIGLIP: VitNames = VitNames { patch_bias: true, class: None, first_norm: None, ..CLIP };
+const INTERNVL: VitNames = VitNames {
+    patches: "embeddings.patch_embeddings.projection",
+    patch_bias: true,
+    class: Some(("embeddings.cls_token", 3)),
+    positions: ("embeddings.position_embeddings", 3),
+    first_norm: None,
+    last_norm: "layernorm",
+    layer: "encoder.layer",
+    block: BlockNames {
+        attention_norm: "layernorm_before",
+        mlp_norm: "layernorm_after",
+        qkv: &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
+        o: "attention.projection_layer",
+        inner: &["mlp.fc1"],
+        down: "mlp.fc2",
+        factors: Some(["lambda_1", "lambda_2"]),
+        head_norms: Some(["attention.q_norm", "attention.k_norm"]),
+    },
+};
+
+/// The facts about the images of a model with a fixed size that its processor needs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LlavaImages {
+pub(crate) struct TileImages {
     /// The token in the places of embeddings.
     pub(crate) placeholder: u32,
-    /// The embeddings of an image.
+    /// The embeddings of a tile.
     pub(crate) num_embeds: usize,
     /// Pixels on a side.
     pub(crate) image_size: usize,
@@ -35,16 +75,16 @@ pub(crate) struct LlavaImages {
     pub(crate) scale: PixelScale,
 }
 
-impl LlavaImages {
+impl TileImages {
     /// Reads the facts of a model whose `config.json` has the fields `outer`.
     ///
     /// # Errors
     /// [`ConfigError`] if a field has no valid value.
     pub(crate) fn read(family: VisionFamily, outer: &Fields) -> Result<Self, ConfigError> {
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let tower = tower(outer, &vision, 1, family)?;
+        let tower = vit(outer, &vision, 1, family)?;
         Ok(Self {
-            placeholder: placeholder(outer)?,
+            placeholder: placeholder(outer, family)?,
             num_embeds: tower.num_embeds(),
             image_size: tower.image_size,
             scale: scale(family),
@@ -52,9 +92,26 @@ impl LlavaImages {
     }
 }
 
-/// Returns the numbers of pixels in the class of a tower's image processor.
-fn scale(family: VisionFamily) -> PixelScale {
-    if family == VisionFamily::Clip { CLIP_SCALE } else { UNIT_SCALE }
+/// The facts about the images of Pixtral and Mistral 3 that their processor needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PixtralImages {
+    /// The token in the places of embeddings.
+    pub(crate) placeholder: u32,
+    /// Pixels on a side of a square, which is one embedding.
+    pub(crate) side: usize,
+}
+
+impl PixtralImages {
+    /// Reads the facts of a model whose `config.json` has the fields `outer`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a field has no valid value.
+    pub(crate) fn read(family: VisionFamily, outer: &Fields) -> Result<Self, ConfigError> {
+        let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
+        let tower = pixtral(outer, &vision, 1, 1e-5, family)?;
+        let side = tower.patch.side * tower.projector.merge;
+        Ok(Self { placeholder: placeholder(outer, family)?, side })
+    }
 }
 
 /// Reads the tower.
@@ -65,90 +122,280 @@ pub(super) fn read(
     processor: &ProcessorConfig,
     text: &ModelConfig,
 ) -> Result<VisionPlan, ConfigError> {
-    let tower = tower(outer, vision, text.hidden_size, family)?;
+    let tower = match family {
+        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+            let eps = text.norm.eps;
+            TowerPlan::Pixtral(pixtral(outer, vision, text.hidden_size, eps, family)?)
+        }
+        _ => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
+    };
     Ok(VisionPlan {
-        tower: TowerPlan::Clip(tower),
+        tower,
         scale: processor.scale(scale(family))?,
-        placeholders: vec![placeholder(outer)?],
+        placeholders: vec![placeholder(outer, family)?],
         position_axes: 1,
     })
 }
 
+/// Returns the numbers of pixels in the class of a tower's image processor.
+fn scale(family: VisionFamily) -> PixelScale {
+    match family {
+        VisionFamily::Siglip | VisionFamily::Idefics3 => UNIT_SCALE,
+        _ => CLIP_SCALE,
+    }
+}
+
 /// Returns the token in the places of embeddings.
-pub(super) fn placeholder(outer: &Fields) -> Result<u32, ConfigError> {
+fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
+    let default = match family {
+        VisionFamily::Mistral3 => 10,
+        VisionFamily::Idefics3 => 128_257,
+        VisionFamily::InternVl => 151_667,
+        _ => 32_000,
+    };
     Ok(match token(outer, "image_token_index")? {
         Some(token) => token,
-        None => token(outer, "image_token_id")?.unwrap_or(32_000),
+        None => token(outer, "image_token_id")?.unwrap_or(default),
     })
 }
 
-/// Reads the shape of the tower and of its projector.
-fn tower(
+/// Reads the shape of a tower for images of one size, and of its projector.
+fn vit(
     outer: &Fields,
     vision: &Fields,
     text_width: usize,
     family: VisionFamily,
-) -> Result<ClipConfig, ConfigError> {
-    let is_clip = family == VisionFamily::Clip;
-    let (eps, default) = match is_clip {
-        true => (1e-5, Activation::QuickGelu),
-        false => (1e-6, Activation::GeluTanh),
-    };
-    const HEADS: &str = "num_attention_heads";
+) -> Result<VitConfig, ConfigError> {
     const PATCH: &str = "patch_size";
+    let defaults = match family {
+        VisionFamily::Clip | VisionFamily::LlavaNext => [768, 3_072, 12, 12, 224, 32],
+        VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
+        VisionFamily::Idefics3 => [1_152, 3_072, 12, 16, 224, 32],
+        _ => [768, 3_072, 12, 12, 224, 16],
+    };
+    let [hidden_size, intermediate_size, num_layers, num_heads, image_size, patch_size] = defaults;
+    let sizes = [hidden_size, intermediate_size, num_heads];
+    let mut block = block(vision, names(family), sizes, family)?;
+    if family == VisionFamily::InternVl {
+        block.qkv_bias = vision.flag_or("attention_bias", false)?;
+        block.has_head_norms = vision.flag_or("use_qk_norm", false)?;
+        if let Some("rms_norm") = vision.text("norm_type")? {
+            block.norm.kind = NormKind::Rms;
+        }
+    }
+    let image_size = side(vision, "image_size", image_size)?;
+    let patch_size = side(vision, PATCH, patch_size)?;
+    let projector = projector(outer, text_width, family)?;
+    if patch_size * projector.merge > image_size {
+        return Err(vision.invalid(PATCH, &format!("at most image_size, {image_size}")));
+    }
+    let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
+    let feature_layers = match family {
+        VisionFamily::Idefics3 => vec![num_layers],
+        VisionFamily::InternVl => feature_layers(outer, num_layers, -1)?,
+        _ => feature_layers(outer, num_layers, -2)?,
+    };
+    let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
+    let is_pooled = family != VisionFamily::InternVl || vision.flag_or("use_mean_pooling", true)?;
+    let has_last_norm = match family {
+        VisionFamily::Idefics3 => true,
+        _ => !is_pooled && feature_layers.contains(&num_layers),
+    };
+    Ok(VitConfig {
+        names: names(family),
+        block,
+        image_size,
+        patch: PatchSize { side: patch_size, frames: 1 },
+        feature_layers,
+        last_norm: has_last_norm.then_some(last_norm),
+        drops_class: drops_first(outer, &projector, family)?,
+        ends_rows: family == VisionFamily::LlavaNext,
+        projector,
+    })
+}
+
+fn names(family: VisionFamily) -> &'static VitNames {
+    match family {
+        VisionFamily::Clip | VisionFamily::LlavaNext => &CLIP,
+        VisionFamily::InternVl => &INTERNVL,
+        _ => &SIGLIP,
+    }
+}
+
+/// Returns a size in pixels: a number, or the equal height and width.
+fn side(vision: &Fields, field: &str, default: usize) -> Result<usize, ConfigError> {
+    match vision.value(field).and_then(Value::as_array).map(Vec::as_slice) {
+        Some([height, width]) if height == width => {
+            let side = vision.with(field, height.clone());
+            Ok(side.size(field)?.unwrap_or(default))
+        }
+        Some(_) => Err(vision.invalid(field, "one size, or an equal height and width")),
+        None => Ok(vision.size(field)?.unwrap_or(default)),
+    }
+}
+
+/// Reads the layers of a tower. `sizes` are the defaults of the width, the inner width and the
+/// number of heads.
+fn block(
+    vision: &Fields,
+    names: &'static VitNames,
+    [hidden_size, intermediate_size, num_heads]: [usize; 3],
+    family: VisionFamily,
+) -> Result<BlockConfig, ConfigError> {
+    const HEADS: &str = "num_attention_heads";
+    let (eps, default) = match family {
+        VisionFamily::Clip | VisionFamily::LlavaNext => (1e-5, Activation::QuickGelu),
+        VisionFamily::InternVl => (1e-6, Activation::Gelu),
+        _ => (1e-6, Activation::GeluTanh),
+    };
     let size = |field: &str, default: usize| {
         Ok::<usize, ConfigError>(vision.size(field)?.unwrap_or(default))
     };
-    let (hidden_size, num_heads) = (size("hidden_size", 768)?, size(HEADS, 12)?);
+    let (hidden_size, num_heads) = (size("hidden_size", hidden_size)?, size(HEADS, num_heads)?);
     if hidden_size % num_heads != 0 {
         return Err(vision.invalid(HEADS, &format!("a divisor of {hidden_size}")));
     }
-    let image_size = size("image_size", 224)?;
-    let patch_size = size(PATCH, if is_clip { 32 } else { 16 })?;
-    if patch_size > image_size {
-        return Err(vision.invalid(PATCH, &format!("at most image_size, {image_size}")));
-    }
     let eps = vision.positive("layer_norm_eps")?.unwrap_or(eps) as f32;
-    let num_layers = size("num_hidden_layers", 12)?;
-    Ok(ClipConfig {
+    Ok(BlockConfig {
+        names: &names.block,
+        hidden_size,
+        intermediate_size: size("intermediate_size", intermediate_size)?,
+        num_heads,
+        norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
+        activation: activation(vision, "hidden_act", default)?,
+        qkv_bias: true,
+        o_bias: true,
+        mlp_bias: true,
+        has_head_norms: false,
+    })
+}
+
+/// Reads the projector of a tower for images of one size.
+fn projector(
+    outer: &Fields,
+    outputs: usize,
+    family: VisionFamily,
+) -> Result<ProjectorConfig, ConfigError> {
+    const RATIO: &str = "downsample_ratio";
+    let plain = ProjectorConfig {
+        layers: LINEARS,
+        activation: activation(outer, "projector_hidden_act", Activation::Gelu)?,
+        has_bias: true,
+        merge: 1,
+        norm: ProjectorNorm::None,
+        merging: None,
+        outputs,
+    };
+    Ok(match family {
+        VisionFamily::Idefics3 => ProjectorConfig {
+            layers: &["modality_projection.proj"],
+            has_bias: false,
+            merge: outer.size("scale_factor")?.unwrap_or(2),
+            ..plain
+        },
+        VisionFamily::InternVl => {
+            let merge = 1.0 / outer.positive(RATIO)?.unwrap_or(0.5);
+            if merge.fract() != 0.0 || !(1.0..=64.0).contains(&merge) {
+                return Err(outer.invalid(RATIO, "1 divided by a number of patches"));
+            }
+            let norm = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
+            let norm = ProjectorNorm::OfSquare("layer_norm", norm);
+            ProjectorConfig { merge: merge as usize, norm, ..plain }
+        }
+        _ => {
+            ProjectorConfig { has_bias: outer.flag_or("multimodal_projector_bias", true)?, ..plain }
+        }
+    })
+}
+
+/// Reads the shape of the tower of Pixtral and Mistral 3, and of its projector.
+fn pixtral(
+    outer: &Fields,
+    vision: &Fields,
+    outputs: usize,
+    text_eps: f32,
+    family: VisionFamily,
+) -> Result<PixtralConfig, ConfigError> {
+    const HEADS: &str = "num_attention_heads";
+    let size = |field: &str, default: usize| {
+        Ok::<usize, ConfigError>(vision.size(field)?.unwrap_or(default))
+    };
+    let (hidden_size, num_heads) = (size("hidden_size", 1_024)?, size(HEADS, 16)?);
+    if !hidden_size.is_multiple_of(4 * num_heads) {
+        let expected = format!("a divisor of {hidden_size}, with heads of a multiple of 4");
+        return Err(vision.invalid(HEADS, &expected));
+    }
+    let is_mistral3 = family == VisionFamily::Mistral3;
+    let num_layers = size("num_hidden_layers", 24)?;
+    let feature_layers = feature_layers(outer, num_layers, if is_mistral3 { -1 } else { -2 })?;
+    if is_mistral3 && feature_layers.len() > 1 {
+        return Err(outer.invalid("vision_feature_layer", "one layer"));
+    }
+    let rope = match vision.nested("rope_parameters")? {
+        Some(rope) => rope.positive("rope_theta")?,
+        None => vision.positive("rope_theta")?,
+    };
+    let norm = NormConfig { kind: NormKind::Rms, eps: text_eps };
+    Ok(PixtralConfig {
         block: BlockConfig {
-            names: &clip::BLOCK,
+            names: &pixtral::BLOCK,
             hidden_size,
-            intermediate_size: size("intermediate_size", 3_072)?,
+            intermediate_size: size("intermediate_size", 4_096)?,
             num_heads,
-            norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
-            activation: activation(vision, "hidden_act", default)?,
-            qkv_bias: true,
-            o_bias: true,
-            mlp_bias: true,
+            norm: pixtral::NORM,
+            activation: activation(vision, "hidden_act", Activation::Gelu)?,
+            qkv_bias: false,
+            o_bias: false,
+            mlp_bias: false,
             has_head_norms: false,
         },
-        image_size,
-        patch: PatchSize { side: patch_size, frames: 1 },
-        is_clip,
-        feature_layers: feature_layers(outer, num_layers)?,
-        drops_class: drops_first(outer)?,
+        patch: PatchSize { side: side(vision, "patch_size", 16)?, frames: 1 },
+        rope_theta: rope.unwrap_or(10_000.0),
+        feature_layers,
         projector: ProjectorConfig {
+            layers: LINEARS,
             activation: activation(outer, "projector_hidden_act", Activation::Gelu)?,
-            has_bias: outer.flag_or("multimodal_projector_bias", true)?,
-            outputs: text_width,
+            has_bias: outer.flag_or("multimodal_projector_bias", !is_mistral3)?,
+            merge: match is_mistral3 {
+                true => outer.size("spatial_merge_size")?.unwrap_or(2),
+                false => 1,
+            },
+            norm: match is_mistral3 {
+                true => ProjectorNorm::OfPatch("norm", norm),
+                false => ProjectorNorm::None,
+            },
+            merging: is_mistral3.then_some("patch_merger.merging_layer"),
+            outputs,
         },
     })
 }
 
 /// Returns whether the first state of an image has no embedding.
-fn drops_first(outer: &Fields) -> Result<bool, ConfigError> {
+fn drops_first(
+    outer: &Fields,
+    projector: &ProjectorConfig,
+    family: VisionFamily,
+) -> Result<bool, ConfigError> {
     const STRATEGY: &str = "vision_feature_select_strategy";
+    if family == VisionFamily::Idefics3 {
+        return Ok(false);
+    }
+    let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
     match outer.text(STRATEGY)?.unwrap_or("default") {
         "default" => Ok(true),
-        "full" => Ok(false),
+        "full" if !needs_squares => Ok(false),
+        "full" => Err(outer.invalid(STRATEGY, "\"default\"")),
         _ => Err(outer.invalid(STRATEGY, "\"default\" or \"full\"")),
     }
 }
 
 /// Returns after how many layers the states are features: one number, or several, of which negative
 /// ones count from the last layer.
-pub(super) fn feature_layers(outer: &Fields, num_layers: usize) -> Result<Vec<usize>, ConfigError> {
+fn feature_layers(
+    outer: &Fields,
+    num_layers: usize,
+    default: i64,
+) -> Result<Vec<usize>, ConfigError> {
     const FIELD: &str = "vision_feature_layer";
     let layer = |value: &Value| {
         let states = num_layers as i64 + 1;
@@ -157,7 +404,7 @@ pub(super) fn feature_layers(outer: &Fields, num_layers: usize) -> Result<Vec<us
         (0..states).contains(&index).then_some(index as usize)
     };
     let layers = match outer.value(FIELD) {
-        None => layer(&Value::from(-2)).map(|layer| vec![layer]),
+        None => layer(&Value::from(default)).map(|layer| vec![layer]),
         Some(Value::Array(list)) => list.iter().map(layer).collect(),
         Some(value) => layer(value).map(|layer| vec![layer]),
     };
@@ -166,13 +413,37 @@ pub(super) fn feature_layers(outer: &Fields, num_layers: usize) -> Result<Vec<us
     })
 }
 
-/// Loads the tower and its projector.
-pub(super) fn load(
+/// Loads a tower for images of one size, and its projector.
+pub(super) fn load_vit(
     loader: &mut WeightLoader<'_>,
-    config: &ClipConfig,
+    config: &VitConfig,
     pixels: Pixels,
-) -> Result<ClipTower, ModelError> {
-    let module = stored(loader, TOWERS, "embeddings.patch_embedding.weight");
+) -> Result<VitTower, ModelError> {
+    // The places of published checkpoints, of those of transformers 4.52, and of those of 5.
+    let towers = [
+        "vision_tower.vision_model",
+        "model.vision_tower.vision_model",
+        "vision_tower",
+        "model.vision_tower",
+        "model.vision_model",
+    ];
+    let module = stored(loader, &towers, &format!("{}.weight", config.names.patches));
+    let projectors = ["multi_modal_projector", "model.multi_modal_projector", "model.connector"];
+    let first = config.projector.layers.first().copied().unwrap_or_default();
+    let projector = stored(loader, &projectors, &format!("{first}.weight"));
+    let ends = ["image_newline", "model.image_newline"];
+    let end = ends.into_iter().find(|name| loader.has(name)).unwrap_or(ends[0]);
+    let end = config.ends_rows.then_some(end);
+    VitTower::load(loader, module, projector, end, config, pixels)
+}
+
+/// Loads the tower of Pixtral or Mistral 3, and its projector.
+pub(super) fn load_pixtral(
+    loader: &mut WeightLoader<'_>,
+    config: &PixtralConfig,
+    pixels: Pixels,
+) -> Result<PixtralTower, ModelError> {
+    let module = stored(loader, TOWERS, "patch_conv.weight");
     let projector = stored(loader, PROJECTORS, "linear_1.weight");
-    ClipTower::load(loader, module, projector, config, pixels)
+    PixtralTower::load(loader, module, projector, config, pixels)
 }

@@ -6,16 +6,19 @@
 //! Models without the files of an image processor, and those with a tower that is not known here,
 //! take text alone.
 
+mod anyres;
 mod batch;
 mod block;
-mod clip;
 mod config;
 mod encoder;
 mod grid;
 mod llava;
 mod pixels;
+mod pixtral;
+mod projector;
 mod qwen;
 mod qwen_config;
+mod vit;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +33,9 @@ use super::weight_loader::WeightLoader;
 use super::wrapper::Wrapper;
 use super::{MediaEncoder, ModelError};
 
+pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::ProcessorConfig;
-pub(crate) use llava::LlavaImages;
+pub(crate) use llava::{PixtralImages, TileImages};
 use playhouse_kernels::Activation;
 
 /// The vision tower of a multimodal class.
@@ -41,6 +45,16 @@ pub(crate) enum VisionFamily {
     Clip,
     /// SigLIP with the projector of LLaVA.
     Siglip,
+    /// The tower and the projector of LLaVA, over tiles.
+    LlavaNext,
+    /// The tower of Pixtral with the projector of LLaVA.
+    Pixtral,
+    /// The same with the projector of Mistral 3, which merges patches.
+    Mistral3,
+    /// The towers of Idefics 3 and SmolVLM.
+    Idefics3,
+    /// The tower of InternVL.
+    InternVl,
     /// The tower of Qwen2-VL.
     Qwen2Vl,
     /// That of Qwen2.5-VL, with windows.
@@ -63,10 +77,10 @@ impl VisionFamily {
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
-            ([only], _) => Some(*only),
             (towers, None) => towers.first().copied(),
             (towers, Some(name)) => {
-                towers.iter().find(|tower| tower.model_type() == Some(name)).copied()
+                let is_it = |tower: &&Self| tower.model_type().is_none_or(|known| known == name);
+                towers.iter().find(is_it).copied()
             }
         })
     }
@@ -74,9 +88,10 @@ impl VisionFamily {
     /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
     fn model_type(self) -> Option<&'static str> {
         match self {
-            Self::Clip => Some("clip_vision_model"),
+            Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
             Self::Siglip => Some("siglip_vision_model"),
-            Self::Qwen2Vl | Self::Qwen2_5Vl | Self::Qwen3Vl => None,
+            Self::Pixtral => Some("pixtral"),
+            _ => None,
         }
     }
 }
@@ -92,7 +107,8 @@ pub(super) struct VisionPlan {
 
 #[derive(Debug, Clone)]
 enum TowerPlan {
-    Clip(clip::ClipConfig),
+    Vit(vit::VitConfig),
+    Pixtral(pixtral::PixtralConfig),
     Qwen(qwen::QwenConfig),
 }
 
@@ -130,12 +146,10 @@ impl VisionPlan {
             }))
         };
         match family {
-            VisionFamily::Clip | VisionFamily::Siglip => {
-                llava::read(family, outer, &vision, &processor, text).map(Some)
-            }
             VisionFamily::Qwen2Vl => axes(qwen_config::qwen2(&vision)?),
             VisionFamily::Qwen2_5Vl => axes(qwen_config::qwen2_5(&vision)?),
             VisionFamily::Qwen3Vl => axes(qwen_config::qwen3(&vision)?),
+            _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
     }
 
@@ -151,8 +165,12 @@ impl VisionPlan {
         let Self { tower, scale, placeholders, position_axes } = self.clone();
         let pixels = Pixels::new(&scale);
         Ok(match tower {
-            TowerPlan::Clip(config) => {
-                let tower = llava::load(loader, &config, pixels)?;
+            TowerPlan::Pixtral(config) => {
+                let tower = llava::load_pixtral(loader, &config, pixels)?;
+                Arc::new(VisionEncoder { tower, placeholders, position_axes })
+            }
+            TowerPlan::Vit(config) => {
+                let tower = llava::load_vit(loader, &config, pixels)?;
                 Arc::new(VisionEncoder { tower, placeholders, position_axes })
             }
             TowerPlan::Qwen(config) => {

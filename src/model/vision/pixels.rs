@@ -66,7 +66,7 @@ impl Pixels {
     pub(super) fn new(scale: &PixelScale) -> Self {
         let mut table = [[0.0; 256]; 3];
         for (channel, numbers) in table.iter_mut().enumerate() {
-            for (byte, number) in (0_u8..).zip(numbers.iter_mut()) {
+            for (byte, number) in (0..=u8::MAX).zip(numbers.iter_mut()) {
                 *number = scale.of(channel, byte);
             }
         }

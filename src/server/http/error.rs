@@ -238,6 +238,7 @@ impl From<RequestError> for ApiError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
+            RequestError::Unencodable { .. } => Self::bad_request(message),
             RequestError::Media(error) => error.into(),
             RequestError::ResultTooLarge { .. } | RequestError::MessageTooLarge { .. } => {
                 Self::payload_too_large(message)

@@ -11,6 +11,7 @@ mod fetch;
 mod fields;
 mod local_file;
 mod location;
+mod part_fields;
 mod parts;
 
 pub(super) use access::MediaAccess;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     access::{Content, MediaAccess},
     data_url,
+    part_fields::{self, INPUT_AUDIO, PARTS, UNKNOWN},
 };
 use crate::{
     api::{MediaProcessor, MediaSource, Modality, RawMedia},
@@ -16,33 +17,6 @@ use crate::{
 
 /// Items that are fetched at a time.
 const FETCHES_MAX: usize = 4;
-/// Longest name that a client gives to an item, bytes.
-const UUID_BYTES_MAX: usize = 512;
-
-/// The parts of media, by `type`: the kind of the item, and the field of its URL. `image_url` parts
-/// may also come without `type`.
-const PARTS: [(&str, Modality); 5] = [
-    ("image_url", Modality::Image),
-    ("input_image", Modality::Image),
-    ("image", Modality::Image),
-    ("audio_url", Modality::Audio),
-    ("video_url", Modality::Video),
-];
-/// The part whose content is an object with base64.
-const INPUT_AUDIO: &str = "input_audio";
-/// The parts that this server takes in no form.
-const UNKNOWN: [&str; 9] = [
-    "image_embeds",
-    "image_pil",
-    "audio_embeds",
-    "video",
-    "file",
-    "input_file",
-    "computer_screenshot",
-    "video_embeds",
-    "audio",
-];
-
 /// The model of a request, for errors about parts of media.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct AskedModel<'a> {
@@ -108,15 +82,15 @@ impl<'a> MediaParts<'a> {
         part: &Value,
     ) -> Result<Option<Value>, ApiError> {
         let Some(part) = part.as_object() else { return Ok(None) };
-        let Some((kind, modality)) = kind(part) else {
+        let Some((kind, modality)) = part_fields::kind(part) else {
             return match part.get("type").and_then(Value::as_str) {
                 Some(kind) if UNKNOWN.contains(&kind) => Err(self.refused(kind)),
                 _ => Ok(None),
             };
         };
         self.check(kind, modality)?;
-        let uuid = uuid(place, part)?;
-        let given = self.content(place, part, kind, modality)?;
+        let uuid = part_fields::uuid(place, part)?;
+        let given = part_fields::content(place, part, kind, modality)?;
         self.push(modality, given, uuid)
     }
 
@@ -202,45 +176,6 @@ impl<'a> MediaParts<'a> {
         Ok(Some(json!({ "type": modality.as_str() })))
     }
 
-    /// Returns the content of a part, if it has some.
-    fn content(
-        &self,
-        place: &str,
-        part: &Map<String, Value>,
-        kind: &str,
-        modality: Modality,
-    ) -> Result<Option<Content>, ApiError> {
-        if kind == INPUT_AUDIO {
-            return input_audio(place, part.get(kind));
-        }
-        let field = if kind == "input_image" { "image_url" } else { kind };
-        // Only these parts have the URL itself in their field.
-        let is_plain = kind == "input_image" || kind == "image" || part.get("type").is_none();
-        let place = format!("{place}.{field}");
-        let url = match part.get(field) {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::String(url)) if is_plain || part.contains_key("uuid") => url,
-            Some(Value::Object(object)) => match object.get("url") {
-                None | Some(Value::Null) => return Ok(None),
-                Some(Value::String(url)) => url,
-                Some(_) => {
-                    let wanted = "Input should be a valid string";
-                    return Err(ApiError::validation(&format!("{place}.url"), wanted));
-                }
-            },
-            Some(_) if is_plain => {
-                return Err(ApiError::validation(&place, "Input should be a valid string"));
-            }
-            Some(_) => {
-                return Err(ApiError::validation(&place, "Input should be a valid dictionary"));
-            }
-        };
-        match url.as_str() {
-            "" => Ok(None),
-            url => Content::of_url(modality, url).map(Some),
-        }
-    }
-
     /// Returns why the model does not take a part of this kind, if it is one of media.
     pub(in crate::server) fn refusal(&self, kind: &str) -> Option<ApiError> {
         let mut known = PARTS.iter().map(|(kind, _)| *kind).chain([INPUT_AUDIO]).chain(UNKNOWN);
@@ -281,52 +216,6 @@ fn too_many(modality: Modality, limit: usize) -> ApiError {
     let message =
         format!("At most {limit} {kind}(s) may be provided in one prompt. (parameter={kind})");
     ApiError::invalid(kind, message)
-}
-
-/// Returns the kind of a part: its `type`, or without one the field that it has.
-fn kind(part: &Map<String, Value>) -> Option<(&'static str, Modality)> {
-    let known = PARTS.iter().copied().chain([(INPUT_AUDIO, Modality::Audio)]);
-    match part.get("type") {
-        Some(Value::String(kind)) => known.into_iter().find(|(name, _)| name == kind),
-        Some(Value::Null) | None => {
-            let mut known = known.filter(|(name, _)| *name != "image" && *name != "input_image");
-            known.find(|(name, _)| part.contains_key(*name))
-        }
-        Some(_) => None,
-    }
-}
-
-/// Returns the client's own name for an item, if it has one.
-fn uuid(place: &str, part: &Map<String, Value>) -> Result<Option<Arc<str>>, ApiError> {
-    let wrong = |why: &str| Err(ApiError::validation(&format!("{place}.uuid"), why));
-    match part.get("uuid") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(uuid)) if uuid.is_empty() => Ok(None),
-        Some(Value::String(uuid)) if uuid.len() > UUID_BYTES_MAX => {
-            wrong(&format!("String should have at most {UUID_BYTES_MAX} bytes"))
-        }
-        Some(Value::String(uuid)) => Ok(Some(uuid.as_str().into())),
-        Some(_) => wrong("Input should be a valid string"),
-    }
-}
-
-/// Returns the sound of an `input_audio` part: `{"data": base64, "format": "wav"}`.
-fn input_audio(place: &str, audio: Option<&Value>) -> Result<Option<Content>, ApiError> {
-    let place = format!("{place}.{INPUT_AUDIO}");
-    match audio {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Object(audio)) => match audio.get("data") {
-            Some(Value::String(data)) if data.is_empty() => Ok(None),
-            Some(Value::String(data)) => {
-                Ok(Some(Content::Here(MediaSource::File(data_url::bytes(data)?))))
-            }
-            _ => {
-                let wanted = "Input should be a valid string";
-                Err(ApiError::validation(&format!("{place}.data"), wanted))
-            }
-        },
-        Some(_) => Err(ApiError::validation(&place, "Input should be a valid dictionary")),
-    }
 }
 
 #[cfg(test)]

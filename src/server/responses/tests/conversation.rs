@@ -176,7 +176,8 @@ fn items_referred_to_count_each_time_also_those_without_text() {
     let parts = vec![json!({"type": "input_text", "text": ""}); most];
     let input = json!([{"role": "user", "content": parts}]);
     let (find, shared) = (|_: &str| None, &mut shared());
-    let mut reader = InputReader { model: TINY, ids: &mut ids, find: &find, shared };
+    let media = text_model();
+    let mut reader = InputReader { media: &media, ids: &mut ids, find: &find, shared };
     let many_parts = reader.read(Some(&input)).unwrap();
     assert_eq!(shared.total(), 0, "what the request brings is counted as its body");
     assert_eq!(shared.refer(&many_parts[0]).unwrap_err().status, 413);

@@ -1,0 +1,184 @@
+//! Images of Idefics 3 and SmolVLM: tiles of one size, and the whole image in that size (HF
+//! `Idefics3ImageProcessor`, `Idefics3Processor`).
+
+use image::RgbImage;
+use playhouse_actors::{
+    logic::request::{
+        ids::TokenId,
+        media::{Modality, ProcessedMedia},
+    },
+    ports::MediaError,
+};
+use serde_json::{Map, Value};
+
+use super::resize::{Filter, Pixels};
+use super::{fields, item, tiles};
+use crate::media::processor::FamilyProcessor;
+use crate::model::ConfigError;
+use crate::model::config::Fields;
+use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
+
+/// The longest side after the first resize.
+const LONGEST: usize = 4_096;
+
+/// The processor of one model.
+#[derive(Debug)]
+pub(super) struct Idefics3 {
+    image_token: [TokenId; 1],
+    /// The tokens around images.
+    fake: Vec<TokenId>,
+    global: Vec<TokenId>,
+    /// Those of each place of a tile, by rows of [`Idefics3::most_tiles`].
+    places: Vec<Vec<TokenId>>,
+    line: Vec<TokenId>,
+    /// The end of the last row, and the line before the whole image.
+    lines: Vec<TokenId>,
+    num_embeds: usize,
+    /// Pixels on a side of a tile.
+    side: usize,
+    longest: usize,
+    splits: bool,
+    filter: Filter,
+}
+
+impl Idefics3 {
+    /// Reads the processor of a model whose `config.json` has the fields `outer`.
+    pub(super) fn read(
+        family: VisionFamily,
+        outer: &Fields,
+        processor: &ProcessorConfig,
+        encode: &dyn Fn(&str) -> Vec<TokenId>,
+    ) -> Result<Self, ConfigError> {
+        const TILE: &str = "max_image_size";
+        let images = TileImages::read(family, outer)?;
+        let fields = &processor.image;
+        let edge = |field: &str, default: usize| {
+            let size = fields.nested(field)?.unwrap_or_else(|| Fields::empty_in(fields));
+            Ok::<_, ConfigError>(size.size("longest_edge")?.unwrap_or(default))
+        };
+        let (side, longest) = (edge(TILE, 364)?, edge("size", 4 * 364)?);
+        if side != images.image_size {
+            let expected = format!("longest_edge {}, the tower's image_size", images.image_size);
+            return Err(fields.invalid(TILE, &expected));
+        }
+        let most = tiles::on_a_side(longest.min(LONGEST), side);
+        let tag = |at: usize| format!("<row_{}_col_{}>", at / most + 1, at % most + 1);
+        Ok(Self {
+            image_token: [images.placeholder],
+            fake: encode("<fake_token_around_image>"),
+            global: encode("<global-img>"),
+            places: (0..most * most).map(|at| encode(&tag(at))).collect(),
+            line: encode("\n"),
+            lines: encode("\n\n"),
+            num_embeds: images.num_embeds,
+            side,
+            longest,
+            splits: fields.flag_or("do_image_splitting", true)?,
+            filter: fields::filter(fields, Filter::Lanczos)?,
+        })
+    }
+
+    /// Returns the most tiles on a side of an image.
+    fn most_tiles(&self) -> usize {
+        tiles::on_a_side(self.longest.min(LONGEST), self.side)
+    }
+
+    /// Returns the size of an image whose longer side is the longest, and then of whole tiles.
+    fn sizes(&self, [height, width]: [usize; 2]) -> [[usize; 2]; 2] {
+        let is_wide = width >= height;
+        let ratio = width as f64 / height as f64;
+        let shorter = |longer: usize| match is_wide {
+            true => (longer as f64 / ratio) as usize,
+            false => (longer as f64 * ratio) as usize,
+        };
+        let oriented = |longer: usize, shorter: usize| match is_wide {
+            true => [shorter, longer],
+            false => [longer, shorter],
+        };
+        let even = shorter(self.longest).next_multiple_of(2).max(1);
+        let first = match self.longest > LONGEST {
+            true => {
+                let ratio = self.longest as f64 / even as f64;
+                oriented(LONGEST, ((LONGEST as f64 / ratio) as usize).max(1))
+            }
+            false => oriented(self.longest, even),
+        };
+        let [height, width] = first;
+        let long = if is_wide { width } else { height };
+        let ratio = width as f64 / height as f64;
+        let longer = long.next_multiple_of(self.side);
+        let shorter = match is_wide {
+            true => longer as f64 / ratio,
+            false => longer as f64 * ratio,
+        } as usize;
+        [first, oriented(longer, shorter.max(1).next_multiple_of(self.side))]
+    }
+
+    /// Appends the placeholders of one image.
+    fn images(&self, tokens: &mut Vec<TokenId>) {
+        tokens.extend(std::iter::repeat_n(self.image_token[0], self.num_embeds));
+    }
+}
+
+impl FamilyProcessor for Idefics3 {
+    fn modalities(&self) -> &[Modality] {
+        &[Modality::Image]
+    }
+
+    fn max_item_embeds(&self) -> usize {
+        let tiles = if self.splits { self.most_tiles().pow(2) } else { 0 };
+        (tiles + 1) * self.num_embeds
+    }
+
+    fn placeholder(&self, _modality: Modality) -> &str {
+        "<image>"
+    }
+
+    fn placeholder_tokens(&self, _modality: Modality) -> &[TokenId] {
+        &self.image_token
+    }
+
+    fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
+        let (mut tokens, most) = (Vec::new(), self.most_tiles());
+        let [rows, columns] = tiles::grid(media);
+        for row in 0..rows {
+            for column in 0..columns {
+                tokens.extend(&self.fake);
+                tokens.extend(self.places.get(row * most + column).into_iter().flatten());
+                self.images(&mut tokens);
+            }
+            tokens.extend(if row + 1 == rows { &self.lines } else { &self.line });
+        }
+        tokens.extend(self.fake.iter().chain(&self.global));
+        self.images(&mut tokens);
+        tokens.extend(&self.fake);
+        tokens
+    }
+
+    fn is_placeholder(&self, token: TokenId) -> bool {
+        token == self.image_token[0]
+    }
+
+    fn image(
+        &self,
+        image: &RgbImage,
+        _kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        let pixels = Pixels::of(image);
+        let [first, whole] = self.sizes([pixels.height, pixels.width]);
+        let (pixels, tile) = (pixels.resized(self.filter, first), [self.side; 2]);
+        if !self.splits {
+            return Ok(item(vec![pixels.resized(self.filter, tile)], self.num_embeds, None));
+        }
+        let pixels = pixels.resized(self.filter, whole);
+        let [rows, columns] = whole.map(|side| side / self.side);
+        let mut all = Vec::new();
+        if rows * columns > 1 {
+            all = tiles::cut(&pixels, [rows, columns], self.side);
+        }
+        all.push(pixels.resized(self.filter, tile));
+        let num_embeds = all.len() * self.num_embeds;
+        let grid = if rows * columns > 1 { [rows, columns] } else { [0, 0] };
+        Ok(tiles::with_grid(item(all, num_embeds, None), grid))
+    }
+}

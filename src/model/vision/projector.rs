@@ -1,0 +1,135 @@
+//! Projectors: from the features of a tower to the text model's width (HF
+//! `LlavaMultiModalProjector`, `Mistral3MultiModalProjector`, `Idefics3Connector`,
+//! `InternVLMultiModalProjector`).
+
+use burn::tensor::Tensor;
+use playhouse_kernels::{Activation, LinearWeight, WeightView, activate, profile::timed};
+
+use crate::model::config::NormConfig;
+use crate::model::layers::{Linear, Norm, Part};
+use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::{Adapters, ModelError};
+
+/// The shape of a projector.
+#[derive(Debug, Clone)]
+pub(super) struct ProjectorConfig {
+    /// The modules of one layer, or of two with an activation between them.
+    pub(super) layers: &'static [&'static str],
+    pub(super) activation: Activation,
+    pub(super) has_bias: bool,
+    /// Patches on a side of a square that becomes one embedding.
+    pub(super) merge: usize,
+    pub(super) norm: ProjectorNorm,
+    /// The module that maps a square to the width of one patch.
+    pub(super) merging: Option<&'static str>,
+    /// The width of the text model.
+    pub(super) outputs: usize,
+}
+
+/// The norm before the layers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ProjectorNorm {
+    None,
+    /// A norm of each patch.
+    OfPatch(&'static str, NormConfig),
+    /// A norm of each square.
+    OfSquare(&'static str, NormConfig),
+}
+
+/// A projector.
+#[derive(Debug)]
+pub(super) struct Projector {
+    norm: Option<Norm>,
+    is_norm_of_square: bool,
+    merging: Option<LinearWeight>,
+    layers: Vec<Linear>,
+    activation: Activation,
+    /// Patches of a square.
+    unit: usize,
+}
+
+impl Projector {
+    /// Maps the features of patches, `[rows, features]`, to `[rows / unit, outputs]`. The patches of
+    /// a square follow each other.
+    pub(super) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        timed("projector", || {
+            let [count, width] = x.dims();
+            let merged = |x: Tensor<2>| match self.unit {
+                1 => x,
+                unit => x.reshape([count / unit, width * unit]),
+            };
+            let x = match &self.norm {
+                None => merged(x),
+                Some(norm) if self.is_norm_of_square => norm.forward(merged(x)),
+                Some(norm) => merged(norm.forward(x)),
+            };
+            let x = match &self.merging {
+                None => x,
+                Some(weight) => playhouse_kernels::linear(x, weight, None),
+            };
+            let mut layers = self.layers.iter();
+            let first = layers.next().map(|layer| layer.forward(x.clone(), Adapters::none()));
+            layers.fold(first.unwrap_or(x), |x, layer| {
+                layer.forward(activate(x, self.activation), Adapters::none())
+            })
+        })
+    }
+
+    /// Loads the projector `module` of patches with `inputs` features.
+    pub(super) fn load(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        inputs: usize,
+        config: &ProjectorConfig,
+    ) -> Result<Self, ModelError> {
+        let unit = config.merge * config.merge;
+        let full = |name: &str| format!("{module}.{name}");
+        let (norm, is_norm_of_square) = match config.norm {
+            ProjectorNorm::None => (None, false),
+            ProjectorNorm::OfPatch(name, norm) => {
+                (Some(Norm::load(loader, &full(name), inputs, norm)?), false)
+            }
+            ProjectorNorm::OfSquare(name, norm) => {
+                (Some(Norm::load(loader, &full(name), inputs * unit, norm)?), true)
+            }
+        };
+        let merging = config.merging.map(|name| merging(loader, &full(name), [inputs, unit]));
+        let mut width = if merging.is_some() { inputs } else { inputs * unit };
+        let mut layers = Vec::new();
+        for name in config.layers {
+            let part = [Part::new(full(name), config.outputs)];
+            layers.push(Linear::of_media(loader, &part, width, config.has_bias)?);
+            width = config.outputs;
+        }
+        let activation = config.activation;
+        Ok(Self {
+            norm,
+            is_norm_of_square,
+            merging: merging.transpose()?,
+            layers,
+            activation,
+            unit,
+        })
+    }
+}
+
+/// Loads the layer `module` from a square to the width of one patch. The checkpoint has the columns
+/// of an element of all patches side by side (HF `torch.nn.functional.unfold`), and a row here has
+/// the patches one after the other.
+fn merging(
+    loader: &mut WeightLoader<'_>,
+    module: &str,
+    [width, unit]: [usize; 2],
+) -> Result<LinearWeight, ModelError> {
+    loader.packed(module, [width, width * unit], |loader| {
+        let stored = loader.values(&format!("{module}.weight"), &[width, width * unit])?;
+        let row = |row: &[f32]| -> Vec<f32> {
+            let columns = (0..unit).flat_map(|patch| (0..width).map(move |at| at * unit + patch));
+            columns.map(|column| row[column]).collect()
+        };
+        let values: Vec<f32> = stored.chunks_exact(width * unit).flat_map(row).collect();
+        let view = [WeightView::F32(&values)];
+        let packed = LinearWeight::pack(&view, width * unit, loader.dtype(), loader.device());
+        Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
+    })
+}
