@@ -1,5 +1,5 @@
-//! The processors of the families that take images: what the Hugging Face processors of
-//! transformers 5 do with torchvision, pixel by pixel.
+//! The processors of the families that take images. Their pixels are those of the Hugging Face
+//! processors of transformers 5 with torchvision, to the bit.
 
 mod fields;
 mod idefics3;
@@ -45,9 +45,10 @@ pub(crate) fn processor_for(
         VisionFamily::Clip | VisionFamily::Siglip => {
             Arc::new(llava::Llava::read(family, outer, &processor)?)
         }
-        VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3Vl => {
-            Arc::new(qwen::Qwen::read(family, outer, &processor)?)
-        }
+        VisionFamily::Qwen2Vl
+        | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Qwen3Vl
+        | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor)?),
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             Arc::new(pixtral::Pixtral::read(family, outer, &processor, encode)?)
         }
