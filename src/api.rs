@@ -7,6 +7,14 @@
 pub use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 // A conversation that a chat template renders.
 pub use playhouse_actors::ports::ChatPrompt;
+// Its images, videos and sounds, and the processor that makes them ready for the model.
+pub use playhouse_actors::{
+    logic::request::media::{Modality, ProcessedMedia},
+    ports::{
+        MEDIA_IO_KWARGS, MediaError, MediaProcessor, MediaSource, RawMedia, ReadyMedia,
+        expanded_prompt,
+    },
+};
 // How tokens are drawn, and when an output ends.
 pub use playhouse_actors::logic::{
     request::sampling_params::{SamplingParams, TokenRuleCall},

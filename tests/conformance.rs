@@ -221,6 +221,48 @@ encoders! {
     recorded_late_interactions_are_met: "colbert", 256;
 }
 
+/// Compares the answers of one set-up of the second kit whose model takes images.
+async fn answers_about_images_are_met(server: &str, limits: &str, settings: ServerConfig) {
+    let Some(folder) = recordings("conformance2", "conform2.py") else { return };
+    let engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        max_model_len: Some(1024),
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
+        limit_mm_per_prompt: Some(serde_json::from_value(limits.into()).unwrap()),
+        ..EngineConfig::new(folder.join("models").join(server))
+    };
+    let mut conform = Command::new("python3");
+    conform.arg(folder.join("conform2.py")).args(["--server", server]);
+    let report = report_of(engine, settings, conform).await;
+    let is_of_server = |case: &&Value| case["server"] == server;
+    let num_cases = cases(&folder).iter().filter(is_of_server).count();
+    // The metrics of this server have names of its own.
+    assert_agree_but(&report, num_cases, 1, |name| name == "metrics");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_answers_of_llava_are_met() {
+    let settings = ServerConfig {
+        allowed_media_domains: vec!["example.invalid".to_owned()],
+        ..ServerConfig::default()
+    };
+    answers_about_images_are_met("llava", r#"{"image": 2}"#, settings).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_answers_of_qwen2_5_vl_are_met() {
+    let limits = r#"{"image": 2, "video": 0}"#;
+    answers_about_images_are_met("qwen2_5_vl", limits, ServerConfig::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_answers_of_qwen3_vl_are_met() {
+    let settings = ServerConfig { trust_request_mm_kwargs: true, ..ServerConfig::default() };
+    answers_about_images_are_met("qwen3_vl", r#"{"image": 2, "video": 0}"#, settings).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_means_of_pieces_are_met() {
     let pooler = PoolerConfig {

@@ -121,6 +121,17 @@ pub enum RequestError {
     /// The tokenizer or the chat template rejected the request.
     #[error("{0}")]
     Text(String),
+    /// An image or a sound can never be in the encoder cache, even if the cache is empty.
+    #[error(
+        "the images or sounds of the prompt need {num_embeds} embeddings at once, and the encoder \
+         cache has room for {cache_size}; send smaller ones, or give the cache more room"
+    )]
+    Unencodable {
+        /// Number of embeddings.
+        num_embeds: usize,
+        /// Room in the cache.
+        cache_size: usize,
+    },
     /// An image or a sound of the prompt cannot be served.
     #[error(transparent)]
     Media(#[from] MediaError),

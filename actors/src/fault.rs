@@ -153,6 +153,13 @@ mod off {
         pub const fn step_delay(&self) -> Duration {
             Duration::ZERO
         }
+
+        /// Returns the simulated time to encode images.
+        #[inline]
+        #[must_use]
+        pub const fn encode_delay(&self) -> Duration {
+            Duration::ZERO
+        }
     }
 }
 
@@ -330,6 +337,11 @@ mod on {
         /// Returns the time to add to a step, where the device runs in simulated time.
         pub fn step_delay(&self) -> Duration {
             self.observer.get().map_or(Duration::ZERO, |observer| observer.step_delay())
+        }
+
+        /// Returns the time to encode images, where the device runs in simulated time.
+        pub fn encode_delay(&self) -> Duration {
+            self.observer.get().map_or(Duration::ZERO, |observer| observer.encode_delay())
         }
 
         /// Returns the time to compile a grammar, where threads run in simulated time.

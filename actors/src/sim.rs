@@ -17,6 +17,7 @@ pub mod client;
 pub mod device;
 pub mod faults;
 pub mod grammar;
+pub mod media;
 pub mod memory;
 pub mod model;
 pub mod oracle;

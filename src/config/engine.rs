@@ -17,6 +17,7 @@ use super::{
     },
     json_object::JsonObject,
     lora::LoraModule,
+    media::MediaLimits,
     pooling::{Convert, PoolerConfig, Runner},
     secret::Secret,
     setting::Usage,
@@ -249,6 +250,27 @@ settings! {
         disable_any_whitespace: bool = true, switch, any,
             Usage::switch("Write constrained JSON compactly");
 
+        "Media":
+        /// The largest number of images, videos and sounds in one prompt, as a JSON object: a
+        /// number for each of image, video and audio. Kinds without one have 999, as in vLLM.
+        limit_mm_per_prompt: Option<MediaLimits> = None, plain, any,
+            Usage::new("JSON", "Largest number of images, videos and sounds in one prompt, by kind")
+                .default("999 of each kind that the model takes")
+                .example(r#"'{"image": 2, "video": 0}'"#);
+        /// Settings of the model's processor of images and sounds, as a JSON object. A request's
+        /// own go before them.
+        mm_processor_kwargs: Option<JsonObject> = None, plain, any,
+            Usage::new("JSON", "Settings of the model's processor of images and sounds")
+                .default("none")
+                .example(r#"'{"max_pixels": 1003520}'"#);
+        /// Maximum memory for processed images and sounds of earlier requests, in bytes. Those
+        /// unused for longest are removed first. 0: none are kept.
+        mm_processor_cache_bytes: usize = 256 << 20, bytes_usize, any,
+            Usage::new("BYTES", "Maximum memory for processed images and sounds; 0: none are kept");
+        /// Maximum number of pixels of an image, or of the frames of a video together. Larger ones
+        /// are refused before they are decoded.
+        mm_max_pixels: usize = 64 << 20, count, at_least(1),
+            Usage::new("N", "Maximum number of pixels of an image, or of a video's frames together");
         "LoRA":
         /// Whether requests may name a LoRA adapter as their model.
         enable_lora: bool = false, switch, any,

@@ -15,6 +15,7 @@ pub mod layer;
 mod limits;
 mod log;
 mod lora;
+mod media;
 mod model;
 mod origin;
 mod parser_choice;
@@ -43,6 +44,7 @@ pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_
 pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use lora::LoraModule;
+pub use media::MediaLimits;
 pub use origin::Origin;
 pub use parser_choice::ParserChoice;
 pub use playhouse_actors::logic::{

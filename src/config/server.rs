@@ -198,6 +198,28 @@ settings! {
         /// seconds.
         trust_request_chat_template: bool = false, switch, any,
             Usage::switch("Let requests bring a chat template of their own");
+        /// Lets requests bring settings of the model's processor of images and sounds
+        /// (mm_processor_kwargs), and of their decoding (media_io_kwargs). They can make an image
+        /// take more memory and time.
+        trust_request_mm_kwargs: bool = false, switch, any,
+            Usage::switch("Let requests bring settings of the processor of images and sounds");
+        /// Servers that images, videos and sounds may be fetched from, by name; "*": all. Without
+        /// any, nothing is fetched. Addresses that are not of the public internet are never
+        /// reached.
+        allowed_media_domains: Vec<String> = Vec::new(), texts, any,
+            Usage::new("NAME", "Server that media may be fetched from, or *; may be repeated")
+                .default("none");
+        /// Folder that images, videos and sounds may be read from, by file URLs.
+        allowed_local_media_path: Option<PathBuf> = None, plain, any,
+            Usage::new("FOLDER", "Folder that media may be read from, by file URLs")
+                .default("none")
+                .example(r#""/srv/media""#);
+        /// Seconds that fetching an image, a video or a sound may take.
+        media_fetch_timeout_secs: f64 = 10.0, number, seconds,
+            Usage::new("SECONDS", "Seconds that fetching an image, a video or a sound may take");
+        /// Maximum size of a file that is fetched or read, in bytes.
+        media_max_bytes: usize = 64 << 20, bytes_usize, any,
+            Usage::new("BYTES", "Maximum size of an image, video or sound that is fetched or read");
         /// Parser of tool calls: "auto" (the chat template suggests it), "none", or hermes,
         /// llama3_json, mistral, qwen3_coder, qwen3_xml, pythonic, deepseek_v3, deepseek_v31,
         /// granite, phi4_mini_json, openai, glm45, kimi_k2, json.

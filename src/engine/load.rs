@@ -9,7 +9,8 @@ use playhouse_actors::{
 use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
-    DefaultSampling, LoadedModel, StartError, StartProgress, device, drafts, kv_blocks, pooling,
+    DefaultSampling, LoadedModel, StartError, StartProgress, device, drafts, kv_blocks, media,
+    pooling,
     start::{PoolerFacts, generation_config, kv_cache_dtype, quantization},
 };
 use crate::{
@@ -58,6 +59,7 @@ pub(super) fn load(
     let LoadRegistries { families, token_rules } = registries;
     let mut start = Start::new(config, families, progress)?;
     let (codec, model) = start.read()?;
+    let codec = codec.with_media_if(model.media.is_some());
     let generation = start.check(&codec, &model)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
     start.warm_up(&model, kv_cache_dtype)?;
@@ -255,7 +257,7 @@ impl<'a> Start<'a> {
                 num_blocks: cache.num_blocks,
                 eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
                 heads: pooling::heads(model),
-                max_item_embeds: 0,
+                max_item_embeds: media::max_item_embeds(&codec),
             },
             root: config.model_root(),
             architecture: model.architecture.clone(),
@@ -344,8 +346,9 @@ fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> 
     ComputeThreads::own(count, config.pin_threads).map_err(StartError::Threads)
 }
 
+/// Loads the tokenizer, with the processor of the model's images and sounds.
 pub(super) fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
-    let codec = HfTextCodec::load(config.tokenizer_path())?;
+    let codec = media::with_media(config, HfTextCodec::load(config.tokenizer_path())?)?;
     let Some(path) = &config.chat_template else { return Ok(codec) };
     let source = files::read_to_string(path)
         .map_err(|source| StartError::File { path: path.clone(), source })?;

@@ -12,6 +12,7 @@ mod error;
 mod journal;
 mod kv_blocks;
 mod load;
+mod media;
 mod pause;
 mod pooling;
 #[cfg(unix)]

@@ -1,4 +1,13 @@
-//! Images and sounds of prompts: fetched, decoded, and made ready for the model's encoder.
+//! Images, videos and sounds of prompts: decoded, and made ready for the model's encoder.
 
+mod decode;
+mod expand;
 pub(crate) mod families;
+mod frames;
 pub(crate) mod processor;
+mod service;
+mod store;
+#[cfg(test)]
+pub(crate) mod test_family;
+
+pub(crate) use service::{MediaService, MediaSettings};

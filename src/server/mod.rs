@@ -16,6 +16,7 @@ mod http;
 mod in_process;
 mod invocations;
 mod lora;
+mod media;
 mod memory;
 mod messages;
 mod models;

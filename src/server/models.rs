@@ -10,7 +10,7 @@ use super::{
     http::{error::ApiError, extract::PathOf},
     state::AppState,
 };
-use crate::api::LoraRequest;
+use crate::api::{LoraRequest, Modality};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelList {
@@ -27,6 +27,8 @@ pub(super) struct ModelCard {
     root: String,
     parent: Option<String>,
     max_model_len: Option<usize>,
+    /// The kinds of content that messages may have.
+    input_modalities: Vec<&'static str>,
     permission: [Permission; 1],
 }
 
@@ -68,6 +70,14 @@ pub(super) async fn retrieve(
     }
 }
 
+/// Returns text, and the kinds of media that the model takes.
+fn input_modalities(state: &AppState) -> Vec<&'static str> {
+    let media = state.engine.codec().media();
+    let takes = |kind: &Modality| media.is_some_and(|media| media.limit(*kind) > 0);
+    let kinds = Modality::ALL.into_iter().filter(takes).map(Modality::as_str);
+    ["text"].into_iter().chain(kinds).collect()
+}
+
 fn card(state: &AppState, name: &str) -> ModelCard {
     ModelCard {
         id: name.to_owned(),
@@ -77,6 +87,7 @@ fn card(state: &AppState, name: &str) -> ModelCard {
         root: state.engine.model_root().to_owned(),
         parent: None,
         max_model_len: Some(state.engine.model_info().max_model_len),
+        input_modalities: input_modalities(state),
         permission: [permission(state.created)],
     }
 }

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ServerConfig, ServerError,
-    generate::media::AskedModel,
     generate::open_requests::OpenRequests,
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
+    media::{AskedModel, MediaAccess, MediaParts},
     responses::ResponseStore,
     resume::{KeptAnswers, Rendering},
     snapshots::SnapshotFeed,
@@ -33,6 +33,8 @@ pub(super) struct AppState {
     pub(super) metrics: PrometheusHandle,
     /// The parsers of the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
+    /// The content of media behind URLs.
+    pub(super) media: Arc<MediaAccess>,
     pub(super) open: OpenRequests,
     /// The answers that outlive their connections.
     pub(super) kept: Arc<KeptAnswers>,
@@ -59,6 +61,7 @@ impl AppState {
         let parsers = Arc::new(TurnParsers::new(&config, &engine)?);
         let rendering = Arc::new(Rendering::new(&config, &engine));
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
+        let media = Arc::new(MediaAccess::new(&config));
         let (config, open) = (Arc::new(config), OpenRequests::default());
         let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));
         let created = unix_seconds();
@@ -69,6 +72,7 @@ impl AppState {
             keys,
             metrics,
             parsers,
+            media,
             open,
             kept: Arc::default(),
             rendering,
@@ -116,6 +120,19 @@ impl AppState {
     /// Returns the model called `name` for errors about parts of media.
     pub(super) fn asked_model<'n>(&self, name: &'n str) -> AskedModel<'n> {
         AskedModel { name, serves_text_alone: self.engine.loaded().serves_text_alone }
+    }
+
+    /// Returns the reader of messages on a route that takes text alone.
+    pub(super) fn text_parts<'n>(&self, name: &'n str) -> MediaParts<'n> {
+        let has_media = self.engine.codec().media().is_some();
+        let AskedModel { serves_text_alone, .. } = self.asked_model(name);
+        let serves_text_alone = serves_text_alone || has_media;
+        MediaParts::new(AskedModel { name, serves_text_alone }, None)
+    }
+
+    /// Returns the reader of the images, videos and sounds of a prompt for the model called `name`.
+    pub(super) fn media_parts<'n>(&self, name: &'n str) -> MediaParts<'n> {
+        MediaParts::new(self.asked_model(name), self.engine.codec().media().cloned())
     }
 }
 

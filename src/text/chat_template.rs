@@ -7,6 +7,8 @@ mod costs;
 mod effort;
 mod environment;
 mod generation_tags;
+#[cfg(test)]
+mod media_tests;
 mod messages;
 mod metered;
 mod namespaces;
@@ -20,7 +22,7 @@ use std::{collections::BTreeMap, thread};
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, Value, machinery};
-use playhouse_actors::ports::{ChatPrompt, TextError};
+use playhouse_actors::ports::{ChatPrompt, MediaProcessor, TextError};
 
 use super::tokenizer_files::TokenizerFiles;
 pub use content_format::ContentFormat;
@@ -115,10 +117,14 @@ impl ChatTemplates {
         Self::new(&TokenizerFiles { chat_templates, named_tokens, ..TokenizerFiles::default() })
     }
 
-    /// Returns the prompt of a conversation.
-    pub(super) fn render(&self, chat: &ChatPrompt) -> Result<String, TextError> {
+    /// Returns the prompt of a conversation, whose images and sounds `media` makes ready.
+    pub(super) fn render_with_media(
+        &self,
+        chat: &ChatPrompt,
+        media: Option<&dyn MediaProcessor>,
+    ) -> Result<String, TextError> {
         let Some(name) = self.choose(chat)? else {
-            return self.render_own(chat.chat_template.as_deref().unwrap_or_default(), chat);
+            return self.render_own(chat.chat_template.as_deref().unwrap_or_default(), chat, media);
         };
         let Some(found) = self.templates.get(name) else { return Err(TextError::NoChatTemplate) };
         if let Some(error) = &found.broken {
@@ -128,12 +134,24 @@ impl ChatTemplates {
             let template = self.environment.get_template(name);
             let template = template.map_err(|error| template_error(&error))?;
             let accepts = Accepts::of(&found.source, found.content_format, found.strings);
+            let accepts = accepts.with_media(media);
             self.render_with(&template, &found.source, accepts, chat)
         })
     }
 
+    /// Returns the prompt of a conversation of text.
+    #[cfg(test)]
+    fn render(&self, chat: &ChatPrompt) -> Result<String, TextError> {
+        self.render_with_media(chat, None)
+    }
+
     /// Returns the prompt by the request's own template.
-    fn render_own(&self, source: &str, chat: &ChatPrompt) -> Result<String, TextError> {
+    fn render_own(
+        &self,
+        source: &str,
+        chat: &ChatPrompt,
+        media: Option<&dyn MediaProcessor>,
+    ) -> Result<String, TextError> {
         check_length("chat_template", source, OWN_TEMPLATE_BYTES_MAX)?;
         on_deep_stack(source.len(), || {
             let source = generation_tags::neutralise(source);
@@ -142,7 +160,8 @@ impl ChatTemplates {
             let template = compiled.map_err(|error| template_error(&error))?;
             let format = ContentFormat::of(&source);
             let strings = strings(&self.environment, &template, format, &self.special_tokens);
-            self.render_with(&template, &source, Accepts::of(&source, format, strings), chat)
+            let accepts = Accepts::of(&source, format, strings).with_media(media);
+            self.render_with(&template, &source, accepts, chat)
         })
     }
 
@@ -168,7 +187,7 @@ impl ChatTemplates {
         &self,
         template: &minijinja::Template<'_, '_>,
         source: &str,
-        accepts: Accepts,
+        accepts: Accepts<'_>,
         chat: &ChatPrompt,
     ) -> Result<String, TextError> {
         let mut messages = messages::prepare(&chat.messages, accepts)?;

@@ -109,6 +109,13 @@ impl HfTextCodec {
         self
     }
 
+    /// Returns the same codec, and without the processor unless the model `encodes` what it makes.
+    #[must_use]
+    pub fn with_media_if(mut self, encodes: bool) -> Self {
+        self.media = self.media.filter(|_| encodes);
+        self
+    }
+
     /// Returns the sources of the chat templates: the default one first, then the others by name.
     #[must_use]
     pub fn chat_templates(&self) -> Vec<String> {
@@ -275,7 +282,7 @@ impl TextCodec for HfTextCodec {
     }
 
     fn render_chat(&self, chat: &ChatPrompt) -> Result<String, TextError> {
-        self.chat_templates.render(chat)
+        self.chat_templates.render_with_media(chat, self.media.as_deref())
     }
 
     fn decoder(&self, prompt: &[TokenId], options: DecodeOptions) -> Box<dyn IncrementalDecoder> {

@@ -5,6 +5,7 @@ mod completions;
 #[path = "../contrived/mod.rs"]
 mod contrived;
 mod http;
+mod images;
 mod late_chunking;
 mod pooling;
 mod pooling_http;

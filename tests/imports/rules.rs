@@ -264,6 +264,22 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "text is a port's adapter",
     },
     Rule {
+        folder: "src/media",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "playhouse_kernels",
+            "ractor",
+            "tokio",
+            "async",
+            "await",
+            "crate::engine",
+            "crate::executor",
+            "crate::server",
+        ],
+        reason: "media are files and numbers; they are fetched and encoded elsewhere",
+    },
+    Rule {
         folder: "src/profile",
         except: &[],
         forbidden: &["burn", "ractor", "tokio", "crate::engine", "crate::model", "crate::executor"],

@@ -31,7 +31,8 @@ export async function launch() {
       page.on('pageerror', (error) => page.problems.push(error.stack));
       page.on('request', (request) => {
         const to = request.url();
-        if (!to.startsWith(url) && !to.startsWith('data:')) page.problems.push(`it asked for ${to}`);
+        const isOwn = [url, `blob:${url}`, 'data:'].some((start) => to.startsWith(start));
+        if (!isOwn) page.problems.push(`it asked for ${to}`);
       });
       await page.goto(`${url}/`);
       return page;

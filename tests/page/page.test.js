@@ -95,6 +95,62 @@ test('an answer streams, tells how long it took, and can be stopped', async (t) 
   assert.equal(await page.locator('.message').count(), 0);
 });
 
+/** A picture of one dark pixel. */
+const PICTURE = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==',
+  'base64',
+);
+
+test('pictures go with the message, if the model takes them', async (t) => {
+  const text = await open(t);
+  await until('the models', async () => (await text.locator('#model option').count()) > 0);
+  assert.equal(await text.locator('#add-picture').isVisible(), false);
+
+  const page = await open(t);
+  await page.route('**/v1/models', async (route) => {
+    const response = await route.fetch();
+    const models = await response.json();
+    models.data.forEach((card) => { card.input_modalities = ['text', 'image']; });
+    await route.fulfill({ response, json: models });
+  });
+  let body;
+  await page.route('**/v1/chat/completions', (route) => {
+    body = JSON.parse(route.request().postData());
+    const chunk = { choices: [{ index: 0, delta: { content: 'A dot.' }, finish_reason: 'stop' }] };
+    return route.fulfill({
+      contentType: 'text/event-stream',
+      body: `data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`,
+    });
+  });
+  await page.reload();
+  await page.locator('#add-picture').waitFor();
+  const file = { name: 'dot.png', mimeType: 'image/png', buffer: PICTURE };
+  await page.setInputFiles('#picture-file', [file, { ...file, name: 'twin.png' }]);
+  await page.locator('#pictures img').nth(1).waitFor();
+  await page.click('[aria-label="Remove twin.png"]');
+  assert.equal(await page.locator('#pictures img').count(), 1);
+
+  // A picture that is dropped, and a file that is none.
+  await page.evaluate((bytes) => {
+    const data = new DataTransfer();
+    data.items.add(new File([Uint8Array.from(bytes)], 'dropped.png', { type: 'image/png' }));
+    data.items.add(new File(['x'], 'notes.txt', { type: 'text/plain' }));
+    document.querySelector('#view-chat').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  }, [...PICTURE]);
+  await page.locator('#pictures img').nth(1).waitFor();
+  assert.match(await page.locator('.problem').first().textContent(), /notes\.txt/);
+
+  await ask(page, 'What is this?');
+  await until('the answer', () => isDone(page));
+  const url = `data:image/png;base64,${PICTURE.toString('base64')}`;
+  const picture = { type: 'image_url', image_url: { url } };
+  assert.deepEqual(body.messages.at(-1).content, [picture, picture, { type: 'text', text: 'What is this?' }]);
+  const shown = page.locator('.message.user .picture');
+  assert.equal(await shown.count(), 2);
+  assert.equal(await shown.first().evaluate((image) => image.naturalWidth), 1);
+  assert.equal(await page.locator('#pictures').isVisible(), false);
+});
+
 test('a stream that began goes on while rooms go dark and are lit again', async (t) => {
   const page = await open(t);
   await endless(page, 3500);

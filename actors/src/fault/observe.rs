@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Delivery, How};
 use crate::{
     logic::{
+        encoder_cache::EncoderCache,
         kv_cache::{KvCacheManager, allocation::AllocationPlan},
         ledger::{GroundState, LedgerEvent},
         request::structured_output::StructuredOutput,
@@ -53,6 +54,11 @@ pub enum Observed<'a> {
         /// The manager afterwards.
         manager: &'a KvCacheManager,
     },
+    /// The encoder cache manager has taken a message.
+    EncoderCache {
+        /// Its plan afterwards.
+        cache: &'a EncoderCache,
+    },
     /// The scheduler sends a step to the worker.
     Step {
         /// The step.
@@ -67,6 +73,11 @@ pub trait Observer: Send + Sync {
 
     /// Returns the time to compile a grammar, where threads run in simulated time.
     fn compile_delay(&self, _format: &StructuredOutput) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns the time to encode images, where the device runs in simulated time.
+    fn encode_delay(&self) -> Duration {
         Duration::ZERO
     }
 

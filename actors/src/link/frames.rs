@@ -9,6 +9,7 @@ use crate::{
     codec::{Frames, MAX_PAYLOAD_LEN},
     fault::{EdgeFaults, How},
     logic::{
+        encoder_cache::EncoderCacheView,
         ledger::Restriction,
         observe::{BlockMap, Timelines},
         recovery::message_numbers::Stamp,
@@ -97,6 +98,10 @@ pub enum Question {
     },
     /// [`KvCacheManagerMessage::View`](crate::message::KvCacheManagerMessage::View).
     BlockMap,
+    /// [`EncoderCacheManagerMessage::View`](crate::message::EncoderCacheManagerMessage::View).
+    EncoderCache,
+    /// [`EncoderCacheManagerMessage::Reset`](crate::message::EncoderCacheManagerMessage::Reset).
+    ResetEncoderCache,
     /// [`SchedulerMessage::ResetPrefixCache`](crate::message::SchedulerMessage::ResetPrefixCache).
     ResetPrefixCache {
         /// Whether to preempt running requests.
@@ -121,6 +126,10 @@ pub enum Answer {
     View(SchedulerView),
     /// To [`Question::BlockMap`].
     BlockMap(Option<BlockMap>),
+    /// To [`Question::EncoderCache`].
+    EncoderCache(EncoderCacheView),
+    /// To [`Question::ResetEncoderCache`].
+    EncoderCacheWasReset,
     /// To [`Question::ResetPrefixCache`].
     WasReset(bool),
     /// To [`Question::Timelines`].

@@ -88,6 +88,14 @@ pub enum Bug {
     IgnoreAdapter,
     /// A request does not wait for its adapter.
     SkipAdapter,
+    /// An item that no request needs keeps its place in the encoder cache.
+    LeakPin,
+    /// A step does not wait until its images are encoded.
+    SkipEncoder,
+    /// Images that fail to encode keep their place in the encoder cache.
+    KeepFailedItem,
+    /// Requests with different images share blocks.
+    IgnoreMedia,
     /// A guess is accepted though the draw at its place is another token.
     AcceptAnyDraft,
     /// The next step begins after wrong guesses, so their KV stays in the request's blocks.
@@ -102,7 +110,11 @@ pub enum Bug {
 
 impl Bug {
     /// The bugs that the simulator of a whole system must find.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 48] = [
+        Self::LeakPin,
+        Self::SkipEncoder,
+        Self::KeepFailedItem,
+        Self::IgnoreMedia,
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,

@@ -12,7 +12,7 @@ pub struct Edge {
 }
 
 /// All edges, each with its name in the chaos interface.
-const TABLE: [(Role, Role, &str); 19] = [
+const TABLE: [(Role, Role, &str); 25] = [
     // Jobs for the input processors.
     (Role::Door, Role::InputProcessor, "door->input"),
     // Requests to accept or to abort.
@@ -51,6 +51,18 @@ const TABLE: [(Role, Role, &str); 19] = [
     (Role::StructuredOutput, Role::Scheduler, "structured_output->scheduler"),
     // News that a thread has finished a grammar.
     (Role::Compiler, Role::StructuredOutput, "compiler->structured_output"),
+    // Images and sounds that requests need.
+    (Role::Scheduler, Role::EncoderCacheManager, "scheduler->encoder_cache"),
+    // Images and sounds that are ready.
+    (Role::EncoderCacheManager, Role::Scheduler, "encoder_cache->scheduler"),
+    // Images and sounds to encode.
+    (Role::EncoderCacheManager, Role::EncoderWorker, "encoder_cache->encoder_worker"),
+    // Images and sounds that were encoded.
+    (Role::EncoderWorker, Role::EncoderCacheManager, "encoder_worker->encoder_cache"),
+    // Results from the encoder's device thread.
+    (Role::Device, Role::EncoderWorker, "device->encoder_worker"),
+    // Orders of an operator.
+    (Role::Door, Role::EncoderCacheManager, "door->encoder_cache"),
 ];
 
 const NUM_ROLES: usize = Role::Timer as usize + 1;

@@ -3,6 +3,8 @@
 
 pub mod detokenizer;
 pub mod edge;
+pub mod encoder_cache_manager;
+pub mod encoder_worker;
 pub mod input_processor;
 pub mod kv_cache_manager;
 pub mod ledger;
@@ -15,6 +17,8 @@ pub mod worker;
 
 pub use detokenizer::DetokenizerMessage;
 pub use edge::{Edge, Letter};
+pub use encoder_cache_manager::EncoderCacheManagerMessage;
+pub use encoder_worker::{EncoderOutcome, EncoderWorkerMessage};
 pub use input_processor::InputProcessorMessage;
 pub use kv_cache_manager::KvCacheManagerMessage;
 pub use ledger::{LedgerMessage, StepFailure};

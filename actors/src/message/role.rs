@@ -89,17 +89,22 @@ roles! { $
     KvCacheManager = "kv_cache", under Core, 5 in 30;
     /// Compiles grammars.
     StructuredOutput = "structured_output", under Core, 5 in 30;
+    /// Keeps the embeddings of images and sounds.
+    EncoderCacheManager = "encoder_cache", under Core, 5 in 30;
     /// Chooses the requests of each step.
     Scheduler = "scheduler", under Core, 5 in 30;
     /// Owns the device thread.
     Worker = "worker", under Core, 3 in 60;
+    /// Owns the device thread that encodes images and sounds.
+    EncoderWorker = "encoder_worker", under Core, 5 in 30;
     /// Turns tokens into text.
     Detokenizer = "detokenizer", under Egress, 20 in 10;
     /// Hands text to clients.
     OutputStreamer = "streamer", under Egress, 20 in 10;
     /// Supervises the input processors.
     Ingress = "ingress", under Root, 3 in 60;
-    /// Supervises KV cache manager, structured output, scheduler and worker.
+    /// Supervises KV cache manager, structured output, encoder cache manager, scheduler, worker
+    /// and encoder worker.
     Core = "core", under Root, 3 in 60;
     /// Supervises detokenizers and streamers.
     Egress = "egress", under Root, 3 in 60;

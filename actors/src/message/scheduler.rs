@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::{
+    encoder_cache::EncoderAnswer,
     ledger::Restriction,
     recovery::message_numbers::Stamp,
     request::{
@@ -48,6 +49,8 @@ pub enum SchedulerMessage {
     },
     /// From the structured output actor: results of compiling grammars.
     GrammarsCompiled(Vec<CompiledGrammar>),
+    /// From the encoder cache manager: the state of images and sounds.
+    Encoded(EncoderAnswer),
     /// From a thread: an adapter was loaded, or it failed. If the message is lost, the tick takes
     /// its place.
     AdapterLoaded,
@@ -96,6 +99,7 @@ impl Letter for SchedulerMessage {
             Self::Order(..) | Self::Given(_) | Self::Recover { .. } => edge!(Ledger -> Scheduler),
             Self::StepDone(_) | Self::StepMissing { .. } => edge!(Worker -> Scheduler),
             Self::GrammarsCompiled(_) => edge!(StructuredOutput -> Scheduler),
+            Self::Encoded(_) => edge!(EncoderCacheManager -> Scheduler),
             Self::PauseChanged | Self::ResetPrefixCache { .. } | Self::Stats(_) => {
                 edge!(Door -> Scheduler)
             }
@@ -117,6 +121,7 @@ impl Letter for SchedulerMessage {
             Self::StepDone(output) => Self::StepDone(output.clone()),
             &Self::StepMissing { epoch, step } => Self::StepMissing { epoch, step },
             Self::GrammarsCompiled(compiled) => Self::GrammarsCompiled(compiled.clone()),
+            Self::Encoded(answer) => Self::Encoded(answer.clone()),
             Self::AdapterLoaded => Self::AdapterLoaded,
             Self::PauseChanged => Self::PauseChanged,
             Self::Tick => Self::Tick,

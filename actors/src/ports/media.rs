@@ -6,10 +6,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::TextCodec;
 use crate::logic::request::{
     ids::TokenId,
     media::{Modality, MultimodalFeature, ProcessedMedia},
 };
+
+/// The name of the settings of decoding among [`RawMedia::kwargs`]: an object for each kind, as
+/// vLLM's `media_io_kwargs`.
+pub const MEDIA_IO_KWARGS: &str = "media_io_kwargs";
 
 /// An item as its client sent it.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +88,41 @@ pub trait MediaProcessor: Send + Sync + 'static {
         tokens: Vec<TokenId>,
         media: &[ReadyMedia],
     ) -> Result<ExpandedPrompt, MediaError>;
+
+    /// Returns the most memory that [`MediaProcessor::process`] takes for an item while it runs,
+    /// beside the item itself. It reads no more than the item's header.
+    fn working_bytes(&self, _raw: &RawMedia) -> usize {
+        0
+    }
+
+    /// Forgets all processed items. Items without content are not found until they are sent again.
+    fn clear(&self) {}
+}
+
+/// Makes the items of a prompt ready, and replaces their placeholders in its `tokens`.
+///
+/// # Errors
+/// [`MediaError`] of the first item that is refused, or if placeholders and items do not fit
+/// together.
+pub fn expanded_prompt(
+    codec: &dyn TextCodec,
+    tokens: Vec<TokenId>,
+    items: &[RawMedia],
+) -> Result<ExpandedPrompt, MediaError> {
+    let modality = items.first().map(|item| item.modality).unwrap_or_default();
+    let processor = codec.media().ok_or(MediaError::TooMany { modality, limit: 0 })?;
+    let mut ready = Vec::with_capacity(items.len());
+    for (place, item) in items.iter().enumerate() {
+        let index =
+            || items[..place].iter().filter(|other| other.modality == item.modality).count();
+        ready.push(processor.process(item).map_err(|error| match error {
+            MediaError::UnknownUuid { modality, .. } => {
+                MediaError::UnknownUuid { modality, index: index() }
+            }
+            error => error,
+        })?);
+    }
+    processor.expand(tokens, &ready)
 }
 
 /// The reason why an item cannot be served. All cases concern the client's request.

@@ -16,7 +16,10 @@ pub use encoder::{EncoderExecutor, EncoderFactory};
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
 pub use journal::JournalDisk;
-pub use media::{ExpandedPrompt, MediaError, MediaProcessor, MediaSource, RawMedia, ReadyMedia};
+pub use media::{
+    ExpandedPrompt, MEDIA_IO_KWARGS, MediaError, MediaProcessor, MediaSource, RawMedia, ReadyMedia,
+    expanded_prompt,
+};
 pub use profiler::{Handled, HandlerProfiler};
 pub use text::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError, TokenizedChunks,

@@ -233,8 +233,10 @@ impl Session<'_> {
             let directory = &self.context.directory;
             self.seat(&directory.kv_cache_manager, status);
             self.seat(&directory.structured_output, status);
+            self.seat(&directory.encoder_cache_manager, status);
             self.seat(&directory.scheduler, status);
             self.seat(&directory.worker, status);
+            self.seat(&directory.encoder_worker, status);
             // Not before: its load must not delay the core.
             self.process.keep_spare(self.context.config.hang_timeout);
         }
@@ -260,8 +262,10 @@ impl Session<'_> {
             match stats.role {
                 Role::KvCacheManager => directory.kv_cache_manager.report(stats),
                 Role::StructuredOutput => directory.structured_output.report(stats),
+                Role::EncoderCacheManager => directory.encoder_cache_manager.report(stats),
                 Role::Scheduler => directory.scheduler.report(stats),
                 Role::Worker => directory.worker.report(stats),
+                Role::EncoderWorker => directory.encoder_worker.report(stats),
                 _ => {}
             }
         }

@@ -28,8 +28,7 @@ use crate::{
         input_processor::{ProcessedRequest, Prompt, RawRequest},
     },
     ports::{
-        ExpandedPrompt, MediaError, ReadyMedia, TextCodec, TextError, TokenizedChunks,
-        TokenizedPair,
+        ExpandedPrompt, TextCodec, TextError, TokenizedChunks, TokenizedPair, expanded_prompt,
     },
     system::{context::Context, text_jobs::TextJobError},
 };
@@ -190,14 +189,11 @@ async fn with_media(
         return Err(RequestError::invalid("truncate_prompt_tokens", count, accepted).into());
     }
     let raw = Arc::clone(raw);
-    let expanded = context.vault.text_jobs.work(MEDIA_LANE_BYTES, move |codec| {
-        let modality = raw.media.first().map(|item| item.modality).unwrap_or_default();
-        let media = codec.media().ok_or(MediaError::TooMany { modality, limit: 0 })?;
-        let ready: Result<Vec<ReadyMedia>, MediaError> =
-            raw.media.iter().map(|item| media.process(item)).collect();
-        media.expand(tokens, &ready?)
-    });
-    Ok(expanded.await?.map_err(RequestError::from)?)
+    let expand = move |codec: &dyn TextCodec| expanded_prompt(codec, tokens, &raw.media);
+    let expanded = context.vault.text_jobs.work(MEDIA_LANE_BYTES, expand);
+    let expanded = expanded.await?.map_err(RequestError::from)?;
+    context.config.scheduler.check_encodable(&expanded.features)?;
+    Ok(expanded)
 }
 
 /// Returns all tokens of a prompt, or at least those that are kept.

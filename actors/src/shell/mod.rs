@@ -4,6 +4,9 @@
 mod adapter_threads;
 pub mod detokenizer;
 mod device_thread;
+pub mod encoder_cache_manager;
+mod encoder_thread;
+pub mod encoder_worker;
 pub mod engine_process;
 mod grammar_threads;
 pub mod input_processor;

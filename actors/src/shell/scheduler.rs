@@ -9,6 +9,7 @@ use crate::{
     error::ActorError,
     fault::{Bug, Observed, planted},
     logic::{
+        encoder_cache::EncoderNeeds,
         ledger::Restriction,
         recovery::message_numbers::{Arrival, Inbox, Outbox, Stamp},
         request::{
@@ -19,8 +20,8 @@ use crate::{
         scheduler::{RecoveredRequest, Resource, Scheduled, Scheduler},
     },
     message::{
-        CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
-        StructuredOutputMessage, WorkerMessage,
+        CompiledGrammar, EncoderCacheManagerMessage, KvCacheManagerMessage, LedgerMessage,
+        SchedulerMessage, SchedulerOrder, StructuredOutputMessage, WorkerMessage,
     },
     shell::adapter_threads::{AdapterState, ask_for_adapter},
     supervision::watched::yield_now,
@@ -197,12 +198,19 @@ impl SchedulerActor {
             match resource {
                 Resource::Grammar(format) => grammars.push(format),
                 Resource::Adapter(adapter) => self.ask_for_adapter(&adapter, state),
+                // Plans list the items: see `Scheduler::take_encoder_needs`.
+                Resource::Encoder(_) => {}
             }
         }
         if !grammars.is_empty() {
             let compile = StructuredOutputMessage::Compile(grammars);
             self.context.directory.structured_output.cast(compile);
         }
+    }
+
+    fn need_encoded(&self, needs: EncoderNeeds) {
+        let needs = EncoderCacheManagerMessage::Needs(needs);
+        self.context.directory.encoder_cache_manager.cast(needs);
     }
 
     /// Lets the requests for an adapter begin if it is in memory and there is room for it.
@@ -309,6 +317,12 @@ impl Actor for SchedulerActor {
                 }
             }
             SchedulerMessage::GrammarsCompiled(compiled) => self.on_grammars(compiled, state),
+            SchedulerMessage::Encoded(answer) => {
+                let commits = state.scheduler.encoded(answer);
+                if !commits.is_empty() {
+                    state.unreported.push(StepReport { commits, ..StepReport::default() });
+                }
+            }
             SchedulerMessage::AdapterLoaded => {
                 self.ask_for(state.scheduler.awaited(), state);
             }
@@ -336,6 +350,9 @@ impl Actor for SchedulerActor {
                 if !planted(Bug::AskForGrammarOnce) {
                     self.ask_for(state.scheduler.awaited(), state);
                 }
+                if let Some(needs) = state.scheduler.unanswered_encoder_needs() {
+                    self.need_encoded(needs);
+                }
                 // The message about a loss may have been lost, too. The late message itself may
                 // have arrived since, but the scheduler has stopped waiting for it.
                 let epoch = state.orders.epoch();
@@ -353,6 +370,9 @@ impl Actor for SchedulerActor {
             self.report_all(state);
         }
         let advanced = self.advance(state).await;
+        if let Some(needs) = state.scheduler.take_encoder_needs() {
+            self.need_encoded(needs);
+        }
         if !state.unreported.is_empty() {
             // The worker runs first: on few cores, the device would otherwise wait for the ledger.
             yield_now().await;

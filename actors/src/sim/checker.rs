@@ -13,11 +13,13 @@ use super::{
     faults::FaultPlan,
     grammar,
     record::Record,
+    rng::mix,
 };
 use crate::{
     fault::{Delivery, Observed, Observer},
     logic::{
         admission::Tenant,
+        encoder_cache::EncoderCacheView,
         kv_cache::KvCacheManager,
         ledger::{GroundState, LedgerEvent},
         request::{
@@ -67,6 +69,9 @@ struct State {
     num_held: usize,
     /// Held and kept tails at the same time.
     num_tails: usize,
+    /// Embeddings in use when the encoder cache manager was last seen.
+    num_held_embeds: usize,
+    num_encodings: u64,
     /// Requests of a new epoch that continued in their tail.
     num_adopted: u64,
     /// Reference counts, reused from check to check.
@@ -115,6 +120,8 @@ pub struct Remains {
     pub num_held_blocks: usize,
     /// Tails at the same time.
     pub num_tails: usize,
+    /// Embeddings in use when the encoder cache manager was last seen.
+    pub num_held_embeds: usize,
     /// Number of tails that a new epoch used.
     pub num_adopted: u64,
     /// Number of epochs begun.
@@ -232,6 +239,7 @@ impl Checker {
             num_remembered: count(|shadow| !shadow.is_forgotten),
             num_held_blocks: state.num_held,
             num_tails: state.num_tails,
+            num_held_embeds: state.num_held_embeds,
             num_adopted: state.num_adopted,
             num_epochs: state.num_epochs,
             num_deaths: state.num_deaths,
@@ -432,6 +440,12 @@ impl Observer for Checker {
         grammar::delay(format)
     }
 
+    fn encode_delay(&self) -> Duration {
+        let mut state = self.state.lock();
+        state.num_encodings += 1;
+        Duration::from_millis(mix(self.plan.step_seed ^ state.num_encodings) % 40)
+    }
+
     fn step_delay(&self) -> Duration {
         let mut state = self.state.lock();
         state.num_executions += 1;
@@ -478,6 +492,15 @@ impl Observer for Checker {
             Observed::KvCache { plan, manager } => {
                 record.note("kv_cache", &[plan.epoch.0, plan.step.0, plan.ops.len() as u64]);
                 self.check_kv_cache(manager);
+            }
+            Observed::EncoderCache { cache } => {
+                let EncoderCacheView { cache_size, num_free, num_freeable, .. } = cache.view();
+                record.note("encoder_cache", &[num_free as u64, num_freeable as u64]);
+                record.explain(|| format!("{:?}", cache.answer()));
+                if num_free > num_freeable || num_freeable > cache_size {
+                    record.violate(|| format!("the encoder cache is {:?}", cache.view()));
+                }
+                self.state.lock().num_held_embeds = cache_size.saturating_sub(num_freeable);
             }
             Observed::Step { output } => {
                 let tokens = output.total_num_scheduled_tokens as u64;

@@ -18,6 +18,7 @@ use self::{
 use super::{
     adapter::Loader,
     grammar::{self, Compiler},
+    media::{Encoder, Encoders},
     memory::Memory,
     model::logprobs,
     record::Record,
@@ -36,7 +37,10 @@ use crate::{
         },
         scheduler::output::SchedulerOutput,
     },
-    ports::{AdapterLoader, ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+    ports::{
+        AdapterLoader, EncoderFactory, ExecuteError, ExecutorFactory, KvContent, ModelExecutor,
+        ModelInfo,
+    },
 };
 
 /// A fault of a step on the device.
@@ -80,6 +84,7 @@ pub struct Device {
     plan: DevicePlan,
     grammars: Arc<Compiler>,
     adapters: Arc<Loader>,
+    encoder: Arc<Encoder>,
     record: Arc<Record>,
     state: Mutex<State>,
 }
@@ -101,13 +106,14 @@ struct State {
 
 impl Device {
     /// Returns a device that follows `plan`. It looks up the compiled grammars in
-    /// `grammars`, and the adapters in `adapters`.
+    /// `grammars`, the adapters in `adapters`, and images in `encoder`.
     #[must_use]
     pub fn new(
         info: ModelInfo,
         plan: DevicePlan,
         grammars: Arc<Compiler>,
         adapters: Arc<Loader>,
+        encoder: Arc<Encoder>,
         record: Arc<Record>,
     ) -> Arc<Self> {
         let memory = Memory::new(info.num_blocks, info.kv_spec.block_size);
@@ -124,7 +130,8 @@ impl Device {
             last,
             reports: Reports::default(),
         };
-        Arc::new(Self { info, plan, grammars, adapters, record, state: Mutex::new(state) })
+        let state = Mutex::new(state);
+        Arc::new(Self { info, plan, grammars, adapters, encoder, record, state })
     }
 
     /// Returns the number of steps executed so far.
@@ -164,6 +171,10 @@ impl ExecutorFactory for Factory {
     fn adapters(&self) -> Option<Arc<dyn AdapterLoader>> {
         let adapters = Arc::clone(&self.0.adapters);
         Some(adapters)
+    }
+
+    fn encoder(&self) -> Option<Arc<dyn EncoderFactory>> {
+        Some(Arc::new(Encoders(Arc::clone(&self.0.encoder))))
     }
 
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
@@ -374,6 +385,20 @@ impl Executor {
             }
             let num_guesses = row.tokens.len() - row.num_known;
             spans.push(Span { request, start, end: end + num_guesses, num_guesses });
+        }
+        let encoder = &self.device.encoder;
+        for span in std::mem::take(&mut spans) {
+            let Some(row) = self.rows.get_mut(&span.request) else { continue };
+            // Only of a request that has ended meanwhile. Otherwise it begins again.
+            if encoder.lacks(&row.request.mm_features, span.start..span.end) {
+                row.broken = Some(RowFailure::Media);
+                self.device.record.explain(|| {
+                    format!("{span:?} lacks an image of {:?}", row.request.mm_features)
+                });
+                broken.push((span.request, RowFailure::Media));
+            } else {
+                spans.push(span);
+            }
         }
         let computes_whole = self.device.info.kv_spec.groups.is_empty();
         for span in &spans {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{device::DeviceFault, rng::Rng};
+use super::{device::DeviceFault, rng::Rng, workload::Workload};
 use crate::{
     fault::{Chaos, EdgeFaults, How, Strikes},
     message::{Edge, Role, edge::edge},
@@ -23,7 +23,8 @@ pub const ROLES: [Role; 7] = [
 /// Returns the edges that may have faults in any run. Faults on the grammars' edges are drawn
 /// separately, so that runs without constrained outputs do not change.
 fn edges() -> Vec<Edge> {
-    Edge::ALL.into_iter().filter(|edge| !GRAMMAR_EDGES.contains(edge)).collect()
+    let is_of_all = |edge: &Edge| !GRAMMAR_EDGES.contains(edge) && !IMAGE_EDGES.contains(edge);
+    Edge::ALL.into_iter().filter(is_of_all).collect()
 }
 
 /// Edges that have faults only if outputs are constrained.
@@ -31,6 +32,16 @@ const GRAMMAR_EDGES: [Edge; 3] = [
     edge!(Scheduler -> StructuredOutput),
     edge!(StructuredOutput -> Scheduler),
     edge!(Compiler -> StructuredOutput),
+];
+
+/// Edges that have faults only if prompts have images.
+const IMAGE_EDGES: [Edge; 6] = [
+    edge!(Scheduler -> EncoderCacheManager),
+    edge!(EncoderCacheManager -> Scheduler),
+    edge!(EncoderCacheManager -> EncoderWorker),
+    edge!(EncoderWorker -> EncoderCacheManager),
+    edge!(Device -> EncoderWorker),
+    edge!(Door -> EncoderCacheManager),
 ];
 
 /// Supervisors that may be struck. The root is left out, because its end is the engine's.
@@ -79,10 +90,11 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Returns the faults of `seed`. `has_poison`: a prompt already gives garbage.
-    /// `is_constrained`: some outputs are constrained.
+    /// Returns the faults of `seed` for its workload.
     #[must_use]
-    pub fn new(seed: u64, has_poison: bool, is_constrained: bool) -> Self {
+    pub fn of(seed: u64, workload: &Workload) -> Self {
+        // A prompt with poison already gives garbage.
+        let has_poison = workload.poison.is_some();
         let rng = Rng::new(seed ^ 0xfa17);
         let mut plan = Self { seed: rng.fork(1).next_u64(), ..Self::default() };
         plan.step_seed = rng.fork(2).next_u64();
@@ -107,8 +119,11 @@ impl FaultPlan {
         }
         plan.add_device_faults(&mut rng.fork(5), has_poison);
         plan.add_supervisors(&mut rng.fork(6));
-        if is_constrained {
+        if workload.is_constrained() {
             plan.add_grammar_faults(&mut rng.fork(8));
+        }
+        if workload.has_images() {
+            plan.add_image_faults(&mut rng.fork(9));
         }
         plan
     }
@@ -167,6 +182,20 @@ impl FaultPlan {
             2 => self.edges.push((rng.pick(&GRAMMAR_EDGES), edge_faults(rng))),
             3 => self.strikes.push((role, strikes(rng))),
             4 => self.armed.push(Strike { role, index: 0, ..strike(rng) }),
+            _ => {}
+        }
+    }
+
+    fn add_image_faults(&mut self, rng: &mut Rng) {
+        let role = rng.pick(&[Role::EncoderCacheManager, Role::EncoderWorker]);
+        match rng.below(8) {
+            0 | 1 => {
+                let edges = IMAGE_EDGES.iter();
+                self.edges.extend(edges.map(|&edge| (edge, edge_faults(rng))));
+            }
+            2 | 3 => self.edges.push((rng.pick(&IMAGE_EDGES), edge_faults(rng))),
+            4 => self.strikes.push((role, strikes(rng))),
+            5 => self.armed.push(Strike { role, index: 0, ..strike(rng) }),
             _ => {}
         }
     }

@@ -3,7 +3,8 @@
 
 use super::{
     adapter, grammar,
-    model::{self, Sampler, empty_digest, extend, logprobs},
+    media::{self, extend_with},
+    model::{self, Sampler, empty_digest, logprobs},
     vocabulary::{EOS_TOKENS, bytes_of},
     workload::{Effect, Poison},
 };
@@ -16,6 +17,7 @@ use crate::logic::request::{
     pooling_params::PoolingParams,
     sampling_params::SamplingParams,
 };
+use crate::ports::RawMedia;
 
 /// One choice of a request.
 #[derive(Debug, Clone)]
@@ -24,6 +26,8 @@ pub struct Question<'a> {
     pub prompt: &'a [TokenId],
     /// Keeps its KV apart from the KV of other salts.
     pub cache_salt: Option<&'a str>,
+    /// The images of the prompt.
+    pub images: &'a [RawMedia],
     /// The adapter.
     pub lora: Option<&'a LoraRequest>,
     /// Parameters. `max_tokens` is the rest of the context if the client gave none.
@@ -62,12 +66,14 @@ pub struct Answer {
 pub fn answer(question: &Question<'_>) -> Answer {
     let of_adapter = question.lora.and_then(adapter::failure);
     if let Some(pooling) = question.pooling {
-        return of_adapter.map_or_else(|| pooled(question, pooling), failed);
+        let failure = of_adapter.or_else(|| media::failure(question.images));
+        return failure.map_or_else(|| pooled(question, pooling), failed);
     }
     let params = question.params;
     let format = params.structured_output.as_deref();
     // A request waits for its grammar first.
-    if let Some(failure) = format.and_then(grammar::failure).or(of_adapter) {
+    let of_images = media::failure(question.images);
+    if let Some(failure) = format.and_then(grammar::failure).or(of_adapter).or(of_images) {
         return failed(failure);
     }
     let ignore_eos = params.ignore_eos && format.is_none();
@@ -79,12 +85,13 @@ pub fn answer(question: &Question<'_>) -> Answer {
     let sampler = Sampler { params: &params, seed: question.seed };
 
     let mut digest = empty_digest(question.cache_salt, question.lora.map_or(0, adapter::digest));
+    let features = media::features(question.images);
     let mut prompt_logprobs = Vec::new();
     for (position, &token) in question.prompt.iter().enumerate() {
         if let Some(count) = params.prompt_logprobs.filter(|_| position > 0) {
             prompt_logprobs.push(logprobs(digest, token, count));
         }
-        digest = extend(digest, token);
+        digest = extend_with(digest, token, position, &features);
     }
 
     let mut tokens: Vec<SampledToken> = Vec::new();
@@ -116,7 +123,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
         }
         let token = sampler.sample(digest, position, tokens.len(), last);
         let token_id = token.token_id;
-        digest = extend(digest, token_id);
+        digest = extend_with(digest, token_id, position, &features);
         tokens.push(token);
         let finish = finish_of(question, &params, token_id, tokens.len());
         let is_hidden =
@@ -159,8 +166,9 @@ pub fn answer(question: &Question<'_>) -> Answer {
 /// Returns the answer of a pooling request.
 fn pooled(question: &Question<'_>, params: &PoolingParams) -> Answer {
     let mut digest = empty_digest(question.cache_salt, question.lora.map_or(0, adapter::digest));
-    let digests = question.prompt.iter().map(|&token| {
-        digest = extend(digest, token);
+    let features = media::features(question.images);
+    let digests = question.prompt.iter().enumerate().map(|(position, &token)| {
+        digest = extend_with(digest, token, position, &features);
         digest
     });
     let digests: Vec<_> = digests.collect();

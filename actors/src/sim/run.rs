@@ -15,6 +15,7 @@ use super::{
     device::{Device, DevicePlan, Factory},
     faults::FaultPlan,
     grammar::{Compiler, GRAMMAR_TIMEOUT},
+    media::Encoder,
     record::{Record, with_panics_recorded},
     vocabulary::Vocabulary,
     workload::{Effect, Order, Workload},
@@ -110,7 +111,7 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     let workload = Workload::new(seed);
     let plan = match options.without_faults {
         true => FaultPlan::without_faults(seed),
-        false => FaultPlan::new(seed, workload.poison.is_some(), workload.is_constrained()),
+        false => FaultPlan::of(seed, &workload),
     };
     record.explain(|| format!("clients {:#?}", workload.clients));
     record.explain(|| format!("orders {:?}, poison {:?}", workload.orders, workload.poison));
@@ -128,7 +129,10 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     let grammars = Arc::new(Compiler::default());
     let adapters = Arc::new(Loader::new(workload.adapter_slots));
     let (of_device, of_record) = (Arc::clone(&grammars), Arc::clone(record));
-    let device = Device::new(workload.info.clone(), device_plan, of_device, adapters, of_record);
+    let cache_size = workload.config.scheduler.encoder_cache_size;
+    let encoder = Encoder::new(cache_size, Arc::clone(record));
+    let info = workload.info.clone();
+    let device = Device::new(info, device_plan, of_device, adapters, encoder, of_record);
     let panics = workload.poison.as_ref().is_some_and(|poison| poison.effect == Effect::Panic);
     let has_faults = panics || !plan.is_calm();
     let config = config(&workload);
@@ -226,7 +230,7 @@ async fn obey(context: &RunContext, order: Order) {
 /// Waits until the engine has cleared its state, after the last request.
 async fn close(context: &RunContext, checker: &Checker) {
     let is_clear = |remains: Remains| {
-        let num_left = remains.num_held_blocks + remains.num_tails;
+        let num_left = remains.num_held_blocks + remains.num_tails + remains.num_held_embeds;
         remains.num_open == 0 && remains.num_remembered == 0 && num_left == 0
     };
     let mut waited = Duration::ZERO;
@@ -259,6 +263,9 @@ fn check_remains(context: &RunContext, remains: Remains) {
     }
     if remains.num_tails > 0 {
         record.violate(|| format!("{} tails are left", remains.num_tails));
+    }
+    if remains.num_held_embeds > 0 {
+        record.violate(|| format!("{} embeddings are leaked", remains.num_held_embeds));
     }
     let health = context.system.health();
     if health != Health::Ready {

@@ -1,8 +1,11 @@
 //! The simulator's tokenizer: tokens are short byte strings, some of them halves of characters.
 
+use std::sync::{Arc, LazyLock};
+
+use super::media::Processor;
 use crate::{
     logic::request::ids::TokenId,
-    ports::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError},
+    ports::{ChatPrompt, DecodeOptions, IncrementalDecoder, MediaProcessor, TextCodec, TextError},
 };
 
 /// The bytes of each token.
@@ -78,6 +81,11 @@ pub fn bytes_of(token: TokenId, skip_special_tokens: bool) -> &'static [u8] {
 pub struct Vocabulary;
 
 impl TextCodec for Vocabulary {
+    fn media(&self) -> Option<&Arc<dyn MediaProcessor>> {
+        static MEDIA: LazyLock<Arc<dyn MediaProcessor>> = LazyLock::new(|| Arc::new(Processor));
+        Some(&MEDIA)
+    }
+
     fn vocab_size(&self) -> usize {
         PIECES.len()
     }

@@ -10,7 +10,7 @@ use self::poison::{poison, poison_within};
 use super::{
     adapter,
     grammar::Nature,
-    model,
+    media, model,
     oracle::{self, Question},
     rng::Rng,
     vocabulary::{EOS_TOKENS, VOCAB_SIZE, Vocabulary},
@@ -115,6 +115,9 @@ impl Workload {
         if is_encoder {
             set_encoder(&mut config);
         }
+        if poison.is_none() {
+            set_images(&mut rng.fork(16), &mut config, &mut clients);
+        }
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
             max_model_len: config.max_model_len,
@@ -122,7 +125,7 @@ impl Workload {
             num_blocks: config.num_blocks as usize,
             eos_token_ids: EOS_TOKENS.to_vec(),
             heads: ModelHeads { generates: !is_encoder, ..model::heads() },
-            max_item_embeds: 0,
+            max_item_embeds: media::LARGEST,
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);
@@ -149,6 +152,12 @@ impl Workload {
         self.clients.iter().any(|client| client.raw.params.structured_output.is_some())
     }
 
+    /// Returns whether some of its requests have images.
+    #[must_use]
+    pub fn has_images(&self) -> bool {
+        self.clients.iter().any(|client| !client.raw.media.is_empty())
+    }
+
     /// Returns the stream of one choice without faults.
     #[must_use]
     pub fn answer(&self, client: &ClientPlan, seed: u64) -> oracle::Answer {
@@ -170,6 +179,7 @@ fn question(
     oracle::answer(&Question {
         prompt: &client.prompt,
         cache_salt: client.raw.cache_salt.as_deref(),
+        images: &client.raw.media,
         lora: client.raw.lora.as_deref(),
         params: &SamplingParams { max_tokens, ..client.raw.params.clone() },
         pooling: client.raw.pooling.as_ref(),
@@ -429,6 +439,59 @@ fn set_chunks(rng: &mut Rng, client: &mut ClientPlan) {
     let is_tokens = matches!(client.raw.prompt, Prompt::Tokens(_));
     if params.task == PoolingTask::Embed && is_tokens && num_tokens > 1 && rng.percent(33) {
         params.chunk_ends = vec![rng.within(1, num_tokens - 1) as u32, num_tokens as u32];
+    }
+}
+
+/// Gives the prompts of one run in three images, in a cache that hardly holds them.
+fn set_images(rng: &mut Rng, config: &mut SchedulerConfig, clients: &mut [ClientPlan]) {
+    if !rng.percent(33) {
+        return;
+    }
+    let computes_whole = config.kv_spec.groups.is_empty();
+    let rooms = if computes_whole { [3, 4, 5] } else { [1, 2, 4] };
+    config.encoder_cache_size = media::LARGEST * rng.pick(&rooms);
+    config.encoder_budget = media::LARGEST * rng.pick(&[1, 2]);
+    let count = rng.pick(&[2, 6, 30]);
+    // Layers whose windows all begin behind an image never need it, though it is broken.
+    let all_are_read =
+        computes_whole || config.kv_spec.groups.iter().any(|group| group.kind == KvKind::Full);
+    for client in clients {
+        if !matches!(client.raw.prompt, Prompt::Tokens(_)) || rng.percent(40) {
+            continue;
+        }
+        let mut images = Vec::new();
+        let mut offset = rng.within(0, 4);
+        for _ in 0..rng.within(1, 3) {
+            let image = media::image(rng.below(count), offset);
+            let end = offset + media::num_embeds(&image);
+            if end > client.prompt.len() {
+                break;
+            }
+            offset = end + rng.within(0, 3);
+            // One that all tokens attend to leaves room for no other.
+            if media::is_attended(&image) {
+                images = vec![image];
+                break;
+            }
+            images.push(image);
+            // With two that fail, either could be the first.
+            if media::failure(&images).is_some() {
+                break;
+            }
+        }
+        if media::failure(&images).is_some() && !all_are_read {
+            continue;
+        }
+        if media::failure(&images).is_some() {
+            // Those of tokens before the image may have been sent.
+            client.raw.params.prompt_logprobs = None;
+        }
+        client.raw.media = images.into();
+        client.raw.params.stop.clear();
+        client.raw.params.stop_token_ids.clear();
+        if client.raw.pooling.is_none() {
+            add_stops(rng, config, client);
+        }
     }
 }
 

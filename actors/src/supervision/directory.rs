@@ -7,9 +7,9 @@ pub use super::slot::{ActorStats, AnySlot, Slot};
 use crate::{
     fault::Chaos,
     message::{
-        DetokenizerMessage, InputProcessorMessage, KvCacheManagerMessage, LedgerMessage, Letter,
-        OutputStreamerMessage, Role, SchedulerMessage, StructuredOutputMessage, SupervisorMessage,
-        WorkerMessage,
+        DetokenizerMessage, EncoderCacheManagerMessage, EncoderWorkerMessage,
+        InputProcessorMessage, KvCacheManagerMessage, LedgerMessage, Letter, OutputStreamerMessage,
+        Role, SchedulerMessage, StructuredOutputMessage, SupervisorMessage, WorkerMessage,
     },
     system::config::SystemConfig,
 };
@@ -25,17 +25,21 @@ pub struct Directory {
     pub kv_cache_manager: Slot<KvCacheManagerMessage>,
     /// The structured output actor.
     pub structured_output: Slot<StructuredOutputMessage>,
+    /// The encoder cache manager.
+    pub encoder_cache_manager: Slot<EncoderCacheManagerMessage>,
     /// The scheduler.
     pub scheduler: Slot<SchedulerMessage>,
     /// The worker.
     pub worker: Slot<WorkerMessage>,
+    /// The encoder worker.
+    pub encoder_worker: Slot<EncoderWorkerMessage>,
     /// The detokenizers, one an egress shard.
     pub detokenizers: Vec<Slot<DetokenizerMessage>>,
     /// The output streamers, one an egress shard.
     pub output_streamers: Vec<Slot<OutputStreamerMessage>>,
     /// The root supervisor.
     pub root: Slot<SupervisorMessage>,
-    /// The supervisor of KV cache manager, structured output, scheduler and worker.
+    /// The supervisor of the actors from KV cache manager to encoder worker.
     pub core: Slot<SupervisorMessage>,
     /// The supervisor of detokenizers and streamers.
     pub egress: Slot<SupervisorMessage>,
@@ -60,8 +64,10 @@ impl Directory {
             input_processors: slots(inputs, Role::InputProcessor, chaos),
             kv_cache_manager: slot(Role::KvCacheManager, chaos),
             structured_output: slot(Role::StructuredOutput, chaos),
+            encoder_cache_manager: slot(Role::EncoderCacheManager, chaos),
             scheduler: slot(Role::Scheduler, chaos),
             worker: slot(Role::Worker, chaos),
+            encoder_worker: slot(Role::EncoderWorker, chaos),
             detokenizers: slots(shards, Role::Detokenizer, chaos),
             output_streamers: slots(shards, Role::OutputStreamer, chaos),
             root: slot(Role::Root, chaos),
@@ -81,8 +87,10 @@ impl Directory {
             any(&self.ledger),
             any(&self.kv_cache_manager),
             any(&self.structured_output),
+            any(&self.encoder_cache_manager),
             any(&self.scheduler),
             any(&self.worker),
+            any(&self.encoder_worker),
         ];
         supervisors
             .into_iter()
@@ -114,8 +122,10 @@ impl Directory {
     pub fn core_incarnations(&self) -> u64 {
         self.kv_cache_manager.incarnations()
             + self.structured_output.incarnations()
+            + self.encoder_cache_manager.incarnations()
             + self.scheduler.incarnations()
             + self.worker.incarnations()
+            + self.encoder_worker.incarnations()
     }
 
     /// Returns the number of actors replaced so far, without supervisors.

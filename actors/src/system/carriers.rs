@@ -24,8 +24,8 @@ use crate::{
         scheduler::RecoveredRequest,
     },
     message::{
-        KvCacheManagerMessage, LedgerMessage, Letter, SchedulerMessage, SchedulerOrder,
-        StructuredOutputMessage, WorkerMessage,
+        EncoderCacheManagerMessage, EncoderWorkerMessage, KvCacheManagerMessage, LedgerMessage,
+        Letter, SchedulerMessage, SchedulerOrder, StructuredOutputMessage, WorkerMessage,
     },
     supervision::{
         address::{Carrier, Unreachable},
@@ -143,6 +143,7 @@ impl Carrier<SchedulerMessage> for ToCore {
             SchedulerMessage::StepDone(_)
             | SchedulerMessage::StepMissing { .. }
             | SchedulerMessage::GrammarsCompiled(_)
+            | SchedulerMessage::Encoded(_)
             | SchedulerMessage::AdapterLoaded
             | SchedulerMessage::Tick
             | SchedulerMessage::Ping => Ok(()),
@@ -171,6 +172,33 @@ impl Carrier<KvCacheManagerMessage> for ToCore {
     }
 }
 
+impl Carrier<EncoderCacheManagerMessage> for ToCore {
+    fn carry(&self, message: EncoderCacheManagerMessage) -> Result<(), Unreachable> {
+        match message {
+            EncoderCacheManagerMessage::View(reply) => self.ask(Question::EncoderCache, |answer| {
+                if let Answer::EncoderCache(view) = answer {
+                    let _ = reply.send(view);
+                }
+            }),
+            EncoderCacheManagerMessage::Reset(reply) => {
+                self.ask(Question::ResetEncoderCache, |answer| {
+                    if let Answer::EncoderCacheWasReset = answer {
+                        let _ = reply.send(());
+                    }
+                })
+            }
+            EncoderCacheManagerMessage::Needs(_)
+            | EncoderCacheManagerMessage::Encoded { .. }
+            | EncoderCacheManagerMessage::Tick
+            | EncoderCacheManagerMessage::Ping => Ok(()),
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.line.link.is_up()
+    }
+}
+
 /// The front has no messages for these actors but pings.
 macro_rules! unused {
     ($($Message:ty),*) => {$(
@@ -185,7 +213,7 @@ macro_rules! unused {
         }
     )*};
 }
-unused!(StructuredOutputMessage, WorkerMessage);
+unused!(StructuredOutputMessage, WorkerMessage, EncoderWorkerMessage);
 
 /// The core's way to the front's ledger.
 #[derive(Debug)]

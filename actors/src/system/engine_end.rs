@@ -27,7 +27,10 @@ use crate::{
         request::{EngineRequest, ids::Epoch},
         scheduler::{PauseState, RecoveredRequest},
     },
-    message::{KvCacheManagerMessage, SchedulerMessage, SchedulerOrder, SupervisorMessage},
+    message::{
+        EncoderCacheManagerMessage, KvCacheManagerMessage, SchedulerMessage, SchedulerOrder,
+        SupervisorMessage,
+    },
     ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, TextCodec},
     supervision::{address::Address, watchdog},
 };
@@ -344,6 +347,16 @@ async fn answer(context: &Arc<Context>, question: Question) -> Option<Answer> {
         Question::View { most } => {
             let view = |reply| SchedulerMessage::View { most, reply };
             Answer::View(scheduler.call("view", limit, view).await.ok()?)
+        }
+        Question::EncoderCache => {
+            let manager = &directory.encoder_cache_manager;
+            let view = EncoderCacheManagerMessage::View;
+            Answer::EncoderCache(manager.call("view", limit, view).await.ok()?)
+        }
+        Question::ResetEncoderCache => {
+            let manager = &directory.encoder_cache_manager;
+            manager.call("reset", limit, EncoderCacheManagerMessage::Reset).await.ok()?;
+            Answer::EncoderCacheWasReset
         }
         Question::BlockMap => {
             let (manager, view) = (&directory.kv_cache_manager, KvCacheManagerMessage::View);

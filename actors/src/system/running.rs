@@ -271,8 +271,10 @@ impl System {
             context.directory.ledger.is_alive(),
             context.directory.kv_cache_manager.is_alive(),
             context.directory.structured_output.is_alive(),
+            context.directory.encoder_cache_manager.is_alive(),
             context.directory.scheduler.is_alive(),
             context.directory.worker.is_alive(),
+            context.directory.encoder_worker.is_alive(),
         ];
         let is_closed = context.clients.gate.breaker().state(now) == BreakerState::Closed;
         let is_stuck = context.observers.progress.is_late(now) && self.open_requests() > 0;

@@ -4,7 +4,8 @@
 //! ```text
 //! root (one for one)
 //! ├── ledger
-//! ├── core (rest for one): KV cache manager, structured output, scheduler, worker
+//! ├── core (rest for one): KV cache manager, structured output, encoder cache manager, scheduler,
+//! │   worker, encoder worker
 //! ├── egress (one for one): detokenizers and output streamers, a pair a shard
 //! └── ingress (one for one): input processors
 //! ```
@@ -25,7 +26,8 @@ use crate::{
     logic::recovery::restart::{LastResort, Strategy},
     message::{LedgerMessage, Letter, Role, SupervisorMessage},
     shell::{
-        detokenizer::DetokenizerActor, engine_process::EngineProcessActor,
+        detokenizer::DetokenizerActor, encoder_cache_manager::EncoderCacheManagerActor,
+        encoder_worker::EncoderWorkerActor, engine_process::EngineProcessActor,
         input_processor::InputProcessorActor, kv_cache_manager::KvCacheManagerActor,
         ledger::LedgerActor, output_streamer::OutputStreamerActor, scheduler::SchedulerActor,
         structured_output::StructuredOutputActor, worker::WorkerActor,
@@ -39,7 +41,7 @@ use crate::{
 
 /// Returns a line for each role that supervises no others, in start order: the role, the slots of
 /// its pool, and the function that makes an actor by its index.
-fn actors() -> [Post; 8] {
+fn actors() -> [Post; 10] {
     [
         post(Role::Ledger, |d| from_ref(&d.ledger), |c, _| LedgerActor::new(c)),
         post(
@@ -52,8 +54,18 @@ fn actors() -> [Post; 8] {
             |d| from_ref(&d.structured_output),
             |c, _| StructuredOutputActor::new(c),
         ),
+        post(
+            Role::EncoderCacheManager,
+            |d| from_ref(&d.encoder_cache_manager),
+            |c, _| EncoderCacheManagerActor::new(c),
+        ),
         post(Role::Scheduler, |d| from_ref(&d.scheduler), |c, _| SchedulerActor::new(c)),
         post(Role::Worker, |d| from_ref(&d.worker), |c, _| WorkerActor::new(c)),
+        post(
+            Role::EncoderWorker,
+            |d| from_ref(&d.encoder_worker),
+            |c, _| EncoderWorkerActor::new(c),
+        ),
         post(Role::Detokenizer, |d| &d.detokenizers, DetokenizerActor::new),
         post(Role::OutputStreamer, |d| &d.output_streamers, OutputStreamerActor::new),
         post(Role::InputProcessor, |d| &d.input_processors, |c, _| InputProcessorActor::new(c)),

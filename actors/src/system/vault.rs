@@ -1,7 +1,7 @@
 //! The part of a system that was loaded, and outlives every worker and KV cache manager: executors
 //! with weights and KV arena, the directory of the blocks, the text side, and the grammars.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use parking_lot::Mutex;
 
@@ -23,6 +23,8 @@ pub(crate) struct Vault {
     /// Creates executors over the weights and the arena.
     pub(crate) executors: Arc<dyn ExecutorFactory>,
     blocks: Mutex<BlockDirectory>,
+    /// Number of encoder cache managers so far.
+    pub(crate) num_encoder_caches: AtomicU64,
     /// Known times of steps on the device.
     pub(crate) step_time: Mutex<StepTime>,
     /// Device threads that were left behind.
@@ -57,6 +59,7 @@ impl Vault {
         Self {
             executors,
             blocks,
+            num_encoder_caches: AtomicU64::new(0),
             step_time,
             left_behind: LeftBehind::default(),
             text_jobs: Arc::new(TextJobs::new(Arc::clone(&codec), config.device)),

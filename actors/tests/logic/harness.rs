@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use playhouse_actors::logic::{
+    encoder_cache::EncoderCache,
     kv_cache::KvCacheManager,
     request::{
         EngineRequest, FinishReason,
+        failure::Failure,
         ids::{BlockId, Micros, RequestId, TokenId},
         outputs::{Commit, DraftCounts, RequestOutput, SampledToken, StepOutput},
     },
@@ -18,6 +20,7 @@ pub(crate) type Tokens = BTreeMap<u64, usize>;
 pub(crate) struct Harness {
     pub(crate) scheduler: Scheduler,
     pub(crate) kv_cache: KvCacheManager,
+    pub(crate) encoder_cache: EncoderCache,
     pub(crate) now: Micros,
     /// The step in flight, or the last one.
     pub(crate) last: Scheduled,
@@ -56,8 +59,10 @@ impl Harness {
     pub(crate) fn new(config: SchedulerConfig) -> Self {
         config.validate().unwrap();
         let kv_cache = KvCacheManager::new(&config.kv_cache());
+        let encoder_cache = EncoderCache::new(0, config.encoder_cache_size, config.encoder_budget);
         let scheduler = Scheduler::new(config);
-        Self { scheduler, kv_cache, now: 0, last: Scheduled::default(), commits: Vec::new() }
+        let (last, commits) = (Scheduled::default(), Vec::new());
+        Self { scheduler, kv_cache, encoder_cache, now: 0, last, commits }
     }
 
     pub(crate) fn add(&mut self, request: EngineRequest) {
@@ -95,6 +100,30 @@ impl Harness {
         let scheduled = self.plan();
         self.compute(0);
         scheduled
+    }
+
+    /// Lets the encoder cache take the scheduler's list, and encode one batch if there is one.
+    /// Returns the encoded items.
+    pub(crate) fn encode(&mut self) -> Vec<String> {
+        self.encode_with(|_| Ok(()))
+    }
+
+    pub(crate) fn encode_with(
+        &mut self,
+        encoded: impl Fn(&str) -> Result<(), Failure>,
+    ) -> Vec<String> {
+        if let Some(needs) = self.scheduler.take_encoder_needs() {
+            assert!(self.encoder_cache.set_needs(&needs));
+        }
+        let Some(batch) = self.encoder_cache.next_batch() else {
+            self.commits.extend(self.scheduler.encoded(self.encoder_cache.answer()));
+            return Vec::new();
+        };
+        let items = batch.items.iter().map(|item| &item.identifier);
+        let ends = items.map(|item| (Arc::clone(item), encoded(item))).collect();
+        assert!(self.encoder_cache.finish(batch.manager, batch.number, ends));
+        self.commits.extend(self.scheduler.encoded(self.encoder_cache.answer()));
+        batch.items.iter().map(|item| item.identifier.to_string()).collect()
     }
 
     /// Ends requests, so that their blocks can be freed.

@@ -353,7 +353,7 @@ async fn finish(
     piece_len: usize,
     join: Join,
 ) -> Result<PooledPrompt, PoolError> {
-    let Submission { prompt_token_ids, choices } = submission;
+    let Submission { prompt_token_ids, choices, .. } = submission;
     let (mut joined, mut num_cached_tokens) = (Pieces::new(join), 0);
     let pieces = prompt_token_ids.chunks(piece_len.max(1));
     for (mut choice, piece) in choices.into_iter().zip(pieces) {

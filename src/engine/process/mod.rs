@@ -98,6 +98,7 @@ impl Engine {
         let (codec, default_sampling) = text?;
         let facts: Facts = facts::read(&process.facts)
             .ok_or_else(|| StartError::EngineProcess("its facts are not readable".to_owned()))?;
+        let codec = codec.with_media_if(facts.info.max_item_embeds > 0);
         let chat_templates = codec.chat_templates();
         let loaded = facts.loaded(&config, Arc::new(codec), chat_templates, default_sampling);
         // A successor has as many blocks, whatever memory is free then.

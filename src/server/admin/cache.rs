@@ -1,4 +1,4 @@
-//! `POST /reset_prefix_cache`.
+//! `POST /reset_prefix_cache` and `/reset_mm_cache`.
 
 use axum::{Json, extract::State};
 use serde::Deserialize;
@@ -14,6 +14,11 @@ use crate::server::{
 pub(super) struct ResetQuery {
     /// Preempt running requests, so that every block is free and can be forgotten.
     reset_running_requests: bool,
+}
+
+/// Forgets processed images and sounds.
+pub(super) async fn reset_mm_cache(State(state): State<AppState>) {
+    state.engine.codec().media().into_iter().for_each(|media| media.clear());
 }
 
 /// `success` is false if blocks are in use and may not be preempted.

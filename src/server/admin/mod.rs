@@ -50,6 +50,7 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route("/wake_up", post(sleep::wake_up))
         .route("/is_sleeping", get(sleep::is_sleeping))
         .route("/reset_prefix_cache", post(cache::reset_prefix_cache))
+        .route("/reset_mm_cache", post(cache::reset_mm_cache))
         .merge(adapters(state))
         .route_layer(from_fn_with_state(state.clone(), guard::guard))
         .merge(of_clients)

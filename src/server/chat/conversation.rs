@@ -10,6 +10,7 @@ use crate::{
     config::LimitSettings,
     server::{
         http::{error::ApiError, limits::at_most},
+        media::{MediaParts, media_kwargs},
         memory::json::json_bytes,
         openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
         state::AppState,
@@ -36,6 +37,8 @@ pub(in crate::server) struct ConversationFields {
     chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
     reasoning_effort: Option<String>,
+    mm_processor_kwargs: Option<Map<String, Value>>,
+    media_io_kwargs: Option<Map<String, Value>>,
 }
 
 impl ConversationFields {
@@ -63,12 +66,13 @@ impl ConversationFields {
         at_most("tools", count(&self.tools), limits.max_tools)
     }
 
-    /// Returns the checked conversation, and whether tools are to be called.
-    pub(in crate::server) fn prompt(
+    /// Returns the checked conversation, whether tools are to be called, and the images, videos and
+    /// sounds.
+    pub(in crate::server) fn prompt<'m>(
         &self,
         state: &AppState,
-        model: &str,
-    ) -> Result<(ChatPrompt, ToolChoice), ApiError> {
+        model: &'m str,
+    ) -> Result<(ChatPrompt, ToolChoice, MediaParts<'m>), ApiError> {
         let Some(messages) = &self.messages else {
             return Err(ApiError::validation("body.messages", "Field required"));
         };
@@ -82,8 +86,11 @@ impl ConversationFields {
         check_tools(self.tools.as_deref())?;
         let mut tools = self.tools.clone();
         let choice = ToolChoice::read_and_limit(self.tool_choice.as_ref(), &mut tools)?;
+        let (processor, io) = (self.mm_processor_kwargs.as_ref(), self.media_io_kwargs.as_ref());
+        let kwargs = media_kwargs(state, processor, io)?;
+        let mut media = state.media_parts(model).with_kwargs(kwargs);
         let chat = ChatPrompt {
-            messages: check_messages(messages, state.asked_model(model))?,
+            messages: check_messages(messages, &mut media)?,
             tools,
             documents: self.documents.clone(),
             add_generation_prompt,
@@ -91,7 +98,7 @@ impl ConversationFields {
             chat_template: request_template(self.chat_template.as_ref(), state)?,
             chat_template_kwargs: self.kwargs(state)?,
         };
-        Ok((chat, choice))
+        Ok((chat, choice, media))
     }
 
     fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {

@@ -3,10 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::{
-    generate::media::{AskedModel, MediaProtocol, refusal},
-    http::error::ApiError,
-};
+use crate::server::{http::error::ApiError, media::MediaParts};
 
 /// Parts that hold text, and the key of the text.
 const TEXT_PARTS: [(&str, &str); 5] = [
@@ -17,10 +14,11 @@ const TEXT_PARTS: [(&str, &str); 5] = [
     ("thinking", "thinking"),
 ];
 
-/// Returns the messages. Every content part has a kind that text models know.
+/// Returns the messages. Every content part is text, or the place of an item of `media`, where the
+/// items of all messages are added.
 pub(in crate::server) fn check_messages(
     messages: &[Value],
-    model: AskedModel<'_>,
+    media: &mut MediaParts<'_>,
 ) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
         let message = "Cannot apply chat template to an empty conversation. Provide at least one \
@@ -32,7 +30,7 @@ pub(in crate::server) fn check_messages(
         let Value::Object(message) = message else {
             return Err(ApiError::validation(&place, "Input should be a valid dictionary"));
         };
-        check_message(&place, message, model)
+        check_message(&place, message, media)
     });
     checked.collect()
 }
@@ -40,7 +38,7 @@ pub(in crate::server) fn check_messages(
 fn check_message(
     place: &str,
     message: &Map<String, Value>,
-    model: AskedModel<'_>,
+    media: &mut MediaParts<'_>,
 ) -> Result<Value, ApiError> {
     match message.get("role") {
         Some(Value::String(_)) => {}
@@ -57,7 +55,7 @@ fn check_message(
         Some(Value::Array(parts)) => {
             let parts = parts.iter().enumerate();
             let parts: Result<Vec<Value>, ApiError> = parts
-                .map(|(part, value)| check_part(&format!("{place}.content.{part}"), value, model))
+                .map(|(part, value)| check_part(&format!("{place}.content.{part}"), value, media))
                 .collect();
             checked.insert("content".to_owned(), Value::Array(parts?));
         }
@@ -96,15 +94,15 @@ fn check_calls(place: &str, calls: Option<&Value>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns a text part as `{"type": "text", "text": …}`.
-fn check_part(place: &str, part: &Value, model: AskedModel<'_>) -> Result<Value, ApiError> {
+/// Returns a text part as `{"type": "text", "text": …}`, and one of media with its kind alone.
+fn check_part(place: &str, part: &Value, media: &mut MediaParts<'_>) -> Result<Value, ApiError> {
     if let Value::String(text) = part {
         return Ok(json!({"type": "text", "text": text}));
     }
-    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-    if let Some(message) = refusal(MediaProtocol::Chat, model, kind) {
-        return Err(ApiError::invalid("messages", message));
+    if let Some(place) = media.read(place, part)? {
+        return Ok(place);
     }
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
     let Some((_, key)) = TEXT_PARTS.iter().find(|(name, _)| *name == kind) else {
         let wanted = "Input should be 'text'";
         return Err(ApiError::validation(&format!("{place}.type"), wanted));
@@ -121,10 +119,12 @@ fn check_part(place: &str, part: &Value, model: AskedModel<'_>) -> Result<Value,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::media::AskedModel;
 
     fn check(messages: Value) -> Result<Value, Option<String>> {
         let model = AskedModel { name: "tiny", serves_text_alone: false };
-        let checked = check_messages(messages.as_array().unwrap(), model);
+        let mut media = MediaParts::new(model, None);
+        let checked = check_messages(messages.as_array().unwrap(), &mut media);
         checked.map(Value::Array).map_err(|error| error.param)
     }
 

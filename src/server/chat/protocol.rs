@@ -102,7 +102,11 @@ impl Protocol for ChatRequest {
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;
         let model = exchange.model_name(self.fields.model.as_deref())?;
-        self.later.refuse_but(&["thinking_token_budget"])?;
+        self.later.refuse_but(&[
+            "thinking_token_budget",
+            "mm_processor_kwargs",
+            "media_io_kwargs",
+        ])?;
         let is_streamed = self.sampling.is_streamed();
         let options = self.fields.stream_options.as_ref();
         let reports = UsageReports::new(options, is_streamed, &state.config)?;
@@ -110,7 +114,10 @@ impl Protocol for ChatRequest {
         let defaults = state.engine.default_sampling();
         let mut params = self.sampling.params_of_choices(defaults)?;
         params.logprobs = self.fields.logprobs()?;
-        let (chat, tool_choice) = self.conversation.prompt(state, &model)?;
+        let (chat, tool_choice, media) = self.conversation.prompt(state, &model)?;
+        if beam_search.is_some() {
+            media.refuse_beam_search()?;
+        }
         let role = speaker(&chat);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
             0 => k as usize,
@@ -146,7 +153,8 @@ impl Protocol for ChatRequest {
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
         let add_special_tokens = self.conversation.adds_special_tokens();
         let max_tokens_default = defaults.max_tokens;
-        let request = RawRequest { add_special_tokens, max_tokens_default, ..request };
+        let media = media.load(&state.media, &exchange.memory).await?;
+        let request = RawRequest { media, add_special_tokens, max_tokens_default, ..request };
         let id = exchange.response_id("chatcmpl", self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
         let answer = ChoicesAnswer {

@@ -24,6 +24,7 @@ use crate::server::{
         caller::{Caller, Deadline},
         error::ApiError,
     },
+    media::working_bytes,
     memory::{RequestMemory, choices_bytes},
     resume::{KeptStream, Position, Prompts},
     state::AppState,
@@ -88,6 +89,9 @@ impl Choices {
         let started = Instant::now();
         let deadline = caller.deadline;
         deadline.meet(grow(&memory, &requests)).await??;
+        let media = requests.iter().map(|request| working_bytes(state, &request.media));
+        let media = media.fold(0, usize::saturating_add);
+        deadline.meet(memory.grow_for_media(media)).await??;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions: Vec<Submission> = Vec::with_capacity(requests.len());
@@ -101,11 +105,12 @@ impl Choices {
         let ids = submissions.iter().flat_map(|submission| &submission.choices);
         let work = Work::Requests(ids.map(ChoiceStream::request).collect());
         let registration = Some(state.open.enter(names, caller.tenant, work));
-        let outputs = |Submission { prompt_token_ids, choices }| {
+        let media_bytes = submissions.iter().map(|submission| submission.media_bytes).sum();
+        let outputs = |Submission { prompt_token_ids, choices, .. }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
         let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
-        memory.submitted(choices.num_prompt_tokens());
+        memory.submitted(choices.num_prompt_tokens(), media_bytes);
         let memory = Some(memory);
         let mut choices = Self { deadline, memory, _registration: registration, ..choices };
         if is_constrained {

@@ -10,7 +10,6 @@ pub(in crate::server) mod choices_answer;
 pub(in crate::server) mod chunks;
 pub(in crate::server) mod handler;
 pub(in crate::server) mod logprobs;
-pub(in crate::server) mod media;
 pub(in crate::server) mod open_requests;
 mod replay;
 pub(in crate::server) mod request_log;

@@ -1,6 +1,6 @@
 //! The client of a request, and the time that it is ready to wait.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::FromRequestParts,
@@ -9,7 +9,7 @@ use axum::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{auth::Identity, error::ApiError};
-use crate::api::{RawRequest, RequestError, Tenant};
+use crate::api::{RawMedia, RawRequest, RequestError, Tenant};
 use crate::server::state::AppState;
 
 const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
@@ -52,8 +52,21 @@ impl Caller {
             }
             None => request.cache_salt,
         };
-        RawRequest { tenant: self.tenant, timeout: self.timeout, cache_salt, ..request }
+        let media = match self.cache_scope {
+            Some(scope) => scoped(&request.media, scope),
+            None => request.media,
+        };
+        RawRequest { media, tenant: self.tenant, timeout: self.timeout, cache_salt, ..request }
     }
+}
+
+/// Returns the items with names that no client of another scope has.
+fn scoped(media: &[RawMedia], scope: u64) -> Arc<[RawMedia]> {
+    let named = |item: &RawMedia| {
+        let uuid = item.uuid.as_ref().map(|uuid| format!("{scope:016x}/{uuid}").into());
+        RawMedia { uuid, ..item.clone() }
+    };
+    media.iter().map(named).collect()
 }
 
 /// The time after which the client no longer waits for an answer. The default is never.

@@ -10,7 +10,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::{Failure, RequestError};
+use crate::api::{Failure, MediaError, RequestError};
 
 /// Time to wait before a retry, if no better one is known.
 pub(in crate::server) const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -238,10 +238,8 @@ impl From<RequestError> for ApiError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
-            RequestError::Media(error) => match error.modality() {
-                Some(modality) => Self::invalid(modality.as_str(), message),
-                None => Self::bad_request(message),
-            },
+            RequestError::Unencodable { .. } => Self::bad_request(message),
+            RequestError::Media(error) => error.into(),
             RequestError::ResultTooLarge { .. } | RequestError::MessageTooLarge { .. } => {
                 Self::payload_too_large(message)
             }
@@ -273,13 +271,28 @@ impl From<RequestError> for ApiError {
     }
 }
 
+/// In vLLM's words, which name the kind of the items only where a client sent too many.
+impl From<MediaError> for ApiError {
+    fn from(error: MediaError) -> Self {
+        let message = error.to_string();
+        match error {
+            MediaError::TooMany { modality, .. } => {
+                let kind = modality.as_str();
+                Self::invalid(kind, format!("{message} (parameter={kind})"))
+            }
+            MediaError::Kwargs(_) => Self::invalid("mm_processor_kwargs", message),
+            _ => Self::bad_request(message),
+        }
+    }
+}
+
 /// The error of an accepted request that failed.
 impl From<&Failure> for ApiError {
     fn from(failure: &Failure) -> Self {
         match failure {
-            Failure::InvalidGrammar(message) | Failure::Adapter(message) => {
-                Self::bad_request(message)
-            }
+            Failure::InvalidGrammar(message)
+            | Failure::Adapter(message)
+            | Failure::Encoder(message) => Self::bad_request(message),
             Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
             Failure::ReaderStalled => RequestError::ReaderStalled.into(),
             Failure::OutputMemory => {

@@ -7,6 +7,9 @@
 //! | a body as it arrives, and the memory that its text becomes | [`TEXT_FACTOR`] a byte (`http/body.rs`) |
 //! | values of its JSON | by their number ([`json`]) |
 //! | text that it refers to and does not contain | [`RENDERED_FACTOR`] a byte |
+//! | media that it refers to | twice their size, as they arrive |
+//! | media while they are decoded | the size of their pixels, by their headers |
+//! | media in the encoder's form | their size, once it is known |
 //! | each choice | [`CHOICE_BYTES`] and its sampling parameters |
 //! | the result of a pooling | its size, in the engine, and its text as it arrives |
 //! | outputs that wait for their reader | their size, beyond 16 KiB a choice |
@@ -101,11 +104,30 @@ impl RequestMemory {
         Ok(())
     }
 
-    /// Shrinks the lease: the engine has the prompts as tokens, and their texts are freed.
-    pub(super) fn submitted(&self, num_prompt_tokens: usize) {
-        let tokens = num_prompt_tokens.saturating_mul(TOKEN_BYTES);
+    /// Leases the memory in which images and sounds are decoded.
+    ///
+    /// # Errors
+    /// As [`Self::grow`].
+    pub(super) async fn grow_for_media(&self, bytes: usize) -> Result<(), ApiError> {
+        self.grow(bytes).await?;
+        self.0.prompt_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Shrinks the lease: the engine has the prompts as tokens, and their texts are freed. It also
+    /// has `media_bytes` of processed media.
+    pub(super) fn submitted(&self, num_prompt_tokens: usize, media_bytes: usize) {
+        let kept = num_prompt_tokens.saturating_mul(TOKEN_BYTES).saturating_add(media_bytes);
         let prompt_bytes = self.0.prompt_bytes.swap(0, Ordering::Relaxed);
-        self.lease().shrink(prompt_bytes.saturating_sub(tokens));
+        match prompt_bytes.checked_sub(kept) {
+            Some(freed) => self.lease().shrink(freed),
+            // A small image may become a large tensor. The engine has it already.
+            None if media_bytes > 0 => {
+                let lease = self.lease();
+                lease.set(lease.bytes().saturating_add(kept - prompt_bytes), None);
+            }
+            None => {}
+        }
     }
 
     /// Leases `bytes` more.

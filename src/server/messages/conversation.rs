@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::http::error::ApiError;
+use crate::server::{http::error::ApiError, media::MediaParts};
 
 /// A conversation in the form of chat completions.
 #[derive(Debug, Default)]
@@ -16,7 +16,8 @@ pub(super) struct Conversation {
 #[derive(Debug)]
 struct Message {
     role: Role,
-    texts: Vec<String>,
+    /// Texts, and the places of images.
+    parts: Vec<Value>,
     reasoning: Vec<String>,
     tool_calls: Vec<Value>,
     tool_call_id: Option<String>,
@@ -32,17 +33,21 @@ enum Role {
 
 impl Conversation {
     /// Reads the fields `system` and `messages`. Neighbours with the same role become one message,
-    /// and each tool result a message of its own.
+    /// and each tool result a message of its own. The content of images is added to `media`.
     ///
     /// # Errors
-    /// If a message is malformed or holds a block other than text. The error names the place.
-    pub(super) fn read(system: Option<&Value>, messages: &[Value]) -> Result<Self, ApiError> {
+    /// If a message is malformed or holds a block that is not supported. The error names the place.
+    pub(super) fn read(
+        system: Option<&Value>,
+        messages: &[Value],
+        media: &mut MediaParts<'_>,
+    ) -> Result<Self, ApiError> {
         if messages.is_empty() {
             return Err(ApiError::validation("body.messages", "at least one message is required"));
         }
         let mut conversation = Self::default();
         if let Some(system) = system {
-            conversation.content(Role::System, "body.system", system)?;
+            conversation.content(Role::System, "body.system", system, media)?;
         }
         for (index, message) in messages.iter().enumerate() {
             let place = format!("body.messages.{index}");
@@ -58,7 +63,7 @@ impl Conversation {
             let place = format!("{place}.content");
             match message.get("content") {
                 None => return Err(ApiError::validation(&place, "Field required")),
-                Some(content) => conversation.content(role, &place, content)?,
+                Some(content) => conversation.content(role, &place, content, media)?,
             }
         }
         if conversation.goes_on() && !conversation.ends_in_text {
@@ -79,7 +84,13 @@ impl Conversation {
         self.messages.into_iter().map(|message| Value::Object(message.into_json())).collect()
     }
 
-    fn content(&mut self, role: Role, place: &str, content: &Value) -> Result<(), ApiError> {
+    fn content(
+        &mut self,
+        role: Role,
+        place: &str,
+        content: &Value,
+        media: &mut MediaParts<'_>,
+    ) -> Result<(), ApiError> {
         let blocks = match content {
             Value::String(text) => {
                 self.text(role, text);
@@ -93,11 +104,19 @@ impl Conversation {
         };
         self.message(role);
         self.ends_in_text = false;
-        let mut blocks = blocks.iter().enumerate();
-        blocks.try_for_each(|(index, block)| self.block(role, &format!("{place}.{index}"), block))
+        for (index, block) in blocks.iter().enumerate() {
+            self.block(role, &format!("{place}.{index}"), block, media)?;
+        }
+        Ok(())
     }
 
-    fn block(&mut self, role: Role, place: &str, block: &Value) -> Result<(), ApiError> {
+    fn block(
+        &mut self,
+        role: Role,
+        place: &str,
+        block: &Value,
+        media: &mut MediaParts<'_>,
+    ) -> Result<(), ApiError> {
         let kind = string(block, place, "type")?;
         self.ends_in_text = false;
         match (role, kind) {
@@ -116,9 +135,17 @@ impl Conversation {
                 self.message(role).tool_calls.push(call);
             }
             (Role::User, "tool_result") => {
-                let result = tool_result(place, block)?;
+                let (result, images) = tool_result(place, block, media)?;
                 self.drop_empty();
                 self.messages.push(result);
+                // Templates have no place for an image in a result.
+                if !images.is_empty() {
+                    self.message(role).parts.extend(images);
+                }
+            }
+            (Role::User, "image") if media.takes_images() => {
+                let image = image(place, block, media)?;
+                self.message(role).parts.push(image);
             }
             _ => return Err(unsupported(role, place, kind)),
         }
@@ -126,7 +153,7 @@ impl Conversation {
     }
 
     fn text(&mut self, role: Role, text: &str) {
-        self.message(role).texts.push(text.to_owned());
+        self.message(role).parts.push(text_part(text));
         self.ends_in_text = true;
     }
 
@@ -144,25 +171,24 @@ impl Conversation {
 
     /// Removes a message that was begun for tool results alone.
     fn drop_empty(&mut self) {
-        self.messages.pop_if(|last| last.role == Role::User && last.texts.is_empty());
+        self.messages.pop_if(|last| last.role == Role::User && last.parts.is_empty());
     }
 }
 
 impl Message {
     fn new(role: Role) -> Self {
-        let (texts, reasoning, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
-        Self { role, texts, reasoning, tool_calls, tool_call_id: None }
+        let (parts, reasoning, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
+        Self { role, parts, reasoning, tool_calls, tool_call_id: None }
     }
 
     fn into_json(self) -> Map<String, Value> {
         let mut json = Map::from_iter([("role".to_owned(), Value::from(self.role.as_str()))]);
-        let content = match <[String; 1]>::try_from(self.texts) {
-            Ok([text]) => Value::from(text),
-            Err(texts) if texts.is_empty() && self.role == Role::Assistant => Value::Null,
-            Err(texts) if texts.is_empty() => Value::from(""),
-            Err(texts) => {
-                texts.into_iter().map(|text| json!({"type": "text", "text": text})).collect()
-            }
+        let mut parts = self.parts;
+        let content = match parts.as_mut_slice() {
+            [] if self.role == Role::Assistant => Value::Null,
+            [] => Value::from(""),
+            [part] if part["type"] == "text" => part["text"].take(),
+            _ => Value::from(parts),
         };
         json.insert("content".to_owned(), content);
         if !self.reasoning.is_empty() {
@@ -211,17 +237,23 @@ fn tool_call(place: &str, block: &Value) -> Result<Value, ApiError> {
     }
 }
 
-fn tool_result(place: &str, block: &Value) -> Result<Message, ApiError> {
+/// Returns the message of a tool's result, and its images.
+fn tool_result(
+    place: &str,
+    block: &Value,
+    media: &mut MediaParts<'_>,
+) -> Result<(Message, Vec<Value>), ApiError> {
     let id = string(block, place, "tool_use_id")?.to_owned();
-    let mut texts = Vec::new();
+    let (mut parts, mut images) = (Vec::new(), Vec::new());
     match block.get("content") {
         None | Some(Value::Null) => {}
-        Some(Value::String(text)) => texts.push(text.clone()),
+        Some(Value::String(text)) => parts.push(text_part(text)),
         Some(Value::Array(blocks)) => {
             for (index, block) in blocks.iter().enumerate() {
                 let place = format!("{place}.content.{index}");
                 match string(block, &place, "type")? {
-                    "text" => texts.push(string(block, &place, "text")?.to_owned()),
+                    "text" => parts.push(text_part(string(block, &place, "text")?)),
+                    "image" if media.takes_images() => images.push(image(&place, block, media)?),
                     kind => return Err(unsupported(Role::Tool, &place, kind)),
                 }
             }
@@ -234,13 +266,31 @@ fn tool_result(place: &str, block: &Value) -> Result<Message, ApiError> {
     match block.get("is_error") {
         None | Some(Value::Null | Value::Bool(false)) => {}
         // Templates have no other way to show it.
-        Some(Value::Bool(true)) => texts.insert(0, "Error:".to_owned()),
+        Some(Value::Bool(true)) => parts.insert(0, text_part("Error:")),
         Some(_) => {
             let wanted = "Input should be a valid boolean";
             return Err(ApiError::validation(&format!("{place}.is_error"), wanted));
         }
     }
-    Ok(Message { texts, tool_call_id: Some(id), ..Message::new(Role::Tool) })
+    Ok((Message { parts, tool_call_id: Some(id), ..Message::new(Role::Tool) }, images))
+}
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+/// Returns the place of an image: `{"source": {"type": "base64", "data": …}}`, or with a URL.
+fn image(place: &str, block: &Value, media: &mut MediaParts<'_>) -> Result<Value, ApiError> {
+    let place = format!("{place}.source");
+    let source = block.get("source").unwrap_or(&Value::Null);
+    match string(source, &place, "type")? {
+        "base64" => media.image_of_base64("image", string(source, &place, "data")?),
+        "url" => media.image_of_url("image", string(source, &place, "url")?),
+        _ => {
+            let wanted = "Input should be 'base64' or 'url'";
+            Err(ApiError::validation(&format!("{place}.type"), wanted))
+        }
+    }
 }
 
 fn unsupported(role: Role, place: &str, kind: &str) -> ApiError {

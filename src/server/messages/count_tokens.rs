@@ -12,7 +12,8 @@ use crate::api::SamplingParams;
 use crate::{
     config::LimitSettings,
     server::{
-        http::{error::ApiError, extract::JsonBody, parts::FromParts},
+        http::{caller::Caller, error::ApiError, extract::JsonBody, parts::FromParts},
+        memory::RequestMemory,
         state::AppState,
         tokenize::count_prompt_tokens,
     },
@@ -51,12 +52,15 @@ impl FromParts for CountTokensRequest {
 /// Counts the prompt that `POST /v1/messages` would give the model for the same fields.
 pub(in crate::server) async fn count_tokens(
     State(state): State<AppState>,
+    caller: Caller,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<CountTokensRequest>,
 ) -> Result<Json<TokensCount>, ApiError> {
     request.prompt.model(&state)?;
     request.unsupported.refuse()?;
-    let (request, _) = request.prompt.plan(&state, SamplingParams::default(), None)?;
-    let input_tokens = count_prompt_tokens(&state, request).await?;
+    let params = SamplingParams::default();
+    let (request, _) = request.prompt.plan(&state, &memory, params, None).await?;
+    let input_tokens = count_prompt_tokens(&state, &memory, caller.own(request)).await?;
     let context_management = ContextManagement { original_input_tokens: input_tokens };
     Ok(Json(TokensCount { input_tokens, context_management }))
 }

@@ -14,6 +14,8 @@ use crate::{
     config::LimitSettings,
     server::{
         http::{error::ApiError, limits::at_most},
+        media::MediaParts,
+        memory::RequestMemory,
         state::AppState,
         turn::{ToolChoice, TurnRequest, TurnStyle},
     },
@@ -78,17 +80,29 @@ impl PromptFields {
     }
 
     /// Returns the request for the engine, without the facts about its client, and the style that
-    /// reads its answer.
+    /// reads its answer. The content of images is leased on `memory`.
     ///
     /// # Errors
-    /// If a field is not supported.
-    pub(super) fn plan(
+    /// If a field is not supported, or an image is not accepted.
+    pub(super) async fn plan(
         &self,
         state: &AppState,
+        memory: &RequestMemory,
         params: SamplingParams,
         max_tokens: Option<u32>,
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
-        let turn = TurnRequest { params, max_tokens, ..self.turn()? };
+        let mut media = state.media_parts(self.model.as_deref().unwrap_or_default());
+        let turn = TurnRequest { params, max_tokens, ..self.turn(&mut media)? };
+        let (request, style) = self.plan_turn(state, turn)?;
+        let media = media.load(&state.media, memory).await?;
+        Ok((RawRequest { media, ..request }, style))
+    }
+
+    fn plan_turn(
+        &self,
+        state: &AppState,
+        turn: TurnRequest,
+    ) -> Result<(RawRequest, TurnStyle), ApiError> {
         let is_auto = turn.tool_choice == ToolChoice::Auto;
         let planned = turn.plan(state).map_err(|error| match error.param.as_deref() {
             Some("thinking_token_budget") => {
@@ -110,7 +124,7 @@ impl PromptFields {
         }
     }
 
-    fn turn(&self) -> Result<TurnRequest, ApiError> {
+    fn turn(&self, media: &mut MediaParts<'_>) -> Result<TurnRequest, ApiError> {
         let Some(messages) = &self.messages else {
             return Err(ApiError::validation("body.messages", "Field required"));
         };
@@ -118,7 +132,7 @@ impl PromptFields {
         let tool_choice = tool_choice(self.tool_choice.as_ref(), offered)?;
         let tools = chat_tools(offered)?;
         let thinking = Thinking::read(self.thinking.as_ref())?;
-        let conversation = Conversation::read(self.system.as_ref(), messages)?;
+        let conversation = Conversation::read(self.system.as_ref(), messages, media)?;
         let goes_on = conversation.goes_on();
         let mut chat_template_kwargs = thinking.template_kwargs();
         if let Some(effort) = self.effort()? {
@@ -182,14 +196,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::server::{http::extract::parse_object, turn::ToolChoice};
+    use crate::server::{http::extract::parse_object, media::AskedModel, turn::ToolChoice};
 
     fn turn(mut body: Value) -> Result<TurnRequest, String> {
         if body.get("messages").is_none() {
             body["messages"] = json!([{"role": "user", "content": "hi"}]);
         }
         let fields: PromptFields = parse_object(&body.to_string()).unwrap();
-        fields.turn().map_err(|error| error.param.unwrap())
+        let model = AskedModel { name: "tiny", serves_text_alone: false };
+        let mut media = MediaParts::new(model, None);
+        fields.turn(&mut media).map_err(|error| error.param.unwrap())
     }
 
     #[test]

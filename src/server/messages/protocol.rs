@@ -93,7 +93,8 @@ impl Protocol for MessagesRequest {
         self.unsupported.refuse()?;
         let params = self.fields.params(state.engine.default_sampling())?;
         let max_tokens = self.fields.max_tokens()?;
-        let (request, turn) = self.prompt.plan(state, params, Some(max_tokens))?;
+        let (request, turn) =
+            self.prompt.plan(state, &exchange.memory, params, Some(max_tokens)).await?;
         let style = Style {
             turn,
             shows_thinking: self.prompt.shows_thinking()?,

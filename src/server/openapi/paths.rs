@@ -119,6 +119,7 @@ fn admin(d: &mut Document) {
         "Forget cached prefixes",
         vec![flag("reset_running_requests")],
     );
+    d.command::<Value>("/reset_mm_cache", "Forget processed images and sounds", vec![]);
 }
 
 fn flag(name: &str) -> Parameter {

@@ -4,6 +4,7 @@ import { events, request } from './api.js';
 import { $, h } from './dom.js';
 import { wake } from './feed.js';
 import { Answer, problem, said } from './message.js';
+import { content, giveBack, shown, startPictures, take } from './pictures.js';
 import { fields, loadModels, system } from './settings.js';
 
 const STARTERS = ['Who are you?', 'Tell me a short story', 'What is 17 + 25?'];
@@ -68,13 +69,14 @@ async function read(response, answer, began) {
 }
 
 /** Removes a question without an answer, because some chat templates reject two in a row. */
-function takeBack(conversation, { message, element }) {
+function takeBack(conversation, { message, element, text, pictures }) {
   conversation.splice(conversation.indexOf(message), 1);
   // The conversation was cleared meanwhile, or the user types another message.
   if (conversation !== messages || $('ask').value.trim()) return;
   element.remove();
   if (!list().childElementCount) showEmpty();
-  $('ask').value = message.content;
+  $('ask').value = text;
+  giveBack(pictures);
   grow();
 }
 
@@ -126,13 +128,16 @@ function onResult(call, content) {
 }
 
 async function send() {
-  const content = $('ask').value.trim();
-  if (!content || speaking) return;
+  if (speaking) return;
+  const text = $('ask').value.trim();
   const settings = fields();
   if (!settings) return;
+  const pictures = take();
+  if (!text && !pictures.length) return;
   $('ask').value = '';
   grow();
-  const question = { message: { role: 'user', content }, element: said('user', content) };
+  const message = { role: 'user', content: content(pictures, text) };
+  const question = { message, text, pictures, element: said('user', text, shown(pictures)) };
   messages.push(question.message);
   wanted.clear();
   show(question.element);
@@ -158,6 +163,7 @@ function clear() {
 /** Starts the view. */
 export function startChat() {
   showEmpty();
+  startPictures((text) => show(problem(text)));
   $('composer').addEventListener('submit', (event) => {
     event.preventDefault();
     send();

@@ -22,6 +22,7 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("markdown.js", SCRIPT, include_str!("markdown.js")),
     ("memory.js", SCRIPT, include_str!("memory.js")),
     ("message.js", SCRIPT, include_str!("message.js")),
+    ("pictures.js", SCRIPT, include_str!("pictures.js")),
     ("plan.js", SCRIPT, include_str!("plan.js")),
     ("plot.js", SCRIPT, include_str!("plot.js")),
     ("rates.js", SCRIPT, include_str!("rates.js")),

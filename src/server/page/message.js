@@ -13,9 +13,9 @@ function frame(role, ...children) {
   return h('article', { class: `message ${role}` }, h('h2', null, NAMES[role]), ...children);
 }
 
-/** A message of the user or the system. */
-export function said(role, text) {
-  return frame(role, h('p', { class: 'plain' }, text));
+/** A message of the user or the system, with its pictures. */
+export function said(role, text, pictures = []) {
+  return frame(role, pictures, text ? h('p', { class: 'plain' }, text) : null);
 }
 
 /** An error. */

@@ -24,8 +24,9 @@ use sha2::{Digest, Sha256};
 use self::files::FILES;
 use super::{http::error::ApiError, state::AppState};
 
-/// Allows nothing from elsewhere, and no script and no style within the document.
-const POLICY: &str = "default-src 'self'; base-uri 'self'; form-action 'none'; \
+/// Allows nothing from elsewhere, and no script and no style within the document. The page shows
+/// pictures that its user has chosen.
+const POLICY: &str = "default-src 'self'; img-src 'self' blob:; base-uri 'self'; form-action 'none'; \
                       frame-ancestors 'none'; object-src 'none'";
 /// The line that sets the base of the document's relative addresses.
 const BASE: &str = r#"<base href="/">"#;

@@ -3,6 +3,7 @@
 
 import { request } from './api.js';
 import { $, h } from './dom.js';
+import { setModels } from './pictures.js';
 
 const NUMBERS = ['temperature', 'top_p', 'top_k', 'max_tokens', 'seed'];
 /** Alternatives shown for a token. */
@@ -51,5 +52,6 @@ export function system() {
 /** Fills the list of models. */
 export async function loadModels() {
   const { data } = await (await request('v1/models')).json();
+  setModels(data);
   $('model').replaceChildren(...data.map(({ id }) => h('option', { value: id }, id)));
 }

@@ -106,7 +106,7 @@ impl InputFields {
             ));
         }
         Ok(ChatPrompt {
-            messages: check_messages(messages, state.asked_model(model))?,
+            messages: check_messages(messages, &mut state.text_parts(model))?,
             add_generation_prompt,
             continue_final_message,
             chat_template: request_template(self.chat_template.as_ref(), state)?,

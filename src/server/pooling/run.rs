@@ -78,7 +78,7 @@ impl Exchange {
         let num_tokens = lens.iter().sum();
         log.pooled(num_tokens);
         log.end("complete");
-        self.memory.submitted(num_tokens);
+        self.memory.submitted(num_tokens, 0);
         let results = pooled.into_iter().map(|prompt| prompt.pooled).collect();
         Ok(Results { id, created: draws.created, model, results, lens, num_tokens })
     }

@@ -33,7 +33,9 @@ pub(in crate::server) async fn count_input_tokens(
     let exchange = Exchange { state, caller, naming: headers, memory, draws, model: None };
     let mut input_tokens = 0;
     for request in request.plan(&exchange).await?.requests {
-        input_tokens += count_prompt_tokens(&exchange.state, request).await?;
+        input_tokens +=
+            count_prompt_tokens(&exchange.state, &exchange.memory, exchange.caller.own(request))
+                .await?;
     }
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }))
 }

@@ -61,6 +61,8 @@ pub(in crate::server) struct ResponsesFields {
     prompt_cache_key: Option<String>,
     safety_identifier: Option<String>,
     pub(super) chat_template_kwargs: Option<Map<String, Value>>,
+    pub(super) mm_processor_kwargs: Option<Map<String, Value>>,
+    pub(super) media_io_kwargs: Option<Map<String, Value>>,
     pub(super) include_reasoning: Option<bool>,
     thinking_token_budget: Option<Int>,
 }

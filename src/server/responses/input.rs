@@ -13,15 +13,12 @@ use super::{
     },
     shared::SharedBytes,
 };
-use crate::server::{
-    generate::media::{AskedModel, MediaProtocol, refusal},
-    http::error::ApiError,
-};
+use crate::server::{http::error::ApiError, media::MediaParts};
 
 /// Reads `input`.
 pub(super) struct InputReader<'a> {
-    /// The model, for errors.
-    pub(super) model: AskedModel<'a>,
+    /// Checks the parts of media.
+    pub(super) media: &'a MediaParts<'a>,
     /// Gives ids to items without one.
     pub(super) ids: &'a mut ItemIds,
     /// Finds items of earlier responses.
@@ -200,12 +197,30 @@ impl InputReader<'_> {
             "refusal" => Ok(Part::Refusal { refusal: owned("refusal")? }),
             "reasoning_text" => Ok(Part::ReasoningText { text: owned("text")? }),
             "summary_text" => Ok(Part::SummaryText { text: owned("text")? }),
-            kind => Err(match refusal(MediaProtocol::Responses, self.model, kind) {
-                Some(refusal) => ApiError::invalid("input", format!("{refusal} (at {place})")),
+            "input_image" if self.media.takes_images() => image(place, part),
+            kind => Err(match self.media.refusal(kind) {
+                Some(error) => {
+                    let message = format!("{} (at {place})", error.message);
+                    ApiError::invalid("input", message)
+                }
                 None => wrong(place, "type", "Input should be 'input_text' or 'output_text'"),
             }),
         }
     }
+}
+
+/// Returns an image. Files of a store are not supported, because there is none.
+fn image(place: &str, part: &Fields) -> Result<Part, ApiError> {
+    if part.get("file_id").is_some_and(|id| !id.is_null()) {
+        let message = format!("`file_id` is not supported by this server (at {place})");
+        return Err(ApiError::invalid("input", message));
+    }
+    let image_url = text(place, part, "image_url")?.to_owned();
+    let detail = match part.get("detail") {
+        None | Some(Value::Null) => "auto".to_owned(),
+        Some(_) => text(place, part, "detail")?.to_owned(),
+    };
+    Ok(Part::InputImage { image_url, detail })
 }
 
 fn given_id(item: &Fields) -> Option<String> {

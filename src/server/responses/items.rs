@@ -42,12 +42,16 @@ pub(super) enum Role {
     Assistant,
 }
 
-/// A piece of text. Its kind shows its author.
+/// A piece of text, whose kind shows its author, or an image.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Part {
     InputText {
         text: String,
+    },
+    InputImage {
+        image_url: String,
+        detail: String,
     },
     OutputText {
         text: String,
@@ -115,7 +119,13 @@ pub(super) type Items = Vec<Arc<Item>>;
 impl Item {
     /// Returns the bytes of the item in a prompt: those of its text and of the values around it.
     pub(super) fn prompt_bytes(&self) -> usize {
-        let bytes = |part: &Part| VALUE_BYTES + part.text().len();
+        let bytes = |part: &Part| {
+            let url = match part {
+                Part::InputImage { image_url, .. } => image_url.len(),
+                _ => 0,
+            };
+            VALUE_BYTES + part.text().len() + url
+        };
         let parts = |parts: &[Part]| parts.iter().map(bytes).sum::<usize>();
         let shown = match self {
             Self::Message(message) => parts(&message.content),
@@ -151,6 +161,7 @@ impl Part {
             | Self::Refusal { refusal: text }
             | Self::ReasoningText { text }
             | Self::SummaryText { text } => text,
+            Self::InputImage { .. } => "",
         }
     }
 }

@@ -5,24 +5,26 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::items::{FunctionCall, Item, ItemStatus, Message, Output, Part, Reasoning, Role};
-use crate::server::http::error::ApiError;
+use crate::server::{http::error::ApiError, media::MediaParts};
 
 /// Returns the messages. The assistant's thoughts, text and calls in a row become one message.
+/// The content of images is added to `media`.
 ///
 /// # Errors
-/// If a function's output belongs to no call.
+/// If a function's output belongs to no call, or an image is not accepted.
 pub(super) fn messages<'a>(
     instructions: Option<&str>,
     items: impl IntoIterator<Item = &'a Arc<Item>>,
+    media: &mut MediaParts<'_>,
 ) -> Result<Vec<Value>, ApiError> {
     let mut messages = Messages::default();
     if let Some(instructions) = instructions {
         messages.done.push(json!({"role": "system", "content": instructions}));
     }
     for item in items {
-        messages.push(item)?;
+        messages.push(item, media)?;
     }
-    messages.flush();
+    messages.flush(media)?;
     Ok(messages.done)
 }
 
@@ -42,18 +44,20 @@ struct AssistantTurn<'a> {
 }
 
 impl<'a> Messages<'a> {
-    fn push(&mut self, item: &'a Item) -> Result<(), ApiError> {
+    fn push(&mut self, item: &'a Item, media: &mut MediaParts<'_>) -> Result<(), ApiError> {
         match item {
-            Item::Reasoning(reasoning) => self.think(reasoning),
-            Item::Message(message) if message.role == Role::Assistant => self.say(message),
+            Item::Reasoning(reasoning) => self.think(reasoning, media)?,
+            Item::Message(message) if message.role == Role::Assistant => {
+                self.say(message, media)?;
+            }
             Item::Message(message) => {
-                self.flush();
-                let content = content(&message.content);
+                self.flush(media)?;
+                let content = content(&message.content, media)?;
                 self.done.push(json!({"role": message.role, "content": content}));
             }
             Item::FunctionCall(call) => self.call(call),
             Item::FunctionCallOutput(output) => {
-                self.flush();
+                self.flush(media)?;
                 let call_id = output.call_id.as_str();
                 if !self.calls.contains(call_id) {
                     let message = format!(
@@ -63,7 +67,7 @@ impl<'a> Messages<'a> {
                 }
                 let content = match &output.output {
                     Output::Text(text) => Value::from(text.as_str()),
-                    Output::Parts(parts) => content(parts),
+                    Output::Parts(parts) => content(parts, media)?,
                 };
                 self.done
                     .push(json!({"role": "tool", "tool_call_id": call_id, "content": content}));
@@ -73,21 +77,23 @@ impl<'a> Messages<'a> {
     }
 
     /// Adds thoughts, which come before text and calls.
-    fn think(&mut self, reasoning: &Reasoning) {
+    fn think(&mut self, reasoning: &Reasoning, media: &mut MediaParts<'_>) -> Result<(), ApiError> {
         if self.turn.content.is_some() || !self.turn.calls.is_empty() {
-            self.flush();
+            self.flush(media)?;
         }
         let parts = [&reasoning.content, &reasoning.summary];
         let parts = parts.into_iter().find(|parts| !parts.is_empty());
         parts.into_iter().flatten().for_each(|part| self.turn.reasoning.push_str(part.text()));
+        Ok(())
     }
 
     /// Adds text, which comes before calls.
-    fn say(&mut self, message: &'a Message) {
+    fn say(&mut self, message: &'a Message, media: &mut MediaParts<'_>) -> Result<(), ApiError> {
         if self.turn.content.is_some() || !self.turn.calls.is_empty() {
-            self.flush();
+            self.flush(media)?;
         }
         self.turn.content = Some(&message.content);
+        Ok(())
     }
 
     /// Adds a call. One that was cut off is left out: its arguments are no JSON.
@@ -101,28 +107,34 @@ impl<'a> Messages<'a> {
         self.turn.calls.push(call);
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, media: &mut MediaParts<'_>) -> Result<(), ApiError> {
         let AssistantTurn { reasoning, content: parts, calls } = std::mem::take(&mut self.turn);
         if reasoning.is_empty() && parts.is_none() && calls.is_empty() {
-            return;
+            return Ok(());
         }
         let mut message = Map::new();
         message.insert("role".to_owned(), Value::from("assistant"));
         if !reasoning.is_empty() {
             message.insert("reasoning".to_owned(), Value::from(reasoning));
         }
-        message.insert("content".to_owned(), parts.map_or(Value::Null, content));
+        let shown = parts.map(|parts| content(parts, media)).transpose()?;
+        message.insert("content".to_owned(), shown.unwrap_or_default());
         if !calls.is_empty() {
             message.insert("tool_calls".to_owned(), Value::from(calls));
         }
         self.done.push(Value::Object(message));
+        Ok(())
     }
 }
 
-/// Returns one part as a text. The template joins several parts.
-fn content(parts: &[Part]) -> Value {
+/// Returns one text as a string. The template joins several parts.
+fn content(parts: &[Part], media: &mut MediaParts<'_>) -> Result<Value, ApiError> {
+    let shown = |part: &Part| match part {
+        Part::InputImage { image_url, .. } => media.image_of_url("input_image", image_url),
+        part => Ok(json!({"type": "text", "text": part.text()})),
+    };
     match parts {
-        [part] => Value::from(part.text()),
-        parts => parts.iter().map(|part| json!({"type": "text", "text": part.text()})).collect(),
+        [Part::InputImage { .. }] | [] | [_, _, ..] => parts.iter().map(shown).collect(),
+        [part] => Ok(Value::from(part.text())),
     }
 }

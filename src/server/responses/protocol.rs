@@ -38,6 +38,7 @@ use crate::server::{
         parts::FromParts,
         request_id::{chosen, response_id},
     },
+    media::{MediaParts, media_kwargs},
     state::AppState,
     turn::TurnRequest,
 };
@@ -84,21 +85,31 @@ impl Protocol for ResponsesRequest {
         let fields = &self.fields;
         let model = exchange.model_name(fields.model.as_deref())?;
         self.refused.refuse()?;
-        self.later.refuse_but(&["thinking_token_budget"])?;
+        self.later.refuse_but(&[
+            "thinking_token_budget",
+            "mm_processor_kwargs",
+            "media_io_kwargs",
+        ])?;
         let store = self.store(state)?;
         let is_streamed = self.sampling.is_streamed();
         let history = self.history(state, owner)?;
         let id = ids::response_id(&exchange.draws.name);
         let mut ids = ItemIds::new(&id);
         let mut shared = SharedBytes::new(&history, state.config.body_limit_bytes)?;
-        let input = self.input(state, owner, &model, &mut ids, &mut shared)?;
+        let kwargs = media_kwargs(
+            state,
+            fields.mm_processor_kwargs.as_ref(),
+            fields.media_io_kwargs.as_ref(),
+        )?;
+        let mut media = state.media_parts(&model).with_kwargs(kwargs);
+        let input = self.input(state, owner, &media, &mut ids, &mut shared)?;
         exchange.memory.grow_for_stored_text(shared.total()).await?;
 
         let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
         let items = history.iter().flat_map(|turn| turn.items()).chain(input.iter());
         let chat = ChatPrompt {
-            messages: messages(fields.instructions.as_deref(), items)?,
+            messages: messages(fields.instructions.as_deref(), items, &mut media)?,
             tools,
             add_generation_prompt: true,
             chat_template_kwargs: self.kwargs(state)?,
@@ -116,7 +127,7 @@ impl Protocol for ResponsesRequest {
             frequency_penalty: params.frequency_penalty,
             max_output_tokens: max_tokens,
             store,
-            ..fields.asked(model)?
+            ..fields.asked(model.clone())?
         };
         let logprobs = params.logprobs.map(|num_top| {
             ChatLogprobsWriter::new(self.sampling.token_names(state), num_top as usize)
@@ -132,7 +143,8 @@ impl Protocol for ResponsesRequest {
             max_tokens,
         };
         let (request, style) = turn.plan(state)?;
-        let request = self.raw_request(state, request)?;
+        let media = media.load(&state.media, &exchange.memory).await?;
+        let request = RawRequest { media, ..self.raw_request(state, request)? };
         let status = if asked.background { Status::Queued } else { Status::InProgress };
         let names = self.names(&exchange.naming, &id);
         let answer = ResponseAnswer {
@@ -182,13 +194,12 @@ impl ResponsesRequest {
         &self,
         state: &AppState,
         owner: Owner,
-        model: &str,
+        media: &MediaParts<'_>,
         ids: &mut ItemIds,
         shared: &mut SharedBytes,
     ) -> Result<Arc<Items>, ApiError> {
         let find = |item: &str| state.responses.item(owner, item);
-        let model = state.asked_model(model);
-        let mut reader = InputReader { model, ids, find: &find, shared };
+        let mut reader = InputReader { media, ids, find: &find, shared };
         reader.read(self.fields.input.as_ref()).map(Arc::new)
     }
 

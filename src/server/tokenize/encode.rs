@@ -1,7 +1,12 @@
 //! Tokens of prompts that the model does not see, and the longest text for them.
 
-use crate::api::{EncodedText, Prompt, RawRequest, TextError, TextJobError, WantedTokens};
-use crate::server::{http::error::ApiError, state::AppState};
+use crate::api::{
+    EncodedText, Prompt, RawRequest, TextCodec, TextError, TextJobError, WantedTokens,
+    expanded_prompt,
+};
+use crate::server::{
+    http::error::ApiError, media::working_bytes, memory::RequestMemory, state::AppState,
+};
 
 /// Most bytes of text that are tokenized for a client that asks for no output: those of a million
 /// tokens.
@@ -25,14 +30,38 @@ impl From<TextJobError> for ApiError {
 /// Returns how many tokens the prompt of a request has, before any are cut off.
 pub(in crate::server) async fn count_prompt_tokens(
     state: &AppState,
+    memory: &RequestMemory,
     request: RawRequest,
 ) -> Result<usize, ApiError> {
-    let RawRequest { prompt, add_special_tokens, .. } = request;
-    Ok(encode(state, prompt, add_special_tokens, WantedTokens::Count).await?.num_tokens)
+    // Only tokens can be expanded.
+    let wanted = match request.media.is_empty() {
+        true => WantedTokens::Count,
+        false => WantedTokens::UpTo(usize::MAX),
+    };
+    Ok(encode(state, memory, request, wanted).await?.num_tokens)
 }
 
 /// Returns the tokens of a prompt. Its tokenizing takes turns with that of other requests.
 pub(super) async fn encode(
+    state: &AppState,
+    memory: &RequestMemory,
+    request: RawRequest,
+    wanted: WantedTokens,
+) -> Result<EncodedText, ApiError> {
+    let RawRequest { prompt, media, add_special_tokens, .. } = request;
+    let encoded = encode_text(state, prompt, add_special_tokens, wanted).await?;
+    if media.is_empty() {
+        return Ok(encoded);
+    }
+    memory.grow(working_bytes(state, &media)).await?;
+    let expand = move |codec: &dyn TextCodec| expanded_prompt(codec, encoded.tokens, &media);
+    let expanded = state.engine.text_jobs().work(usize::MAX, expand).await??;
+    let num_tokens = expanded.tokens.len();
+    Ok(EncodedText { tokens: expanded.tokens, num_tokens, is_whole: true })
+}
+
+/// Returns the tokens of a prompt, with one placeholder for each item.
+async fn encode_text(
     state: &AppState,
     prompt: Prompt,
     add_special_tokens: bool,

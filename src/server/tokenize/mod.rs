@@ -13,11 +13,11 @@ pub(in crate::server) use self::encode::count_prompt_tokens;
 use self::encode::{check_bytes, encode};
 use super::{
     chat::ConversationFields,
-    http::{error::ApiError, extract::JsonBody, fields::Token, parts::FromParts},
+    http::{caller::Caller, error::ApiError, extract::JsonBody, fields::Token, parts::FromParts},
     memory::RequestMemory,
     state::AppState,
 };
-use crate::api::{Prompt, TextCodec, WantedTokens};
+use crate::api::{Prompt, RawRequest, TextCodec, WantedTokens};
 use crate::config::LimitSettings;
 
 /// Bytes of the longest token, for a codec that does not know it.
@@ -86,6 +86,7 @@ const TOKENS_MAX: usize = 1 << 20;
 /// `POST /tokenize`
 pub(in crate::server) async fn tokenize(
     State(state): State<AppState>,
+    caller: Caller,
     memory: RequestMemory,
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Json<Tokenized>, ApiError> {
@@ -99,15 +100,22 @@ pub(in crate::server) async fn tokenize(
     memory.grow(text.saturating_mul(each)).await?;
     let model = state.model_name(fields.model.as_deref())?;
     let max_model_len = state.engine.model_info().max_model_len;
-    let (prompt, adds_special_tokens) = match fields.prompt {
-        Some(text) => (Prompt::Text(text), fields.add_special_tokens.unwrap_or(true)),
+    let request = match fields.prompt {
+        Some(text) => RawRequest {
+            add_special_tokens: fields.add_special_tokens.unwrap_or(true),
+            ..RawRequest::new(Prompt::Text(text))
+        },
         None => {
-            let (chat, _) = conversation.prompt(&state, &model)?;
-            (Prompt::Chat(Arc::new(chat)), conversation.adds_special_tokens())
+            let (chat, _, media) = conversation.prompt(&state, &model)?;
+            RawRequest {
+                media: media.load(&state.media, &memory).await?,
+                add_special_tokens: conversation.adds_special_tokens(),
+                ..RawRequest::new(Prompt::Chat(Arc::new(chat)))
+            }
         }
     };
-    let encoded =
-        encode(&state, prompt, adds_special_tokens, WantedTokens::UpTo(usize::MAX)).await?;
+    let (request, wanted) = (caller.own(request), WantedTokens::UpTo(usize::MAX));
+    let encoded = encode(&state, &memory, request, wanted).await?;
     let (tokens, count) = (encoded.tokens, encoded.num_tokens);
     let (tokens, token_strs) = match fields.return_token_strs.unwrap_or(false) {
         false => (tokens, None),

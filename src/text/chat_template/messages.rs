@@ -1,6 +1,11 @@
 //! Messages as a client sends them, made into what templates expect.
 
-use playhouse_actors::ports::TextError;
+use std::collections::BTreeMap;
+
+use playhouse_actors::{
+    logic::request::media::Modality,
+    ports::{MediaProcessor, TextError},
+};
 use serde_json::{Map, Value, json};
 
 use super::ContentFormat;
@@ -13,20 +18,27 @@ pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking",
 const DEVELOPER: &str = "developer";
 
 /// The kinds of message that a template accepts.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Accepts {
+#[derive(Clone, Copy)]
+pub(super) struct Accepts<'a> {
     /// The form of content.
     pub(super) content: ContentFormat,
     /// The roles that keep a string where the form is a list of parts.
     pub(super) strings: StringRoles,
     /// Whether it knows the role `developer`. Otherwise that role becomes `system`.
     pub(super) developers: bool,
+    /// The processor of the model's images and sounds, if it takes some.
+    pub(super) media: Option<&'a dyn MediaProcessor>,
 }
 
-impl Accepts {
+impl<'a> Accepts<'a> {
     /// Returns the kinds of message that the template `source` accepts.
     pub(super) fn of(source: &str, content: ContentFormat, strings: StringRoles) -> Self {
-        Self { content, strings, developers: source.contains(DEVELOPER) }
+        Self { content, strings, developers: source.contains(DEVELOPER), media: None }
+    }
+
+    /// Returns the same for a model with these media.
+    pub(super) fn with_media(self, media: Option<&'a dyn MediaProcessor>) -> Self {
+        Self { media, ..self }
     }
 
     /// Returns the form of `content` in a message of `role`.
@@ -42,25 +54,30 @@ impl Accepts {
 /// Returns messages as a template expects them. Content has the template's format, tool-call
 /// arguments are objects, reasoning has every name, and fields without a value are absent. vLLM and
 /// transformers do this before they render.
-pub(super) fn prepare(messages: &[Value], accepts: Accepts) -> Result<Vec<Value>, TextError> {
+pub(super) fn prepare(messages: &[Value], accepts: Accepts<'_>) -> Result<Vec<Value>, TextError> {
     if messages.is_empty() {
         return Err(TextError::InvalidMessage {
             index: 0,
             reason: "missing: a conversation needs at least one message".to_owned(),
         });
     }
+    let mut places = MediaPlaces { media: accepts.media, counts: BTreeMap::new() };
     messages
         .iter()
         .enumerate()
         .map(|(index, message)| {
-            prepare_one(message, accepts)
+            prepare_one(message, accepts, &mut places)
                 .map(Value::Object)
                 .map_err(|reason| TextError::InvalidMessage { index, reason })
         })
         .collect()
 }
 
-fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, String> {
+fn prepare_one(
+    message: &Value,
+    accepts: Accepts<'_>,
+    places: &mut MediaPlaces<'_>,
+) -> Result<Map<String, Value>, String> {
     let Some(message) = message.as_object() else {
         return Err("not an object with `role` and `content`".to_owned());
     };
@@ -69,7 +86,7 @@ fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, 
     for (key, value) in message {
         match key.as_str() {
             "content" => {
-                prepared.insert(key.clone(), content(value, form(value))?);
+                prepared.insert(key.clone(), content(value, form(value), places)?);
             }
             "role" if value == DEVELOPER && !accepts.developers => {
                 prepared.insert(key.clone(), Value::from("system"));
@@ -88,7 +105,7 @@ fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, 
         }
     }
     if !message.contains_key("content") {
-        let content = content(&Value::Null, form(&Value::Null))?;
+        let content = content(&Value::Null, form(&Value::Null), places)?;
         prepared.insert("content".to_owned(), content);
     }
     let reasoning = REASONING_FIELDS.iter().find_map(|&field| prepared.get(field)).cloned();
@@ -101,24 +118,97 @@ fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, 
     Ok(prepared)
 }
 
+/// The items of a conversation, in the texts of templates that take no parts.
+struct MediaPlaces<'a> {
+    media: Option<&'a dyn MediaProcessor>,
+    /// The items so far, by kind.
+    counts: BTreeMap<Modality, usize>,
+}
+
+/// A part of content.
+enum Part<'a> {
+    Text(&'a str),
+    Media(Modality),
+}
+
+impl MediaPlaces<'_> {
+    /// Returns one text. As in vLLM, placeholders that the text does not have stand before it.
+    fn text(&mut self, parts: &[Part<'_>]) -> Result<String, String> {
+        let texts = parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(*text),
+            Part::Media(_) => None,
+        });
+        let text = texts.collect::<Vec<_>>().join("\n");
+        let mut placeholders: Vec<(String, usize)> = Vec::new();
+        for part in parts {
+            let Part::Media(modality) = part else { continue };
+            let count = self.counts.entry(*modality).or_default();
+            let placeholder = self.media.and_then(|media| media.placeholder(*modality, *count));
+            *count += 1;
+            let kind = modality.as_str();
+            let placeholder = placeholder.ok_or(format!("the model takes no {kind}"))?;
+            match placeholders.iter_mut().find(|(known, _)| *known == placeholder) {
+                Some((_, count)) => *count += 1,
+                None => placeholders.push((placeholder, 1)),
+            }
+        }
+        let mut lines = Vec::new();
+        for (placeholder, count) in &placeholders {
+            let missing = count.checked_sub(text.matches(placeholder.as_str()).count());
+            let missing = missing.ok_or(format!(
+                "Found more '{placeholder}' placeholders in input prompt than actual multimodal \
+                 data items."
+            ))?;
+            lines.extend(std::iter::repeat_n(placeholder.as_str(), missing));
+        }
+        if !text.is_empty() || lines.is_empty() {
+            lines.push(&text);
+        }
+        Ok(lines.join("\n"))
+    }
+}
+
 /// Returns content as the template takes it. Absent content is empty text.
-fn content(value: &Value, format: ContentFormat) -> Result<Value, String> {
-    let texts = match value {
+fn content(
+    value: &Value,
+    format: ContentFormat,
+    places: &mut MediaPlaces<'_>,
+) -> Result<Value, String> {
+    let parts = match value {
         Value::Null => Vec::new(),
-        Value::String(text) => vec![text.as_str()],
+        Value::String(text) => vec![Part::Text(text.as_str())],
         Value::Array(parts) => parts
             .iter()
             .enumerate()
-            .map(|(index, part)| part_text(part).map_err(|why| format!("content[{index}]: {why}")))
+            .map(|(index, part)| read(part).map_err(|why| format!("content[{index}]: {why}")))
             .collect::<Result<_, _>>()?,
         _ => return Err("content: expected a string or a list of parts".to_owned()),
     };
-    Ok(match format {
-        ContentFormat::String => Value::from(texts.join("\n")),
-        ContentFormat::OpenAi => {
-            texts.into_iter().map(|text| json!({"type": "text", "text": text})).collect()
-        }
-    })
+    let kinds = parts.iter().filter_map(|part| match part {
+        Part::Text(_) => None,
+        Part::Media(modality) => Some(*modality),
+    });
+    if let (Some(modality), None) = (kinds.last(), places.media) {
+        let kind = modality.as_str();
+        return Err(format!("parts of type {kind:?} are not supported, only text is"));
+    }
+    let shown = |part: &Part<'_>| match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Media(modality) => json!({"type": modality.as_str()}),
+    };
+    match format {
+        ContentFormat::String => places.text(&parts).map(Value::from),
+        ContentFormat::OpenAi => Ok(parts.iter().map(shown).collect()),
+    }
+}
+
+/// Returns a content part. One of media has nothing but its kind.
+fn read(part: &Value) -> Result<Part<'_>, String> {
+    let kind = part.get("type").and_then(Value::as_str);
+    match Modality::ALL.into_iter().find(|modality| Some(modality.as_str()) == kind) {
+        Some(modality) => Ok(Part::Media(modality)),
+        None => part_text(part).map(Part::Text),
+    }
 }
 
 /// Returns the text of a content part, under whichever name it stands.

@@ -16,6 +16,9 @@ pub enum Failure {
     /// Its adapter cannot be used. The client sees the text.
     #[error("{0}")]
     Adapter(String),
+    /// One of its images or sounds cannot be encoded. The client sees the text.
+    #[error("{0}")]
+    Encoder(String),
     /// It made the model fail again and again.
     #[error("request_quarantined")]
     Quarantined,

@@ -96,13 +96,28 @@ pub struct MultimodalFeature {
     pub identifier: Arc<str>,
     /// Position of its first placeholder token in the prompt.
     pub offset: usize,
-    /// Number of tokens from the first placeholder to the last. Other tokens may lie between.
+    /// Number of tokens from the first placeholder to the last. Other tokens may lie between. 0 if
+    /// all tokens of the request attend to the item, as in encoder-decoder models.
     pub length: usize,
     /// Number of embeddings that the encoder computes for it. As many of its tokens are
     /// placeholders, and take one embedding each.
     pub num_embeds: usize,
     /// The content.
     pub media: Arc<ProcessedMedia>,
+}
+
+impl MultimodalFeature {
+    /// Returns whether all tokens of the request attend to the item.
+    #[must_use]
+    pub fn is_attended(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns whether no token from the `num_computed`-th on needs the item.
+    #[must_use]
+    pub fn is_before(&self, num_computed: usize) -> bool {
+        !self.is_attended() && self.offset + self.length <= num_computed
+    }
 }
 
 #[cfg(any(test, feature = "chaos"))]

@@ -191,6 +191,8 @@ pub enum RowFailure {
     Grammar(String),
     /// Its adapter is not in memory, though the scheduler was told so. The client sees the text.
     Adapter(String),
+    /// An image or sound of the request is not in memory, though the scheduler was told so.
+    Media,
 }
 
 /// The worker's answer to a `SchedulerOutput`.

@@ -36,7 +36,9 @@ impl Scheduler {
             return AdaptersInUse::new();
         }
         let may_run = |status: &Status| {
+            let waits_for_media = matches!(status, Status::WaitingFor(Resource::Encoder(_), _));
             matches!(status, Status::Waiting(_) | Status::Admitting(_) | Status::Running)
+                || waits_for_media
         };
         let states = self.requests.live().filter(|state| may_run(&state.status));
         states.filter_map(|state| state.request.lora.clone()).collect()

@@ -27,6 +27,8 @@ pub enum Resource {
     Grammar(Arc<StructuredOutput>),
     /// The weights of this adapter, and room for it among the adapters in use.
     Adapter(Arc<LoraRequest>),
+    /// The first image or sound that this request cannot begin without, from the encoder cache.
+    Encoder(RequestId),
 }
 
 impl Resource {
@@ -42,7 +44,7 @@ impl Resource {
     fn next(&self, request: &EngineRequest) -> Option<Self> {
         match self {
             Self::Grammar(_) => Self::adapter_of(request),
-            Self::Adapter(_) => None,
+            Self::Adapter(_) | Self::Encoder(_) => None,
         }
     }
 
@@ -58,6 +60,7 @@ impl Resource {
         match self {
             Self::Grammar(_) => WaitingReason::StructuredOutputGrammar,
             Self::Adapter(_) => WaitingReason::LoraAdapter,
+            Self::Encoder(_) => WaitingReason::EncoderCache,
         }
     }
 }
@@ -101,7 +104,7 @@ impl Aside {
     ) -> impl Iterator<Item = (&Arc<LoraRequest>, Option<RequestId>)> + '_ {
         self.awaited.iter().filter_map(|(resource, waiting)| match resource {
             Resource::Adapter(adapter) => Some((adapter, waiting.first().copied())),
-            Resource::Grammar(_) => None,
+            Resource::Grammar(_) | Resource::Encoder(_) => None,
         })
     }
 

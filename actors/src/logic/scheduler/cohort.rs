@@ -22,6 +22,7 @@ impl Scheduler {
     /// request. [`Scheduler::recover`] does not change the cohort.
     pub fn set_cohort(&mut self, cohort: Option<BTreeSet<RequestId>>) {
         self.cohort = cohort.map(Arc::new);
+        self.media.cohort_changed();
     }
 
     /// Sets the largest number of tokens in a step, from the next step on. The value is at least 1

@@ -6,7 +6,7 @@ use crate::{
     error::RequestError,
     logic::{
         kv_cache::{Demand, KvCacheConfig, KvKind, KvSpec},
-        request::ids::Micros,
+        request::{ids::Micros, media::MultimodalFeature},
         scheduler::request_queue::SchedulingPolicy,
     },
 };
@@ -48,7 +48,7 @@ pub struct SchedulerConfig {
     /// Number of embeddings that one step may encode. See
     /// [`crate::logic::encoder_cache::encoder_budget`].
     pub encoder_budget: usize,
-    /// Number of embeddings that the encoder cache holds.
+    /// Number of embeddings that the encoder cache holds; 0 if the model takes no media.
     pub encoder_cache_size: usize,
     /// Whether an image or sound must be computed in one step.
     pub disable_chunked_mm_input: bool,
@@ -78,8 +78,8 @@ impl Default for SchedulerConfig {
             num_blocks: 1025,
             enable_prefix_caching: true,
             hash_seed: None,
-            encoder_budget: 2048,
-            encoder_cache_size: 2048,
+            encoder_budget: 0,
+            encoder_cache_size: 0,
             disable_chunked_mm_input: false,
             async_scheduling: false,
             max_loras: 1,
@@ -137,6 +137,34 @@ impl SchedulerConfig {
             return Err(refuse("max_num_batched_tokens", value, wanted));
         }
         Ok(())
+    }
+
+    /// Checks whether the items of a prompt can ever be in the encoder cache.
+    ///
+    /// # Errors
+    /// [`RequestError::Unencodable`] names the embeddings and the room.
+    pub fn check_encodable(&self, items: &[MultimodalFeature]) -> Result<(), RequestError> {
+        let (num_embeds, cache_size) = (self.most_embeds_at_once(items), self.encoder_cache_size);
+        match num_embeds <= cache_size {
+            true => Ok(()),
+            false => Err(RequestError::Unencodable { num_embeds, cache_size }),
+        }
+    }
+
+    /// Returns the number of embeddings that must be in the encoder cache at the same time: those
+    /// that all tokens attend to, and beside them the largest other item, or all if prompts are
+    /// computed whole.
+    #[must_use]
+    pub fn most_embeds_at_once(&self, items: &[MultimodalFeature]) -> usize {
+        let embeds = |is_attended: bool| {
+            let items = items.iter().filter(move |item| item.is_attended() == is_attended);
+            items.map(|item| item.num_embeds)
+        };
+        let others = match self.computes_whole_prompts() {
+            true => embeds(false).sum(),
+            false => embeds(false).max().unwrap_or_default(),
+        };
+        embeds(true).sum::<usize>() + others
     }
 
     /// Returns whether each prompt is computed in one step. The model then has no KV cache: a token

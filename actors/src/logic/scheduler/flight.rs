@@ -33,6 +33,8 @@ pub(super) struct InFlight {
 pub(super) struct InFlightRow {
     pub(super) slot: Slot,
     pub(super) request: RequestId,
+    /// The first position that the row may compute.
+    pub(super) start: usize,
     /// Largest number of tokens that the row yields. A part of a prompt yields none. Another row
     /// yields one for the request's last token, and one for each guessed token after it.
     pub(super) num_draws: usize,
@@ -67,8 +69,13 @@ mod tests {
     #[test]
     fn computed_tokens_end_at_the_position_plus_the_accepted_ones() {
         let slot = RequestTable::default().next_slot();
-        let row =
-            |num_draws| InFlightRow { slot, request: RequestId(1), num_draws, is_answered: false };
+        let row = |num_draws| InFlightRow {
+            slot,
+            request: RequestId(1),
+            start: 0,
+            num_draws,
+            is_answered: false,
+        };
         let rejected = |num_draws, num_sampled| row(num_draws).num_rejected(num_sampled);
         assert_eq!([rejected(0, 0), rejected(0, 1)], [Some(0), Some(0)], "a part draws nothing");
         assert_eq!([rejected(1, 0), rejected(1, 1), rejected(1, 2)], [None, Some(0), Some(0)]);

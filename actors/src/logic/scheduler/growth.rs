@@ -39,11 +39,6 @@ impl Scheduler {
                 continue;
             }
             let has_media = self.has_media_ahead(slot);
-            // Encoder space cannot be released again, so a row with media must not depend on an
-            // answer.
-            if has_media && !ops.is_empty() {
-                return Flow::Ask;
-            }
             let row = self.next_row(planning, slot, has_media);
             planning.cursor += 1;
             if row.num_tokens == 0 {
@@ -53,16 +48,10 @@ impl Scheduler {
             let op = self.allocate_op(slot, start..start + row.num_tokens, 0);
             let index = planning.rows.len();
             self.push_row(planning, row);
-            let Some(op) = op else {
-                self.allocate_media(planning, index);
-                continue;
-            };
+            let Some(op) = op else { continue };
             let growth = self.demand.growth(&self.requests[slot].held, &op);
             let pending = Pending::Grow { row: index, cursor: planning.cursor - 1, growth };
             planning.ask(ops, AllocationOp::Allocate(op), pending);
-            if has_media {
-                return Flow::Ask;
-            }
         }
         planning.phase = Phase::Waiting;
         Flow::Continue
@@ -80,11 +69,8 @@ impl Scheduler {
         let num_computed_tokens = state.num_computed_tokens;
         let most = planning.most_tokens.min(planning.token_budget);
         let mut num_tokens = state.num_remaining().min(most);
-        let mut features = Vec::new();
         if has_media {
-            let budget = planning.encoder_budget;
-            let window = self.media_window(slot, num_computed_tokens, num_tokens, budget);
-            (num_tokens, features) = (window.num_tokens, window.features);
+            num_tokens = self.media_window(slot, num_computed_tokens, num_tokens);
         }
         let num_lookahead = self.num_lookahead(planning, slot, num_tokens);
         Row {
@@ -94,7 +80,6 @@ impl Scheduler {
             num_lookahead,
             is_new: false,
             block_ids: BlockIds::default(),
-            features,
         }
     }
 
@@ -169,7 +154,6 @@ impl Scheduler {
         let row = planning.rows.remove(index);
         planning.token_budget += row.num_tokens;
         self.queues.waiting.refund(self.requests[victim].request.tenant, row.num_tokens);
-        self.cancel_media(planning, row);
     }
 
     /// Ends a request that has the whole cache for itself and still does not fit.

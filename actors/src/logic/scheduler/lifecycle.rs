@@ -8,6 +8,7 @@ use super::{
     PauseState, Scheduler,
     aside::Resource,
     flight::Flight,
+    media::Media,
     outbox::{Freed, Outbox},
     queues::Queues,
     request_state::{RequestState, Status},
@@ -16,7 +17,6 @@ use super::{
 use crate::{
     error::RequestError,
     logic::{
-        encoder_cache::EncoderCacheManager,
         planted::{Bug, planted},
         request::{
             EngineRequest,
@@ -99,7 +99,7 @@ impl Scheduler {
         self.step = self.step.max(last_step);
         self.requests = RequestTable::default();
         self.queues = Queues::new(&self.config);
-        self.encoder_cache = EncoderCacheManager::new(self.config.encoder_cache_size);
+        self.media = Media::new(self.config.encoder_cache_size > 0);
         self.planning = None;
         self.flight = Flight::default();
         // A reset that was requested is still to be done.

@@ -52,11 +52,10 @@ pub use self::{
     view::{RequestView, SchedulerView},
 };
 use self::{
-    cohort::Cohort, flight::Flight, outbox::Outbox, output::SchedulerOutput, planning::Planning,
-    queues::Queues, request_state::Status, request_table::RequestTable,
+    cohort::Cohort, flight::Flight, media::Media, outbox::Outbox, output::SchedulerOutput,
+    planning::Planning, queues::Queues, request_state::Status, request_table::RequestTable,
 };
 use super::{
-    encoder_cache::EncoderCacheManager,
     kv_cache::{Demand, hashes::BlockNaming},
     request::{
         ids::{Epoch, Micros, RequestId, Step},
@@ -105,7 +104,7 @@ pub struct Scheduler {
     token_budget: usize,
     requests: RequestTable,
     queues: Queues,
-    encoder_cache: EncoderCacheManager,
+    media: Media,
     /// Boxed, because each plan and each answer moves it.
     planning: Option<Box<Planning>>,
     flight: Flight,
@@ -130,7 +129,7 @@ impl Scheduler {
             token_budget: config.max_num_batched_tokens,
             requests: RequestTable::default(),
             queues: Queues::new(&config),
-            encoder_cache: EncoderCacheManager::new(config.encoder_cache_size),
+            media: Media::new(false),
             planning: None,
             flight: Flight::default(),
             outbox: Outbox::default(),

@@ -33,19 +33,6 @@ pub struct SchedulerOutput {
     /// Requests preempted in this step. The worker drops their state. One that resumes at once is
     /// also in `scheduled_new`, so `finished` and `preempted` are handled first.
     pub preempted: Vec<RequestId>,
-    /// Images and sounds to encode before the model runs.
-    pub scheduled_encoder_inputs: Vec<EncoderInputs>,
-    /// Content hashes of encoder outputs to drop, before anything is encoded.
-    pub freed_encoder_outputs: Vec<Arc<str>>,
-}
-
-/// The media to encode for one request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EncoderInputs {
-    /// The request.
-    pub request: RequestId,
-    /// Indices into its `mm_features`.
-    pub features: Vec<usize>,
 }
 
 /// All data that the worker needs to begin or resume a request.
@@ -106,7 +93,7 @@ impl SchedulerOutput {
     #[must_use]
     pub fn has_news(&self) -> bool {
         let forgets = !self.finished.is_empty() || !self.preempted.is_empty();
-        !self.is_empty() || forgets || !self.freed_encoder_outputs.is_empty()
+        !self.is_empty() || forgets
     }
 
     /// Returns the scheduled requests with their numbers of tokens: new ones first, then cached

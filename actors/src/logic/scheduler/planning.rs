@@ -54,8 +54,6 @@ pub(super) struct Row {
     pub(super) is_new: bool,
     /// Blocks appended to the request's table.
     pub(super) block_ids: BlockIds,
-    /// Indices of the media to encode for the row.
-    pub(super) features: Vec<usize>,
 }
 
 /// The purpose of an operation of the last plan.
@@ -85,7 +83,6 @@ pub(super) struct Planning {
     /// The next running request to look at.
     pub(super) cursor: usize,
     pub(super) token_budget: usize,
-    pub(super) encoder_budget: usize,
     /// The only requests that may be scheduled.
     pub(super) cohort: Option<Cohort>,
     /// The owner of most of the seats or blocks. Requests of other owners are admitted first.
@@ -262,7 +259,6 @@ impl Scheduler {
         self.flight.unsealed_step =
             self.flight.unsealed_step.max(growth.fills().then_some(self.step));
         planning.rows[row].block_ids = block_ids;
-        self.allocate_media(planning, row);
     }
 
     /// Plans a row. Its tokens are charged to the tenant at once, so that another tenant has the

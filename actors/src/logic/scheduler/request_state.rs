@@ -64,6 +64,9 @@ pub(super) struct RequestState {
     pub(super) is_retried: bool,
     /// Number of media whose tokens are all computed.
     pub(super) num_passed_features: usize,
+    /// Number of media that plans have reached. Those of them that are not passed are listed for
+    /// the encoder cache.
+    pub(super) num_wanted_features: usize,
     pub(super) stop: StopConditions,
     chain: BlockChain,
 }
@@ -99,6 +102,7 @@ impl RequestState {
             num_wanted_guesses: 0,
             is_retried: false,
             num_passed_features: 0,
+            num_wanted_features: 0,
             chain: BlockChain::default(),
         }
     }
@@ -147,6 +151,7 @@ impl RequestState {
         self.num_computed_tokens = 0;
         self.held.release();
         self.num_passed_features = 0;
+        self.num_wanted_features = 0;
         self.first_step = None;
         self.num_drawing = 0;
         self.num_guesses = 0;

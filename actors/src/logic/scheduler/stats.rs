@@ -18,8 +18,8 @@ pub enum WaitingReason {
     TokenBudget,
     /// There are too few free KV cache blocks.
     KvCache,
-    /// The encoder had no room for an image or sound.
-    EncoderBudget,
+    /// An image or sound is being encoded, or the encoder cache has no room for it.
+    EncoderCache,
     /// A running request had to be preempted in this step.
     Preemption,
     /// Scheduling is paused.

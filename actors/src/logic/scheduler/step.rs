@@ -18,7 +18,7 @@ use crate::{
             ids::Micros,
             outputs::{Commit, Produced},
         },
-        scheduler::output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
+        scheduler::output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
 };
 
@@ -51,7 +51,6 @@ impl Scheduler {
             cursor: 0,
             token_budget: if is_stopped { 0 } else { self.token_budget },
             cohort: self.active_cohort().cloned(),
-            encoder_budget: self.config.encoder_budget,
             dominant: self.dominant(),
             most_tokens: self.most_tokens(),
             rows: Vec::with_capacity(self.queues.running.len()),
@@ -88,7 +87,6 @@ impl Scheduler {
             step: self.step,
             preempted: std::mem::take(&mut self.outbox.preempted),
             finished: std::mem::take(&mut self.outbox.finished),
-            freed_encoder_outputs: self.encoder_cache.take_evicted(),
             ..SchedulerOutput::default()
         };
         let rows = std::mem::take(&mut planning.rows);
@@ -119,7 +117,7 @@ impl Scheduler {
         row: Row,
     ) -> InFlightRow {
         let Row { slot, num_computed_tokens, num_tokens, num_lookahead, .. } = row;
-        let Row { is_new, block_ids, features, .. } = row;
+        let Row { is_new, block_ids, .. } = row;
         let state = &mut self.requests[slot];
         let end = num_computed_tokens + num_tokens;
         // Guesses may be wrong, so they are not known to be computed.
@@ -156,11 +154,8 @@ impl Scheduler {
                 num_lookahead_tokens: num_lookahead,
             });
         }
-        if !features.is_empty() {
-            output.scheduled_encoder_inputs.push(EncoderInputs { request, features });
-        }
         output.total_num_scheduled_tokens += num_tokens;
-        InFlightRow { slot, request, num_draws, is_answered: false }
+        InFlightRow { slot, request, start: certain_start, num_draws, is_answered: false }
     }
 
     /// Returns the largest number of tokens for one request in this step. The threshold applies

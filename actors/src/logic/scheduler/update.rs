@@ -90,7 +90,7 @@ impl Scheduler {
                 let failure = Failure::InvalidGrammar(error);
                 return Some(self.end_with(slot, false, FinishReason::Error(failure)));
             }
-            Some(RowFailure::NotANumber) => return self.retry(slot),
+            Some(RowFailure::NotANumber | RowFailure::Media) => return self.retry(slot),
             None => {}
         }
         let is_pooling = self.requests[slot].request.pooling().is_some();

@@ -17,7 +17,7 @@ use crate::logic::{
         allocation::{AllocateOp, AllocationOp},
     },
     planted::{Bug, planted},
-    request::{FinishReason, failure::Failure},
+    request::{FinishReason, failure::Failure, media::MultimodalFeature},
 };
 
 impl Scheduler {
@@ -52,15 +52,15 @@ impl Scheduler {
                 }
             },
         };
-        let has_media = self.has_media_ahead(slot);
-        if has_media && !ops.is_empty() {
-            return Flow::Ask;
-        }
-        match self.first_row(planning, slot, num_hit_tokens, has_media) {
+        match self.first_row(planning, slot, num_hit_tokens) {
+            Err(WaitingReason::EncoderCache) => {
+                self.wait_for_media(planning, key, slot);
+                Flow::Continue
+            }
             Err(reason) => self.close(planning, ops, reason),
             Ok(row) => {
                 self.try_admit(planning, ops, key, row);
-                if has_media { Flow::Ask } else { Flow::Continue }
+                Flow::Continue
             }
         }
     }
@@ -119,11 +119,10 @@ impl Scheduler {
                 false => FinishReason::Length,
             });
         }
-        let most_embeds = config.encoder_budget.min(self.encoder_cache.cache_size());
-        let is_too_large = state.request.mm_features.iter().any(|item| {
-            let is_whole = config.disable_chunked_mm_input;
-            item.num_embeds > most_embeds || is_whole && item.length > config.max_num_batched_tokens
-        });
+        let items = &state.request.mm_features;
+        let is_too_long = |item: &MultimodalFeature| item.length > config.max_num_batched_tokens;
+        let is_too_large = config.most_embeds_at_once(items) > config.encoder_cache_size
+            || config.disable_chunked_mm_input && items.iter().any(is_too_long);
         is_too_large.then_some(FinishReason::Error(Failure::Unservable))
     }
 
@@ -149,28 +148,18 @@ impl Scheduler {
         planning: &Planning,
         slot: Slot,
         num_hit_tokens: usize,
-        has_media: bool,
     ) -> Result<Row, WaitingReason> {
         let mut num_tokens = self.num_first_tokens(planning, slot, num_hit_tokens)?;
-        let mut features = Vec::new();
-        if has_media {
-            let budget = planning.encoder_budget;
-            let window = self.media_window(slot, num_hit_tokens, num_tokens, budget);
-            (num_tokens, features) = (window.num_tokens, window.features);
-        }
-        if num_tokens == 0 {
-            return Err(WaitingReason::EncoderBudget);
+        if self.has_media_ahead(slot) {
+            let window = self.media_window(slot, num_hit_tokens, num_tokens);
+            let is_short = self.config.computes_whole_prompts() && window < num_tokens;
+            num_tokens = if is_short { 0 } else { window };
+            if num_tokens == 0 {
+                return Err(WaitingReason::EncoderCache);
+            }
         }
         let (num_computed_tokens, block_ids) = (num_hit_tokens, BlockIds::default());
-        Ok(Row {
-            slot,
-            num_computed_tokens,
-            num_tokens,
-            num_lookahead: 0,
-            is_new: true,
-            block_ids,
-            features,
-        })
+        Ok(Row { slot, num_computed_tokens, num_tokens, num_lookahead: 0, is_new: true, block_ids })
     }
 
     /// Returns the number of tokens that a request begins with.

@@ -12,8 +12,9 @@ use crate::{
         },
     },
     sim::{
+        media::extend_with,
         memory::Life,
-        model::{Digest, Sampler, empty_digest, extend},
+        model::{Digest, Sampler, empty_digest},
         rng::mix,
         vocabulary::VOCAB_SIZE,
     },
@@ -114,7 +115,9 @@ impl Row {
 
     pub(super) fn push(&mut self, tokens: &[TokenId]) {
         for &token in tokens {
-            let digest = extend(self.digests[self.tokens.len()], token);
+            let position = self.tokens.len();
+            let features = &self.request.mm_features;
+            let digest = extend_with(self.digests[position], token, position, features);
             self.digests.push(digest);
             self.tokens.push(token);
         }

@@ -1,12 +1,8 @@
-//! Images in prompts. The encoder's budget ends a chunk where an image begins.
-
-use std::sync::Arc;
+//! Images in prompts. A chunk ends where an image begins that is not encoded yet.
 
 use playhouse_actors::logic::{
-    request::{
-        EngineRequest, FinishReason, failure::Failure, ids::RequestId, media::MultimodalFeature,
-    },
-    scheduler::{SchedulerConfig, SchedulingPolicy, output::EncoderInputs},
+    request::{EngineRequest, FinishReason, failure::Failure, media::MultimodalFeature},
+    scheduler::{SchedulerConfig, SchedulingPolicy, WaitingReason},
 };
 
 use crate::harness::{Harness, own_prompt, request, roomy, tokens};
@@ -22,20 +18,47 @@ fn config() -> SchedulerConfig {
 
 /// Returns a request with its own image.
 fn with_image(id: u64, len: usize, offset: usize, length: usize) -> EngineRequest {
-    let feature = MultimodalFeature::for_test(&format!("image{id}"), offset, length);
-    EngineRequest { mm_features: Arc::from([feature]), ..request(id, own_prompt(id, len)) }
+    with_images(id, len, &[(&format!("image{id}"), offset, length)])
+}
+
+/// Returns a request with images of these names, offsets and lengths.
+fn with_images(id: u64, len: usize, images: &[(&str, usize, usize)]) -> EngineRequest {
+    let feature = |(name, offset, length): &(&str, usize, usize)| {
+        MultimodalFeature::for_test(name, *offset, *length)
+    };
+    let mm_features = images.iter().map(feature).collect();
+    EngineRequest { mm_features, ..request(id, own_prompt(id, len)) }
+}
+
+/// vLLM's numbers, one step later: there, a step encodes the images of its own tokens.
+#[test]
+fn prompts_advance_to_the_image_that_is_not_encoded_yet() {
+    let mut harness = Harness::new(config());
+    (0..3).for_each(|id| harness.add(with_image(id, 800, 100, 600)));
+    assert_eq!(harness.step(), tokens([(0, 100), (1, 100), (2, 100)]));
+    assert_eq!(harness.encode(), ["image0"]);
+    assert_eq!(harness.step(), tokens([(0, 700)]));
+    assert_eq!(harness.encode(), ["image1"]);
+    assert_eq!(harness.encoder_cache.take_evicted(), ["image0".into()]);
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 700)]));
+    assert_eq!(harness.encode(), ["image2"]);
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 700)]));
 }
 
 #[test]
-fn prompts_advance_to_the_image_that_cannot_be_encoded_yet() {
+fn text_goes_on_while_an_image_is_encoded() {
     let mut harness = Harness::new(config());
-    (0..3).for_each(|id| harness.add(with_image(id, 800, 100, 600)));
-    assert_eq!(harness.step(), tokens([(0, 800), (1, 100), (2, 100)]));
-    let inputs = EncoderInputs { request: RequestId(0), features: vec![0] };
-    assert_eq!(harness.last.output.scheduled_encoder_inputs, [inputs]);
-    assert_eq!(harness.step(), tokens([(0, 1), (1, 700)]));
-    assert_eq!(harness.last.output.freed_encoder_outputs, ["image0".into()]);
-    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 700)]));
+    harness.add(with_image(0, 300, 0, 200));
+    harness.add(request(1, own_prompt(1, 50)));
+    assert_eq!(harness.step(), tokens([(1, 50)]));
+    let waits = harness.scheduler.waiting_reasons();
+    assert_eq!(
+        waits.iter().map(|(_, why)| *why).collect::<Vec<_>>(),
+        [WaitingReason::EncoderCache]
+    );
+    assert_eq!(harness.step(), tokens([(1, 1)]));
+    assert_eq!(harness.encode(), ["image0"]);
+    assert_eq!(harness.step(), tokens([(1, 1), (0, 300)]));
 }
 
 #[test]
@@ -44,18 +67,39 @@ fn an_image_is_computed_in_one_step_if_configured() {
     let mut harness = Harness::new(config);
     harness.add(with_image(0, 1200, 400, 800));
     assert_eq!(harness.step(), tokens([(0, 400)]));
+    assert_eq!(harness.step(), tokens([]));
+    assert_eq!(harness.encode(), ["image0"]);
     assert_eq!(harness.step(), tokens([(0, 800)]));
+}
+
+#[test]
+fn an_image_longer_than_a_reduced_budget_is_computed_in_parts_too() {
+    let config =
+        SchedulerConfig { max_num_batched_tokens: 100, disable_chunked_mm_input: true, ..config() };
+    let mut harness = Harness::new(config);
+    harness.add(with_images(0, 80, &[("image", 10, 60)]));
+    harness.scheduler.set_token_budget(40);
+    assert_eq!(harness.step(), tokens([(0, 10)]));
+    assert_eq!(harness.encode(), ["image"]);
+    assert_eq!(harness.step(), tokens([(0, 40)]));
+    assert!(harness.encode().is_empty());
+    assert_eq!(harness.step(), tokens([(0, 30)]));
 }
 
 #[test]
 fn an_image_that_two_requests_share_is_encoded_once() {
     let mut harness = Harness::new(config());
-    let first = with_image(0, 300, 100, 200);
-    let features = Arc::clone(&first.mm_features);
-    harness.add(first);
-    harness.add(EngineRequest { mm_features: features, ..request(1, own_prompt(1, 300)) });
-    assert_eq!(harness.step(), tokens([(0, 300), (1, 300)]));
-    assert_eq!(harness.last.output.scheduled_encoder_inputs.len(), 1);
+    harness.add(with_images(0, 300, &[("shared", 100, 200)]));
+    harness.add(with_images(1, 300, &[("shared", 100, 200)]));
+    assert_eq!(harness.step(), tokens([(0, 100), (1, 100)]));
+    assert_eq!(harness.encode(), ["shared"]);
+    assert_eq!(harness.step(), tokens([(0, 200), (1, 200)]));
+    assert!(harness.encode().is_empty());
+    assert_eq!(harness.encoder_cache.view().num_freeable, 1024, "no request needs it now");
+    harness.add(with_images(2, 300, &[("shared", 0, 200)]));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1)]));
+    assert!(harness.encode().is_empty(), "it is still in memory");
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 300)]));
 }
 
 #[test]
@@ -67,10 +111,96 @@ fn an_image_that_can_never_be_encoded_ends_its_request_alone() {
     assert_eq!(harness.last.ended[0].finish, Some(FinishReason::Error(Failure::Unservable)));
 }
 
-/// Two running requests reach an image that they share in the same step. The one that was to encode
-/// it is then preempted for a third.
 #[test]
-fn a_shared_image_is_encoded_for_the_one_that_stays() {
+fn a_broken_image_ends_the_requests_that_need_it() {
+    let mut harness = Harness::new(config());
+    harness.add(with_images(0, 100, &[("broken", 50, 20)]));
+    harness.add(with_images(1, 100, &[("broken", 0, 20)]));
+    harness.add(with_images(2, 100, &[("good", 50, 20)]));
+    assert_eq!(harness.step(), tokens([(0, 50), (2, 50)]));
+    let broken = Failure::Encoder("no image".to_owned());
+    let ends = |item: &str| if item == "good" { Ok(()) } else { Err(broken.clone()) };
+    assert_eq!(harness.encode_with(ends), ["broken", "good"]);
+    let reason = Some(FinishReason::Error(broken.clone()));
+    assert_eq!([0, 1].map(|id| harness.finish_reason(id)), [reason.clone(), reason]);
+    assert_eq!(harness.step(), tokens([(2, 50)]));
+    harness.encode();
+    assert_eq!(harness.encoder_cache.view().num_freeable, 1024);
+}
+
+/// Small images that arrive later do not keep a large one out, although they would find room.
+#[test]
+fn a_large_image_is_not_starved_by_small_ones() {
+    let mut harness = Harness::new(config());
+    harness.add(with_images(0, 700, &[("first", 0, 600)]));
+    harness.add(with_images(1, 700, &[("large", 0, 600)]));
+    harness.add(with_images(2, 200, &[("small", 0, 100)]));
+    assert_eq!(harness.step(), tokens([]));
+    assert_eq!(harness.encode(), ["first"]);
+    assert_eq!(harness.step(), tokens([(0, 700)]));
+    assert_eq!(harness.encode(), ["large", "small"]);
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 700), (2, 200)]));
+}
+
+/// The images of requests that wait give way to those of a request that runs. Neither could go on
+/// otherwise: the one that waits lacks the blocks that the other holds.
+#[test]
+fn a_waiting_request_gives_up_its_image_for_a_running_one() {
+    let config = SchedulerConfig { num_blocks: 61, reserve_full_isl: false, ..config() };
+    let mut harness = Harness::new(config);
+    let first = MultimodalFeature::for_test("first", 100, 600);
+    let second = MultimodalFeature::for_test("second", 750, 50);
+    let second = MultimodalFeature { num_embeds: 500, ..second };
+    let mm_features = [first, second].into();
+    harness.add(EngineRequest { mm_features, ..request(0, own_prompt(0, 850)) });
+    harness.add(with_images(1, 700, &[("other", 0, 600)]));
+    assert_eq!(harness.step(), tokens([(0, 100)]));
+    assert_eq!(harness.encode(), ["first"]);
+    assert_eq!(harness.step(), tokens([(0, 650)]));
+    assert_eq!(harness.encode(), ["other"]);
+    assert_eq!(harness.step(), tokens([]));
+    assert!(harness.encode().is_empty(), "there is no room beside the other");
+    assert_eq!(harness.encode(), ["second"]);
+    assert_eq!(harness.step(), tokens([(0, 100)]));
+}
+
+#[test]
+fn all_tokens_attend_to_an_item_until_the_request_ends() {
+    let mut harness = Harness::new(config());
+    let sound = MultimodalFeature { num_embeds: 900, ..MultimodalFeature::for_test("sound", 0, 0) };
+    harness.add(EngineRequest { mm_features: [sound].into(), ..request(0, own_prompt(0, 4)) });
+    assert_eq!(harness.step(), tokens([]));
+    assert_eq!(harness.encode(), ["sound"]);
+    assert_eq!(harness.step(), tokens([(0, 4)]));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    harness.encode();
+    assert_eq!(harness.encoder_cache.view().num_freeable, 124);
+    harness.finish(&[0]);
+    harness.encode();
+    assert_eq!(harness.encoder_cache.view().num_freeable, 1024);
+}
+
+/// A list that was lost is sent again, and an old answer changes nothing.
+#[test]
+fn lost_lists_and_late_answers_do_no_harm() {
+    let mut harness = Harness::new(config());
+    harness.add(with_image(0, 300, 0, 200));
+    assert_eq!(harness.step(), tokens([]));
+    let lost = harness.scheduler.take_encoder_needs();
+    assert!(lost.is_some() && harness.scheduler.take_encoder_needs().is_none());
+    let again = harness.scheduler.unanswered_encoder_needs();
+    assert_eq!(again, lost);
+    let early = harness.encoder_cache.answer();
+    assert!(harness.encoder_cache.set_needs(&again.unwrap()));
+    assert_eq!(harness.encode(), ["image0"]);
+    assert!(harness.scheduler.encoded(early).is_empty());
+    assert_eq!(harness.step(), tokens([(0, 300)]));
+}
+
+/// Two running requests reach an image that they share in the same step. One of them is then
+/// preempted for a third.
+#[test]
+fn a_shared_image_stays_for_the_one_that_stays() {
     let mut harness = Harness::new(SchedulerConfig {
         policy: SchedulingPolicy::Priority,
         max_num_batched_tokens: 96,
@@ -80,18 +210,17 @@ fn a_shared_image_is_encoded_for_the_one_that_stays() {
         enable_prefix_caching: false,
         ..config()
     });
-    let with_shared_image = |id, offset, priority| {
-        let image = MultimodalFeature::for_test("shared", offset, 32);
-        let prompt = request(id, own_prompt(id, 200));
-        EngineRequest { mm_features: Arc::from([image]), priority, ..prompt }
+    let with_shared_image = |id, offset, priority| EngineRequest {
+        priority,
+        ..with_images(id, 200, &[("shared", offset, 32)])
     };
     harness.add(with_shared_image(0, 128, 9));
     assert_eq!(harness.step(), tokens([(0, 96)]));
     harness.add(with_shared_image(1, 32, 0));
     harness.add(EngineRequest { priority: 1, ..request(2, own_prompt(2, 200)) });
     assert_eq!(harness.step(), tokens([(0, 32), (1, 32), (2, 32)]));
+    assert!(harness.encode().is_empty());
+    assert_eq!(harness.step(), tokens([(2, 32)]));
+    assert_eq!(harness.encode(), ["shared"]);
     assert_eq!(harness.step(), tokens([(1, 32), (2, 32)]));
-    assert_eq!(harness.last.output.preempted, [RequestId(0)]);
-    let inputs = EncoderInputs { request: RequestId(1), features: vec![0] };
-    assert_eq!(harness.last.output.scheduled_encoder_inputs, [inputs]);
 }

@@ -1,10 +1,7 @@
 //! Fewer tokens in a step than configured, after the device's memory ran out.
 
-use std::sync::Arc;
-
 use playhouse_actors::logic::{
     request::{
-        EngineRequest,
         pooling_params::{PoolingParams, PoolingTask},
         work::Work,
     },
@@ -72,19 +69,4 @@ fn without_a_kv_cache_every_prompt_is_computed_whole() {
     assert_eq!(harness.step(), tokens([(3, 90)]));
     harness.finish(&[3]);
     assert_eq!(harness.step(), tokens([(4, 10)]));
-}
-
-#[test]
-fn an_image_longer_than_the_budget_is_computed_in_parts_too() {
-    let config =
-        SchedulerConfig { max_num_batched_tokens: 100, disable_chunked_mm_input: true, ..roomy() };
-    let image = MultimodalFeature::for_test("image", 10, 60);
-    let mut harness = Harness::new(config);
-    let prompt = request(0, own_prompt(0, 80));
-    harness.add(EngineRequest { mm_features: Arc::from([image]), ..prompt });
-    harness.scheduler.set_token_budget(40);
-    assert_eq!(harness.step(), tokens([(0, 40)]));
-    assert_eq!(harness.last.output.scheduled_encoder_inputs.len(), 1);
-    assert_eq!(harness.step(), tokens([(0, 40)]));
-    assert!(harness.last.output.scheduled_encoder_inputs.is_empty());
 }

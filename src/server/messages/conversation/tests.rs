@@ -3,11 +3,16 @@
 use serde_json::{Value, json};
 
 use super::Conversation;
+use crate::server::media::{AskedModel, MediaParts};
+
+fn text_model() -> MediaParts<'static> {
+    MediaParts::new(AskedModel { name: "tiny", serves_text_alone: false }, None)
+}
 
 fn read(system: Value, messages: Value) -> Result<Conversation, String> {
     let system = Some(&system).filter(|system| !system.is_null());
     let messages = messages.as_array().unwrap();
-    Conversation::read(system, messages).map_err(|error| error.param.unwrap())
+    Conversation::read(system, messages, &mut text_model()).map_err(|error| error.param.unwrap())
 }
 
 /// Returns the chat messages for `messages`.
@@ -140,6 +145,7 @@ fn everything_else_is_refused_by_place() {
     }
     let image = json!([{"type": "image", "source": {}}]);
     assert_eq!(read(image.clone(), user(json!("a"))).unwrap_err(), "body.system.0");
-    let error = Conversation::read(None, user(image).as_array().unwrap()).unwrap_err();
+    let error =
+        Conversation::read(None, user(image).as_array().unwrap(), &mut text_model()).unwrap_err();
     assert!(error.message.contains("'image' blocks are not supported"), "{}", error.message);
 }

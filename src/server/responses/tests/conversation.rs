@@ -3,8 +3,8 @@
 use serde_json::{Value, json, to_value};
 
 use crate::server::{
-    generate::media::AskedModel,
     http::error::ApiError,
+    media::{AskedModel, MediaParts},
     responses::{
         ids::ItemIds,
         input::InputReader,
@@ -19,16 +19,22 @@ const TINY: AskedModel<'static> = AskedModel { name: "tiny", serves_text_alone: 
 /// Most bytes of stored items that a conversation may show.
 const SHARED_MAX: usize = 4_000;
 
+fn text_model() -> MediaParts<'static> {
+    MediaParts::new(TINY, None)
+}
+
 fn read(input: &Value) -> Result<Items, ApiError> {
+    let media = text_model();
     let mut ids = ItemIds::new("resp_r");
     let find = |id: &str| {
         let mut earlier = ItemIds::new("resp_e");
         let shared = &mut shared();
-        let mut reader = InputReader { model: TINY, ids: &mut earlier, find: &|_| None, shared };
+        let mut reader = InputReader { media: &media, ids: &mut earlier, find: &|_| None, shared };
         let items = reader.read(Some(&json!("as I said"))).unwrap();
         items.into_iter().find(|item| item.id() == id)
     };
-    InputReader { model: TINY, ids: &mut ids, find: &find, shared: &mut shared() }.read(Some(input))
+    let shared = &mut shared();
+    InputReader { media: &media, ids: &mut ids, find: &find, shared }.read(Some(input))
 }
 
 fn shared() -> SharedBytes {
@@ -37,7 +43,7 @@ fn shared() -> SharedBytes {
 
 fn chat(input: &Value) -> Value {
     let items = read(input).unwrap();
-    messages(None, &items).unwrap().into()
+    messages(None, &items, &mut text_model()).unwrap().into()
 }
 
 fn user(text: &str) -> Value {
@@ -62,7 +68,7 @@ fn a_text_is_a_users_message() {
     assert_eq!(chat(&json!("hi")), json!([user("hi")]));
     let items = read(&json!("hi")).unwrap();
     assert_eq!(
-        messages(Some("be brief"), &items).unwrap(),
+        messages(Some("be brief"), &items, &mut text_model()).unwrap(),
         [json!({"role": "system", "content": "be brief"}), user("hi"),]
     );
 }
@@ -142,7 +148,7 @@ fn a_call_that_was_cut_off_is_not_shown() {
 #[test]
 fn an_output_needs_its_call() {
     let items = read(&json!([call("a", "{}"), result("b", &json!("noon"))])).unwrap();
-    let error = messages(None, &items).unwrap_err();
+    let error = messages(None, &items, &mut text_model()).unwrap_err();
     assert_eq!(error.param.as_deref(), Some("input"));
     assert!(error.message.contains("call_id b"), "{error:?}");
 }
@@ -170,7 +176,8 @@ fn items_referred_to_count_each_time_also_those_without_text() {
     let parts = vec![json!({"type": "input_text", "text": ""}); most];
     let input = json!([{"role": "user", "content": parts}]);
     let (find, shared) = (|_: &str| None, &mut shared());
-    let mut reader = InputReader { model: TINY, ids: &mut ids, find: &find, shared };
+    let media = text_model();
+    let mut reader = InputReader { media: &media, ids: &mut ids, find: &find, shared };
     let many_parts = reader.read(Some(&input)).unwrap();
     assert_eq!(shared.total(), 0, "what the request brings is counted as its body");
     assert_eq!(shared.refer(&many_parts[0]).unwrap_err().status, 413);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cbor::Cbor;
+use crate::logic::planted::{Bug, planted};
 use crate::logic::request::{lora::LoraRequest, media::MultimodalFeature};
 
 /// One extra key of a block's hash, written as an array that begins with its tag.
@@ -66,9 +67,12 @@ pub fn extra_keys(
     features: &[MultimodalFeature],
     cache_salt: Option<&Arc<str>>,
 ) -> Vec<ExtraKey> {
-    let overlaps = |feature: &&MultimodalFeature| {
-        feature.offset < start + block_size && feature.offset + feature.length > start
+    // The chain carries an item that all tokens attend to from the first block to the others.
+    let overlaps = |feature: &&MultimodalFeature| match feature.is_attended() {
+        true => start == 0,
+        false => feature.offset < start + block_size && feature.offset + feature.length > start,
     };
+    let features = if planted(Bug::IgnoreMedia) { &[] } else { features };
     let media = features.iter().filter(overlaps).map(|feature| ExtraKey::Multimodal {
         identifier: Arc::clone(&feature.identifier),
         offset: feature.offset as i64 - start as i64,

@@ -1,12 +1,13 @@
-//! Plan of the encoder outputs in memory (embeddings of images and sounds), counted in embeddings:
-//! vLLM's `EncoderCacheManager`. An output that no request needs stays until its place is needed.
+//! The places of encoder outputs in memory (embeddings of images and sounds), counted in
+//! embeddings: vLLM's `EncoderCacheManager`. An output that no request needs stays until its place
+//! is needed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use super::request::{ids::RequestId, media::MultimodalFeature};
+use crate::logic::request::{ids::RequestId, media::MultimodalFeature};
 
 /// Returns the encoder work allowed in one step, in embeddings. The largest item always fits.
 #[must_use]
@@ -22,9 +23,9 @@ struct Entry {
     freeable_since: Option<u64>,
 }
 
-/// The planned content of the encoder cache. The embeddings themselves are in the worker.
+/// The planned content of the encoder cache. The embeddings themselves are in the executors' store.
 #[derive(Debug, Clone)]
-pub struct EncoderCacheManager {
+pub struct EncoderSlots {
     cache_size: usize,
     num_free_slots: usize,
     num_freeable_slots: usize,
@@ -35,7 +36,7 @@ pub struct EncoderCacheManager {
     evicted: Vec<Arc<str>>,
 }
 
-impl EncoderCacheManager {
+impl EncoderSlots {
     /// Returns an empty cache with room for `cache_size` embeddings.
     #[must_use]
     pub fn new(cache_size: usize) -> Self {
@@ -123,14 +124,38 @@ impl EncoderCacheManager {
         }
     }
 
-    /// Returns whether `request` uses the item.
+    /// Returns whether the item has a place.
     #[must_use]
-    pub fn is_used_by(&self, request: RequestId, identifier: &Arc<str>) -> bool {
-        self.cached.get(identifier).is_some_and(|entry| entry.users.contains(&request))
+    pub fn contains(&self, identifier: &Arc<str>) -> bool {
+        self.cached.contains_key(identifier)
     }
 
-    /// Removes an item that got its place in the step being planned and will not be encoded after
-    /// all.
+    /// Returns whether a request uses the item.
+    #[must_use]
+    pub fn is_used(&self, identifier: &Arc<str>) -> bool {
+        self.cached.get(identifier).is_some_and(|entry| !entry.users.is_empty())
+    }
+
+    /// Returns the items that no request uses, the first to be evicted first.
+    pub fn unused(&self) -> impl Iterator<Item = &Arc<str>> + '_ {
+        self.freeable.values()
+    }
+
+    /// Gives an output of an earlier manager a place, if there is room. No request uses it yet.
+    pub fn adopt(&mut self, identifier: &Arc<str>, num_embeds: usize) -> bool {
+        if num_embeds > self.num_free_slots || self.contains(identifier) {
+            return false;
+        }
+        self.num_free_slots -= num_embeds;
+        self.num_freed_ever += 1;
+        let freeable_since = Some(self.num_freed_ever);
+        let entry = Entry { num_embeds, users: BTreeSet::new(), freeable_since };
+        self.cached.insert(Arc::clone(identifier), entry);
+        self.freeable.insert(self.num_freed_ever, Arc::clone(identifier));
+        true
+    }
+
+    /// Removes an item that will not be encoded after all, or whose output is dropped.
     pub fn cancel(&mut self, identifier: &Arc<str>) {
         if let Some(entry) = self.cached.remove(identifier) {
             match entry.freeable_since {
@@ -141,7 +166,7 @@ impl EncoderCacheManager {
         }
     }
 
-    /// Returns the items evicted since the last call. The worker drops their embeddings.
+    /// Returns the items evicted since the last call, whose embeddings can be dropped.
     pub fn take_evicted(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.evicted)
     }
@@ -158,14 +183,14 @@ mod tests {
         MultimodalFeature::for_test(identifier, 0, num_embeds)
     }
 
-    fn check(cache: &EncoderCacheManager, free: usize, freeable: usize) {
+    fn check(cache: &EncoderSlots, free: usize, freeable: usize) {
         assert_eq!((cache.num_free_slots(), cache.num_freeable_slots()), (free, freeable));
     }
 
     /// vllm-behaviour §10, test_encoder_cache_manager: size 10, an item of 4.
     #[test]
     fn a_freed_item_keeps_its_slots_until_they_are_needed() {
-        let mut cache = EncoderCacheManager::new(10);
+        let mut cache = EncoderSlots::new(10);
         let cat = item("cat", 4);
         assert!(!cache.check_and_update_cache(ALICE, &cat));
         assert!(cache.can_allocate(&cat, 100, 0));
@@ -179,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_oldest_freed_item_is_evicted_and_listed_once() {
-        let mut cache = EncoderCacheManager::new(10);
+        let mut cache = EncoderSlots::new(10);
         let (first, second) = (item("first", 6), item("second", 5));
         cache.allocate(ALICE, &first);
         cache.free(ALICE, &first.identifier);
@@ -193,7 +218,7 @@ mod tests {
 
     #[test]
     fn an_item_in_use_by_another_is_never_evicted() {
-        let mut cache = EncoderCacheManager::new(10);
+        let mut cache = EncoderSlots::new(10);
         let shared = item("shared", 6);
         cache.allocate(ALICE, &shared);
         assert!(cache.check_and_update_cache(BOB, &shared));
@@ -206,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_item_leaves_no_trace() {
-        let mut cache = EncoderCacheManager::new(10);
+        let mut cache = EncoderSlots::new(10);
         cache.allocate(ALICE, &item("cat", 4));
         cache.cancel(&"cat".into());
         check(&cache, 10, 10);

@@ -1,0 +1,60 @@
+//! The numbers of images, videos and sounds that a prompt may have.
+
+use std::collections::BTreeMap;
+
+use playhouse_actors::logic::request::media::Modality;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Map, Value, json};
+
+use super::JsonObject;
+
+/// The largest number of items of a kind in one prompt. Kinds without a number have vLLM's default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MediaLimits(pub BTreeMap<Modality, usize>);
+
+impl Serialize for MediaLimits {
+    /// Writes the numbers as text, as the flag takes them.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let limits = self.0.iter().map(|(kind, count)| (kind.as_str().to_owned(), json!(count)));
+        JsonObject(limits.collect()).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for MediaLimits {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let JsonObject(given) = JsonObject::deserialize(from)?;
+        limits(&given).map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// Reads a number for each kind, or vLLM's object with `count`.
+fn limits(given: &Map<String, Value>) -> Result<BTreeMap<Modality, usize>, String> {
+    let limit = |(name, value): (&String, &Value)| {
+        let kind = Modality::ALL.into_iter().find(|kind| kind.as_str() == name);
+        let kind = kind.ok_or_else(|| format!("{name:?} is none of image, audio and video"))?;
+        let count = match value {
+            Value::Object(options) => options.get("count").unwrap_or(&Value::Null),
+            count => count,
+        };
+        let count = count.as_u64().and_then(|count| usize::try_from(count).ok());
+        let count = count.ok_or_else(|| format!("{name} must be a number of items"))?;
+        Ok((kind, count))
+    };
+    given.iter().map(limit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_vllm_reads_them() {
+        let read = |text: &str| serde_json::from_value::<MediaLimits>(json!(text));
+        let limits = read(r#"{"image": 2, "video": {"count": 0, "num_frames": 9}}"#).unwrap();
+        assert_eq!(limits.0, [(Modality::Image, 2), (Modality::Video, 0)].into());
+        assert_eq!(serde_json::to_value(&limits).unwrap(), json!(r#"{"image":2,"video":0}"#));
+        for wrong in [r#"{"picture": 1}"#, r#"{"image": -1}"#, r#"{"image": {}}"#, "2"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

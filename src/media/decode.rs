@@ -1,0 +1,213 @@
+//! Pictures: files become RGB pixels, as `Image.open(…).convert("RGB")` of PIL makes them. The
+//! orientation in a JPEG's EXIF data is not applied, because PIL does not apply it either.
+
+use std::io::{Cursor, ErrorKind};
+
+use image::{
+    DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage,
+    error::ImageFormatHint,
+};
+use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
+
+/// The formats that are decoded.
+const FORMATS: [ImageFormat; 5] =
+    [ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP];
+/// Bytes of a pixel while it is decoded: four channels of 16 bits, and the finished pixel.
+pub(super) const DECODED_PIXEL_BYTES: u64 = 8 + 3;
+/// Memory for the parts of a file that are no pixels, for example its colour profile.
+const OTHER_BYTES: u64 = 16 << 20;
+/// The bytes of a PNG that tell its bit depth and its type of colour.
+const PNG_DEPTH: usize = 24;
+const PNG_COLOR: usize = 25;
+
+/// How pictures are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decoding {
+    /// Largest number of pixels.
+    pub(crate) pixels_max: u64,
+    /// The colour behind transparent pixels.
+    pub(crate) background: [u8; 3],
+}
+
+/// A picture whose header was read.
+struct Opened<'a> {
+    decoder: Box<dyn ImageDecoder + 'a>,
+    /// Whether transparent pixels show the background. Otherwise their own colour shows.
+    is_composed: bool,
+}
+
+/// Returns the width and the height of a picture. It reads only the header.
+///
+/// # Errors
+/// [`MediaError`] if the file is no picture, or has too many pixels.
+pub(crate) fn size(file: &[u8], decoding: Decoding) -> Result<(u32, u32), MediaError> {
+    Ok(open(file, decoding)?.decoder.dimensions())
+}
+
+/// Returns the most memory that decoding a picture takes. Returns zero for a file that is not
+/// decoded, because its header is refused.
+pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
+    let Ok(Opened { decoder, .. }) = open(file, decoding) else { return 0 };
+    let (width, height) = decoder.dimensions();
+    let pixels = u64::from(width) * u64::from(height);
+    let bytes = decoder.total_bytes().saturating_add(pixels.saturating_mul(3));
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Returns the pixels of a picture; of an animation, those of its first frame.
+///
+/// # Errors
+/// [`MediaError`] if the file is no picture, is broken, or has too many pixels.
+pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, MediaError> {
+    let Opened { decoder, is_composed } = open(file, decoding)?;
+    let decoded = DynamicImage::from_decoder(decoder).map_err(|error| refused(&error))?;
+    Ok(rgb(decoded, is_composed.then_some(decoding.background)))
+}
+
+/// Returns the format of a file, by its first bytes.
+pub(super) fn format(file: &[u8]) -> Result<ImageFormat, MediaError> {
+    let found = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
+    found.ok_or_else(unknown)
+}
+
+/// Reads the header. Nothing is allocated for pixels.
+fn open(file: &[u8], decoding: Decoding) -> Result<Opened<'_>, MediaError> {
+    let format = format(file)?;
+    let mut reader = ImageReader::with_format(Cursor::new(file), format);
+    let mut limits = Limits::default();
+    limits.max_alloc =
+        Some(decoding.pixels_max.saturating_mul(DECODED_PIXEL_BYTES).saturating_add(OTHER_BYTES));
+    reader.limits(limits);
+    let decoder = reader.into_decoder().map_err(|error| refused(&error))?;
+    let (width, height) = decoder.dimensions();
+    check_pixels(Modality::Image, u64::from(width) * u64::from(height), decoding.pixels_max)?;
+    if width == 0 || height == 0 {
+        return Err(unknown());
+    }
+    Ok(Opened { decoder: Box::new(decoder), is_composed: is_composed(format, file) })
+}
+
+/// Rejects more pixels than accepted.
+pub(super) fn check_pixels(modality: Modality, size: u64, limit: u64) -> Result<(), MediaError> {
+    match size <= limit {
+        true => Ok(()),
+        false => Err(MediaError::TooLarge { modality, size, unit: "pixels", limit }),
+    }
+}
+
+/// Returns whether PIL reads the file with a channel of transparency. It drops transparency that a
+/// palette or a single colour of the file has.
+fn is_composed(format: ImageFormat, file: &[u8]) -> bool {
+    let byte = |place: usize| file.get(place).copied();
+    match format {
+        ImageFormat::Png => match byte(PNG_COLOR) {
+            Some(6) => true,
+            Some(4) => byte(PNG_DEPTH) == Some(16),
+            _ => false,
+        },
+        ImageFormat::Gif => false,
+        _ => true,
+    }
+}
+
+/// Returns pixels of three bytes. Of 16 bits the upper eight stay. Greys of 16 bits above 255 are
+/// white, as PIL makes them.
+fn rgb(decoded: DynamicImage, background: Option<[u8; 3]>) -> RgbImage {
+    let high = |channel: u16| (channel >> 8) as u8;
+    match decoded {
+        DynamicImage::ImageRgb8(image) => image,
+        DynamicImage::ImageLuma8(image) => mapped(&image, |grey| [grey.0[0]; 3]),
+        DynamicImage::ImageLumaA8(image) => mapped(&image, |pixel| {
+            let [grey, alpha] = pixel.0;
+            composed([grey; 3], alpha, background)
+        }),
+        DynamicImage::ImageRgba8(image) => mapped(&image, |pixel| {
+            let [r, g, b, alpha] = pixel.0;
+            composed([r, g, b], alpha, background)
+        }),
+        DynamicImage::ImageLuma16(image) => {
+            mapped(&image, |grey| [u8::try_from(grey.0[0]).unwrap_or(u8::MAX); 3])
+        }
+        DynamicImage::ImageLumaA16(image) => mapped(&image, |pixel| {
+            let [grey, alpha] = pixel.0.map(high);
+            composed([grey; 3], alpha, background)
+        }),
+        DynamicImage::ImageRgb16(image) => mapped(&image, |pixel| pixel.0.map(high)),
+        DynamicImage::ImageRgba16(image) => mapped(&image, |pixel| {
+            let [r, g, b, alpha] = pixel.0.map(high);
+            composed([r, g, b], alpha, background)
+        }),
+        other => other.to_rgb8(),
+    }
+}
+
+/// Returns the picture of `image` with each pixel as `map` makes it.
+fn mapped<P, S>(image: &image::ImageBuffer<P, S>, map: impl Fn(&P) -> [u8; 3]) -> RgbImage
+where
+    P: image::Pixel,
+    S: std::ops::Deref<Target = [P::Subpixel]>,
+{
+    let mut rgb = RgbImage::new(image.width(), image.height());
+    rgb.pixels_mut().zip(image.pixels()).for_each(|(to, from)| *to = Rgb(map(from)));
+    rgb
+}
+
+/// Returns the colour of a pixel over a background, rounded as PIL's `paste` does. Without a
+/// background, the pixel is opaque.
+pub(super) fn composed(color: [u8; 3], alpha: u8, background: Option<[u8; 3]>) -> [u8; 3] {
+    let Some(background) = background.filter(|_| alpha < u8::MAX) else { return color };
+    let alpha = u32::from(alpha);
+    std::array::from_fn(|channel| {
+        let (over, under) = (u32::from(color[channel]), u32::from(background[channel]));
+        let sum = over * alpha + under * (255 - alpha) + 128;
+        // Division by 255, rounded to the nearest.
+        (((sum >> 8) + sum) >> 8) as u8
+    })
+}
+
+/// Returns the error of a file that no decoder knows, in PIL's words.
+fn unknown() -> MediaError {
+    invalid("cannot identify image file <_io.BytesIO object>")
+}
+
+fn invalid(reason: impl Into<String>) -> MediaError {
+    MediaError::Invalid { modality: Modality::Image, reason: reason.into() }
+}
+
+/// Returns the client's error for a decoder's.
+pub(super) fn refused(error: &ImageError) -> MediaError {
+    match error {
+        ImageError::IoError(io) if io.kind() == ErrorKind::UnexpectedEof => {
+            invalid("image file is truncated")
+        }
+        ImageError::Decoding(decoding) if is_cut(decoding) => invalid("image file is truncated"),
+        ImageError::Decoding(_) | ImageError::IoError(_) => {
+            invalid(format!("broken data stream when reading image file: {error}"))
+        }
+        ImageError::Unsupported(unsupported) => match unsupported.format_hint() {
+            ImageFormatHint::Unknown => unknown(),
+            _ => invalid(format!("{unsupported}")),
+        },
+        ImageError::Limits(limits) => invalid(format!("{limits}")),
+        _ => invalid(error.to_string()),
+    }
+}
+
+/// Returns whether a decoder ran out of bytes.
+fn is_cut(error: &image::error::DecodingError) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == ErrorKind::UnexpectedEof) {
+            return true;
+        }
+        cause = error.source();
+    }
+    let text = error.to_string();
+    ["unexpected end of file", "unexpected EOF", "UnexpectedEof", "No more bytes"]
+        .iter()
+        .any(|words| text.to_lowercase().contains(&words.to_lowercase()))
+}
+
+#[cfg(test)]
+mod tests;

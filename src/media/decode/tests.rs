@@ -1,0 +1,160 @@
+//! Pictures against PIL's results, and files that are refused.
+
+use std::io::Cursor;
+
+use image::{GrayAlphaImage, ImageBuffer, LumaA, Rgb, Rgba, RgbaImage};
+use proptest::prelude::*;
+
+use super::*;
+
+const DECODING: Decoding = Decoding { pixels_max: 10_000, background: [255; 3] };
+
+fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
+    let mut file = Cursor::new(Vec::new());
+    image.write_to(&mut file, format).unwrap();
+    file.into_inner()
+}
+
+fn pixels(file: &[u8]) -> Vec<[u8; 3]> {
+    picture(file, DECODING).unwrap().pixels().map(|pixel| pixel.0).collect()
+}
+
+fn reason(file: &[u8]) -> String {
+    picture(file, DECODING).unwrap_err().to_string()
+}
+
+/// Returns a PNG with this header and these scan lines. Its sums of check are right.
+fn png(width: u32, height: u32, depth: u8, color: u8, more: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    header.extend([depth, color, 0, 0, 0]);
+    let chunks = [(&b"IHDR"[..], &header[..])];
+    for (kind, data) in chunks.iter().chain(more).chain(&[(&b"IEND"[..], &b""[..])]) {
+        file.extend((data.len() as u32).to_be_bytes());
+        let body = [*kind, *data].concat();
+        file.extend(&body);
+        file.extend(crc(&body).to_be_bytes());
+    }
+    file
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 };
+        }
+    }
+    !crc
+}
+
+/// Returns data as one stored block of zlib.
+fn stored(data: &[u8]) -> Vec<u8> {
+    let len = data.len() as u16;
+    let mut zlib = vec![0x78, 1, 1];
+    zlib.extend(len.to_le_bytes());
+    zlib.extend((!len).to_le_bytes());
+    zlib.extend(data);
+    let (mut a, mut b) = (1_u32, 0_u32);
+    for byte in data {
+        a = (a + u32::from(*byte)) % 65_521;
+        b = (b + a) % 65_521;
+    }
+    zlib.extend(((b << 16) | a).to_be_bytes());
+    zlib
+}
+
+#[test]
+fn every_format_comes_through() {
+    let image = RgbImage::from_fn(5, 3, |x, y| Rgb([x as u8 * 50, y as u8 * 80, 7]));
+    let whole: Vec<[u8; 3]> = image.pixels().map(|pixel| pixel.0).collect();
+    let image = DynamicImage::ImageRgb8(image);
+    for format in [ImageFormat::Png, ImageFormat::Bmp, ImageFormat::WebP, ImageFormat::Gif] {
+        assert_eq!(pixels(&encoded(&image, format)), whole, "{format:?}");
+    }
+    let jpeg = encoded(&image, ImageFormat::Jpeg);
+    assert_eq!(size(&jpeg, DECODING), Ok((5, 3)));
+    assert_eq!(pixels(&jpeg).len(), 15);
+}
+
+/// The values are those of Pillow 13 and of vLLM's composition on white.
+#[test]
+fn other_pixels_become_rgb_as_pil_makes_them() {
+    let idat = |data: &[u8]| stored(&[&[0], data].concat());
+    let rgba = RgbaImage::from_pixel(1, 1, Rgba([10, 20, 30, 128]));
+    let file = encoded(&rgba.into(), ImageFormat::Png);
+    assert_eq!(pixels(&file), [[132, 137, 142]]);
+    let grey_alpha = GrayAlphaImage::from_pixel(1, 1, LumaA([10, 0]));
+    assert_eq!(pixels(&encoded(&grey_alpha.into(), ImageFormat::Png)), [[10; 3]]);
+    let grey: ImageBuffer<_, Vec<u16>> =
+        ImageBuffer::from_fn(3, 1, |x, _| image::Luma([[5, 255, 256][x as usize]]));
+    let file = encoded(&DynamicImage::ImageLuma16(grey), ImageFormat::Png);
+    assert_eq!(pixels(&file), [[5; 3], [255; 3], [255; 3]]);
+    let deep = idat(&[0x12, 0x34, 0xff, 0xff, 0, 0xff]);
+    assert_eq!(pixels(&png(1, 1, 16, 2, &[(b"IDAT", &deep)])), [[18, 255, 0]]);
+    let two_bits = idat(&[0x1b]);
+    let file = png(4, 1, 2, 0, &[(b"IDAT", &two_bits)]);
+    assert_eq!(pixels(&file), [[0; 3], [85; 3], [170; 3], [255; 3]]);
+    let palette = [1, 2, 3, 4, 5, 6];
+    let file =
+        png(2, 1, 8, 3, &[(b"PLTE", &palette), (b"tRNS", &[0, 128]), (b"IDAT", &idat(&[0, 1]))]);
+    assert_eq!(pixels(&file), [[1, 2, 3], [4, 5, 6]], "the palette's transparency is dropped");
+}
+
+#[test]
+fn a_picture_of_too_many_pixels_is_refused_by_its_header() {
+    // Its pixels are missing, and the limit is checked all the same.
+    let bomb = png(10_000, 10_000, 8, 2, &[(b"IDAT", &stored(&[0]))]);
+    let error = picture(&bomb, DECODING).unwrap_err();
+    assert_eq!(error.to_string(), "the image has 100000000 pixels, and at most 10000 are accepted");
+    assert_eq!(decoded_bytes(&bomb, DECODING), 0);
+    let largest = png(u32::MAX >> 1, u32::MAX >> 1, 8, 2, &[(b"IDAT", &stored(&[0]))]);
+    assert!(picture(&largest, DECODING).is_err());
+}
+
+#[test]
+fn wrong_files_are_refused_in_pils_words() {
+    let unknown = "Failed to load image: cannot identify image file <_io.BytesIO object>";
+    for file in [&b""[..], b"hello, this is no image", b"\x89PNG", b"%PDF-1.7", b"PK\x03\x04"] {
+        assert_eq!(reason(file), unknown);
+    }
+    let noise = RgbImage::from_fn(64, 64, |x, y| Rgb([(x * 7 + y * 13) as u8; 3]));
+    let image = DynamicImage::ImageRgb8(noise);
+    for format in FORMATS {
+        let file = encoded(&image, format);
+        assert!(picture(&file, DECODING).is_ok());
+        let cut = reason(&file[..file.len() / 2]);
+        assert!(cut.starts_with("Failed to load image: "), "{format:?}: {cut}");
+    }
+    let png = encoded(&image, ImageFormat::Png);
+    assert_eq!(reason(&png[..png.len() / 2]), "Failed to load image: image file is truncated");
+}
+
+#[test]
+fn the_memory_of_decoding_is_known_before() {
+    let rgba = RgbaImage::new(10, 10);
+    assert_eq!(decoded_bytes(&encoded(&rgba.into(), ImageFormat::Png), DECODING), 700);
+    assert_eq!(decoded_bytes(b"no image", DECODING), 0);
+}
+
+proptest! {
+    /// Damaged files are refused or decoded, and nothing panics.
+    #[test]
+    fn damaged_files_do_no_harm(
+        format in 0..FORMATS.len(),
+        changes in prop::collection::vec((0..600_usize, any::<u8>()), 0..6),
+        len in 0..700_usize,
+    ) {
+        let image = RgbImage::from_fn(9, 7, |x, y| Rgb([x as u8 * 20, y as u8 * 30, 9]));
+        let mut file = encoded(&DynamicImage::ImageRgb8(image), FORMATS[format]);
+        for (place, value) in changes {
+            let place = place % file.len();
+            file[place] = value;
+        }
+        file.truncate(len);
+        let _ = picture(&file, DECODING);
+        let _ = decoded_bytes(&file, DECODING);
+        let _ = super::super::frames::animation(&file, 4, DECODING);
+    }
+}

@@ -1,0 +1,163 @@
+//! Expansion: the placeholder of each item in a prompt becomes as many tokens as the item has
+//! embeddings.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use playhouse_actors::{
+    logic::request::{
+        ids::TokenId,
+        media::{Modality, MultimodalFeature},
+    },
+    ports::{ExpandedPrompt, MediaError, ReadyMedia},
+};
+
+use super::processor::FamilyProcessor;
+
+/// Returns the prompt with the tokens of all items. The items of a kind take the placeholders of
+/// that kind in order.
+///
+/// # Errors
+/// [`MediaError::Placeholders`] if a kind has more or fewer placeholders than items.
+pub(super) fn expanded(
+    family: &dyn FamilyProcessor,
+    tokens: &[TokenId],
+    media: &[ReadyMedia],
+) -> Result<ExpandedPrompt, MediaError> {
+    let mut kinds: Vec<(Modality, &[TokenId])> = family
+        .modalities()
+        .iter()
+        .map(|&kind| (kind, family.placeholder_tokens(kind)))
+        .filter(|(_, placeholder)| !placeholder.is_empty())
+        .collect();
+    // A placeholder may begin with that of another kind.
+    kinds.sort_by_key(|(_, placeholder)| Reverse(placeholder.len()));
+    let mut waiting: Vec<(Modality, _)> = Modality::ALL
+        .map(|kind| (kind, media.iter().filter(move |item| item.media.modality == kind)))
+        .into();
+    let (mut found, mut prompt) = (0, ExpandedPrompt::default());
+    let mut rest = tokens;
+    while let [token, behind @ ..] = rest {
+        let kind = kinds.iter().find(|(_, placeholder)| rest.starts_with(placeholder));
+        let Some(&(kind, placeholder)) = kind else {
+            prompt.tokens.push(*token);
+            rest = behind;
+            continue;
+        };
+        found += 1;
+        rest = &rest[placeholder.len()..];
+        let item = waiting.iter_mut().find(|(other, _)| *other == kind);
+        // The others are counted for the error.
+        if let Some(item) = item.and_then(|(_, items)| items.next()) {
+            place(family, &mut prompt, item)?;
+        }
+    }
+    match found == media.len() && prompt.features.len() == media.len() {
+        true => Ok(prompt),
+        false => Err(MediaError::Placeholders { found, items: media.len() }),
+    }
+}
+
+/// Adds the tokens of an item to the end of the prompt.
+fn place(
+    family: &dyn FamilyProcessor,
+    prompt: &mut ExpandedPrompt,
+    item: &ReadyMedia,
+) -> Result<(), MediaError> {
+    let tokens = family.tokens(&item.media);
+    let is_placeholder = |token: &TokenId| family.is_placeholder(*token);
+    let num_placeholders = tokens.iter().filter(|token| is_placeholder(token)).count();
+    let num_embeds = item.media.num_embeds;
+    let (first, last) =
+        (tokens.iter().position(is_placeholder), tokens.iter().rposition(is_placeholder));
+    let (Some(first), Some(last)) = (first, last) else {
+        return Err(unequal(item, num_placeholders));
+    };
+    if num_placeholders != num_embeds {
+        return Err(unequal(item, num_placeholders));
+    }
+    prompt.features.push(MultimodalFeature {
+        identifier: Arc::clone(&item.identifier),
+        offset: prompt.tokens.len() + first,
+        length: last - first + 1,
+        num_embeds,
+        media: Arc::clone(&item.media),
+    });
+    prompt.tokens.extend(tokens);
+    Ok(())
+}
+
+/// Returns the error of an item whose tokens do not fit its embeddings.
+fn unequal(item: &ReadyMedia, num_placeholders: usize) -> MediaError {
+    let (modality, num_embeds) = (item.media.modality, item.media.num_embeds);
+    let reason = format!("it has {num_embeds} embeddings and {num_placeholders} places for them");
+    MediaError::Invalid { modality, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_actors::logic::request::media::ProcessedMedia;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::media::test_family::{MARKS, TestFamily, VIDEO};
+
+    fn item(name: &str, modality: Modality, num_embeds: usize) -> ReadyMedia {
+        let media = ProcessedMedia { modality, num_embeds, ..ProcessedMedia::default() };
+        ReadyMedia { identifier: name.into(), media: Arc::new(media) }
+    }
+
+    #[test]
+    fn each_placeholder_becomes_the_tokens_of_its_item() {
+        let [begin, place, end] = MARKS;
+        let media = [
+            item("a", Modality::Image, 2),
+            item("v", Modality::Video, 1),
+            item("b", Modality::Image, 1),
+        ];
+        // The video stands first in the prompt.
+        let tokens = [1, VIDEO, 2, place, place, 3];
+        let prompt = expanded(&TestFamily(9), &tokens, &media).unwrap();
+        let expected = [1, begin, place, end, 2, begin, place, place, end, begin, place, end, 3];
+        assert_eq!(prompt.tokens, expected);
+        let places: Vec<(&str, usize, usize)> = prompt
+            .features
+            .iter()
+            .map(|feature| (&*feature.identifier, feature.offset, feature.length))
+            .collect();
+        assert_eq!(places, [("v", 2, 1), ("a", 6, 2), ("b", 10, 1)]);
+    }
+
+    #[test]
+    fn placeholders_and_items_must_fit() {
+        let place = MARKS[1];
+        let media = [item("a", Modality::Image, 2), item("v", Modality::Video, 1)];
+        for (tokens, found) in
+            [(vec![], 0), (vec![place], 1), (vec![place; 2], 2), (vec![place, VIDEO, place], 3)]
+        {
+            let error = expanded(&TestFamily(9), &tokens, &media).unwrap_err();
+            assert_eq!(error, MediaError::Placeholders { found, items: 2 }, "{tokens:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_tokens_between_items_stay(
+            gaps in prop::collection::vec(prop::collection::vec(0..90_u32, 0..4), 1..6),
+            sizes in prop::collection::vec(1..5_usize, 6),
+        ) {
+            let media: Vec<ReadyMedia> = (1..gaps.len())
+                .map(|index| item(&index.to_string(), Modality::Image, sizes[index]))
+                .collect();
+            let tokens = gaps.join(&MARKS[1]);
+            let prompt = expanded(&TestFamily(9), &tokens, &media).unwrap();
+            let others: Vec<u32> =
+                prompt.tokens.iter().copied().filter(|token| *token < 90).collect();
+            prop_assert_eq!(others, gaps.concat());
+            for (feature, item) in prompt.features.iter().zip(&media) {
+                prop_assert_eq!(feature.length, item.media.num_embeds);
+                let range = feature.offset..feature.offset + feature.length;
+                prop_assert!(prompt.tokens[range].iter().all(|token| *token == MARKS[1]));
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Frames of animations and of lists.
+
+use image::{Delay, Rgba, RgbaImage, codecs::gif::GifEncoder};
+
+use super::*;
+
+const DECODING: Decoding = Decoding { pixels_max: 10_000, background: [255; 3] };
+
+/// Returns an animation whose frames have the greys `greys`.
+fn gif(greys: impl IntoIterator<Item = u8>, side: u32) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = GifEncoder::new(&mut file);
+    for grey in greys {
+        let frame = RgbaImage::from_pixel(side, side, Rgba([grey, grey, grey, 255]));
+        let delay = Delay::from_numer_denom_ms(10, 1);
+        encoder.encode_frame(Frame::from_parts(frame, 0, 0, delay)).unwrap();
+    }
+    drop(encoder);
+    file
+}
+
+fn greys(frames: &[RgbImage]) -> Vec<u8> {
+    frames.iter().map(|frame| frame.get_pixel(0, 0).0[0]).collect()
+}
+
+#[test]
+fn frames_are_taken_from_the_first_to_the_last() {
+    let file = gif((0..10).map(|index| index * 20), 4);
+    let taken = |wanted| greys(&animation(&file, wanted, DECODING).unwrap());
+    assert_eq!(taken(4), [0, 60, 120, 180]);
+    assert_eq!(taken(1), [0]);
+    assert_eq!(taken(99).len(), 10);
+    let list: Vec<Arc<[u8]>> = (0..3).map(|index| gif([index * 50], 4).into()).collect();
+    assert_eq!(greys(&pictures(&list, 2, DECODING).unwrap()), [0, 100]);
+}
+
+#[test]
+fn too_many_pixels_in_all_are_refused() {
+    let file = gif(0..5, 60);
+    let error = animation(&file, 5, DECODING).unwrap_err();
+    assert_eq!(error.to_string(), "the video has 18000 pixels, and at most 10000 are accepted");
+    assert!(animation(&file, 2, DECODING).is_ok());
+    let decoding = Decoding { pixels_max: 400, ..DECODING };
+    let long = gif((0..40).map(|_| 9), 20);
+    assert!(animation(&long, 1, decoding).unwrap_err().to_string().contains("pixels"));
+}
+
+#[test]
+fn other_files_are_no_videos() {
+    for file in [&b"\0\0\0\x18ftypmp42"[..], b"", b"GIF89a"] {
+        let error = animation(file, 4, DECODING).unwrap_err();
+        assert!(error.to_string().starts_with("Failed to load video"), "{error}");
+    }
+    let list = [gif([1], 4).into(), gif([1], 5).into()];
+    assert!(pictures(&list, 4, DECODING).is_err());
+    assert!(pictures(&[], 4, DECODING).is_err());
+}

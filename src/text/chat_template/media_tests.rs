@@ -1,0 +1,91 @@
+//! Places of images in templates that take parts, and in those that take text.
+
+use playhouse_actors::{
+    logic::request::{ids::TokenId, media::Modality},
+    ports::{
+        ChatPrompt, ExpandedPrompt, MediaError, MediaProcessor, RawMedia, ReadyMedia, TextError,
+    },
+};
+use serde_json::{Value, json};
+
+use super::ChatTemplates;
+use crate::text::tokenizer_files::TokenizerFiles;
+
+/// The media of a model that takes images alone.
+struct Images;
+
+impl MediaProcessor for Images {
+    fn limit(&self, modality: Modality) -> usize {
+        usize::from(modality == Modality::Image)
+    }
+
+    fn max_item_embeds(&self) -> usize {
+        1
+    }
+
+    fn placeholder(&self, modality: Modality, _: usize) -> Option<String> {
+        (modality == Modality::Image).then(|| "<image>".to_owned())
+    }
+
+    fn process(&self, raw: &RawMedia) -> Result<ReadyMedia, MediaError> {
+        Err(MediaError::TooMany { modality: raw.modality, limit: 0 })
+    }
+
+    fn expand(&self, _: Vec<TokenId>, _: &[ReadyMedia]) -> Result<ExpandedPrompt, MediaError> {
+        Ok(ExpandedPrompt::default())
+    }
+}
+
+const TEXT: &str = "{% for m in messages %}{{ m.content }};{% endfor %}";
+const PARTS: &str = "{% for m in messages %}{% for c in m.content %}\
+                     {% if c.type == 'image' %}[image]{% else %}{{ c.text }}{% endif %}\
+                     {% endfor %};{% endfor %}";
+
+fn render(
+    template: &str,
+    contents: &[Value],
+    media: Option<&dyn MediaProcessor>,
+) -> Result<String, TextError> {
+    let chat_templates = [("default".to_owned(), template.to_owned())].into();
+    let templates =
+        ChatTemplates::new(&TokenizerFiles { chat_templates, ..TokenizerFiles::default() });
+    let messages = contents.iter().map(|content| json!({"role": "user", "content": content}));
+    let chat = ChatPrompt { messages: messages.collect(), ..ChatPrompt::default() };
+    templates.render_with_media(&chat, media)
+}
+
+fn image() -> Value {
+    json!({"type": "image"})
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+#[test]
+fn a_template_of_parts_gets_each_item_in_its_place() {
+    let contents = [json!([text("a"), image(), text("b"), image()]), json!("c")];
+    assert_eq!(render(PARTS, &contents, Some(&Images)).unwrap(), "a[image]b[image];c;");
+}
+
+#[test]
+fn a_template_of_text_gets_placeholders_that_the_text_does_not_have() {
+    let rendered = |content: Value| render(TEXT, &[content], Some(&Images)).unwrap();
+    assert_eq!(rendered(json!([text("a"), image(), text("b")])), "<image>\na\nb;");
+    assert_eq!(rendered(json!([image(), text("see <image> here")])), "see <image> here;");
+    assert_eq!(rendered(json!([image(), image(), text("<image>")])), "<image>\n<image>;");
+    assert_eq!(rendered(json!([image()])), "<image>;");
+    assert_eq!(rendered(json!([text("a")])), "a;");
+    let error = render(TEXT, &[json!([image(), text("<image><image>")])], Some(&Images));
+    assert!(error.unwrap_err().to_string().contains("Found more '<image>' placeholders"));
+}
+
+#[test]
+fn a_model_without_images_refuses_them() {
+    for template in [TEXT, PARTS] {
+        let error = render(template, &[json!([image()])], None).unwrap_err();
+        assert!(error.to_string().contains("\"image\" are not supported"), "{error}");
+    }
+    let error = render(TEXT, &[json!([{"type": "audio"}])], Some(&Images)).unwrap_err();
+    assert!(error.to_string().contains("takes no audio"), "{error}");
+}
