@@ -290,9 +290,9 @@ impl From<MediaError> for ApiError {
 impl From<&Failure> for ApiError {
     fn from(failure: &Failure) -> Self {
         match failure {
-            Failure::InvalidGrammar(message) | Failure::Adapter(message) => {
-                Self::bad_request(message)
-            }
+            Failure::InvalidGrammar(message)
+            | Failure::Adapter(message)
+            | Failure::Encoder(message) => Self::bad_request(message),
             Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
             Failure::ReaderStalled => RequestError::ReaderStalled.into(),
             Failure::OutputMemory => {
