@@ -19,9 +19,11 @@ pub(super) fn with_media(
     config: &EngineConfig,
     codec: HfTextCodec,
 ) -> Result<HfTextCodec, StartError> {
-    // A text that the tokenizer rejects has no tokens, and the family reports that.
-    let encode = |text: &str| codec.encode(text, false).unwrap_or_default();
-    let Some(family) = processor_for(&config.model, &encode)? else { return Ok(codec) };
+    let Some(family) =
+        processor_for(&config.model, &|text| codec.encode(text, false).unwrap_or_default())?
+    else {
+        return Ok(codec);
+    };
     let settings = MediaSettings {
         limits: config.limit_mm_per_prompt.clone().unwrap_or_default().0,
         pixels_max: config.mm_max_pixels as u64,
