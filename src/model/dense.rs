@@ -67,8 +67,8 @@ impl ModelFamily for DenseFamily {
             model.architecture.clone_from(&self.architecture);
             let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);
-            if let (Some(vision), Some(wrapped)) = (&vision, &config.wrapped) {
-                model.media = Some(vision.load(loader, wrapped.wrapper)?);
+            if let Some(vision) = &vision {
+                model.media = Some(vision.load(loader)?);
             }
             model.adapter_sites = Arc::new(loader.adapter_sites().clone());
             Ok(model)

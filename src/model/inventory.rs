@@ -104,7 +104,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         let field = "num_nextn_predict_layers";
         tracing::info!(tensors = num_unread, field, "layers after the last are not read");
     }
-    if wrapper.is_some() {
+    if wrapper.is_some_and(|wrapper| wrapper.vision.is_empty()) {
         let tensors = num_media;
         tracing::info!(tensors, "text only: the parts of the model for media are not read");
     }

@@ -255,7 +255,8 @@ impl Model {
     #[must_use]
     pub fn mapped_bytes(&self) -> u64 {
         let head = self.lm_head.as_ref().map_or(0, |head| head.mapped_bytes());
-        self.backbone.mapped_bytes() + head
+        let media = self.media.as_ref().map_or(0, |media| media.mapped_bytes());
+        self.backbone.mapped_bytes() + head + media
     }
 
     /// Returns the shape of this model's KV cache of `num_blocks` blocks of `block_size` tokens, if

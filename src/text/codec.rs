@@ -116,12 +116,6 @@ impl HfTextCodec {
         self
     }
 
-    /// Returns the id of a token by its text, if the vocabulary has it.
-    #[must_use]
-    pub fn token_id(&self, token: &str) -> Option<TokenId> {
-        self.tokenizer.token_to_id(token)
-    }
-
     /// Returns the sources of the chat templates: the default one first, then the others by name.
     #[must_use]
     pub fn chat_templates(&self) -> Vec<String> {

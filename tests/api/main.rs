@@ -12,5 +12,6 @@ mod pooling_http;
 mod responses;
 #[path = "../serving/mod.rs"]
 mod serving;
+mod speech;
 mod token_rules;
 mod tools;

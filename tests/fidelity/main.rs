@@ -402,7 +402,7 @@ fn every_family_has_two_recorded_models() {
         let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
         config["architectures"][0].as_str().unwrap().to_owned()
     };
-    let folders = models().map(folder).chain(vision::folders());
+    let folders = models().map(folder).chain(vision::folders()).chain(speech::folders());
     let recorded: Vec<String> = folders.map(architecture).collect();
     // `encoders` has the models of encoders.
     for family in playhouse::model::supported_models().iter().filter(|model| !model.is_encoder()) {

@@ -36,6 +36,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2VLConfig,
+    Qwen3_5Config,
     Qwen3VLConfig,
     SmolVLMConfig,
 )
@@ -265,6 +266,18 @@ def models():
             VISUAL | dict(patch_size=8, num_position_embeddings=16, deepstack_visual_indexes=[1]),
             dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 40), **UNIT),
             tied=True, head_dim=8, **axes([2, 1, 1], mrope_interleaved=True),
+        ),
+        "qwen3_5": lambda: qwen(
+            Qwen3_5Config, "qwen3_5_text",
+            VISUAL | dict(patch_size=8, num_position_embeddings=36),
+            dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 30), **UNIT),
+            head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+            linear_value_head_dim=12, partial_rotary_factor=0.25,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+            rope_parameters=dict(
+                rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1],
+                mrope_interleaved=True, partial_rotary_factor=0.25,
+            ),
         ),
         "pixtral": lambda: llava(
             pixtral_tower(), pixtral_processor(64, 8), "mistral", IMAGE_TOKEN,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::TOLERANCE;
 use crate::runner::{Chunking, Runner, log_softmax};
 
-/// What transformers says about one sound.
+/// The answers of transformers about one sound.
 #[derive(Deserialize)]
 struct Sound {
     mel: Vec<f32>,
@@ -29,6 +29,11 @@ struct Sound {
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/speech").join(name)
+}
+
+/// Returns the folders of all models.
+pub(crate) fn folders() -> impl Iterator<Item = PathBuf> {
+    ["whisper", "whisper-untied"].into_iter().map(folder)
 }
 
 fn model(name: &str) -> (Arc<Model>, Vec<Sound>) {

@@ -67,6 +67,7 @@ models! {
     qwen2_5_vl_wide: "qwen2_5_vl-wide",
     qwen3_vl: "qwen3_vl",
     qwen3_vl_one: "qwen3_vl-one",
+    qwen3_5: "qwen3_5",
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",

@@ -15,7 +15,7 @@ const ARCHITECTURES: [&str; 1] = ["WhisperForConditionalGeneration"];
 /// The languages whose words have no spaces between them.
 const WITHOUT_SPACES: [&str; 2] = ["ja", "zh"];
 
-/// What a model writes.
+/// The task of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpeechTask {
     /// The words in their own language.
@@ -118,7 +118,8 @@ impl Speech {
     ) -> String {
         let before = match before {
             "" => String::new(),
-            before => format!("<|startofprev|>{before}"),
+            // vLLM's form. Its mark is text and no token, unlike Whisper's own `<|startofprev|>`.
+            before => format!("<|startoftranscript|><|prev|>{before}"),
         };
         let task = match (self.is_multilingual, task) {
             (false, _) => String::new(),

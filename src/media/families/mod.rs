@@ -1,5 +1,5 @@
-//! The processors of single families. Those that take images do what the Hugging Face processors of
-//! transformers 5 do with torchvision, pixel by pixel.
+//! The processors of single families. Pixels are those of the Hugging Face processors of
+//! transformers 5 with torchvision, to the bit. Spectrograms are those of transformers to 1e-4.
 
 mod fields;
 mod idefics3;
@@ -49,9 +49,10 @@ pub(crate) fn processor_for(
         VisionFamily::Clip | VisionFamily::Siglip => {
             Arc::new(llava::Llava::read(family, outer, &processor)?)
         }
-        VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3Vl => {
-            Arc::new(qwen::Qwen::read(family, outer, &processor)?)
-        }
+        VisionFamily::Qwen2Vl
+        | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Qwen3Vl
+        | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor)?),
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             Arc::new(pixtral::Pixtral::read(family, outer, &processor, encode)?)
         }

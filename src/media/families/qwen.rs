@@ -39,7 +39,10 @@ impl Qwen {
         processor: &ProcessorConfig,
     ) -> Result<Self, ConfigError> {
         let fields = &processor.image;
-        let default = if family == VisionFamily::Qwen3Vl { 16 } else { 14 };
+        let default = match family {
+            VisionFamily::Qwen3Vl | VisionFamily::Qwen3_5 => 16,
+            _ => 14,
+        };
         let patch = fields.size("patch_size")?.unwrap_or(default);
         let merge = fields.size("merge_size")?.unwrap_or(2);
         let token = outer.count("image_token_id")?.unwrap_or(151_655);

@@ -136,39 +136,33 @@ pub(super) fn read(
         part::rotating(config, &mut parameters, family, head_dim, percent)?;
     let theta = parameters.positive("rope_theta")?.unwrap_or(default_theta);
     let scaling = read_scaling(&parameters, family, frequency_dim, max_position_embeddings)?;
-    let axes = axes(&parameters, family.rope.axes, rotary_dim / 2)?;
+    let axes = axes(&parameters, family.rope.axes, rotary_dim / 2);
     Ok(Some(RopeParameters { theta, scaling, rotary_dim, frequency_dim, is_interleaved, axes }))
 }
 
-/// Returns the axis of each of `pairs` pairs, if the parameters name the pairs of the axes.
-fn axes(parameters: &Fields, rule: AxesRule, pairs: usize) -> Result<Option<Vec<u8>>, ConfigError> {
-    const SECTIONS: &str = "mrope_section";
-    if rule == AxesRule::None {
-        return Ok(None);
-    }
-    let Some(value) = parameters.value(SECTIONS) else { return Ok(None) };
+/// Returns the axis of each of `pairs` pairs, if the parameters name as many pairs of three axes. A
+/// text model alone needs none.
+fn axes(parameters: &Fields, rule: AxesRule, pairs: usize) -> Option<Vec<u8>> {
     let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|n| *n <= pairs);
-    let sizes = value.as_array().map(|list| list.iter().map(size).collect::<Option<Vec<_>>>());
-    let sizes = sizes.flatten().filter(|sizes| sizes.len() == 3);
-    let fits =
-        |sizes: &Vec<usize>| rule == AxesRule::InTurns || sizes.iter().sum::<usize>() == pairs;
-    let Some(sizes) = sizes.filter(fits) else {
-        let expected = format!("three numbers of pairs, which add up to {pairs}");
-        return Err(parameters.invalid(SECTIONS, &expected));
-    };
-    Ok(Some(match rule {
+    let list = parameters.value("mrope_section")?.as_array()?;
+    let sizes: Vec<usize> = list.iter().map(size).collect::<Option<_>>()?;
+    if sizes.len() != 3 || sizes.iter().sum::<usize>() != pairs {
+        return None;
+    }
+    match rule {
+        AxesRule::None => None,
         AxesRule::InTurns => {
             let of_pair = |pair: usize| match pair % 3 {
                 axis @ (1 | 2) if pair < 3 * sizes[axis] => axis as u8,
                 _ => 0,
             };
-            (0..pairs).map(of_pair).collect()
+            Some((0..pairs).map(of_pair).collect())
         }
-        AxesRule::None | AxesRule::InSections => {
+        AxesRule::InSections => {
             let sections = (0_u8..3).zip(&sizes);
-            sections.flat_map(|(axis, size)| std::iter::repeat_n(axis, *size)).collect()
+            Some(sections.flat_map(|(axis, size)| std::iter::repeat_n(axis, *size)).collect())
         }
-    }))
+    }
 }
 
 /// Returns the parameters of layers of the kind `layer_type`, without the base and the part of a

@@ -41,6 +41,7 @@ mod helium;
 mod hunyuan;
 mod hunyuan_moe;
 mod hyperclovax;
+mod in_tiles;
 mod internlm;
 mod internlm2;
 mod internlm3;

@@ -5,28 +5,24 @@
 //! `conversion_mapping.py`. Positions of text are the same on all axes of a rotary embedding with
 //! several (mrope), which are then one.
 
-use super::VisionFamily;
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
-    MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, WeightNames, WindowRule,
-    Wrapper, gemma3, gemma3n, glm4, glm4_moe, llama, llama4, ministral3, mistral, qwen2, qwen2_moe,
-    qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
+    WindowRule, Wrapper, gemma3, gemma3n, glm4, glm4_moe, in_tiles, llama, llama4, ministral3,
+    mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
-const INSIDE: TextPlace = TextPlace { base: "model.language_model", lm_head: "lm_head" };
+pub(super) const INSIDE: TextPlace = TextPlace { base: "model.language_model", lm_head: "lm_head" };
 /// A whole text model beside the other parts: older checkpoints, and those that transformers 5
 /// writes for older classes.
-const BESIDE: TextPlace =
+pub(super) const BESIDE: TextPlace =
     TextPlace { base: "language_model.model", lm_head: "language_model.lm_head" };
 /// The names of a text model alone.
 const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
 
-/// The text model of Idefics 3.
-const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
-
 /// A vision tower and a projector, beside the text model or inside of `model`.
-const TOWER: &[&str] =
+pub(super) const TOWER: &[&str] =
     &["vision_tower", "multi_modal_projector", "model.vision_tower", "model.multi_modal_projector"];
 /// The vision tower of Qwen and GLM.
 const VISUAL: &[&str] = &["visual", "model.visual"];
@@ -220,28 +216,36 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         model_type: "qwen3_5",
         models: "Qwen3.5 and 3.6, the dense models",
         texts: &[TextModel {
-            family: Family { architecture: QWEN3_5, ..qwen3_5::FAMILY },
+            family: Family {
+                architecture: QWEN3_5,
+                rope: PARTIAL_AXES_IN_TURNS,
+                ..qwen3_5::FAMILY
+            },
             sizes: sizes([248_320, 4_096, 12_288, 32, 16]),
             experts: &[],
         }],
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
-        vision: &[],
+        vision: &[VisionFamily::Qwen3_5],
     },
     Wrapper {
         architecture: QWEN3_5_MOE,
         model_type: "qwen3_5_moe",
         models: "Qwen3.5 and 3.6 with experts",
         texts: &[TextModel {
-            family: Family { architecture: QWEN3_5_MOE, ..qwen3_5_moe::FAMILY },
+            family: Family {
+                architecture: QWEN3_5_MOE,
+                rope: PARTIAL_AXES_IN_TURNS,
+                ..qwen3_5_moe::FAMILY
+            },
             sizes: sizes([248_320, 2_048, 12_288, 40, 16]),
             experts: &[EACH_EXPERT, EXPERTS_BY_OUTPUT],
         }],
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
-        vision: &[],
+        vision: &[VisionFamily::Qwen3_5],
     },
     Wrapper {
         architecture: GLM4V,
@@ -291,93 +295,10 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         unread: VISUAL,
         vision: &[],
     },
-    Wrapper {
-        architecture: LLAVA_NEXT,
-        model_type: "llava_next",
-        models: "LLaVA 1.6 (LLaVA-NeXT)",
-        texts: &[
-            TextModel {
-                family: Family { architecture: LLAVA_NEXT, ..llama::FAMILY },
-                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
-                experts: &[],
-            },
-            TextModel {
-                family: Family { architecture: LLAVA_NEXT, ..mistral::FAMILY },
-                sizes: sizes([32_000, 4_096, 14_336, 32, 32]),
-                experts: &[],
-            },
-            TextModel {
-                family: Family { architecture: LLAVA_NEXT, ..qwen2::FAMILY },
-                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
-                experts: &[],
-            },
-        ],
-        may_be_flat: false,
-        places: &[BESIDE, INSIDE],
-        unread: &[
-            "vision_tower",
-            "multi_modal_projector",
-            "image_newline",
-            "model.vision_tower",
-            "model.multi_modal_projector",
-            "model.image_newline",
-        ],
-        vision: &[VisionFamily::LlavaNext],
-    },
-    Wrapper {
-        architecture: IDEFICS3,
-        model_type: "idefics3",
-        models: "Idefics 3, SmolVLM",
-        texts: &[TextModel {
-            family: Family { architecture: IDEFICS3, ..llama::FAMILY },
-            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
-            experts: &[],
-        }],
-        may_be_flat: false,
-        places: &[TEXT_MODEL],
-        unread: &["model.vision_model", "model.connector"],
-        vision: &[VisionFamily::Idefics3],
-    },
-    Wrapper {
-        architecture: SMOLVLM,
-        model_type: "smolvlm",
-        models: "SmolVLM 2",
-        texts: &[TextModel {
-            family: Family { architecture: SMOLVLM, ..llama::FAMILY },
-            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
-            experts: &[],
-        }],
-        may_be_flat: false,
-        places: &[TEXT_MODEL],
-        unread: &["model.vision_model", "model.connector"],
-        vision: &[VisionFamily::Idefics3],
-    },
-    Wrapper {
-        architecture: INTERNVL,
-        model_type: "internvl",
-        models: "InternVL 3 and 3.5, in the form of transformers",
-        texts: &[
-            TextModel {
-                family: Family { architecture: INTERNVL, ..qwen2::FAMILY },
-                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
-                experts: &[],
-            },
-            TextModel {
-                family: Family { architecture: INTERNVL, ..qwen3::FAMILY },
-                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
-                experts: &[],
-            },
-            TextModel {
-                family: Family { architecture: INTERNVL, ..llama::FAMILY },
-                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
-                experts: &[],
-            },
-        ],
-        may_be_flat: false,
-        places: &[BESIDE, INSIDE],
-        unread: TOWER,
-        vision: &[VisionFamily::InternVl],
-    },
+    in_tiles::LLAVA_NEXT,
+    in_tiles::IDEFICS3,
+    in_tiles::SMOLVLM,
+    in_tiles::INTERNVL,
 ];
 
 const GEMMA3: &str = "Gemma3ForConditionalGeneration";
@@ -385,10 +306,6 @@ const GEMMA3N: &str = "Gemma3nForConditionalGeneration";
 const LLAMA4: &str = "Llama4ForConditionalGeneration";
 const MISTRAL3: &str = "Mistral3ForConditionalGeneration";
 const LLAVA: &str = "LlavaForConditionalGeneration";
-const LLAVA_NEXT: &str = "LlavaNextForConditionalGeneration";
-const IDEFICS3: &str = "Idefics3ForConditionalGeneration";
-const SMOLVLM: &str = "SmolVLMForConditionalGeneration";
-const INTERNVL: &str = "InternVLForConditionalGeneration";
 const QWEN2_VL: &str = "Qwen2VLForConditionalGeneration";
 const QWEN2_5_VL: &str = "Qwen2_5_VLForConditionalGeneration";
 const QWEN3_VL: &str = "Qwen3VLForConditionalGeneration";
@@ -399,7 +316,7 @@ const GLM4V: &str = "Glm4vForConditionalGeneration";
 const GLM4V_MOE: &str = "Glm4vMoeForConditionalGeneration";
 
 /// Returns sizes in the order of [`TextSizes`].
-const fn sizes(sizes: [usize; 5]) -> TextSizes {
+pub(super) const fn sizes(sizes: [usize; 5]) -> TextSizes {
     let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads] =
         sizes;
     TextSizes { vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads }
@@ -407,6 +324,7 @@ const fn sizes(sizes: [usize; 5]) -> TextSizes {
 
 const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
 const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
+const PARTIAL_AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
 const PARTIAL_AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 
 /// HF `Qwen2VLTextConfig` and `Qwen2_5_VLTextConfig`.

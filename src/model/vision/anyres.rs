@@ -1,5 +1,5 @@
-//! Images of LLaVA-NeXT: the whole image, and tiles of a padded one. The rows of their features that
-//! lie in the padding have no embedding, and each row of the others ends with a learned vector (HF
+//! Images of LLaVA-NeXT: the whole image, and tiles of a padded one. Rows of features that lie in
+//! the padding have no embedding. Each of the other rows ends with a learned vector (HF
 //! `LlavaNextModel.pack_image_features`).
 
 use std::ops::Range;

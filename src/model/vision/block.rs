@@ -77,8 +77,8 @@ pub(super) struct Rows<'a> {
 }
 
 impl Block {
-    /// Returns the layer's output and the residual stream, both `[rows, hidden_size]`. The next norm
-    /// adds them.
+    /// Returns the layer's output and the residual stream, both `[rows, hidden_size]`. The next
+    /// norm adds them.
     pub(super) fn forward(
         &self,
         hidden: Tensor<2>,

@@ -18,8 +18,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Returns the grid of `images`, in squares of `merge²` patches. With `window`, the squares of a
-    /// window of `window²` follow each other.
+    /// Returns the grid of `images`, in squares of `merge²` patches. With `window`, the squares of
+    /// a window of `window²` follow each other.
     ///
     /// # Errors
     /// The sizes, if the images do not consist of whole squares.

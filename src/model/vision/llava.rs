@@ -4,12 +4,13 @@
 use playhouse_kernels::Activation;
 use serde_json::Value;
 
-use super::block::{BlockConfig, BlockNames};
+use super::block::BlockConfig;
 use super::config::{CLIP_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
 use super::pixels::{PatchSize, Pixels};
 use super::pixtral::{self, PixtralConfig, PixtralTower};
 use super::projector::{ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
+use super::vit_names::{CLIP, INTERNVL, SIGLIP};
 use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
@@ -19,48 +20,6 @@ use crate::model::weight_loader::WeightLoader;
 const PROJECTORS: &[&str] = &["multi_modal_projector", "model.multi_modal_projector"];
 const TOWERS: &[&str] = &["vision_tower", "model.vision_tower"];
 const LINEARS: &[&str] = &["linear_1", "linear_2"];
-
-/// Pre-norm layers of CLIP, SigLIP and Idefics 3.
-const CLIP_BLOCK: BlockNames = BlockNames {
-    attention_norm: "layer_norm1",
-    mlp_norm: "layer_norm2",
-    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-    o: "self_attn.out_proj",
-    inner: &["mlp.fc1"],
-    down: "mlp.fc2",
-    factors: None,
-    head_norms: None,
-};
-const CLIP: VitNames = VitNames {
-    patches: "embeddings.patch_embedding",
-    patch_bias: false,
-    class: Some(("embeddings.class_embedding", 1)),
-    positions: ("embeddings.position_embedding.weight", 2),
-    first_norm: Some("pre_layrnorm"),
-    last_norm: "post_layernorm",
-    layer: "encoder.layers",
-    block: CLIP_BLOCK,
-};
-const SIGLIP: VitNames = VitNames { patch_bias: true, class: None, first_norm: None, ..CLIP };
-const INTERNVL: VitNames = VitNames {
-    patches: "embeddings.patch_embeddings.projection",
-    patch_bias: true,
-    class: Some(("embeddings.cls_token", 3)),
-    positions: ("embeddings.position_embeddings", 3),
-    first_norm: None,
-    last_norm: "layernorm",
-    layer: "encoder.layer",
-    block: BlockNames {
-        attention_norm: "layernorm_before",
-        mlp_norm: "layernorm_after",
-        qkv: &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
-        o: "attention.projection_layer",
-        inner: &["mlp.fc1"],
-        down: "mlp.fc2",
-        factors: Some(["lambda_1", "lambda_2"]),
-        head_norms: Some(["attention.q_norm", "attention.k_norm"]),
-    },
-};
 
 /// The facts about the images of a model with a fixed size that its processor needs.
 #[derive(Debug, Clone, Copy)]

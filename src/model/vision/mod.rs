@@ -19,6 +19,7 @@ mod projector;
 mod qwen;
 mod qwen_config;
 mod vit;
+mod vit_names;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,13 +31,15 @@ use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
 use super::families::WRAPPERS;
 use super::layers::plain_activation;
 use super::weight_loader::WeightLoader;
-use super::wrapper::Wrapper;
 use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::ProcessorConfig;
 pub(crate) use llava::{PixtralImages, TileImages};
 use playhouse_kernels::Activation;
+
+/// The places of the towers of Qwen.
+const VISUAL: &[&str] = &["model.visual", "visual"];
 
 /// The vision tower of a multimodal class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub(crate) enum VisionFamily {
     Qwen2_5Vl,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
+    /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
+    Qwen3_5,
 }
 
 impl VisionFamily {
@@ -136,12 +141,16 @@ impl VisionPlan {
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
         let axes = |plan: qwen::QwenConfig| {
             qwen_config::require_axes(outer, text)?;
-            let tokens = ["image_token_id", "video_token_id"].map(|field| token(outer, field));
-            let placeholders = tokens.into_iter().flat_map(Result::transpose);
+            let token = |field: &str, default: u32| {
+                Ok::<_, ConfigError>(token(outer, field)?.unwrap_or(default))
+            };
             Ok(Some(Self {
                 tower: TowerPlan::Qwen(plan),
                 scale: processor.scale(qwen_config::scale(family))?,
-                placeholders: placeholders.collect::<Result<_, ConfigError>>()?,
+                placeholders: vec![
+                    token("image_token_id", 151_655)?,
+                    token("video_token_id", 151_656)?,
+                ],
                 position_axes: 3,
             }))
         };
@@ -149,6 +158,7 @@ impl VisionPlan {
             VisionFamily::Qwen2Vl => axes(qwen_config::qwen2(&vision)?),
             VisionFamily::Qwen2_5Vl => axes(qwen_config::qwen2_5(&vision)?),
             VisionFamily::Qwen3Vl => axes(qwen_config::qwen3(&vision)?),
+            VisionFamily::Qwen3_5 => axes(qwen_config::qwen3_5(&vision)?),
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
     }
@@ -160,7 +170,6 @@ impl VisionPlan {
     pub(super) fn load(
         &self,
         loader: &mut WeightLoader<'_>,
-        wrapper: &Wrapper,
     ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
         let Self { tower, scale, placeholders, position_axes } = self.clone();
         let pixels = Pixels::new(&scale);
@@ -174,7 +183,7 @@ impl VisionPlan {
                 Arc::new(VisionEncoder { tower, placeholders, position_axes })
             }
             TowerPlan::Qwen(config) => {
-                let module = stored(loader, wrapper.unread, "patch_embed.proj.weight");
+                let module = stored(loader, VISUAL, "patch_embed.proj.weight");
                 let tower = qwen::QwenTower::load(loader, module, &config, pixels)?;
                 Arc::new(VisionEncoder { tower, placeholders, position_axes })
             }

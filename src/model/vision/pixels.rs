@@ -73,8 +73,8 @@ impl Pixels {
         Self { table }
     }
 
-    /// Appends the patch at `place` to `out`, by channels, frames, rows and columns. A video without
-    /// enough frames repeats its last one.
+    /// Appends the patch at `place` to `out`, by channels, frames, rows and columns. A video
+    /// without enough frames repeats its last one.
     pub(super) fn push_patch(
         &self,
         images: Images<'_>,

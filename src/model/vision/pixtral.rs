@@ -1,5 +1,5 @@
-//! The tower of Pixtral and Mistral 3: images of any size, whose places are in rotary embeddings (HF
-//! `PixtralVisionModel`).
+//! The tower of Pixtral and Mistral 3: images of any size, whose places are in rotary embeddings
+//! (HF `PixtralVisionModel`).
 //!
 //! | tensor | shape |
 //! |---|---|

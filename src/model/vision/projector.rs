@@ -49,8 +49,8 @@ pub(super) struct Projector {
 }
 
 impl Projector {
-    /// Maps the features of patches, `[rows, features]`, to `[rows / unit, outputs]`. The patches of
-    /// a square follow each other.
+    /// Maps the features of patches, `[rows, features]`, to `[rows / unit, outputs]`. The patches
+    /// of a square follow each other.
     pub(super) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         timed("projector", || {
             let [count, width] = x.dims();
@@ -114,8 +114,8 @@ impl Projector {
 }
 
 /// Loads the layer `module` from a square to the width of one patch. The checkpoint has the columns
-/// of an element of all patches side by side (HF `torch.nn.functional.unfold`), and a row here has
-/// the patches one after the other.
+/// of an element of all patches side by side (HF `torch.nn.functional.unfold`). A row here has the
+/// patches one after the other.
 fn merging(
     loader: &mut WeightLoader<'_>,
     module: &str,

@@ -57,7 +57,7 @@ const MERGER: MergerNames =
 /// Returns the numbers of pixels in the class of a family's image processor.
 pub(super) fn scale(family: VisionFamily) -> PixelScale {
     match family {
-        VisionFamily::Qwen3Vl => UNIT_SCALE,
+        VisionFamily::Qwen3Vl | VisionFamily::Qwen3_5 => UNIT_SCALE,
         _ => CLIP_SCALE,
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn require_axes(outer: &Fields, text: &ModelConfig) -> Result<(), Con
     let mut attentions = text.layers.iter().filter_map(|layer| layer.mixer.attention());
     let has_axes =
         attentions.any(|attention| attention.rope.as_ref().is_some_and(|rope| rope.axes.is_some()));
-    let expected = "the numbers of pairs of frames, rows and columns, in the rope parameters";
+    let expected = "three numbers of pairs in the rope parameters, which add up to half of a head";
     has_axes.then_some(()).ok_or_else(|| outer.missing("mrope_section", expected))
 }
 
@@ -106,8 +106,23 @@ pub(super) fn qwen2_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
 
 /// Reads HF `Qwen3VLVisionConfig`.
 pub(super) fn qwen3(fields: &Fields) -> Result<QwenConfig, ConfigError> {
-    const PLACES: &str = "num_position_embeddings";
     const DEEP: &str = "deepstack_visual_indexes";
+    let config = qwen3_5(fields)?;
+    let deep_layers = match fields.value(DEEP) {
+        None => vec![8, 16, 24],
+        Some(_) => fields.indices(DEEP)?,
+    };
+    let are_in_order = deep_layers.is_sorted_by(|a, b| a < b);
+    if !are_in_order || deep_layers.last().is_some_and(|last| *last >= config.depth) {
+        let expected = format!("increasing numbers of layers below {}", config.depth);
+        return Err(fields.invalid(DEEP, &expected));
+    }
+    Ok(QwenConfig { deep_layers, ..config })
+}
+
+/// Reads HF `Qwen3_5VisionConfig`.
+pub(super) fn qwen3_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    const PLACES: &str = "num_position_embeddings";
     let sizes = Sizes {
         depth: 27,
         hidden_size: fields.size("hidden_size")?.unwrap_or(1_152),
@@ -119,20 +134,11 @@ pub(super) fn qwen3(fields: &Fields) -> Result<QwenConfig, ConfigError> {
     if places.isqrt().pow(2) != places {
         return Err(fields.invalid(PLACES, "a square number"));
     }
-    let deep_layers = match fields.value(DEEP) {
-        None => vec![8, 16, 24],
-        Some(_) => fields.indices(DEEP)?,
-    };
-    let are_in_order = deep_layers.is_sorted_by(|a, b| a < b);
-    if !are_in_order || deep_layers.last().is_some_and(|last| *last >= config.depth) {
-        let expected = format!("increasing numbers of layers below {}", config.depth);
-        return Err(fields.invalid(DEEP, &expected));
-    }
-    let positions_side = Some(places.isqrt());
-    Ok(QwenConfig { positions_side, deep_layers, patch_bias: true, ..config })
+    Ok(QwenConfig { positions_side: Some(places.isqrt()), patch_bias: true, ..config })
 }
 
-/// Sizes whose fields or defaults differ between the classes. `depth` and `patch_size` are defaults.
+/// Sizes whose fields or defaults differ between the classes. `depth` and `patch_size` are
+/// defaults.
 struct Sizes {
     depth: usize,
     hidden_size: usize,

@@ -1,4 +1,4 @@
-//! What a form asks for.
+//! The meaning of a form.
 
 use std::sync::Arc;
 

@@ -201,3 +201,30 @@ fn the_part_of_a_head_has_the_fields_of_the_class() {
     let error = model("LlamaForCausalLM", json!({ "partial_rotary_factor": 0.5 })).unwrap_err();
     assert!(error.contains("`partial_rotary_factor` is 0.5; expected 1"), "{error}");
 }
+
+/// The sections of Qwen2.5-VL and of Qwen3-VL, as HF cuts them.
+#[test]
+fn pairs_have_the_axes_of_their_family() {
+    let axes = |architecture: &str, sections: Value| {
+        let rope = json!({ "rope_type": "default", "rope_theta": 1e4, "mrope_section": sections });
+        let text = json!({
+            "model_type": format!("{architecture}_text"), "vocab_size": 64, "hidden_size": 64,
+            "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+            "num_key_value_heads": 4, "head_dim": 16, "rope_parameters": rope,
+        });
+        let class = match architecture {
+            "qwen3_vl" => "Qwen3VLForConditionalGeneration",
+            _ => "Qwen2_5_VLForConditionalGeneration",
+        };
+        let config = json!({
+            "architectures": [class], "model_type": architecture, "text_config": text,
+        });
+        let config = read(&config).unwrap();
+        config.layers[0].mixer.attention().unwrap().rope.clone().unwrap().axes
+    };
+    assert_eq!(axes("qwen2_5_vl", json!([2, 3, 3])), Some(vec![0, 0, 1, 1, 1, 2, 2, 2]));
+    assert_eq!(axes("qwen3_vl", json!([4, 2, 2])), Some(vec![0, 1, 2, 0, 1, 2, 0, 0]));
+    for other in [json!([1, 1]), json!([2, 2, 2]), json!("2"), json!(null)] {
+        assert_eq!(axes("qwen3_vl", other), None);
+    }
+}

@@ -88,3 +88,66 @@ impl AxesRotary {
         positions.par_iter().flat_map_iter(row).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Tensor, TensorData};
+    use playhouse_kernels::rope;
+
+    use super::super::build;
+    use super::*;
+    use crate::model::config::ModelConfig;
+
+    const HEAD_DIM: usize = 8;
+    const MAX: usize = 37;
+
+    /// Returns an embedding of four pairs with these axes, and the layers' table.
+    fn rotary(axes: [u8; 4]) -> (AxesRotary, RotaryTable) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
+        let config = ModelConfig::from_dir(folder.as_ref(), None).unwrap();
+        let attention = config.layers[0].mixer.attention().unwrap();
+        let mut rope = attention.rope.clone().unwrap();
+        (rope.rotary_dim, rope.frequency_dim) = (HEAD_DIM, HEAD_DIM);
+        let config = ModelConfig { max_model_len: MAX, ..config };
+        let device = Device::flex();
+        let table = build(&rope, &config, &device).unwrap();
+        let frequencies = inverse_frequencies(&rope, config.max_position_embeddings, MAX);
+        let axes = axes.to_vec();
+        let own = AxesRotary { frequencies, axes, rotary_dim: HEAD_DIM, max_position: MAX, device };
+        (own, table)
+    }
+
+    /// Returns one head, turned by row `row` of `table`.
+    fn turned(row: u32, table: &RotaryTable) -> Vec<f32> {
+        let head: Vec<f32> = (0..HEAD_DIM).map(|at| at as f32 * 0.37 - 1.0).collect();
+        let x = Tensor::from_data(TensorData::new(head, [1, HEAD_DIM]), &Device::flex());
+        rope(x, &[row], HEAD_DIM, table).into_data().try_to_vec().unwrap()
+    }
+
+    #[test]
+    fn text_has_the_rows_of_the_layers_table() {
+        let (rotary, _) = rotary([0, 1, 2, 0]);
+        assert!(rotary.of_step(&[]).is_none());
+        let step = rotary.of_step(&[[3; 3], [9; 3]]).unwrap();
+        assert!(step.table.is_none());
+        assert_eq!(step.rows, [3, 9]);
+        // The layers' table has no such row.
+        assert!(rotary.of_step(&[[MAX as u32; 3]]).unwrap().table.is_some());
+    }
+
+    #[test]
+    fn each_pair_turns_with_its_axis_to_the_bit() {
+        let axes = [0, 1, 2, 0];
+        let (rotary, layers) = rotary(axes);
+        let step = rotary.of_step(&[[3; 3], [5, 7, 2]]).unwrap();
+        let table = step.table.unwrap();
+        assert_eq!(turned(step.rows[0], &table), turned(3, &layers));
+        let found = turned(step.rows[1], &table);
+        let by_axis = [5, 7, 2].map(|row| turned(row, &layers));
+        for (pair, axis) in axes.into_iter().enumerate() {
+            for at in [pair, pair + HEAD_DIM / 2] {
+                assert_eq!(found[at].to_bits(), by_axis[usize::from(axis)][at].to_bits());
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Multimodal classes that see an image in tiles, and the families of their text models.
+
+use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
+use super::{Family, TextModel, TextPlace, VisionFamily, Wrapper, llama, mistral, qwen2, qwen3};
+
+const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
+const IDEFICS3_CLASS: &str = "Idefics3ForConditionalGeneration";
+const SMOLVLM_CLASS: &str = "SmolVLMForConditionalGeneration";
+const INTERNVL_CLASS: &str = "InternVLForConditionalGeneration";
+
+/// The text model of Idefics 3.
+const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
+
+/// LLaVA-NeXT.
+pub(super) const LLAVA_NEXT: Wrapper = Wrapper {
+    architecture: LLAVA_NEXT_CLASS,
+    model_type: "llava_next",
+    models: "LLaVA 1.6 (LLaVA-NeXT)",
+    texts: &[
+        TextModel {
+            family: Family { architecture: LLAVA_NEXT_CLASS, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: LLAVA_NEXT_CLASS, ..mistral::FAMILY },
+            sizes: sizes([32_000, 4_096, 14_336, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: LLAVA_NEXT_CLASS, ..qwen2::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+    ],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: &[
+        "vision_tower",
+        "multi_modal_projector",
+        "image_newline",
+        "model.vision_tower",
+        "model.multi_modal_projector",
+        "model.image_newline",
+    ],
+    vision: &[VisionFamily::LlavaNext],
+};
+
+/// Idefics 3, and the first SmolVLM.
+pub(super) const IDEFICS3: Wrapper = Wrapper {
+    architecture: IDEFICS3_CLASS,
+    model_type: "idefics3",
+    models: "Idefics 3, SmolVLM",
+    texts: &[TextModel {
+        family: Family { architecture: IDEFICS3_CLASS, ..llama::FAMILY },
+        sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[TEXT_MODEL],
+    unread: &["model.vision_model", "model.connector"],
+    vision: &[VisionFamily::Idefics3],
+};
+
+/// SmolVLM 2.
+pub(super) const SMOLVLM: Wrapper = Wrapper {
+    architecture: SMOLVLM_CLASS,
+    model_type: "smolvlm",
+    models: "SmolVLM 2",
+    texts: &[TextModel {
+        family: Family { architecture: SMOLVLM_CLASS, ..llama::FAMILY },
+        sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[TEXT_MODEL],
+    unread: &["model.vision_model", "model.connector"],
+    vision: &[VisionFamily::Idefics3],
+};
+
+/// InternVL in the form of transformers.
+pub(super) const INTERNVL: Wrapper = Wrapper {
+    architecture: INTERNVL_CLASS,
+    model_type: "internvl",
+    models: "InternVL 3 and 3.5, in the form of transformers",
+    texts: &[
+        TextModel {
+            family: Family { architecture: INTERNVL_CLASS, ..qwen2::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CLASS, ..qwen3::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CLASS, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        },
+    ],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[VisionFamily::InternVl],
+};

@@ -1,0 +1,143 @@
+//! `/v1/audio/transcriptions` with a tiny model: answers do not depend on other requests or on
+//! deaths, and bad sounds are refused.
+
+use std::path::{Path, PathBuf};
+
+use playhouse::{
+    EngineConfig,
+    api::{How, Role},
+    config::{Device, Dtype},
+    server::ServerConfig,
+};
+use serde_json::Value;
+
+use crate::serving::Served;
+
+const EDGE: &str = "----a-line-between-two-parts";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/speech")
+}
+
+fn sound(name: &str) -> Vec<u8> {
+    std::fs::read(folder().join(name)).unwrap()
+}
+
+async fn served() -> Served {
+    let engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        kv_cache_memory_bytes: Some(16 << 20),
+        device: Device::Cpu,
+        ..EngineConfig::new(folder().join("whisper"))
+    };
+    Served::start(engine, ServerConfig::default()).await
+}
+
+fn form(file: Option<&[u8]>, fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    if let Some(file) = file {
+        let name = "name=\"file\"; filename=\"a.wav\"\r\ncontent-type: audio/wav";
+        let head = format!("--{EDGE}\r\ncontent-disposition: form-data; {name}\r\n\r\n");
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(file);
+        body.extend_from_slice(b"\r\n");
+    }
+    for (name, text) in fields {
+        let head = format!("--{EDGE}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n");
+        body.extend_from_slice(format!("{head}{text}\r\n").as_bytes());
+    }
+    body.extend_from_slice(format!("--{EDGE}--\r\n").as_bytes());
+    body
+}
+
+async fn post(
+    served: &Served,
+    route: &str,
+    file: Option<&[u8]>,
+    fields: &[(&str, &str)],
+) -> (u16, Value) {
+    let url = format!("{}/v1/audio/{route}", served.url);
+    let request = reqwest::Client::new()
+        .post(url)
+        .header("content-type", format!("multipart/form-data; boundary={EDGE}"))
+        .body(form(file, fields));
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+}
+
+/// Returns the text of a sound.
+async fn heard(served: &Served, name: &str, fields: &[(&str, &str)]) -> String {
+    let fields = [fields, &[("max_completion_tokens", "20")]].concat();
+    let (status, answer) = post(served, "transcriptions", Some(&sound(name)), &fields).await;
+    assert_eq!(status, 200, "{answer}");
+    answer["text"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_depend_on_their_sounds_alone() {
+    let served = served().await;
+    // A block of the KV cache is full of tokens that are the same for all sounds.
+    let before = "a text that is longer than a block of the cache";
+    let english = [("language", "en"), ("prompt", before)];
+    let mut alone = Vec::new();
+    for name in ["rising.wav", "noise.wav", "clicks.wav"] {
+        alone.push(heard(&served, name, &english).await);
+    }
+    assert!(alone[0] != alone[1] && alone[1] != alone[2], "{alone:?}");
+    assert_eq!(heard(&served, "rising.flac", &english).await, alone[0]);
+    let killer = async {
+        for role in [Role::Worker, Role::Scheduler, Role::KvCacheManager] {
+            let _ = served.engine.chaos().strike(role, 0, How::Kill);
+            tokio::task::yield_now().await;
+        }
+    };
+    let together = async {
+        tokio::join!(
+            heard(&served, "clicks.wav", &english),
+            heard(&served, "noise.wav", &english),
+            heard(&served, "rising.wav", &english),
+        )
+    };
+    let ((clicks, noise, rising), ()) = tokio::join!(together, killer);
+    assert_eq!([rising, noise, clicks], alone[..]);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_sounds_are_refused() {
+    let served = served().await;
+    let whole = sound("rising.wav");
+    let truncated = &whole[..20_000];
+    let mut long = whole[..44].to_vec();
+    // 5,000 seconds of silence, a thousand samples each.
+    long[24..28].copy_from_slice(&1000u32.to_le_bytes());
+    long[28..32].copy_from_slice(&2000u32.to_le_bytes());
+    long[40..44].copy_from_slice(&10_000_000u32.to_le_bytes());
+    long.resize(44 + 10_000_000, 0);
+    let huge = vec![0; 26 << 20];
+    let broken = [&b""[..], b"not a sound", &whole[..44], truncated, &long, &huge];
+    for file in broken {
+        let (status, answer) = post(&served, "transcriptions", Some(file), &[]).await;
+        assert_eq!(status, 400, "{} bytes: {answer}", file.len());
+        assert!(answer["error"]["message"].is_string(), "{answer}");
+    }
+    for (field, text) in [
+        ("language", "klingon"),
+        ("temperature", "warm"),
+        ("temperature", "9"),
+        ("stream", "perhaps"),
+        ("max_completion_tokens", "0"),
+        ("max_completion_tokens", "-1"),
+        ("response_format", "srt"),
+        ("stream_include_usage", "true"),
+    ] {
+        let (status, answer) = post(&served, "translations", Some(&whole), &[(field, text)]).await;
+        assert_eq!(status, 400, "{field} {text}: {answer}");
+    }
+    let (status, answer) = post(&served, "transcriptions", None, &[("file", "a text")]).await;
+    assert_eq!((status, &answer["error"]["param"]), (400, &"body.file".into()));
+    assert!(!heard(&served, "rising.wav", &[("language", "en")]).await.is_empty());
+    served.stop().await;
+}
