@@ -22,6 +22,7 @@ mod rope;
 mod runner;
 mod sharpness;
 mod vision;
+mod vision_folders;
 
 use std::path::{Path, PathBuf};
 
