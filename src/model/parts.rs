@@ -134,7 +134,8 @@ pub enum MediaData<'a> {
 /// The result of encoding an item.
 #[derive(Debug, Clone)]
 pub struct EncoderOutput {
-    /// The hidden states in the places of the item's placeholders: `[num_embeds, hidden_size]`, f32.
+    /// The hidden states in the places of the item's placeholders, f32:
+    /// `[num_embeds, hidden_size]`.
     pub embeddings: Tensor<2>,
     /// Tensors for single layers of the backbone, whose meaning is between the encoder and the
     /// backbone: for example states to add after the first layers (deepstack), or keys and values

@@ -1,5 +1,5 @@
 //! Messages to the encoder cache manager: the items that requests need, and encoded items. Lists
-//! and answers are states, so they need no numbers of messages: see [`crate::logic::encoder_cache`].
+//! and answers are states, so the messages have no numbers. See [`crate::logic::encoder_cache`].
 
 use ractor::RpcReplyPort;
 

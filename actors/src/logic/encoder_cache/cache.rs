@@ -135,8 +135,8 @@ impl EncoderCache {
     }
 
     /// Keeps the first items of a request that have a place, and releases those behind an item that
-    /// has none. A request with a place for its first item goes on, but one that holds a later item
-    /// could wait for the room that it takes itself. Returns the number of items kept.
+    /// has none. A request with a place for its first item goes on. One that holds only a later
+    /// item could wait for the room that it takes itself. Returns the number of items kept.
     fn keep_first(&mut self, need: &EncoderNeed) -> usize {
         let EncoderNeed { request, ref items } = *need;
         let has_place = |item: &MultimodalFeature| self.is_needed_by(request, &item.identifier);

@@ -69,8 +69,8 @@ impl Media {
         self.ready.contains(&(request, Arc::clone(identifier)))
     }
 
-    /// Records the items of a new list. The encoder cache releases those of a request that lie
-    /// behind one without a place, so they are ready only if the answer to this list says so.
+    /// Records the items of a new list. Of a request, the encoder cache releases the items behind
+    /// one without a place. They are ready only if the answer to this list says so.
     fn list(&mut self, needs: &EncoderNeeds) {
         let before = std::mem::take(&mut self.listed);
         let mut ready = BTreeSet::new();
