@@ -55,8 +55,8 @@ impl Conv {
     }
 }
 
-/// Returns the window around each row, or around each second row from the first on: the row before
-/// it, the row, and the row after it, side by side.
+/// Returns the window around each row, or around each second row from the first on. A window is the
+/// row before, the row itself, and the row after, side by side.
 fn windows(x: Tensor<2>, stride: Stride) -> Tensor<2> {
     let ([rows, width], device) = (x.dims(), x.device());
     let zeros = || Tensor::zeros([1, width], &device);
