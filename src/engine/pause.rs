@@ -73,6 +73,14 @@ impl Engine {
         self.inner.system.reset_prefix_cache(reset_running_requests).await
     }
 
+    /// Forgets the embeddings of all images and sounds that no request needs now.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] while the core is being replaced.
+    pub async fn reset_encoder_cache(&self) -> Result<(), RequestError> {
+        self.inner.system.reset_encoder_cache().await
+    }
+
     /// Sets which requests are held back.
     pub fn set_pause(&self, pause: PauseState) {
         self.inner.system.set_pause(pause);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use playhouse_actors::{
     logic::{
         admission::{AdmissionLimits, Quota},
+        encoder_cache::encoder_budget,
         recovery::restart::Intensity,
         scheduler::SchedulerConfig,
     },
@@ -81,13 +82,21 @@ fn scheduler_config(
         num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
         enable_prefix_caching: config.enable_prefix_caching && keeps_tokens,
         hash_seed: defaults.hash_seed,
-        // No model that reads images or sound exists yet, so these limits bound nothing.
-        encoder_budget: defaults.encoder_budget,
-        encoder_cache_size: defaults.encoder_cache_size,
+        encoder_budget: encoder_cache_size(config, info),
+        encoder_cache_size: encoder_cache_size(config, info),
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
         num_lookahead_tokens: config.num_speculative_tokens().max(config.num_jump_forward_tokens()),
+    }
+}
+
+/// Returns the room of the encoder cache in embeddings, and the most that are encoded at once: as
+/// vLLM's, those of a step or of the largest item. 0 if the model takes no media.
+fn encoder_cache_size(config: &EngineConfig, info: &ModelInfo) -> usize {
+    match info.max_item_embeds {
+        0 => 0,
+        largest => encoder_budget(config.max_num_batched_tokens, largest),
     }
 }
 

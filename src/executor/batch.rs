@@ -22,8 +22,10 @@ use super::{
     adapters::AdapterStore,
     constraint::{Allowed, Constraint, ConstraintSources, Done, Job},
     drafters::Guessing,
+    encoder::EncoderStore,
+    media::SequenceMedia,
 };
-use crate::model::{Adapter, StepAdapters, pooling::Gathered};
+use crate::model::{Adapter, MediaEncoder, StepAdapters, StepMedia, pooling::Gathered};
 
 /// One request in the runner.
 pub(super) struct Sequence {
@@ -42,6 +44,8 @@ pub(super) struct Sequence {
     constraint: Option<Constraint>,
     /// The weights that are added to the model's.
     pub(super) adapter: Option<Arc<Adapter>>,
+    /// Its images and sounds.
+    media: SequenceMedia,
     /// The part of a pooling's result so far. A request that begins again gathers it again. Its
     /// memory was leased when the request was accepted.
     pub(super) gathered: Gathered,
@@ -126,6 +130,10 @@ pub(super) struct RaggedBatch {
     pub(super) groups: Vec<AttentionMetadata>,
     /// Those of the tokens.
     pub(super) adapters: StepAdapters,
+    /// The images and sounds of the rows. Empty if there are none.
+    pub(super) media: StepMedia,
+    /// The positions of the tokens on three axes. Empty if all are the places in the sequences.
+    pub(super) axes: Vec<[u32; 3]>,
     /// Requests of the step that cannot continue.
     pub(super) broken: Vec<(RequestId, RowFailure)>,
     /// Block tables of earlier steps, kept for their memory.
@@ -147,6 +155,8 @@ impl RaggedBatch {
         self.token_ids.clear();
         self.types.clear();
         self.adapters.clear();
+        self.media = StepMedia::default();
+        self.axes.clear();
         self.broken.clear();
     }
 }
@@ -157,6 +167,13 @@ pub(super) struct KvSizes {
     pub(super) block_size: usize,
     /// Groups of layers that share block tables: 0 for a model without a KV cache.
     pub(super) num_groups: usize,
+}
+
+/// The stores beside the model, from which requests take their parts.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Stores<'a> {
+    pub(super) adapters: Option<&'a AdapterStore>,
+    pub(super) media: Option<&'a EncoderStore>,
 }
 
 /// The requests that the scheduler runs.
@@ -174,7 +191,7 @@ impl PersistentBatch {
     pub(super) fn receive(
         &mut self,
         step: &SchedulerOutput,
-        adapters: Option<&AdapterStore>,
+        stores: Stores<'_>,
         batch: &mut RaggedBatch,
         mut forget: impl FnMut(&Sequence, bool),
     ) -> Result<(), ExecuteError> {
@@ -186,13 +203,13 @@ impl PersistentBatch {
         }
         batch.clear();
         for data in &step.scheduled_new {
-            match self.begin(data, adapters) {
+            match self.begin(data, stores) {
                 Ok(chunk) => batch.chunks.push(chunk),
                 Err(failure) => batch.broken.push((data.request.id, failure)),
             }
         }
         for data in &step.scheduled_cached {
-            match self.advance(data)? {
+            match self.advance(data, stores)? {
                 Ok(chunk) => batch.chunks.push(chunk),
                 Err(failure) => batch.broken.push((data.request, failure)),
             }
@@ -207,12 +224,16 @@ impl PersistentBatch {
     pub(super) fn lay_out(
         &self,
         sizes: KvSizes,
+        encoder: Option<&dyn MediaEncoder>,
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
         batch.groups.resize_with(sizes.num_groups.max(1), AttentionMetadata::default);
         batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
         for index in 0..batch.chunks.len() {
             self.append_chunk(batch.chunks[index], sizes, batch)?;
+        }
+        if let Some(encoder) = encoder {
+            self.add_media(encoder, batch)?;
         }
         Ok(())
     }
@@ -277,19 +298,18 @@ impl PersistentBatch {
     }
 
     /// Returns the request's first chunk, or the failure because of which it cannot begin.
-    fn begin(
-        &mut self,
-        data: &NewRequestData,
-        adapters: Option<&AdapterStore>,
-    ) -> Result<Chunk, RowFailure> {
+    fn begin(&mut self, data: &NewRequestData, stores: Stores<'_>) -> Result<Chunk, RowFailure> {
         let request = data.request.id;
         let mut token_ids = data.request.prompt_token_ids.to_vec();
         token_ids.extend_from_slice(&data.output_token_ids);
         let (start, block_ids) = (data.num_computed_tokens, data.block_ids.clone());
         let (owner, constraint) = (Arc::clone(&data.request), Constraint::new(&data.request));
         let stop_token_ids = stop_token_ids(&owner);
-        let found = adapter_of(&owner, adapters);
-        let broken = found.as_ref().err().cloned();
+        let found = adapter_of(&owner, stores.adapters);
+        let end = start + data.num_scheduled_tokens;
+        let mut media = SequenceMedia::new(&owner, stores.media);
+        let taken = media.take(&owner.mm_features, start..end, stores.media);
+        let broken = found.as_ref().err().cloned().or(taken.err());
         let sequence = Sequence {
             request: owner,
             token_ids,
@@ -300,11 +320,11 @@ impl PersistentBatch {
             block_ids,
             constraint,
             adapter: found.unwrap_or_default(),
+            media,
             gathered: Gathered::default(),
             broken: broken.clone(),
         };
         let (sequence, _) = self.sequences.insert_full(request, sequence);
-        let end = start + data.num_scheduled_tokens;
         let chunk = Chunk { request, sequence, start, end, num_places: 0, num_guesses: 0 };
         broken.map_or(Ok(chunk), Err)
     }
@@ -313,15 +333,52 @@ impl PersistentBatch {
     fn advance(
         &mut self,
         data: &CachedRequestData,
+        stores: Stores<'_>,
     ) -> Result<Result<Chunk, RowFailure>, ExecuteError> {
         let request = data.request;
         let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
         let (index, _, sequence) = found;
         sequence.block_ids.append(&data.new_block_ids);
         let Range { start, end } = data.certain_tokens(sequence.num_computed);
+        let taken = sequence.media.take(&sequence.request.mm_features, start..end, stores.media);
+        if let Err(failure) = taken {
+            sequence.broken.get_or_insert(failure);
+        }
         let num_places = data.num_lookahead_tokens;
         let chunk = Chunk { request, sequence: index, start, end, num_places, num_guesses: 0 };
         Ok(sequence.broken.clone().map_or(Ok(chunk), Err))
+    }
+
+    /// Adds the images and sounds of the chunks, and the positions of their tokens.
+    fn add_media(
+        &self,
+        encoder: &dyn MediaEncoder,
+        batch: &mut RaggedBatch,
+    ) -> Result<(), ExecuteError> {
+        let RaggedBatch { chunks, media, axes, .. } = batch;
+        let has_media = |chunk: &Chunk| {
+            let sequence = self.sequence(chunk);
+            sequence.is_ok_and(|sequence| !sequence.request.mm_features.is_empty())
+        };
+        if !chunks.iter().any(has_media) {
+            return Ok(());
+        }
+        let (mut row, mut has_axes) = (0, false);
+        for chunk in chunks.iter() {
+            let sequence = self.sequence(chunk)?;
+            let tokens = chunk.start..chunk.end + chunk.num_guesses;
+            sequence.media.add_to(media, &sequence.request, tokens.clone(), row, encoder);
+            sequence.media.append_axes(tokens.clone(), axes);
+            has_axes |= sequence.media.has_axes();
+            row += tokens.len();
+        }
+        if !has_axes {
+            axes.clear();
+        }
+        if media.attended.iter().all(Option::is_none) {
+            media.attended.clear();
+        }
+        Ok(())
     }
 
     fn append_chunk(

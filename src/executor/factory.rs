@@ -8,7 +8,10 @@ use playhouse_actors::{
         kv_cache::{KvKind, KvSpec},
         request::ids::Epoch,
     },
-    ports::{AdapterLoader, ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+    ports::{
+        AdapterLoader, EncoderFactory, ExecuteError, ExecutorFactory, KvContent, ModelExecutor,
+        ModelInfo,
+    },
 };
 use playhouse_kernels::{KernelError, KvCacheShape};
 
@@ -16,6 +19,7 @@ use super::{
     adapters::AdapterStore,
     batch::KvSizes,
     drafters::{DraftCache, DraftSettings, Drafter, Drafts, HeadDrafter, ModelDrafter},
+    encoder::{EncoderStore, Encoders},
     kv_arena::{KvArena, KvMemory, KvSettings},
     runner::{Constraints, KvLayout, ModelRunner},
     threads::ComputeThreads,
@@ -31,6 +35,7 @@ pub(crate) struct RunnerFactory {
     kv_layout: KvLayout,
     constraints: Constraints,
     adapters: Option<Arc<AdapterStore>>,
+    media: Option<Arc<EncoderStore>>,
     draft_settings: DraftSettings,
     draft: Option<(DraftWeights, DraftCache)>,
     threads: Mutex<ComputeThreads>,
@@ -74,6 +79,8 @@ impl RunnerFactory {
         let queue = threads.queue();
         let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
         let kv_layout = kv_layout(&info.kv_spec);
+        let encoder = model.media.clone();
+        let media = encoder.map(|encoder| Arc::new(EncoderStore::new(encoder, threads.clone())));
         Ok(Self {
             info,
             model,
@@ -81,6 +88,7 @@ impl RunnerFactory {
             kv_layout,
             constraints,
             adapters: None,
+            media,
             draft_settings: DraftSettings::default(),
             draft: None,
             threads: Mutex::new(threads),
@@ -196,13 +204,19 @@ impl ExecutorFactory for RunnerFactory {
         Some(adapters)
     }
 
+    fn encoder(&self) -> Option<Arc<dyn EncoderFactory>> {
+        let media = Arc::clone(self.media.as_ref()?);
+        Some(Arc::new(Encoders(media)))
+    }
+
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
         let (constraints, kv_layout) = (self.constraints.clone(), self.kv_layout.clone());
         let drafts = Drafts::new(self.draft_settings.clone(), self.drafter(&threads));
         let runner = ModelRunner::new(model, kv_lease, threads, constraints, kv_layout);
-        Ok(Box::new(runner.with_adapters(self.adapters.clone()).with_drafts(drafts)))
+        let runner = runner.with_adapters(self.adapters.clone()).with_media(self.media.clone());
+        Ok(Box::new(runner.with_drafts(drafts)))
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! [`batch`] keeps the state of requests between steps, and [`runner`] computes a step.
 //! [`constraint`] limits the next tokens, and [`sampler`] turns logits into tokens. [`drafters`]
-//! guess tokens that a step verifies. [`factory`] holds the state that outlives every runner:
+//! guess tokens that a step verifies. [`encoder`] encodes images and sounds, and [`media`] puts
+//! them into steps. [`factory`] holds the state that outlives every runner:
 //! weights and KV cache. [`kv_arena`] leases the cache to one runner at a time. A GPU begins with
 //! [`warm_up`], whose measurements [`tuned_products`] keeps.
 
@@ -13,10 +14,12 @@ mod constraint;
 #[cfg(test)]
 mod constraint_tests;
 mod drafters;
+mod encoder;
 mod factory;
 mod kv_arena;
 #[cfg(test)]
 mod many_requests_tests;
+mod media;
 mod runner;
 mod sampler;
 #[cfg(test)]

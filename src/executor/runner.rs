@@ -24,15 +24,16 @@ pub(super) use self::logits::logit_rows;
 use self::logits::{DrawBuffers, NextRow, PromptRow};
 use super::{
     adapters::AdapterStore,
-    batch::{KvSizes, PersistentBatch, RaggedBatch, Sequence},
+    batch::{KvSizes, PersistentBatch, RaggedBatch, Sequence, Stores},
     constraint::{Allowed, ConstraintSources, Masks},
     drafters::Drafts,
+    encoder::EncoderStore,
     kv_arena::{KvLease, KvMemory},
     threads::ComputeThreads,
 };
 use crate::{
     grammar::GrammarStore,
-    model::{KvPlace, Model, Positions, Step},
+    model::{KvPlace, Model, Positions, Step, StepMedia},
     token_rules::TokenRules,
 };
 
@@ -43,6 +44,7 @@ pub(super) struct ModelRunner {
     threads: ComputeThreads,
     constraints: Constraints,
     adapters: Option<Arc<AdapterStore>>,
+    media: Option<Arc<EncoderStore>>,
     kv_layout: KvLayout,
     drafts: Drafts,
     batch: PersistentBatch,
@@ -118,6 +120,7 @@ impl ModelRunner {
             threads,
             constraints,
             adapters: None,
+            media: None,
             kv_layout,
             drafts: Drafts::default(),
             batch,
@@ -128,6 +131,11 @@ impl ModelRunner {
     /// Lets requests take adapters from `adapters`.
     pub(super) fn with_adapters(self, adapters: Option<Arc<AdapterStore>>) -> Self {
         Self { adapters, ..self }
+    }
+
+    /// Lets requests take encoded images and sounds from `media`.
+    pub(super) fn with_media(self, media: Option<Arc<EncoderStore>>) -> Self {
+        Self { media, ..self }
     }
 
     /// Lets the runner guess tokens.
@@ -161,13 +169,15 @@ impl ModelRunner {
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
         let places = &*self.kv_layout.places;
-        let RaggedBatch { token_ids, types, groups, adapters, .. } = batch;
+        let RaggedBatch { token_ids, types, groups, adapters, media, axes, .. } = batch;
         let (types, adapters): (&[u32], _) = (types, &*adapters);
+        let (media, axes): (&StepMedia, &[[u32; 3]]) = (media, axes);
         let (wanted, mut inputs) = (self.drafts.layers_read(), Vec::new());
         let mut forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
-            let mut step = Step::of_groups(metas, places, cache).with_adapters(adapters);
-            let hidden = backbone.embed(token_ids, step.adapters());
-            let positions = Positions::of_text(&metas[0]).with_types(types);
+            let step = Step::of_groups(metas, places, cache).with_adapters(adapters);
+            let mut step = step.with_media(media);
+            let hidden = media.placed(backbone.embed(token_ids, step.adapters()));
+            let positions = Positions::of_text(&metas[0]).with_types(types).with_axes(axes);
             let (last, read) = backbone.forward_with_inputs(hidden, positions, &mut step, wanted);
             inputs = read;
             last
@@ -177,9 +187,11 @@ impl ModelRunner {
             let last = self.threads.run(|| forward(token_ids, groups));
             return Ok(HiddenStates { last, inputs: Vec::new() });
         }
-        let last = self.threads.run(|| match adapters.is_empty() && wanted.is_empty() {
+        let is_plain = adapters.is_empty() && media.is_empty() && axes.is_empty();
+        let last = self.threads.run(|| match is_plain && wanted.is_empty() {
             true => graphs.run(token_ids, groups, forward),
-            // A recorded step has no place for the weights of adapters, and returns one tensor.
+            // A recorded step has no place for the weights of adapters or for images, and returns
+            // one tensor.
             false => forward(token_ids, groups),
         });
         if let Some(why) = graphs.take_failure() {
@@ -205,12 +217,14 @@ impl ModelRunner {
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
         let sizes = self.kv_layout.sizes;
-        let (adapters, drafts) = (self.adapters.as_deref(), &mut self.drafts);
+        let drafts = &mut self.drafts;
+        let stores = Stores { adapters: self.adapters.as_deref(), media: self.media.as_deref() };
         let forget = |sequence: &Sequence, is_ended| drafts.forget(sequence, is_ended);
-        timed("receive", || self.batch.receive(step, adapters, &mut buffers.ragged, forget))?;
+        timed("receive", || self.batch.receive(step, stores, &mut buffers.ragged, forget))?;
         self.guess(&mut buffers.ragged)?;
         let begun = Instant::now();
-        timed("lay_out", || self.batch.lay_out(sizes, &mut buffers.ragged))?;
+        let encoder = self.media.as_deref().map(EncoderStore::encoder);
+        timed("lay_out", || self.batch.lay_out(sizes, encoder, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),

@@ -75,6 +75,15 @@ impl ComputeThreads {
         if self.running.load(Ordering::Acquire) == 0 {
             return Ok(self.clone());
         }
+        self.beside()
+    }
+
+    /// Returns as many new threads with the same queue. Work on them and on these shares the cores
+    /// evenly.
+    ///
+    /// # Errors
+    /// As [`ComputeThreads::own`].
+    pub(super) fn beside(&self) -> io::Result<Self> {
         let pool = ThreadPool::new(self.pool.num_threads(), self.pin)?;
         Ok(Self { pool, stream: self.stream, pin: self.pin, running: Arc::default() })
     }

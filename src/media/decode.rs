@@ -15,7 +15,10 @@ const FORMATS: [ImageFormat; 5] =
 /// Bytes of a pixel while it is decoded: four channels of 16 bits, and the finished pixel.
 pub(super) const DECODED_PIXEL_BYTES: u64 = 8 + 3;
 /// Memory for the parts of a file that are no pixels, for example its colour profile.
-const OTHER_BYTES: u64 = 16 << 20;
+const OTHER_BYTES: u64 = 8 << 20;
+/// The markers of a JPEG at the start of its pixels and at its end.
+const JPEG_SCAN: [u8; 2] = [0xff, 0xda];
+const JPEG_END: [u8; 2] = [0xff, 0xd9];
 /// The bytes of a PNG that tell its bit depth and its type of colour.
 const PNG_DEPTH: usize = 24;
 const PNG_COLOR: usize = 25;
@@ -75,14 +78,22 @@ fn open(file: &[u8], decoding: Decoding) -> Result<Opened<'_>, MediaError> {
     let format = format(file)?;
     let mut reader = ImageReader::with_format(Cursor::new(file), format);
     let mut limits = Limits::default();
-    limits.max_alloc =
-        Some(decoding.pixels_max.saturating_mul(DECODED_PIXEL_BYTES).saturating_add(OTHER_BYTES));
+    let pixel_bytes = match format {
+        // Its decoder counts all but the pixels. A small file may have a huge colour profile.
+        ImageFormat::Png => 0,
+        _ => decoding.pixels_max.saturating_mul(DECODED_PIXEL_BYTES),
+    };
+    limits.max_alloc = Some(pixel_bytes.saturating_add(OTHER_BYTES));
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(|error| refused(&error))?;
     let (width, height) = decoder.dimensions();
     check_pixels(Modality::Image, u64::from(width) * u64::from(height), decoding.pixels_max)?;
     if width == 0 || height == 0 {
         return Err(unknown());
+    }
+    // Its decoder would fill in the missing pixels.
+    if format == ImageFormat::Jpeg && is_cut_jpeg(file) {
+        return Err(invalid("image file is truncated"));
     }
     Ok(Opened { decoder: Box::new(decoder), is_composed: is_composed(format, file) })
 }
@@ -106,6 +117,16 @@ fn is_composed(format: ImageFormat, file: &[u8]) -> bool {
             _ => false,
         },
         ImageFormat::Gif => false,
+        _ => true,
+    }
+}
+
+/// Returns whether the end of a JPEG is missing. A smaller JPEG within its head has an end of its
+/// own, which stands before the pixels.
+fn is_cut_jpeg(file: &[u8]) -> bool {
+    let last = |marker: [u8; 2]| file.windows(2).rposition(|bytes| bytes == marker);
+    match (last(JPEG_SCAN), last(JPEG_END)) {
+        (Some(scan), Some(end)) => end < scan,
         _ => true,
     }
 }

@@ -1,5 +1,5 @@
-//! Multimodal classes whose text model is of a family of this crate. Text alone is served. The
-//! tensors of the other parts are known by their names, and are not read.
+//! Multimodal classes whose text model is of a family of this crate. The tensors of the other parts
+//! are known by their names. [`vision`](super::vision) reads those of towers that it knows.
 
 use std::borrow::Cow;
 
@@ -54,7 +54,7 @@ pub(crate) struct TextSizes {
     pub(crate) num_attention_heads: usize,
 }
 
-/// The multimodal class of a model of which the text part is served.
+/// The multimodal class of a model, and the class of its text model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wrapped {
     pub(crate) wrapper: &'static Wrapper,
@@ -76,7 +76,7 @@ impl PartialEq for TextModel {
 }
 
 impl Wrapper {
-    /// Returns whether a tensor belongs to a part that is not served.
+    /// Returns whether a tensor belongs to another part than the text model.
     pub(crate) fn is_unread(&self, name: &str) -> bool {
         self.unread.iter().any(|module| is_in(name, module))
     }

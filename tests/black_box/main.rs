@@ -31,10 +31,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time for an answer about health.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
-const ROLES: [&str; 11] = [
+const ROLES: [&str; 13] = [
     "scheduler",
     "kv_cache",
     "structured_output",
+    "encoder_cache",
+    "encoder_worker",
     "worker",
     "detokenizer",
     "streamer",

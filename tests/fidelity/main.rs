@@ -23,6 +23,7 @@ mod runner;
 mod sharpness;
 mod speech;
 mod vision;
+mod vision_folders;
 
 use std::path::{Path, PathBuf};
 

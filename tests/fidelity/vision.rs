@@ -97,7 +97,8 @@ pub(crate) fn folders() -> impl Iterator<Item = PathBuf> {
     MODELS.iter().map(|name| folder(name))
 }
 
-fn folder(name: &str) -> PathBuf {
+/// Returns the folder of a recorded model.
+pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/vision").join(name)
 }
 

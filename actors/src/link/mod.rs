@@ -1,6 +1,5 @@
 //! The link between the front and an engine process. The front has the sockets, the ledger and the
-//! text side. The engine process has the core: KV cache manager, structured output, scheduler and
-//! worker. Both sides number and fence their messages as within one process, so the link may lose
+//! text side. The engine process has the core, which plans and computes the steps. Both sides number and fence their messages as within one process, so the link may lose
 //! any of them.
 
 pub mod calls;

@@ -31,7 +31,10 @@ use crate::{
         },
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
-    message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
+    message::{
+        EncoderCacheManagerMessage, LedgerMessage, SchedulerMessage, SupervisorMessage,
+        input_processor::RawRequest,
+    },
     ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
     supervision::{
         address::Address,
@@ -346,6 +349,17 @@ impl System {
         };
         let scheduler = &self.context.directory.scheduler;
         scheduler.call("reset_prefix_cache", limit, reset).await.map_err(unavailable)
+    }
+
+    /// Drops the embeddings of all images and sounds that no request needs now.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] while the core is being replaced.
+    pub async fn reset_encoder_cache(&self) -> Result<(), RequestError> {
+        let limit = self.context.config.call_timeout;
+        let manager = &self.context.directory.encoder_cache_manager;
+        let reset = EncoderCacheManagerMessage::Reset;
+        manager.call("reset_encoder_cache", limit, reset).await.map_err(unavailable)
     }
 
     /// Sets a pause of new requests, of all, or of none. A pause of none also ends a sleep.

@@ -114,6 +114,22 @@ fn a_picture_of_too_many_pixels_is_refused_by_its_header() {
 }
 
 #[test]
+fn a_huge_colour_profile_is_not_unpacked() {
+    // Stored blocks of zlib, whose content is four times the limit.
+    let mut zlib = vec![0x78, 1];
+    for _ in 0..512 {
+        zlib.extend([0, 0xff, 0xff, 0, 0]);
+        zlib.extend([0; 65_535]);
+    }
+    let profile = [&b"x\0\0"[..], &zlib].concat();
+    let file = png(1, 1, 8, 2, &[(b"iCCP", &profile), (b"IDAT", &stored(&[0, 1, 2, 3]))]);
+    // The profile is refused or ignored. The pixels do not need it.
+    if let Ok(image) = picture(&file, DECODING) {
+        assert_eq!(image.get_pixel(0, 0).0, [1, 2, 3]);
+    }
+}
+
+#[test]
 fn wrong_files_are_refused_in_pils_words() {
     let unknown = "Failed to load image: cannot identify image file <_io.BytesIO object>";
     for file in [&b""[..], b"hello, this is no image", b"\x89PNG", b"%PDF-1.7", b"PK\x03\x04"] {
@@ -127,6 +143,8 @@ fn wrong_files_are_refused_in_pils_words() {
         let cut = reason(&file[..file.len() / 2]);
         assert!(cut.starts_with("Failed to load image: "), "{format:?}: {cut}");
     }
+    let jpeg = encoded(&image, ImageFormat::Jpeg);
+    assert_eq!(reason(&jpeg[..jpeg.len() - 2]), "Failed to load image: image file is truncated");
     let png = encoded(&image, ImageFormat::Png);
     assert_eq!(reason(&png[..png.len() / 2]), "Failed to load image: image file is truncated");
 }

@@ -1,4 +1,4 @@
-//! `POST /reset_prefix_cache` and `/reset_mm_cache`.
+//! `POST /reset_prefix_cache`, `/reset_mm_cache` and `/reset_encoder_cache`.
 
 use axum::{Json, extract::State};
 use serde::Deserialize;
@@ -19,6 +19,11 @@ pub(super) struct ResetQuery {
 /// Forgets processed images and sounds.
 pub(super) async fn reset_mm_cache(State(state): State<AppState>) {
     state.engine.codec().media().into_iter().for_each(|media| media.clear());
+}
+
+/// Forgets the embeddings of images and sounds that no request needs now.
+pub(super) async fn reset_encoder_cache(State(state): State<AppState>) -> Result<(), ApiError> {
+    Ok(state.engine.reset_encoder_cache().await?)
 }
 
 /// `success` is false if blocks are in use and may not be preempted.

@@ -51,6 +51,7 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route("/is_sleeping", get(sleep::is_sleeping))
         .route("/reset_prefix_cache", post(cache::reset_prefix_cache))
         .route("/reset_mm_cache", post(cache::reset_mm_cache))
+        .route("/reset_encoder_cache", post(cache::reset_encoder_cache))
         .merge(adapters(state))
         .route_layer(from_fn_with_state(state.clone(), guard::guard))
         .merge(of_clients)

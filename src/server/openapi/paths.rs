@@ -123,6 +123,7 @@ fn admin(d: &mut Document) {
         vec![flag("reset_running_requests")],
     );
     d.command::<Value>("/reset_mm_cache", "Forget processed images and sounds", vec![]);
+    d.command::<Value>("/reset_encoder_cache", "Forget encoded images and sounds", vec![]);
 }
 
 fn flag(name: &str) -> Parameter {

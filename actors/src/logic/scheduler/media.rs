@@ -69,6 +69,26 @@ impl Media {
         self.ready.contains(&(request, Arc::clone(identifier)))
     }
 
+    /// Records the items of a new list. The encoder cache releases those of a request that lie
+    /// behind one without a place, so they are ready only if the answer to this list says so.
+    fn list(&mut self, needs: &EncoderNeeds) {
+        let before = std::mem::take(&mut self.listed);
+        let mut ready = BTreeSet::new();
+        for need in &needs.needs {
+            let mut all_are_ready = true;
+            for item in &need.items {
+                let item: Item = (need.request, Arc::clone(&item.identifier));
+                let since = before.get(&item).copied().filter(|_| all_are_ready);
+                all_are_ready &= self.ready.contains(&item);
+                if all_are_ready {
+                    ready.insert(item.clone());
+                }
+                self.listed.entry(item).or_insert(since.unwrap_or(self.version));
+            }
+        }
+        self.ready = ready;
+    }
+
     /// Records that other requests may be scheduled now.
     pub(super) fn cohort_changed(&mut self) {
         self.has_changed = true;
@@ -192,14 +212,7 @@ impl Scheduler {
         }
         self.media.version += 1;
         let needs = self.encoder_needs();
-        let items = needs.needs.iter().flat_map(|need| {
-            need.items.iter().map(|item| (need.request, Arc::clone(&item.identifier)))
-        });
-        let before = std::mem::take(&mut self.media.listed);
-        let since = |item: &Item| before.get(item).copied().unwrap_or(self.media.version);
-        self.media.listed = items.map(|item| (item.clone(), since(&item))).collect();
-        let Media { ready, listed, .. } = &mut self.media;
-        ready.retain(|item| listed.contains_key(item));
+        self.media.list(&needs);
         Some(needs)
     }
 

@@ -18,11 +18,13 @@ use crate::{
 };
 
 /// The roles that are struck by default.
-pub(super) const ROLES: [Role; 9] = [
+pub(super) const ROLES: [Role; 11] = [
     Role::Scheduler,
     Role::KvCacheManager,
     Role::StructuredOutput,
+    Role::EncoderCacheManager,
     Role::Worker,
+    Role::EncoderWorker,
     Role::Ledger,
     Role::Detokenizer,
     Role::OutputStreamer,

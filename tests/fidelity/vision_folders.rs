@@ -1,0 +1,91 @@
+//! Folders of models with images that lack a part, or have one that is not served.
+
+use std::path::Path;
+
+use playhouse::model::{LoadOptions, MediaData, MediaInput, MediaTensorView, Model, load_model};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::vision::folder;
+
+/// Loads a copy of the recorded model `name` whose `config.json` was changed by `change`, without
+/// the files `left_out`.
+fn load(
+    name: &str,
+    left_out: &[&str],
+    change: impl FnOnce(&mut Value),
+) -> Result<std::sync::Arc<Model>, String> {
+    let copy = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(folder(name)).unwrap() {
+        let entry = entry.unwrap();
+        let file = entry.file_name().into_string().unwrap();
+        if !left_out.contains(&&*file) {
+            std::fs::copy(entry.path(), copy.path().join(file)).unwrap();
+        }
+    }
+    edit(&copy.path().join("config.json"), change);
+    let options = LoadOptions::default();
+    load_model(copy.path(), &options, &mut |_| {}).map_err(|error| error.to_string())
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut config: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(path, config.to_string()).unwrap();
+}
+
+#[test]
+fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
+    let model = load("llava", &["preprocessor_config.json"], |_| {}).unwrap();
+    assert!(model.media.is_none());
+    let unknown = |config: &mut Value| config["vision_config"]["model_type"] = json!("new_tower");
+    assert!(load("llava", &[], unknown).unwrap().media.is_none());
+    assert!(load("llava", &[], |_| {}).unwrap().media.is_some());
+}
+
+#[test]
+fn a_field_of_the_tower_without_a_valid_value_is_named() {
+    let cases: [(&str, &str, Value); 6] = [
+        ("llava", "/vision_config/num_attention_heads", json!(7)),
+        ("llava", "/vision_feature_layer", json!(-9)),
+        ("llava", "/vision_config/hidden_act", json!("new_act")),
+        ("qwen2_5_vl", "/vision_config/window_size", json!(4)),
+        ("qwen3_vl", "/vision_config/deepstack_visual_indexes", json!([2, 0])),
+        ("qwen3_vl", "/text_config/rope_parameters/mrope_section", json!([1, 1])),
+    ];
+    for (name, pointer, value) in cases {
+        let change = |config: &mut Value| *config.pointer_mut(pointer).unwrap() = value;
+        let why = load(name, &[], change).unwrap_err();
+        let field = pointer.rsplit('/').next().unwrap();
+        assert!(why.contains(field) && why.contains("config.json"), "{name}: {why}");
+    }
+}
+
+#[test]
+fn a_tower_of_another_shape_is_refused() {
+    let wider = |config: &mut Value| config["vision_config"]["hidden_size"] = json!(48);
+    let why = load("llava", &[], wider).unwrap_err();
+    assert!(why.contains("vision_tower"), "{why}");
+}
+
+/// The fault of one item leaves the others alone.
+#[test]
+fn an_item_that_does_not_fit_fails_alone() {
+    let model = load("llava", &[], |_| {}).unwrap();
+    let (fits, other) = (vec![7; 42 * 42 * 3], vec![7; 41 * 42 * 3]);
+    let item = |shape: &'static [usize], pixels, num_embeds| MediaInput {
+        tensors: vec![MediaTensorView { shape, data: MediaData::U8(pixels) }],
+        num_embeds,
+        grid: None,
+    };
+    let items = [
+        item(&[42, 42, 3], &fits, 9),
+        item(&[41, 42, 3], &other, 9),
+        item(&[42, 42, 3], &fits, 8),
+        MediaInput::default(),
+        item(&[42, 42, 3], &fits, 9),
+    ];
+    let results = model.media.as_ref().unwrap().encode(&items);
+    let fits: Vec<bool> = results.iter().map(Result::is_ok).collect();
+    assert_eq!(fits, [true, false, false, false, true]);
+}
