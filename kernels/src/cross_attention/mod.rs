@@ -2,7 +2,7 @@
 //!
 //! The maths, the tolerance and the promises are those of
 //! [`paged_attention`](super::paged_attention) with the mask
-//! [`AttentionMask::Both`](super::AttentionMask::Both): each query sees every key, so its own
+//! [`AttentionMask::Both`](super::AttentionMask::Both). Each query sees every key, so its own
 //! position does not matter. Keys and values are laid out as in
 //! [`encoder_attention`](super::encoder_attention), once a call.
 //!

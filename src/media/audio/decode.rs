@@ -34,7 +34,7 @@ const PACKET_FRAMES_MAX: usize = 1 << 17;
 /// Bytes of a tag or a picture in the file.
 const TAG_BYTES_MAX: usize = 1 << 20;
 
-/// Packets before the first sample that may be broken: an MP3 stream that was cut out of another
+/// Packets before the first sample that may be broken. An MP3 stream that was cut out of another
 /// begins with frames that lean on missing ones.
 const BROKEN_PACKETS_MAX: usize = 3;
 

@@ -55,8 +55,8 @@ impl Conv {
     }
 }
 
-/// Returns the window around each row, or around each second row from the first on: the row before
-/// it, the row, and the row after it, side by side.
+/// Returns the window around each row, or around each second row from the first on. A window is the
+/// row before, the row itself, and the row after, side by side.
 fn windows(x: Tensor<2>, stride: Stride) -> Tensor<2> {
     let ([rows, width], device) = (x.dims(), x.device());
     let zeros = || Tensor::zeros([1, width], &device);
@@ -85,7 +85,7 @@ mod tests {
     fn windows_reach_over_the_ends_with_zeros() {
         let x = TensorData::new(vec![1.0f32, 2.0, 3.0, 4.0], [4, 1]);
         let x = Tensor::<2>::from_data(x, &Device::flex());
-        let of = |stride| windows(x.clone(), stride).into_data().to_vec::<f32>().unwrap();
+        let of = |stride| windows(x.clone(), stride).into_data().try_to_vec::<f32>().unwrap();
         let all = [0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 2.0, 3.0, 4.0, 3.0, 4.0, 0.0];
         assert_eq!(of(Stride::One), all);
         assert_eq!(of(Stride::Two), [0.0, 1.0, 2.0, 2.0, 3.0, 4.0]);
