@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod http;
+mod images;
 mod kv_dtypes;
 mod roles;
 #[path = "../serving/mod.rs"]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
+    io::Cursor,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -15,8 +16,8 @@ use std::{
 use playhouse::{
     Engine, EngineConfig,
     api::{
-        ChoiceStream, FinishReason, How, Prompt, RawRequest, RequestError, Role, SampledToken,
-        SamplingParams, SystemConfig, TokenLogprobs,
+        ChoiceStream, FinishReason, How, MediaSource, Modality, Prompt, RawMedia, RawRequest,
+        RequestError, Role, SampledToken, SamplingParams, SystemConfig, TokenLogprobs,
     },
     config::KvCacheDtype,
 };
@@ -80,6 +81,27 @@ fn request(client: usize) -> RawRequest {
     RawRequest { params, max_tokens, ..RawRequest::new(prompt) }
 }
 
+/// Returns the request of a client about a picture, if the model takes pictures. Two requests in
+/// three have one, and some have the same.
+fn pictured(engine: &Engine, client: usize, raw: RawRequest) -> RawRequest {
+    let placeholder = engine.codec().media().and_then(|it| it.placeholder(Modality::Image, 0));
+    let Some(placeholder) = placeholder.filter(|_| client % 3 > 0) else { return raw };
+    let number = (client % 12) as u32;
+    let (width, height) = (60 + 28 * (number % 4), 60 + 28 * (number % 3));
+    let pixel = |x: u32, y: u32| image::Rgb([(x * number) as u8, (y * 3) as u8, number as u8]);
+    let mut file = Cursor::new(Vec::new());
+    let picture = image::RgbImage::from_fn(width, height, pixel);
+    picture.write_to(&mut file, image::ImageFormat::Png).unwrap();
+    let item = RawMedia {
+        modality: Modality::Image,
+        source: MediaSource::File(file.into_inner().into()),
+        uuid: None,
+        kwargs: Default::default(),
+    };
+    let text = format!("Once upon a time {placeholder} there was a lantern, {client}");
+    RawRequest { prompt: Prompt::Text(text), media: [item].into(), ..raw }
+}
+
 async fn read(mut stream: ChoiceStream) -> Output {
     let mut output =
         Output { text: String::new(), tokens: vec![], prompt_logprobs: vec![], finish: None };
@@ -96,7 +118,8 @@ async fn ask(engine: &Engine, client: usize) -> Result<Vec<Output>, RequestError
     let adapters = engine.lora_adapters();
     // The first of so many kinds has none.
     let lora = (client % (adapters.len() + 1)).checked_sub(1).map(|index| adapters[index].clone());
-    let submission = engine.submit(RawRequest { lora, ..request(client) }).await?;
+    let raw = pictured(engine, client, RawRequest { lora, ..request(client) });
+    let submission = engine.submit(raw).await?;
     let mut outputs = Vec::new();
     for choice in submission.choices {
         outputs.push(read(choice).await);
@@ -156,6 +179,14 @@ pub(crate) async fn engine_with_adapters() -> Engine {
 
 /// Returns the answers that clients of an engine get without strikes.
 pub(crate) async fn answers_of(engine: Engine) -> Vec<Vec<Output>> {
+    let outputs = outputs_of(engine).await;
+    let stopped = |output: &Output| matches!(output.finish, Some(FinishReason::Stop(Some(_))));
+    assert!(outputs.iter().flatten().any(stopped), "no stop string was found");
+    outputs
+}
+
+/// Returns the same, whatever the model says.
+pub(crate) async fn outputs_of(engine: Engine) -> Vec<Vec<Output>> {
     let mut tasks = JoinSet::new();
     for client in 0..CLIENTS {
         let engine = engine.clone();
@@ -166,10 +197,7 @@ pub(crate) async fn answers_of(engine: Engine) -> Vec<Vec<Output>> {
     let scheduler = engine.status().await.unwrap().scheduler;
     assert!(scheduler.num_preemptions > 0, "the KV cache is too large for the test");
     engine.shutdown().await;
-    let outputs: Vec<_> = outputs.into_iter().map(|(_, outputs)| outputs).collect();
-    let stopped = |output: &Output| matches!(output.finish, Some(FinishReason::Stop(Some(_))));
-    assert!(outputs.iter().flatten().any(stopped), "no stop string was found");
-    outputs
+    outputs.into_iter().map(|(_, outputs)| outputs).collect()
 }
 
 /// An engine under load.

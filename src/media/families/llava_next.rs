@@ -86,7 +86,8 @@ fn pinpoints(fields: &Fields, side: usize) -> Result<Vec<[usize; 2]>, ConfigErro
         let sides: Option<Vec<usize>> =
             value.as_array()?.iter().map(|side| usize::try_from(side.as_u64()?).ok()).collect();
         let sides = <[usize; 2]>::try_from(sides?).ok()?;
-        let fits = |all: &usize| all % side == 0 && (1..=TILES_MAX).contains(&(all / side));
+        let fits =
+            |all: &usize| all.is_multiple_of(side) && (1..=TILES_MAX).contains(&(all / side));
         sides.iter().all(fits).then_some(sides)
     };
     let found: Option<Vec<[usize; 2]>> = match fields.value(FIELD) {
