@@ -17,8 +17,8 @@ pub(super) const DECODED_PIXEL_BYTES: u64 = 8 + 3;
 /// Memory for the parts of a file that are no pixels, for example its colour profile.
 const OTHER_BYTES: u64 = 8 << 20;
 /// The markers of a JPEG at the start of its pixels and at its end.
-const JPEG_SCAN: [u8; 2] = [0xff, 0xda];
-const JPEG_END: [u8; 2] = [0xff, 0xd9];
+const JPEG_SCAN: u8 = 0xda;
+const JPEG_END: u8 = 0xd9;
 /// The bytes of a PNG that tell its bit depth and its type of colour.
 const PNG_DEPTH: usize = 24;
 const PNG_COLOR: usize = 25;
@@ -121,13 +121,29 @@ fn is_composed(format: ImageFormat, file: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the end of a JPEG is missing. A smaller JPEG within its head has an end of its
-/// own, which stands before the pixels.
+/// Returns whether the end of a JPEG is missing. The head consists of segments with lengths. A
+/// smaller JPEG within one of them has an end of its own.
 fn is_cut_jpeg(file: &[u8]) -> bool {
-    let last = |marker: [u8; 2]| file.windows(2).rposition(|bytes| bytes == marker);
-    match (last(JPEG_SCAN), last(JPEG_END)) {
-        (Some(scan), Some(end)) => end < scan,
-        _ => true,
+    let mut rest = file;
+    loop {
+        rest = match rest {
+            [0xff, 0xff, ..] => &rest[1..],
+            // Markers without a length, for example that of the beginning.
+            [0xff, 0x01 | 0xd0..=0xd8, behind @ ..] => behind,
+            [0xff, JPEG_SCAN, pixels @ ..] => {
+                return !pixels.windows(2).any(|bytes| bytes == [0xff, JPEG_END]);
+            }
+            [0xff, _, high, low, ..] => {
+                let len = usize::from(u16::from_be_bytes([*high, *low]));
+                match rest.get(2 + len..) {
+                    Some(behind) => behind,
+                    None => return true,
+                }
+            }
+            // The decoder reports what is wrong.
+            [_, _, ..] => return false,
+            _ => return true,
+        };
     }
 }
 

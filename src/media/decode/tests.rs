@@ -115,9 +115,9 @@ fn a_picture_of_too_many_pixels_is_refused_by_its_header() {
 
 #[test]
 fn a_huge_colour_profile_is_not_unpacked() {
-    // Stored blocks of zlib, whose content is four times the limit.
+    // Stored blocks of zlib, whose content is larger than the limit.
     let mut zlib = vec![0x78, 1];
-    for _ in 0..512 {
+    for _ in 0..160 {
         zlib.extend([0, 0xff, 0xff, 0, 0]);
         zlib.extend([0; 65_535]);
     }
@@ -145,6 +145,12 @@ fn wrong_files_are_refused_in_pils_words() {
     }
     let jpeg = encoded(&image, ImageFormat::Jpeg);
     assert_eq!(reason(&jpeg[..jpeg.len() - 2]), "Failed to load image: image file is truncated");
+    // A segment with a whole picture, and a film behind the picture.
+    let segment = [&[0xff, 0xe1][..], &(jpeg.len() as u16 + 2).to_be_bytes(), &jpeg].concat();
+    let with_thumbnail = [&jpeg[..2], &segment, &jpeg[2..]].concat();
+    assert!(picture(&[&with_thumbnail[..], &[0xff, JPEG_SCAN, 7]].concat(), DECODING).is_ok());
+    let cut = &with_thumbnail[..with_thumbnail.len() - 9];
+    assert_eq!(reason(cut), "Failed to load image: image file is truncated");
     let png = encoded(&image, ImageFormat::Png);
     assert_eq!(reason(&png[..png.len() / 2]), "Failed to load image: image file is truncated");
 }

@@ -21,29 +21,28 @@ impl Location {
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         // The fragment is for the reader of a page. It is not sent.
         let url = url.split('#').next().unwrap_or_default();
-        let uri: Uri = url.parse().map_err(|error| format!("the URL is not valid: {error}"))?;
-        let is_tls = match uri.scheme_str() {
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let is_tls = match scheme.as_deref() {
             Some("https") => true,
             Some("http") => false,
             _ => return Err("The URL must be either a HTTP, data or file URL.".to_owned()),
         };
+        let uri: Uri = url.parse().map_err(|error| format!("the URL is not valid: {error}"))?;
         let authority = uri.authority().ok_or("the URL has no host")?;
         if authority.as_str().contains('@') {
             return Err("the URL has a user name, which is not accepted".to_owned());
         }
+        let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+        let port = match port.strip_prefix(':').unwrap_or(port) {
+            "" => Some(if is_tls { 443 } else { 80 }),
+            port => port.parse().ok(),
+        };
+        let port = port.ok_or("the URL has a wrong port")?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         if host.is_empty() {
             return Err("the URL has no host".to_owned());
         }
-        let port =
-            match authority.port_u16() {
-                Some(port) => port,
-                None if authority.as_str().ends_with(':') || authority.port().is_none() => {
-                    if is_tls { 443 } else { 80 }
-                }
-                None => return Err("the URL has a wrong port".to_owned()),
-            };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         Ok(Self { is_tls, host, port, path })
