@@ -149,6 +149,7 @@ mod tests {
             num_blocks: 5,
             eos_token_ids: Vec::new(),
             heads: Default::default(),
+            max_item_embeds: 0,
         }
     }
 

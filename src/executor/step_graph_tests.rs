@@ -55,6 +55,7 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
         num_blocks: 1 + 2 * NUM_REQUESTS_MAX,
         eos_token_ids: Vec::new(),
         heads: Default::default(),
+        max_item_embeds: 0,
     };
     let kv_settings = KvSettings { dtype: model.dtype.into(), device, step_graph_bytes };
     RunnerFactory::new(model, info, kv_settings, Constraints::of(store()), threads).unwrap()

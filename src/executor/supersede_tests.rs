@@ -81,6 +81,7 @@ impl TestRunners {
             num_blocks: 4,
             eos_token_ids: Vec::new(),
             heads: Default::default(),
+            max_item_embeds: 0,
         };
         let (dtype, prank) = (model.dtype.into(), Arc::default());
         let backbone = Arc::clone(&model.backbone);
