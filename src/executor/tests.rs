@@ -15,7 +15,7 @@ use playhouse_actors::{
     ports::ExecuteError,
 };
 
-use super::batch::{Chunk, KvSizes, PersistentBatch, RaggedBatch};
+use super::batch::{Chunk, KvSizes, PersistentBatch, RaggedBatch, Stores};
 
 const SIZES: KvSizes = KvSizes { block_size: 4, num_groups: 1 };
 
@@ -57,8 +57,8 @@ fn lay_out_in(
     sizes: KvSizes,
     laid: &mut RaggedBatch,
 ) -> Result<(), ExecuteError> {
-    batch.receive(step, None, laid, |_, _| ())?;
-    batch.lay_out(sizes, laid)
+    batch.receive(step, Stores::default(), laid, |_, _| ())?;
+    batch.lay_out(sizes, None, laid)
 }
 
 fn lay_out(

@@ -5,6 +5,7 @@
 mod adapters;
 mod client;
 mod deaths;
+mod images;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
