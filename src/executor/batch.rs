@@ -45,7 +45,7 @@ pub(super) struct Sequence {
     /// The weights that are added to the model's.
     pub(super) adapter: Option<Arc<Adapter>>,
     /// Its images and sounds.
-    media: SequenceMedia,
+    pub(super) media: SequenceMedia,
     /// The part of a pooling's result so far. A request that begins again gathers it again. Its
     /// memory was leased when the request was accepted.
     pub(super) gathered: Gathered,
@@ -347,38 +347,6 @@ impl PersistentBatch {
         let num_places = data.num_lookahead_tokens;
         let chunk = Chunk { request, sequence: index, start, end, num_places, num_guesses: 0 };
         Ok(sequence.broken.clone().map_or(Ok(chunk), Err))
-    }
-
-    /// Adds the images and sounds of the chunks, and the positions of their tokens.
-    fn add_media(
-        &self,
-        encoder: &dyn MediaEncoder,
-        batch: &mut RaggedBatch,
-    ) -> Result<(), ExecuteError> {
-        let RaggedBatch { chunks, media, axes, .. } = batch;
-        let has_media = |chunk: &Chunk| {
-            let sequence = self.sequence(chunk);
-            sequence.is_ok_and(|sequence| !sequence.request.mm_features.is_empty())
-        };
-        if !chunks.iter().any(has_media) {
-            return Ok(());
-        }
-        let (mut row, mut has_axes) = (0, false);
-        for chunk in chunks.iter() {
-            let sequence = self.sequence(chunk)?;
-            let tokens = chunk.start..chunk.end + chunk.num_guesses;
-            sequence.media.add_to(media, &sequence.request, tokens.clone(), row, encoder);
-            sequence.media.append_axes(tokens.clone(), axes);
-            has_axes |= sequence.media.has_axes();
-            row += tokens.len();
-        }
-        if !has_axes {
-            axes.clear();
-        }
-        if media.attended.iter().all(Option::is_none) {
-            media.attended.clear();
-        }
-        Ok(())
     }
 
     fn append_chunk(

@@ -3,11 +3,15 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use playhouse_actors::logic::request::{
-    EngineRequest, ids::TokenId, media::MultimodalFeature, outputs::RowFailure,
+use playhouse_actors::{
+    logic::request::{EngineRequest, ids::TokenId, media::MultimodalFeature, outputs::RowFailure},
+    ports::ExecuteError,
 };
 
-use super::encoder::EncoderStore;
+use super::{
+    batch::{Chunk, PersistentBatch, RaggedBatch},
+    encoder::EncoderStore,
+};
 use crate::model::{EncoderOutput, MediaEncoder, MediaRows, StepMedia};
 
 /// The images and sounds of one request.
@@ -103,6 +107,40 @@ impl SequenceMedia {
     /// Returns whether the positions differ from the places in the sequence.
     pub(super) fn has_axes(&self) -> bool {
         self.axes.is_some()
+    }
+}
+
+impl PersistentBatch {
+    /// Adds the images and sounds of the chunks, and the positions of their tokens.
+    pub(super) fn add_media(
+        &self,
+        encoder: &dyn MediaEncoder,
+        batch: &mut RaggedBatch,
+    ) -> Result<(), ExecuteError> {
+        let RaggedBatch { chunks, media, axes, .. } = batch;
+        let has_media = |chunk: &Chunk| {
+            let sequence = self.sequence(chunk);
+            sequence.is_ok_and(|sequence| !sequence.request.mm_features.is_empty())
+        };
+        if !chunks.iter().any(has_media) {
+            return Ok(());
+        }
+        let (mut row, mut has_axes) = (0, false);
+        for chunk in chunks.iter() {
+            let sequence = self.sequence(chunk)?;
+            let tokens = chunk.start..chunk.end + chunk.num_guesses;
+            sequence.media.add_to(media, &sequence.request, tokens.clone(), row, encoder);
+            sequence.media.append_axes(tokens.clone(), axes);
+            has_axes |= sequence.media.has_axes();
+            row += tokens.len();
+        }
+        if !has_axes {
+            axes.clear();
+        }
+        if media.attended.iter().all(Option::is_none) {
+            media.attended.clear();
+        }
+        Ok(())
     }
 }
 

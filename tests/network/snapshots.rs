@@ -132,7 +132,7 @@ async fn a_snapshot_has_actors_requests_and_blocks_but_no_texts() {
     let first = watch.next().await.unwrap();
     assert_eq!(first["health"], "ready");
     assert_eq!(first["has_chaos"], true, "tests are built with it");
-    assert_eq!(first["actors"].as_array().unwrap().len(), 15);
+    assert_eq!(first["actors"].as_array().unwrap().len(), 17);
     assert_eq!(actor(&first, "scheduler")["parent"], "core");
     assert_eq!(actor(&first, "root")["parent"], Value::Null);
     let secret = "xylophone".repeat(40);

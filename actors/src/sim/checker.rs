@@ -1,5 +1,7 @@
 //! Invariants, checked after each step against what the observer sees.
 
+mod wakeups;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -29,13 +31,9 @@ use crate::{
         },
         scheduler::output::SchedulerOutput,
     },
-    message::{Edge, edge::edge},
+    message::Edge,
     system::SystemConfig,
 };
-
-const DEVICE_TO_WORKER: Edge = edge!(Device -> Worker);
-const WORKER_TO_SCHEDULER: Edge = edge!(Worker -> Scheduler);
-const STRUCTURED_OUTPUT_TO_SCHEDULER: Edge = edge!(StructuredOutput -> Scheduler);
 
 /// The longest time without a token, or without its delivery, once faults have ended. It covers
 /// noticing a hang, starting again, and computing the lost tokens.
@@ -244,49 +242,6 @@ impl Checker {
             num_epochs: state.num_epochs,
             num_deaths: state.num_deaths,
             longest_stall: state.longest_stall,
-        }
-    }
-
-    /// Checks, in a run without faults, that no actor waits for a timer. A reason to plan a step
-    /// leads to a step before any time passes.
-    fn check_wakeup(&self, what: &Observed<'_>) {
-        if !self.is_calm {
-            return;
-        }
-        let now = self.record.now();
-        let mut state = self.state.lock();
-        // If all requests have ended meanwhile, there is nothing to plan.
-        let is_wanted = state.num_live > 0;
-        if let Some(since) = state.due_since.filter(|&since| since < now && is_wanted) {
-            self.record.violate(|| format!("no step was planned though one was due at {since} µs"));
-            state.due_since = None;
-        }
-        match what {
-            Observed::Message { edge: DEVICE_TO_WORKER, .. } => {
-                let computes = state.given.pop_front().unwrap_or_default();
-                state.num_computed += usize::from(computes);
-            }
-            // Other messages of the worker give no reason. Neither does a result if the next step
-            // is already being computed.
-            Observed::Message { edge: WORKER_TO_SCHEDULER, .. } if state.num_computed > 0 => {
-                state.num_computed -= 1;
-                state.num_computing -= 1;
-                state.due_since = (state.num_computing == 0).then_some(now);
-            }
-            Observed::Ledger { event: LedgerEvent::Accepted { .. }, .. }
-            | Observed::Message { edge: STRUCTURED_OUTPUT_TO_SCHEDULER, .. }
-                if state.num_computing == 0 =>
-            {
-                state.due_since = Some(now);
-            }
-            Observed::Step { output } => {
-                state.num_computing += usize::from(!output.is_empty());
-                if output.has_news() {
-                    state.given.push_back(!output.is_empty());
-                }
-                state.due_since = None;
-            }
-            _ => {}
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) trait Tower: Send + Sync {
 /// The encoder of a model's images.
 #[derive(Debug)]
 pub(super) struct VisionEncoder<T> {
-    pub(super) tower: T,
+    pub(super) vision_tower: T,
     /// The tokens that take embeddings.
     pub(super) placeholders: Vec<u32>,
     /// The axes of the text model's positions.
@@ -38,8 +38,8 @@ pub(super) struct VisionEncoder<T> {
 
 impl<T: Tower> VisionEncoder<T> {
     fn prepare(&self, item: &MediaInput<'_>) -> Result<T::Prepared, String> {
-        let prepared = self.tower.prepare(item)?;
-        let (found, expected) = (self.tower.num_embeds(&prepared), item.num_embeds);
+        let prepared = self.vision_tower.prepare(item)?;
+        let (found, expected) = (self.vision_tower.num_embeds(&prepared), item.num_embeds);
         match found == expected {
             true => Ok(prepared),
             false => Err(format!("the item has {found} embeddings, and {expected} placeholders")),
@@ -59,7 +59,7 @@ impl<T: Tower> MediaEncoder for VisionEncoder<T> {
                 .map(|result| Err(result.err().unwrap_or_default()))
                 .collect();
         }
-        match self.tower.run(accepted) {
+        match self.vision_tower.run(accepted) {
             Ok(outputs) => {
                 let mut outputs = outputs.into_iter();
                 let mut next = || outputs.next().ok_or_else(|| "the tower lost an item".to_owned());
@@ -81,6 +81,6 @@ impl<T: Tower> MediaEncoder for VisionEncoder<T> {
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.tower.mapped_bytes()
+        self.vision_tower.mapped_bytes()
     }
 }

@@ -41,11 +41,11 @@ impl TileImages {
     /// [`ConfigError`] if a field has no valid value.
     pub(crate) fn read(family: VisionFamily, outer: &Fields) -> Result<Self, ConfigError> {
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let tower = vit(outer, &vision, 1, family)?;
+        let vision_tower = vit(outer, &vision, 1, family)?;
         Ok(Self {
             placeholder: placeholder(outer, family)?,
-            num_embeds: tower.num_embeds(),
-            image_size: tower.image_size,
+            num_embeds: vision_tower.num_embeds(),
+            image_size: vision_tower.image_size,
             scale: scale(family),
         })
     }
@@ -67,8 +67,8 @@ impl PixtralImages {
     /// [`ConfigError`] if a field has no valid value.
     pub(crate) fn read(family: VisionFamily, outer: &Fields) -> Result<Self, ConfigError> {
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let tower = pixtral(outer, &vision, 1, 1e-5, family)?;
-        let side = tower.patch.side * tower.projector.merge;
+        let vision_tower = pixtral(outer, &vision, 1, 1e-5, family)?;
+        let side = vision_tower.patch.side * vision_tower.projector.merge;
         Ok(Self { placeholder: placeholder(outer, family)?, side })
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn read(
     processor: &ProcessorConfig,
     text: &ModelConfig,
 ) -> Result<VisionPlan, ConfigError> {
-    let tower = match family {
+    let vision_tower = match family {
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             let eps = text.norm.eps;
             TowerPlan::Pixtral(pixtral(outer, vision, text.hidden_size, eps, family)?)
@@ -89,7 +89,7 @@ pub(super) fn read(
         _ => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
     };
     Ok(VisionPlan {
-        tower,
+        vision_tower,
         scale: processor.scale(scale(family))?,
         placeholders: vec![placeholder(outer, family)?],
         position_axes: 1,

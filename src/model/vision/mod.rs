@@ -84,7 +84,9 @@ impl VisionFamily {
         Ok(match (towers, named) {
             (towers, None) => towers.first().copied(),
             (towers, Some(name)) => {
-                let is_it = |tower: &&Self| tower.model_type().is_none_or(|known| known == name);
+                let is_it = |vision_tower: &&Self| {
+                    vision_tower.model_type().is_none_or(|known| known == name)
+                };
                 towers.iter().find(is_it).copied()
             }
         })
@@ -104,7 +106,7 @@ impl VisionFamily {
 /// A tower that `config.json` describes, before its weights are read.
 #[derive(Debug, Clone)]
 pub(super) struct VisionPlan {
-    tower: TowerPlan,
+    vision_tower: TowerPlan,
     scale: PixelScale,
     placeholders: Vec<u32>,
     position_axes: usize,
@@ -145,7 +147,7 @@ impl VisionPlan {
                 Ok::<_, ConfigError>(token(outer, field)?.unwrap_or(default))
             };
             Ok(Some(Self {
-                tower: TowerPlan::Qwen(plan),
+                vision_tower: TowerPlan::Qwen(plan),
                 scale: processor.scale(qwen_config::scale(family))?,
                 placeholders: vec![
                     token("image_token_id", 151_655)?,
@@ -171,21 +173,21 @@ impl VisionPlan {
         &self,
         loader: &mut WeightLoader<'_>,
     ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
-        let Self { tower, scale, placeholders, position_axes } = self.clone();
+        let Self { vision_tower, scale, placeholders, position_axes } = self.clone();
         let pixels = Pixels::new(&scale);
-        Ok(match tower {
+        Ok(match vision_tower {
             TowerPlan::Pixtral(config) => {
-                let tower = llava::load_pixtral(loader, &config, pixels)?;
-                Arc::new(VisionEncoder { tower, placeholders, position_axes })
+                let vision_tower = llava::load_pixtral(loader, &config, pixels)?;
+                Arc::new(VisionEncoder { vision_tower, placeholders, position_axes })
             }
             TowerPlan::Vit(config) => {
-                let tower = llava::load_vit(loader, &config, pixels)?;
-                Arc::new(VisionEncoder { tower, placeholders, position_axes })
+                let vision_tower = llava::load_vit(loader, &config, pixels)?;
+                Arc::new(VisionEncoder { vision_tower, placeholders, position_axes })
             }
             TowerPlan::Qwen(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
-                let tower = qwen::QwenTower::load(loader, module, &config, pixels)?;
-                Arc::new(VisionEncoder { tower, placeholders, position_axes })
+                let vision_tower = qwen::QwenTower::load(loader, module, &config, pixels)?;
+                Arc::new(VisionEncoder { vision_tower, placeholders, position_axes })
             }
         })
     }
