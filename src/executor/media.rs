@@ -155,8 +155,9 @@ fn runs(
     let end = (item.offset + item.length).min(prompt.len());
     let mut runs: Vec<(usize, usize, usize)> = Vec::new();
     let mut embed = 0;
-    for position in item.offset..end.min(tokens.end) {
-        if !encoder.is_placeholder(prompt[position]) {
+    let placed = prompt.iter().enumerate().take(end.min(tokens.end)).skip(item.offset);
+    for (position, &token) in placed {
+        if !encoder.is_placeholder(token) {
             continue;
         }
         if position >= tokens.start {

@@ -88,8 +88,8 @@ async fn the_tree_shows_every_actor() {
     };
     let tree = timeout(Duration::from_secs(60), newer).await.expect("a new epoch");
     let actors = tree["actors"].as_array().unwrap();
-    // Four supervisors, five roles with one actor each, and three roles with two actors each.
-    assert_eq!(actors.len(), 15, "{tree}");
+    // Four supervisors, seven roles with one actor each, and three roles with two actors each.
+    assert_eq!(actors.len(), 17, "{tree}");
     for actor in actors {
         assert!(actor["role"].is_string() && actor["index"].is_u64(), "{actor}");
         assert!(actor["state"] == "alive" || actor["state"] == "dead", "{actor}");

@@ -4,6 +4,7 @@
 //! averaged, and samples are resampled to the model's rate.
 
 use std::io::{Cursor, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
@@ -64,6 +65,10 @@ impl Decoder {
     /// # Errors
     /// [`MediaError`] if its format is not known, or it says itself that it is longer.
     pub(crate) fn open(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
+        guarded(|| Self::opened(file, rate, seconds_max))
+    }
+
+    fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
         let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
         let limit = Limit::Maximum(TAG_BYTES_MAX);
         let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
@@ -106,7 +111,7 @@ impl Decoder {
     /// [`MediaError`] if the file is broken, is longer than allowed, or has no samples.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<f32>>, MediaError> {
         while !self.is_at_end {
-            let samples = match self.decoded()? {
+            let samples = match guarded(|| self.decoded())? {
                 Some(samples) => samples,
                 None => {
                     self.is_at_end = true;
@@ -194,6 +199,13 @@ impl Decoder {
         };
         resampler.push(&mono)
     }
+}
+
+/// Returns the result of reading a file. The decoders panic on some files: a size in a header may
+/// overflow. Such a file is broken, and no other request is harmed.
+fn guarded<T>(read: impl FnOnce() -> Result<T, MediaError>) -> Result<T, MediaError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(invalid("the file is broken in a way that stops the decoder")))
 }
 
 /// Returns all samples of a file, at `rate`.

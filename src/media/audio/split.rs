@@ -90,13 +90,13 @@ mod tests {
 
     #[test]
     fn a_sound_is_cut_where_its_last_second_is_quietest() {
-        let mut samples = vec![0.5; 50_000];
+        let mut samples = vec![0.5; 60_000];
         // The fourth window of the second that ends a piece of two seconds.
         samples[16_000 + 3 * 1600..16_000 + 4 * 1600].fill(0.1);
         let lens: Vec<usize> =
             pieces(&samples, 16_000, 2).iter().map(|piece| piece.samples.len()).collect();
         let first = 16_000 + 3 * 1600;
-        assert_eq!(lens, [first, 16_000, 50_000 - first - 16_000]);
+        assert_eq!(lens, [first, 16_000, 60_000 - first - 16_000]);
         let joined: Vec<f32> =
             pieces(&samples, 16_000, 2).into_iter().flat_map(|piece| piece.samples).collect();
         assert_eq!(joined, samples);

@@ -51,6 +51,7 @@ mod tests {
         let source = concat!(
             include_str!("../mod.rs"),
             include_str!("../admin/mod.rs"),
+            include_str!("../audio/mod.rs"),
             include_str!("../pooling/mod.rs"),
         );
         let routes = source.split(".route(").skip(1).filter_map(|route| route.split('"').nth(1));

@@ -184,11 +184,11 @@ fn content(
             .collect::<Result<_, _>>()?,
         _ => return Err("content: expected a string or a list of parts".to_owned()),
     };
-    let kinds = parts.iter().filter_map(|part| match part {
+    let mut kinds = parts.iter().filter_map(|part| match part {
         Part::Text(_) => None,
         Part::Media(modality) => Some(*modality),
     });
-    if let (Some(modality), None) = (kinds.last(), places.media) {
+    if let (Some(modality), None) = (kinds.next_back(), places.media) {
         let kind = modality.as_str();
         return Err(format!("parts of type {kind:?} are not supported, only text is"));
     }
