@@ -80,7 +80,7 @@ fn check(name: &str) {
     let all = encoded(&model, &sounds.iter().collect::<Vec<_>>());
     for (sound, output) in sounds.iter().zip(&all) {
         assert_close(name, &values(&output.embeddings), &sound.states);
-        let [.., keys, last_values] = &output.by_layer[..] else { panic!("{name}") };
+        let [.., keys, last_values] = &output.by_layer[..] else { unreachable!("{name}") };
         let last_row = |tensor| {
             let (all, width) = (values(tensor), sound.last_key.len());
             all[all.len() - width..].to_vec()
