@@ -85,7 +85,7 @@ fn request(client: usize) -> RawRequest {
 /// three have one, and some have the same.
 fn pictured(engine: &Engine, client: usize, raw: RawRequest) -> RawRequest {
     let placeholder = engine.codec().media().and_then(|it| it.placeholder(Modality::Image, 0));
-    let Some(placeholder) = placeholder.filter(|_| client % 3 > 0) else { return raw };
+    let Some(placeholder) = placeholder.filter(|_| !client.is_multiple_of(3)) else { return raw };
     let number = (client % 12) as u32;
     let (width, height) = (60 + 28 * (number % 4), 60 + 28 * (number % 3));
     let pixel = |x: u32, y: u32| image::Rgb([(x * number) as u8, (y * 3) as u8, number as u8]);
