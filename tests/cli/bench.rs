@@ -13,13 +13,13 @@ fn bench(arguments: &[&str]) -> Value {
 
 #[test]
 fn chaos_loses_nothing() {
-    let figures = bench(&["chaos", "--kills", "18", "--interval-ms", "40", "--clients", "8"]);
+    let figures = bench(&["chaos", "--kills", "22", "--interval-ms", "40", "--clients", "8"]);
     let roles = figures["roles"].as_array().unwrap();
-    assert_eq!(roles.len(), 9);
+    assert_eq!(roles.len(), 11);
     for row in roles.iter().chain([&figures["all"]]) {
         assert_eq!((&row["requests_lost"], &row["tokens_wrong"]), (&0.into(), &0.into()), "{row}");
     }
-    assert_eq!(figures["all"]["kills"], 18);
+    assert_eq!(figures["all"]["kills"], 22);
     let peace = &figures["fault_free"]["figures"];
     assert_eq!((&peace["tokens_recomputed"], &peace["tokens_wrong"]), (&0.into(), &0.into()));
     let recomputed = |role: usize| roles[role]["tokens_recomputed"].as_u64().unwrap();
