@@ -15,6 +15,10 @@ export const ROLES = {
     'M4 3h16v18H4zM4 9h16M4 15h16M10 6h4M10 12h4M10 18h4'],
   structured_output: ['Grammars', 'Compiles the grammars that outputs have to follow.',
     'M8 4c-3 0-3 2-3 4s0 4-2 4c2 0 2 2 2 4s0 4 3 4M16 4c3 0 3 2 3 4s0 4 2 4c-2 0-2 2-2 4s0 4-3 4'],
+  encoder_cache: ['Encodings', 'Knows which pictures and sounds are encoded, and which requests need them.',
+    'M4 5h16v14H4zM4 15l5-5 4 4 3-3 4 4M15 8h2v2h-2z'],
+  encoder_worker: ['Encoder', 'Encodes pictures and sounds, on a thread of its own.',
+    'M2 12c4-7 16-7 20 0-4 7-16 7-20 0zM12 9a3 3 0 100 6 3 3 0 100-6'],
   scheduler: ['Scheduler', 'Decides who computes how many tokens in the next step.',
     'M12 3a9 9 0 100 18 9 9 0 100-18M12 7v5l3.5 2.5'],
   worker: ['Worker', 'Runs the model, a step at a time, on a thread of its own.',
@@ -80,10 +84,12 @@ function wide(actors) {
     ['ingress/0', box(70, 190, 180, 34)],
     ['core/0', box(290, 190, 460, 34)],
     ['egress/0', box(790, 190, 180, 34)],
-    ['kv_cache/0', box(300, 242, 180, 118)],
-    ['structured_output/0', box(560, 242, 180, 118)],
-    ['scheduler/0', box(300, 410, 180, 118)],
-    ['worker/0', box(560, 410, 180, 118)],
+    ['encoder_cache/0', box(300, 242, 128, 118)],
+    ['kv_cache/0', box(456, 242, 128, 118)],
+    ['structured_output/0', box(612, 242, 128, 118)],
+    ['encoder_worker/0', box(300, 410, 128, 118)],
+    ['scheduler/0', box(456, 410, 128, 118)],
+    ['worker/0', box(612, 410, 128, 118)],
     ['ledger/0', box(330, 590, 380, 84)],
   ]);
   const plan = {
@@ -113,10 +119,12 @@ function narrow(actors) {
     ['root/0', box(138, 66, 124, 54)],
     ['ingress/0', box(36, 142, 328, 30)],
     ['core/0', box(36, 272, 328, 30)],
-    ['kv_cache/0', box(44, 312, 134, 84)],
-    ['structured_output/0', box(222, 312, 134, 84)],
-    ['scheduler/0', box(44, 432, 134, 84)],
-    ['worker/0', box(222, 432, 134, 84)],
+    ['encoder_cache/0', box(44, 312, 98, 84)],
+    ['kv_cache/0', box(151, 312, 98, 84)],
+    ['structured_output/0', box(258, 312, 98, 84)],
+    ['encoder_worker/0', box(44, 432, 98, 84)],
+    ['scheduler/0', box(151, 432, 98, 84)],
+    ['worker/0', box(258, 432, 98, 84)],
     ['egress/0', box(36, 542, 328, 30)],
     ['ledger/0', box(70, 816, 260, 76)],
   ]);
@@ -199,7 +207,7 @@ function corridor(plan, from, to, lane) {
   const isTo = (role) => ends.includes('ledger') && ends.includes(role);
   if (isTo('door')) return plan.isNarrow ? 14 + lane : 30;
   if (plan.isNarrow) {
-    if (isTo('scheduler')) return 34 + lane * 4;
+    if (isTo('scheduler')) return 200 + lane * 15;
     if (isTo('worker')) return 366 + lane * 4;
     if (isTo('detokenizer') || isTo('streamer')) return 200 + lane * 7;
     return null;
@@ -219,7 +227,8 @@ const LANES = {
 /** Returns all ways of an edge named `from->to`; none for an edge within a room. */
 export function waysOf(plan, edge) {
   const [from, to] = edge.split('->');
-  if (!to || from === 'compiler' || from === 'device' || edge === 'door->scheduler') return [];
+  if (!to || from === 'compiler' || from === 'device' || edge === 'door->scheduler'
+    || edge === 'door->encoder_cache') return [];
   const [x, y] = plan.outside.door;
   const starts = from === 'door' ? [box(x, y, 0, 0)] : roomsOf(plan, from);
   const ends = roomsOf(plan, to);

@@ -9,7 +9,7 @@ const REASONS = {
   max_num_seqs: 'a seat: as many run as may',
   token_budget: 'tokens: the step’s were spent',
   kv_cache: 'blocks of the KV cache',
-  encoder_budget: 'the encoder',
+  encoder_cache: 'its pictures and sounds to be encoded',
   preemption: 'a step without a preemption',
   paused: 'the operator: paused',
   prefill_interval: 'the next step with new prompts',
