@@ -9,7 +9,7 @@ import { scoreOf, textsOf } from '../../src/server/page/search.js';
 
 const ACTORS = [
   ['root', 0], ['core', 0], ['egress', 0], ['ingress', 0], ['ledger', 0], ['kv_cache', 0],
-  ['structured_output', 0], ['scheduler', 0], ['worker', 0], ['detokenizer', 0], ['detokenizer', 1],
+  ['structured_output', 0], ['encoder_cache', 0], ['scheduler', 0], ['worker', 0], ['encoder_worker', 0], ['detokenizer', 0], ['detokenizer', 1],
   ['streamer', 0], ['streamer', 1], ['input', 0], ['input', 1],
 ].map(([role, index]) => ({ role, index, state: 'alive', restarts: 0 }));
 
