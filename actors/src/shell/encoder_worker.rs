@@ -101,7 +101,7 @@ impl EncoderWorkerActor {
     fn fail(&self, why: &str, state: &mut State) {
         tracing::warn!(why, "images or sounds could not be encoded");
         (state.thread, state.running) = (None, None);
-        let ended = state.jobs.failed(why);
+        let ended = state.jobs.failed();
         self.tell(ended);
     }
 

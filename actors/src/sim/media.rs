@@ -11,10 +11,13 @@ use super::{
     rng::mix,
 };
 use crate::{
-    logic::request::{
-        failure::Failure,
-        ids::TokenId,
-        media::{Modality, MultimodalFeature, ProcessedMedia},
+    logic::{
+        encoder_cache::UNENCODABLE,
+        request::{
+            failure::Failure,
+            ids::TokenId,
+            media::{Modality, MultimodalFeature, ProcessedMedia},
+        },
     },
     ports::{
         EncoderExecutor, EncoderFactory, ExecuteError, ExpandedPrompt, MediaError, MediaProcessor,
@@ -99,8 +102,7 @@ pub fn failure(images: &[RawMedia]) -> Option<Failure> {
         if name.starts_with(BROKEN_NAME) {
             Some(Failure::Encoder(BROKEN.to_owned()))
         } else if name.starts_with(PANIC_NAME) {
-            let why = format!("it could not be encoded: device error: {PANIC}");
-            Some(Failure::Encoder(why))
+            Some(Failure::Encoder(UNENCODABLE.to_owned()))
         } else {
             None
         }

@@ -9,6 +9,9 @@ use crate::logic::request::{failure::Failure, media::MultimodalFeature};
 /// An item that fails this often alone cannot be encoded.
 const FAILURES_MAX: u32 = 2;
 
+/// The text for the client of an item at which the encoder fails.
+pub const UNENCODABLE: &str = "an image or sound of the request could not be encoded";
+
 /// The state of a batch that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrived {
@@ -95,14 +98,15 @@ impl EncoderJobs {
         self.end()
     }
 
-    /// Records that the current items failed together. Returns the batch if it has ended.
-    pub fn failed(&mut self, why: &str) -> Option<EndedBatch> {
+    /// Records that the current items failed together. Returns the batch if it has ended. The reason
+    /// is in the log: the text of a panic is not for clients.
+    pub fn failed(&mut self) -> Option<EndedBatch> {
         let current = self.current.as_mut()?;
         let Job { items, failures } = current.jobs.pop_front()?;
         let failures = if items.len() > 1 { 0 } else { failures + 1 };
         for item in items.into_iter().rev() {
             if failures >= FAILURES_MAX {
-                let failure = Failure::Encoder(format!("it could not be encoded: {why}"));
+                let failure = Failure::Encoder(UNENCODABLE.to_owned());
                 current.encoded.push((item.identifier, Err(failure)));
             } else {
                 current.jobs.push_front(Job { items: vec![item], failures });
@@ -140,12 +144,12 @@ mod tests {
         let mut jobs = EncoderJobs::default();
         assert_eq!(jobs.take(batch(1, &["a", "b", "c"])), Arrived::New);
         assert_eq!(names(&jobs), ["a", "b", "c"]);
-        assert!(jobs.failed("panic").is_none());
+        assert!(jobs.failed().is_none());
         assert_eq!(names(&jobs), ["a"]);
         assert!(jobs.done(vec![Ok(())]).is_none());
         for _ in 0..2 {
             assert_eq!(names(&jobs), ["b"]);
-            assert!(jobs.failed("panic").is_none());
+            assert!(jobs.failed().is_none());
         }
         let ended = jobs.done(vec![Ok(())]).unwrap();
         let failed: Vec<&str> = ended

@@ -12,7 +12,7 @@ mod slots;
 
 pub use self::{
     cache::{Encoded, EncoderBatch, EncoderCache, EncoderCacheView},
-    jobs::{Arrived, EncoderJobs, EndedBatch},
+    jobs::{Arrived, EncoderJobs, EndedBatch, UNENCODABLE},
     needs::{EncoderAnswer, EncoderNeed, EncoderNeeds},
     slots::{EncoderSlots, encoder_budget},
 };
