@@ -16,6 +16,8 @@ pub enum EncoderWorkerMessage {
     JobEnded {
         /// The number of the worker's thread that sends this.
         thread: u64,
+        /// The job. A report that comes twice must not end the next one.
+        job: u64,
         /// The end of the job.
         outcome: EncoderOutcome,
     },
@@ -53,8 +55,8 @@ impl Letter for EncoderWorkerMessage {
     fn duplicate(&self) -> Option<Self> {
         Some(match self {
             Self::Encode(batch) => Self::Encode(batch.clone()),
-            Self::JobEnded { thread, outcome } => {
-                Self::JobEnded { thread: *thread, outcome: outcome.clone() }
+            Self::JobEnded { thread, job, outcome } => {
+                Self::JobEnded { thread: *thread, job: *job, outcome: outcome.clone() }
             }
             &Self::Deadline { thread, job } => Self::Deadline { thread, job },
             Self::Ping => Self::Ping,

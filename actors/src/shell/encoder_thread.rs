@@ -136,7 +136,8 @@ impl Device {
         };
         let goes_on = matches!(outcome, EncoderOutcome::Done(_));
         let thread = self.number;
-        let is_heard = self.send(EncoderWorkerMessage::JobEnded { thread, outcome });
+        let job = self.num_done.load(Ordering::Acquire) + 1;
+        let is_heard = self.send(EncoderWorkerMessage::JobEnded { thread, job, outcome });
         self.num_done.fetch_add(1, Ordering::Release);
         is_heard && goes_on
     }

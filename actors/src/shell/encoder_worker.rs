@@ -141,7 +141,9 @@ impl Actor for EncoderWorkerActor {
             EncoderWorkerMessage::JobEnded { thread, .. } if thread != state.num_threads => {
                 self.context.observers.stale(1);
             }
-            EncoderWorkerMessage::JobEnded { .. } if state.running.is_none() => {
+            EncoderWorkerMessage::JobEnded { job, .. }
+                if state.running.as_ref().is_none_or(|running| running.job != job) =>
+            {
                 self.context.observers.stale(1);
             }
             EncoderWorkerMessage::JobEnded { outcome, .. } => match outcome {
