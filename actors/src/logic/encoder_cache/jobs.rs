@@ -98,8 +98,8 @@ impl EncoderJobs {
         self.end()
     }
 
-    /// Records that the current items failed together. Returns the batch if it has ended. The reason
-    /// is in the log: the text of a panic is not for clients.
+    /// Records that the current items failed together. Returns the batch if it has ended. The
+    /// reason is in the log: the text of a panic is not for clients.
     pub fn failed(&mut self) -> Option<EndedBatch> {
         let current = self.current.as_mut()?;
         let Job { items, failures } = current.jobs.pop_front()?;
