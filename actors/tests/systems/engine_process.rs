@@ -147,9 +147,15 @@ async fn a_process_that_cannot_start_is_tried_again() {
     }
     let text = collect(submission.choices.remove(0)).await.0;
     assert_eq!(text, expected_text(&prompt, 100));
+    // On a busy machine the stream may have ended before the process was killed.
+    let recovered = async {
+        while system.health() != Health::Ready {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, recovered).await.unwrap();
     let ends = system.engine_process().unwrap().ends;
     assert_eq!(ends, ["ended: SIGKILL", "ended: exit code 0", "ended: exit code 0"]);
-    assert_eq!(system.health(), Health::Ready);
     system.shutdown().await;
 }
 
