@@ -39,11 +39,6 @@ export const colour = (name) =>
 /** Returns whether the user allows motion. */
 export const mayMove = () => !matchMedia('(prefers-reduced-motion: reduce)').matches;
 
-/** Calls back when the colours of the page change. */
-export function onColourChange(call) {
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', call);
-}
-
 /** Numbers as people read them. */
 export const whole = (value) => Math.round(value).toLocaleString('en');
 

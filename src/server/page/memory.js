@@ -1,7 +1,8 @@
 // The KV cache, block by block, in the colour of the request that holds it.
 
-import { $, colour, duration, h, onColourChange, pen, say, whole } from './dom.js';
+import { $, colour, duration, h, pen, say, whole } from './dom.js';
 import { usage } from './rates.js';
+import { onColourChange } from './theme.js';
 
 const STATES = ['free', 'cached', 'kept', 'held'];
 /** The server samples cells that stand for more blocks. */
