@@ -198,8 +198,8 @@ export async function startChat() {
   store = await openStore();
   startLibrary();
   startComposer();
-  begin();
   const last = keptByTab.get(OPEN);
+  begin();
   if (last) await open(last);
   try {
     await loadModels();

@@ -16,6 +16,9 @@ const MATH_INLINE = new RegExp([
   '\\$((?:\\\\.|[^\\s$\\\\])(?:(?:\\\\.|[^$\\\\\\n])*?(?:\\\\.|[^\\s$\\\\]))?)\\$(?!\\d))',
 ].join('|'));
 
+/** Words between two prices: no formula has them without a sign of one. */
+const isSentence = (text) => /[a-z]{3,}/i.test(text) && !/[\\^_{}=<>]/.test(text);
+
 const firstOf = (found) => found.slice(1).find((text) => text !== undefined);
 
 const mathBlock = {
@@ -34,7 +37,7 @@ const mathInline = {
   start: (text) => text.match(/\$|\\[[(]/)?.index,
   tokenizer(text) {
     const found = text.slice(0, MATH_MAX).match(MATH_INLINE);
-    if (!found) return undefined;
+    if (!found || (found[4] && isSentence(found[4]))) return undefined;
     return { type: 'math', raw: found[0], tex: firstOf(found).trim(), isDisplay: /^(?:\$\$|\\\[)/.test(found[0]) };
   },
 };
