@@ -1,10 +1,11 @@
 // The tabs, the lamp in the corner, and the views that get each snapshot.
 
 import { startChat } from './chat.js';
-import { $, say, short } from './dom.js';
+import { $, say } from './dom.js';
 import { onSnapshot, start } from './feed.js';
 import { HouseView } from './house.js';
 import { MemoryView } from './memory.js';
+import { short } from './numbers.js';
 import { History, news } from './rates.js';
 import { startSearch } from './search.js';
 import { startTheme } from './theme.js';

@@ -3,10 +3,11 @@
 import { shownFile } from './attachments.js';
 import { callCard } from './calls.js';
 import { copyButton } from './clipboard.js';
-import { duration, h } from './dom.js';
+import { h } from './dom.js';
 import { editor } from './editor.js';
 import { rateOf } from './fold.js';
 import { icon } from './icons.js';
+import { duration } from './numbers.js';
 import { Prose } from './prose.js';
 import { tokenText } from './tokens.js';
 
