@@ -18,6 +18,8 @@ const OPEN = 'playhouse-open';
 const SYSTEM = 'playhouse-system';
 const WIDE = matchMedia('(min-width: 900px)');
 
+/** Resolves when the store is open. A question may come before. */
+let ready = null;
 let store = null;
 let library = null;
 let talk = null;
@@ -126,6 +128,7 @@ async function remove(id) {
 }
 
 async function send() {
+  await ready;
   if (talk.running) return;
   const text = $('ask').value.trim();
   const found = fields();
@@ -164,6 +167,10 @@ function startLibrary() {
     setLibrary(false);
     $('show-library').focus();
   });
+  // On a phone it lies above the conversation, and a tap beside it closes it.
+  document.addEventListener('pointerdown', (event) => {
+    if (isLibraryOpen() && !$('library').contains(event.target) && !$('show-library').contains(event.target)) closeLibrary();
+  });
   for (const id of ['new', 'new-here']) $(id).addEventListener('click', beginAnew);
   others?.addEventListener('message', () => library.draw());
 }
@@ -185,22 +192,27 @@ function startComposer() {
   $('stop').addEventListener('click', () => talk.stop());
   $('system').addEventListener('change', () => {
     kept.set(SYSTEM, $('system').value || null);
-    talk.instruct($('system').value);
+    talk?.instruct($('system').value);
   });
   window.addEventListener('keydown', (event) => {
-    if (event.key === 'Escape' && talk.running && document.body.dataset.view === 'chat') talk.stop();
+    if (event.key === 'Escape' && talk?.running && document.body.dataset.view === 'chat') talk.stop();
   });
+}
+
+async function prepare() {
+  store = await openStore();
+  startLibrary();
+  const last = keptByTab.get(OPEN);
+  begin();
+  if (last) await open(last);
 }
 
 /** Starts the view. */
 export async function startChat() {
   startSettings();
-  store = await openStore();
-  startLibrary();
   startComposer();
-  const last = keptByTab.get(OPEN);
-  begin();
-  if (last) await open(last);
+  ready = prepare();
+  await ready;
   try {
     await loadModels();
     wake();
