@@ -280,6 +280,18 @@ test('on a phone the list opens above the conversation, and closes', async (t) =
   await until('the conversation', async () => (await textOf(page)) === 'Yes.');
 });
 
+test('two keys begin a conversation and look for one', async (t) => {
+  const page = await open(t);
+  await answering(page, () => 'Yes.');
+  await converse(page, 'Hello');
+  await page.click('#show-library');
+  await page.keyboard.press('Control+k');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'find');
+  await page.keyboard.press('Control+Shift+O');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'ask');
+  assert.equal(await page.locator('.message').count(), 0);
+});
+
 test('the list can be closed on a desktop too', async (t) => {
   const page = await open(t);
   assert.ok(await page.isVisible('#library'));

@@ -14,7 +14,7 @@ import { until } from './browser.js';
 import { screenshots } from './screenshots.js';
 import { load, serve } from './server.js';
 import {
-  PHONE, VIEWS, answer, ask, browser, checkProblems, endless, go, isDone, open, opened, restarts, server, textOf,
+  PHONE, VIEWS, answer, answering, ask, browser, checkProblems, converse, endless, forgive, go, isDone, open, opened, refusal, restarts, server, textOf,
 } from './setup.js';
 
 test('a stream that began goes on while rooms go dark and are lit again', async (t) => {
@@ -83,6 +83,57 @@ test('plots, blocks, requests and steps move under load', async (t) => {
   }
 });
 
+test('a room tells what its actor holds', async (t) => {
+  const page = await open(t);
+  await go(page, 'house');
+  await page.locator('[data-room="ledger/0"]').click();
+  assert.match(await page.textContent('#room'), /ground state.*Open requests\d+Tokens committed/);
+  const stop = load(server.url, 3);
+  try {
+    const room = page.locator('.room', { has: page.locator('[data-room="ledger/0"]') });
+    await until('its requests', async () => (await room.locator('.holds').textContent()) === '3 requests');
+    await until('the same beside it', async () => (await page.locator('#room .held dd').first().textContent()) === '3');
+  } finally {
+    await stop();
+  }
+});
+
+test('the text of every room is at least eleven pixels high', async (t) => {
+  for (const options of [{}, PHONE]) {
+    const page = await open(t, options);
+    await go(page, 'house');
+    await page.locator('.room').first().waitFor();
+    const low = await page.locator('.room text').evaluateAll((all) => all.filter((one) => one.textContent).map((one) => {
+      const scale = one.ownerSVGElement.getScreenCTM().a;
+      return [one.textContent, Number.parseFloat(getComputedStyle(one).fontSize) * scale];
+    }).filter(([, pixels]) => pixels < 11));
+    assert.deepEqual(low, []);
+  }
+});
+
+test('an idle server gets requests to show, and changes stay visible for a moment', async (t) => {
+  const page = await open(t);
+  await go(page, 'memory');
+  await page.locator('#owners li').first().waitFor();
+  const picture = () => page.locator('#blocks').evaluate((canvas) => canvas.toDataURL());
+  await page.click('#trial');
+  assert.equal(await page.textContent('#trial'), 'Stop them');
+  await until('owners', async () => (await page.locator('#owners .bar').count()) >= 2);
+  await until('shared blocks in the plot', async () => /held [1-9]/.test(await page.locator('#memory-plot canvas').getAttribute('aria-label')));
+  await until('the end', async () => (await page.textContent('#trial')) === 'Send 8 requests', 60_000);
+  await until('nobody', async () => (await page.locator('#owners .bar').count()) === 0);
+  const bright = await picture();
+  await until('the changes to fade', async () => (await picture()) !== bright);
+  await page.click('#trial');
+  await page.click('#trial');
+  await until('the end', async () => (await page.textContent('#trial')) === 'Send 8 requests');
+  await page.route('**/v1/completions', (route) => route.fulfill({ status: 429, contentType: 'application/json', body: '{"error": {"message": "full"}}' }));
+  await page.click('#trial');
+  await page.locator('#trial-problem').waitFor();
+  assert.equal(await page.textContent('#trial-problem'), 'The requests failed: full');
+  forgive(page, 429);
+});
+
 test('nothing moves if the user prefers reduced motion', async (t) => {
   const page = await open(t, { reducedMotion: 'reduce' });
   await go(page, 'house');
@@ -112,6 +163,10 @@ test('the keyboard is enough', async (t) => {
     assert.fail(`${wanted} is not reached: ${seen}`);
   };
   await tabTo('skip');
+  await tabTo('skip');
+  await page.keyboard.press('Enter');
+  assert.equal(await focused(), 'ask', 'the second link leads to the message box');
+  await page.reload();
   await tabTo('tab-chat');
   await tabTo('ask');
   await page.keyboard.type('Hello');
@@ -167,13 +222,22 @@ test('on a phone nothing is wider than the screen', async (t) => {
   }
 });
 
+const MARKDOWN = ['# Title', '| a | b |', '|---|---|', '| 1 | 2 |', '', '- [x] done', '', '> quote', '', '```js', 'const a = "b"; // c', '```', '', 'and $x^2$'].join('\n');
+
 test('colours, names and roles are as they should be, by day and by night', async (t) => {
   const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
   for (const colorScheme of ['light', 'dark']) {
     const page = await open(t, { colorScheme, reducedMotion: 'reduce' });
-    await endless(page, 30);
-    await ask(page, 'Hello');
-    await until('the answer', () => isDone(page));
+    await answering(page, ({ messages }) => (messages.length > 1 ? refusal(503, 'recovering') : MARKDOWN));
+    await page.click('#advanced > summary');
+    await page.setInputFiles('#file', { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('note') });
+    await page.locator('#attachments li').waitFor();
+    await converse(page, 'Hello');
+    await page.locator('.formula math').waitFor();
+    await page.locator('.hl-comment').waitFor();
+    await ask(page, 'Again');
+    await page.locator('.message.problem').waitFor();
+    forgive(page, 503);
     const stop = load(server.url, 2);
     try {
       for (const view of VIEWS) {
@@ -202,7 +266,7 @@ test('a server without chaos routes has no buttons for them', async (t) => {
   await page.locator('.room').first().waitFor();
   assert.equal(await page.locator('.room').count(), snapshot.actors.length);
   assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
-  assert.match(await page.textContent('#room'), /built with the feature chaos/);
+  assert.match(await page.textContent('#room'), /with --allow-chaos/);
 });
 
 test('a server with a key asks for it, and again when it is wrong', async () => {

@@ -147,6 +147,16 @@ function setLibrary(isOpen) {
   $('view-chat').dataset.library = isOpen ? 'open' : 'closed';
 }
 
+function find() {
+  setLibrary(true);
+  $('find').focus();
+}
+
+function press(event, act) {
+  event.preventDefault();
+  act();
+}
+
 function closeLibrary() {
   if (!WIDE.matches) setLibrary(false);
 }
@@ -160,7 +170,7 @@ function startLibrary() {
   WIDE.addEventListener('change', () => setLibrary(WIDE.matches));
   $('show-library').addEventListener('click', () => {
     setLibrary(!isLibraryOpen());
-    if (isLibraryOpen()) $('find').focus();
+    if (isLibraryOpen()) find();
   });
   $('library').addEventListener('keydown', (event) => {
     if (event.key !== 'Escape' || WIDE.matches) return;
@@ -176,7 +186,10 @@ function startLibrary() {
 }
 
 function startComposer() {
-  startAttachments((text) => thread.tell(text));
+  startAttachments(async (text) => {
+    await ready;
+    thread.tell(text);
+  });
   $('send').append(icon('send'));
   $('stop').append(icon('stop'));
   $('composer').addEventListener('submit', (event) => {
@@ -195,7 +208,11 @@ function startComposer() {
     talk?.instruct($('system').value);
   });
   window.addEventListener('keydown', (event) => {
-    if (event.key === 'Escape' && talk?.running && document.body.dataset.view === 'chat') talk.stop();
+    if (document.body.dataset.view !== 'chat' || !talk) return;
+    const isCommand = event.ctrlKey || event.metaKey;
+    if (event.key === 'Escape' && talk.running) talk.stop();
+    else if (isCommand && event.shiftKey && event.key.toLowerCase() === 'o') press(event, beginAnew);
+    else if (isCommand && event.key.toLowerCase() === 'k') press(event, find);
   });
 }
 

@@ -162,11 +162,14 @@ mod tests {
             if name.starts_with("vendor/") {
                 continue;
             }
-            for markup in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            for markup in
+                ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+            {
                 assert!(!script.contains(markup), "{name} may show text only: {markup}");
             }
             for start in [" from './", " import('./"] {
-                for import in script.split(start).skip(1).filter_map(|rest| rest.split('\'').next()) {
+                for import in script.split(start).skip(1).filter_map(|rest| rest.split('\'').next())
+                {
                     assert!(names().any(|known| known == import), "{name} imports {import}");
                 }
             }
