@@ -60,6 +60,30 @@ test('Escape stops an answer, and its text stays', async (t) => {
   assert.ok((await textOf(page)).length > 40);
 });
 
+test('the view follows the answer, unless its user reads further up', async (t) => {
+  const page = await open(t, { height: 420 });
+  await endless(page, 3500);
+  await ask(page, 'Go on for ever');
+  const place = () => page.locator('#messages').evaluate(({ scrollTop, scrollHeight, clientHeight }) =>
+    ({ top: scrollTop, rest: scrollHeight - scrollTop - clientHeight }));
+  await until('more than fits', async () => (await place()).top > 100);
+  await until('the end in view', async () => (await place()).rest < 40);
+  await page.locator('#messages').hover();
+  await page.mouse.wheel(0, -90);
+  await until('a place further up', async () => (await place()).rest > 60);
+  const { top } = await place();
+  const { length } = await textOf(page);
+  await until('more text', async () => (await textOf(page)).length > length + 200);
+  assert.equal((await place()).top, top, 'it stays');
+  await page.locator('#messages').focus();
+  await page.keyboard.press('End');
+  await until('the end again', async () => (await place()).rest < 40);
+  const later = (await textOf(page)).length;
+  await until('more text', async () => (await textOf(page)).length > later + 200);
+  await until('the end still', async () => (await place()).rest < 40);
+  await page.click('#stop');
+});
+
 test('pictures, sounds and texts go with the message, as far as the model takes them', async (t) => {
   const text = await open(t);
   await until('the models', async () => (await text.locator('#model option').count()) > 0);
@@ -218,6 +242,23 @@ test('finished blocks are not drawn again, and a long answer stays quick', async
   assert.ok(elements > 1000, `${elements} blocks`);
   // A frame at 60 a second. The machine of the test may be busy, so the median counts.
   assert.ok(median < 16, `${median} ms for a piece`);
+});
+
+test('a text that grows by each character looks like the whole text', async (t) => {
+  const page = await open(t);
+  const { grown, whole } = await page.evaluate(async () => {
+    const { Prose } = await import('./page/prose.js');
+    const text = ['# Title', '', 'Some **bold** words.', '', '```python', 'def f():', '    return 1', '```', '',
+      '```unheard-of', 'x', '```', '', '- one', '- two', '', '| a | b |', '|---|---|', '| 1 | 2 |', '', '$$', 'x^2', '$$', '', 'End.'].join('\n');
+    const [a, b] = [new Prose(), new Prose()];
+    for (let end = 1; end <= text.length; end += 1) a.show(text.slice(0, end), end === text.length);
+    b.show(text, true);
+    document.querySelector('#messages').replaceChildren(a.element, b.element);
+    const isDrawn = ({ element }) => element.querySelector('math') && element.querySelector('.hl-keyword');
+    while (!isDrawn(a) || !isDrawn(b)) await new Promise((wake) => { setTimeout(wake, 20); });
+    return { grown: a.element.outerHTML, whole: b.element.outerHTML };
+  });
+  assert.equal(grown, whole);
 });
 
 test('a question without an answer stays, can be tried again, and the next one takes its place', async (t) => {

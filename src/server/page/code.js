@@ -3,7 +3,7 @@
 
 import { h } from './dom.js';
 import { copyButton } from './clipboard.js';
-import { highlighted } from './highlight.js';
+import { highlighted, isReady } from './highlight.js';
 
 /** Longest code whose colours follow each piece. */
 const LIVE_MAX = 6_000;
@@ -26,16 +26,22 @@ export function partsOf(text) {
 }
 
 /** Returns a code block, which `show` lets grow. */
-export function codeBlock(given, info, isComplete = true) {
-  const language = (info ?? '').trim().split(/[\s,{]/)[0];
+export function codeBlock(given, givenInfo, isComplete = true) {
+  const label = h('span');
   const code = h('code');
   let text = '';
+  let language = '';
   let numFinal = 0;
   let turn = 0;
-  let wasEnd = null;
+  let shape = null;
 
   function plain() {
     const parts = partsOf(text);
+    // Parts follow each other only if no colours came between.
+    if (!code.querySelector(':scope > .part')) {
+      code.replaceChildren();
+      numFinal = 0;
+    }
     while (code.childElementCount > numFinal) code.lastChild.remove();
     for (; numFinal < parts.length - 1; numFinal += 1) code.append(h('span', { class: 'part' }, parts[numFinal]));
     code.append(h('span', { class: 'part' }, parts.at(-1)));
@@ -46,29 +52,24 @@ export function codeBlock(given, info, isComplete = true) {
     const mine = turn;
     const nodes = await highlighted(text, language);
     // Text that came meanwhile has a turn of its own.
-    if (!nodes || mine !== turn) return;
-    code.replaceChildren(...nodes);
-    numFinal = 0;
+    if (mine !== turn) return;
+    if (nodes) code.replaceChildren(...nodes);
+    else plain();
   }
 
-  function show(next, isEnd) {
-    const isNew = next !== text;
-    if (!isNew && isEnd === wasEnd) return;
-    wasEnd = isEnd;
+  function show(next, isEnd, info = givenInfo) {
+    const nextShape = JSON.stringify([next.length, isEnd, info]);
+    if (next === text && nextShape === shape) return;
+    shape = nextShape;
     text = next;
-    if (isNew && (text.length > LIVE_MAX || !code.firstChild)) {
-      // Parts follow each other only if no colours came between.
-      if (!code.querySelector(':scope > .part')) {
-        code.replaceChildren();
-        numFinal = 0;
-      }
-      plain();
-    }
+    language = (info ?? '').trim().split(/[\s,{]/)[0];
+    label.textContent = language || 'text';
+    if (text.length > LIVE_MAX ? text.length > COLOUR_MAX || !isEnd : !isReady()) plain();
     if (text.length <= (isEnd ? COLOUR_MAX : LIVE_MAX)) colour();
   }
 
   const element = h('div', { class: 'code' },
-    h('div', { class: 'code-head' }, h('span', null, language || 'text'), copyButton('Copy the code', () => text)),
+    h('div', { class: 'code-head' }, label, copyButton('Copy the code', () => text)),
     h('pre', { tabindex: 0 }, code));
   show(given, isComplete);
   return { element, show };

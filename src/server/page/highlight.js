@@ -4,12 +4,16 @@
 import { h } from './dom.js';
 
 let library = null;
+let isLoaded = false;
 
 /** Names of languages that models write, and that the library knows by another. */
 const ALIASES = { shellscript: 'bash', console: 'bash', jsonl: 'json', jsonc: 'json', svelte: 'xml', vue: 'xml' };
 
 const load = () => {
-  library ??= import('./vendor/highlight.js').then((module) => module.default);
+  library ??= import('./vendor/highlight.js').then((module) => {
+    isLoaded = true;
+    return module.default;
+  });
   return library;
 };
 
@@ -18,6 +22,9 @@ const nodeOf = (node) => {
   const scope = node.scope?.split('.').map((part) => `hl-${part.replaceAll('_', '-')}`).join(' ');
   return h('span', scope ? { class: scope } : null, node.children.map(nodeOf));
 };
+
+/** Returns whether colours come at once. */
+export const isReady = () => isLoaded;
 
 /** Returns the nodes of `text`, or `null` if the language is unknown. */
 export async function highlighted(text, language) {

@@ -146,16 +146,15 @@ export class Answer extends Message {
   }
 
   /** Draws in the next frame, or after a pause. */
-  grow(onDraw) {
+  grow() {
     if (this.#due || this.#paused) return;
     this.#due = requestAnimationFrame(() => {
       const began = performance.now();
       this.#due = 0;
       this.#draw();
-      onDraw();
       const took = performance.now() - began;
       if (took <= DRAW_MS_MAX) return;
-      this.#paused = setTimeout(() => { this.#paused = 0; this.grow(onDraw); }, 3 * took);
+      this.#paused = setTimeout(() => { this.#paused = 0; this.grow(); }, 3 * took);
     });
   }
 

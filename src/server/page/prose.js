@@ -102,12 +102,12 @@ export class Prose {
     const { final, open, length } = divide(rest, tokensOf(rest));
     const grows = open[0]?.type === 'code' ? open[0] : null;
     if (this.#code && grows && !final.length) {
-      this.#code.show(grows.text, isEnd);
+      this.#code.show(grows.text, isEnd, grows.lang);
       return;
     }
     // The block that grew is final now, and its element can stay.
     const kept = this.#code && final[0]?.type === 'code' ? this.#code : null;
-    kept?.show(final[0].text, true);
+    kept?.show(final[0].text, true, final[0].lang);
     for (const element of this.#open) if (element !== kept?.element) element.remove();
     this.#add(blocks(kept ? final.slice(1) : final, 0));
     this.#done += length;

@@ -6,7 +6,7 @@ import { icon } from './icons.js';
 import { viewOf } from './message.js';
 
 const STARTERS = ['Who are you?', 'Tell me a short story', 'What is 17 + 25?'];
-/** Nearer to the end than this, the view follows the answer. */
+/** A user who scrolls down to within this follows the answer again. */
 const FOLLOW_PX = 120;
 
 /** Returns a notice with a button that tries again. */
@@ -24,11 +24,16 @@ export class Thread {
   #act;
   #ask;
   #notes = [];
+  /** Whether the end stays in view. */
+  #isFollowing = true;
+  #lastTop = 0;
+  #observer = new ResizeObserver(() => this.follow());
 
   /** `act` has the actions on messages, `ask` sends a question. */
   constructor(act, ask) {
     this.#act = act;
     this.#ask = ask;
+    this.#list.addEventListener('scroll', () => this.#onScroll(), { passive: true });
   }
 
   get #list() {
@@ -45,11 +50,20 @@ export class Thread {
     this.follow(true);
   }
 
+  /** A user who scrolls up reads there; one who comes back to the end follows it again. */
+  #onScroll() {
+    const { scrollTop, scrollHeight, clientHeight } = this.#list;
+    const rest = scrollHeight - scrollTop - clientHeight;
+    const isUp = scrollTop < this.#lastTop - 1;
+    if (rest < (isUp ? 2 : FOLLOW_PX)) this.#isFollowing = true;
+    else if (isUp) this.#isFollowing = false;
+    this.#lastTop = scrollTop;
+  }
+
   /** Keeps the end in view, unless the user reads further up. */
-  follow(isForced) {
-    const list = this.#list;
-    const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < FOLLOW_PX;
-    if (isForced || isAtEnd) list.scrollTop = list.scrollHeight;
+  follow(isForced = false) {
+    this.#isFollowing ||= isForced;
+    if (this.#isFollowing) this.#list.scrollTop = this.#list.scrollHeight;
   }
 
   /** Reports a problem that belongs to no message. */
@@ -61,7 +75,7 @@ export class Thread {
 
   /** Draws the answer in progress. */
   grow(node) {
-    this.#views.get(node.id)?.grow(() => this.follow(false));
+    this.#views.get(node.id)?.grow();
   }
 
   /** Draws the path. Messages that are there stay. */
@@ -88,7 +102,9 @@ export class Thread {
       isRunning: running?.node === view.node,
       wanted,
     }));
-    this.follow(hasNew);
+    this.#observer.disconnect();
+    if (elements.length) this.#observer.observe(elements.at(-1));
+    this.follow(hasNew && running !== null);
   }
 
   /** Returns what stands below the messages. */
