@@ -198,13 +198,14 @@ test('each status has words of its own', () => {
 test('a file with conversations brings all of them back, with their files', async () => {
   const image = { kind: 'image', name: 'a.png', blob: new Blob([new Uint8Array([0, 255, 128])], { type: 'image/png' }) };
   const nodes = [{ id: 'n', conversation: 'c', parent: null, role: 'user', text: 'q', attachments: [image, { kind: 'text', name: 't', text: 'x' }] }];
-  const file = await exported([[{ id: 'c', title: 'T', current: 'n' }, nodes]]);
+  const file = await exported([[{ id: 'c', title: 'T', current: 'n', created: 1, updated: 2, system: 's' }, nodes]]);
   const [[conversation, [node]]] = imported(file);
-  assert.deepEqual(conversation, { id: 'c', title: 'T', current: 'n' });
+  assert.deepEqual(conversation, { id: 'c', title: 'T', current: 'n', created: 1, updated: 2, system: 's' });
   const [{ blob }, text] = node.attachments;
   assert.deepEqual([...new Uint8Array(await blob.arrayBuffer())], [0, 255, 128]);
   assert.deepEqual([blob.type, text.text], ['image/png', 'x']);
-  assert.equal(await exported([[conversation, [node]]]), file, 'and once more');
+  const again = JSON.parse(await exported([[conversation, [node]]]));
+  assert.deepEqual(again, JSON.parse(file), 'and once more');
 });
 
 test('a file that is something else is refused with a reason', () => {
@@ -213,6 +214,20 @@ test('a file that is something else is refused with a reason', () => {
   assert.throws(() => imported('{"format": "playhouse-conversations", "version": 9}'), /version 9/);
   const bad = { format: 'playhouse-conversations', version: 1, conversations: [{ id: 'c', title: 't', messages: [{ id: 'n', role: 'root', text: '' }] }] };
   assert.throws(() => imported(JSON.stringify(bad)), /role/);
+  bad.conversations[0].id = '"]';
+  assert.throws(() => imported(JSON.stringify(bad)), /id/);
+});
+
+test('of a file only known fields are taken, and only of their types', () => {
+  const messages = [{ id: 'n', parent: 7, role: 'assistant', text: 'a', told: { reason: {}, tokens: '9', ms: 5 }, logprobs: [{}], calls: [{ id: 1, function: { name: 'f' } }], evil: 1 }];
+  const file = { format: 'playhouse-conversations', version: 1, conversations: [{ id: 'c', title: 't', updated: 'x', messages }] };
+  const [[conversation, [node]]] = imported(JSON.stringify(file));
+  assert.deepEqual(conversation, { id: 'c', title: 't', created: 0, updated: 0, current: null });
+  assert.deepEqual(node, {
+    id: 'n', parent: null, role: 'assistant', text: 'a', model: '', reasoning: '',
+    calls: [{ id: '1', type: 'function', function: { name: 'f', arguments: 'undefined' } }],
+    told: { reason: null, tokens: 0, firstMs: 0, ms: 5 },
+  });
 });
 
 test('the name of a file says what is in it', () => {

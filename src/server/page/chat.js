@@ -183,6 +183,9 @@ function startLibrary() {
   });
   for (const id of ['new', 'new-here']) $(id).addEventListener('click', beginAnew);
   others?.addEventListener('message', () => library.draw());
+  // Before, no press could have done anything.
+  $('library').inert = false;
+  for (const id of ['show-library', 'new-here']) $(id).disabled = false;
 }
 
 function startComposer() {
