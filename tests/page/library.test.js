@@ -258,6 +258,25 @@ test('a browser that keeps nothing says so, and talks all the same', async () =>
   }
 });
 
+test('a browser whose storage is full says so once, and a draft outlives a reload', async (t) => {
+  const page = await open(t);
+  await answering(page, () => 'Yes.');
+  await page.evaluate(() => {
+    IDBObjectStore.prototype.put = () => { throw new DOMException('no room', 'QuotaExceededError'); };
+  });
+  const losses = page.locator('.message.problem', { hasText: 'could not keep the conversation: no room' });
+  await ask(page, 'Hello');
+  await until('the answer', async () => (await page.locator('.message.assistant:not([aria-busy])').count()) === 1);
+  assert.equal(await losses.count(), 1);
+  await ask(page, 'Again');
+  await until('the answer', async () => (await page.locator('.message.assistant:not([aria-busy])').count()) === 2);
+  assert.equal(await losses.count(), 0, 'it is told once');
+  await page.fill('#ask', 'Not sent yet');
+  await page.reload();
+  await until('the draft', async () => (await page.inputValue('#ask')) === 'Not sent yet');
+  await page.locator('.empty').waitFor();
+});
+
 test('on a phone the list opens above the conversation, and closes', async (t) => {
   const page = await open(t, { ...PHONE, hasTouch: true });
   await answering(page, () => 'Yes.');

@@ -187,6 +187,19 @@ test('what fails is explained, changes nothing, and can be tried again', async (
   assert.equal(bodies.length, 4);
 });
 
+test('a store that is full stops no conversation', async () => {
+  const { request } = serverOf(['Yes'], ['No']);
+  const store = new Fleeting();
+  store.save = async () => { throw new DOMException('full', 'QuotaExceededError'); };
+  const talk = new Talk(fresh(), [], store, request);
+  let losses = 0;
+  talk.view = { onPath() {}, onNode() {}, onSave() {}, onLoss() { losses += 1; } };
+  await talk.say('Well?', [], {});
+  await talk.say('And?', [], {});
+  assert.deepEqual(talk.path.map(({ text }) => text), ['Well?', 'Yes', 'And?', 'No']);
+  assert.equal(losses, 4);
+});
+
 test('each status has words of its own', () => {
   const told = [400, 401, 403, 404, 413, 429, 500, 503].map((status) => explain({ status, message: '' }).title);
   assert.equal(new Set(told).size, told.length, told);

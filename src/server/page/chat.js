@@ -16,6 +16,7 @@ import { Thread } from './thread.js';
 
 const OPEN = 'playhouse-open';
 const SYSTEM = 'playhouse-system';
+const DRAFT = 'playhouse-draft';
 const WIDE = matchMedia('(min-width: 900px)');
 
 /** Resolves when the store is open. A question may come before. */
@@ -57,11 +58,17 @@ async function run(call) {
   wake();
   try {
     await call(mine);
-  } catch (error) {
-    thread.tell(`The browser could not keep the conversation: ${error.message}`);
   } finally {
     busy.delete(mine.conversation.id);
   }
+}
+
+/** Told once: each save of a full store fails. */
+let isLossTold = false;
+
+function onLoss(error) {
+  if (!isLossTold) thread.tell(`The browser could not keep the conversation: ${error.message || error.name}. Export it, or delete others.`);
+  isLossTold = true;
 }
 
 function drawButtons() {
@@ -73,12 +80,13 @@ function drawButtons() {
 
 /** Shows a conversation. */
 function show(next) {
-  if (talk) talk.view = { onPath() {}, onNode() {}, onSave: () => library.draw() };
+  if (talk) talk.view = { onPath() {}, onNode() {}, onSave: () => library.draw(), onLoss };
   talk = next;
   talk.view = {
     onPath: () => { thread.draw(); drawButtons(); },
     onNode: (node) => thread.grow(node),
     onSave: () => { remember(); library.draw(); others?.postMessage('changed'); },
+    onLoss,
   };
   $('system').value = talk.conversation.system ?? '';
   thread.show(talk);
@@ -135,6 +143,7 @@ async function send() {
   if (!found || (!text && !areThere())) return;
   const attachments = take();
   $('ask').value = '';
+  keptByTab.set(DRAFT, null);
   grow($('ask'), 200);
   thread.forget();
   await run((one) => one.say(text, attachments, found));
@@ -204,7 +213,12 @@ function startComposer() {
     event.preventDefault();
     send();
   });
-  $('ask').addEventListener('input', () => grow($('ask'), 200));
+  $('ask').addEventListener('input', () => {
+    grow($('ask'), 200);
+    keptByTab.set(DRAFT, $('ask').value || null);
+  });
+  $('ask').value ||= keptByTab.get(DRAFT) ?? '';
+  grow($('ask'), 200);
   $('stop').addEventListener('click', () => talk.stop());
   $('system').addEventListener('change', () => {
     kept.set(SYSTEM, $('system').value || null);

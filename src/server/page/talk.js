@@ -10,7 +10,7 @@ import { Tree, newId, placeOf, titleOf, wanted } from './tree.js';
 /** An answer in progress is stored at most this often. */
 const SAVE_MS = 2000;
 
-const quiet = { onPath() {}, onNode() {}, onSave() {} };
+const quiet = { onPath() {}, onNode() {}, onSave() {}, onLoss() {} };
 
 /** Returns a conversation without messages. */
 export const fresh = (system = '') =>
@@ -45,8 +45,17 @@ export class Talk {
   async #save(...nodes) {
     if (!this.tree.size && !this.conversation.title) return;
     this.conversation.updated = Date.now();
-    await this.#store.save(this.conversation, nodes);
-    this.view.onSave();
+    await this.#keep(() => this.#store.save(this.conversation, nodes));
+  }
+
+  /** Changes the store. Where it is full or gone, the conversation goes on without it. */
+  async #keep(change) {
+    try {
+      await change();
+      this.view.onSave();
+    } catch (error) {
+      this.view.onLoss(error);
+    }
   }
 
   async #add(parent, fields) {
@@ -80,7 +89,7 @@ export class Talk {
     if (hasContent(node)) return;
     this.tree.remove(node.id);
     this.conversation.current = this.tree.get(shown) ? shown : current;
-    await this.#store.removeMessages(this.conversation.id, [node.id]);
+    await this.#keep(() => this.#store.removeMessages(this.conversation.id, [node.id]));
     await this.#save();
     this.view.onPath();
   }
@@ -174,7 +183,7 @@ export class Talk {
     if (ids.includes(current)) this.conversation.current = next;
     this.problem = null;
     this.view.onPath();
-    await this.#store.removeMessages(this.conversation.id, ids);
+    await this.#keep(() => this.#store.removeMessages(this.conversation.id, ids));
     await this.#save();
   }
 
