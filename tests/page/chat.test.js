@@ -153,7 +153,8 @@ test('pictures, sounds and texts go with the message, as far as the model takes 
 
 test('answers are shown as text, thoughts folded, calls with a place for results', async (t) => {
   const page = await open(t);
-  const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>\n\n![x](https://example.org/spy.png)';
+  const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>\n\n![x](https://example.org/spy.png)'
+    + '\n\n$\\href{javascript:alert(1)}{x}$ $\\includegraphics{https://example.org/y.png}$ $\\style{color:red}{z}$';
   await canned(page,
     { choices: [{ delta: { role: 'assistant', content: '' } }] },
     { choices: [{ delta: { reasoning: 'Let me <b>think</b>.' } }] },
@@ -166,6 +167,7 @@ test('answers are shown as text, thoughts folded, calls with a place for results
   const text = await shown.locator(':scope > .prose').textContent();
   assert.ok(text.includes('<img src=x onerror=alert(1)>') && text.includes('<script>'), text);
   assert.equal(await shown.locator('img, script, [onerror]').count(), 0);
+  await until('the formulas', async () => (await shown.locator('.formula.invalid').count()) === 3);
   assert.deepEqual(await shown.locator('a').evaluateAll((all) => all.map((one) => one.href)), ['https://example.org/spy.png'], 'a picture is a link');
   assert.equal(await shown.locator('strong').textContent(), 'bold');
   const thoughts = shown.locator('.thoughts');

@@ -331,5 +331,5 @@ checkProblems();
 const asked = process.argv.indexOf('--screenshots');
 test('pictures', { skip: asked < 0 && 'not asked for' }, async (t) => {
   const folder = process.argv[asked + 1] ?? 'docs/screenshots';
-  await screenshots(folder, { open: (options) => open(t, options), load: () => load(server.url, 7), go, ask });
+  await screenshots(folder, { open: (options) => open(t, options), load: () => load(server.url, 7), go, converse });
 });

@@ -2,7 +2,7 @@
 // stays visible for a moment. Pure.
 
 /** The time until a change fades. */
-export const GLOW_MS = 1800;
+export const GLOW_MS = 1400;
 
 export class Glow {
   #keys = [];

@@ -3,7 +3,7 @@
 import { shownFile } from './attachments.js';
 import { callCard } from './calls.js';
 import { copyButton } from './clipboard.js';
-import { h } from './dom.js';
+import { h, say } from './dom.js';
 import { editor } from './editor.js';
 import { rateOf } from './fold.js';
 import { icon } from './icons.js';
@@ -27,6 +27,12 @@ export function footOf(told, isRunning) {
     firstMs ? `first after ${duration(firstMs)}` : null,
     rate ? `${rate.toFixed(rate < 100 ? 1 : 0)} tokens/s` : null,
   ].filter(Boolean).join(' · ');
+}
+
+/** Returns the element where the next word will stand: the last line of a text. */
+function lineOf(element) {
+  const last = element.lastElementChild;
+  return last?.matches('p, ul, ol, li, blockquote') ? lineOf(last) : element;
 }
 
 const tool = (name, label, onclick) =>
@@ -111,7 +117,8 @@ export class Answer extends Message {
 
   constructor(node, act) {
     super(node, act, node.model || 'Playhouse');
-    this.thoughts = h('details', { class: 'thoughts', hidden: true }, h('summary', null, 'Thoughts'), this.#thoughts.element);
+    this.summary = h('summary');
+    this.thoughts = h('details', { class: 'thoughts', hidden: true }, this.summary, this.#thoughts.element);
     this.body = this.#prose.element;
     this.caret = h('span', { class: 'caret', 'aria-hidden': 'true' });
     this.foot = h('p', { class: 'foot num' });
@@ -163,11 +170,12 @@ export class Answer extends Message {
     const isRunning = this.element.hasAttribute('aria-busy');
     if (node.model) this.name.textContent = node.model;
     this.thoughts.hidden = !node.reasoning;
+    say(this.summary, isRunning && !node.text ? 'Thinking…' : 'Thoughts');
     if (node.reasoning) this.#thoughts.show(node.reasoning, !isRunning);
     if (node.logprobs?.length) this.#drawTokens(isRunning);
     else this.#prose.show(node.text, !isRunning);
-    if (isRunning) this.body.append(this.caret);
-    else this.caret.remove();
+    this.caret.remove();
+    if (isRunning) lineOf(this.body).append(this.caret);
     node.calls.forEach((call, i) => this.#card(call, i).update(this.isWanted?.(call) ?? false));
     this.foot.textContent = footOf(node.told, isRunning);
   }
