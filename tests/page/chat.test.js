@@ -324,6 +324,7 @@ test('the token that ends an answer is a mark behind it', async (t) => {
   await page.fill('#temperature', '0');
   await ask(page, 'Who are you?');
   await until('the answer', () => isDone(page));
+  assert.deepEqual(await page.locator('.message.problem').allTextContents(), []);
   const answered = await page.locator('.message.assistant .tokens').textContent();
   assert.match(answered, /^I am .*[.]∎$/);
 });
@@ -398,8 +399,9 @@ test('invalid input is reported before it is sent', async (t) => {
 test('the first questions are offered as buttons', async (t) => {
   const page = await open(t);
   const bodies = await answering(page, () => '42');
-  await page.click('.empty button >> nth=2');
+  await page.dblclick('.empty button >> nth=2');
   await until('the answer', () => isDone(page));
+  assert.equal(bodies.length, 1, 'a double click asks once');
   assert.equal(bodies[0].messages[0].content, 'What is 17 + 25?');
 });
 

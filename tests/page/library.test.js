@@ -23,7 +23,7 @@ const confirm = (page) => page.click('#confirm-yes');
 test('conversations stay, and each can be found, opened, renamed and deleted', async (t) => {
   const page = await open(t);
   await answering(page, ({ messages }) => `About ${messages.at(-1).content}`);
-  assert.equal(await page.textContent('#conversations'), 'No conversations yet.');
+  await until('the list', async () => (await page.textContent('#conversations')) === 'No conversations yet.');
   assert.ok(await page.isDisabled('#export-all'));
   await converse(page, 'red houses');
   await page.click('#new');

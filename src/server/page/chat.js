@@ -53,13 +53,14 @@ const thread = new Thread(act, (text) => { $('ask').value = text; send(); });
 /** Runs what asks the model. The conversation stays known until its answer is complete. */
 async function run(call) {
   const mine = talk;
-  if (mine.running) return;
+  if (mine.isBusy) return;
   busy.set(mine.conversation.id, mine);
   wake();
   try {
     await call(mine);
   } finally {
-    busy.delete(mine.conversation.id);
+    // Another try may have begun.
+    if (!mine.isBusy) busy.delete(mine.conversation.id);
   }
 }
 
@@ -137,7 +138,7 @@ async function remove(id) {
 
 async function send() {
   await ready;
-  if (talk.running) return;
+  if (talk.isBusy) return;
   const text = $('ask').value.trim();
   const found = fields();
   if (!found || (!text && !areThere())) return;

@@ -172,9 +172,9 @@ export class Answer extends Message {
     this.thoughts.hidden = !node.reasoning;
     say(this.summary, isRunning && !node.text ? 'Thinking…' : 'Thoughts');
     if (node.reasoning) this.#thoughts.show(node.reasoning, !isRunning);
+    this.caret.remove();
     if (node.logprobs?.length) this.#drawTokens(isRunning);
     else this.#prose.show(node.text, !isRunning);
-    this.caret.remove();
     if (isRunning) lineOf(this.body).append(this.caret);
     node.calls.forEach((call, i) => this.#card(call, i).update(this.isWanted?.(call) ?? false));
     this.foot.textContent = footOf(node.told, isRunning);

@@ -25,6 +25,7 @@ export class Talk {
   problem = null;
   #store;
   #request;
+  #isAdding = false;
 
   constructor(conversation, nodes, store, request) {
     this.conversation = conversation;
@@ -58,13 +59,20 @@ export class Talk {
     }
   }
 
+  /** Returns whether an answer is in progress, or about to be. */
+  get isBusy() {
+    return this.running !== null || this.#isAdding;
+  }
+
   async #add(parent, fields) {
+    this.#isAdding = true;
     const node = this.tree.add(parent, { at: Date.now(), ...fields });
     this.conversation.current = node.id;
     this.conversation.title ||= titleOf(fields.text || fields.attachments?.[0]?.name || '');
     this.problem = null;
     this.view.onPath();
     await this.#save(node);
+    this.#isAdding = false;
     return node;
   }
 
