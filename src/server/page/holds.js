@@ -15,7 +15,7 @@ const supervisor = (text) => ({ text, short: () => '', rows: () => [] });
 
 const HOLDS = {
   root: {
-    text: 'The settings, and what outlives every actor: weights and the memory of the KV cache.',
+    text: 'What must outlive every actor: the ledger’s data, the weights, and the memory of the KV cache.',
     short: ({ actors }) => `${whole(actors.length)} actors`,
     rows: ({ actors, epoch }) => [
       ['Actors', whole(actors.length)],
@@ -23,11 +23,11 @@ const HOLDS = {
       ['Epoch', whole(epoch)],
     ],
   },
-  core: supervisor('Its rooms, and when they died lately. It has no data of a request.'),
-  ingress: supervisor('Its rooms, and when they died lately. It has no data of a request.'),
-  egress: supervisor('Its rooms, and when they died lately. It has no data of a request.'),
+  core: supervisor('Its rooms, and when they died lately. Of the requests it has nothing.'),
+  ingress: supervisor('Its rooms, and when they died lately. Of the requests it has nothing.'),
+  egress: supervisor('Its rooms, and when they died lately. Of the requests it has nothing.'),
   ledger: {
-    text: 'The ground state: each request’s prompt, parameters, seed and committed tokens. All else is made again from it.',
+    text: 'The door to the ground state: each request’s prompt, parameters, seed and committed tokens. The data lives with the root, so a death of the ledger loses nothing.',
     short: ({ open_requests: open }) => count(open, 'request'),
     rows: ({ open_requests: open, totals }) => [
       ['Open requests', whole(open)],
@@ -36,12 +36,12 @@ const HOLDS = {
     ],
   },
   input: {
-    text: 'One prompt at a time. When it dies, another input processor gets that prompt.',
+    text: 'The prompts that it reads; long ones take turns. When it dies, another input processor gets them.',
     short: () => '',
     rows: (snapshot) => [['Prompts read, all inputs', short(edgeOf(snapshot, 'door->input'))]],
   },
   kv_cache: {
-    text: 'The block tables, and which block has which tokens. Its successor begins without them, and prompts are computed again.',
+    text: 'Block tables and reference counts. Its successor finds full blocks still cached, and the partial last block of each request.',
     short: (snapshot) => `${short(blocks(snapshot)[0])} of ${short(blocks(snapshot)[1])}`,
     rows: (snapshot) => [
       ['Blocks held', whole(blocks(snapshot)[0])],
@@ -50,22 +50,22 @@ const HOLDS = {
     ],
   },
   structured_output: {
-    text: 'Compiled grammars. Those that are needed again are compiled again.',
+    text: 'The grammars that are being compiled. The scheduler asks its successor again.',
     short: (snapshot) => `${short(edgeOf(snapshot, 'compiler->structured_output'))} made`,
     rows: (snapshot) => [['Grammars compiled', whole(edgeOf(snapshot, 'compiler->structured_output'))]],
   },
   encoder_cache: {
-    text: 'Which pictures and sounds are encoded in memory. They are encoded again after its death.',
+    text: 'Which pictures and sounds are needed, and in which order. Its successor finds the encoded ones in their store.',
     short: (snapshot) => `${short(edgeOf(snapshot, 'scheduler->encoder_cache'))} asked`,
     rows: (snapshot) => [['Questions of the scheduler', whole(edgeOf(snapshot, 'scheduler->encoder_cache'))]],
   },
   encoder_worker: {
-    text: 'The picture or sound that it encodes. Its weights outlive it.',
+    text: 'The pictures and sounds that it encodes now. Its successor gets them again.',
     short: (snapshot) => `${short(edgeOf(snapshot, 'encoder_worker->encoder_cache'))} done`,
     rows: (snapshot) => [['Reports of encodings', whole(edgeOf(snapshot, 'encoder_worker->encoder_cache'))]],
   },
   scheduler: {
-    text: 'The queues of running and waiting requests, and how far each one is computed. The ledger tells its successor.',
+    text: 'The queues of running and waiting requests, and the steps in flight. Its successor makes them again from the ledger’s live requests.',
     short: ({ scheduler }) => {
       const [running, waiting] = [scheduler?.num_running ?? 0, scheduler?.num_waiting ?? 0];
       if (!running && !waiting) return 'idle';
@@ -78,7 +78,7 @@ const HOLDS = {
     ],
   },
   worker: {
-    text: 'The step that it computes. Weights and the memory of the KV cache outlive it.',
+    text: 'The steps in flight. Weights and the memory of the KV cache outlive it.',
     short: ({ totals }) => count(totals.steps, 'step').replace(whole(totals.steps), short(totals.steps)),
     rows: ({ totals }) => [
       ['Steps', whole(totals.steps)],
@@ -87,12 +87,12 @@ const HOLDS = {
     ],
   },
   detokenizer: {
-    text: 'For each request of its shard: the end of its text, in case a character or a stop string is incomplete. The ledger sends the tokens again.',
+    text: 'How far the text of each request of its shard is. Its successor gets all their tokens again.',
     short: () => '',
     rows: (snapshot) => [['Batches, all detokenizers', short(edgeOf(snapshot, 'ledger->detokenizer'))]],
   },
   streamer: {
-    text: 'For each client of its shard: where its text goes, and what it has not read.',
+    text: 'Nothing of its own: the place where a client’s text goes knows its position.',
     short: () => '',
     rows: (snapshot) => [['Batches, all streamers', short(edgeOf(snapshot, 'detokenizer->streamer'))]],
   },
