@@ -55,6 +55,10 @@ test('Escape stops an answer, and its text stays', async (t) => {
   await ask(page, 'Go on for ever');
   await answer(page).waitFor();
   await until('the beginning', async () => (await textOf(page)).length > 40);
+  await page.click('[aria-label^="Delete Go on"]');
+  await page.keyboard.press('Escape');
+  await page.locator('#confirm').waitFor({ state: 'hidden' });
+  assert.ok(await page.isVisible('#stop'), 'a key of a dialog stops nothing');
   await page.keyboard.press('Escape');
   await until('the end', () => isDone(page));
   assert.ok((await textOf(page)).length > 40);

@@ -184,6 +184,7 @@ function startLibrary() {
   });
   $('library').addEventListener('keydown', (event) => {
     if (event.key !== 'Escape' || WIDE.matches) return;
+    event.stopPropagation();
     setLibrary(false);
     $('show-library').focus();
   });
@@ -226,7 +227,8 @@ function startComposer() {
     talk?.instruct($('system').value);
   });
   window.addEventListener('keydown', (event) => {
-    if (document.body.dataset.view !== 'chat' || !talk) return;
+    // A dialog has its own keys.
+    if (document.body.dataset.view !== 'chat' || !talk || document.querySelector('dialog[open]')) return;
     const isCommand = event.ctrlKey || event.metaKey;
     if (event.key === 'Escape' && talk.running) talk.stop();
     else if (isCommand && event.shiftKey && event.key.toLowerCase() === 'o') press(event, beginAnew);
