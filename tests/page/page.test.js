@@ -267,7 +267,7 @@ test('a server without chaos routes has no buttons for them', async (t) => {
   await page.locator('.room').first().waitFor();
   assert.equal(await page.locator('.room').count(), snapshot.actors.length);
   assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
-  assert.match(await page.textContent('#room'), /with --allow-chaos/);
+  assert.match(await page.textContent('#room'), /started with --allow-chaos/);
 });
 
 test('a server with a key asks for it, and again when it is wrong', async () => {

@@ -27,7 +27,7 @@ export function callCard(call, give) {
       form?.remove();
       form = null;
     } else if (!form) {
-      const result = h('textarea', { rows: 2, 'aria-label': `What ${call.function.name} gave` });
+      const result = h('textarea', { rows: 2, placeholder: 'What the tool gave', 'aria-label': `What ${call.function.name} gave` });
       form = h('form', { class: 'result' }, result, h('button', { class: 'quiet' }, 'Give the result'));
       form.addEventListener('submit', (event) => {
         event.preventDefault();

@@ -130,7 +130,7 @@ export class Answer extends Message {
     const { act, node } = this;
     const canGoOn = isLast && node.text && !node.calls.length;
     return [
-      tool('edit', 'Edit the answer', () => this.edit('Save')),
+      node.calls.length ? null : tool('edit', 'Edit the answer', () => this.edit('Save')),
       tool('again', 'Answer again', () => act.regenerate(node.id)),
       canGoOn ? tool('goOn', 'Continue the answer', () => act.goOn(node.id)) : null,
       this.remove(),
