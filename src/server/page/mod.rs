@@ -141,6 +141,13 @@ mod tests {
         assert_ne!(file("index.html", "").etag, file("index.html", "/llm").etag);
     }
 
+    /// The page is in every program, also on small machines.
+    #[test]
+    fn the_page_has_at_most_600_kilobytes() {
+        let bytes: usize = FILES.iter().map(|(.., content)| content.len()).sum();
+        assert!(bytes <= 600_000, "{bytes} bytes");
+    }
+
     /// An object that the policy forbids would be missing on the page without an error.
     #[test]
     fn the_document_obeys_its_policy_and_refers_to_files_that_are_there() {
