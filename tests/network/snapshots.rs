@@ -86,6 +86,8 @@ async fn the_page_is_served_with_its_types_its_policy_and_its_hash() {
         ("/page/main.js", "text/javascript"),
         ("/llm/page/base.css", "text/css"),
         ("/page/house.svg", "image/svg+xml"),
+        ("/page/vendor/marked.js", "text/javascript"),
+        ("/page/vendor/LICENSES.txt", "text/plain"),
     ];
     for (path, kind) in kinds {
         let answer = get(&served, path).await;
@@ -101,7 +103,9 @@ async fn the_page_is_served_with_its_types_its_policy_and_its_hash() {
     }
     let document = get(&served, "/").await.text().await.unwrap();
     assert!(document.contains(r#"<base href="/llm/">"#));
-    for path in ["/page/none.js", "/page/", "/page/../mod.rs", "/page/mod.rs"] {
+    for path in
+        ["/page/none.js", "/page/vendor/README.md", "/page/", "/page/../mod.rs", "/page/mod.rs"]
+    {
         let url = format!("{}{path}", served.url);
         assert_eq!(Client::new().get(url).send().await.unwrap().status(), 404, "{path}");
     }

@@ -1,4 +1,4 @@
-// The page in a headless Chromium, on a server with chaos routes.
+// The page in a headless Chromium, on a server with chaos routes: all views but the conversations.
 //
 //   node --test tests/page/page.test.js                    the test
 //   node tests/page/page.test.js --screenshots FOLDER      the test, and pictures of all views
@@ -9,156 +9,23 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { after, before, test } from 'node:test';
-import { launch, until } from './browser.js';
+import { test } from 'node:test';
+import { until } from './browser.js';
 import { screenshots } from './screenshots.js';
 import { load, serve } from './server.js';
-
-const VIEWS = ['chat', 'house', 'memory', 'traffic'];
-const PHONE = { width: 360, height: 740 };
-
-let server;
-let browser;
-const opened = [];
-
-/** Opens a page that closes at the end of the test `t`. The last test checks its problems. */
-async function open(t, options) {
-  const page = await browser.open(server.url, options);
-  opened.push(page);
-  t.after(() => page.context().close());
-  return page;
-}
-
-/** Makes every answer as long as the test needs, and text to its end, whatever the model. */
-const endless = (page, maxTokens) => page.route('**/v1/chat/completions', (route) => {
-  const body = JSON.parse(route.request().postData());
-  body.max_tokens ??= maxTokens;
-  body.min_tokens = body.max_tokens;
-  return route.continue({ postData: JSON.stringify(body) });
-});
-
-/** Answers with `chunks` instead of the model. */
-const canned = (page, ...chunks) => page.route('**/v1/chat/completions', (route) => route.fulfill({
-  contentType: 'text/event-stream',
-  body: [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''),
-}));
-
-const ask = async (page, text) => {
-  await page.fill('#ask', text);
-  await page.press('#ask', 'Enter');
-};
-
-const answer = (page) => page.locator('.message.assistant').last();
-/** Returns the text of the answer, without its thoughts. */
-const textOf = (page) => answer(page).locator(':scope > .prose').textContent();
-const isDone = async (page) => (await answer(page).getAttribute('aria-busy')) === null;
-const go = async (page, view) => {
-  await page.click(`#tab-${view}`);
-  await page.waitForSelector(`#view-${view}:not([hidden])`);
-};
-/** Returns the number of restarts that the page shows. */
-const restarts = async (page, room) => {
-  const label = await page.locator(`[data-room="${room}"]`).getAttribute('aria-label');
-  return Number(label.match(/restarts: (\d+)/)[1]);
-};
-
-before(async () => {
-  [server, browser] = await Promise.all([serve(), launch()]);
-});
-
-after(async () => {
-  await browser?.close();
-  assert.equal(await server?.stop(), 0, 'the server ends well');
-});
-
-test('an answer streams, tells how long it took, and can be stopped', async (t) => {
-  const page = await open(t);
-  await endless(page, 300);
-  await ask(page, 'Hello');
-  const lengths = new Set();
-  await until('the end of the answer', async () => {
-    lengths.add((await textOf(page)).length);
-    return isDone(page);
-  });
-  assert.ok(lengths.size > 2, `it grew: ${[...lengths]}`);
-  const foot = answer(page).locator('.foot');
-  assert.match(await foot.textContent(), /^cut off at its limit · 300 tokens · first after .+ tokens\/s$/);
-
-  await page.fill('#max_tokens', '3500');
-  await ask(page, 'Go on for ever');
-  await until('the beginning', async () => (await textOf(page)).length > 40);
-  await page.click('#stop');
-  await until('the end', () => isDone(page));
-  assert.equal(await foot.textContent(), 'stopped by you');
-  await until('the server to be idle', async () => (await (await fetch(`${server.url}/load`)).json()).server_load === 0);
-  await page.click('#clear');
-  assert.equal(await page.locator('.message').count(), 0);
-});
-
-/** A picture of one dark pixel. */
-const PICTURE = Buffer.from(
-  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==',
-  'base64',
-);
-
-test('pictures go with the message, if the model takes them', async (t) => {
-  const text = await open(t);
-  await until('the models', async () => (await text.locator('#model option').count()) > 0);
-  assert.equal(await text.locator('#add-picture').isVisible(), false);
-
-  const page = await open(t);
-  await page.route('**/v1/models', async (route) => {
-    const response = await route.fetch();
-    const models = await response.json();
-    models.data.forEach((card) => { card.input_modalities = ['text', 'image']; });
-    await route.fulfill({ response, json: models });
-  });
-  let body;
-  await page.route('**/v1/chat/completions', (route) => {
-    body = JSON.parse(route.request().postData());
-    const chunk = { choices: [{ index: 0, delta: { content: 'A dot.' }, finish_reason: 'stop' }] };
-    return route.fulfill({
-      contentType: 'text/event-stream',
-      body: `data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`,
-    });
-  });
-  await page.reload();
-  await page.locator('#add-picture').waitFor();
-  const file = { name: 'dot.png', mimeType: 'image/png', buffer: PICTURE };
-  await page.setInputFiles('#picture-file', [file, { ...file, name: 'twin.png' }]);
-  await page.locator('#pictures img').nth(1).waitFor();
-  await page.click('[aria-label="Remove twin.png"]');
-  assert.equal(await page.locator('#pictures img').count(), 1);
-
-  // A picture that is dropped, and a file that is none.
-  await page.evaluate((bytes) => {
-    const data = new DataTransfer();
-    data.items.add(new File([Uint8Array.from(bytes)], 'dropped.png', { type: 'image/png' }));
-    data.items.add(new File(['x'], 'notes.txt', { type: 'text/plain' }));
-    document.querySelector('#view-chat').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
-  }, [...PICTURE]);
-  await page.locator('#pictures img').nth(1).waitFor();
-  assert.match(await page.locator('.problem').first().textContent(), /notes\.txt/);
-
-  await ask(page, 'What is this?');
-  await until('the answer', () => isDone(page));
-  const url = `data:image/png;base64,${PICTURE.toString('base64')}`;
-  const picture = { type: 'image_url', image_url: { url } };
-  assert.deepEqual(body.messages.at(-1).content, [picture, picture, { type: 'text', text: 'What is this?' }]);
-  const shown = page.locator('.message.user .picture');
-  assert.equal(await shown.count(), 2);
-  assert.equal(await shown.first().evaluate((image) => image.naturalWidth), 1);
-  assert.equal(await page.locator('#pictures').isVisible(), false);
-});
+import {
+  PHONE, VIEWS, answer, answering, ask, browser, checkProblems, converse, endless, forgive, go, isDone, open, opened, refusal, restarts, server, textOf,
+} from './setup.js';
 
 test('a stream that began goes on while rooms go dark and are lit again', async (t) => {
   const page = await open(t);
   await endless(page, 3500);
+  await page.click('#advanced > summary');
   await page.fill('#seed', '7');
   await ask(page, 'Tell me a long story');
   await until('the answer in peace', () => isDone(page), 120_000);
   const inPeace = await textOf(page);
-  await page.click('#clear');
+  await page.click('#new');
 
   await ask(page, 'Tell me a long story');
   await until('the beginning', async () => (await textOf(page)).length > 20);
@@ -216,6 +83,57 @@ test('plots, blocks, requests and steps move under load', async (t) => {
   }
 });
 
+test('a room tells what its actor holds', async (t) => {
+  const page = await open(t);
+  await go(page, 'house');
+  await page.locator('[data-room="ledger/0"]').click();
+  assert.match(await page.textContent('#room'), /ground state.*Open requests\d+Tokens committed/);
+  const stop = load(server.url, 3);
+  try {
+    const room = page.locator('.room', { has: page.locator('[data-room="ledger/0"]') });
+    await until('its requests', async () => (await room.locator('.holds').textContent()) === '3 requests');
+    await until('the same beside it', async () => (await page.locator('#room .held dd').first().textContent()) === '3');
+  } finally {
+    await stop();
+  }
+});
+
+test('the text of every room is at least eleven pixels high', async (t) => {
+  for (const options of [{}, PHONE]) {
+    const page = await open(t, options);
+    await go(page, 'house');
+    await page.locator('.room').first().waitFor();
+    const low = await page.locator('.room text').evaluateAll((all) => all.filter((one) => one.textContent).map((one) => {
+      const scale = one.ownerSVGElement.getScreenCTM().a;
+      return [one.textContent, Number.parseFloat(getComputedStyle(one).fontSize) * scale];
+    }).filter(([, pixels]) => pixels < 11));
+    assert.deepEqual(low, []);
+  }
+});
+
+test('an idle server gets requests to show, and changes stay visible for a moment', async (t) => {
+  const page = await open(t);
+  await go(page, 'memory');
+  await page.locator('#owners li').first().waitFor();
+  const picture = () => page.locator('#blocks').evaluate((canvas) => canvas.toDataURL());
+  await page.click('#trial');
+  assert.equal(await page.textContent('#trial'), 'Stop them');
+  await until('owners', async () => (await page.locator('#owners .bar').count()) >= 2);
+  await until('shared blocks in the plot', async () => /held [1-9]/.test(await page.locator('#memory-plot canvas').getAttribute('aria-label')));
+  await until('the end', async () => (await page.textContent('#trial')) === 'Send 8 requests', 60_000);
+  await until('nobody', async () => (await page.locator('#owners .bar').count()) === 0);
+  const bright = await picture();
+  await until('the changes to fade', async () => (await picture()) !== bright);
+  await page.click('#trial');
+  await page.click('#trial');
+  await until('the end', async () => (await page.textContent('#trial')) === 'Send 8 requests');
+  await page.route('**/v1/completions', (route) => route.fulfill({ status: 429, contentType: 'application/json', body: '{"error": {"message": "full"}}' }));
+  await page.click('#trial');
+  await page.locator('#trial-problem').waitFor();
+  assert.equal(await page.textContent('#trial-problem'), 'The requests failed: full');
+  forgive(page, 429);
+});
+
 test('nothing moves if the user prefers reduced motion', async (t) => {
   const page = await open(t, { reducedMotion: 'reduce' });
   await go(page, 'house');
@@ -245,6 +163,10 @@ test('the keyboard is enough', async (t) => {
     assert.fail(`${wanted} is not reached: ${seen}`);
   };
   await tabTo('skip');
+  await tabTo('skip');
+  await page.keyboard.press('Enter');
+  assert.equal(await focused(), 'ask', 'the second link leads to the message box');
+  await page.reload();
   await tabTo('tab-chat');
   await tabTo('ask');
   await page.keyboard.type('Hello');
@@ -300,125 +222,28 @@ test('on a phone nothing is wider than the screen', async (t) => {
   }
 });
 
-test('answers are shown as text, thoughts folded, calls with a place for results', async (t) => {
-  const page = await open(t);
-  const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>';
-  await canned(page,
-    { choices: [{ delta: { role: 'assistant', content: '' } }] },
-    { choices: [{ delta: { reasoning: 'Let me <b>think</b>.' } }] },
-    { choices: [{ delta: { content: evil } }] },
-    { choices: [{ delta: { tool_calls: [{ index: 0, id: 'c1', function: { name: 'weather', arguments: '{"city":' } }] } }] },
-    { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] }, finish_reason: 'tool_calls' }] });
-  await ask(page, 'What is the weather?');
-  await until('the answer', () => isDone(page));
-  const shown = answer(page);
-  const text = await shown.locator(':scope > .prose').textContent();
-  assert.ok(text.includes('<img src=x onerror=alert(1)>') && text.includes('<script>'), text);
-  assert.equal(await shown.locator('img, script, a').count(), 0);
-  assert.equal(await shown.locator('strong').textContent(), 'bold');
-  const thoughts = shown.locator('.thoughts');
-  assert.equal(await thoughts.getAttribute('open'), null);
-  assert.equal(await thoughts.locator('.prose').textContent(), 'Let me <b>think</b>.');
-  assert.match(await shown.locator('.call').textContent(), /weather.*"city": "Oslo"/s);
-  await page.unroute('**/v1/chat/completions');
-  let sent;
-  await page.route('**/v1/chat/completions', (route) => {
-    sent = JSON.parse(route.request().postData());
-    return route.fulfill({ status: 400, contentType: 'application/json', body: '{"error": {"message": "no more"}}' });
-  });
-  page.problems.length = 0;
-  await page.fill('.result textarea', '{"degrees": 3}');
-  await page.click('.result button');
-  await page.locator('.message.problem').waitFor();
-  assert.equal(await page.textContent('.message.problem'), 'no more');
-  assert.deepEqual(sent.messages.at(-1), { role: 'tool', tool_call_id: 'c1', content: '{"degrees": 3}' });
-  assert.equal(sent.messages.at(-2).tool_calls[0].function.name, 'weather');
-  // The browser reports the 400, which is right.
-  assert.ok(page.problems.every((problem) => /status of 400/.test(problem)), page.problems);
-  page.problems.length = 0;
-});
-
-test('a question that gets no answer is taken back', async (t) => {
-  const page = await open(t);
-  const sent = [];
-  await page.route('**/v1/chat/completions', (route) => {
-    sent.push(JSON.parse(route.request().postData()).messages);
-    return route.fulfill({ status: 400, contentType: 'application/json', body: '{"error": {"message": "no more"}}' });
-  });
-  const isBack = async () => (await page.inputValue('#ask')) === 'Hello';
-  await ask(page, 'Hello');
-  await page.locator('.message.problem').waitFor();
-  assert.ok(await isBack());
-  assert.equal(await page.locator('.message:not(.problem)').count(), 0);
-  await page.press('#ask', 'Enter');
-  await until('another request', () => sent.length === 2);
-  assert.deepEqual(sent[1], [{ role: 'user', content: 'Hello' }]);
-
-  await until('it to be back', isBack);
-  await page.click('#clear');
-  await page.unroute('**/v1/chat/completions');
-  // An answer that never begins.
-  await page.route('**/v1/chat/completions', () => {});
-  await ask(page, 'Hello');
-  await page.click('#stop');
-  await until('it to be back', isBack);
-  assert.equal(await page.locator('.message').count(), 0);
-  assert.ok(await page.locator('.empty').isVisible());
-  // The browser reports the 400, which is right.
-  assert.ok(page.problems.every((problem) => /status of 400/.test(problem)), page.problems);
-  page.problems.length = 0;
-});
-
-test('the probability of a token is shown as colour, with its alternatives', async (t) => {
-  const page = await open(t);
-  await endless(page, 12);
-  await page.check('#logprobs');
-  await ask(page, 'Hello');
-  await until('the answer', async () => (await page.locator('.message.assistant').count()) === 1 && isDone(page));
-  assert.equal(await page.locator('.token').count(), 12);
-  await page.locator('.token').first().focus();
-  await page.keyboard.press('ArrowRight');
-  const tip = page.locator('#tip');
-  assert.ok(await tip.isVisible());
-  assert.ok((await tip.locator('li').count()) >= 5);
-  assert.match(await tip.textContent(), /%/);
-});
-
-test('the token that ends an answer is a mark behind it', async (t) => {
-  const page = await open(t);
-  await page.check('#logprobs');
-  await page.fill('#temperature', '0');
-  await ask(page, 'Who are you?');
-  await until('the answer', () => isDone(page));
-  const answered = await page.locator('.message.assistant .tokens').textContent();
-  assert.match(answered, /^I am .*[.]∎$/);
-});
-
-test('invalid input is reported before it is sent', async (t) => {
-  const page = await open(t);
-  await page.fill('#tools', '[{"type": ');
-  await ask(page, 'Hello');
-  assert.match(await page.textContent('#tools-problem'), /^Tools: /);
-  assert.equal(await page.locator('.message').count(), 0);
-  await page.fill('#tools', '');
-  await page.fill('#temperature', '9');
-  await ask(page, 'Hello');
-  assert.equal(await page.evaluate(() => document.activeElement.id), 'temperature');
-  assert.equal(await page.locator('.message').count(), 0);
-});
+const MARKDOWN = ['# Title', '| a | b |', '|---|---|', '| 1 | 2 |', '', '- [x] done', '', '> quote', '', '```js', 'const a = "b"; // c', '```', '', 'and $x^2$'].join('\n');
 
 test('colours, names and roles are as they should be, by day and by night', async (t) => {
   const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
   for (const colorScheme of ['light', 'dark']) {
     const page = await open(t, { colorScheme, reducedMotion: 'reduce' });
-    await endless(page, 30);
-    await ask(page, 'Hello');
-    await until('the answer', () => isDone(page));
+    await answering(page, ({ messages }) => (messages.length > 1 ? refusal(503, 'recovering') : MARKDOWN));
+    await page.click('#advanced > summary');
+    await page.setInputFiles('#file', { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('note') });
+    await page.locator('#attachments li').waitFor();
+    await converse(page, 'Hello');
+    await page.locator('.formula math').waitFor();
+    await page.locator('.hl-comment').waitFor();
+    await ask(page, 'Again');
+    await page.locator('.message.problem').waitFor();
+    forgive(page, 503);
     const stop = load(server.url, 2);
     try {
       for (const view of VIEWS) {
         await go(page, view);
         if (view === 'traffic') await page.locator('.timeline').first().waitFor();
+        if (view === 'chat') await page.locator('.message.user').first().locator('.edit').click();
         await page.evaluate(axe);
         const { violations } = await page.evaluate('axe.run()');
         const told = violations.flatMap(({ id, nodes }) => nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ''}`));
@@ -442,7 +267,7 @@ test('a server without chaos routes has no buttons for them', async (t) => {
   await page.locator('.room').first().waitFor();
   assert.equal(await page.locator('.room').count(), snapshot.actors.length);
   assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
-  assert.match(await page.textContent('#room'), /built with the feature chaos/);
+  assert.match(await page.textContent('#room'), /started with --allow-chaos/);
 });
 
 test('a server with a key asks for it, and again when it is wrong', async () => {
@@ -502,12 +327,10 @@ test('the page finds the server again', async () => {
   }
 });
 
-test('no page reported a problem or sent a request elsewhere', () => {
-  for (const page of opened) assert.deepEqual(page.problems, []);
-});
+checkProblems();
 
 const asked = process.argv.indexOf('--screenshots');
 test('pictures', { skip: asked < 0 && 'not asked for' }, async (t) => {
   const folder = process.argv[asked + 1] ?? 'docs/screenshots';
-  await screenshots(folder, { open: (options) => open(t, options), load: () => load(server.url, 7), go, ask });
+  await screenshots(folder, { open: (options) => open(t, options), load: () => load(server.url, 7), go, converse });
 });

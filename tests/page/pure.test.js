@@ -2,6 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { GLOW_MS, Glow } from '../../src/server/page/glow.js';
+import { holdingsOf } from '../../src/server/page/holds.js';
 import { planOf, waysOf, waysOut } from '../../src/server/page/plan.js';
 import { roundUp } from '../../src/server/page/plot.js';
 import { History, WINDOW_MS, news, usage } from '../../src/server/page/rates.js';
@@ -127,4 +129,34 @@ test('an axis ends at a round number', () => {
 test('pasted lines are texts, and empty ones are none', () => {
   assert.deepEqual(textsOf(' a \n\n\tb c\n'), ['a', 'b c']);
   assert.equal(scoreOf(0.98765), '0.988');
+});
+
+test('each role says what it holds, of any snapshot', () => {
+  const totals = { steps: 3, scheduled_tokens: 9, recomputed_tokens: 0, output_tokens: 12_345, finished_requests: 2 };
+  const bare = { ...snapshot(1000, { totals }), open_requests: 1, kv_cache: null, scheduler: null };
+  const full = { ...bare, kv_cache: { num_blocks: 8, num_free: 6, num_cached: 3 }, scheduler: { num_running: 2, num_waiting: 1, step: 9 } };
+  for (const { role } of ACTORS) {
+    const { text, short, rows } = holdingsOf(role);
+    assert.ok(text.length > 20, role);
+    for (const one of [bare, full]) {
+      for (const value of [short(one), ...rows(one).flat()]) assert.ok(!/undefined|NaN/.test(value), `${role}: ${value}`);
+    }
+  }
+  assert.equal(holdingsOf('kv_cache').short(full), '2 of 8');
+  assert.equal(holdingsOf('scheduler').short(full), '2 + 1');
+  assert.equal(holdingsOf('ledger').short(full), '1 request');
+  assert.equal(holdingsOf('unheard of').short(full), '');
+});
+
+test('a block that changed glows, and fades', () => {
+  const glow = new Glow();
+  const cells = (...states) => states.map((state) => ({ state, request: 0 }));
+  glow.take(cells('free', 'free'), 0);
+  assert.equal(glow.isOn(0), false, 'the first snapshot changes nothing');
+  glow.take(cells('held', 'free'), 100);
+  assert.deepEqual([glow.of(0, 100), glow.of(1, 100)], [1, 0]);
+  assert.equal(glow.of(0, 100 + GLOW_MS / 2), 0.5);
+  assert.equal(glow.isOn(100 + GLOW_MS), false);
+  glow.take(cells('held', 'free', 'free'), 200);
+  assert.equal(glow.isOn(200), false, 'another layout');
 });

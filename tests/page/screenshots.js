@@ -2,9 +2,8 @@
 
 import { mkdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { until } from './browser.js';
 
-const BYTES_MAX = 200_000;
+const BYTES_MAX = 220_000;
 /** The time until the plots have a shape. */
 const LOOK_MS = 25_000;
 
@@ -18,7 +17,7 @@ const PICTURES = [
 ];
 
 /** Writes the pictures into `folder`. Throws if one is too large. */
-export async function screenshots(folder, { open, load, go, ask }) {
+export async function screenshots(folder, { open, load, go, converse }) {
   await mkdir(folder, { recursive: true });
   const stop = load();
   try {
@@ -27,8 +26,13 @@ export async function screenshots(folder, { open, load, go, ask }) {
       if (view === 'chat') {
         await page.fill('#max_tokens', '160');
         await page.check('#logprobs');
-        await ask(page, 'What is Playhouse?');
-        await until('an answer', async () => (await page.locator('.message.assistant .foot').textContent()) !== '');
+        await converse(page, 'What is Playhouse?');
+        await page.uncheck('#logprobs');
+        await converse(page, 'Tell me a short story');
+        await page.click('#new');
+        await converse(page, 'Who are you?');
+        await page.locator('#conversations .open').nth(1).click();
+        await page.locator('.message.assistant').nth(1).waitFor();
       } else {
         await go(page, view);
         if (view === 'traffic') await page.waitForTimeout(LOOK_MS);

@@ -1,5 +1,5 @@
 // Requests to the server that the page is from. Addresses are relative, and the key is sent if
-// there is one. Server-sent events are read from the body, because EventSource cannot send a key.
+// there is one.
 
 import { $ } from './dom.js';
 
@@ -45,6 +45,16 @@ function askForKey(wasRefused) {
   return asking;
 }
 
+/** Calls `fetch`. Without an answer, the error has a name that says so. */
+async function reach(to, options) {
+  try {
+    return await fetch(to, options);
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw Object.assign(new Error(error.message), { name: 'NetworkError' });
+  }
+}
+
 /** Calls `fetch` with the key. Asks for a key if the server needs one. */
 export async function request(path, { body, signal, method } = {}) {
   for (;;) {
@@ -52,7 +62,7 @@ export async function request(path, { body, signal, method } = {}) {
     const headers = {};
     if (used) headers.Authorization = `Bearer ${used}`;
     if (body !== undefined) headers['Content-Type'] = 'application/json';
-    const response = await fetch(address(path), {
+    const response = await reach(address(path), {
       method: method ?? (body === undefined ? 'GET' : 'POST'),
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
@@ -64,27 +74,5 @@ export async function request(path, { body, signal, method } = {}) {
     // Another request may have been given a key meanwhile.
     if (response.status === 401 && (key !== used || await askForKey(used !== ''))) continue;
     throw error;
-  }
-}
-
-/** Yields the events of a stream, as the text after `data:`. */
-export async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      rest += value;
-      let end;
-      while ((end = rest.indexOf('\n\n')) >= 0) {
-        const event = rest.slice(0, end);
-        rest = rest.slice(end + 2);
-        const data = event.split('\n').filter((line) => line.startsWith('data:'));
-        if (data.length) yield data.map((line) => line.slice(5).trimStart()).join('\n');
-      }
-    }
-  } finally {
-    reader.cancel().catch(() => {});
   }
 }

@@ -1,169 +1,211 @@
-// The conversation: its messages, the answer in progress, and the button that stops it.
+// The view of conversations: the list, the open one, and the form that asks.
 
-import { events, request } from './api.js';
-import { $, h } from './dom.js';
+import { request } from './api.js';
+import { areThere, startAttachments, take } from './attachments.js';
+import { $, say } from './dom.js';
+import { grow } from './editor.js';
 import { wake } from './feed.js';
-import { Answer, problem, said } from './message.js';
-import { content, giveBack, shown, startPictures, take } from './pictures.js';
-import { fields, loadModels, system } from './settings.js';
+import { icon } from './icons.js';
+import { kept, keptByTab } from './kept.js';
+import { Library } from './library.js';
+import { confirmed } from './question.js';
+import { fields, loadModels, startSettings } from './settings.js';
+import { openStore } from './store.js';
+import { Talk, fresh } from './talk.js';
+import { Thread } from './thread.js';
 
-const STARTERS = ['Who are you?', 'Tell me a short story', 'What is 17 + 25?'];
+const OPEN = 'playhouse-open';
+const SYSTEM = 'playhouse-system';
+const DRAFT = 'playhouse-draft';
+const WIDE = matchMedia('(min-width: 900px)');
 
-let messages = [];
-let speaking = null;
-/** Results that the last answer's calls still need. */
-let wanted = new Set();
+/** Resolves when the store is open. A question may come before. */
+let ready = null;
+let store = null;
+let library = null;
+let talk = null;
+/** Conversations whose answers are in progress, by id: they go on while another one is shown. */
+const busy = new Map();
+const others = 'BroadcastChannel' in window ? new BroadcastChannel('playhouse') : null;
 
-const list = () => $('messages');
+/** The actions on messages. Those that ask the model need valid settings. */
+const withFields = (call) => async (...given) => {
+  const found = fields();
+  if (found) await run((one) => call(one, ...given, found));
+};
+const act = {
+  edit: withFields((one, id, text, found) => one.edit(id, text, found)),
+  regenerate: withFields((one, id, found) => one.regenerate(id, found)),
+  goOn: withFields((one, id, found) => one.goOn(id, found)),
+  giveResult: withFields((one, call, text, found) => one.giveResult(call, text, found)),
+  tryAgain: withFields((one, found) => (one.problem?.retry ?? ((again) => one.answer(again)))(found)),
+  choose: (id) => talk.choose(id),
+  async remove(id) {
+    const more = talk.tree.below(id).length - 1;
+    const text = more ? `The ${more === 1 ? 'message' : `${more} messages`} after it ${more === 1 ? 'is' : 'are'} deleted too.` : 'Nothing can bring it back.';
+    if (!await confirmed('Delete the message?', text, 'Delete')) return;
+    await talk.remove(id);
+    $('ask').focus();
+  },
+};
+const thread = new Thread(act, (text) => { $('ask').value = text; send(); });
 
-/** Keeps the end in view, unless the user reads further up. */
-function follow(force) {
-  const box = list();
-  const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 120;
-  if (force || isAtEnd) box.scrollTop = box.scrollHeight;
-}
-
-function showEmpty() {
-  const starter = (text) => h('button', {
-    class: 'quiet',
-    type: 'button',
-    onclick: () => { $('ask').value = text; send(); },
-  }, text);
-  list().replaceChildren(h('div', { class: 'empty' },
-    h('img', { src: 'page/house.svg', alt: '', width: 88, height: 88 }),
-    h('h2', null, 'Somebody is home'),
-    h('p', null, 'Everything you say is answered by the model on this server. While it speaks, have a look at the house.'),
-    h('div', { class: 'row' }, STARTERS.map(starter))));
-}
-
-function show(element) {
-  list().querySelector('.empty')?.remove();
-  list().append(element);
-  follow(true);
-}
-
-function setSpeaking(controller) {
-  speaking = controller;
-  $('send').hidden = controller !== null;
-  $('stop').hidden = controller === null;
-}
-
-/** Reads the stream into `answer`. Returns a remark about its end, if there is one. */
-async function read(response, answer, began) {
-  const told = { reason: null, tokens: 0, firstMs: 0, ms: 0 };
-  for await (const data of events(response)) {
-    if (data === '[DONE]') break;
-    const chunk = JSON.parse(data);
-    if (chunk.error) throw new Error(chunk.error.message ?? String(chunk.error));
-    if (chunk.usage) told.tokens = chunk.usage.completion_tokens;
-    const choice = chunk.choices?.[0];
-    if (!choice) continue;
-    const { delta } = choice;
-    const hasNews = delta.content || delta.reasoning || delta.tool_calls;
-    if (hasNews) told.firstMs ||= performance.now() - began;
-    answer.add(delta, choice.logprobs);
-    told.reason = choice.finish_reason ?? told.reason;
-  }
-  told.ms = performance.now() - began;
-  return told;
-}
-
-/** Removes a question without an answer, because some chat templates reject two in a row. */
-function takeBack(conversation, { message, element, text, pictures }) {
-  conversation.splice(conversation.indexOf(message), 1);
-  // The conversation was cleared meanwhile, or the user types another message.
-  if (conversation !== messages || $('ask').value.trim()) return;
-  element.remove();
-  if (!list().childElementCount) showEmpty();
-  $('ask').value = text;
-  giveBack(pictures);
-  grow();
-}
-
-/** Requests the next answer. `question` is the user's message; without it, a call's result asks. */
-async function speak(settings, question) {
-  const controller = new AbortController();
-  setSpeaking(controller);
-  const answer = new Answer(onResult);
-  answer.onDraw = () => follow(false);
-  show(answer.element);
-  const began = performance.now();
-  // If it is cleared meanwhile, it is another conversation.
-  const conversation = messages;
-  const body = {
-    ...settings,
-    messages: [...system(), ...messages],
-    stream: true,
-    stream_options: { include_usage: true },
-  };
-  try {
-    const response = await request('v1/chat/completions', { body, signal: controller.signal });
-    const told = await read(response, answer, began);
-    answer.end(told);
-    conversation.push(answer.message());
-    wanted = new Set(told.reason === 'tool_calls' ? answer.calls.filter(Boolean).map(({ id }) => id) : []);
-  } catch (error) {
-    const wasStopped = controller.signal.aborted;
-    answer.end({ reason: wasStopped ? 'stopped' : null });
-    // The text so far stays in the conversation.
-    if (answer.content) {
-      conversation.push({ role: 'assistant', content: answer.content });
-    } else {
-      answer.element.remove();
-      if (question) takeBack(conversation, question);
-    }
-    if (!wasStopped) show(problem(error.message));
-  } finally {
-    setSpeaking(null);
-    follow(false);
-  }
-}
-
-function onResult(call, content) {
-  messages.push({ role: 'tool', tool_call_id: call.id, content });
-  show(said('tool', content));
-  wanted.delete(call.id);
-  const settings = fields();
-  if (!wanted.size && settings && !speaking) speak(settings);
-}
-
-async function send() {
-  if (speaking) return;
-  const text = $('ask').value.trim();
-  const settings = fields();
-  if (!settings) return;
-  const pictures = take();
-  if (!text && !pictures.length) return;
-  $('ask').value = '';
-  grow();
-  const message = { role: 'user', content: content(pictures, text) };
-  const question = { message, text, pictures, element: said('user', text, shown(pictures)) };
-  messages.push(question.message);
-  wanted.clear();
-  show(question.element);
+/** Runs what asks the model. The conversation stays known until its answer is complete. */
+async function run(call) {
+  const mine = talk;
+  if (mine.isBusy) return;
+  busy.set(mine.conversation.id, mine);
   wake();
-  await speak(settings, question);
+  try {
+    await call(mine);
+  } finally {
+    // Another try may have begun.
+    if (!mine.isBusy) busy.delete(mine.conversation.id);
+  }
 }
 
-/** Makes the box as high as its content. */
-function grow() {
-  const box = $('ask');
-  box.style.height = 'auto';
-  box.style.height = `${Math.min(box.scrollHeight, 200)}px`;
+/** Told once: each save of a full store fails. */
+let isLossTold = false;
+
+function onLoss(error) {
+  if (!isLossTold) thread.tell(`The browser could not keep the conversation: ${error.message || error.name}. Export it, or delete others.`);
+  isLossTold = true;
 }
 
-function clear() {
-  speaking?.abort();
-  messages = [];
-  wanted.clear();
-  showEmpty();
+function drawButtons() {
+  const isRunning = talk.running !== null;
+  $('send').hidden = isRunning;
+  $('stop').hidden = !isRunning;
+  say($('talk-title'), talk.conversation.title || 'New conversation');
+}
+
+/** Shows a conversation. */
+function show(next) {
+  if (talk) talk.view = { onPath() {}, onNode() {}, onSave: () => library.draw(), onLoss };
+  talk = next;
+  talk.view = {
+    onPath: () => { thread.draw(); drawButtons(); },
+    onNode: (node) => thread.grow(node),
+    onSave: () => { remember(); library.draw(); others?.postMessage('changed'); },
+    onLoss,
+  };
+  $('system').value = talk.conversation.system ?? '';
+  thread.show(talk);
+  drawButtons();
+  remember();
+  library.choose(talk.conversation.id);
+}
+
+/** A tab shows its conversation again after it was loaded again. */
+const remember = () => keptByTab.set(OPEN, talk.tree.size ? talk.conversation.id : null);
+
+const begin = () => show(new Talk(fresh(kept.get(SYSTEM) ?? ''), [], store, request));
+
+async function open(id) {
+  closeLibrary();
+  if (busy.has(id)) {
+    show(busy.get(id));
+    return;
+  }
+  const conversation = (await store.conversations()).find((one) => one.id === id);
+  if (conversation) show(new Talk(conversation, await store.messages(id), store, request));
+}
+
+function beginAnew() {
+  closeLibrary();
+  begin();
   $('ask').focus();
 }
 
-/** Starts the view. */
-export function startChat() {
-  showEmpty();
-  startPictures((text) => show(problem(text)));
+async function rename(id, title) {
+  if (id === talk.conversation.id) {
+    await talk.rename(title);
+    return;
+  }
+  const conversation = (await store.conversations()).find((one) => one.id === id);
+  await store.save({ ...conversation, title });
+}
+
+async function remove(id) {
+  busy.get(id)?.stop();
+  // Stopping stores the answer so far: the removal comes after it.
+  while (busy.has(id)) await new Promise((resolve) => { setTimeout(resolve, 10); });
+  await store.remove(id);
+  others?.postMessage('changed');
+  if (id === talk.conversation.id) begin();
+  else await library.draw();
+}
+
+async function send() {
+  await ready;
+  if (talk.isBusy) return;
+  const text = $('ask').value.trim();
+  const found = fields();
+  if (!found || (!text && !areThere())) return;
+  const attachments = take();
+  $('ask').value = '';
+  keptByTab.set(DRAFT, null);
+  grow($('ask'), 200);
+  thread.forget();
+  await run((one) => one.say(text, attachments, found));
+}
+
+const isLibraryOpen = () => $('show-library').getAttribute('aria-expanded') === 'true';
+
+function setLibrary(isOpen) {
+  $('show-library').setAttribute('aria-expanded', isOpen);
+  $('view-chat').dataset.library = isOpen ? 'open' : 'closed';
+}
+
+function find() {
+  setLibrary(true);
+  $('find').focus();
+}
+
+function press(event, act) {
+  event.preventDefault();
+  act();
+}
+
+function closeLibrary() {
+  if (!WIDE.matches) setLibrary(false);
+}
+
+function startLibrary() {
+  library = new Library(store, { open, rename, remove, tell: (text) => thread.tell(text) });
+  $('show-library').append(icon('list'));
+  $('new').prepend(icon('add'));
+  $('new-here').append(icon('add'));
+  setLibrary(WIDE.matches);
+  WIDE.addEventListener('change', () => setLibrary(WIDE.matches));
+  $('show-library').addEventListener('click', () => {
+    setLibrary(!isLibraryOpen());
+    if (isLibraryOpen()) find();
+  });
+  $('library').addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape' || WIDE.matches) return;
+    event.stopPropagation();
+    setLibrary(false);
+    $('show-library').focus();
+  });
+  // On a phone it lies above the conversation, and a tap beside it closes it.
+  document.addEventListener('pointerdown', (event) => {
+    if (isLibraryOpen() && !$('library').contains(event.target) && !$('show-library').contains(event.target)) closeLibrary();
+  });
+  for (const id of ['new', 'new-here']) $(id).addEventListener('click', beginAnew);
+  others?.addEventListener('message', () => library.draw());
+  // Before, no press could have done anything.
+  $('library').inert = false;
+  for (const id of ['show-library', 'new-here']) $(id).disabled = false;
+}
+
+function startComposer() {
+  startAttachments(async (text) => {
+    await ready;
+    thread.tell(text);
+  });
+  $('send').append(icon('send'));
+  $('stop').append(icon('stop'));
   $('composer').addEventListener('submit', (event) => {
     event.preventDefault();
     send();
@@ -173,16 +215,45 @@ export function startChat() {
     event.preventDefault();
     send();
   });
-  $('ask').addEventListener('input', grow);
-  $('stop').addEventListener('click', () => speaking?.abort());
-  $('clear').addEventListener('click', clear);
-  $('settings').addEventListener('submit', (event) => event.preventDefault());
+  $('ask').addEventListener('input', () => {
+    grow($('ask'), 200);
+    keptByTab.set(DRAFT, $('ask').value || null);
+  });
+  $('ask').value ||= keptByTab.get(DRAFT) ?? '';
+  grow($('ask'), 200);
+  $('stop').addEventListener('click', () => talk.stop());
+  $('system').addEventListener('change', () => {
+    kept.set(SYSTEM, $('system').value || null);
+    talk?.instruct($('system').value);
+  });
   window.addEventListener('keydown', (event) => {
-    if (event.key === 'Escape' && speaking && document.body.dataset.view === 'chat') speaking.abort();
+    // A dialog has its own keys.
+    if (document.body.dataset.view !== 'chat' || !talk || document.querySelector('dialog[open]')) return;
+    const isCommand = event.ctrlKey || event.metaKey;
+    if (event.key === 'Escape' && talk.running) talk.stop();
+    else if (isCommand && event.shiftKey && event.key.toLowerCase() === 'o') press(event, beginAnew);
+    else if (isCommand && event.key.toLowerCase() === 'k') press(event, find);
   });
-  // Beside the conversation where there is room.
-  $('params').open = matchMedia('(min-width: 900px)').matches;
-  loadModels().then(wake).catch((error) => {
-    if (error.status !== 401) show(problem(`The list of models could not be read: ${error.message}`));
-  });
+}
+
+async function prepare() {
+  store = await openStore();
+  startLibrary();
+  const last = keptByTab.get(OPEN);
+  begin();
+  if (last) await open(last);
+}
+
+/** Starts the view. */
+export async function startChat() {
+  startSettings();
+  startComposer();
+  ready = prepare();
+  await ready;
+  try {
+    await loadModels();
+    wake();
+  } catch (error) {
+    if (error.status !== 401) thread.tell(`The list of models could not be read: ${error.message}`);
+  }
 }

@@ -39,30 +39,6 @@ export const colour = (name) =>
 /** Returns whether the user allows motion. */
 export const mayMove = () => !matchMedia('(prefers-reduced-motion: reduce)').matches;
 
-/** Calls back when the colours of the page change. */
-export function onColourChange(call) {
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', call);
-}
-
-/** Numbers as people read them. */
-export const whole = (value) => Math.round(value).toLocaleString('en');
-
-export function short(value) {
-  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
-  if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
-  if (value >= 100 || Number.isInteger(value)) return whole(value);
-  return value.toFixed(1);
-}
-
-export function duration(ms) {
-  if (ms === 0) return '0 ms';
-  if (ms < 1) return `${ms.toFixed(2)} ms`;
-  if (ms < 10) return `${ms.toFixed(1)} ms`;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
-}
-
 /** Returns a canvas at its size on the page, and its pen; `null` while it is hidden. */
 export function pen(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;

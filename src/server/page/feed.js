@@ -1,7 +1,8 @@
 // Keeps the last snapshot of the house and passes it to the views. It listens while the page is
 // visible, and connects again when the server is back.
 
-import { events, request } from './api.js';
+import { request } from './api.js';
+import { events } from './events.js';
 
 const RETRY_MS = 1000;
 /** Time after which a hidden page stops listening. */

@@ -2,13 +2,19 @@
 // Messages walk from room to room, as many as there are.
 
 import { request } from './api.js';
-import { $, duration, h, mayMove, say, short, svg, whole } from './dom.js';
+import { $, h, mayMove, say, svg } from './dom.js';
+import { holdingsOf } from './holds.js';
+import { duration, short, whole } from './numbers.js';
 import { ROLES, idOf, nameOf, planOf, shortName, waysOf, waysOut } from './plan.js';
 
 const NARROW = matchMedia('(max-width: 700px)');
 /** An actor that works on one message for this long is reported. */
 const BUSY_MS = 500;
 const MAX_EVENTS = 30;
+/** A room that is narrower has its button below its name. */
+const WIDTH_MIN = 110;
+/** A room that is lower has two lines of text. */
+const HEIGHT_MIN = 80;
 /** The ground in front of the house. */
 const ICONS = {
   in: 'M4 5h16v11H11l-4 4v-4H4z',
@@ -122,13 +128,14 @@ export class HouseView {
     const name = nameOf(actor, count);
     const text = (kind, x, y) => svg('text', { class: kind, x, y });
     const hasButton = snapshot.has_chaos && actor.parent;
-    const first = room.y + (isPlaque ? room.h / 2 + 5 : 22);
+    const first = room.y + (isPlaque ? room.h / 2 + 6 : 24);
     const parts = {
       title: text('name', room.x + 11, first),
+      holds: text('holds num', room.x + 11, first + 24),
       state: text('state num', room.x + 11, room.y + room.h - 11),
       restarts: isPlaque
         ? text('restarts at-end num', room.x + room.w - (hasButton ? 34 : 11), first)
-        : text('restarts num', room.x + 11, first + 20),
+        : text('restarts num', room.x + 11, first + 47),
     };
     parts.title.textContent = plan.isNarrow || isPlaque ? shortName(name) : name;
     parts.button = svg('g', {
@@ -138,17 +145,18 @@ export class HouseView {
       'data-room': id,
       onclick: () => this.#choose(id),
       onkeydown: (event) => press(event, () => this.#choose(id)),
-    }, rect('light', room, { rx: 5 }), iconOf(actor.role, room));
+    }, rect('light', room, { rx: 5 }), hasButton && room.w < WIDTH_MIN ? null : iconOf(actor.role, room));
     // The button's label has the same content: the text beside it is only for the eyes.
-    const told = svg('g', { class: 'told-in-room', 'aria-hidden': 'true' }, parts.title, parts.state, parts.restarts);
+    const told = svg('g', { class: 'told-in-room', 'aria-hidden': 'true' }, parts.title, parts.holds, parts.state, parts.restarts);
     const strike = hasButton ? this.#strikeButton(actor, name, room, isPlaque) : null;
     parts.group = svg('g', { class: `room${isPlaque ? ' plaque' : ''}` }, parts.button, told, strike);
-    this.#rooms.set(id, { ...parts, name, isPlaque, isSmall: !isPlaque && room.h < 80 });
+    this.#rooms.set(id, { ...parts, name, isPlaque, isSmall: !isPlaque && room.h < HEIGHT_MIN, isTight: room.h < 100, isLow: hasButton && room.w < WIDTH_MIN });
     return parts.group;
   }
 
   #strikeButton(actor, name, room, isPlaque) {
-    const [x, y] = [room.x + room.w - 18, room.y + (isPlaque ? room.h / 2 : 17)];
+    const isLow = !isPlaque && room.w < WIDTH_MIN;
+    const [x, y] = [room.x + room.w - 18, isLow ? room.y + room.h - 17 : room.y + (isPlaque ? room.h / 2 : 18)];
     const strike = () => this.#strike(actor, 'kill');
     return svg('g', {
       class: 'strike',
@@ -186,8 +194,14 @@ export class HouseView {
     const queue = actor.mailbox_depth ? `, ${whole(actor.mailbox_depth)} in the mailbox` : '';
     const mail = actor.mailbox_depth ? ` · ✉ ${whole(actor.mailbox_depth)}` : '';
     const restarts = actor.restarts ? `↻ ${whole(actor.restarts)}` : '';
-    if (!room.isPlaque) say(room.state, told + mail + (room.isSmall && restarts ? ` · ${restarts}` : ''));
-    say(room.restarts, room.isSmall ? '' : restarts);
+    const holds = holdingsOf(actor.role).short(snapshot);
+    const isInLine = room.isSmall || room.isTight;
+    // Two lines have room for what matters most.
+    const hasHeart = state !== 'alive' || !room.isLow;
+    const line = room.isSmall && state === 'alive' && holds ? holds : (hasHeart ? told : '') + mail;
+    if (!room.isPlaque) say(room.state, line + (isInLine && restarts ? ` · ${restarts}` : ''));
+    say(room.holds, room.isSmall || room.isPlaque ? '' : holds);
+    say(room.restarts, isInLine && !room.isPlaque ? '' : restarts);
     room.button.setAttribute('aria-label',
       `${room.name}: ${state}, restarts: ${actor.restarts}${queue}`);
     room.button.setAttribute('aria-pressed', idOf(actor) === this.#chosen);
@@ -216,6 +230,8 @@ export class HouseView {
       busy: actor.busy_ms === null ? 'no' : `for ${duration(actor.busy_ms)}`,
     };
     for (const [name, value] of Object.entries(facts)) say(this.facts[name], value);
+    const held = holdingsOf(actor.role).rows(this.#snapshot);
+    held.forEach(([, value], i) => say(this.held.children[2 * i + 1], value));
     const rows = [...this.point.edges].filter(([edge]) => edge.split('->').includes(actor.role));
     this.mail.replaceChildren(...rows.map(([edge, rate]) => h('li', { class: rate ? null : 'idle' },
       h('span', null, edge.replace('->', ' → ').replaceAll('_', ' ')),
@@ -230,24 +246,31 @@ export class HouseView {
       return [h('dt', null, label), this.facts[key]];
     };
     this.mail = h('ul', { class: 'mail' });
+    const holdings = holdingsOf(actor.role);
+    this.held = h('dl', { class: 'held' }, holdings.rows(this.#snapshot).map(([label]) => [h('dt', null, label), h('dd', { class: 'num' })]));
     const buttons = Object.keys(HOWS).map((how) => h('button', {
       class: 'danger',
       type: 'button',
       data: { how },
       onclick: () => this.#strike(actor, how),
     }, { panic: 'Panic', kill: 'Kill', hang: 'Hang' }[how]));
-    $('room').replaceChildren(
+    $('room').replaceChildren(...[
       h('h2', null, name),
       h('p', { class: 'note' }, ROLES[actor.role]?.[1] ?? ''),
-      h('dl', null, fact('state', 'State'), fact('replaced', 'Replaced'), fact('mailbox', 'Mailbox'),
-        fact('heartbeat', 'Heartbeat'), fact('busy', 'At a message')),
-      h('h3', null, 'Messages'),
-      this.mail,
       hasChaos && actor.parent
         ? h('div', { class: 'row strikes', role: 'group', 'aria-label': `Break ${name}` }, buttons)
         : h('p', { class: 'note' }, actor.parent
-          ? 'A server built with the feature chaos lets you break this room and watch it come back.'
-          : 'The root cannot be struck: its end is the engine’s.'));
+          ? 'A server started with --allow-chaos lets you break this room and watch it come back.'
+          : 'The root cannot be struck: its end is the engine’s.'),
+      h('h3', null, 'Holds'),
+      h('p', null, holdings.text),
+      this.held.childElementCount ? this.held : null,
+      h('h3', null, 'State'),
+      h('dl', null, fact('state', 'It is'), fact('replaced', 'Replaced'), fact('mailbox', 'Mailbox'),
+        fact('heartbeat', 'Heartbeat'), fact('busy', 'At a message')),
+      h('h3', null, 'Messages'),
+      this.mail,
+    ].filter(Boolean));
   }
 
   #tables() {

@@ -1,12 +1,14 @@
 // The tabs, the lamp in the corner, and the views that get each snapshot.
 
 import { startChat } from './chat.js';
-import { $, say, short } from './dom.js';
+import { $, say } from './dom.js';
 import { onSnapshot, start } from './feed.js';
 import { HouseView } from './house.js';
 import { MemoryView } from './memory.js';
+import { short } from './numbers.js';
 import { History, news } from './rates.js';
 import { startSearch } from './search.js';
+import { startTheme } from './theme.js';
 import { TrafficView } from './traffic.js';
 
 const NAMES = ['chat', 'search', 'house', 'memory', 'traffic'];
@@ -34,8 +36,8 @@ const open = () => NAMES.filter((name) => !$(`tab-${name}`).hidden);
 
 function route() {
   const name = location.hash.replace(/^#\/?/, '');
-  // The skip link leads to `#main`: the view stays.
-  if (name !== 'main') show(open().includes(name) ? name : open()[0]);
+  // The skip links lead into the document: the view stays.
+  if (!['main', 'ask'].includes(name)) show(open().includes(name) ? name : open()[0]);
 }
 
 /** Shows the tabs of the model's work. */
@@ -85,6 +87,7 @@ for (const name of NAMES) {
 document.querySelector('.tabs').addEventListener('keydown', steer);
 window.addEventListener('hashchange', route);
 window.addEventListener('resize', () => last && views[shown]?.draw(last, lastPoint, history));
+startTheme();
 route();
 startChat();
 startSearch();

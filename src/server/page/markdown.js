@@ -1,149 +1,92 @@
-// A small part of Markdown, as elements. Other syntax is shown as it was written. No text of a
-// model ever becomes markup.
+// Markdown as a tree of tokens, and the parts of it that need care: formulas, entities, and
+// addresses that a link may have. Pure: `prose.js` makes elements of the tokens.
 
-import { h } from './dom.js';
+import { Marked } from './vendor/marked.js';
 
-const FENCE = /^\s{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
-const ITEM = /^(\s*)(?:([-*+])|(\d{1,9})[.)])\s+(.*)$/;
-const RULE = /^\s{0,3}([-*_])(\s*\1){2,}\s*$/;
-const QUOTE = /^\s{0,3}>\s?/;
-const ROW = /^\s*\|.*\|\s*$/;
-const DIVIDER = /^\s*\|(\s*:?-+:?\s*\|)+\s*$/;
-/** Code, bold, italic, struck, links, bare addresses: the first match counts. */
-const INLINE = new RegExp([
-  '(`+)(?<code>.+?)\\1(?!`)',
-  '\\*\\*(?<bold>\\S(?:.*?\\S)?)\\*\\*',
-  '(?<![\\w*])\\*(?<italic>[^\\s*](?:[^*]*[^\\s*])?)\\*(?!\\w)',
-  '(?<!\\w)_(?<slanted>[^\\s_](?:[^_]*[^\\s_])?)_(?!\\w)',
-  '~~(?<struck>\\S(?:.*?\\S)?)~~',
-  '\\[(?<label>[^\\]]+)\\]\\((?<link>https?://[^\\s)]+)\\)',
-  '(?<url>https?://[^\\s<>()]+[^\\s<>().,:;!?])',
-].join('|'), 'gs');
-/** Deepest nesting of lists and quotes. */
-const MAX_DEPTH = 8;
+/** Longest formula, in characters. A dollar sign far away is no end of one. */
+const MATH_MAX = 4000;
 
-const link = (href, ...label) => h('a', { href, rel: 'noopener noreferrer', target: '_blank' }, ...label);
+/** `$$ … $$` and `\[ … \]` that begin a line. */
+const MATH_BLOCK = /^ {0,3}(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n|$)/;
+/** `$$…$$`, `\[…\]` and `\(…\)` within a line, and `$…$` where both signs touch the formula. */
+const MATH_INLINE = new RegExp([
+  '^(?:\\$\\$([^$]+?)\\$\\$',
+  '\\\\\\[([\\s\\S]+?)\\\\\\]',
+  '\\\\\\(([\\s\\S]+?)\\\\\\)',
+  '\\$((?:\\\\.|[^\\s$\\\\])(?:(?:\\\\.|[^$\\\\\\n])*?(?:\\\\.|[^\\s$\\\\]))?)\\$(?!\\d))',
+].join('|'));
 
-/** Returns text within a paragraph, as nodes. */
-function inline(text, depth = 0) {
-  const nodes = [];
-  let end = 0;
-  if (depth > MAX_DEPTH) return [text];
-  for (const match of text.matchAll(INLINE)) {
-    const { code, bold, italic, slanted, struck, label, link: to, url } = match.groups;
-    if (match.index > end) nodes.push(text.slice(end, match.index));
-    end = match.index + match[0].length;
-    if (code !== undefined) nodes.push(h('code', null, code.trim() || code));
-    else if (bold !== undefined) nodes.push(h('strong', null, inline(bold, depth + 1)));
-    else if (struck !== undefined) nodes.push(h('s', null, inline(struck, depth + 1)));
-    else if (to !== undefined) nodes.push(link(to, label));
-    else if (url !== undefined) nodes.push(link(url, url));
-    else nodes.push(h('em', null, inline(italic ?? slanted, depth + 1)));
-  }
-  if (end < text.length) nodes.push(text.slice(end));
-  return nodes;
-}
+/** Words between two prices: no formula has them without a sign of one. */
+const isSentence = (text) => /[a-z]{3,}/i.test(text) && !/[\\^_{}=<>]/.test(text);
 
-/** Returns inline nodes, with a line break where the text has one. */
-const lines = (text) =>
-  text.split('\n').flatMap((line, i) => (i ? [h('br'), ...inline(line)] : inline(line)));
+const firstOf = (found) => found.slice(1).find((text) => text !== undefined);
 
-class Reader {
-  constructor(text, depth) {
-    this.lines = text.split('\n');
-    this.at = 0;
-    this.depth = depth;
-  }
+const mathBlock = {
+  name: 'mathBlock',
+  level: 'block',
+  start: (text) => text.match(/^ {0,3}(?:\$\$|\\\[)/m)?.index,
+  tokenizer(text) {
+    const found = text.slice(0, MATH_MAX).match(MATH_BLOCK);
+    return found ? { type: 'math', raw: found[0], tex: firstOf(found).trim(), isDisplay: true } : undefined;
+  },
+};
 
-  get line() {
-    return this.lines[this.at];
-  }
+const mathInline = {
+  name: 'mathInline',
+  level: 'inline',
+  start: (text) => text.match(/\$|\\[[(]/)?.index,
+  tokenizer(text) {
+    const found = text.slice(0, MATH_MAX).match(MATH_INLINE);
+    if (!found || (found[4] && isSentence(found[4]))) return undefined;
+    return { type: 'math', raw: found[0], tex: firstOf(found).trim(), isDisplay: /^(?:\$\$|\\\[)/.test(found[0]) };
+  },
+};
 
-  /** Takes lines as long as `fits` accepts them. */
-  while(fits) {
-    const from = this.at;
-    while (this.at < this.lines.length && fits(this.line)) this.at += 1;
-    return this.lines.slice(from, this.at);
-  }
+const marked = new Marked({ gfm: true, breaks: true });
+marked.use({ extensions: [mathBlock, mathInline] });
 
-  fence() {
-    const [, mark, language] = this.line.match(FENCE);
-    this.at += 1;
-    const body = this.while((line) => !line.trim().startsWith(mark));
-    this.at += 1;
-    return h('pre', language ? { data: { language } } : null, h('code', null, body.join('\n')));
-  }
+/** Returns text whose lines end in one way, which the tokens repeat. */
+export const normalized = (text) => text.replace(/\r\n?/g, '\n');
 
-  quote() {
-    const body = this.while((line) => QUOTE.test(line)).map((line) => line.replace(QUOTE, ''));
-    return h('blockquote', null, blocks(body.join('\n'), this.depth + 1));
-  }
-
-  list() {
-    const [, indent, bullet, number] = this.line.match(ITEM);
-    const items = [];
-    while (this.at < this.lines.length) {
-      const match = this.line.match(ITEM);
-      if (!match || match[1].length !== indent.length || !match[2] !== !bullet) break;
-      this.at += 1;
-      const more = this.while((line) => line.trim() && leading(line) > indent.length);
-      const deeper = Math.min(...more.map(leading));
-      const body = [match[4], ...more.map((line) => line.slice(deeper))].join('\n');
-      items.push(h('li', null, more.length ? blocks(body, this.depth + 1) : inline(match[4])));
-      // One empty line between two items does not end the list.
-      if (this.line === '' && ITEM.test(this.lines[this.at + 1] ?? '')) this.at += 1;
-    }
-    return bullet ? h('ul', null, items) : h('ol', { start: number }, items);
-  }
-
-  table() {
-    const rows = this.while((line) => ROW.test(line));
-    const cells = (row) => row.trim().slice(1, -1).split(/(?<!\\)\|/).map((cell) => cell.trim());
-    const row = (name, text) => h('tr', null, cells(text).map((cell) => h(name, null, inline(cell))));
-    const body = rows.slice(2).map((text) => row('td', text));
-    return h('div', { class: 'scroll' },
-      h('table', null, h('thead', null, row('th', rows[0])), h('tbody', null, body)));
-  }
-
-  paragraph() {
-    const first = this.at;
-    const body = this.while((line) => line.trim() && (this.at === first || !begins(line)));
-    return h('p', null, lines(body.join('\n')));
-  }
-
-  isTable() {
-    return ROW.test(this.line) && DIVIDER.test(this.lines[this.at + 1] ?? '');
+/** Returns the tokens of normalized text. */
+export function tokensOf(text) {
+  try {
+    return marked.lexer(text);
+  } catch {
+    // Thousands of nested quotes are too deep for the parser. They are shown as they were written.
+    return [{ type: 'html', raw: text }];
   }
 }
 
-const leading = (line) => line.length - line.trimStart().length;
-const begins = (line) =>
-  FENCE.test(line) || HEADING.test(line) || ITEM.test(line) || QUOTE.test(line) || RULE.test(line);
-
-function blocks(text, depth) {
-  if (depth > MAX_DEPTH) return [h('p', null, text)];
-  const reader = new Reader(text, depth);
-  const found = [];
-  while (reader.at < reader.lines.length) {
-    const { line } = reader;
-    const heading = line.match(HEADING);
-    if (!line.trim()) reader.at += 1;
-    else if (FENCE.test(line)) found.push(reader.fence());
-    else if (heading) {
-      // The page has its own first two levels.
-      found.push(h(`h${Math.min(6, heading[1].length + 2)}`, null, inline(heading[2])));
-      reader.at += 1;
-    } else if (RULE.test(line)) {
-      found.push(h('hr'));
-      reader.at += 1;
-    } else if (QUOTE.test(line)) found.push(reader.quote());
-    else if (ITEM.test(line)) found.push(reader.list());
-    else if (reader.isTable()) found.push(reader.table());
-    else found.push(reader.paragraph());
-  }
-  return found;
+/**
+ * Divides the tokens of a text that grows: those that are final, and those that more text may
+ * change. `length` is the number of characters of the final ones.
+ */
+export function divide(text, tokens) {
+  let last = tokens.length - 1;
+  while (last > 0 && tokens[last].type === 'space') last -= 1;
+  const final = tokens.slice(0, Math.max(0, last));
+  const raw = final.map((token) => token.raw).join('');
+  // The place in the text is known only as long as the tokens repeat it.
+  if (!text.startsWith(raw)) return { final: [], open: tokens, length: 0 };
+  return { final, open: tokens.slice(final.length), length: raw.length };
 }
 
-/** Returns the elements for `text`. */
-export const markdown = (text) => blocks(text.replaceAll('\r\n', '\n').replaceAll('\t', '    '), 0);
+const ENTITIES = {
+  amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', copy: '©', reg: '®', hellip: '…',
+  ndash: '–', mdash: '—', lsquo: '‘', rsquo: '’', ldquo: '“', rdquo: '”', times: '×', deg: '°',
+  middot: '·', bull: '•', rarr: '→', larr: '←', le: '≤', ge: '≥', ne: '≠', euro: '€',
+};
+
+/** Returns text with its entities replaced. Unknown ones stay as they are. */
+export const decoded = (text) => text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w{2,8}));/gi, (all, digits, hex, name) => {
+  if (name) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] : all;
+  const code = digits ? Number(digits) : Number.parseInt(hex, 16);
+  return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : all;
+});
+
+/** Returns the address if a link may lead there, or `null`. */
+export function safeAddress(address) {
+  const text = decoded(address).trim();
+  return /^(?:https?:\/\/|mailto:)[^\s]+$/i.test(text) ? text : null;
+}

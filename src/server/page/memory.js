@@ -1,7 +1,12 @@
 // The KV cache, block by block, in the colour of the request that holds it.
 
-import { $, colour, duration, h, onColourChange, pen, say, whole } from './dom.js';
+import { $, colour, h, mayMove, pen, say } from './dom.js';
+import { Glow } from './glow.js';
+import { duration, short, whole } from './numbers.js';
+import { Plot } from './plot.js';
 import { usage } from './rates.js';
+import { onColourChange } from './theme.js';
+import { startTrial } from './trial.js';
 
 const STATES = ['free', 'cached', 'kept', 'held'];
 /** The server samples cells that stand for more blocks. */
@@ -22,8 +27,17 @@ export class MemoryView {
   #at = 0;
   #grid = { columns: 1, size: 1 };
   #cache = null;
+  #glow = new Glow();
+  #fading = 0;
+  #model = null;
+  #plot = new Plot('Blocks over the last minute', '', [
+    { name: 'held', colour: 'b', of: (point) => point.held },
+    { name: 'free, can be hit', colour: 'a', of: (point) => point.cached },
+  ], short);
 
   constructor() {
+    $('memory-plot').append(this.#plot.element);
+    startTrial(() => this.#model);
     const canvas = $('blocks');
     canvas.addEventListener('keydown', (event) => this.#steer(event));
     canvas.addEventListener('focus', () => this.#tell(this.#at));
@@ -37,14 +51,16 @@ export class MemoryView {
     onColourChange(() => this.#cache && this.#paint());
     $('memory-legend').append(...[
       ['held', 'held, a colour a request'], ['shared', 'held by several'], ['kept', 'kept for its request'],
-      ['cached', 'free, can be hit'], ['free', 'free'],
+      ['cached', 'free, can be hit'], ['free', 'free'], ['glow', 'changed just now'],
     ].map(([name, text]) => h('li', null, h('i', { class: `key ${name}` }), text)));
   }
 
   /** Draws the current state. */
-  draw(snapshot, point) {
+  draw(snapshot, point, history) {
     const cache = snapshot.kv_cache;
+    this.#model = snapshot.model;
     this.#facts(snapshot, point);
+    this.#plot.draw(history.points);
     if (!cache) {
       say($('memory-note'), 'Nothing was planned yet: every block is free.');
       return;
@@ -57,10 +73,12 @@ export class MemoryView {
       `${whole(cache.num_blocks)} blocks of ${snapshot.model.block_size} tokens.${cells}${age}`);
     this.#cells = cache.runs.flatMap(([blocks, state, request, holders]) =>
       Array(Math.ceil(blocks / perCell)).fill({ state: STATES[state], request, holders }));
+    this.#glow.take(this.#cells, performance.now());
     const held = cache.num_blocks - cache.num_free;
     $('blocks').setAttribute('aria-label', `${whole(cache.num_blocks)} blocks: ${whole(held)} held, `
       + `${whole(cache.num_cached)} free that can be hit, ${whole(cache.num_free - cache.num_cached)} other free ones`);
     this.#paint();
+    this.#fade();
     this.#owners(snapshot);
   }
 
@@ -78,6 +96,17 @@ export class MemoryView {
     showFacts($('memory-facts'), facts, point);
   }
 
+  /** Paints as long as a change is visible. Without motion, each snapshot paints once. */
+  #fade() {
+    if (this.#fading || !mayMove()) return;
+    this.#fading = requestAnimationFrame((now) => {
+      this.#fading = 0;
+      if (document.hidden || !this.#glow.isOn(now)) return;
+      this.#paint();
+      this.#fade();
+    });
+  }
+
   #paint() {
     const canvas = $('blocks');
     const count = this.#cells.length;
@@ -93,12 +122,16 @@ export class MemoryView {
     const colours = new Map(STATES.map((state) => [state, colour(`block-${state}`)]));
     const owners = new Map();
     const gap = size > 7 ? 1.5 : 0.5;
+    const now = performance.now();
+    const light = colour('glow');
     this.#cells.forEach(({ state, request, holders }, i) => {
       const [x, y] = [(i % columns) * size, Math.floor(i / columns) * size];
       if (state === 'held' && !owners.has(request)) owners.set(request, ownerColour(request));
       drawn.ctx.fillStyle = state === 'held' ? owners.get(request) : colours.get(state);
       drawn.ctx.fillRect(x, y, size - gap, size - gap);
       if (holders > 1) stripe(drawn.ctx, x, y, size - gap);
+      const glow = this.#glow.of(i, now);
+      if (glow > 0) shine(drawn.ctx, x, y, size - gap, glow, light);
     });
     if (document.activeElement === canvas) this.#frame(drawn.ctx);
   }
@@ -152,6 +185,15 @@ function stripe(ctx, x, y, size) {
   ctx.lineTo(x, y + size * 0.45);
   ctx.lineTo(x + size * 0.55, y + size);
   ctx.fill();
+}
+
+/** Frames a cell that changed, the brighter the later it was. */
+function shine(ctx, x, y, size, strength, light) {
+  ctx.globalAlpha = strength;
+  ctx.strokeStyle = light;
+  ctx.lineWidth = Math.max(1, size * 0.16);
+  ctx.strokeRect(x + ctx.lineWidth / 2, y + ctx.lineWidth / 2, size - ctx.lineWidth, size - ctx.lineWidth);
+  ctx.globalAlpha = 1;
 }
 
 /** Shows figures with a name and a remark. */

@@ -1,136 +1,207 @@
-// One message on the page. An answer that grows is drawn at most once a frame.
+// One message on the page, with its buttons. An answer that grows is drawn at most once a frame.
 
-import { duration, h } from './dom.js';
-import { markdown } from './markdown.js';
+import { shownFile } from './attachments.js';
+import { callCard } from './calls.js';
+import { copyButton } from './clipboard.js';
+import { h, say } from './dom.js';
+import { editor } from './editor.js';
+import { rateOf } from './fold.js';
+import { icon } from './icons.js';
+import { duration } from './numbers.js';
+import { Prose } from './prose.js';
 import { tokenText } from './tokens.js';
 
-/** Below this, a rate shows how pieces arrived, and not how fast they were made. */
-const RATE_MS_MIN = 50;
+/** A drawing that takes longer is followed by a pause, so that the page stays quick. */
+const DRAW_MS_MAX = 8;
 
-const NAMES = { user: 'You', assistant: 'Playhouse', tool: 'Tool' };
+const REASONS = { stopped: 'stopped by you', length: 'cut off at its limit', edited: 'edited by you' };
 
-function frame(role, ...children) {
-  return h('article', { class: `message ${role}` }, h('h2', null, NAMES[role]), ...children);
+/** Returns what the foot of an answer says. */
+export function footOf(told, isRunning) {
+  if (!told) return '';
+  const { reason, tokens, firstMs } = told;
+  const rate = rateOf(told);
+  return [
+    REASONS[reason] ?? (reason || isRunning ? null : 'broken off'),
+    tokens ? `${tokens} tokens` : null,
+    firstMs ? `first after ${duration(firstMs)}` : null,
+    rate ? `${rate.toFixed(rate < 100 ? 1 : 0)} tokens/s` : null,
+  ].filter(Boolean).join(' · ');
 }
 
-/** A message of the user or the system, with its pictures. */
-export function said(role, text, pictures = []) {
-  return frame(role, pictures, text ? h('p', { class: 'plain' }, text) : null);
+/** Returns the element where the next word will stand: the last line of a text. */
+function lineOf(element) {
+  const last = element.lastElementChild;
+  return last?.matches('p, ul, ol, li, blockquote') ? lineOf(last) : element;
 }
 
-/** An error. */
-export function problem(text) {
-  return h('p', { class: 'message problem', role: 'alert' }, text);
-}
+const tool = (name, label, onclick) =>
+  h('button', { class: `tool ${name}`, type: 'button', 'aria-label': label, title: label, onclick }, icon(name));
 
-/** A tool call, and a place for its result. */
-function callCard(call, onResult) {
-  const name = h('code');
-  const given = h('pre', null, h('code'));
-  const element = h('section', { class: 'call' }, h('h3', null, 'Calls ', name), given);
-  const update = () => {
-    name.textContent = call.function.name;
-    let text = call.function.arguments;
-    try {
-      text = JSON.stringify(JSON.parse(text), null, 2);
-    } catch {
-      // The text is incomplete, or no JSON at all, and is shown unchanged.
-    }
-    given.firstChild.textContent = text;
-  };
-  const askForResult = () => {
-    const result = h('textarea', { rows: 2, 'aria-label': `What ${call.function.name} gave` });
-    const form = h('form', { class: 'result' }, result, h('button', { class: 'quiet' }, 'Give the result'));
-    form.addEventListener('submit', (event) => {
-      event.preventDefault();
+/** What all messages have. `act` has the view's actions on a message. */
+class Message {
+  constructor(node, act, name) {
+    this.node = node;
+    this.act = act;
+    this.name = h('h2', null, name);
+    this.tools = h('div', { class: 'tools', role: 'group', 'aria-label': 'Message' });
+    this.element = h('article', { class: `message ${node.role}`, data: { id: node.id } });
+    this.shape = '';
+  }
+
+  /** Shows the buttons. `about` tells the branches, and what is possible. */
+  refresh(about) {
+    const { branches, isLast, isBusy } = about;
+    const at = branches.findIndex(({ id }) => id === this.node.id);
+    const shape = JSON.stringify([at, branches.length, isLast, isBusy]);
+    if (shape === this.shape) return;
+    this.shape = shape;
+    const { node, act } = this;
+    const step = (name, label, other) => {
+      const button = tool(name, label, () => act.choose(other.id));
+      button.disabled = !other || isBusy;
+      return button;
+    };
+    const switcher = branches.length > 1 ? h('span', { class: 'branches' },
+      step('before', 'Branch before', branches[at - 1]),
+      h('span', { class: 'num' }, `${at + 1} / ${branches.length}`),
+      step('after', 'Branch after', branches[at + 1])) : null;
+    this.element.classList.toggle('last', isLast);
+    this.tools.replaceChildren(...[
+      switcher,
+      copyButton('Copy the message', () => node.text),
+      ...(isBusy ? [] : this.more(isLast)),
+    ].filter(Boolean));
+  }
+
+  /** Replaces the text by a form. */
+  edit(label) {
+    const form = editor(this.node.text, label, (text) => { close(); this.act.edit(this.node.id, text); }, () => close(true));
+    const close = (isCancelled) => {
       form.remove();
-      onResult(call, result.value);
-    });
-    element.append(form);
-  };
-  return { element, update, askForResult };
+      this.element.classList.remove('editing');
+      if (isCancelled) this.tools.querySelector('.edit')?.focus();
+    };
+    this.element.classList.add('editing');
+    this.tools.before(form);
+  }
+
+  remove() {
+    return tool('remove', 'Delete the message', () => this.act.remove(this.node.id));
+  }
 }
 
-/** An answer that arrives in pieces. */
-export class Answer {
-  content = '';
-  reasoning = '';
-  calls = [];
+/** A question, or the result of a call. */
+export class Question extends Message {
+  constructor(node, act) {
+    super(node, act, node.role === 'tool' ? 'Tool' : 'You');
+    const files = (node.attachments ?? []).map(shownFile);
+    this.element.append(this.name, ...files, ...(node.text ? [h('p', { class: 'plain' }, node.text)] : []), this.tools);
+  }
+
+  more() {
+    const edit = this.node.role === 'user' ? [tool('edit', 'Edit and ask again', () => this.edit('Ask'))] : [];
+    return [...edit, this.remove()];
+  }
+}
+
+/** An answer, which may be in progress. */
+export class Answer extends Message {
+  #thoughts = new Prose();
+  #prose = new Prose();
   #cards = [];
   #tokens = null;
+  #numTokens = 0;
   #due = 0;
-  #onResult;
+  #paused = 0;
 
-  constructor(onResult) {
-    this.#onResult = onResult;
-    this.thoughts = h('details', { class: 'thoughts', hidden: true },
-      h('summary', null, 'Thoughts'), h('div', { class: 'prose' }));
-    this.body = h('div', { class: 'prose' }, h('span', { class: 'caret', 'aria-hidden': 'true' }));
+  constructor(node, act) {
+    super(node, act, node.model || 'Playhouse');
+    this.summary = h('summary');
+    this.thoughts = h('details', { class: 'thoughts', hidden: true }, this.summary, this.#thoughts.element);
+    this.body = this.#prose.element;
+    this.caret = h('span', { class: 'caret', 'aria-hidden': 'true' });
     this.foot = h('p', { class: 'foot num' });
-    this.element = frame('assistant', this.thoughts, this.body, this.foot);
-    this.element.setAttribute('aria-busy', 'true');
+    this.element.append(this.name, this.thoughts, this.body, this.foot, this.tools);
+    this.#draw();
   }
 
-  /** Adds the next piece. */
-  add(delta, logprobs) {
-    this.content += delta.content ?? '';
-    this.reasoning += delta.reasoning ?? '';
-    for (const piece of delta.tool_calls ?? []) this.#addCall(piece);
-    if (logprobs?.content?.length) {
-      this.#tokens ??= tokenText();
-      logprobs.content.forEach(this.#tokens.add);
-    }
-    this.#due ||= requestAnimationFrame(() => this.#draw());
+  more(isLast) {
+    const { act, node } = this;
+    const canGoOn = isLast && node.text && !node.calls.length;
+    return [
+      node.calls.length ? null : tool('edit', 'Edit the answer', () => this.edit('Save')),
+      tool('again', 'Answer again', () => act.regenerate(node.id)),
+      canGoOn ? tool('goOn', 'Continue the answer', () => act.goOn(node.id)) : null,
+      this.remove(),
+    ].filter(Boolean);
   }
 
-  #addCall({ index, id, function: { name, arguments: text } }) {
-    if (!this.calls[index]) {
-      this.calls[index] = { id, type: 'function', function: { name: '', arguments: '' } };
-      this.#cards[index] = callCard(this.calls[index], this.#onResult);
-      this.foot.before(this.#cards[index].element);
+  refresh(about) {
+    super.refresh(about);
+    if (about.isRunning) {
+      this.element.setAttribute('aria-busy', 'true');
+    } else if (this.element.hasAttribute('aria-busy')) {
+      this.element.removeAttribute('aria-busy');
+      cancelAnimationFrame(this.#due);
+      clearTimeout(this.#paused);
+      this.#paused = 0;
+      this.#due = 0;
     }
-    const { function: call } = this.calls[index];
-    if (name) call.name = name;
-    call.arguments += text ?? '';
-    this.#cards[index].update();
+    this.isWanted = (call) => about.wanted.includes(call);
+    this.#draw();
+  }
+
+  /** Draws in the next frame, or after a pause. */
+  grow() {
+    if (this.#due || this.#paused) return;
+    this.#due = requestAnimationFrame(() => {
+      const began = performance.now();
+      this.#due = 0;
+      this.#draw();
+      const took = performance.now() - began;
+      if (took <= DRAW_MS_MAX) return;
+      this.#paused = setTimeout(() => { this.#paused = 0; this.grow(); }, 3 * took);
+    });
   }
 
   #draw() {
-    this.#due = 0;
-    if (this.reasoning) {
-      this.thoughts.hidden = false;
-      this.thoughts.lastChild.replaceChildren(...markdown(this.reasoning));
+    const { node } = this;
+    const isRunning = this.element.hasAttribute('aria-busy');
+    if (node.model) this.name.textContent = node.model;
+    this.thoughts.hidden = !node.reasoning;
+    say(this.summary, isRunning && !node.text ? 'Thinking…' : 'Thoughts');
+    if (node.reasoning) this.#thoughts.show(node.reasoning, !isRunning);
+    this.caret.remove();
+    if (node.logprobs?.length) this.#drawTokens(isRunning);
+    else this.#prose.show(node.text, !isRunning);
+    if (isRunning) lineOf(this.body).append(this.caret);
+    node.calls.forEach((call, i) => this.#card(call, i).update(this.isWanted?.(call) ?? false));
+    this.foot.textContent = footOf(node.told, isRunning);
+  }
+
+  #card(call, i) {
+    if (!this.#cards[i]) {
+      this.#cards[i] = callCard(call, (one, result) => this.act.giveResult(one, result));
+      this.foot.before(this.#cards[i].element);
     }
-    const text = this.#tokens ? [this.#tokens.element] : markdown(this.content);
-    const caret = this.element.hasAttribute('aria-busy') ? [h('span', { class: 'caret', 'aria-hidden': 'true' })] : [];
-    this.body.replaceChildren(...text, ...caret);
-    this.onDraw?.();
+    return this.#cards[i];
   }
 
-  /** Ends the answer, which is complete or was cut off. */
-  end({ reason, tokens, firstMs, ms }) {
-    cancelAnimationFrame(this.#due);
-    this.element.removeAttribute('aria-busy');
+  #drawTokens(isRunning) {
+    const { node } = this;
+    if (!this.#tokens) {
+      this.#tokens = tokenText();
+      this.body.replaceChildren(this.#tokens.element);
+    }
+    node.logprobs.slice(this.#numTokens).forEach(this.#tokens.add);
+    this.#numTokens = node.logprobs.length;
     // A token that ended the answer is not part of it: a mark stands for it.
-    const last = this.#tokens?.element.lastElementChild;
-    const isPart = last && `${this.reasoning}${this.content}`.trimEnd().endsWith(last.textContent.trimEnd());
-    if (reason === 'stop' && last && !isPart) last.textContent = '∎';
-    this.#draw();
-    const rate = tokens > 1 && ms - firstMs >= RATE_MS_MIN ? ((tokens - 1) / (ms - firstMs)) * 1000 : 0;
-    const told = [
-      reason === 'stopped' ? 'stopped by you' : reason === 'length' ? 'cut off at its limit' : null,
-      tokens ? `${tokens} tokens` : null,
-      firstMs ? `first after ${duration(firstMs)}` : null,
-      rate ? `${rate.toFixed(rate < 100 ? 1 : 0)} tokens/s` : null,
-    ];
-    this.foot.textContent = told.filter(Boolean).join(' · ');
-    if (reason === 'tool_calls') this.#cards.forEach((card) => card.askForResult());
-  }
-
-  /** Returns the message in the form that the API reads. */
-  message() {
-    const calls = this.calls.filter(Boolean);
-    const message = { role: 'assistant', content: this.content || null };
-    return calls.length ? { ...message, tool_calls: calls } : { ...message, content: this.content };
+    const last = this.#tokens.element.lastElementChild;
+    const isPart = `${node.reasoning}${node.text}`.trimEnd().endsWith(last.textContent.trimEnd());
+    if (!isRunning && node.told?.reason === 'stop' && !isPart) last.textContent = '∎';
   }
 }
+
+/** Returns the view of a message. */
+export const viewOf = (node, act) => (node.role === 'assistant' ? new Answer(node, act) : new Question(node, act));

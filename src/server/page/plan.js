@@ -80,21 +80,21 @@ function wide(actors) {
   // Each has two rooms.
   const shards = firstOf(actors, 'detokenizer', COLUMN_MOST >> 1);
   const rooms = new Map([
-    ['root/0', box(440, 92, 160, 66)],
-    ['ingress/0', box(70, 190, 180, 34)],
-    ['core/0', box(290, 190, 460, 34)],
-    ['egress/0', box(790, 190, 180, 34)],
-    ['encoder_cache/0', box(300, 242, 128, 118)],
-    ['kv_cache/0', box(456, 242, 128, 118)],
-    ['structured_output/0', box(612, 242, 128, 118)],
-    ['encoder_worker/0', box(300, 410, 128, 118)],
-    ['scheduler/0', box(456, 410, 128, 118)],
-    ['worker/0', box(612, 410, 128, 118)],
+    ['root/0', box(430, 90, 180, 74)],
+    ['ingress/0', box(66, 190, 188, 36)],
+    ['core/0', box(290, 190, 460, 36)],
+    ['egress/0', box(786, 190, 188, 36)],
+    ['encoder_cache/0', box(290, 242, 144, 118)],
+    ['kv_cache/0', box(448, 242, 144, 118)],
+    ['structured_output/0', box(606, 242, 144, 118)],
+    ['encoder_worker/0', box(290, 410, 144, 118)],
+    ['scheduler/0', box(448, 410, 144, 118)],
+    ['worker/0', box(606, 410, 144, 118)],
     ['ledger/0', box(330, 590, 380, 84)],
   ]);
   const plan = {
     isNarrow: false,
-    view: [-60, 0, 1160, 710],
+    view: [-44, 6, 1128, 692],
     rooms,
     more: [],
     roof: 'M520 16 30 176H1010Z',
@@ -106,9 +106,9 @@ function wide(actors) {
     sky: [60, 66],
     outside: { door: [-16, 385], clients: [1056, 385] },
   };
-  furnish(plan, box(80, 242, 160, 286), 22, inputs.shown.map((i) => `input/${i}`), inputs.others);
+  furnish(plan, box(70, 242, 180, 286), 22, inputs.shown.map((i) => `input/${i}`), inputs.others);
   const pairs = shards.shown.flatMap((i) => [`detokenizer/${i}`, `streamer/${i}`]);
-  furnish(plan, box(800, 242, 160, 286), 16, pairs, shards.others);
+  furnish(plan, box(790, 242, 180, 286), 12, pairs, shards.others);
   return plan;
 }
 

@@ -38,6 +38,8 @@ export class History {
       ttft: snapshot.time_to_first_token,
       itl: snapshot.inter_token_latency,
       usage: usage(snapshot.kv_cache),
+      held: snapshot.kv_cache ? snapshot.kv_cache.num_blocks - snapshot.kv_cache.num_free : null,
+      cached: snapshot.kv_cache?.num_cached ?? null,
       edges: new Map(snapshot.edges.map(({ edge, messages }) =>
         [edge, rate(messages, edges.get(edge) ?? messages)])),
     };

@@ -1,57 +1,83 @@
-// The settings beside the conversation, as the fields of a request. Empty ones are not sent, so the
-// server's defaults apply.
+// The settings beside the conversation. The browser keeps them.
 
 import { request } from './api.js';
+import { setModels } from './attachments.js';
 import { $, h } from './dom.js';
-import { setModels } from './pictures.js';
+import { NUMBERS, fieldsOf } from './fields.js';
+import { kept } from './kept.js';
 
-const NUMBERS = ['temperature', 'top_p', 'top_k', 'max_tokens', 'seed'];
-/** Alternatives shown for a token. */
-const NUM_ALTERNATIVES = 5;
+const KEY = 'playhouse-settings';
+const TEXTS = ['thinking', 'stop', 'schema', 'tools', 'more'];
+const NAMES = ['model', ...NUMBERS, ...TEXTS];
+const LABELS = { schema: 'JSON schema', tools: 'Tools', more: 'More fields' };
 
-function tools() {
-  const text = $('tools').value.trim();
-  if (!text) return undefined;
-  const list = JSON.parse(text);
-  if (!Array.isArray(list)) throw new Error('a list is wanted: [{"type": "function", …}]');
-  return list.length ? list : undefined;
+/** `stop` is the button that ends an answer. */
+const input = (name) => $(name === 'stop' ? 'stop-at' : name);
+
+const values = () => ({
+  ...Object.fromEntries(NAMES.map((name) => [name, input(name).value])),
+  logprobs: $('logprobs').checked,
+});
+
+function showField(field) {
+  $('params').open = true;
+  const box = field.closest('details');
+  if (box) box.open = true;
 }
 
 /** Returns the fields, or `null` if one is invalid; that one gets the focus. */
 export function fields() {
-  const found = { model: $('model').value || undefined };
-  const wrong = NUMBERS.map($).find((input) => !input.checkValidity());
+  const wrong = NUMBERS.map($).find((field) => !field.checkValidity());
   if (wrong) {
-    $('params').open = true;
+    showField(wrong);
     wrong.reportValidity();
     return null;
   }
-  for (const name of NUMBERS) {
-    if ($(name).value !== '') found[name] = Number($(name).value);
+  const found = fieldsOf(values());
+  for (const name of Object.keys(LABELS)) {
+    const isWrong = name === found.wrong;
+    $(`${name}-problem`).hidden = !isWrong;
+    $(name).setAttribute('aria-invalid', isWrong);
+    if (!isWrong) continue;
+    showField($(name));
+    $(`${name}-problem`).textContent = `${LABELS[name]}: ${found.problem}`;
+    $(name).focus();
   }
-  if ($('logprobs').checked) Object.assign(found, { logprobs: true, top_logprobs: NUM_ALTERNATIVES });
-  try {
-    found.tools = tools();
-    $('tools-problem').hidden = true;
-  } catch (error) {
-    $('params').open = true;
-    $('tools-problem').textContent = `Tools: ${error.message}`;
-    $('tools-problem').hidden = false;
-    $('tools').focus();
-    return null;
-  }
-  return found;
+  return found.fields ?? null;
 }
 
-/** Returns the system prompt as messages: one or none. */
-export function system() {
-  const content = $('system').value.trim();
-  return content ? [{ role: 'system', content }] : [];
+/** Returns the settings that the browser kept. */
+function last() {
+  try {
+    return JSON.parse(kept.get(KEY)) ?? {};
+  } catch {
+    return {};
+  }
 }
 
 /** Fills the list of models. */
 export async function loadModels() {
   const { data } = await (await request('v1/models')).json();
   setModels(data);
-  $('model').replaceChildren(...data.map(({ id }) => h('option', { value: id }, id)));
+  const chosen = $('model').value || last().model;
+  $('model').replaceChildren(...data.map(({ id }) => h('option', { value: id, selected: id === chosen }, id)));
+}
+
+function reset() {
+  for (const name of [...NUMBERS, ...TEXTS]) input(name).value = '';
+  $('logprobs').checked = false;
+  kept.set(KEY, null);
+}
+
+/** Makes the form work. */
+export function startSettings() {
+  const before = last();
+  for (const name of [...NUMBERS, ...TEXTS]) input(name).value = before[name] ?? '';
+  $('logprobs').checked = before.logprobs === true;
+  $('advanced').open = TEXTS.some((name) => name !== 'thinking' && input(name).value);
+  $('settings').addEventListener('change', () => kept.set(KEY, JSON.stringify(values())));
+  $('settings').addEventListener('submit', (event) => event.preventDefault());
+  $('reset').addEventListener('click', reset);
+  // Beside the conversation where there is room.
+  $('params').open = matchMedia('(min-width: 1100px)').matches;
 }

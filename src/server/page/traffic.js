@@ -1,7 +1,8 @@
 // Requests: which run, which wait and for what, the rates, and what each did in which step.
 
-import { $, colour, duration, h, pen, say, short, whole } from './dom.js';
+import { $, colour, h, pen, say } from './dom.js';
 import { ownerColour, showFacts } from './memory.js';
+import { duration, short, whole } from './numbers.js';
 import { Plot } from './plot.js';
 
 const REASONS = {

@@ -1,0 +1,157 @@
+// The list of conversations: search, rename, export, import, delete.
+
+import { $, h } from './dom.js';
+import { icon } from './icons.js';
+import { confirmed } from './question.js';
+import { search } from './store.js';
+import { exported, fileName, imported } from './transfer.js';
+import { newId } from './tree.js';
+
+const SEARCH_MS = 150;
+const DAY_MS = 86_400_000;
+
+/** Returns the heading that a conversation stands under. Days begin at midnight. */
+export function ageOf(updated, now = Date.now()) {
+  const midnight = new Date(now).setHours(0, 0, 0, 0);
+  if (updated >= midnight) return 'Today';
+  if (updated >= midnight - DAY_MS) return 'Yesterday';
+  return updated >= midnight - 7 * DAY_MS ? 'Last seven days' : 'Earlier';
+}
+
+function download(text, name) {
+  const address = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
+  const link = h('a', { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+const tool = (name, label, onclick) =>
+  h('button', { class: `tool ${name}`, type: 'button', 'aria-label': label, title: label, onclick }, icon(name));
+
+export class Library {
+  #store;
+  #act;
+  #chosen = null;
+  #timer = 0;
+  #turn = 0;
+  #renaming = null;
+
+  /** `act` opens, renames and removes conversations, and tells problems. */
+  constructor(store, act) {
+    this.#store = store;
+    this.#act = act;
+    $('find').addEventListener('input', () => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.draw(), SEARCH_MS);
+    });
+    $('export-all').addEventListener('click', () => this.#exportAll());
+    $('import').addEventListener('click', () => $('import-file').click());
+    $('import-file').addEventListener('change', () => this.#import());
+    $('library-note').textContent = store.isKept
+      ? 'Kept in this browser alone.'
+      : 'This browser keeps nothing: conversations end with the page.';
+  }
+
+  /** Marks the conversation that is open. */
+  choose(id) {
+    this.#chosen = id;
+    return this.draw();
+  }
+
+  async draw() {
+    this.#turn += 1;
+    const turn = this.#turn;
+    const query = $('find').value.trim();
+    const [all, found] = await Promise.all([this.#store.conversations(), query ? search(this.#store, query) : null]);
+    if (turn !== this.#turn || this.#renaming) return;
+    const shown = all.filter(({ id }) => !found || found.has(id)).sort((a, b) => b.updated - a.updated);
+    const items = [];
+    let age = null;
+    for (const conversation of shown) {
+      const next = ageOf(conversation.updated);
+      if (next !== age) items.push(h('li', { class: 'age' }, next));
+      age = next;
+      items.push(this.#item(conversation, found?.get(conversation.id)));
+    }
+    if (!items.length) items.push(h('li', { class: 'note' }, query ? 'Nothing is found.' : 'No conversations yet.'));
+    // The button that has the focus keeps it.
+    const focused = $('conversations').contains(document.activeElement)
+      ? [document.activeElement.closest('li')?.dataset.id, document.activeElement.className] : null;
+    $('conversations').replaceChildren(...items);
+    $('export-all').disabled = !all.length;
+    if (!focused) return;
+    const item = items.find(({ dataset }) => dataset.id === focused[0]) ?? items[0];
+    [...item.querySelectorAll('button')].find(({ className }) => className === focused[1])?.focus();
+  }
+
+  #item(conversation, snippet) {
+    const { id, title } = conversation;
+    const isChosen = id === this.#chosen;
+    return h('li', { class: isChosen ? 'chosen' : null, data: { id } },
+      h('button', { class: 'open', type: 'button', 'aria-current': isChosen ? 'true' : null, onclick: () => this.#act.open(id) },
+        h('span', { class: 'title' }, title), snippet ? h('span', { class: 'snippet' }, snippet) : null),
+      h('span', { class: 'tools' },
+        tool('edit', `Rename ${title}`, () => this.#rename(conversation)),
+        tool('save', `Export ${title}`, () => this.#export([conversation])),
+        tool('remove', `Delete ${title}`, () => this.#remove(conversation))));
+  }
+
+  #rename({ id, title }) {
+    const item = $('conversations').querySelector(`[data-id="${id}"]`);
+    const box = h('input', { 'aria-label': 'Name of the conversation', value: title, maxlength: 200 });
+    const form = h('form', { class: 'rename' }, box);
+    this.#renaming = id;
+    const close = async (isUsed) => {
+      if (this.#renaming !== id) return;
+      this.#renaming = null;
+      const name = box.value.trim();
+      if (isUsed && name && name !== title) await this.#act.rename(id, name);
+      await this.draw();
+      $('conversations').querySelector(`[data-id="${id}"] .open`)?.focus();
+    };
+    form.addEventListener('submit', (event) => { event.preventDefault(); close(true); });
+    box.addEventListener('blur', () => close(true));
+    box.addEventListener('keydown', (event) => {
+      if (event.key !== 'Escape') return;
+      event.stopPropagation();
+      close(false);
+    });
+    item.replaceChildren(form);
+    box.focus();
+    box.select();
+  }
+
+  async #remove({ id, title }) {
+    if (!await confirmed('Delete the conversation?', `“${title}” is deleted from this browser. Nothing can bring it back.`, 'Delete')) return;
+    await this.#act.remove(id);
+  }
+
+  async #export(conversations) {
+    const pairs = await Promise.all(conversations.map(async (one) => [one, await this.#store.messages(one.id)]));
+    download(await exported(pairs), fileName(pairs));
+  }
+
+  async #exportAll() {
+    await this.#export(await this.#store.conversations());
+  }
+
+  async #import() {
+    const box = $('import-file');
+    try {
+      for (const file of box.files) {
+        const known = new Set((await this.#store.conversations()).map(({ id }) => id));
+        for (const [conversation, nodes] of imported(await file.text())) {
+          // A conversation that is here already stays as it is; the file's becomes a copy.
+          const id = known.has(conversation.id) ? newId() : conversation.id;
+          await this.#store.save({ ...conversation, id }, nodes);
+        }
+      }
+    } catch (error) {
+      this.#act.tell(`Nothing was imported: ${error.message}.`);
+    }
+    box.value = '';
+    await this.draw();
+  }
+}
