@@ -1,6 +1,6 @@
 //! Checks of several settings together. `check` has the checks of one value by itself.
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use super::{
     ActivationQuantization, CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LoadFormat,
@@ -152,6 +152,25 @@ impl ServerSettings {
         require_parser("reasoning_parser", &self.reasoning_parser, |name| {
             parsers.reasoning_parser(name).map(drop)
         })
+    }
+
+    /// Rejects faults on purpose where other machines reach the server.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] for `allow_chaos`.
+    pub fn validate_chaos(&self, engine: &EngineConfig) -> Result<(), InvalidSetting> {
+        let host = &self.host;
+        require(!engine.allow_chaos || self.is_local(), "allow_chaos", true, || {
+            format!("false where other machines reach the server (host {host:?})")
+        })
+    }
+
+    /// Returns whether only this machine reaches the server.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let address = self.host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = |address: IpAddr| address.is_loopback();
+        self.uds.is_some() || self.host == "localhost" || address.parse().is_ok_and(is_loopback)
     }
 
     fn validate_tls(&self) -> Result<(), InvalidSetting> {

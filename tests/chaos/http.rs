@@ -11,6 +11,7 @@ use crate::serving::Served;
 
 async fn serve(server: ServerConfig) -> Served {
     let engine = EngineConfig {
+        allow_chaos: true,
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(512),
         kv_cache_memory_bytes: Some(16 << 20),

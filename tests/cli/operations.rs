@@ -21,7 +21,7 @@ fn families(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_dashboard_and_the_alerts_ask_for_metrics_that_exist() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--allow-chaos"]);
     let answer = |mut stream: std::net::TcpStream| {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -3,7 +3,7 @@
 //   node --test tests/page/page.test.js                    the test
 //   node tests/page/page.test.js --screenshots FOLDER      the test, and pictures of all views
 //
-// PLAYHOUSE is the program, built with the feature `chaos` (default: target/debug/playhouse).
+// PLAYHOUSE is the program (default: target/debug/playhouse).
 // CHROMIUM is the browser (default: /usr/bin/chromium).
 
 import assert from 'node:assert/strict';
@@ -442,7 +442,7 @@ test('a server without chaos routes has no buttons for them', async (t) => {
   await page.locator('.room').first().waitFor();
   assert.equal(await page.locator('.room').count(), snapshot.actors.length);
   assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
-  assert.match(await page.textContent('#room'), /built with the feature chaos/);
+  assert.match(await page.textContent('#room'), /started with --allow-chaos/);
 });
 
 test('a server with a key asks for it, and again when it is wrong', async () => {

@@ -246,7 +246,7 @@ export class HouseView {
       hasChaos && actor.parent
         ? h('div', { class: 'row strikes', role: 'group', 'aria-label': `Break ${name}` }, buttons)
         : h('p', { class: 'note' }, actor.parent
-          ? 'A server built with the feature chaos lets you break this room and watch it come back.'
+          ? 'A server started with --allow-chaos lets you break this room and watch it come back.'
           : 'The root cannot be struck: its end is the engine’s.'));
   }
 
