@@ -26,8 +26,6 @@ const ONE_WORKER: &str = "a server has one worker";
 /// The flags, without the dashes.
 const FLAGS: &[(&str, Meaning)] = &[
     ("trust-remote-code", Switch(NO_PYTHON)),
-    ("enforce-eager", Switch(NO_GRAPHS)),
-    ("no-enforce-eager", Switch(NO_GRAPHS)),
     ("compilation-config", Valued(NO_GRAPHS)),
     ("disable-custom-all-reduce", Switch(ONE_WORKER)),
     ("distributed-executor-backend", Valued(ONE_WORKER)),
@@ -47,7 +45,6 @@ const FLAGS: &[(&str, Meaning)] = &[
     ("pipeline-parallel-size", Instead("a model runs on one device, which --device names")),
     ("data-parallel-size", Instead("start several servers behind a load balancer")),
     ("enable-expert-parallel", Instead("a model runs on one device, which --device names")),
-    ("gpu-memory-utilization", Instead("--kv-cache-memory-bytes sets the size of the KV cache")),
     ("kv-transfer-config", Instead("no server computes prompts for another")),
     ("enable-sleep-mode", Switch("/sleep works on every server")),
     ("otlp-traces-endpoint", Instead("/metrics and --log-format json tell times of requests")),
@@ -124,7 +121,7 @@ mod tests {
 
     #[test]
     fn flags_without_a_meaning_are_left_out() {
-        let line = "serve m --trust-remote-code --port 1 --swap-space 4 --enforce-eager";
+        let line = "serve m --trust-remote-code --port 1 --swap-space 4 --disable-log-stats";
         assert_eq!(sorted(line), Ok(("serve m --port 1".to_owned(), 3)));
         let line = "serve m --swap_space=4 -tp 1 --tensor-parallel-size=1 --seed 3";
         assert_eq!(sorted(line), Ok(("serve m --seed 3".to_owned(), 3)));
@@ -134,13 +131,14 @@ mod tests {
 
     #[test]
     fn other_flags_say_what_to_use() {
-        let error = sorted("serve m --gpu-memory-utilization 0.9").unwrap_err();
-        assert!(error.contains("--kv-cache-memory-bytes"), "{error}");
+        let error = sorted("serve m --cpu-offload-gb 9").unwrap_err();
+        assert!(error.contains("--quantization"), "{error}");
         assert!(sorted("serve m -tp 2").unwrap_err().contains("--device"));
     }
 
     #[test]
     fn no_flag_of_this_program_is_among_them() {
+        assert!(!FLAGS.is_empty());
         let command = super::super::Cli::command();
         let mut open = vec![&command];
         while let Some(command) = open.pop() {

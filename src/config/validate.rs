@@ -251,6 +251,24 @@ mod tests {
     }
 
     #[test]
+    fn faults_on_purpose_are_for_servers_of_this_machine() {
+        let engine = EngineConfig { allow_chaos: true, ..EngineConfig::new("model") };
+        let refused = |host: &str, uds: Option<&str>| {
+            let host = host.to_owned();
+            let uds = uds.map(PathBuf::from);
+            let server = ServerSettings { host, uds, ..ServerSettings::default() };
+            server.validate_chaos(&engine).err().map(|error| error.name)
+        };
+        for host in ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost"] {
+            assert_eq!(refused(host, None), None, "{host}");
+        }
+        for host in ["0.0.0.0", "::", "192.168.1.4", "playhouse.example"] {
+            assert_eq!(refused(host, None), Some("allow_chaos"), "{host}");
+        }
+        assert_eq!(refused("0.0.0.0", Some("/run/playhouse.sock")), None);
+    }
+
+    #[test]
     fn the_servers_times_are_bounded() {
         let refused = |change: fn(&mut ServerSettings)| {
             let mut server = ServerSettings::default();

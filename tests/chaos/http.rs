@@ -74,6 +74,31 @@ async fn every_role_is_struck_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_has_the_routes_only_if_it_is_allowed() {
+    let engine = EngineConfig { max_model_len: Some(512), ..EngineConfig::default() };
+    let served = Served::start(engine, ServerConfig::default()).await;
+    for path in ["/chaos/kill", "/chaos/edges", "/chaos/calm", "/chaos/process"] {
+        let (status, answer) = post(&served, path, json!({"role": "worker", "how": "kill"})).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {answer}");
+    }
+    let house = Client::new().get(format!("{}/house", served.url)).send().await.unwrap();
+    assert_eq!(house.json::<Value>().await.unwrap()["has_chaos"], false);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_other_sites_strike_nothing() {
+    let served = serve(ServerConfig::default()).await;
+    let own = served.url.clone();
+    for (origin, status) in [(own.as_str(), 200), ("https://evil.example", 403)] {
+        let url = format!("{}/chaos/calm", served.url);
+        let request = Client::new().post(url).header("Origin", origin).json(&json!({}));
+        assert_eq!(request.send().await.unwrap().status(), status, "{origin}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tree_shows_every_actor() {
     let served = serve(ServerConfig::default()).await;
     let (_, struck) = post(&served, "/chaos/kill", json!({"role": "worker", "how": "kill"})).await;

@@ -62,7 +62,10 @@ async fn the_javascript_client_chats_and_calls_tools() {
 
 async fn send(served: &Served, method: Method, path: &str, body: Option<&Value>) -> Response {
     let request = Client::new().request(method, format!("{}{path}", served.url));
-    let request = body.map_or_else(|| request.try_clone().unwrap(), |body| request.json(body));
+    let request = match body {
+        Some(body) => request.json(body),
+        None => request,
+    };
     request.send().await.unwrap()
 }
 
@@ -91,8 +94,9 @@ async fn the_calls_of_open_webui_are_answered() {
     assert!(model["size"].as_u64() > Some(0) && model["details"]["family"].is_string(), "{model}");
     let running = get(&served, "/api/ps").await;
     assert!(running["models"][0]["expires_at"].is_string(), "{running}");
-    let shown = send(&served, Method::POST, "/api/show", Some(&json!({"name": "demo:latest"})));
-    let shown: Value = shown.await.json().await.unwrap();
+    let asked = json!({"name": "demo:latest"});
+    let shown = send(&served, Method::POST, "/api/show", Some(&asked)).await;
+    let shown: Value = shown.json().await.unwrap();
     assert!(shown["capabilities"].as_array().unwrap().contains(&json!("completion")), "{shown}");
 
     let chat = json!({

@@ -1,6 +1,6 @@
 //! Turns the bytes of a request into its type. Every fault in the bytes is reported to the client.
 
-use std::{error::Error, iter::successors, time::Duration};
+use std::{error::Error, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -127,13 +127,17 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
 }
 
 /// Returns the name of the parameter that an error is about. One of its causes begins with it.
-fn parameter(error: &(dyn Error + 'static)) -> Option<String> {
-    let mut causes = successors(error.source(), |cause| cause.source()).map(ToString::to_string);
+fn parameter(error: &dyn Error) -> Option<String> {
     let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    causes.find_map(|text| {
-        let (name, _) = text.split_once(": ")?;
-        is_name(name).then(|| name.to_owned())
-    })
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if let Some((name, _)) = text.split_once(": ").filter(|(name, _)| is_name(name)) {
+            return Some(name.to_owned());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// Extracts the parameters in the path.
