@@ -39,7 +39,7 @@ build() {
   kernel_tests cuda-nvrtc kernels-nvrtc || return 1
   kernel_tests vulkan kernels-vulkan || return 1
   say playhouse
-  cargo build --profile gpu --features "${FEATURES:-cuda,wgpu},chaos" --bin playhouse || return 1
+  cargo build --profile gpu --features "${FEATURES:-cuda,wgpu}" --bin playhouse || return 1
   cp "${CARGO_TARGET_DIR:-target}/gpu/playhouse" "$folder/playhouse" && strip "$folder/playhouse"
   ls -lh "$folder"
 }

@@ -1,6 +1,5 @@
 //! Every actor that works on a stream is killed while it runs, and the stream has the same text as
-//! without the kills. It needs playhouse's feature `chaos`, which breaks things on purpose: never
-//! serve clients with it.
+//! without the kills.
 //!
 //! ```sh
 //! cargo run --release --example survive_a_kill
@@ -26,7 +25,8 @@ const ROLES: [Role; 6] = [
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::spawn(EngineConfig::default(), |_| ()).await?;
+    let config = EngineConfig { allow_chaos: true, ..EngineConfig::default() };
+    let engine = Engine::spawn(config, |_| ()).await?;
     let in_peace = tell(&engine, |_| Ok(())).await?;
     let mut struck = 0;
     let among_kills = tell(&engine, |tokens| {

@@ -115,11 +115,9 @@ pub use playhouse_actors::fault::{EdgeFaults, How};
 // The edges between actors, whose messages may get lost.
 pub use playhouse_actors::message::Edge;
 // Strikes on demand, the reasons why a strike failed, and actors that hung by themselves.
-#[cfg(feature = "chaos")]
 pub use playhouse_actors::{
     link::frames::Fault,
     system::chaos::{ChaosControl, ChaosError, Hangs},
 };
 // All actors that may be struck: a test is written once and runs for each.
-#[cfg(feature = "chaos")]
 pub use playhouse_actors::for_each_role;

@@ -20,6 +20,7 @@ pub mod profile;
 pub mod server;
 pub mod text;
 pub mod token_rules;
+mod version;
 pub mod weights;
 
 pub use config::EngineConfig;

@@ -290,3 +290,24 @@ async fn recorded_transcriptions_are_met() {
     let is_of_server = |case: &&Value| case["server"] == "whisper";
     assert_agree(&report, cases(&folder).iter().filter(is_of_server).count());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_routes_of_operators_are_met() {
+    let Some(folder) = recordings("conformance2", "conform2.py") else { return };
+    let text = folder.join("../conformance/model");
+    let engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        max_model_len: Some(2048),
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
+        ..EngineConfig::new(text)
+    };
+    let mut conform = Command::new("python3");
+    conform.arg(folder.join("conform2.py")).args(["--server", "control"]);
+    let report = report(engine, conform).await;
+    let is_of_server = |case: &&Value| case["server"] == "control";
+    let num_cases = cases(&folder).iter().filter(is_of_server).count();
+    // No recorder is installed here. `tests/cli` asks the program for these metrics.
+    assert_agree_but(&report, num_cases, 1, |name| name == "metrics");
+}

@@ -14,7 +14,7 @@
 //!
 //! [`codec`] frames values for the journal and for links between processes.
 //!
-//! [`fault`] makes planned faults (feature `chaos`). The simulator (`sim`, feature `sim`) runs
+//! [`fault`] makes planned faults on demand. The simulator (`sim`, feature `sim`) runs
 //! everything in simulated time.
 //!
 //! [`ports`] are the traits that the shells need from outside (the model, the tokenizer).

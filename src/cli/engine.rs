@@ -9,7 +9,7 @@ use super::{CliError, file_limit, load_bar::LoadBar};
 use crate::engine::HowToStart;
 use crate::{
     api::HandlerProfiler,
-    config::EngineConfig,
+    config::{EngineConfig, LogSettings},
     engine::{Engine, StartError, StartProgress},
     hub::{self, DownloadProgress, HubError},
 };
@@ -110,12 +110,12 @@ pub(crate) async fn start_profiled(
 #[cfg(unix)]
 pub(crate) async fn start_process(
     config: EngineConfig,
-    log_level: &str,
+    log: &LogSettings,
     keeps_spare: bool,
 ) -> Result<Engine, CliError> {
     let bar = LoadBar::new();
     let how = HowToStart { program: None, keeps_spare };
-    let engine = Engine::spawn_in_process(how, config, log_level, bar.listener()).await;
+    let engine = Engine::spawn_in_process(how, config, log, bar.listener()).await;
     Ok(engine?)
 }
 

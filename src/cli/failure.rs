@@ -57,6 +57,9 @@ pub(crate) enum CliError {
     /// A request ended with an error.
     #[error("the request failed: {0}")]
     Ended(String),
+    /// A running server cannot be talked to.
+    #[error("{0}")]
+    Unreachable(String),
     /// A measurement could not be made.
     #[error("{0}")]
     Measure(String),
@@ -74,10 +77,6 @@ pub(crate) enum CliError {
         /// The system's error.
         source: io::Error,
     },
-    /// The command breaks the engine on purpose, and this build cannot do that.
-    #[cfg(not(feature = "chaos"))]
-    #[error("this build cannot break anything on purpose: it lacks the feature chaos")]
-    NoChaos,
     /// The engine's supervisor gave up.
     #[error("the engine's supervisor gave up: actors died faster than they could be replaced")]
     GaveUp,
@@ -201,8 +200,6 @@ impl CliError {
                 "--kv-cache-memory-bytes gives the cache more memory"
             }
             Self::Server(_) => "`playhouse serve --help` has all flags with their defaults",
-            #[cfg(not(feature = "chaos"))]
-            Self::NoChaos => "build it with `cargo build --release --features chaos`",
             Self::GaveUp => "the log above says which actor died and why; please report it",
             Self::CutOff { .. } => "a longer --shutdown-timeout gives requests more time to end",
             _ => return None,

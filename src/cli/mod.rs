@@ -15,6 +15,7 @@ mod failure;
 mod file_limit;
 mod flags;
 mod generate;
+mod http;
 mod interrupt;
 mod load_bar;
 mod log_level;
@@ -27,9 +28,11 @@ mod profile;
 mod pull;
 mod run_batch;
 mod serve;
+mod sse;
 mod streams;
 mod style;
 mod tokenize;
+mod vllm_flags;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -44,6 +47,7 @@ use crate::{
         resolve::Resolved,
     },
     parsers::Registry,
+    version,
 };
 
 const EXAMPLES: &str = "\
@@ -74,7 +78,7 @@ Exit codes:
 
 /// Run and serve language models.
 #[derive(Debug, Parser)]
-#[command(name = "playhouse", version, after_help = EXAMPLES, propagate_version = true)]
+#[command(name = "playhouse", version, long_version = version::long(), after_help = EXAMPLES, propagate_version = true)]
 struct Cli {
     /// TOML file with settings; environment and flags override it [env: PLAYHOUSE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
@@ -122,8 +126,15 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|command| command == ENGINE_PROCESS) {
         return engine_process::main();
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let (arguments, notes) = match vllm_flags::sort(std::env::args_os()) {
+        Ok(sorted) => sorted,
+        Err(error) => return error.report(),
+    };
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => {
+            notes.iter().for_each(|note| output::tell(format_args!("note: {note}")));
+            cli
+        }
         Err(error) => {
             // Help and version are "errors" too. If even printing fails, the failure cannot be
             // reported.

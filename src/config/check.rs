@@ -132,6 +132,16 @@ pub(super) fn tolerance<N: Number>(value: &N) -> Result<(), Rejected> {
     require(value, holds, accepted)
 }
 
+/// Accepts words that a metric's name may begin with.
+pub(super) fn metrics_prefix(prefix: &String) -> Result<(), Rejected> {
+    let begins = prefix.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if begins && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Ok(());
+    }
+    let accepted = "a word of letters, digits and _, as vllm".to_owned();
+    Err(Rejected { value: format!("{prefix:?}"), accepted })
+}
+
 /// Accepts keys that a client can send. The server trims white space around a client's key, and a
 /// client without a key sends an empty one.
 pub(super) fn keys<K: AsRef<[String]>>(keys: &K) -> Result<(), Rejected> {

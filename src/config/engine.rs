@@ -311,14 +311,18 @@ settings! {
                 "Seconds at one message after which an actor is replaced",
             );
         /// Factor by which actors may die more often than by default. Above that, their supervisor
-        /// is replaced too, and finally the process exits with code 70. A build with the feature
-        /// chaos has no limit by default.
+        /// is replaced too, and finally the process exits with code 70. With allow_chaos there is
+        /// no limit by default.
         restart_tolerance: Option<f64> = None, some_number, tolerance,
             Usage::new(
                 "X",
                 "How many times as often as by default actors may die before the engine gives \
                  up",
             ).example("1.0");
+        /// Lets operators break parts of the engine on purpose, through /chaos/* and the page. Only
+        /// a server that no other machine reaches may have it.
+        allow_chaos: bool = false, switch, any,
+            Usage::switch("Let operators break parts of the engine on purpose (/chaos/*)");
         /// Folder of the journal: accepted requests of a server survive its process, and the next
         /// process continues them. Only that process's user can read it. On a GPU it needs
         /// deterministic.

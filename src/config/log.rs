@@ -1,6 +1,6 @@
 //! The settings of the log.
 
-use super::{check::any, error::InvalidSetting, setting::Usage, table::settings};
+use super::{choice::LogFormat, check::any, error::InvalidSetting, setting::Usage, table::settings};
 
 settings! {
     /// The lines that go to standard error.
@@ -14,6 +14,9 @@ settings! {
             ).default("");
 
         "Server":
+        /// text, or json: one object a line, with timestamp, level, target and fields.
+        format: LogFormat = LogFormat::Text, plain, any,
+            Usage::new("WORD", "Form of a line: text, json");
         /// Seconds between two lines about throughput and queues while the server is busy; 0: none.
         stats_interval_secs: f64 = 10.0, number, any,
             Usage::new(

@@ -34,7 +34,7 @@ use serde::Serialize;
 
 pub use choice::{
     ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
-    JournalFaultPolicy, KvCacheDtype, LoadFormat, Quantization,
+    JournalFaultPolicy, KvCacheDtype, LoadFormat, LogFormat, Quantization,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};

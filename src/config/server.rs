@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{
-    check::{any, at_least, keys, root_path, seconds, seconds_or_never, within},
+    check::{any, at_least, keys, metrics_prefix, root_path, seconds, seconds_or_never, within},
     choice::{CertReqs, FileMode},
     limits::LimitSettings,
     parser_choice::ParserChoice,
@@ -89,6 +89,9 @@ settings! {
         /// Serves /metrics without a key where other routes need one.
         open_metrics: bool = true, switch, any,
             Usage::switch("Serve /metrics without a key where others need one");
+        /// The part of the metrics' names before the colon. With "vllm", dashboards for vLLM work.
+        metrics_prefix: String = "playhouse".to_owned(), plain, metrics_prefix,
+            Usage::new("WORD", "Part of the metrics' names before the colon, for example vllm");
         /// Lets requests with different keys share cached prefixes. From the time to the first
         /// token, one client can then find out which text another has sent.
         share_prefix_cache_between_keys: bool = false, switch, any,
@@ -179,7 +182,7 @@ settings! {
         allow_credentials: bool = false, switch, any,
             Usage::switch("Let them send cookies and client certificates");
         /// Answers every request with an X-Request-Id header: the client's own, or a new one.
-        enable_request_id_headers: bool = false, switch, any,
+        enable_request_id_headers: bool = true, switch, any,
             Usage::switch("Answer every request with an X-Request-Id header");
         /// Reports in `usage` how many prompt tokens came from the prefix cache.
         enable_prompt_tokens_details: bool = false, switch, any,

@@ -1,6 +1,6 @@
 //! Checks of several settings together. `check` has the checks of one value by itself.
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use super::{
     ActivationQuantization, CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LoadFormat,
@@ -154,6 +154,25 @@ impl ServerSettings {
         })
     }
 
+    /// Rejects faults on purpose where other machines reach the server.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] for `allow_chaos`.
+    pub fn validate_chaos(&self, engine: &EngineConfig) -> Result<(), InvalidSetting> {
+        let host = &self.host;
+        require(!engine.allow_chaos || self.is_local(), "allow_chaos", true, || {
+            format!("false where other machines reach the server (host {host:?})")
+        })
+    }
+
+    /// Returns whether only this machine reaches the server.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let address = self.host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = |address: IpAddr| address.is_loopback();
+        self.uds.is_some() || self.host == "localhost" || address.parse().is_ok_and(is_loopback)
+    }
+
     fn validate_tls(&self) -> Result<(), InvalidSetting> {
         let shown = |path: &Option<PathBuf>| format!("{:?}", path.clone().unwrap_or_default());
         let has_certificate = self.ssl_certfile.is_some();
@@ -229,6 +248,24 @@ mod tests {
         assert_eq!(refused(|c| c.reader_timeout_secs = f64::NAN), Some("reader_timeout_secs"));
         let no_requests = |c: &mut EngineConfig| c.quota_max_open_requests = Some(0);
         assert_eq!(refused(no_requests), Some("quota_max_open_requests"));
+    }
+
+    #[test]
+    fn faults_on_purpose_are_for_servers_of_this_machine() {
+        let engine = EngineConfig { allow_chaos: true, ..EngineConfig::new("model") };
+        let refused = |host: &str, uds: Option<&str>| {
+            let host = host.to_owned();
+            let uds = uds.map(PathBuf::from);
+            let server = ServerSettings { host, uds, ..ServerSettings::default() };
+            server.validate_chaos(&engine).err().map(|error| error.name)
+        };
+        for host in ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost"] {
+            assert_eq!(refused(host, None), None, "{host}");
+        }
+        for host in ["0.0.0.0", "::", "192.168.1.4", "playhouse.example"] {
+            assert_eq!(refused(host, None), Some("allow_chaos"), "{host}");
+        }
+        assert_eq!(refused("0.0.0.0", Some("/run/playhouse.sock")), None);
     }
 
     #[test]

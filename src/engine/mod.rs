@@ -30,7 +30,6 @@ pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
-#[cfg(feature = "chaos")]
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
@@ -48,7 +47,7 @@ use playhouse_actors::{
 };
 pub(crate) use pooling::ranked;
 pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
-#[cfg(all(unix, feature = "chaos"))]
+#[cfg(unix)]
 pub use process::ProcessStrike;
 #[cfg(unix)]
 pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
@@ -127,7 +126,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::start`].
-    #[cfg(feature = "chaos")]
+    #[cfg(feature = "testing")]
     pub async fn spawn_with(
         config: EngineConfig,
         progress: impl FnMut(StartProgress) + Send + 'static,
@@ -331,8 +330,8 @@ impl Engine {
         self.inner.system.epoch()
     }
 
-    /// Returns the control that injects faults.
-    #[cfg(feature = "chaos")]
+    /// Returns the control that injects faults. With `allow_chaos` in its settings, the engine
+    /// replaces actors however often they die.
     #[must_use]
     pub fn chaos(&self) -> ChaosControl<'_> {
         self.inner.system.chaos()

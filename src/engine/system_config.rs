@@ -47,7 +47,7 @@ pub(super) fn system_config(
         tick: defaults.tick,
         hang_timeout: seconds(config.hang_timeout_secs),
         reader_timeout: seconds(config.reader_timeout_secs),
-        supervision: supervision(config.restart_tolerance),
+        supervision: supervision(config.restart_tolerance, config.allow_chaos),
         max_message_bytes: defaults.max_message_bytes,
         device: defaults.device,
         journal: defaults.journal,
@@ -120,12 +120,11 @@ fn min_step_deadline(configured: Option<f64>, device: DeviceKind) -> Duration {
     seconds(configured.unwrap_or(by_default))
 }
 
-/// Returns how often actors may die. A build with the feature `chaos` by default never gives up,
-/// because it exists to be struck.
-fn supervision(tolerance: Option<f64>) -> Supervision {
+/// Returns how often actors may die. An engine that may be struck by default never gives up.
+fn supervision(tolerance: Option<f64>, allow_chaos: bool) -> Supervision {
     match tolerance {
         Some(times) => Supervision::default().tolerating(times),
-        None if cfg!(feature = "chaos") => Supervision::uniform(Intensity::UNLIMITED),
+        None if allow_chaos => Supervision::uniform(Intensity::UNLIMITED),
         None => Supervision::default(),
     }
 }

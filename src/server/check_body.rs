@@ -4,9 +4,14 @@ use super::{
     admin::AbortRequest,
     chat::{BatchRequest, ChatRequest},
     completions::CompletionRequest,
+    generative_scoring::ScoringRequest,
     http::extract::{JsonRequest, decode},
     invocations::Invocation,
     messages::{CountTokensRequest, MessagesRequest},
+    ollama::{
+        OllamaChatRequest, OllamaEmbedRequest, OllamaEmbeddingsRequest, OllamaGenerateRequest,
+        OllamaShowRequest,
+    },
     pooling::{
         ClassifyRequest, EmbedRequest, EmbeddingsRequest, PoolRequest, RerankRequest, ScoreRequest,
     },
@@ -32,7 +37,7 @@ pub enum BodyError {
 }
 
 /// The paths of the routes that take a body.
-pub const ROUTES_WITH_BODY: [&str; 20] = [
+pub const ROUTES_WITH_BODY: [&str; 26] = [
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/chat/completions/batch",
@@ -53,6 +58,12 @@ pub const ROUTES_WITH_BODY: [&str; 20] = [
     "/rerank",
     "/v1/rerank",
     "/v2/rerank",
+    "/generative_scoring",
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
+    "/api/embeddings",
+    "/api/show",
 ];
 
 /// Reads a body as the route at `path` does: its text, its fields' types, and its sizes. Facts that
@@ -80,6 +91,12 @@ pub fn check_body(path: &str, body: &[u8], limits: &LimitSettings) -> Result<(),
         "/classify" => read::<ClassifyRequest>(path, body, limits),
         "/score" | "/v1/score" => read::<ScoreRequest>(path, body, limits),
         "/rerank" | "/v1/rerank" | "/v2/rerank" => read::<RerankRequest>(path, body, limits),
+        "/generative_scoring" => read::<ScoringRequest>(path, body, limits),
+        "/api/chat" => read::<OllamaChatRequest>(path, body, limits),
+        "/api/generate" => read::<OllamaGenerateRequest>(path, body, limits),
+        "/api/embed" => read::<OllamaEmbedRequest>(path, body, limits),
+        "/api/embeddings" => read::<OllamaEmbeddingsRequest>(path, body, limits),
+        "/api/show" => read::<OllamaShowRequest>(path, body, limits),
         _ => Err(BodyError::NoRoute(path.to_owned())),
     }
 }

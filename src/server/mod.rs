@@ -6,12 +6,12 @@
 
 mod admin;
 mod audio;
-#[cfg(feature = "chaos")]
 mod chaos;
 mod chat;
 mod check_body;
 mod completions;
 mod generate;
+mod generative_scoring;
 pub(crate) mod health;
 mod http;
 mod in_process;
@@ -21,6 +21,7 @@ mod media;
 mod memory;
 mod messages;
 mod models;
+mod ollama;
 mod openapi;
 mod page;
 mod pooling;
@@ -48,6 +49,7 @@ use self::{
     chat::ChatRequest,
     completions::CompletionRequest,
     generate::handler::generate,
+    generative_scoring::ScoringRequest,
     health::{frozen, metrics, probes},
     http::{
         auth, cors, draining,
@@ -67,6 +69,7 @@ pub use self::{
         auth::KeyFileError,
         listen::{Address, Listener, TlsError},
     },
+    health::describe_metrics,
     in_process::{InProcess, InProcessAnswer},
 };
 use crate::api::Health;
@@ -146,6 +149,7 @@ pub async fn serve_on(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drain, ServerError> {
     config.validate()?;
+    config.validate_chaos(engine.config())?;
     config.validate_parsers(engine.parsers())?;
     let listener = listener.into();
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
@@ -220,6 +224,7 @@ fn generating() -> Router<AppState> {
         .route("/v1/chat/completions", post(generate::<ChatRequest>))
         .route("/v1/chat/completions/batch", post(chat::create_batch))
         .route("/invocations", post(invocations::invoke))
+        .route("/generative_scoring", post(generate::<ScoringRequest>))
         .route("/v1/messages", post(generate::<MessagesRequest>))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/streams/{id}", get(resume::continue_stream))
@@ -249,9 +254,12 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/openapi.json", get(openapi::serve))
+        .route("/docs", get(openapi::page::page))
+        .route("/docs/style.css", get(openapi::page::style))
         .route("/house", get(snapshots::snapshot))
         .route("/house/events", get(snapshots::events))
         .merge(generating)
+        .merge(ollama::routes())
         .merge(pooling::routes(&state))
         .merge(page::routes(&state.config.root_path))
         .merge(admin::routes(&state));
@@ -259,8 +267,10 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         true => router.route("/tokenizer_info", get(tokenizer_info::tokenizer_info)),
         false => router,
     };
-    #[cfg(feature = "chaos")]
-    let router = router.merge(chaos::routes(&state));
+    let router = match state.engine.config().allow_chaos {
+        true => router.merge(chaos::routes(&state)),
+        false => router,
+    };
     let router = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async |method: Method, uri: Uri| ApiError::not_found(&method, uri.path()))
@@ -269,6 +279,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
         .layer(from_fn_with_state(state.clone(), draining::refuse))
         .layer(from_fn(messages::in_own_shape))
+        .layer(from_fn(ollama::in_own_shape))
         .layer(from_fn_with_state(state.clone(), request_id::echo));
     let router = match cors::layer(&state.config)? {
         Some(cors) => router.layer(cors),

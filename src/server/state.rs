@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ServerConfig, ServerError,
+    admin::Control,
     generate::open_requests::OpenRequests,
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
@@ -42,6 +43,8 @@ pub(super) struct AppState {
     pub(super) rendering: Arc<Rendering>,
     pub(super) responses: Arc<ResponseStore>,
     pub(super) snapshots: Arc<SnapshotFeed>,
+    /// What operators have set.
+    pub(super) control: Arc<Control>,
     /// Cancelled when the server begins to drain.
     pub(super) draining: CancellationToken,
     pub(super) pulse: RuntimePulse,
@@ -82,6 +85,7 @@ impl AppState {
             rendering,
             responses,
             snapshots,
+            control: Arc::default(),
             draining,
             pulse,
             speech,

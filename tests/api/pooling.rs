@@ -18,6 +18,7 @@ use crate::serving::Served;
 
 fn config(change: impl FnOnce(&mut EngineConfig)) -> EngineConfig {
     let mut config = EngineConfig {
+        allow_chaos: true,
         served_model_name: vec!["demo".to_owned()],
         kv_cache_memory_bytes: Some(64 << 20),
         device: playhouse::config::Device::Cpu,

@@ -25,6 +25,7 @@ fn sound(name: &str) -> Vec<u8> {
 
 async fn served() -> Served {
     let engine = EngineConfig {
+        allow_chaos: true,
         served_model_name: vec!["tiny".to_owned()],
         dtype: Dtype::Float32,
         kv_cache_memory_bytes: Some(16 << 20),

@@ -60,6 +60,7 @@ impl RequestRule for Says {
 
 fn builder() -> EngineBuilder {
     let config = EngineConfig {
+        allow_chaos: true,
         served_model_name: vec!["demo".to_owned()],
         kv_cache_memory_bytes: Some(64 << 20),
         device: playhouse::config::Device::Cpu,

@@ -20,7 +20,7 @@ impl Server {
     /// Starts the program with further flags.
     pub(crate) fn start(more: &[&str]) -> Self {
         let flags = "serve --port 0 --served-model-name demo --max-model-len 512 \
-                     --max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64";
+                     --max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64 --allow-chaos";
         let flags: Vec<_> = flags.split_whitespace().chain(more.iter().copied()).collect();
         let mut child = playhouse(&flags).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());

@@ -11,6 +11,7 @@ use crate::serving::Served;
 
 async fn serve(server: ServerConfig) -> Served {
     let engine = EngineConfig {
+        allow_chaos: true,
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(512),
         kv_cache_memory_bytes: Some(16 << 20),
@@ -69,6 +70,31 @@ async fn every_role_is_struck_by_its_name() {
     let body = json!({"prompt": "x", "max_tokens": 5, "ignore_eos": true});
     let (status, answer) = post(&served, "/v1/completions", body).await;
     assert_eq!((status, &answer["usage"]["completion_tokens"]), (StatusCode::OK, &json!(5)));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_has_the_routes_only_if_it_is_allowed() {
+    let engine = EngineConfig { max_model_len: Some(512), ..EngineConfig::default() };
+    let served = Served::start(engine, ServerConfig::default()).await;
+    for path in ["/chaos/kill", "/chaos/edges", "/chaos/calm", "/chaos/process"] {
+        let (status, answer) = post(&served, path, json!({"role": "worker", "how": "kill"})).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {answer}");
+    }
+    let house = Client::new().get(format!("{}/house", served.url)).send().await.unwrap();
+    assert_eq!(house.json::<Value>().await.unwrap()["has_chaos"], false);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_other_sites_strike_nothing() {
+    let served = serve(ServerConfig::default()).await;
+    let own = served.url.clone();
+    for (origin, status) in [(own.as_str(), 200), ("https://evil.example", 403)] {
+        let url = format!("{}/chaos/calm", served.url);
+        let request = Client::new().post(url).header("Origin", origin).json(&json!({}));
+        assert_eq!(request.send().await.unwrap().status(), status, "{origin}");
+    }
     served.stop().await;
 }
 

@@ -26,6 +26,33 @@ fn one_question_has_one_answer() {
 }
 
 #[test]
+fn a_running_server_answers_as_the_model_here_does() {
+    let server = crate::server::Server::start(&[]);
+    let url = format!("http://{}", server.address);
+    let answer = chat(&["-q", "Who are you?"]).succeeds();
+    assert_eq!(chat(&["--url", &url, "-q", "Who are you?"]).succeeds(), answer);
+    let json = chat(&["--url", &url, "-q", "Who are you?", "--output", "json"]).succeeds();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["usage"]["completion_tokens"], &json["finish_reason"]), (&8.into(), &"length".into()));
+    let stderr = chat(&["--url", &url, "-m", "other", "-q", "Hi"]).fails_with(1);
+    assert!(stderr.contains("there is no model other; there is demo-model"), "{stderr}");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    let stderr = chat(&["--url", &url, "-q", "Hi"]).fails_with(1);
+    assert!(stderr.contains(&url), "{stderr}");
+}
+
+#[test]
+fn a_conversation_goes_on_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("talk.json");
+    let path = path.to_str().unwrap();
+    let saved = chat(&[]).input(&format!("Hello\n/save {path}\nWho are you?\n")).succeeds();
+    let loaded = chat(&["--load", path, "-q", "Who are you?"]).succeeds();
+    assert!(saved.ends_with(&loaded), "{saved} {loaded}");
+}
+
+#[test]
 fn a_pipe_is_a_question_a_line() {
     let answer = chat(&["-q", "Hello"]).succeeds();
     let cleared = chat(&[]).input("Hello\n\n/clear\nHello\n/exit\nHello\n").succeeds();

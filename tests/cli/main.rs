@@ -32,8 +32,33 @@ use process::playhouse;
 fn help_and_version_are_results() {
     let help = playhouse(&["--help"]).succeeds();
     assert!(help.contains("Exit codes:") && help.contains("playhouse serve"), "{help}");
-    let version = playhouse(&["--version"]).succeeds();
-    assert_eq!(version, format!("playhouse {}\n", env!("CARGO_PKG_VERSION")));
+    let version = format!("playhouse {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(playhouse(&["-V"]).succeeds(), version);
+    let long = playhouse(&["--version"]).succeeds();
+    assert!(long.starts_with(&version), "{long}");
+    for fact in ["commit: ", "features: demo-model", "instruction set: "] {
+        assert!(long.contains(&format!("\n{fact}")), "{long}");
+    }
+}
+
+#[test]
+fn short_help_has_the_flags_that_most_users_need() {
+    let (short, long) = (playhouse(&["serve", "-h"]), playhouse(&["serve", "--help"]));
+    let (short, long) = (short.succeeds(), long.succeeds());
+    assert!(short.contains("--port") && short.contains("--device"), "{short}");
+    assert!(!short.contains("--watermark") && long.contains("--watermark"), "{short}");
+    assert!(short.lines().count() * 3 < long.lines().count(), "{short}");
+}
+
+#[test]
+fn flags_of_vllm_have_an_answer() {
+    let config = ["config", "--trust-remote-code", "--swap-space", "4", "--max-num-seqs", "64"];
+    let (code, stdout, stderr) = playhouse(&config).finish();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("max_num_seqs"), "{stdout}");
+    assert!(stderr.contains("note: --trust-remote-code changes nothing here"), "{stderr}");
+    let stderr = playhouse(&["serve", "--tensor-parallel-size", "2"]).fails_with(2);
+    assert!(stderr.contains("--device"), "{stderr}");
 }
 
 #[test]

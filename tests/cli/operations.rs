@@ -21,7 +21,7 @@ fn families(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_dashboard_and_the_alerts_ask_for_metrics_that_exist() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--allow-chaos"]);
     let answer = |mut stream: std::net::TcpStream| {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -68,4 +68,77 @@ fn the_probes_and_flags_exist() {
             assert!(help.contains(flag), "{file}: {flag}");
         }
     }
+}
+
+/// Checks the rules of `promtool check metrics`: each family has one HELP and one TYPE before its
+/// samples, counters end in `_total`, and other names do not.
+fn check_exposition(text: &str) {
+    let mut kinds = std::collections::BTreeMap::new();
+    let mut helped = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(helped.insert(name.to_owned()) && help.len() > 5, "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| {
+                name.strip_suffix(end).filter(|family| kinds.contains_key(*family))
+            });
+            let family = family.unwrap_or(name);
+            assert!(kinds.contains_key(family) && helped.contains(family), "{line}");
+            assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    for (name, kind) in kinds {
+        // vLLM's name of a histogram.
+        let is_total = name.ends_with("_total") && !name.ends_with("iteration_tokens_total");
+        assert_eq!(is_total, kind == "counter", "{name} {kind}");
+    }
+}
+
+#[test]
+fn metrics_have_texts_and_vllms_names_on_request() {
+    let server = Server::start(&["--metrics-prefix", "vllm"]);
+    let mut answer = String::new();
+    let mut stream = server.post("/v1/completions", r#"{"model": "demo-model", "prompt": "x"}"#);
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.to_lowercase().contains("\r\nx-request-id: "), "{answer}");
+    let response = server.get("/metrics");
+    let (_, text) = response.split_once("\r\n\r\n").unwrap_or(("", &response));
+    check_exposition(text);
+    for name in [
+        "vllm:num_requests_running{",
+        "vllm:num_requests_waiting_by_reason{",
+        "vllm:engine_sleep_state{",
+        "vllm:prefix_cache_queries_total{",
+        "vllm:kv_cache_usage_perc{",
+        "vllm:request_prefill_time_seconds_bucket{",
+        "vllm:request_decode_time_seconds_count{",
+        "vllm:prompt_tokens_by_source_total{",
+        "vllm:cache_config_info{",
+        "vllm:build_info{",
+        "process_resident_memory_bytes ",
+        "process_cpu_seconds_total ",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
+    }
+    assert!(!text.contains("playhouse:"), "{text}");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_log_in_json_has_an_object_a_line() {
+    let server = Server::start(&["--log-format", "json"]);
+    server.signal("-TERM");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    let lines: Vec<serde_json::Value> =
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let is_listening = |line: &&serde_json::Value| line["message"] == "draining";
+    let draining = lines.iter().find(is_listening).unwrap_or_else(|| panic!("{log}"));
+    assert!(draining["timestamp"].is_string() && draining["level"] == "INFO", "{draining}");
 }

@@ -191,11 +191,10 @@ fn a_hangup_has_the_keys_read_again() {
     assert_eq!(server.end().0, Some(0));
 }
 
-/// The binary of a test build has the chaos routes.
 #[test]
 fn a_supervisor_that_gives_up_ends_the_process_with_its_own_code() {
     // So low a tolerance allows the root no rebuild.
-    let server = Server::start(&["--restart-tolerance", "0.1"]);
+    let server = Server::start(&["--allow-chaos", "--restart-tolerance", "0.1"]);
     let body = r#"{"role":"ledger","how":"kill"}"#;
     let strike = format!(
         "POST /chaos/kill HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\

@@ -5,6 +5,7 @@ mod anthropic;
 #[path = "../contrived/mod.rs"]
 mod contrived;
 mod embeddings;
+mod ollama;
 mod openai;
 #[path = "../python/mod.rs"]
 mod python;

@@ -184,7 +184,7 @@ impl Sandbox {
     /// Returns the address of the server, and starts one if there is none.
     fn address(&mut self) -> String {
         if self.server.is_none() {
-            let started = self.serve("playhouse serve --enable-tokenizer-info-endpoint");
+            let started = self.serve("playhouse serve --enable-tokenizer-info-endpoint --allow-chaos");
             assert_eq!(started.code, Some(0), "{}", started.output);
         }
         self.server.as_ref().map(|server| server.address.clone()).unwrap_or_default()
@@ -235,7 +235,7 @@ fn is_serve(command: &str) -> bool {
     let words = command.split_whitespace();
     // Skips variables before the command, and the words that stand for `playhouse` in the source
     // tree.
-    let begin = ["cargo", "run", "--release", "--features", "chaos", "--", "playhouse"];
+    let begin = ["cargo", "run", "--release", "--", "playhouse"];
     let mut words = words.skip_while(|word| word.contains('=') || begin.contains(word));
     words.next() == Some("serve") && !command.contains("--help")
 }

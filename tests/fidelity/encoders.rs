@@ -53,6 +53,7 @@ async fn engine(name: &str, task: PoolingTask, device: Device) -> Engine {
         PoolingTask::TokenClassify => PoolerTask::TokenClassify,
     });
     let config = EngineConfig {
+        allow_chaos: true,
         device,
         dtype: Dtype::Float32,
         pooler_config: Some(PoolerConfig { task, ..PoolerConfig::default() }),

@@ -60,6 +60,7 @@ impl Output {
 
 pub(crate) fn config(name: &str, max_model_len: Option<usize>) -> EngineConfig {
     EngineConfig {
+        allow_chaos: true,
         device: playhouse::config::Device::Cpu,
         dtype: Dtype::Float32,
         max_model_len,

@@ -63,6 +63,7 @@ async fn engine(name: &str, golden: &Golden, change: impl FnOnce(&mut EngineConf
     });
     let pooler_config = golden.settings.pooler_config.clone().unwrap_or_default();
     let mut config = EngineConfig {
+        allow_chaos: true,
         device: Device::Cpu,
         dtype: Dtype::Float32,
         runner: Runner::Pooling,

@@ -186,6 +186,7 @@ type Scheme = (Quantization, config::ActivationQuantization);
 
 fn config(name: &str, (quantization, activation_quantization): Scheme) -> EngineConfig {
     EngineConfig {
+        allow_chaos: true,
         device: config::Device::Cpu,
         quantization,
         activation_quantization,

@@ -24,6 +24,7 @@ const PROTOCOLS: &[&str] = &[
     "crate::server::completions",
     "crate::server::invocations",
     "crate::server::messages",
+    "crate::server::ollama",
     "crate::server::responses",
     "crate::server::tokenize",
 ];

@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns the settings of an engine with the demo model.
 fn engine() -> EngineConfig {
     EngineConfig {
+        allow_chaos: true,
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(4096),
         kv_cache_memory_bytes: Some(64 << 20),

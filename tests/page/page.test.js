@@ -3,7 +3,7 @@
 //   node --test tests/page/page.test.js                    the test
 //   node tests/page/page.test.js --screenshots FOLDER      the test, and pictures of all views
 //
-// PLAYHOUSE is the program, built with the feature `chaos` (default: target/debug/playhouse).
+// PLAYHOUSE is the program (default: target/debug/playhouse).
 // CHROMIUM is the browser (default: /usr/bin/chromium).
 
 import assert from 'node:assert/strict';

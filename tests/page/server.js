@@ -11,7 +11,7 @@ const START_MS = 120_000;
 export async function serve(...flags) {
   const port = flags.includes('--port') ? [] : ['--port', '0'];
   const args = ['serve', ...port, '--served-model-name', 'demo', '--max-model-len', '4096',
-    '--num-gpu-blocks-override', '600', ...flags];
+    '--num-gpu-blocks-override', '600', '--allow-chaos', ...flags];
   const child = spawn(PLAYHOUSE, args, { cwd: ROOT, stdio: ['ignore', 'ignore', 'pipe'] });
   let log = '';
   const url = await new Promise((found, failed) => {

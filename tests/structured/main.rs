@@ -27,6 +27,7 @@ struct Output {
 
 fn config() -> EngineConfig {
     EngineConfig {
+        allow_chaos: true,
         max_model_len: Some(1024),
         kv_cache_memory_bytes: Some(64 << 20),
         ..EngineConfig::default()

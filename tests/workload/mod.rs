@@ -135,6 +135,7 @@ pub(crate) async fn engine() -> Engine {
 /// Starts an engine like [`engine`], with other settings.
 pub(crate) async fn engine_with(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig {
+        allow_chaos: true,
         max_model_len: Some(512),
         max_num_seqs: CLIENTS,
         max_num_batched_tokens: 128,

@@ -68,7 +68,7 @@ pub enum ToEngine {
     Watch(bool),
     /// A question. Its answer has the same number.
     Ask(u64, Question),
-    /// A fault on purpose. Builds without the feature `chaos` ignore it.
+    /// A fault on purpose.
     Fault(Fault),
 }
 

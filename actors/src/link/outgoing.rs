@@ -108,7 +108,6 @@ impl<T: Serialize> Outgoing<T> {
     }
 
     /// Queues bytes that are no frame.
-    #[cfg(feature = "chaos")]
     pub fn send_garbage(&self) {
         let _ = self.queue((0..100).collect());
     }

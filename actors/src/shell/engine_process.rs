@@ -148,7 +148,6 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     };
     // A link that is down is noticed below.
     let _ = line.link.send(&ToEngine::Attach(attach));
-    #[cfg(feature = "chaos")]
     process.send_poison();
     if context.ground.hold.is_asleep() {
         let _ = line.ask(Question::ReleaseKvCache, drop);

@@ -1,5 +1,5 @@
-//! The part that all actors have around their handlers: it keeps the pulse, and in chaos builds it
-//! strikes the actor before or after a message.
+//! The part that all actors have around their handlers: it keeps the pulse, and strikes
+//! the actor before or after a message if that was ordered.
 
 use std::sync::Arc;
 

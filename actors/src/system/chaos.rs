@@ -1,4 +1,4 @@
-//! The chaos interface of a system: fault injection from outside (feature `chaos`).
+//! The chaos interface of a system: fault injection from outside.
 
 use std::collections::BTreeMap;
 

@@ -34,7 +34,6 @@ use crate::{
     ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, TextCodec},
     supervision::{address::Address, watchdog},
 };
-#[cfg(feature = "chaos")]
 use crate::{link::frames::Fault, message::Edge};
 
 /// Time between two signs of life.
@@ -262,10 +261,7 @@ impl Running {
             ToEngine::Rest => self.context.observers.progress.rest(),
             ToEngine::Watch(is_watched) => self.context.observers.steps.set_watched(is_watched),
             ToEngine::Ask(number, question) => self.ask(number, question),
-            #[cfg(feature = "chaos")]
             ToEngine::Fault(fault) => self.fault(fault),
-            #[cfg(not(feature = "chaos"))]
-            ToEngine::Fault(_) => {}
             // Of the start, which is over.
             ToEngine::Load(_) | ToEngine::Attach(_) => {}
         }
@@ -298,7 +294,6 @@ impl Running {
         }));
     }
 
-    #[cfg(feature = "chaos")]
     fn fault(&self, fault: Fault) {
         use super::chaos::ChaosControl;
         let chaos = ChaosControl { context: &self.context };
@@ -323,7 +318,6 @@ impl Running {
 }
 
 /// Blocks every thread of the runtime for ever.
-#[cfg(feature = "chaos")]
 fn wedge() {
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
     for _ in 0..4 * workers {

@@ -13,7 +13,6 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-#[cfg(feature = "chaos")]
 use crate::{link::frames::Fault, logic::request::ids::TokenId};
 use crate::{
     link::{
@@ -62,7 +61,6 @@ pub(crate) struct EngineProcess {
     /// Last step that a process reported.
     last_step: AtomicU64,
     /// Token that ends each process in every step with a prompt that has it.
-    #[cfg(feature = "chaos")]
     poison: Mutex<Option<TokenId>>,
 }
 
@@ -142,7 +140,6 @@ impl EngineProcess {
             state: Mutex::default(),
             is_watched: AtomicBool::new(false),
             last_step: AtomicU64::new(0),
-            #[cfg(feature = "chaos")]
             poison: Mutex::new(None),
         }
     }
@@ -184,14 +181,12 @@ impl EngineProcess {
     }
 
     /// Sets the token that ends each process in every step with a prompt that has it.
-    #[cfg(feature = "chaos")]
     pub(crate) fn set_poison(&self, token: Option<TokenId>) {
         *self.poison.lock() = token;
         self.send_poison();
     }
 
     /// Tells the running process of that token.
-    #[cfg(feature = "chaos")]
     pub(crate) fn send_poison(&self) {
         let poison = *self.poison.lock();
         // A process that is being started learns of it when it is attached.
@@ -306,7 +301,6 @@ impl EngineProcess {
     }
 
     /// Returns the hangs in processes: actors, those of them that chaos did not order, and steps.
-    #[cfg(feature = "chaos")]
     pub(crate) fn hangs(&self) -> [u64; 3] {
         let state = self.state.lock();
         let mut sum = state.past.clone();

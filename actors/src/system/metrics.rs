@@ -30,6 +30,8 @@ pub struct SystemMetrics {
     prefix_hits: Counter,
     preemptions: Counter,
     prompt_tokens: Counter,
+    cached_prompt_tokens: Counter,
+    computed_by_source: [Counter; 2],
     generation_tokens: Counter,
     iteration_tokens: Histogram,
     time_to_first_token: Histogram,
@@ -37,8 +39,13 @@ pub struct SystemMetrics {
     time_per_output_token: Histogram,
     e2e_latency: Histogram,
     queue_time: Histogram,
+    inference_time: Histogram,
+    prefill_time: Histogram,
+    decode_time: Histogram,
     request_prompt_tokens: Histogram,
+    request_computed_prompt_tokens: Histogram,
     request_generation_tokens: Histogram,
+    request_longest_output: Histogram,
     request_max_tokens: Histogram,
     request_n: Histogram,
     /// Messages of a past epoch or generation, and repeated messages.
@@ -87,6 +94,10 @@ impl SystemMetrics {
             prefix_hits: counter!("playhouse:prefix_cache_hits_total", l.iter()),
             preemptions: counter!("playhouse:num_preemptions_total", l.iter()),
             prompt_tokens: counter!("playhouse:prompt_tokens_total", l.iter()),
+            cached_prompt_tokens: counter!("playhouse:prompt_tokens_cached_total", l.iter()),
+            computed_by_source: ["local_compute", "local_cache_hit"].map(|source| {
+                counter!("playhouse:prompt_tokens_by_source_total", with(l, "source", source))
+            }),
             generation_tokens: counter!("playhouse:generation_tokens_total", l.iter()),
             iteration_tokens: histogram!("playhouse:iteration_tokens_total", l.iter()),
             time_to_first_token: histogram!("playhouse:time_to_first_token_seconds", l.iter()),
@@ -97,8 +108,19 @@ impl SystemMetrics {
             ),
             e2e_latency: histogram!("playhouse:e2e_request_latency_seconds", l.iter()),
             queue_time: histogram!("playhouse:request_queue_time_seconds", l.iter()),
+            inference_time: histogram!("playhouse:request_inference_time_seconds", l.iter()),
+            prefill_time: histogram!("playhouse:request_prefill_time_seconds", l.iter()),
+            decode_time: histogram!("playhouse:request_decode_time_seconds", l.iter()),
             request_prompt_tokens: histogram!("playhouse:request_prompt_tokens", l.iter()),
+            request_computed_prompt_tokens: histogram!(
+                "playhouse:request_prefill_kv_computed_tokens",
+                l.iter()
+            ),
             request_generation_tokens: histogram!("playhouse:request_generation_tokens", l.iter()),
+            request_longest_output: histogram!(
+                "playhouse:request_max_num_generation_tokens",
+                l.iter()
+            ),
             request_max_tokens: histogram!("playhouse:request_params_max_tokens", l.iter()),
             request_n: histogram!("playhouse:request_params_n", l.iter()),
             stale_messages: counter!("playhouse:stale_messages_total", l.iter()),
@@ -180,7 +202,14 @@ impl SystemMetrics {
         let labels = with(&self.labels, "finished_reason", reason.as_str());
         counter!(FINISHED, labels).increment(1);
         let (prompt, output) = (request.num_prompt_tokens(), entry.output().len());
+        let cached = entry.num_cached_tokens().unwrap_or(0).min(prompt);
         self.prompt_tokens.increment(prompt as u64);
+        self.cached_prompt_tokens.increment(cached as u64);
+        let [computed, found] = &self.computed_by_source;
+        computed.increment((prompt - cached) as u64);
+        found.increment(cached as u64);
+        self.request_computed_prompt_tokens.record((prompt - cached) as f64);
+        self.request_longest_output.record(output as f64);
         self.request_prompt_tokens.record(prompt as f64);
         self.request_generation_tokens.record(output as f64);
         if let Some(params) = request.sampling() {
@@ -188,9 +217,22 @@ impl SystemMetrics {
             self.request_n.record(f64::from(params.n));
         }
         self.e2e_latency.record(seconds(now.saturating_sub(request.arrival)));
+        self.phases(entry);
         if let Some(first) = entry.first_token().filter(|_| output > 1) {
             let decode = seconds(now.saturating_sub(first));
             self.time_per_output_token.record(decode / (output - 1) as f64);
+        }
+    }
+
+    /// Records how long a request that has ended was computed. Its first token separates prefill
+    /// from decode.
+    fn phases(&self, entry: &Entry) {
+        let scheduled = entry.queue_time().map(|waited| entry.request().arrival + waited);
+        let (Some(first), Some(last)) = (entry.first_token(), entry.last_token()) else { return };
+        self.decode_time.record(seconds(last.saturating_sub(first)));
+        if let Some(scheduled) = scheduled {
+            self.prefill_time.record(seconds(first.saturating_sub(scheduled)));
+            self.inference_time.record(seconds(last.saturating_sub(scheduled)));
         }
     }
 

@@ -4,7 +4,6 @@
 pub mod adapters;
 mod canary;
 pub(crate) mod carriers;
-#[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod clients;
 pub mod config;

@@ -255,7 +255,6 @@ impl System {
     }
 
     /// Returns the control that injects faults.
-    #[cfg(feature = "chaos")]
     #[must_use]
     pub fn chaos(&self) -> super::chaos::ChaosControl<'_> {
         super::chaos::ChaosControl { context: &self.context }

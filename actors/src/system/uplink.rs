@@ -75,7 +75,6 @@ impl Uplink {
     }
 
     /// Writes bytes that are no frame.
-    #[cfg(feature = "chaos")]
     pub(crate) fn send_garbage(&self) {
         self.link.send_garbage();
     }

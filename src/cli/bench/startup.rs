@@ -16,10 +16,10 @@ use super::{
     Report,
     distribution::Distribution,
     progress_bar,
-    serve::{Backend, Client, SampleRequest, Target, headers},
+    serve::{Backend, Client, SampleRequest, Target},
     statistics::rounded,
 };
-use crate::cli::{CliError, interrupt::or_interrupt, output};
+use crate::cli::{CliError, http::headers, interrupt::or_interrupt, output};
 
 const EXAMPLES: &str = "\
 Examples:

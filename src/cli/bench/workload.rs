@@ -66,7 +66,6 @@ impl Workload {
 
     /// Returns the tokens that a request takes if no token is computed twice. The last one is drawn
     /// and not computed.
-    #[cfg_attr(not(feature = "chaos"), allow(dead_code, reason = "only strikes make it differ"))]
     pub(super) fn cost(&self, number: usize) -> u64 {
         self.sizes.prompt_tokens.max(1) as u64 + u64::from(self.output_tokens(number)) - 1
     }

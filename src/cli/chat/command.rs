@@ -5,6 +5,7 @@ pub(super) const HELP: &str = "\
 commands:
   /system TEXT      instructions to the model before the conversation; without TEXT, show them
   /set NAME VALUE   change the sampling (temperature, top_p, max_tokens, seed, ...); /set shows how
+  /think on|off     whether the model thinks; /think auto leaves it to the model
   /retry            answer the last question once more
   /clear            forget the conversation
   /save FILE        write the conversation to a new file, as JSON messages
@@ -17,8 +18,8 @@ A line that begins with // is sent with one slash. Ctrl-C stops an answer. The a
 earlier entries, also of earlier conversations.";
 
 /// The names of all commands.
-pub(super) const NAMES: [&str; 9] =
-    ["/system", "/set", "/retry", "/clear", "/save", "/load", "/stats", "/help", "/exit"];
+pub(super) const NAMES: [&str; 10] =
+    ["/system", "/set", "/think", "/retry", "/clear", "/save", "/load", "/stats", "/help", "/exit"];
 
 /// One entry.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(super) enum Command {
     System(Option<String>),
     /// Set a sampling parameter, or show those that are set.
     Set(Option<(String, String)>),
+    /// Let the model think, or not, or as its template has it.
+    Think(Option<bool>),
     /// Answer the last question again.
     Retry,
     /// Forget the conversation.
@@ -73,6 +76,12 @@ impl Command {
                 Some((name, value)) => Self::Set(Some((name.to_owned(), value.trim().to_owned()))),
                 None if given.is_some() => Self::Incomplete("/set NAME VALUE"),
                 None => Self::Set(None),
+            },
+            "/think" => match rest {
+                "on" => Self::Think(Some(true)),
+                "off" => Self::Think(Some(false)),
+                "auto" => Self::Think(None),
+                _ => Self::Incomplete("/think on, off or auto"),
             },
             "/retry" => Self::Retry,
             "/clear" => Self::Clear,

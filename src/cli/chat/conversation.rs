@@ -2,12 +2,13 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::{
     answer::{Answer, Cost},
     display::{Display, QUIET},
+    remote::Remote,
     transcript,
 };
 use crate::api::{ChatPrompt, ChoiceStream, FinishReason, OutputDelta, Prompt, RawRequest};
@@ -20,24 +21,79 @@ use crate::{
     },
 };
 
-/// A conversation with one engine.
+/// A conversation with one model.
 pub(super) struct Conversation {
-    engine: Engine,
+    model: Model,
     sampling: SamplingFlags,
     system: Option<String>,
+    /// Whether the model thinks. `None` leaves it to the model's template.
+    thinking: Option<bool>,
     /// Questions and answers.
     turns: Vec<Value>,
-    /// The markers of the model's thoughts, if its chat template shows them.
-    thoughts: Option<ReasoningParserFactory>,
     last: Option<Cost>,
 }
 
-impl Conversation {
-    pub(super) fn new(engine: Engine, sampling: SamplingFlags, system: Option<String>) -> Self {
+/// Where the model runs.
+pub(super) enum Model {
+    /// In this process.
+    Here(Box<Local>),
+    /// Behind a server.
+    There(Remote),
+}
+
+/// The engine of this process.
+pub(super) struct Local {
+    engine: Engine,
+    /// The markers of the model's thoughts, if its chat template shows them.
+    thoughts: Option<ReasoningParserFactory>,
+}
+
+impl Model {
+    /// Returns the model of `engine`.
+    pub(super) fn of_engine(engine: Engine) -> Self {
         let templates = &engine.loaded().chat_templates;
         let parser = templates.iter().find_map(|template| guess_reasoning_parser(template));
         let thoughts = parser.and_then(|name| engine.parsers().reasoning_parser(name).ok());
-        Self { engine, sampling, system, turns: Vec::new(), thoughts, last: None }
+        Self::Here(Box::new(Local { engine, thoughts }))
+    }
+
+    /// Returns the model's name.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Here(local) => {
+                local.engine.served_model_names().first().map_or("the model", String::as_str)
+            }
+            Self::There(remote) => remote.model(),
+        }
+    }
+
+    /// Returns the most tokens of a conversation, if that is known.
+    fn max_model_len(&self) -> Option<usize> {
+        match self {
+            Self::Here(local) => Some(local.engine.model_info().max_model_len),
+            Self::There(remote) => remote.max_model_len(),
+        }
+    }
+}
+
+impl Conversation {
+    pub(super) fn new(
+        model: Model,
+        sampling: SamplingFlags,
+        system: Option<String>,
+        thinking: Option<bool>,
+    ) -> Self {
+        Self { model, sampling, system, thinking, turns: Vec::new(), last: None }
+    }
+
+    /// Returns the name of the model.
+    pub(super) fn model_name(&self) -> &str {
+        self.model.name()
+    }
+
+    /// Changes whether the model thinks.
+    pub(super) fn set_thinking(&mut self, thinking: Option<bool>) {
+        self.thinking = thinking;
     }
 
     /// Returns the system prompt.
@@ -83,11 +139,10 @@ impl Conversation {
     pub(super) fn stats(&self) -> String {
         let Some(cost) = self.last else { return "no question was answered yet".to_owned() };
         let used = cost.prompt_tokens + cost.output_tokens;
-        let max_model_len = self.engine.model_info().max_model_len;
+        let most = self.model.max_model_len();
+        let most = most.map_or(String::new(), |most| format!(" of {most}"));
         let questions = self.turns.iter().filter(|turn| turn["role"] == "user").count();
-        format!(
-            "{cost}\ncontext    {used} of {max_model_len} tokens, questions so far: {questions}"
-        )
+        format!("{cost}\ncontext    {used}{most} tokens, questions so far: {questions}")
     }
 
     /// Sends a question, shows the answer as it arrives, and remembers both. An answer that Ctrl-C
@@ -114,22 +169,37 @@ impl Conversation {
     }
 
     async fn answer(&self, display: &mut Display) -> Result<Answer, CliError> {
+        match &self.model {
+            Model::Here(local) => self.answer_here(local, display).await,
+            Model::There(remote) => {
+                let fields = self.sampling.fields();
+                remote.ask(self.messages(), fields, template_kwargs(self.thinking), display).await
+            }
+        }
+    }
+
+    async fn answer_here(
+        &self,
+        Local { engine, thoughts }: &Local,
+        display: &mut Display,
+    ) -> Result<Answer, CliError> {
         let chat = ChatPrompt {
             messages: self.messages(),
             add_generation_prompt: true,
+            chat_template_kwargs: template_kwargs(self.thinking),
             ..ChatPrompt::default()
         };
-        let mut thoughts = self.thoughts.as_ref().map(|factory| {
-            let prompt = self.engine.codec().render_chat(&chat).ok();
-            factory(&ReasoningStart { prompt: prompt.as_deref(), thinking: None })
+        let mut thoughts = thoughts.as_ref().map(|factory| {
+            let prompt = engine.codec().render_chat(&chat).ok();
+            factory(&ReasoningStart { prompt: prompt.as_deref(), thinking: self.thinking })
         });
         let mut request = RawRequest::new(Prompt::Chat(Arc::new(chat)));
-        self.sampling.apply(self.engine.default_sampling(), &mut request);
+        self.sampling.apply(engine.default_sampling(), &mut request);
         if thoughts.as_ref().is_some_and(|parser| parser.needs_special_tokens()) {
             request.params.skip_special_tokens = false;
         }
         let (mut interrupts, asked) = (Interrupts::new()?, Instant::now());
-        let submission = self.engine.submit(request).await?;
+        let submission = engine.submit(request).await?;
         let mut answer = Answer::default();
         answer.cost.prompt_tokens = submission.prompt_token_ids.len();
         // Returning drops the streams, which aborts requests in progress.
@@ -153,6 +223,12 @@ impl Conversation {
         let system = self.system.iter().map(|text| json!({ "role": "system", "content": text }));
         system.chain(self.turns.iter().cloned()).collect()
     }
+}
+
+/// Returns the chat template's variables for thoughts, under the names that templates know.
+fn template_kwargs(thinking: Option<bool>) -> Map<String, Value> {
+    let names = thinking.map(|is_on| ["enable_thinking", "thinking"].map(|name| (name, is_on)));
+    names.into_iter().flatten().map(|(name, is_on)| (name.to_owned(), is_on.into())).collect()
 }
 
 /// Returns the next piece of the answer. `None` at the end and after Ctrl-C.

@@ -6,6 +6,9 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use terminal_size::{Width, terminal_size_of};
+
+use super::markdown::Markdown;
 
 use crate::cli::{
     CliError, output,
@@ -21,6 +24,8 @@ pub(super) struct Display {
     is_terminal: bool,
     is_silent: bool,
     is_thinking: bool,
+    /// The text of the answer, on a terminal.
+    markdown: Markdown,
     /// Whether any of the answer is shown. Nothing may be drawn into it.
     has_shown: bool,
     /// The message that the prompt is being computed.
@@ -33,7 +38,9 @@ impl Display {
         let stdout = io::stdout();
         let (style, is_terminal) = (Style::of(&stdout), stdout.is_terminal());
         let (is_silent, is_thinking, has_shown) = (false, false, false);
-        Self { style, is_terminal, is_silent, is_thinking, has_shown, wait: None }
+        let width = terminal_size_of(&stdout).map(|(Width(columns), _)| usize::from(columns));
+        let markdown = Markdown::new(width, style.is_on());
+        Self { style, is_terminal, is_silent, is_thinking, markdown, has_shown, wait: None }
     }
 
     /// Returns a display that shows nothing.
@@ -81,7 +88,7 @@ impl Display {
         self.has_shown = true;
         self.end_thoughts()?;
         match self.is_terminal {
-            true => output::show(&harmless(text)),
+            true => output::show(&self.markdown.push(&harmless(text))),
             false => output::show(text),
         }
     }
@@ -89,6 +96,9 @@ impl Display {
     /// Ends the answer.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
         self.came();
+        if self.is_terminal {
+            output::show(&self.markdown.end())?;
+        }
         self.end_thoughts()
     }
 

@@ -7,6 +7,8 @@ mod display;
 mod entry;
 mod history;
 mod input;
+mod markdown;
+mod remote;
 mod transcript;
 
 use std::{
@@ -14,14 +16,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use self::{
     command::{Command, HELP},
-    conversation::Conversation,
+    conversation::{Conversation, Model},
     display::Display,
     history::History,
     input::{Input, Line},
+    remote::Remote,
 };
 use super::{
     CliError, engine,
@@ -31,12 +34,14 @@ use super::{
     style::Style,
 };
 use crate::api::FinishReason;
-use crate::{config::EngineConfig, engine::Engine};
+use crate::config::EngineConfig;
 
 const EXAMPLES: &str = "\
 Examples:
   playhouse chat                                   Talk to the demo model
   playhouse chat -m models/qwen3 --system-prompt \"Answer in one sentence.\"
+  playhouse chat --url http://127.0.0.1:8000       Talk to the model of a running server
+  playhouse chat --load talk.json                  Go on from a conversation that was saved
   playhouse chat -q \"Who are you?\"                 Ask once and print the answer
   playhouse chat -q \"Who are you?\" --output json   The same, for programs
   printf 'Hello\\nWho are you?\\n' | playhouse chat  A question a line
@@ -52,9 +57,18 @@ pub(crate) struct ChatArgs {
     /// Ask this, print the answer, and end
     #[arg(short = 'q', long, value_name = "PROMPT")]
     quick: Option<String>,
+    /// Talk to a running server of OpenAI's API instead of loading a model; OPENAI_API_KEY is its key
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
     /// Instructions to the model before the conversation
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, visible_alias = "system", value_name = "TEXT")]
     system_prompt: Option<String>,
+    /// Go on from the conversation in this file, as /save writes it
+    #[arg(long, value_name = "FILE")]
+    load: Option<PathBuf>,
+    /// Whether the model thinks before it answers, if it can [default: as its template has it]
+    #[arg(long, value_name = "WORD", value_enum)]
+    thinking: Option<Switch>,
     /// Format of the answer to -q; in json it comes complete, with its thoughts and token counts
     #[arg(long, value_enum, default_value_t, requires = "quick")]
     output: Format,
@@ -67,18 +81,43 @@ pub(crate) struct ChatArgs {
     pub(crate) engine: EngineFlags,
 }
 
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
 /// Runs the conversation.
 pub(crate) fn run(args: ChatArgs, config: EngineConfig) -> Result<(), CliError> {
     engine::run(async {
+        if let Some(url) = &args.url {
+            let chosen = (config.model != EngineConfig::default().model).then_some(config.model);
+            let chosen = chosen.map(|model| model.to_string_lossy().into_owned());
+            let remote = or_interrupt(Remote::open(url, chosen)).await?;
+            return talk(Model::There(remote), args).await;
+        }
         let engine = or_interrupt(engine::start(config)).await?;
-        let conversation = Conversation::new(engine.clone(), args.sampling, args.system_prompt);
-        let outcome = match &args.quick {
-            Some(prompt) => ask_once(conversation, prompt, args.output).await,
-            None => converse(conversation, &engine, !args.no_history).await,
-        };
+        let outcome = talk(Model::of_engine(engine.clone()), args).await;
         engine.shutdown().await;
         outcome
     })
+}
+
+async fn talk(model: Model, args: ChatArgs) -> Result<(), CliError> {
+    let thinking = args.thinking.map(|switch| switch == Switch::On);
+    let mut conversation =
+        Conversation::new(model, args.sampling, args.system_prompt.clone(), thinking);
+    if let Some(path) = &args.load {
+        conversation.load(path)?;
+        if let Some(system) = args.system_prompt {
+            conversation.set_system(system);
+        }
+    }
+    match &args.quick {
+        Some(prompt) => ask_once(conversation, prompt, args.output).await,
+        None => converse(conversation, !args.no_history).await,
+    }
 }
 
 async fn ask_once(
@@ -98,15 +137,11 @@ async fn ask_once(
     }
 }
 
-async fn converse(
-    mut conversation: Conversation,
-    engine: &Engine,
-    keeps_history: bool,
-) -> Result<(), CliError> {
+async fn converse(mut conversation: Conversation, keeps_history: bool) -> Result<(), CliError> {
     let is_terminal = std::io::stdin().is_terminal();
     let mut input = match is_terminal {
         true => {
-            let name = engine.served_model_names().first().map_or("the model", String::as_str);
+            let name = conversation.model_name();
             output::tell(format_args!("Talking to {name}. /help shows the commands, Ctrl-D ends."));
             let history = keeps_history.then(History::of_user).flatten();
             Input::terminal(history)?
@@ -134,6 +169,7 @@ async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), C
         Command::Stats => output::tell(conversation.stats()),
         Command::System(None) => output::tell(conversation.system().unwrap_or("(none)")),
         Command::System(Some(text)) => conversation.set_system(text),
+        Command::Think(thinking) => conversation.set_thinking(thinking),
         Command::Set(None) => output::tell(conversation.sampling()),
         Command::Set(Some((name, value))) => {
             conversation.sampling().set(&name, &value).map_err(CliError::Entry)?;

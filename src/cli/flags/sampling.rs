@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use clap::Args;
+use serde_json::{Map, Value, json};
 
 use crate::api::{RawRequest, SamplingParams};
 use crate::engine::DefaultSampling;
@@ -72,6 +73,28 @@ impl SamplingFlags {
         params.seed = self.seed.or(params.seed);
         params.stop.extend(self.stop.iter().cloned());
         params.ignore_eos |= self.ignore_eos;
+    }
+}
+
+impl SamplingFlags {
+    /// Returns the fields of a request over HTTP that these flags set.
+    pub(crate) fn fields(&self) -> Map<String, Value> {
+        let stop = (!self.stop.is_empty()).then(|| json!(self.stop));
+        let fields = [
+            ("max_tokens", self.max_tokens.map(Value::from)),
+            ("min_tokens", self.min_tokens.map(Value::from)),
+            ("temperature", self.temperature.map(|value| json!(value))),
+            ("top_p", self.top_p.map(|value| json!(value))),
+            ("top_k", self.top_k.map(Value::from)),
+            ("min_p", self.min_p.map(|value| json!(value))),
+            ("seed", self.seed.map(Value::from)),
+            ("stop", stop),
+            ("repetition_penalty", self.repetition_penalty.map(|value| json!(value))),
+            ("presence_penalty", self.presence_penalty.map(|value| json!(value))),
+            ("frequency_penalty", self.frequency_penalty.map(|value| json!(value))),
+            ("ignore_eos", self.ignore_eos.then(|| Value::from(true))),
+        ];
+        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 }
 
@@ -153,6 +176,19 @@ mod tests {
         assert_eq!((request.params.temperature, request.params.top_p), (0.0, 0.9));
         assert_eq!(request.params.repetition_penalty, 1.0);
         assert_eq!(request.max_tokens, Some(7));
+    }
+
+    #[test]
+    fn only_flags_that_are_given_become_fields() {
+        assert!(SamplingFlags::default().fields().is_empty());
+        let flags = SamplingFlags {
+            temperature: Some(0.5),
+            stop: vec!["a".to_owned()],
+            ignore_eos: true,
+            ..Default::default()
+        };
+        let expected = json!({"temperature": 0.5, "stop": ["a"], "ignore_eos": true});
+        assert_eq!(Value::from(flags.fields()), expected);
     }
 
     #[test]

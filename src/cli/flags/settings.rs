@@ -87,6 +87,28 @@ impl<G> Default for SettingFlags<G> {
     }
 }
 
+/// The settings whose flags `-h` shows. `--help` shows all.
+const IN_SHORT_HELP: [&str; 18] = [
+    "model",
+    "served_model_name",
+    "device",
+    "dtype",
+    "quantization",
+    "max_model_len",
+    "max_num_seqs",
+    "kv_cache_memory_bytes",
+    "chat_template",
+    "enable_lora",
+    "speculative_config",
+    "allow_chaos",
+    "host",
+    "port",
+    "api_key",
+    "tool_call_parser",
+    "reasoning_parser",
+    "level",
+];
+
 /// A setting's flag for clap.
 struct Flag {
     setting: &'static Setting,
@@ -133,6 +155,7 @@ impl Flag {
             .value_name(usage.value_name)
             .help(self.help.as_str())
             .global(OfLog::has(self.setting))
+            .hide_short_help(!IN_SHORT_HELP.contains(&self.setting.name))
             .action(ArgAction::Set);
         if let Some(old_long) = &self.old_long {
             arg = arg.alias(old_long.as_str());
@@ -154,6 +177,7 @@ impl Flag {
             Arg::new(self.no_long.as_str())
                 .long(self.no_long.as_str())
                 .help("The opposite")
+                .hide_short_help(true)
                 .action(ArgAction::SetTrue)
                 .conflicts_with(self.long.as_str())
         });

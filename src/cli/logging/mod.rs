@@ -11,7 +11,7 @@ use std::{
 
 use self::lines::Lines;
 use super::{CliError, log_level, style::Style};
-use crate::config::LogSettings;
+use crate::config::{LogFormat, LogSettings};
 
 /// Longest wait of a process that ends for its last lines to be written.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -39,10 +39,12 @@ pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
         .with_env_filter(filter)
         .with_writer(|| Stderr)
         // If a line cannot be written, a line about that cannot be written either: it would panic.
-        .log_internal_errors(false)
-        .with_ansi(Style::of(&io::stderr()).is_on());
+        .log_internal_errors(false);
     // A second installation in one process (an embedding test) keeps the first.
-    let _ = subscriber.try_init();
+    let _ = match settings.format {
+        LogFormat::Text => subscriber.with_ansi(Style::of(&io::stderr()).is_on()).try_init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).with_ansi(false).try_init(),
+    };
     Ok(())
 }
 

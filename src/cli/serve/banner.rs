@@ -1,11 +1,12 @@
 //! The text for the operator once the server is ready.
 
 use std::{
+    fmt::Write as _,
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use playhouse_kernels::ThreadPool;
+use playhouse_kernels::{ComputeDevice, DeviceKind, ThreadPool};
 
 use crate::{
     cli::logging::Stderr,
@@ -13,6 +14,24 @@ use crate::{
     model::QuantizedWeights,
     server::{Address, Listener, ServerConfig},
 };
+
+/// Returns the GPUs that the server does not use, with the way to use them.
+fn other_gpus(used: &str, devices: &[ComputeDevice]) -> String {
+    let mut lines = String::new();
+    for device in devices.iter().filter(|device| used == "cpu" && device.kind != DeviceKind::Cpu) {
+        let id = &device.id;
+        let note = match device.kind {
+            DeviceKind::Software => "imitates a GPU on the processor, and is slower than cpu",
+            _ => "is a GPU that is not used",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(lines, "  note      {id} {note}; --device {id} takes it");
+    }
+    if used != "cpu" && devices.iter().any(|d| d.id == used && d.kind == DeviceKind::Software) {
+        lines += "  warning   this device imitates a GPU on the processor; --device cpu is faster\n";
+    }
+    lines
+}
 
 /// Shows address, model, device and KV cache, and three requests to try.
 pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
@@ -58,6 +77,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         }
         gpu => gpu.to_owned(),
     };
+    let others = other_gpus(&loaded.device, &playhouse_kernels::devices());
     let tokens = info.kv_spec.num_tokens(info.num_blocks);
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
@@ -66,7 +86,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
 playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype}{weights}, context {context} tokens
   device    {device}
-  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
+{others}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
 Try:
   curl {base}/v1/models{key}
   curl {base}/v1/completions{key} {json} \\
@@ -97,6 +117,25 @@ fn host_to_try(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gpus_that_are_not_used_are_named() {
+        let device = |id: &str, kind| ComputeDevice {
+            id: id.to_owned(),
+            kind,
+            ..ComputeDevice::cpu()
+        };
+        let devices = [
+            device("wgpu:0", DeviceKind::Gpu),
+            device("wgpu:1", DeviceKind::Software),
+            ComputeDevice::cpu(),
+        ];
+        let notes = other_gpus("cpu", &devices);
+        assert!(notes.contains("wgpu:0 is a GPU that is not used; --device wgpu:0 takes it"));
+        assert!(notes.contains("wgpu:1 imitates a GPU"), "{notes}");
+        assert_eq!(other_gpus("wgpu:0", &devices), "");
+        assert!(other_gpus("wgpu:1", &devices).contains("--device cpu is faster"));
+    }
 
     #[test]
     fn hosts_stand_as_in_a_url() {

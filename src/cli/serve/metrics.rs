@@ -4,8 +4,9 @@ use std::{path::Path, time::Duration};
 
 use metrics::counter;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_process::Collector;
 
-use crate::{cli::logging, config::EngineConfig, model::ModelConfig};
+use crate::{cli::logging, config::EngineConfig, model::ModelConfig, server::describe_metrics};
 
 /// Interval of the recorder's upkeep, and of updates of the count of dropped log lines.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,7 +34,9 @@ const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 pub(crate) fn install(config: &EngineConfig) -> Result<PrometheusHandle, BuildError> {
     let model = |folder: &Path| ModelConfig::of_model(folder, config.max_model_len).ok();
     let max_model_len = model(&config.model).map_or(UNKNOWN_CONTEXT, |model| model.max_model_len);
-    builder(max_model_len)?.install_recorder()
+    let handle = builder(max_model_len)?.install_recorder()?;
+    describe_metrics();
+    Ok(handle)
 }
 
 fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
@@ -44,12 +47,17 @@ fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
         ("request_time_per_output_token_seconds", INTER_TOKEN_LATENCY),
         ("e2e_request_latency_seconds", REQUEST_LATENCY),
         ("request_queue_time_seconds", REQUEST_LATENCY),
+        ("request_inference_time_seconds", REQUEST_LATENCY),
+        ("request_prefill_time_seconds", REQUEST_LATENCY),
+        ("request_decode_time_seconds", REQUEST_LATENCY),
         ("journal_write_time_seconds", INTER_TOKEN_LATENCY),
         ("iteration_tokens_total", ITERATION_TOKENS),
         ("request_params_n", CHOICES),
         ("request_params_max_tokens", &tokens),
         ("request_prompt_tokens", &tokens),
         ("request_generation_tokens", &tokens),
+        ("request_max_num_generation_tokens", &tokens),
+        ("request_prefill_kv_computed_tokens", &tokens),
     ];
     let mut builder = PrometheusBuilder::new();
     for (name, buckets) in buckets {
@@ -69,7 +77,10 @@ fn one_two_five(max: usize) -> Vec<f64> {
 /// Maintains the recorder and the count of dropped log lines while it is polled.
 pub(super) async fn keep_up(metrics: PrometheusHandle) {
     let dropped_lines = counter!("playhouse:log_lines_dropped_total");
+    let process = Collector::default();
+    process.describe();
     loop {
+        process.collect();
         dropped_lines.absolute(logging::dropped_lines());
         tokio::time::sleep(UPKEEP_INTERVAL).await;
         metrics.run_upkeep();

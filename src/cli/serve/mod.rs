@@ -68,7 +68,7 @@ async fn start(
 ) -> Result<Engine, CliError> {
     match server.engine_process {
         false => engine::start_with_journal(config).await,
-        true => engine::start_process(config, &log.level, server.spare_engine).await,
+        true => engine::start_process(config, log, server.spare_engine).await,
     }
 }
 

@@ -7,10 +7,9 @@ mod facts;
 mod launcher;
 mod memory;
 mod settings;
-#[cfg(feature = "chaos")]
 mod strike;
 
-#[cfg(feature = "chaos")]
+#[cfg(feature = "testing")]
 use std::path::PathBuf;
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +18,6 @@ use playhouse_actors::{
     link::{LoadError, Loading},
     system::System,
 };
-#[cfg(feature = "chaos")]
 pub use strike::ProcessStrike;
 
 pub(crate) use launcher::HowToStart;
@@ -32,7 +30,7 @@ use super::{
     start::generation_config,
     system_config::system_config,
 };
-use crate::{config::EngineConfig, hub, parsers, text::HfTextCodec};
+use crate::{config::{EngineConfig, LogSettings}, hub, parsers, text::HfTextCodec};
 
 impl Engine {
     /// Starts as [`Engine::spawn`] does, with the model in a process of its own. That process runs
@@ -43,10 +41,10 @@ impl Engine {
     pub(crate) async fn spawn_in_process(
         how: HowToStart,
         config: EngineConfig,
-        log_level: &str,
+        log: &LogSettings,
         progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
-        Self::launch_process(how, config, log_level, progress).await
+        Self::launch_process(how, config, log, progress).await
     }
 
     /// Starts as [`Engine::start`] does, with the model in a process that runs `program`, which is
@@ -54,19 +52,19 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::start`]. [`StartError::EngineProcess`] if the process does not load the model.
-    #[cfg(feature = "chaos")]
+    #[cfg(feature = "testing")]
     pub async fn start_in_process_of(
         program: impl Into<PathBuf>,
         config: EngineConfig,
     ) -> Result<Self, StartError> {
         let how = HowToStart { program: Some(program.into()), keeps_spare: false };
-        Self::launch_process(how, config, "info", |_| ()).await
+        Self::launch_process(how, config, &LogSettings::default(), |_| ()).await
     }
 
     async fn launch_process(
         how: HowToStart,
         config: EngineConfig,
-        log_level: &str,
+        log: &LogSettings,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
         let (config, mut progress) = tokio::task::spawn_blocking(move || {
@@ -76,7 +74,7 @@ impl Engine {
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))??;
-        let launcher = ProcessLauncher::new(how, settings::encode(&config, log_level))
+        let launcher = ProcessLauncher::new(how, settings::encode(&config, log))
             .map_err(StartError::Threads)?;
         let launcher = Arc::new(launcher);
         let text = text_side(config.clone());
@@ -104,7 +102,7 @@ impl Engine {
         // A successor has as many blocks, whatever memory is free then.
         let num_gpu_blocks_override = Some(loaded.info.num_blocks);
         let pinned = EngineConfig { num_gpu_blocks_override, ..config.clone() };
-        launcher.set_settings(settings::encode(&pinned, log_level));
+        launcher.set_settings(settings::encode(&pinned, log));
         let served_model_names = config.served_names();
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);

@@ -9,8 +9,7 @@ use crate::config::{
 };
 
 /// Returns the settings of the model and of the log.
-pub(super) fn encode(config: &EngineConfig, log_level: &str) -> Vec<u8> {
-    let log = LogSettings { level: log_level.to_owned(), ..LogSettings::default() };
+pub(super) fn encode(config: &EngineConfig, log: &LogSettings) -> Vec<u8> {
     json!({ "engine": config, "log": log }).to_string().into_bytes()
 }
 
@@ -48,7 +47,7 @@ fn to_toml(value: &Json) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Dtype, LoraModule, PoolerConfig};
+    use crate::config::{Dtype, LogFormat, LoraModule, PoolerConfig};
 
     #[test]
     fn settings_arrive_as_they_were_sent() {
@@ -73,10 +72,15 @@ mod tests {
             lora_modules: vec![module("a", None), module("b", Some("one"))],
             ..EngineConfig::new("a folder")
         };
-        let read = decode(&encode(&config, "debug")).unwrap();
+        let log = LogSettings {
+            level: "debug".to_owned(),
+            format: LogFormat::Json,
+            ..LogSettings::default()
+        };
+        let read = decode(&encode(&config, &log)).unwrap();
         assert_eq!(read.engine, config);
-        assert_eq!(read.log.level, "debug");
+        assert_eq!(read.log, log);
         let defaults = EngineConfig::default();
-        assert_eq!(decode(&encode(&defaults, "info")).unwrap().engine, defaults);
+        assert_eq!(decode(&encode(&defaults, &LogSettings::default())).unwrap().engine, defaults);
     }
 }

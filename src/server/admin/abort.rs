@@ -45,9 +45,9 @@ impl FromParts for AbortRequest {
     }
 }
 
-/// Ends these answers. Their streams end with finish reason `abort`. `aborted` counts choices, not
-/// ids. Beam searches and pooling count as one choice an answer. An id that is unknown or has ended
-/// counts as none.
+/// Ends these answers. Their streams end with finish reason `abort`. `choices` counts the choices
+/// that were ended. Beam searches and pooling count as one choice an answer. `aborted` counts the
+/// ids that were given, as in vLLM, and without ids the choices.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,
@@ -57,7 +57,8 @@ pub(in crate::server) async fn abort_requests(
     let ids = request.request_ids.filter(|ids| !ids.is_empty());
     let found = match (&ids, owner) {
         (None, None) => {
-            return Json(json!({"status": "aborted", "aborted": state.engine.abort_all()}));
+            let count = state.engine.abort_all();
+            return Json(json!({"status": "aborted", "aborted": count, "choices": count}));
         }
         (None, Some(_)) => state.open.find(Names::Any, owner),
         (Some(ids), owner) => {
@@ -77,7 +78,8 @@ pub(in crate::server) async fn abort_requests(
     }
     count += requests.len();
     state.engine.abort(requests);
-    Json(json!({"status": "aborted", "aborted": count}))
+    let aborted = ids.map_or(count, |ids| ids.len());
+    Json(json!({"status": "aborted", "aborted": aborted, "choices": count}))
 }
 
 #[cfg(test)]

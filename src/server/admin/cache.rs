@@ -14,6 +14,9 @@ use crate::server::{
 pub(super) struct ResetQuery {
     /// Preempt running requests, so that every block is free and can be forgotten.
     reset_running_requests: bool,
+    /// Changes nothing: there is no cache outside the process.
+    #[serde(rename = "reset_external")]
+    _reset_external: bool,
 }
 
 /// Forgets processed images and sounds.

@@ -1,10 +1,11 @@
 //! Access to the operators' routes.
 
-use std::net::IpAddr;
-
 use axum::{
     extract::{Request, State},
-    http::header::ORIGIN,
+    http::{
+        header::{HOST, ORIGIN},
+        uri::Authority,
+    },
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -45,18 +46,43 @@ async fn answer(state: AppState, roles: &[Role], request: Request, next: Next) -
     }
 }
 
-/// Middleware of the chaos routes: without keys they are open.
-#[cfg(feature = "chaos")]
+/// Middleware of the chaos routes: without keys, they are for this machine and for the server's own
+/// page.
 pub(in crate::server) async fn guard_chaos(
     State(state): State<AppState>,
     request: Request,
     next: Next,
 ) -> Response {
     let role = request.extensions().get::<Identity>().map(|identity| identity.role);
-    match check_key(&[Role::Operator], role) {
-        Err(refused) if state.keys.are_needed() => refused.into_response(),
-        _ => next.run(request).await,
+    let checked = match state.keys.are_needed() {
+        true => check_key(&[Role::Operator], role),
+        false => check_page(&request),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
     }
+}
+
+/// Checks that a page which sends the request is this server's. A page of another site could name a
+/// host that leads to this machine, so the host must be one of this machine's own names.
+fn check_page(request: &Request) -> Result<(), ApiError> {
+    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let Some(origin) = text(ORIGIN) else { return Ok(()) };
+    let host = text(HOST).or_else(|| request.uri().authority().map(Authority::as_str));
+    let own = host.filter(|host| is_this_machine(host));
+    let of_origin = origin.split_once("://").map(|(_, host)| host);
+    match own.is_some() && own == of_origin {
+        true => Ok(()),
+        false => Err(ApiError::forbidden("faults on purpose are not for pages of other sites")),
+    }
+}
+
+/// Returns whether `authority`, a host with or without a port, names this machine to itself.
+fn is_this_machine(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host().to_owned();
+    ServerConfig { host, ..ServerConfig::default() }.is_local()
 }
 
 /// Checks the key's role, where there are keys.
@@ -73,7 +99,7 @@ fn check_key(roles: &[Role], role: Option<Role>) -> Result<(), ApiError> {
 
 /// Checks the origin, where there are no keys.
 fn check_origin(config: &ServerConfig, is_from_a_page: bool) -> Result<(), ApiError> {
-    if config.uds.is_none() && !is_local(&config.host) {
+    if !config.is_local() {
         return Err(ApiError::forbidden(
             "this route is for operators: on a server that other machines reach it needs a key of \
              the settings admin_api_key and admin_api_key_file",
@@ -84,12 +110,6 @@ fn check_origin(config: &ServerConfig, is_from_a_page: bool) -> Result<(), ApiEr
         return Err(ApiError::forbidden("administrative routes are not for web pages"));
     }
     Ok(())
-}
-
-/// Returns whether only this machine reaches a server that listens on `host`.
-fn is_local(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -121,6 +141,26 @@ mod tests {
         let uds = Some("/run/playhouse.sock".into());
         let config = ServerConfig { host: "0.0.0.0".to_owned(), uds, ..ServerConfig::default() };
         assert!(check_origin(&config, false).is_ok());
+    }
+
+    #[test]
+    fn faults_are_for_the_servers_own_page() {
+        let sent = |origin: Option<&str>, host: &str| {
+            let request = Request::builder().header(HOST, host);
+            let request = match origin {
+                Some(origin) => request.header(ORIGIN, origin),
+                None => request,
+            };
+            status(check_page(&request.body(axum::body::Body::empty()).unwrap()))
+        };
+        assert_eq!(sent(None, "127.0.0.1:8000"), 200);
+        for host in ["127.0.0.1:8000", "localhost:8000", "[::1]:8000"] {
+            assert_eq!(sent(Some(&format!("http://{host}")), host), 200, "{host}");
+        }
+        // A page of another site, one whose name leads here, and a page without a site.
+        assert_eq!(sent(Some("https://evil.example"), "127.0.0.1:8000"), 403);
+        assert_eq!(sent(Some("http://evil.example:8000"), "evil.example:8000"), 403);
+        assert_eq!(sent(Some("null"), "127.0.0.1:8000"), 403);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod abort;
 mod cache;
+mod control;
 mod guard;
 mod pause;
 mod server_info;
@@ -18,7 +19,7 @@ use axum::{
 };
 
 pub(super) use self::abort::AbortRequest;
-#[cfg(feature = "chaos")]
+pub(super) use self::control::{Control, RpcRequest, WeightVersionRequest};
 pub(super) use self::guard::guard_chaos;
 use super::{lora, state::AppState};
 
@@ -49,6 +50,15 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route("/sleep", post(sleep::sleep))
         .route("/wake_up", post(sleep::wake_up))
         .route("/is_sleeping", get(sleep::is_sleeping))
+        .route("/collective_rpc", post(control::collective_rpc))
+        .route("/get_world_size", get(control::world_size))
+        .route("/weight_info", get(control::weight_info))
+        .route("/update_weight_version", post(control::update_weight_version))
+        .route("/release_kv_cache_memory", post(control::release_kv_cache_memory))
+        .route("/kv_event_sources", get(control::kv_event_sources))
+        .route("/is_scaling_elastic_ep", post(control::is_scaling))
+        .route("/v1/chat/completions/render", post(control::no_scale_out))
+        .route("/v1/completions/render", post(control::no_scale_out))
         .route("/reset_prefix_cache", post(cache::reset_prefix_cache))
         .route("/reset_mm_cache", post(cache::reset_mm_cache))
         .route("/reset_encoder_cache", post(cache::reset_encoder_cache))

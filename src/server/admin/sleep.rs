@@ -1,9 +1,10 @@
 //! `POST /sleep?level=1&mode=abort|wait|keep`, `POST /wake_up` and `GET /is_sleeping`.
 
+use std::sync::atomic::Ordering;
+
 use axum::{
     Json,
     extract::{RawQuery, State},
-    http::StatusCode,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,9 +33,12 @@ impl Default for SleepQuery {
 pub(super) async fn sleep(
     State(state): State<AppState>,
     QueryOf(query): QueryOf<SleepQuery>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<Json<Value>, ApiError> {
     match query.level {
-        0 => state.engine.pause(query.mode.into()).await?,
+        0 => {
+            state.engine.pause(query.mode.into()).await?;
+            state.control.dozes.store(true, Ordering::Relaxed);
+        }
         1 => state.engine.sleep(query.mode.into()).await?,
         2 => {
             let message = "sleep level 2 is not supported by this server: it cannot drop the \
@@ -43,30 +47,28 @@ pub(super) async fn sleep(
         }
         level => {
             let message = format!("level must be 0, 1 or 2, got {level}");
-            return Err(ApiError::invalid("level", message));
+            return Err(ApiError::invalid("query.level", message));
         }
     }
-    Ok(StatusCode::OK)
+    Ok(Json(json!({"status": "sleeping", "level": query.level})))
 }
 
 /// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. The
-/// weights never sleep.
+/// weights never sleep, and other names stand for nothing.
 pub(super) async fn wake_up(
     State(state): State<AppState>,
     RawQuery(query): RawQuery,
-) -> Result<StatusCode, ApiError> {
+) -> Result<Json<Value>, ApiError> {
     let query = query.unwrap_or_default();
     let tags: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("tags=")).collect();
-    if let Some(tag) = tags.iter().find(|tag| !["weights", "kv_cache"].contains(tag)) {
-        let message = format!("tags must be weights or kv_cache, got {tag}");
-        return Err(ApiError::invalid("tags", message));
-    }
     if tags.is_empty() || tags.contains(&"kv_cache") {
+        state.control.dozes.store(false, Ordering::Relaxed);
         state.engine.wake_up().await?;
     }
-    Ok(StatusCode::OK)
+    let tags = (!tags.is_empty()).then_some(tags);
+    Ok(Json(json!({"status": "awake", "tags": tags})))
 }
 
 pub(super) async fn is_sleeping(State(state): State<AppState>) -> Json<Value> {
-    Json(json!({"is_sleeping": state.engine.is_sleeping()}))
+    Json(json!({"is_sleeping": state.engine.is_sleeping() || state.control.dozes()}))
 }

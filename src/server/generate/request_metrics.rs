@@ -12,9 +12,9 @@ use crate::api::OutputDelta;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub(in crate::server) struct RequestMetrics {
     /// From the time it was scheduled to the first token of any choice.
-    time_to_first_token_ms: Option<f64>,
+    pub(in crate::server) time_to_first_token_ms: Option<f64>,
     /// From the first token to the last.
-    generation_time_ms: Option<f64>,
+    pub(in crate::server) generation_time_ms: Option<f64>,
     /// Until the choice that waited longest was first scheduled.
     queue_time_ms: Option<f64>,
     /// Mean time between two tokens of a choice.

@@ -2,6 +2,9 @@
 
 pub(in crate::server) mod frozen;
 pub(crate) mod heartbeat;
+mod metric_help;
 pub(in crate::server) mod metrics;
 pub(in crate::server) mod probes;
 pub(in crate::server) mod pulse;
+
+pub use self::metric_help::describe_metrics;

@@ -1,6 +1,6 @@
 //! Turns the bytes of a request into its type. Every fault in the bytes is reported to the client.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -118,9 +118,26 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
         _: &AppState,
     ) -> Result<Self, ApiError> {
         let query = Query::try_from_uri(&parts.uri);
-        let query = query.map_err(|error| ApiError::validation("query", error.body_text()))?;
+        let query = query.map_err(|error| {
+            let place = parameter(&error).map_or("query".to_owned(), |name| format!("query.{name}"));
+            ApiError::validation(&place, error.body_text())
+        })?;
         Ok(Self(query.0))
     }
+}
+
+/// Returns the name of the parameter that an error is about. One of its causes begins with it.
+fn parameter(error: &dyn Error) -> Option<String> {
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if let Some((name, _)) = text.split_once(": ").filter(|(name, _)| is_name(name)) {
+            return Some(name.to_owned());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// Extracts the parameters in the path.
@@ -257,6 +274,13 @@ mod tests {
         assert_eq!(param(r#"["hot", []]"#), "body");
         assert_eq!(param(r#"{"size": "#), "body");
         assert_eq!(param(r#"{} {}"#), "body");
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        let uri = "/sleep?size=hot".parse().unwrap();
+        let error = Query::<Probe>::try_from_uri(&uri).map(drop).unwrap_err();
+        assert_eq!(parameter(&error).as_deref(), Some("size"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 
 use std::{fmt::Write, time::Duration};
 
-use crate::server::state::{AppState, unix_seconds};
+use crate::server::{
+    health::metrics::escaped,
+    state::{AppState, unix_seconds},
+};
 
 /// Longest wait for the scheduler's figures.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -34,19 +37,4 @@ pub(in crate::server) async fn lora_requests_info(state: &AppState) -> String {
     );
     let _ = writeln!(lines, "vllm:lora_requests_info{{{}}} {}", labels.join(","), unix_seconds());
     lines
-}
-
-/// Returns a label's value as Prometheus reads it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped() {
-        assert_eq!(escaped("a\"b\\c\nd"), r#"a\"b\\c\nd"#);
-    }
 }

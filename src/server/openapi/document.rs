@@ -20,7 +20,7 @@ use crate::server::{
         error::ErrorBody,
         parts::{FromParts, Parts, Schemas},
     },
-    messages,
+    messages, ollama,
 };
 
 const JSON: &str = "application/json";
@@ -61,6 +61,21 @@ impl Document {
             .content(JSON, self.answer::<A>())
             .content("text/event-stream", events);
         self.post_for::<Q>(path, summary, answer.build());
+    }
+
+    /// Adds the same. With `stream: true`, as by default, the answer is lines of JSON.
+    pub(super) fn post_or_lines<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
+        let lines = Content::new(Some(Object::with_type(Type::String)));
+        let answer = ResponseBuilder::new()
+            .description("Done, or the output so far, line by line")
+            .content(JSON, self.answer::<A>())
+            .content("application/x-ndjson", lines);
+        self.post_for::<Q>(path, summary, answer.build());
+    }
+
+    /// Adds a route that is always refused.
+    pub(super) fn absent(&mut self, method: HttpMethod, path: &str, summary: &str) {
+        self.add(method, path, summary, OperationBuilder::new());
     }
 
     /// Adds a route that takes an object of several shapes.
@@ -167,10 +182,11 @@ impl Document {
                 .description(description)
                 .content(JSON, Content::new(Some(schema)))
         };
-        let has_own_shape = messages::is_ours(path);
-        let refused = match has_own_shape {
-            true => self.component::<messages::ErrorBody<'static>>(),
-            false => self.component::<ErrorBody<'static>>(),
+        let has_own_shape = messages::is_ours(path) || ollama::is_ours(path);
+        let refused = match path {
+            path if messages::is_ours(path) => self.component::<messages::ErrorBody<'static>>(),
+            path if ollama::is_ours(path) => self.component::<ollama::ErrorBody<'static>>(),
+            _ => self.component::<ErrorBody<'static>>(),
         };
         let refused = error("Refused, or failed", reference(refused));
         let mut operation = operation.summary(Some(summary)).response("default", refused);

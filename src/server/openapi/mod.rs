@@ -11,6 +11,7 @@
 mod conversation;
 mod document;
 mod fields;
+pub(super) mod page;
 mod paths;
 
 use axum::{Json, extract::State};
@@ -52,6 +53,7 @@ mod tests {
             include_str!("../mod.rs"),
             include_str!("../admin/mod.rs"),
             include_str!("../audio/mod.rs"),
+            include_str!("../ollama/mod.rs"),
             include_str!("../pooling/mod.rs"),
         );
         let routes = source.split(".route(").skip(1).filter_map(|route| route.split('"').nth(1));

@@ -8,13 +8,19 @@ use utoipa::openapi::{
 
 use super::document::Document;
 use crate::server::{
-    admin::AbortRequest,
+    admin::{AbortRequest, RpcRequest, WeightVersionRequest},
     audio::{Transcription, Translation},
     chat::{ChatCompletion, ChatRequest},
     completions::{Completion, CompletionRequest},
+    generative_scoring::{ItemScores, ScoringRequest},
     lora::{LoadAdapterRequest, UnloadAdapterRequest},
     messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
     models::{ModelCard, ModelList},
+    ollama::{
+        Line, ModelTags, OllamaChatRequest, OllamaEmbedRequest, OllamaEmbedded, OllamaEmbedding,
+        OllamaEmbeddingsRequest, OllamaGenerateRequest, OllamaShowRequest, RunningModels, Shown,
+        Version,
+    },
     pooling::{
         Classes, ClassifyRequest, EmbedRequest, Embedded, Embeddings, EmbeddingsRequest,
         PoolRequest, Poolings, Ranking, RerankRequest, ScoreRequest, Scores,
@@ -39,6 +45,10 @@ pub(super) fn describe(document: &mut Document) {
         "The next messages of several conversations",
     );
     d.post_any::<Value>("/invocations", "A chat, a completion or pooling, depending on its fields");
+    d.post::<ScoringRequest, ItemScores>(
+        "/generative_scoring",
+        "How likely a token follows a query with each item",
+    );
     d.post_or_stream::<ResponsesRequest, Value>(
         "/v1/responses",
         "The next turn of a conversation, as in OpenAI's Responses API",
@@ -81,13 +91,35 @@ pub(super) fn describe(document: &mut Document) {
     d.get::<Value>("/load", "The number of open requests");
     d.get_text("/metrics", "Metrics for Prometheus");
     d.get::<Value>("/openapi.json", "This document");
+    d.get_text("/docs", "This document as a page");
+    d.get_text("/docs/style.css", "The page's style sheet");
     d.get::<EngineSnapshot>("/house", "A snapshot of the actors, the requests and the KV cache");
     d.get_events("/house/events", "Snapshots, one in each event's data");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
     d.post_any::<Transcription>("/v1/audio/transcriptions", "The words of a sound, from a form");
     d.post_any::<Translation>("/v1/audio/translations", "The words of a sound in English");
     pooling(d);
+    ollama(d);
     admin(d);
+}
+
+/// Adds Ollama's API.
+fn ollama(d: &mut Document) {
+    d.post_or_lines::<OllamaChatRequest, Line>(
+        "/api/chat",
+        "The next message of a conversation, as in Ollama's API",
+    );
+    d.post_or_lines::<OllamaGenerateRequest, Line>("/api/generate", "The answer to a prompt");
+    d.post::<OllamaEmbedRequest, OllamaEmbedded>("/api/embed", "A vector for each text");
+    d.post::<OllamaEmbeddingsRequest, OllamaEmbedding>("/api/embeddings", "The vector of a text");
+    d.post::<OllamaShowRequest, Shown>("/api/show", "The facts about the model");
+    d.get::<ModelTags>("/api/tags", "The names of the model and of its adapters");
+    d.get::<RunningModels>("/api/ps", "The same: the model is always loaded");
+    d.get::<Version>("/api/version", "The version of Ollama whose API this is");
+    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy"] {
+        d.absent(HttpMethod::Post, path, "Refused: a server has the model of its start");
+    }
+    d.absent(HttpMethod::Delete, "/api/delete", "Refused: no model is removed");
 }
 
 /// Adds the routes of models that pool. A server has those of its model's task.
@@ -110,6 +142,16 @@ fn admin(d: &mut Document) {
     d.post::<LoadAdapterRequest, Value>("/v1/load_lora_adapter", "Load an adapter");
     d.post::<UnloadAdapterRequest, Value>("/v1/unload_lora_adapter", "Unload an adapter");
     d.post::<AbortRequest, Value>("/abort_requests", "End requests");
+    d.post::<RpcRequest, Value>("/collective_rpc", "Ask the worker whether it is well");
+    d.get::<Value>("/get_world_size", "The number of workers");
+    d.get::<Value>("/weight_info", "The operator's name for the weights");
+    d.post::<WeightVersionRequest, Value>("/update_weight_version", "Name the weights");
+    d.command::<Value>("/release_kv_cache_memory", "Release the memory of a pause", vec![]);
+    d.get::<Value>("/kv_event_sources", "The publishers of KV events: none");
+    d.command::<Value>("/is_scaling_elastic_ep", "Whether workers come or go: never", vec![]);
+    for path in ["/v1/chat/completions/render", "/v1/completions/render"] {
+        d.absent(HttpMethod::Post, path, "Refused: prompts are rendered for this server alone");
+    }
     let mode = || text("mode");
     d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);
     d.command::<Value>("/resume", "Resume requests", vec![]);
@@ -120,7 +162,7 @@ fn admin(d: &mut Document) {
     d.command::<Value>(
         "/reset_prefix_cache",
         "Forget cached prefixes",
-        vec![flag("reset_running_requests")],
+        vec![flag("reset_running_requests"), flag("reset_external")],
     );
     d.command::<Value>("/reset_mm_cache", "Forget processed images and sounds", vec![]);
     d.command::<Value>("/reset_encoder_cache", "Forget encoded images and sounds", vec![]);

@@ -41,7 +41,7 @@ pub(in crate::server) struct PoolingFields {
 
 impl PoolingFields {
     /// Returns the fields of a request in Cohere's shape.
-    pub(super) fn of_embed(
+    pub(in crate::server) fn of_embed(
         model: Option<String>,
         dimensions: Option<Int>,
         priority: Option<Int>,
@@ -77,7 +77,7 @@ impl PoolingFields {
 
     /// Returns the parameters of vectors. A prompt longer than the model's context may be computed
     /// in pieces.
-    pub(super) fn embed_params(
+    pub(in crate::server) fn embed_params(
         &self,
         state: &AppState,
         model: &str,

@@ -33,10 +33,10 @@ pub(in crate::server) struct InputFields {
 
 /// The prompts of a request.
 #[derive(Debug)]
-pub(super) struct Inputs {
-    pub(super) prompts: Vec<Prompt>,
+pub(in crate::server) struct Inputs {
+    pub(in crate::server) prompts: Vec<Prompt>,
     /// Whether the tokenizer adds special tokens around texts.
-    pub(super) adds_special_tokens: bool,
+    pub(in crate::server) adds_special_tokens: bool,
 }
 
 impl InputFields {

@@ -27,9 +27,12 @@ pub(in crate::server) use self::{
     classify::ClassifyRequest,
     embed::{EmbedRequest, Embedded},
     embeddings::EmbeddingsRequest,
+    fields::PoolingFields,
+    input::Inputs,
     invoke::{PoolingInvocation, respond as respond_to_invocation},
     pool::PoolRequest,
     rerank::RerankRequest,
+    run::{Exchange, Results, json},
     score::ScoreRequest,
 };
 use super::state::AppState;

@@ -31,28 +31,28 @@ const ABORT_RETRY_AFTER: Duration = Duration::from_secs(1);
 const NUMBERS_INLINE_MAX: usize = 1 << 16;
 
 /// The facts that a handler knows beside the body.
-pub(super) struct Exchange {
-    pub(super) state: AppState,
-    pub(super) caller: Caller,
-    pub(super) headers: HeaderMap,
-    pub(super) memory: RequestMemory,
+pub(in crate::server) struct Exchange {
+    pub(in crate::server) state: AppState,
+    pub(in crate::server) caller: Caller,
+    pub(in crate::server) headers: HeaderMap,
+    pub(in crate::server) memory: RequestMemory,
 }
 
 /// The results of a request, in the order of its prompts.
-pub(super) struct Results {
-    pub(super) id: String,
-    pub(super) created: u64,
-    pub(super) model: String,
-    pub(super) results: Vec<Pooled>,
+pub(in crate::server) struct Results {
+    pub(in crate::server) id: String,
+    pub(in crate::server) created: u64,
+    pub(in crate::server) model: String,
+    pub(in crate::server) results: Vec<Pooled>,
     /// Number of tokens of each prompt.
-    pub(super) lens: Vec<usize>,
+    pub(in crate::server) lens: Vec<usize>,
     /// Their sum.
-    pub(super) num_tokens: usize,
+    pub(in crate::server) num_tokens: usize,
 }
 
 impl Exchange {
     /// Pools all prompts, or fails with the error of the first that cannot be pooled.
-    pub(super) async fn pool(
+    pub(in crate::server) async fn pool(
         &self,
         route: &'static str,
         prefix: &str,
@@ -115,7 +115,7 @@ impl Exchange {
 }
 
 /// Writes an answer of so many numbers.
-pub(super) async fn json<T: Serialize + Send + 'static>(
+pub(in crate::server) async fn json<T: Serialize + Send + 'static>(
     answer: T,
     num_values: usize,
 ) -> Result<Response, ApiError> {

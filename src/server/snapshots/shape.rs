@@ -17,6 +17,7 @@ use crate::{
 /// Makes snapshots, each compared with the one before.
 pub(super) struct Shaper {
     model: ModelFacts,
+    has_chaos: bool,
     seq: u64,
     totals: TotalsView,
     /// The last answer of the scheduler, and its time.
@@ -36,11 +37,18 @@ impl Shaper {
             generates: info.heads.generates,
             compares: engine.compares(),
         };
-        Self::of(model)
+        Self { has_chaos: config.allow_chaos, ..Self::of(model) }
     }
 
     fn of(model: ModelFacts) -> Self {
-        Self { model, seq: 0, totals: TotalsView::default(), scheduler: None, blocks: None }
+        Self {
+            model,
+            has_chaos: false,
+            seq: 0,
+            totals: TotalsView::default(),
+            scheduler: None,
+            blocks: None,
+        }
     }
 
     /// Returns the next snapshot.
@@ -67,7 +75,7 @@ impl Shaper {
             at_ms: ms(at),
             health: probes::status(health),
             epoch: view.epoch.0,
-            has_chaos: cfg!(feature = "chaos"),
+            has_chaos: self.has_chaos,
             open_requests,
             model: self.model.clone(),
             actors: view.actors.iter().map(actor).collect(),

@@ -24,7 +24,7 @@ pub(in crate::server) struct EngineSnapshot {
     pub(super) health: &'static str,
     /// Number of restarts of the core.
     pub(super) epoch: u64,
-    /// Whether this build has `/chaos/*`.
+    /// Whether the server has `/chaos/*`.
     pub(super) has_chaos: bool,
     /// Accepted requests whose end was not delivered.
     pub(super) open_requests: usize,

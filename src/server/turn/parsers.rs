@@ -22,6 +22,18 @@ pub(in crate::server) struct TurnParsers {
     pub(super) reasoning: Option<Reasoning>,
 }
 
+impl TurnParsers {
+    /// Returns whether the model may call tools.
+    pub(in crate::server) fn finds_calls(&self) -> bool {
+        self.tools.is_some()
+    }
+
+    /// Returns whether thoughts are distinguished from the answer.
+    pub(in crate::server) fn finds_thoughts(&self) -> bool {
+        self.reasoning.is_some()
+    }
+}
+
 /// The way that thoughts are distinguished.
 #[derive(Clone)]
 pub(super) struct Reasoning {

@@ -83,6 +83,12 @@ impl Entry {
         self.first_token
     }
 
+    /// Returns the time when the last token so far was committed.
+    #[must_use]
+    pub fn last_token(&self) -> Option<Micros> {
+        self.last_token
+    }
+
     /// Returns the times that the client waited for the last commit.
     #[must_use]
     pub fn timing(&self) -> CommitTiming {
@@ -102,7 +108,8 @@ impl Entry {
     }
 
     /// Returns the number of prompt tokens that came from the prefix cache, once known.
-    pub(super) fn num_cached_tokens(&self) -> Option<usize> {
+    #[must_use]
+    pub fn num_cached_tokens(&self) -> Option<usize> {
         self.num_cached_tokens
     }
 

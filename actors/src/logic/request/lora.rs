@@ -36,7 +36,7 @@ impl fmt::Debug for AdapterFingerprint {
     }
 }
 
-#[cfg(any(test, feature = "chaos"))]
+#[cfg(any(test, feature = "testing"))]
 impl LoraRequest {
     /// Returns an adapter of a test.
     #[must_use]

@@ -120,7 +120,7 @@ impl MultimodalFeature {
     }
 }
 
-#[cfg(any(test, feature = "chaos"))]
+#[cfg(any(test, feature = "testing"))]
 impl MultimodalFeature {
     /// Returns an item of a test: `length` placeholders from `offset` on, and no content.
     #[must_use]

@@ -103,7 +103,7 @@ impl EngineRequest {
     }
 }
 
-#[cfg(any(test, feature = "chaos"))]
+#[cfg(any(test, feature = "testing"))]
 impl EngineRequest {
     /// Returns a request of a test, alone in its group, with default parameters.
     #[must_use]

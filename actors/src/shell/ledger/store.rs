@@ -90,7 +90,6 @@ impl LedgerStore {
         ledger.state().live().map(|entry| (entry.request().id, entry.num_tokens())).collect()
     }
 
-    #[cfg(feature = "chaos")]
     /// Returns the number of committed output tokens of each open request.
     #[must_use]
     pub fn output_lengths(&self) -> BTreeMap<RequestId, usize> {
@@ -100,7 +99,6 @@ impl LedgerStore {
         state.requests().map(length).collect()
     }
 
-    #[cfg(feature = "chaos")]
     /// Returns the reservations of open requests.
     #[must_use]
     pub fn admission(&self) -> crate::logic::admission::Admission {

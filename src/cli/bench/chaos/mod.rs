@@ -13,15 +13,10 @@
 //! With `--requests N` it is a storm ([`storm`]): N requests without faults, then as many while an
 //! actor is struck at every interval, whether or not the last one has recovered.
 
-#[cfg(feature = "chaos")]
 mod clients;
-#[cfg(feature = "chaos")]
 mod measure;
-#[cfg(feature = "chaos")]
 mod pass;
-#[cfg(feature = "chaos")]
 mod report;
-#[cfg(feature = "chaos")]
 mod storm;
 
 use clap::Args;
@@ -41,14 +36,11 @@ Examples:
   playhouse bench chaos --how hang --requests 1500 --interval-ms 1000    A storm of hangs
 
 Time to recovery: from a strike to the first token committed after it, at any client.
-Added stall: the largest gap in any stream until the next strike, less its median without faults.
-
-It takes a build with the feature chaos: cargo run --release --features chaos -- bench chaos";
+Added stall: the largest gap in any stream until the next strike, less its median without faults.";
 
 /// Kill actors under streaming clients, and measure the effects on the clients.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[cfg_attr(not(feature = "chaos"), allow(dead_code, reason = "only a build with chaos reads them"))]
 pub(crate) struct ChaosArgs {
     /// Strikes in total, spread evenly over the roles
     #[arg(long, value_name = "N", default_value_t = 1_000)]
@@ -83,21 +75,14 @@ fn way(name: &str) -> Result<How, String> {
     known.ok_or_else(|| format!("{name:?} is no way to die: panic, kill or hang"))
 }
 
-/// Returns an error: this build cannot strike actors.
-#[cfg(not(feature = "chaos"))]
-pub(crate) fn run(_: &ChaosArgs, _: EngineConfig) -> Result<(), CliError> {
-    Err(CliError::NoChaos)
-}
-
 /// Measures and prints.
-#[cfg(feature = "chaos")]
 pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError> {
     use crate::cli::{engine, interrupt::or_interrupt, output, serve::metrics};
 
     // Every dead actor is replaced at once, however often it dies, because the replacement is
     // measured. A storm may also be one that the supervisors tolerate.
     let restart_tolerance = config.restart_tolerance.filter(|_| args.requests.is_some());
-    let config = EngineConfig { restart_tolerance, ..config };
+    let config = EngineConfig { restart_tolerance, allow_chaos: true, ..config };
     hush_strikes();
     engine::run(async {
         let metrics = metrics::install(&config)?;
@@ -122,7 +107,6 @@ pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError
 }
 
 /// Hides panics that were requested.
-#[cfg(feature = "chaos")]
 fn hush_strikes() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

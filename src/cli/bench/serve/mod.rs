@@ -10,7 +10,6 @@ mod drafts;
 mod metrics;
 mod report;
 mod run;
-mod sse;
 
 use std::path::PathBuf;
 
@@ -19,9 +18,9 @@ use serde_json::{Map, Value};
 
 use self::{arrivals::Rate, datasets::DatasetArgs, metrics::Goodput, report::Shown};
 use super::{Report, distribution::parse_percentiles};
-use crate::cli::CliError;
+use crate::cli::{CliError, http::headers};
 
-pub(super) use client::{Client, Target, headers};
+pub(super) use client::{Client, Target};
 pub(super) use datasets::SampleRequest;
 pub(super) use run::run;
 
@@ -201,7 +200,7 @@ impl ServeArgs {
             base_url: base_url.trim_end_matches('/').to_owned(),
             endpoint: endpoint.unwrap_or_else(|| self.backend.endpoint().to_owned()),
             backend: self.backend,
-            headers: client::headers(&self.header, std::env::var("OPENAI_API_KEY").ok())?,
+            headers: headers(&self.header, std::env::var("OPENAI_API_KEY").ok())?,
             body: self.generation.fields(self.backend, self.dataset.ignores_eos())?,
             model: self.model.clone().unwrap_or_default(),
         })

@@ -18,7 +18,16 @@ use crate::server::{page, state::AppState};
 
 /// Routes that never need a key. The only fact about this server in the API's document is its
 /// `root_path`.
-const OPEN: [&str; 6] = ["/health", "/ping", "/livez", "/readyz", "/version", "/openapi.json"];
+const OPEN: [&str; 8] = [
+    "/health",
+    "/ping",
+    "/livez",
+    "/readyz",
+    "/version",
+    "/openapi.json",
+    "/docs",
+    "/docs/style.css",
+];
 /// The route of the metrics. It is open unless the operator's settings close it.
 const METRICS: &str = "/metrics";
 

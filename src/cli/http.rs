@@ -1,0 +1,179 @@
+//! A client of HTTP servers, for the commands that talk to one.
+
+use std::{error::Error as _, io, sync::Arc};
+
+use axum::body::Body;
+use hyper::{
+    Method, Request, StatusCode, Uri,
+    body::Incoming,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client as HttpClient, Error as HttpError, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use serde_json::Value;
+
+use super::CliError;
+
+/// Most characters of an error's text that are shown.
+pub(super) const ERROR_CHARS_MAX: usize = 500;
+
+/// A server, and the headers of all requests to it. Clones share connections.
+#[derive(Debug, Clone)]
+pub(super) struct Http {
+    http: HttpClient<HttpsConnector<HttpConnector>, String>,
+    base_url: String,
+    headers: HeaderMap,
+}
+
+/// Returns the headers of every request: those given as `KEY=VALUE`, and the key as a bearer token.
+pub(super) fn headers(
+    given: &[String],
+    key: Option<String>,
+) -> Result<HeaderMap, CliError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let key = key.filter(|key| !key.is_empty()).map(|key| format!("Bearer {key}"));
+    let key = key.and_then(|bearer| HeaderValue::try_from(bearer).ok());
+    headers.extend(key.map(|key| (AUTHORIZATION, key)));
+    for header in given {
+        let wrong = || CliError::Usage(format!("--header: {header:?} is no KEY=VALUE"));
+        let (name, value) = header.split_once('=').ok_or_else(wrong)?;
+        let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
+        headers.insert(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?);
+    }
+    Ok(headers)
+}
+
+impl Http {
+    /// Returns a client, which connects at its first request.
+    pub(super) fn new(base_url: &str, headers: HeaderMap) -> Result<Self, CliError> {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let builder = HttpsConnectorBuilder::new();
+        // Plain HTTP needs no certificates, and a small container has none.
+        let builder = match base_url.starts_with("http://") {
+            true => builder.with_tls_config(without_roots()?),
+            false => builder
+                .with_provider_and_native_roots(ring::default_provider())
+                .map_err(CliError::io("cannot read the system's certificates"))?,
+        };
+        let connector = builder.https_or_http().enable_http1().wrap_connector(tcp);
+        let http = HttpClient::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { http, base_url: base_url.to_owned(), headers })
+    }
+
+    /// Sends a request. `path` follows the base URL.
+    ///
+    /// # Errors
+    /// A text, if the server cannot be reached.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> Result<hyper::Response<Incoming>, String> {
+        let url = format!("{}{path}", self.base_url);
+        let uri: Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        let mut answer = self.http.request(request.clone()).await;
+        if answer.as_ref().is_err_and(was_closed) {
+            answer = self.http.request(request).await;
+        }
+        answer.map_err(|error| match error.source() {
+            Some(cause) => format!("{url}: {error}: {cause}"),
+            None => format!("{url}: {error}"),
+        })
+    }
+}
+
+/// Returns whether the server closed the connection before it answered, so that the request must be
+/// sent once more. llama.cpp's server does that after a stream, on connections that it promised to
+/// keep.
+fn was_closed(error: &HttpError) -> bool {
+    let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>()) else {
+        return false;
+    };
+    let io = cause.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_incomplete_message()
+        || io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset)
+}
+
+/// Returns TLS settings that trust no certificate.
+fn without_roots() -> Result<ClientConfig, CliError> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)
+        .map_err(CliError::io("cannot set up TLS"))?;
+    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// Returns the body of an answer.
+pub(super) async fn whole_text(response: hyper::Response<Incoming>) -> String {
+    const BYTES_MAX: usize = 1 << 20;
+    match axum::body::to_bytes(Body::new(response.into_body()), BYTES_MAX).await {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Returns the status and the server's message about it.
+pub(super) fn error_of(status: StatusCode, text: &str) -> String {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let message = value["error"]["message"].as_str().unwrap_or(text);
+    let message: String = message.chars().take(ERROR_CHARS_MAX).collect();
+    format!("{status}: {message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// The first connection is reset at its second request, which was not read to its end. The
+    /// second connection is closed at its second request, and the third by the client.
+    #[tokio::test]
+    async fn a_request_on_a_connection_that_was_not_kept_is_sent_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let mut bytes = [0; 4096];
+            for read_at_most in [1, 4096, 4096] {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                assert!(connection.read(&mut bytes).await.unwrap() > 0);
+                let answer =
+                    b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok";
+                connection.write_all(answer).await.unwrap();
+                let next = connection.read(&mut bytes[..read_at_most]).await.unwrap();
+                assert!(next <= read_at_most);
+            }
+        });
+        let client = Http::new(&url, HeaderMap::new()).unwrap();
+        for _ in 0..3 {
+            let answer = client.send(Method::GET, "/health", String::new()).await.unwrap();
+            assert_eq!(whole_text(answer).await, "ok");
+        }
+        drop(client);
+        server.await.unwrap();
+    }
+
+    #[test]
+    fn headers_are_pairs() {
+        let given = ["x-a=1=2".to_owned(), "Authorization = Bearer b".to_owned()];
+        let headers = headers(&given, Some("a".to_owned())).unwrap();
+        assert_eq!(headers["x-a"], "1=2");
+        assert_eq!(headers["authorization"], "Bearer b", "given headers win");
+        assert!(super::headers(&["x".to_owned()], None).is_err());
+    }
+}

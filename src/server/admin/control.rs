@@ -1,0 +1,147 @@
+//! Small routes that other programs expect of a vLLM server: calls of its workers, and versions of
+//! its weights. A server here has one worker, whose weights do not change while it runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::{Json, extract::State};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::{
+    api::{PauseMode, PauseState},
+    server::{
+        http::{error::ApiError, extract::JsonBody, parts::FromParts},
+        state::AppState,
+    },
+};
+
+/// Longest name of a version of the weights.
+const VERSION_LEN_MAX: usize = 256;
+
+/// What operators have set while the server runs.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Control {
+    /// Whether the engine is paused because it sleeps at level 0.
+    pub(super) dozes: AtomicBool,
+    /// The operator's name for the weights. `None`: the default.
+    weight_version: Mutex<Option<String>>,
+}
+
+impl Control {
+    /// Returns whether the engine sleeps at a level that keeps all memory.
+    pub(in crate::server) fn dozes(&self) -> bool {
+        self.dozes.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of `POST /collective_rpc`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct RpcRequest {
+    method: Option<String>,
+    #[serde(rename = "args")]
+    _args: Option<Vec<Value>>,
+    #[serde(rename = "kwargs")]
+    _kwargs: Option<Value>,
+    #[serde(rename = "timeout")]
+    _timeout: Option<f64>,
+}
+
+/// The body of `POST /update_weight_version`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct WeightVersionRequest {
+    new_version: Option<String>,
+}
+
+impl FromParts for RpcRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
+    }
+}
+
+impl FromParts for WeightVersionRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
+    }
+}
+
+/// `POST /collective_rpc`: answers for the one worker. Its only method here is `check_health`.
+pub(super) async fn collective_rpc(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<RpcRequest>,
+) -> Result<Json<Value>, ApiError> {
+    let method = request.method.filter(|method| !method.is_empty()).ok_or_else(|| {
+        ApiError { param: None, ..ApiError::validation("body.method", "Missing 'method'") }
+    })?;
+    if method != "check_health" {
+        let message = format!("method must be check_health, got {method:?}: workers have no other");
+        return Err(ApiError::invalid("method", message));
+    }
+    state.engine.status().await?;
+    Ok(Json(json!({"results": [null]})))
+}
+
+/// `GET /get_world_size`
+pub(super) async fn world_size() -> Json<Value> {
+    Json(json!({"world_size": 1}))
+}
+
+/// `GET /weight_info`
+pub(super) async fn weight_info(State(state): State<AppState>) -> Json<Value> {
+    let version = state.control.weight_version.lock().clone();
+    Json(json!({"weight_version": version.as_deref().unwrap_or("default")}))
+}
+
+/// `POST /update_weight_version`: names the weights. It does not change them.
+pub(super) async fn update_weight_version(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<WeightVersionRequest>,
+) -> Result<Json<Value>, ApiError> {
+    let version = request.new_version.ok_or_else(|| {
+        ApiError::validation("body.new_version", "Field required")
+    })?;
+    if version.len() > VERSION_LEN_MAX {
+        let message = format!("new_version must have at most {VERSION_LEN_MAX} bytes");
+        return Err(ApiError::invalid("new_version", message));
+    }
+    *state.control.weight_version.lock() = Some(version.clone());
+    Ok(Json(json!({"success": true, "new_version": version})))
+}
+
+/// `POST /release_kv_cache_memory`: returns the memory of the KV cache of a paused engine.
+/// `/wake_up` takes it again, and resumes.
+pub(super) async fn release_kv_cache_memory(
+    State(state): State<AppState>,
+) -> Result<Json<Value>, ApiError> {
+    if state.engine.pause_state() == PauseState::Unpaused {
+        let message = "release_kv_cache_memory requires a completed pause first: POST /pause";
+        return Err(ApiError::bad_request(message));
+    }
+    state.engine.sleep(PauseMode::Keep).await?;
+    Ok(Json(json!({"status": "released"})))
+}
+
+/// `GET /kv_event_sources`: nothing publishes events of the KV cache.
+pub(super) async fn kv_event_sources() -> Json<Value> {
+    Json(json!({}))
+}
+
+/// `POST /is_scaling_elastic_ep`
+pub(super) async fn is_scaling() -> Json<Value> {
+    Json(json!({"is_scaling_elastic_ep": false}))
+}
+
+/// The routes that render prompts for another server.
+pub(super) async fn no_scale_out() -> ApiError {
+    ApiError::forbidden(
+        "this server renders no prompts for others; POST /tokenize returns the tokens of a \
+         conversation",
+    )
+}

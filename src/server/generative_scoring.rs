@@ -1,0 +1,202 @@
+//! `POST /generative_scoring`: how likely the first of some tokens follows a query with each item.
+
+use axum::{
+    Json,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    generate::{
+        choices::{Choices, FinishedChoice},
+        handler::{Answer, Exchange, Plan, Protocol, RequestNames},
+        request_log::RequestLog,
+        run::whole,
+        usage::Usage,
+    },
+    http::{
+        error::ApiError,
+        fields::{Strings, Token},
+        limits::at_most,
+        parts::FromParts,
+    },
+    resume::Mode,
+};
+use crate::{
+    api::{Prompt, RawRequest, SamplingParams},
+    config::LimitSettings,
+};
+
+/// The body of `POST /generative_scoring`.
+pub(super) struct ScoringRequest(ScoringFields);
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(super) struct ScoringFields {
+    model: Option<String>,
+    query: Option<String>,
+    items: Option<Strings>,
+    /// The tokens to compare. The score is the probability of the first.
+    label_token_ids: Option<Vec<Token>>,
+    /// Whether the probabilities of these tokens add up to one. Otherwise each is that among the
+    /// whole vocabulary.
+    apply_softmax: Option<bool>,
+    /// Whether the item stands before the query.
+    item_first: Option<bool>,
+    add_special_tokens: Option<bool>,
+}
+
+/// The answer, an entry for each item.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ItemScores {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    data: Vec<ItemScore>,
+    usage: Usage,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ItemScore {
+    index: usize,
+    object: &'static str,
+    score: f32,
+}
+
+/// Writes the answer.
+pub(super) struct ScoringAnswer {
+    id: String,
+    created: u64,
+    model: String,
+    labels: Vec<u32>,
+    apply_softmax: bool,
+    show_cached: bool,
+}
+
+impl FromParts for ScoringRequest {
+    type Parts = (ScoringFields,);
+
+    fn from_parts((fields,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(Self(fields))
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        let count = self.0.items.as_ref().map_or(0, |Strings(items)| items.len());
+        at_most("items", count, limits.max_completion_prompts)
+    }
+}
+
+fn required<T>(field: &str, value: Option<T>) -> Result<T, ApiError> {
+    value.ok_or_else(|| ApiError::validation(&format!("body.{field}"), "Field required"))
+}
+
+impl Protocol for ScoringRequest {
+    const ROUTE: &'static str = "/generative_scoring";
+    type Naming = HeaderMap;
+    type Answer = ScoringAnswer;
+
+    fn asked_model(&self) -> Option<&str> {
+        self.0.model.as_deref()
+    }
+
+    async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
+        let Self(fields) = self;
+        let model = exchange.model_name(fields.model.as_deref())?;
+        let query = required("query", fields.query)?;
+        let Strings(items) = required("items", fields.items)?;
+        let labels = required("label_token_ids", fields.label_token_ids)?;
+        let labels: Vec<u32> = labels.into_iter().map(|Token(id)| id).collect();
+        for (field, is_empty) in [("items", items.is_empty()), ("label_token_ids", labels.is_empty())]
+        {
+            if is_empty {
+                return Err(ApiError::invalid(field, format!("{field} must not be empty")));
+            }
+        }
+        let is_first = fields.item_first.unwrap_or(false);
+        let add_special_tokens = fields.add_special_tokens.unwrap_or(true);
+        let request = |item: String| RawRequest {
+            params: SamplingParams {
+                temperature: 0.0,
+                logprobs: Some(0),
+                logprob_token_ids: labels.clone(),
+                ..SamplingParams::default()
+            },
+            max_tokens: Some(1),
+            add_special_tokens,
+            ..RawRequest::new(Prompt::Text(match is_first {
+                true => item + &query,
+                false => query.clone() + &item,
+            }))
+        };
+        let requests = items.into_iter().map(request).collect();
+        let id = exchange.response_id("generative-scoring", None);
+        let names = RequestNames::of(&id);
+        let answer = ScoringAnswer {
+            id,
+            created: exchange.draws.created,
+            model,
+            labels,
+            apply_softmax: fields.apply_softmax.unwrap_or(true),
+            show_cached: exchange.state.config.enable_prompt_tokens_details,
+        };
+        Ok(Plan { names, requests, beam_search: None, answer })
+    }
+}
+
+impl Answer for ScoringAnswer {
+    fn mode(&self) -> Mode {
+        Mode::Whole
+    }
+
+    async fn respond(self, mut choices: Choices, log: RequestLog) -> Result<Response, ApiError> {
+        let finished = whole(&mut choices, log).await?;
+        let scores = finished.iter().map(|done| self.score(done));
+        let scores: Option<Vec<f32>> = scores.collect();
+        let scores = scores.ok_or_else(|| ApiError::internal("a label has no probability"))?;
+        let data = scores.into_iter().enumerate();
+        let data = data.map(|(index, score)| ItemScore { index, object: "score", score }).collect();
+        let usage = choices.usage(self.show_cached);
+        let Self { id, created, model, .. } = self;
+        let object = "list";
+        Ok(Json(ItemScores { id, object, created, model, data, usage }).into_response())
+    }
+}
+
+impl ScoringAnswer {
+    /// Returns the probability of the first label after the prompt of a choice.
+    fn score(&self, done: &FinishedChoice) -> Option<f32> {
+        let row = done.tokens.first()?.logprobs.as_deref()?;
+        let logprob = |label: &u32| row.iter().find(|entry| entry.token_id == *label);
+        let logprobs: Option<Vec<f32>> =
+            self.labels.iter().map(|label| logprob(label).map(|entry| entry.logprob)).collect();
+        probability_of_first(&logprobs?, self.apply_softmax)
+    }
+}
+
+/// Returns the probability of the first, among all of `logprobs` or as it is.
+fn probability_of_first(logprobs: &[f32], apply_softmax: bool) -> Option<f32> {
+    let first = *logprobs.first()?;
+    if !apply_softmax {
+        return Some(first.exp());
+    }
+    let highest = logprobs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f32 = logprobs.iter().map(|logprob| (logprob - highest).exp()).sum();
+    Some((first - highest).exp() / sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_share_one_or_keep_their_own_probability() {
+        let logprobs = [0.1_f32.ln(), 0.3_f32.ln()];
+        let close = |found: Option<f32>, expected: f32| (found.unwrap() - expected).abs() < 1e-6;
+        assert!(close(probability_of_first(&logprobs, true), 0.25));
+        assert!(close(probability_of_first(&logprobs, false), 0.1));
+        assert_eq!(probability_of_first(&[], true), None);
+    }
+}
