@@ -37,7 +37,7 @@ pub(in crate::server) async fn lora_requests_info(state: &AppState) -> String {
 }
 
 /// Returns a label's value as Prometheus reads it.
-fn escaped(value: &str) -> String {
+pub(in crate::server) fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
