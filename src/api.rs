@@ -100,6 +100,8 @@ pub use playhouse_actors::system::SystemConfig;
 pub use playhouse_actors::logic::observe::{
     BlockMap, BlockRun, BlockState, Latencies, Segment, StepKind, Timeline, Timelines, latencies,
 };
+// The encoder cache of images and sounds.
+pub use playhouse_actors::logic::encoder_cache::EncoderCacheView;
 // The scheduler's queues and steps.
 pub use playhouse_actors::logic::{
     request::ids::{Micros, Step},

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Texts that each example prints, among others.
-const EXAMPLES: [(&str, &[&str]); 8] = [
+const EXAMPLES: [(&str, &[&str]); 9] = [
     ("embed", &["\n"]),
     ("stream", &["whole: ", "ended by length", "half:  ", "ended by us", "open requests: 0"]),
     ("two_engines", &["first:  ", "second: ["]),
@@ -16,6 +16,7 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ("survive_a_kill", &["the scheduler panics", "the streamer panics", "the same text: true"]),
     ("structured_output", &[" is ", "\n"]),
     ("tools", &["the model calls add(", "and says: "]),
+    ("picture", &["takes no images; name the folder"]),
     ("metrics", &["health: Ready, epoch ", "scheduler 0: 0 replaced", "generation_tokens_total{"]),
 ];
 
@@ -31,6 +32,23 @@ fn every_example_shows_what_it_says() {
         for text in shown {
             assert!(printed.contains(text), "{name} does not show {text:?}: {printed}{errors}");
         }
+    }
+}
+
+/// The model stands beside the repository. Without it, the test prints a note and passes.
+#[test]
+#[allow(clippy::print_stdout, reason = "a skipped test says so")]
+fn a_picture_is_answered_by_a_model_that_takes_it() {
+    let model = Path::new(ROOT).join("../shared/conformance2/models/qwen2_5_vl");
+    if !model.is_dir() {
+        println!("skipped: no ../shared/conformance2 beside the repository");
+        return;
+    }
+    let mut example = Command::new(building::examples().join("picture"));
+    let output = example.env_remove("PLAYHOUSE_CONFIG").arg(model).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for text in ["prompt: ", "encoded: 1 pictures"] {
+        assert!(printed.contains(text), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
         ActivationQuantization, Device, Dtype, GenerationConfigSource, JournalFaultPolicy,
         KvCacheDtype, LoadFormat, Quantization,
     },
+    ec_transfer::EcTransferConfig,
     json_object::JsonObject,
     lora::LoraModule,
     media::MediaLimits,
@@ -263,6 +264,27 @@ settings! {
             Usage::new("JSON", "Settings of the model's processor of images and sounds")
                 .default("none")
                 .example(r#"'{"max_pixels": 1003520}'"#);
+        /// Settings of decoding images, videos and sounds, as a JSON object with one for each kind:
+        /// num_frames of a video, and rgba_background_color. A request's own go before them.
+        media_io_kwargs: Option<JsonObject> = None, plain, any,
+            Usage::new("JSON", "Settings of decoding images, videos and sounds, by kind")
+                .default("none")
+                .example(r#"'{"video": {"num_frames": 16}}'"#);
+        /// Lets requests send embeddings in the place of images and sounds (image_embeds,
+        /// audio_embeds).
+        enable_mm_embeds: bool = false, switch, any,
+            Usage::switch("Let requests send embeddings in the place of images and sounds");
+        /// Exchanges results of the encoder of images and sounds with other engines, over a folder
+        /// that they share. A JSON object with vLLM's fields: ec_connector (ECExampleConnector),
+        /// ec_role (ec_producer, ec_consumer or ec_both), and ec_connector_extra_config with
+        /// shared_storage_path and max_bytes (16 GiB). Only results of the same program, model and
+        /// kind of device are taken. Damaged ones are encoded again.
+        ec_transfer_config: Option<EcTransferConfig> = None, plain, any,
+            Usage::new("JSON", "Exchange results of encoders with other engines, over a folder")
+                .default("no exchange")
+                .example(
+                    r#"'{"ec_connector": "ECExampleConnector", "ec_role": "ec_both", "ec_connector_extra_config": {"shared_storage_path": "/var/lib/playhouse/ec"}}'"#,
+                );
         /// Maximum memory for processed images and sounds of earlier requests, in bytes. Those
         /// unused for longest are removed first. 0: none are kept.
         mm_processor_cache_bytes: usize = 256 << 20, bytes_usize, any,

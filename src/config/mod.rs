@@ -6,6 +6,7 @@
 
 mod check;
 mod choice;
+mod ec_transfer;
 mod engine;
 mod error;
 mod json_object;
@@ -36,6 +37,7 @@ pub use choice::{
     ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
     JournalFaultPolicy, KvCacheDtype, LoadFormat, LogFormat, Quantization,
 };
+pub use ec_transfer::{EcRole, EcTransferConfig};
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};
 pub use json_object::JsonObject;

@@ -135,6 +135,14 @@ pub enum StartError {
          tokens than clients have seen"
     )]
     JournalNeedsDeterminism,
+    /// The folder of the exchange of encoders' results cannot be used.
+    #[error("ec_transfer_config: shared_storage_path {}: {source}", folder.display())]
+    EncoderExchange {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),

@@ -9,8 +9,8 @@ use playhouse_actors::{
 use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
-    DefaultSampling, LoadedModel, StartError, StartProgress, device, drafts, kv_blocks, media,
-    pooling,
+    DefaultSampling, LoadedModel, StartError, StartProgress, device, drafts, encoder_exchange,
+    kv_blocks, media, pooling,
     start::{PoolerFacts, generation_config, kv_cache_dtype, quantization},
 };
 use crate::{
@@ -305,6 +305,7 @@ impl<'a> Start<'a> {
         let of_draft = kv_settings.clone();
         let executors = RunnerFactory::new(model, info, kv_settings, constraints, self.threads)?;
         let executors = executors.with_adapters(adapters.clone());
+        let executors = executors.with_exchange(encoder_exchange::open(self.config, loaded)?);
         let executors = executors.with_drafts(drafts::settings(self.config));
         Ok(Arc::new(match draft {
             Some(draft) => executors.with_draft(draft, &of_draft)?,

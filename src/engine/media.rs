@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::ports::TextCodec;
+use playhouse_actors::ports::{MEDIA_IO_KWARGS, TextCodec};
+use serde_json::Value;
 
 use super::StartError;
 use crate::{
-    config::EngineConfig,
-    media::{MediaService, MediaSettings, families::processor_for},
+    config::{EngineConfig, JsonObject},
+    media::{EmbedsLayout, MediaService, MediaSettings, families::processor_for},
     text::HfTextCodec,
 };
 
@@ -24,11 +25,17 @@ pub(super) fn with_media(
     else {
         return Ok(codec);
     };
+    let embeds = config.enable_mm_embeds.then(|| EmbedsLayout::of(&config.model)).transpose()?;
+    let mut kwargs = config.mm_processor_kwargs.clone().unwrap_or_default().0;
+    if let Some(JsonObject(io)) = config.media_io_kwargs.clone() {
+        kwargs.insert(MEDIA_IO_KWARGS.to_owned(), Value::Object(io));
+    }
     let settings = MediaSettings {
         limits: config.limit_mm_per_prompt.clone().unwrap_or_default().0,
         pixels_max: config.mm_max_pixels as u64,
         cache_bytes: config.mm_processor_cache_bytes,
-        kwargs: config.mm_processor_kwargs.clone().unwrap_or_default().0,
+        kwargs,
+        embeds,
     };
     let names = config.served_names();
     let name = names.first().map_or("", String::as_str);

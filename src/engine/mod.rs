@@ -8,6 +8,7 @@ mod builder;
 mod default_sampling;
 mod device;
 mod drafts;
+mod encoder_exchange;
 mod error;
 mod journal;
 mod kv_blocks;

@@ -1,6 +1,6 @@
 //! Views of the running engine, for the page.
 
-use playhouse_actors::system::SystemView;
+use playhouse_actors::{logic::encoder_cache::EncoderCacheView, system::SystemView};
 
 use super::Engine;
 
@@ -9,6 +9,12 @@ impl Engine {
     /// each actor only briefly, so an actor that is dead or hangs is missing.
     pub async fn look(&self) -> SystemView {
         self.inner.system.look().await
+    }
+
+    /// Returns the figures of the encoder cache. `None` if the model takes no images and sounds, or
+    /// the cache's manager is dead or hangs.
+    pub async fn encoder_cache(&self) -> Option<EncoderCacheView> {
+        self.inner.system.encoder_cache().await
     }
 
     /// Sets whether a client calls [`Engine::look`] again and again. While it does, the steps of

@@ -20,6 +20,7 @@ use super::{
     batch::KvSizes,
     drafters::{DraftCache, DraftSettings, Drafter, Drafts, HeadDrafter, ModelDrafter},
     encoder::{EncoderStore, Encoders},
+    encoder_connector::EncoderExchange,
     kv_arena::{KvArena, KvMemory, KvSettings},
     runner::{Constraints, KvLayout, ModelRunner},
     threads::ComputeThreads,
@@ -77,10 +78,13 @@ impl RunnerFactory {
         let shape = model.kv_cache_shape(info.num_blocks, info.kv_spec.block_size);
         let shape = KvCacheShape { num_layers, ..shape };
         let queue = threads.queue();
-        let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
+        let of_cache = kv_settings.clone();
+        let kv_arena = KvArena::new(move || KvMemory::new(shape, &of_cache, queue))?;
         let kv_layout = kv_layout(&info.kv_spec);
-        let encoder = model.media.clone();
-        let media = encoder.map(|encoder| Arc::new(EncoderStore::new(encoder, threads.clone())));
+        let media = model.media.clone().map(|encoder| {
+            let device = kv_settings.device.clone();
+            Arc::new(EncoderStore::new(encoder, threads.clone(), device))
+        });
         Ok(Self {
             info,
             model,
@@ -98,6 +102,15 @@ impl RunnerFactory {
     /// Returns the same factory. Its runners take the adapters of requests from `adapters`.
     pub(crate) fn with_adapters(self, adapters: Option<Arc<AdapterStore>>) -> Self {
         Self { adapters, ..self }
+    }
+
+    /// Lets the encoder exchange results with other engines.
+    #[must_use]
+    pub(crate) fn with_exchange(mut self, exchange: Option<EncoderExchange>) -> Self {
+        if let Some(exchange) = exchange {
+            self.media = self.media.map(|media| Arc::new(media.with_exchange(exchange)));
+        }
+        self
     }
 
     /// Lets runners guess tokens.

@@ -15,6 +15,7 @@ mod constraint;
 mod constraint_tests;
 mod drafters;
 mod encoder;
+mod encoder_connector;
 mod factory;
 mod kv_arena;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod warm_up;
 
 pub(crate) use adapters::AdapterStore;
 pub(crate) use drafters::{DraftMethod, DraftSettings};
+pub(crate) use encoder_connector::{DiskConnector, EncoderExchange};
 pub(crate) use factory::{DraftWeights, RunnerFactory};
 pub(crate) use kv_arena::KvSettings;
 pub(crate) use runner::Constraints;

@@ -2,6 +2,7 @@
 
 pub(crate) mod audio;
 mod decode;
+mod embeds;
 mod expand;
 pub(crate) mod families;
 mod frames;
@@ -11,4 +12,5 @@ mod store;
 #[cfg(test)]
 pub(crate) mod test_family;
 
+pub(crate) use embeds::EmbedsLayout;
 pub(crate) use service::{MediaService, MediaSettings};

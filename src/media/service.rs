@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use super::{
     audio::{self, SECONDS_MAX, decode},
     decode::{Decoding, decoded_bytes, picture},
+    embeds::EmbedsLayout,
     expand::expanded,
     frames::{FRAMES_DEFAULT, FRAMES_MAX, animation, pictures},
     processor::FamilyProcessor,
@@ -40,6 +41,8 @@ pub(crate) struct MediaSettings {
     pub(crate) cache_bytes: usize,
     /// Settings of the processor that hold unless a request overrides them.
     pub(crate) kwargs: Map<String, Value>,
+    /// The embeddings that clients may send, if they may.
+    pub(crate) embeds: Option<EmbedsLayout>,
 }
 
 /// The processor of one loaded model's media.
@@ -85,7 +88,10 @@ impl MediaService {
         });
         let decoding = self.decoding(modality, kwargs)?;
         match (modality, &raw.source) {
-            (_, MediaSource::Embeddings(embeddings)) => Ok(ProcessedMedia::clone(embeddings)),
+            (_, MediaSource::Embeddings(files)) => {
+                let layout = self.embeds_layout(modality)?;
+                layout.read(modality, files, self.max_item_embeds())
+            }
             (Modality::Image, MediaSource::File(file)) => {
                 self.family.image(&picture(file, decoding)?, kwargs)
             }
@@ -129,8 +135,27 @@ impl MediaService {
     /// Returns the settings of an item: the client's over those of the server.
     fn kwargs(&self, raw: &RawMedia) -> Map<String, Value> {
         let mut kwargs = self.settings.kwargs.clone();
-        kwargs.extend(raw.kwargs.clone());
+        for (name, value) in &raw.kwargs {
+            match (kwargs.get_mut(name), value) {
+                (Some(Value::Object(own)), Value::Object(given)) if name == MEDIA_IO_KWARGS => {
+                    merge_io_kwargs(own, given);
+                }
+                _ => drop(kwargs.insert(name.clone(), value.clone())),
+            }
+        }
         kwargs
+    }
+
+    /// Returns the layout of the embeddings of items of a kind.
+    fn embeds_layout(&self, modality: Modality) -> Result<EmbedsLayout, MediaError> {
+        let layout = self.settings.embeds.ok_or(MediaError::EmbedsDisabled { modality })?;
+        let is_taken = self.family.modalities().contains(&modality)
+            && !self.family.is_attended()
+            && layout.takes(modality);
+        is_taken.then_some(layout).ok_or_else(|| {
+            let reason = format!("this model takes no {}_embeds", modality.as_str());
+            MediaError::Embeds { modality, reason }
+        })
     }
 }
 
@@ -151,6 +176,10 @@ impl MediaProcessor for MediaService {
     fn placeholder(&self, modality: Modality, _index: usize) -> Option<String> {
         let takes = self.family.modalities().contains(&modality);
         takes.then(|| self.family.placeholder(modality).to_owned())
+    }
+
+    fn check_embeds(&self, modality: Modality) -> Result<(), MediaError> {
+        self.embeds_layout(modality).map(|_| ())
     }
 
     fn process(&self, raw: &RawMedia) -> Result<ReadyMedia, MediaError> {
@@ -177,8 +206,12 @@ impl MediaProcessor for MediaService {
         media: &[ReadyMedia],
     ) -> Result<ExpandedPrompt, MediaError> {
         for modality in Modality::ALL {
-            let count = media.iter().filter(|item| item.media.modality == modality).count();
             let limit = self.limit(modality);
+            // As in vLLM, a limit of zero leaves embeddings unlimited: no encoder is needed.
+            let counts = |item: &&ReadyMedia| {
+                item.media.modality == modality && (limit > 0 || !item.media.is_embedded())
+            };
+            let count = media.iter().filter(counts).count();
             if count > limit {
                 return Err(MediaError::TooMany { modality, limit });
             }
@@ -200,7 +233,11 @@ impl MediaProcessor for MediaService {
                 files.map(|file| decoded_bytes(file, limit)).fold(0, usize::saturating_add)
             }
             MediaSource::File(file) => audio::decoded_bytes(file, self.family.sampling_rate()),
-            MediaSource::Embeddings(_) | MediaSource::Named => 0,
+            // As f32, and once more in the order of layers.
+            MediaSource::Embeddings(files) => {
+                files.values().map(|file| file.len().saturating_mul(8)).sum()
+            }
+            MediaSource::Named => 0,
         }
     }
 
@@ -233,6 +270,16 @@ fn io_kwarg<'a>(
     kwargs.get(MEDIA_IO_KWARGS)?.get(modality.as_str())?.get(name)
 }
 
+/// Writes the settings of decoding that a client gave over those of the server, kind by kind.
+fn merge_io_kwargs(own: &mut Map<String, Value>, given: &Map<String, Value>) {
+    for (modality, given) in given {
+        match (own.get_mut(modality), given) {
+            (Some(Value::Object(own)), Value::Object(given)) => own.extend(given.clone()),
+            _ => drop(own.insert(modality.clone(), given.clone())),
+        }
+    }
+}
+
 /// Returns the name of an item in all caches: the client's own name for it, or the digest of its
 /// content. A client's name is never the digest of other content. Items that are processed with
 /// other settings have other names.
@@ -260,11 +307,11 @@ fn identifier(raw: &RawMedia, kwargs: &Map<String, Value>) -> Arc<str> {
             part(b"frames");
             files.iter().for_each(|file| part(file));
         }
-        (None, MediaSource::Embeddings(embeddings)) => {
+        (None, MediaSource::Embeddings(files)) => {
             part(b"embeddings");
-            for tensor in &embeddings.tensors {
-                part(format!("{:?} {:?}", tensor.shape, tensor.dtype).as_bytes());
-                part(&tensor.data);
+            for (name, file) in files {
+                part(name.as_bytes());
+                part(file);
             }
         }
         (None, MediaSource::Named) => part(b"named"),

@@ -18,8 +18,16 @@ use crate::serving::Served;
 
 /// Serves a small LLaVA, if it is there.
 async fn served(change: impl FnOnce(&mut EngineConfig, &mut ServerConfig)) -> Option<Served> {
+    served_model("llava", change).await
+}
+
+/// Serves the small model with this name, if it is there.
+pub(crate) async fn served_model(
+    name: &str,
+    change: impl FnOnce(&mut EngineConfig, &mut ServerConfig),
+) -> Option<Served> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let model = root.join("../shared/conformance2/models/llava");
+    let model = root.join("../shared/conformance2/models").join(name);
     if !model.is_dir() {
         println!("skipped: no ../shared/conformance2 beside the repository");
         return None;
@@ -37,7 +45,7 @@ async fn served(change: impl FnOnce(&mut EngineConfig, &mut ServerConfig)) -> Op
     Some(Served::start(engine, server).await)
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     STANDARD.encode(bytes)
 }
@@ -49,7 +57,7 @@ fn png(width: u32, height: u32) -> Vec<u8> {
     file.into_inner()
 }
 
-fn data_url(file: &[u8]) -> String {
+pub(crate) fn data_url(file: &[u8]) -> String {
     format!("data:image/png;base64,{}", base64(file))
 }
 

@@ -4,6 +4,7 @@
 mod completions;
 #[path = "../contrived/mod.rs"]
 mod contrived;
+mod embeds;
 mod http;
 mod images;
 mod late_chunking;

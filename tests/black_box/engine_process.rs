@@ -45,8 +45,11 @@ const VARYING: [&str; 14] = [
 const GROWING: [&str; 8] =
     ["text", "content", "delta", "partial_json", "arguments", "thinking", "reasoning", "data"];
 
+/// The route of a request, and its own fields.
+pub(crate) type Ask = (&'static str, Value);
+
 /// Returns sixteen requests of all kinds.
-fn asks() -> Vec<(&'static str, Value)> {
+fn asks() -> Vec<Ask> {
     let schema = json!({
         "type": "object",
         "properties": {"name": {"type": "string", "maxLength": 60}, "age": {"type": "integer"}},
@@ -136,13 +139,18 @@ fn body(path: &str, index: usize, fields: &Value) -> Value {
 }
 
 /// The arrivals at all streams.
-struct Arrivals {
+pub(crate) struct Arrivals {
     started: Instant,
     /// Microseconds of the last one since the start.
     last: AtomicU64,
 }
 
 impl Arrivals {
+    /// Returns no arrivals yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { started: Instant::now(), last: AtomicU64::new(0) })
+    }
+
     fn note(&self) {
         self.last.store(self.started.elapsed().as_micros() as u64, Ordering::Release);
     }
@@ -228,10 +236,15 @@ fn add(whole: &mut Value, piece: &Value, is_growing: bool) {
 }
 
 /// Sends all requests at once. Returns the answers in their order.
-async fn replay(client: &Client, url: &str, arrivals: &Arc<Arrivals>) -> Vec<String> {
+pub(crate) async fn replay(
+    client: &Client,
+    url: &str,
+    asks: &[Ask],
+    arrivals: &Arc<Arrivals>,
+) -> Vec<String> {
     let mut tasks = JoinSet::new();
-    for (index, (path, fields)) in asks().into_iter().enumerate() {
-        let body = body(path, index, &fields);
+    for (index, (path, fields)) in asks.iter().enumerate() {
+        let body = body(path, index, fields);
         let (client, url, arrivals) = (client.clone(), format!("{url}{path}"), arrivals.clone());
         tasks.spawn(async move { (index, answer(client, url, body, arrivals).await) });
     }
@@ -241,7 +254,7 @@ async fn replay(client: &Client, url: &str, arrivals: &Arc<Arrivals>) -> Vec<Str
 }
 
 /// Returns both texts around the first character that differs.
-fn difference(expected: &str, actual: &str) -> Option<[String; 2]> {
+pub(crate) fn difference(expected: &str, actual: &str) -> Option<[String; 2]> {
     let equal = expected.chars().zip(actual.chars()).take_while(|(left, right)| left == right);
     let (begin, is_equal) = (equal.count().saturating_sub(200), expected == actual);
     let around = |text: &str| text.chars().skip(begin).take(400).collect();
@@ -255,7 +268,12 @@ async fn tree(client: &Client, url: &str) -> Value {
 
 /// Kills the engine process in one way. Returns the time until the next process serves, and until
 /// a stream goes on after that.
-async fn kill(client: &Client, url: &str, how: &str, arrivals: &Arrivals) -> [Duration; 2] {
+pub(crate) async fn kill(
+    client: &Client,
+    url: &str,
+    how: &str,
+    arrivals: &Arrivals,
+) -> [Duration; 2] {
     let before = loop {
         let tree = tree(client, url).await;
         if tree["engine_process"].is_number() {
@@ -287,15 +305,16 @@ async fn kill(client: &Client, url: &str, how: &str, arrivals: &Arrivals) -> [Du
 async fn streams_of_every_kind_survive_the_engine_process() {
     let server = Server::start(&["--engine-process", "--tool-call-parser", "hermes"]);
     let client = Client::new();
-    let arrivals = Arc::new(Arrivals { started: Instant::now(), last: AtomicU64::new(0) });
-    let calm = replay(&client, &server.url, &arrivals).await;
-    let again = replay(&client, &server.url, &arrivals).await;
+    let (arrivals, asks) = (Arrivals::new(), asks());
+    let calm = replay(&client, &server.url, &asks, &arrivals).await;
+    let again = replay(&client, &server.url, &asks, &arrivals).await;
     assert_eq!(calm, again, "without faults the answers are the same");
     let mut kills = 0;
     while kills < KILLS {
         let run = {
             let (client, url, arrivals) = (client.clone(), server.url.clone(), arrivals.clone());
-            tokio::spawn(async move { replay(&client, &url, &arrivals).await })
+            let asks = asks.clone();
+            tokio::spawn(async move { replay(&client, &url, &asks, &arrivals).await })
         };
         while !run.is_finished() && kills < KILLS {
             sleep(Duration::from_millis(150)).await;
@@ -308,7 +327,7 @@ async fn streams_of_every_kind_survive_the_engine_process() {
         }
         for (index, (expected, actual)) in calm.iter().zip(run.await.unwrap()).enumerate() {
             let difference = difference(expected, &actual);
-            assert_eq!(difference, None, "request {index}: {}", asks()[index].1);
+            assert_eq!(difference, None, "request {index}: {}", asks[index].1);
         }
     }
     let info = client.get(format!("{}/server_info", server.url)).send().await.unwrap();

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod client;
+mod media;
 mod server;
 mod storm;
 
@@ -13,10 +14,10 @@ use client::{Sent, json_body, post};
 use serde_json::json;
 use server::Server;
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 /// Memory that a server may use in addition to the memory for requests: buffers of connections,
 /// threads, the allocator's reserves.
-const SLACK: u64 = 160 * MIB;
+pub(crate) const SLACK: u64 = 160 * MIB;
 
 /// Returns the growth of `server` during `attack`, in bytes.
 async fn growth(server: &Server, attack: impl Future<Output = ()>) -> u64 {

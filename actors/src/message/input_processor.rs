@@ -25,7 +25,7 @@ use crate::{
             work::Work,
         },
     },
-    ports::{ChatPrompt, RawMedia},
+    ports::{ChatPrompt, ExpandedPrompt, RawMedia},
 };
 
 /// A message that an input processor receives.
@@ -140,6 +140,9 @@ pub enum Prompt {
     Text(String),
     /// Token ids, used unchanged.
     Tokens(Vec<TokenId>),
+    /// Token ids with the places of images and sounds, as another request has them. They are used
+    /// unchanged.
+    Expanded(Arc<ExpandedPrompt>),
     /// A conversation, for the chat template.
     Chat(Arc<ChatPrompt>),
     /// Two texts, which the tokenizer joins as the model expects.

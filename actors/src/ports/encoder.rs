@@ -31,6 +31,12 @@ pub trait EncoderFactory: Send + Sync + 'static {
     /// Returns the results in the store: their identifiers and numbers of embeddings.
     fn stored(&self) -> Vec<(Arc<str>, usize)>;
 
+    /// Returns the number of results so far that were not computed, because a client has sent them,
+    /// or another engine has stored them.
+    fn num_received(&self) -> u64 {
+        0
+    }
+
     /// Drops results. Steps that read one at this moment keep it until they end.
     fn remove(&self, identifiers: &[Arc<str>]);
 }

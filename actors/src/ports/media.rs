@@ -1,7 +1,7 @@
 //! The port to the model's processor of media: bytes of images and sounds become tensors, and
 //! placeholders in a prompt become as many tokens as the encoder has embeddings.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -36,8 +36,9 @@ pub enum MediaSource {
     File(Arc<[u8]>),
     /// The files of a video's frames, in order.
     Frames(Vec<Arc<[u8]>>),
-    /// Embeddings in the place of an encoder's: f32, `[num_embeds, hidden_size]`.
-    Embeddings(Arc<ProcessedMedia>),
+    /// Embeddings in the place of an encoder's: files of tensors by the names of their fields, for
+    /// example `image_embeds`. They are of `torch.save` or of safetensors.
+    Embeddings(BTreeMap<String, Arc<[u8]>>),
     /// No content: the item was sent before under the same uuid.
     Named,
 }
@@ -72,6 +73,14 @@ pub trait MediaProcessor: Send + Sync + 'static {
     /// Returns the text that stands for the `index`-th item of a kind (from 0) in a message, for
     /// templates whose messages are plain text.
     fn placeholder(&self, modality: Modality, index: usize) -> Option<String>;
+
+    /// Returns whether items of a kind may come as embeddings.
+    ///
+    /// # Errors
+    /// [`MediaError::EmbedsDisabled`] and [`MediaError::Embeds`] with the reason why not.
+    fn check_embeds(&self, modality: Modality) -> Result<(), MediaError> {
+        Err(MediaError::EmbedsDisabled { modality })
+    }
 
     /// Decodes an item and makes it ready for the encoder.
     ///
@@ -181,6 +190,23 @@ pub enum MediaError {
         /// The items.
         items: usize,
     },
+    /// An item came as embeddings, which the settings do not allow.
+    #[error(
+        "You must set `--enable-mm-embeds` to input `{modality}_embeds`",
+        modality = .modality.as_str()
+    )]
+    EmbedsDisabled {
+        /// The kind of the item.
+        modality: Modality,
+    },
+    /// The embeddings of an item are not those of the model.
+    #[error("{reason}")]
+    Embeds {
+        /// The kind of the item.
+        modality: Modality,
+        /// The fault.
+        reason: String,
+    },
     /// A setting of the processor is not valid.
     #[error("mm_processor_kwargs: {0}")]
     Kwargs(String),
@@ -194,7 +220,9 @@ impl MediaError {
             Self::Invalid { modality, .. }
             | Self::TooLarge { modality, .. }
             | Self::TooMany { modality, .. }
-            | Self::UnknownUuid { modality, .. } => Some(*modality),
+            | Self::UnknownUuid { modality, .. }
+            | Self::EmbedsDisabled { modality }
+            | Self::Embeds { modality, .. } => Some(*modality),
             Self::Placeholders { .. } | Self::Kwargs(_) => None,
         }
     }

@@ -8,7 +8,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::{
     fault::Observed,
     logic::{
-        encoder_cache::{EncoderCache, EncoderNeeds},
+        encoder_cache::{EncoderCache, EncoderCacheView, EncoderNeeds},
         request::ids::Epoch,
     },
     message::{EncoderCacheManagerMessage, EncoderWorkerMessage, SchedulerMessage},
@@ -140,7 +140,8 @@ impl Actor for EncoderCacheManagerActor {
                 let _ = reply.send(());
             }
             EncoderCacheManagerMessage::View(reply) => {
-                let _ = reply.send(state.cache.view());
+                let num_received = self.store().map_or(0, |store| store.num_received());
+                let _ = reply.send(EncoderCacheView { num_received, ..state.cache.view() });
             }
             EncoderCacheManagerMessage::Tick => self.repeat(state),
             EncoderCacheManagerMessage::Ping => {}

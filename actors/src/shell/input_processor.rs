@@ -87,7 +87,11 @@ impl AsRef<str> for PromptText {
     fn as_ref(&self) -> &str {
         match &self.0.prompt {
             Prompt::Text(text) => text,
-            Prompt::Tokens(_) | Prompt::Chat(_) | Prompt::Pair(..) | Prompt::Chunks(_) => "",
+            Prompt::Tokens(_)
+            | Prompt::Expanded(_)
+            | Prompt::Chat(_)
+            | Prompt::Pair(..)
+            | Prompt::Chunks(_) => "",
         }
     }
 }
@@ -180,13 +184,21 @@ async fn with_media(
     raw: &Arc<RawRequest>,
     tokens: Vec<TokenId>,
 ) -> Result<ExpandedPrompt, Ended> {
-    if raw.media.is_empty() {
-        return Ok(ExpandedPrompt { tokens, features: Vec::new() });
+    let given = match &raw.prompt {
+        Prompt::Expanded(prompt) => prompt.features.clone(),
+        _ => Vec::new(),
+    };
+    if raw.media.is_empty() && given.is_empty() {
+        return Ok(ExpandedPrompt { tokens, features: given });
     }
     // A cut could leave a part of an item.
     if let Some(count) = raw.truncate_prompt_tokens {
         let accepted = "unset for a prompt with images or sounds";
         return Err(RequestError::invalid("truncate_prompt_tokens", count, accepted).into());
+    }
+    if !given.is_empty() {
+        context.config.scheduler.check_encodable(&given)?;
+        return Ok(ExpandedPrompt { tokens, features: given });
     }
     let raw = Arc::clone(raw);
     let expand = move |codec: &dyn TextCodec| expanded_prompt(codec, tokens, &raw.media);
@@ -216,6 +228,7 @@ async fn tokenize(
     };
     let encoded = match &raw.prompt {
         Prompt::Tokens(tokens) => return Ok(tokens.clone()),
+        Prompt::Expanded(prompt) => return Ok(prompt.tokens.clone()),
         Prompt::Text(text) => {
             check(text)?;
             let text = PromptText(Arc::clone(raw));

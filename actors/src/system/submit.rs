@@ -25,6 +25,7 @@ use crate::{
         request::{
             EngineRequest,
             ids::{RequestId, TokenId},
+            media::MultimodalFeature,
             pooling_params::PoolingParams,
             seed::choice_seed,
             work::Work,
@@ -75,6 +76,8 @@ pub struct Submission {
     /// One stream for each of the `n` choices. For a prompt that is pooled in pieces, one for each
     /// piece: all have as many tokens as the model's context, except the last.
     pub choices: Vec<ChoiceStream>,
+    /// The places of images and sounds in the prompt.
+    pub mm_features: Arc<[MultimodalFeature]>,
     /// The size of the prompt's processed images and sounds.
     pub media_bytes: usize,
 }
@@ -131,12 +134,13 @@ impl Door {
         let prompt_token_ids = Arc::clone(&processed.prompt_token_ids);
         let media = processed.mm_features.iter().map(|feature| feature.media.num_bytes());
         let media_bytes = media.sum();
+        let mm_features = Arc::clone(&processed.mm_features);
         let requests = self.requests(&raw, processed, arrival);
         self.check_messages(&requests)?;
         let choices = requests.iter().map(|request| self.open(request.id)).collect();
         self.reserve_results(&requests).await?;
         self.accept(requests, raw.tenant, false).await?;
-        Ok(Submission { prompt_token_ids, choices, media_bytes })
+        Ok(Submission { prompt_token_ids, choices, mm_features, media_bytes })
     }
 
     /// Checks the sizes of messages to and from the engine process, if there is one. These are the

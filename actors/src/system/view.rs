@@ -1,5 +1,5 @@
 //! A view of the running system from outside: its actors, their messages, the KV cache and the
-//! requests. Two actors are asked, each for a short time and at most once a view. An actor that
+//! requests. Three actors are asked, each for a short time and at most once a view. An actor that
 //! does not answer is missing in the view, and nothing waits for it.
 
 use std::time::Duration;
@@ -9,11 +9,12 @@ use crate::{
     error::ActorError,
     link::frames::{Answer, Question},
     logic::{
+        encoder_cache::EncoderCacheView,
         observe::{BlockMap, Timelines},
         request::ids::{Epoch, Micros},
         scheduler::SchedulerView,
     },
-    message::{Edge, KvCacheManagerMessage, SchedulerMessage},
+    message::{Edge, EncoderCacheManagerMessage, KvCacheManagerMessage, SchedulerMessage},
     supervision::directory::ActorStats,
 };
 
@@ -39,13 +40,15 @@ pub struct SystemView {
     pub scheduler: Result<SchedulerView, ActorError>,
     /// The map of the KV cache, if its manager answered. `None` before the manager's first plan.
     pub kv_cache: Result<Option<BlockMap>, ActorError>,
+    /// The figures of the encoder cache, if its manager answered. `None` for a model without media.
+    pub encoder_cache: Option<EncoderCacheView>,
     /// The steps of each request, noted while an observer watched.
     pub timelines: Timelines,
 }
 
 impl System {
     /// Returns the state of the system now. Takes at most as long as one answer may take, because
-    /// the two actors answer at the same time.
+    /// the actors answer at the same time.
     pub async fn look(&self) -> SystemView {
         let context = self.context();
         let directory = &context.directory;
@@ -57,8 +60,30 @@ impl System {
         let scheduler = directory.scheduler.call("view", ANSWER_LIMIT, ask);
         let kv_cache =
             directory.kv_cache_manager.call("view", ANSWER_LIMIT, KvCacheManagerMessage::View);
-        let (scheduler, kv_cache, timelines) = tokio::join!(scheduler, kv_cache, self.timelines());
-        SystemView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines }
+        let (scheduler, kv_cache, encoder_cache, timelines) =
+            tokio::join!(scheduler, kv_cache, self.encoder_cache(), self.timelines());
+        SystemView {
+            at,
+            epoch,
+            actors,
+            edges,
+            totals,
+            scheduler,
+            kv_cache,
+            encoder_cache,
+            timelines,
+        }
+    }
+
+    /// Returns the figures of the encoder cache. `None` if the model takes no media, or the manager
+    /// does not answer in time.
+    pub async fn encoder_cache(&self) -> Option<EncoderCacheView> {
+        let context = self.context();
+        if context.config.scheduler.encoder_cache_size == 0 {
+            return None;
+        }
+        let manager = &context.directory.encoder_cache_manager;
+        manager.call("view", ANSWER_LIMIT, EncoderCacheManagerMessage::View).await.ok()
     }
 
     /// Sets whether an observer looks again and again. If so, each step is noted for

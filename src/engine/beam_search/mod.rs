@@ -13,11 +13,13 @@ use playhouse_actors::{
         request::{
             FinishReason,
             ids::{Micros, TokenId},
+            media::MultimodalFeature,
             outputs::{SampledToken, TokenLogprobs},
             sampling_params::SamplingParams,
         },
     },
     message::input_processor::{Prompt, RawRequest},
+    ports::ExpandedPrompt,
     system::{ChoiceStream, Submission},
 };
 use tokio_util::sync::CancellationToken;
@@ -147,6 +149,7 @@ impl Engine {
         let first = submission.choices.first().map(ChoiceStream::request);
         let request = RawRequest { group: request.group.or(first), ..request };
         let prompt_token_ids = Arc::clone(&submission.prompt_token_ids);
+        let mm_features = Arc::clone(&submission.mm_features);
         let max_tokens = self.room(prompt_token_ids.len(), output)?;
         let mut search = BeamSearch::new(
             prompt_token_ids.len(),
@@ -184,7 +187,7 @@ impl Engine {
             let live = search.live().iter();
             let next = try_join_all(live.map(async |beam| {
                 let tokens = [&prompt_token_ids, beam.token_ids.as_slice()].concat();
-                let step = further_step(&request, tokens);
+                let step = further_step(&request, tokens, &mm_features);
                 let next = next_tokens(self.inner.system.submit_part(step).await?).await;
                 Ok::<_, RequestError>((next.likeliest, next.finish))
             }));
@@ -235,9 +238,20 @@ fn step_request(request: RawRequest, params: &BeamSearchParams) -> RawRequest {
     RawRequest { params, max_tokens: Some(1), bad_words: Vec::new(), ..request }
 }
 
-/// Returns the request of a later step, for a beam of `tokens`, prompt included.
-fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
+/// Returns the request of a later step, for a beam of `tokens`, prompt included. `mm_features` are
+/// the places of the prompt's images and sounds.
+fn further_step(
+    first: &RawRequest,
+    tokens: Vec<TokenId>,
+    mm_features: &[MultimodalFeature],
+) -> RawRequest {
     let params = SamplingParams { prompt_logprobs: None, ..first.params.clone() };
+    let prompt = match mm_features {
+        [] => Prompt::Tokens(tokens),
+        features => {
+            Prompt::Expanded(Arc::new(ExpandedPrompt { tokens, features: features.to_vec() }))
+        }
+    };
     RawRequest {
         params,
         max_tokens: Some(1),
@@ -248,7 +262,7 @@ fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
         tenant: first.tenant,
         group: first.group,
         timeout: first.timeout,
-        ..RawRequest::new(Prompt::Tokens(tokens))
+        ..RawRequest::new(prompt)
     }
 }
 

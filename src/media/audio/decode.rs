@@ -39,6 +39,13 @@ const TAG_BYTES_MAX: usize = 1 << 20;
 /// begins with frames that lean on missing ones.
 const BROKEN_PACKETS_MAX: usize = 3;
 
+/// The share and the seconds by which a sound may be longer than its file says.
+const LENGTH_SLACK: f64 = 0.02;
+const LENGTH_SLACK_SECONDS: f64 = 1.0;
+
+/// Samples for each byte of a file that does not say its length. Speech at 8 kbit/s has 16.
+const SAMPLES_PER_BYTE_MAX: usize = 16;
+
 /// A sound that is being decoded.
 pub(crate) struct Decoder {
     format: Box<dyn FormatReader>,
@@ -175,6 +182,21 @@ impl Decoder {
         self.at_rate(mono, rate).map(Some)
     }
 
+    /// Returns the most samples that a file of `len` bytes may have, by its header. A few silent
+    /// bytes can become hours, so a file that does not say its length has a bound, too.
+    fn samples_max(&self, len: usize) -> usize {
+        let most = self.seconds_max as usize * self.rate as usize;
+        let said = match self.length {
+            // Some formats say only about their length.
+            Some(seconds) => {
+                let slack = seconds * LENGTH_SLACK + LENGTH_SLACK_SECONDS;
+                ((seconds + slack) * f64::from(self.rate)) as usize
+            }
+            None => len.saturating_mul(SAMPLES_PER_BYTE_MAX),
+        };
+        said.min(most)
+    }
+
     /// Returns whether the file ends before the length that it announced. Some announce none, and
     /// some only about their length.
     fn is_truncated(&self) -> bool {
@@ -213,23 +235,24 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, MediaError>) -> Result<T, MediaEr
 /// # Errors
 /// [`MediaError`] if the file is broken, of an unknown format, or longer than `seconds_max`.
 pub(crate) fn decode(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Vec<f32>, MediaError> {
+    let len = file.len();
     let mut decoder = Decoder::open(file, rate, seconds_max)?;
+    let most = decoder.samples_max(len);
     let mut samples = Vec::new();
     while let Some(more) = decoder.next()? {
+        if samples.len() + more.len() > most {
+            return Err(invalid("the file has more samples than its header says"));
+        }
         samples.extend(more);
     }
     Ok(samples)
 }
 
-/// Returns the size of a file's samples at `rate`, by its header. A file that does not say its
-/// length counts as ten times itself.
+/// Returns the largest size of a file's samples at `rate`, by its header. A file with more is
+/// refused by [`decode`].
 pub(crate) fn decoded_bytes(file: &Arc<[u8]>, rate: u32) -> usize {
-    let most = SECONDS_MAX as usize * rate as usize * size_of::<f32>();
     let Ok(decoder) = Decoder::open(Arc::clone(file), rate, SECONDS_MAX) else { return 0 };
-    match decoder.length {
-        Some(seconds) => (seconds * f64::from(rate)) as usize * size_of::<f32>(),
-        None => file.len().saturating_mul(10).min(most),
-    }
+    decoder.samples_max(file.len()).saturating_mul(size_of::<f32>())
 }
 
 /// Returns the length of a track in seconds, if the file says it.

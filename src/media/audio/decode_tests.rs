@@ -80,6 +80,61 @@ fn a_sound_that_is_too_long_is_refused() {
     assert_eq!(told, "the audio has 61 seconds, and at most 60 are accepted");
 }
 
+/// Returns the remainder of a polynomial of `bits` bits.
+fn crc(bytes: &[u8], bits: u32, polynomial: u32) -> u32 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u32::from(*byte) << (bits - 8)), |crc, _| {
+            let shifted = crc << 1;
+            let carry = shifted >> bits & 1;
+            (shifted ^ (carry * polynomial)) & ((1 << bits) - 1)
+        })
+    })
+}
+
+/// Returns a FLAC file of silence: 15 bytes for each 65,535 samples. Its head says that it has
+/// `announced` samples; 0 says nothing.
+fn silence(rate: u32, blocks: u32, announced: u64) -> Vec<u8> {
+    let mut file = b"fLaC\x80\0\0\x22".to_vec();
+    file.extend([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+    // The rate, one channel, 16 bits, and the samples.
+    let head = u64::from(rate) << 44 | 15 << 36 | announced;
+    file.extend(head.to_be_bytes());
+    file.extend([0; 16]);
+    for number in 0..blocks {
+        let mut frame = vec![0xff, 0xf8, 0x70, 0x08];
+        let text = char::from_u32(number).unwrap();
+        frame.extend(text.encode_utf8(&mut [0; 4]).bytes());
+        frame.extend(65_534_u16.to_be_bytes());
+        frame.push(crc(&frame, 8, 0x07) as u8);
+        // One constant.
+        frame.extend([0, 0, 0]);
+        let check = crc(&frame, 16, 0x8005) as u16;
+        frame.extend(check.to_be_bytes());
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn hours_of_silence_in_a_small_file_are_refused() {
+    let ten_hours = silence(8_000, 4_395, 4_395 * 65_535);
+    assert!(ten_hours.len() < 80_000);
+    let told = decode(ten_hours.clone().into(), RATE, SECONDS_MAX).unwrap_err().to_string();
+    assert_eq!(told, "the audio has 36003 seconds, and at most 3600 are accepted");
+    assert_eq!(decoded_bytes(&ten_hours.into(), RATE), 0, "refused by its header");
+    // The head says nothing, or less than there is.
+    for (announced, most) in [(0, 16 * 80_000 * 4), (8_000, 4 * 3 * RATE as usize)] {
+        let file: Arc<[u8]> = silence(8_000, 400, announced).into();
+        assert!(decoded_bytes(&file, RATE) <= most, "{announced}");
+        let told = decode(file, RATE, SECONDS_MAX);
+        assert!(told.is_err_and(|error| error.to_string().contains("more samples")), "{announced}");
+    }
+    let honest: Arc<[u8]> = silence(8_000, 4, 4 * 65_535).into();
+    let samples = decode(Arc::clone(&honest), RATE, SECONDS_MAX).unwrap();
+    assert_eq!(samples.len(), 2 * 4 * 65_535);
+    assert!(decoded_bytes(&honest, RATE) >= 4 * samples.len());
+}
+
 #[test]
 fn a_file_that_ends_before_its_length_is_refused() {
     let whole = integers(&vec![7; 20_000], RATE, 1);

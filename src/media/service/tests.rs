@@ -9,8 +9,12 @@ use super::*;
 use crate::media::test_family::{MARKS, TestFamily};
 
 fn service(limits: BTreeMap<Modality, usize>) -> MediaService {
-    let settings =
-        MediaSettings { limits, pixels_max: 10_000, cache_bytes: 1 << 20, kwargs: Map::new() };
+    let settings = MediaSettings {
+        limits,
+        pixels_max: 10_000,
+        cache_bytes: 1 << 20,
+        ..MediaSettings::default()
+    };
     MediaService::new(Arc::new(TestFamily(50)), settings, "m")
 }
 
@@ -112,4 +116,32 @@ fn the_background_and_the_number_of_frames_are_settings_of_decoding() {
     assert_eq!(count(wanted(json!(7))), Ok(7));
     assert_eq!(count(wanted(json!(-1))), Ok(40));
     assert!(count(wanted(json!(0))).is_err() && count(wanted(json!("x"))).is_err());
+}
+
+#[test]
+fn settings_of_decoding_hold_for_the_server_and_a_request_overrides_them_by_name() {
+    let settings = MediaSettings {
+        pixels_max: 10_000,
+        kwargs: json!({MEDIA_IO_KWARGS: {
+            "video": {"num_frames": 2}, "image": {"rgba_background_color": [1, 2, 3]},
+        }})
+        .as_object()
+        .unwrap()
+        .clone(),
+        ..MediaSettings::default()
+    };
+    let service = MediaService::new(Arc::new(TestFamily(50)), settings, "m");
+    let MediaSource::File(file) = png(3, 4) else { panic!("a file") };
+    let video = RawMedia {
+        modality: Modality::Video,
+        source: MediaSource::Frames(vec![file; 5]),
+        ..image(MediaSource::Named, None)
+    };
+    let frames = |raw: &RawMedia| service.process(raw).unwrap().media.num_embeds;
+    assert_eq!(frames(&video), 2);
+    let own = with(&video, json!({MEDIA_IO_KWARGS: {"video": {"num_frames": 4}}}));
+    assert_eq!(frames(&own), 4);
+    let io = service.kwargs(&own);
+    let color = &io[MEDIA_IO_KWARGS]["image"]["rgba_background_color"];
+    assert_eq!(color, &json!([1, 2, 3]), "the server's other settings stay");
 }

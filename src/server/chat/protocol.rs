@@ -115,9 +115,6 @@ impl Protocol for ChatRequest {
         let mut params = self.sampling.params_of_choices(defaults)?;
         params.logprobs = self.fields.logprobs()?;
         let (chat, tool_choice, media) = self.conversation.prompt(state, &model)?;
-        if beam_search.is_some() {
-            media.refuse_beam_search()?;
-        }
         let role = speaker(&chat);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
             0 => k as usize,

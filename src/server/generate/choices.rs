@@ -89,9 +89,7 @@ impl Choices {
         let started = Instant::now();
         let deadline = caller.deadline;
         deadline.meet(grow(&memory, &requests)).await??;
-        let media = requests.iter().map(|request| working_bytes(state, &request.media));
-        let media = media.fold(0, usize::saturating_add);
-        deadline.meet(memory.grow_for_media(media)).await??;
+        deadline.meet(memory.grow_for_media(media_bytes(state, &requests))).await??;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions: Vec<Submission> = Vec::with_capacity(requests.len());
@@ -105,12 +103,12 @@ impl Choices {
         let ids = submissions.iter().flat_map(|submission| &submission.choices);
         let work = Work::Requests(ids.map(ChoiceStream::request).collect());
         let registration = Some(state.open.enter(names, caller.tenant, work));
-        let media_bytes = submissions.iter().map(|submission| submission.media_bytes).sum();
+        let processed_bytes = submissions.iter().map(|submission| submission.media_bytes).sum();
         let outputs = |Submission { prompt_token_ids, choices, .. }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
         let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
-        memory.submitted(choices.num_prompt_tokens(), media_bytes);
+        memory.submitted(choices.num_prompt_tokens(), processed_bytes);
         let memory = Some(memory);
         let mut choices = Self { deadline, memory, _registration: registration, ..choices };
         if is_constrained {
@@ -191,6 +189,7 @@ impl Choices {
         }
         let deadline = caller.deadline;
         deadline.meet(grow(&memory, &requests)).await??;
+        deadline.meet(memory.grow_for_media(media_bytes(state, &requests))).await??;
         let aborted = CancellationToken::new();
         let searches = Work::Whole(aborted.clone());
         let registration = state.open.enter(names, caller.tenant, searches);
@@ -369,6 +368,12 @@ impl Choices {
 async fn grow(memory: &RequestMemory, requests: &[RawRequest]) -> Result<(), ApiError> {
     let bytes = requests.iter().map(choices_bytes).fold(0, usize::saturating_add);
     memory.grow(bytes).await
+}
+
+/// Returns the memory in which the images and sounds of `requests` are decoded.
+fn media_bytes(state: &AppState, requests: &[RawRequest]) -> usize {
+    let media = requests.iter().map(|request| working_bytes(state, &request.media));
+    media.fold(0, usize::saturating_add)
 }
 
 /// Returns a search's outcome as streams, each of which holds its beam in one piece.

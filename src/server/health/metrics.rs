@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use super::encoder_metrics::encoder_cache_lines;
 use crate::{
     server::{lora::lora_requests_info, state::AppState},
     version,
@@ -18,8 +19,10 @@ const PREFIX: &str = "playhouse";
 
 pub(in crate::server) async fn render(State(state): State<AppState>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    let text = state.metrics.render() + &facts(&state);
-    let text = renamed(text, &state.config.metrics_prefix) + &lora_requests_info(&state).await;
+    let (adapters, encoder_cache) =
+        tokio::join!(lora_requests_info(&state), encoder_cache_lines(&state));
+    let text = state.metrics.render() + &facts(&state) + &encoder_cache;
+    let text = renamed(text, &state.config.metrics_prefix) + &adapters;
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
 

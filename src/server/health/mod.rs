@@ -1,5 +1,6 @@
 //! The server's health: probes, metrics, and the watch on the runtime's threads.
 
+mod encoder_metrics;
 pub(in crate::server) mod frozen;
 pub(crate) mod heartbeat;
 mod metric_help;

@@ -281,6 +281,10 @@ impl From<MediaError> for ApiError {
                 Self::invalid(kind, format!("{message} (parameter={kind})"))
             }
             MediaError::Kwargs(_) => Self::invalid("mm_processor_kwargs", message),
+            MediaError::EmbedsDisabled { modality } | MediaError::Embeds { modality, .. } => {
+                let field = format!("{}_embeds", modality.as_str());
+                Self::invalid(&field, format!("{message} (parameter={field})"))
+            }
             _ => Self::bad_request(message),
         }
     }

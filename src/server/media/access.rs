@@ -45,6 +45,21 @@ impl Content {
     }
 }
 
+impl Content {
+    /// Returns the bytes that the content had as base64 in the request's body.
+    pub(super) fn base64_bytes(&self) -> usize {
+        let bytes = match self {
+            Self::Here(MediaSource::File(file)) => file.len(),
+            Self::Here(MediaSource::Frames(files)) => files.iter().map(|file| file.len()).sum(),
+            Self::Here(MediaSource::Embeddings(files)) => {
+                files.values().map(|file| file.len()).sum()
+            }
+            Self::Here(MediaSource::Named) | Self::File(_) | Self::Web(_) => 0,
+        };
+        bytes / 3 * 4
+    }
+}
+
 impl MediaAccess {
     /// Returns the access that the settings allow.
     pub(in crate::server) fn new(config: &ServerConfig) -> Self {

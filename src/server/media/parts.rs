@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     access::{Content, MediaAccess},
     data_url,
-    part_fields::{self, INPUT_AUDIO, PARTS, UNKNOWN},
+    part_fields::{self, EMBEDS, INPUT_AUDIO, PARTS, UNKNOWN},
 };
 use crate::{
     api::{MediaProcessor, MediaSource, Modality, RawMedia},
@@ -17,6 +17,8 @@ use crate::{
 
 /// Items that are fetched at a time.
 const FETCHES_MAX: usize = 4;
+/// Items of a prompt that come as embeddings, where the settings allow no other item of the kind.
+const EMBEDS_ITEMS_MAX: usize = 999;
 /// The model of a request, for errors about parts of media.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct AskedModel<'a> {
@@ -60,17 +62,6 @@ impl<'a> MediaParts<'a> {
         self.processor.as_ref().is_some_and(|processor| processor.limit(Modality::Image) > 0)
     }
 
-    /// Rejects items beside a beam search, whose later steps would not see them.
-    pub(in crate::server) fn refuse_beam_search(&self) -> Result<(), ApiError> {
-        match self.items.is_empty() {
-            true => Ok(()),
-            false => {
-                let message = "images, videos and sounds are not supported with beam search";
-                Err(ApiError::invalid("use_beam_search", message))
-            }
-        }
-    }
-
     /// Returns the part for the chat template, if `part` is one of media. Its content is kept here.
     ///
     /// # Errors
@@ -88,7 +79,10 @@ impl<'a> MediaParts<'a> {
                 _ => Ok(None),
             };
         };
-        self.check(kind, modality)?;
+        match part_fields::is_embeds(kind) {
+            true => self.check_embeds(kind, modality)?,
+            false => self.check(kind, modality)?,
+        }
         let uuid = part_fields::uuid(place, part)?;
         let given = part_fields::content(place, part, kind, modality)?;
         self.push(modality, given, uuid)
@@ -135,11 +129,13 @@ impl<'a> MediaParts<'a> {
         memory: &RequestMemory,
     ) -> Result<Arc<[RawMedia]>, ApiError> {
         let kwargs = &self.kwargs;
+        let base64_bytes = self.items.iter().map(|item| item.content.base64_bytes()).sum();
         let loads = self.items.into_iter().map(|Item { modality, content, uuid }| async move {
             let source = access.load(content, memory).await?;
             Ok::<_, ApiError>(RawMedia { modality, source, uuid, kwargs: kwargs.clone() })
         });
         let media: Vec<RawMedia> = stream::iter(loads).buffered(FETCHES_MAX).try_collect().await?;
+        memory.media_text_read(base64_bytes);
         Ok(media.into())
     }
 
@@ -151,6 +147,17 @@ impl<'a> MediaParts<'a> {
         match count < limit {
             true => Ok(()),
             false => Err(too_many(modality, limit)),
+        }
+    }
+
+    /// Rejects embeddings that the model or the settings do not take. As in vLLM, a limit of zero
+    /// leaves them unlimited.
+    fn check_embeds(&self, kind: &str, modality: Modality) -> Result<(), ApiError> {
+        let Some(processor) = &self.processor else { return Err(self.refused(kind)) };
+        processor.check_embeds(modality)?;
+        match processor.limit(modality) {
+            0 if self.items.len() < EMBEDS_ITEMS_MAX => Ok(()),
+            _ => self.check(kind, modality),
         }
     }
 
@@ -178,7 +185,8 @@ impl<'a> MediaParts<'a> {
 
     /// Returns why the model does not take a part of this kind, if it is one of media.
     pub(in crate::server) fn refusal(&self, kind: &str) -> Option<ApiError> {
-        let mut known = PARTS.iter().map(|(kind, _)| *kind).chain([INPUT_AUDIO]).chain(UNKNOWN);
+        let known = PARTS.iter().chain(&EMBEDS).map(|(kind, _)| *kind);
+        let mut known = known.chain([INPUT_AUDIO]).chain(UNKNOWN);
         known.any(|known| known == kind).then(|| self.refused(kind))
     }
 

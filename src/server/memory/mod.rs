@@ -114,6 +114,20 @@ impl RequestMemory {
         Ok(())
     }
 
+    /// Shrinks the lease: `bytes` of the body's text were the base64 of images and sounds. They
+    /// reach no template and become no tokens. Their content stays, which is smaller than its text.
+    pub(super) fn media_text_read(&self, bytes: usize) {
+        let freed = bytes.saturating_mul(PROMPT_FACTOR - 1);
+        let shrunk =
+            self.0
+                .prompt_bytes
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| now.checked_sub(freed));
+        // A request that was not leased as text, for example a form, has nothing to free.
+        if shrunk.is_ok() {
+            self.lease().shrink(freed);
+        }
+    }
+
     /// Shrinks the lease: the engine has the prompts as tokens, and their texts are freed. It also
     /// has `media_bytes` of processed media.
     pub(super) fn submitted(&self, num_prompt_tokens: usize, media_bytes: usize) {

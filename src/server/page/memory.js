@@ -93,7 +93,7 @@ export class MemoryView {
       ['Hit rate', asked ? `${((hit / asked) * 100).toFixed(1)} %` : '–', `${whole(hit)} of ${whole(asked)} prompt tokens`],
       ['Computed again', whole(totals.recomputed_tokens), 'tokens, after preemptions and new epochs'],
     ];
-    showFacts($('memory-facts'), facts, point);
+    showFacts($('memory-facts'), [...facts, ...encoderFacts(snapshot.encoder_cache)], point);
   }
 
   /** Paints as long as a change is visible. Without motion, each snapshot paints once. */
@@ -176,6 +176,23 @@ export class MemoryView {
     const rows = requests.length ? requests.map(bar) : [h('li', { class: 'note' }, 'Nobody, at present.')];
     $('owners').replaceChildren(...rows);
   }
+}
+
+/** What the encoder of images and sounds holds; nothing for a model of text alone. */
+export function encoderFacts(cache) {
+  if (!cache) return [];
+  const { cache_size: room, num_free: free, num_freeable: freeable } = cache;
+  const late = cache.age_ms > 1000 ? `, ${duration(cache.age_ms)} ago` : '';
+  const asked = cache.num_hits + cache.num_encoded;
+  return [
+    ['Encoder cache', `${(((room - free) / Math.max(1, room)) * 100).toFixed(1)} %`,
+      `${whole(room - free)} of ${whole(room)} embeddings, ${whole(freeable - free)} unused${late}`],
+    ['Images and sounds', whole(cache.num_ready), `in memory, ${whole(cache.num_encoding)} being encoded`],
+    ['Encoded', whole(cache.num_encoded - cache.num_received),
+      `and ${whole(cache.num_received)} that came as embeddings`],
+    ['Encoder hit rate', asked ? `${((cache.num_hits / asked) * 100).toFixed(1)} %` : '–',
+      `${whole(cache.num_hits)} of ${whole(asked)} needs`],
+  ];
 }
 
 function stripe(ctx, x, y, size) {

@@ -21,7 +21,7 @@ pub(super) fn join(
                 tokens.append(&mut ids);
                 chunk_ends.push(u32::try_from(tokens.len()).unwrap_or(u32::MAX));
             }
-            Prompt::Chat(_) | Prompt::Pair(..) | Prompt::Chunks(_) => {
+            Prompt::Expanded(_) | Prompt::Chat(_) | Prompt::Pair(..) | Prompt::Chunks(_) => {
                 let message = "late_chunking takes texts or token ids, not conversations";
                 return Err(ApiError::invalid("late_chunking", message));
             }

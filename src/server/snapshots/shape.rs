@@ -2,13 +2,13 @@
 //! or hangs, its part is shown as it last was.
 
 use super::snapshot::{
-    ActorFacts, EdgeFacts, EngineSnapshot, KvCacheFacts, LatencyFacts, ModelFacts, NO_REQUEST,
-    RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
+    ActorFacts, EdgeFacts, EncoderCacheFacts, EngineSnapshot, KvCacheFacts, LatencyFacts,
+    ModelFacts, NO_REQUEST, RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
 };
 use crate::{
     api::{
-        ActorStats, BlockMap, BlockRun, BlockState, Health, Latencies, Micros, RequestId,
-        RequestView, SchedulerView, Segment, StepKind, SystemView, Timeline, TotalsView,
+        ActorStats, BlockMap, BlockRun, BlockState, EncoderCacheView, Health, Latencies, Micros,
+        RequestId, RequestView, SchedulerView, Segment, StepKind, SystemView, Timeline, TotalsView,
     },
     engine::Engine,
     server::health::probes,
@@ -23,6 +23,7 @@ pub(super) struct Shaper {
     /// The last answer of the scheduler, and its time.
     scheduler: Option<(Micros, SchedulerView)>,
     blocks: Option<(Micros, BlockMap)>,
+    encoder_cache: Option<(Micros, EncoderCacheView)>,
 }
 
 impl Shaper {
@@ -48,6 +49,7 @@ impl Shaper {
             totals: TotalsView::default(),
             scheduler: None,
             blocks: None,
+            encoder_cache: None,
         }
     }
 
@@ -65,6 +67,9 @@ impl Shaper {
         }
         if let Some(map) = view.kv_cache.ok().flatten() {
             self.blocks = Some((at, map));
+        }
+        if let Some(cache) = view.encoder_cache {
+            self.encoder_cache = Some((at, cache));
         }
         let before = std::mem::replace(&mut self.totals, view.totals);
         let totals = &self.totals;
@@ -89,6 +94,7 @@ impl Shaper {
             inter_token_latency: latency(&itl),
             scheduler: self.scheduler.as_ref().map(|(of, view)| scheduler(view, *of, at)),
             kv_cache: self.blocks.as_ref().map(|(of, map)| kv_cache(map, *of, at)),
+            encoder_cache: self.encoder_cache.map(|(of, view)| encoder_cache(&view, of, at)),
             timelines: view.timelines.requests().map(timeline).collect(),
             epochs: view.timelines.epochs().map(|(step, epoch)| [step.0, epoch.0]).collect(),
         }
@@ -172,6 +178,20 @@ fn kv_cache(map: &BlockMap, of: Micros, now: Micros) -> KvCacheFacts {
     }
 }
 
+fn encoder_cache(view: &EncoderCacheView, of: Micros, now: Micros) -> EncoderCacheFacts {
+    EncoderCacheFacts {
+        age_ms: ms(now.saturating_sub(of)),
+        cache_size: view.cache_size,
+        num_free: view.num_free,
+        num_freeable: view.num_freeable,
+        num_ready: view.num_ready,
+        num_encoding: view.num_encoding,
+        num_encoded: view.num_encoded,
+        num_received: view.num_received,
+        num_hits: view.num_hits,
+    }
+}
+
 fn run(run: &BlockRun) -> [u64; 4] {
     let state = match run.state {
         BlockState::Free => 0,
@@ -244,6 +264,7 @@ mod tests {
             totals: TotalsView::default(),
             scheduler: Err(gone()),
             kv_cache: Err(gone()),
+            encoder_cache: None,
             timelines,
         }
     }
@@ -284,6 +305,7 @@ mod tests {
         let answered = SystemView {
             scheduler: Ok(SchedulerView { waiting: vec![waiting], ..SchedulerView::default() }),
             kv_cache: Ok(Some(map)),
+            encoder_cache: Some(EncoderCacheView { num_ready: 3, ..EncoderCacheView::default() }),
             ..view(200)
         };
         let second = shaped(&mut shaper, answered);
@@ -295,6 +317,10 @@ mod tests {
         );
         assert_eq!(second["kv_cache"]["runs"], json!([[5, 3, 8, 2]]));
         assert_eq!(second["kv_cache"]["age_ms"], 0);
+        assert_eq!(
+            (&first["encoder_cache"], &second["encoder_cache"]["num_ready"]),
+            (&Value::Null, &json!(3))
+        );
 
         let snapshot = shaper.shape(view(300), Health::Ready, 2);
         let seen = |tenant| serde_json::to_value(snapshot.seen_by(Tenant(tenant))).unwrap();
@@ -304,6 +330,7 @@ mod tests {
 
         let third = shaped(&mut shaper, SystemView { kv_cache: Ok(None), ..view(700) });
         assert_eq!(third["scheduler"]["age_ms"], 500);
+        assert_eq!(third["encoder_cache"]["age_ms"], 500, "as it last was");
         assert_eq!(third["scheduler"]["requests"][0]["age_ms"], 150, "as it was then");
         assert_eq!(
             (&third["kv_cache"]["age_ms"], &third["kv_cache"]["num_blocks"]),

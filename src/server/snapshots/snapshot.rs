@@ -41,6 +41,8 @@ pub(in crate::server) struct EngineSnapshot {
     pub(super) scheduler: Option<SchedulerFacts>,
     /// `null` before the first step.
     pub(super) kv_cache: Option<KvCacheFacts>,
+    /// `null` for a model without images and sounds.
+    pub(super) encoder_cache: Option<EncoderCacheFacts>,
     /// The requests' parts in the last steps, while `/house/events` has a watcher.
     pub(super) timelines: Vec<TimelineFacts>,
     /// The epochs of these steps: `[first step, epoch]`.
@@ -210,6 +212,29 @@ pub(super) struct KvCacheFacts {
     /// holders, `request` was accepted first.
     #[schema(value_type = Vec<Vec<u64>>)]
     pub(super) runs: Vec<[u64; 4]>,
+}
+
+/// The encoder cache of images and sounds as its manager last answered. Sizes are in embeddings.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct EncoderCacheFacts {
+    /// Time since that answer: more than zero while it is dead or hangs.
+    pub(super) age_ms: u64,
+    /// Room for embeddings.
+    pub(super) cache_size: usize,
+    /// Room that is free.
+    pub(super) num_free: usize,
+    /// Room that is free or can be freed at once.
+    pub(super) num_freeable: usize,
+    /// Items whose embeddings are in memory.
+    pub(super) num_ready: usize,
+    /// Items that wait for the encoder, or are in it.
+    pub(super) num_encoding: usize,
+    /// Items encoded so far.
+    pub(super) num_encoded: u64,
+    /// Of these, the ones that were sent by a client or stored by another engine.
+    pub(super) num_received: u64,
+    /// Needs that found their item in memory or on its way.
+    pub(super) num_hits: u64,
 }
 
 /// One request's last steps.

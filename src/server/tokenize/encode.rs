@@ -88,6 +88,11 @@ async fn encode_text(
             let num_tokens = tokens.len();
             return Ok(EncodedText { tokens, num_tokens, is_whole: true });
         }
+        Prompt::Expanded(prompt) => {
+            let tokens = prompt.tokens.clone();
+            let num_tokens = tokens.len();
+            return Ok(EncodedText { tokens, num_tokens, is_whole: true });
+        }
     };
     // A client that leaves drops this future.
     Ok(jobs.encode(text, add_special_tokens, wanted, &|| false).await?)

@@ -49,6 +49,9 @@ pub struct EncoderCacheView {
     pub num_encoding: usize,
     /// Items encoded so far.
     pub num_encoded: u64,
+    /// Of these, the ones that were not computed, because a client has sent the embeddings, or
+    /// another engine has stored them.
+    pub num_received: u64,
     /// Needs that found their item in memory or on its way.
     pub num_hits: u64,
 }
@@ -315,7 +318,7 @@ impl EncoderCache {
         evicted
     }
 
-    /// Returns the figures for observers.
+    /// Returns the figures for observers, except those of the store.
     #[must_use]
     pub fn view(&self) -> EncoderCacheView {
         let in_batch = self.batch.as_ref().map_or(0, |batch| batch.items.len());
@@ -326,6 +329,7 @@ impl EncoderCache {
             num_ready: self.ready.len(),
             num_encoding: self.queue.len() + in_batch,
             num_encoded: self.num_encoded,
+            num_received: 0,
             num_hits: self.num_hits,
         }
     }

@@ -43,6 +43,8 @@ pub enum MediaDtype {
     U8,
     /// Floats in little-endian bytes.
     F32,
+    /// The same, and they are hidden states of the text model: the encoder's own result.
+    Embedding,
 }
 
 impl MediaDtype {
@@ -51,7 +53,7 @@ impl MediaDtype {
     pub fn size(self) -> usize {
         match self {
             Self::U8 => 1,
-            Self::F32 => 4,
+            Self::F32 | Self::Embedding => 4,
         }
     }
 }
@@ -86,6 +88,14 @@ impl ProcessedMedia {
     #[must_use]
     pub fn num_bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.data.len()).sum()
+    }
+
+    /// Returns whether the client sent the embeddings, so that there is nothing to encode. The
+    /// first tensor has them, and each further one belongs to a later layer:
+    /// `[num_embeds, hidden_size]`.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.tensors.first().is_some_and(|tensor| tensor.dtype == MediaDtype::Embedding)
     }
 }
 

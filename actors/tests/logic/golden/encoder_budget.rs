@@ -142,6 +142,41 @@ fn a_large_image_is_not_starved_by_small_ones() {
     assert_eq!(harness.step(), tokens([(0, 1), (1, 700), (2, 200)]));
 }
 
+/// Large images that keep coming fill the cache, one after the other. Small ones that wait among
+/// them are encoded in the order of arrival, and text is served in each step.
+#[test]
+fn small_images_are_not_starved_by_large_ones_that_keep_coming() {
+    let config = SchedulerConfig { max_num_batched_tokens: 4096, ..config() };
+    let mut harness = Harness::new(config);
+    let is_small = |id: u64| id % 4 == 3;
+    let add = |harness: &mut Harness, id: u64| match is_small(id) {
+        true => harness.add(with_image(id, 60, 0, 50)),
+        // Each takes the whole cache.
+        false => harness.add(with_image(id, 1_100, 0, 1_024)),
+    };
+    let text = 1_000;
+    harness.add(request(text, own_prompt(text, 50)));
+    let (mut next, mut order) = (0, Vec::new());
+    for step in 0..120 {
+        if step % 3 == 0 && next < 32 {
+            add(&mut harness, next);
+            next += 1;
+        }
+        let scheduled = harness.step();
+        assert!(scheduled.contains_key(&text), "step {step}: text waits for no image");
+        // A request leaves with its first token, and its image is no longer needed.
+        let served: Vec<u64> =
+            scheduled.keys().copied().filter(|id| *id != text && !order.contains(id)).collect();
+        harness.finish(&served);
+        order.extend(served);
+        harness.encode();
+    }
+    assert_eq!(order.len(), 32, "{order:?}");
+    for (place, id) in order.iter().enumerate().filter(|(_, id)| is_small(**id)) {
+        assert!(place.abs_diff(*id as usize) <= 1, "in the order of arrival: {order:?}");
+    }
+}
+
 /// The images of requests that wait give way to those of a request that runs. Neither could go on
 /// otherwise: the one that waits lacks the blocks that the other holds.
 #[test]

@@ -14,7 +14,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::measure::{Arrival, Strike};
+use super::{
+    measure::{Arrival, Strike},
+    pictures::Pictures,
+};
 use crate::api::{RequestId, TokenId};
 use crate::{
     cli::bench::workload::{Sizes, Workload, is_complete},
@@ -31,6 +34,8 @@ const REQUESTS_PER_CLIENT: usize = 2;
 pub(super) struct Output {
     tokens: Vec<TokenId>,
     text: String,
+    /// Tokens that the request takes if no token is computed twice.
+    cost: u64,
 }
 
 impl Output {
@@ -70,6 +75,8 @@ pub(super) struct Clients {
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) workload: Workload,
+    /// Pictures in some of the requests.
+    pub(super) pictures: Option<Pictures>,
     /// All times count from here.
     pub(super) start: Instant,
     /// The expected output of each request. Empty while these outputs are computed.
@@ -85,8 +92,14 @@ impl World {
     ///
     /// # Errors
     /// The error of a request without an answer.
-    pub(super) async fn new(engine: &Engine, sizes: Sizes, clients: usize) -> Result<Self, String> {
+    pub(super) async fn new(
+        engine: &Engine,
+        sizes: Sizes,
+        clients: usize,
+        media_percent: u8,
+    ) -> Result<Self, String> {
         let mut world = Self {
+            pictures: Pictures::new(engine.codec().media(), media_percent.into())?,
             engine: engine.clone(),
             workload: Workload { vocab_size: engine.model_info().vocab_size, sizes },
             start: Instant::now(),
@@ -156,7 +169,10 @@ impl World {
         let answer = self.ask(number, &mut arrivals).await;
         streams.arrivals.push(arrivals);
         streams.requests += 1;
-        streams.cost += self.workload.cost(number);
+        match &answer {
+            Ok(output) => streams.cost += output.cost,
+            Err(_) => streams.cost += self.workload.cost(number),
+        }
         match (answer, self.expected.get(number)) {
             (Ok(output), Some(expected)) => streams.wrong += output.num_wrong(expected),
             (Ok(_), None) => {}
@@ -170,7 +186,12 @@ impl World {
     async fn ask(&self, number: usize, arrivals: &mut Vec<Arrival>) -> Result<Output, String> {
         let salt = self.next_salt.fetch_add(1, Ordering::Relaxed).to_string();
         let request = self.workload.request(number, Some(salt));
+        let request = match &self.pictures {
+            Some(pictures) => pictures.in_request(number, request),
+            None => request,
+        };
         let submission = self.engine.submit(request).await.map_err(|error| error.to_string())?;
+        let num_prompt_tokens = submission.prompt_token_ids.len() as u64;
         let mut output = Output::default();
         for mut choice in submission.choices {
             let request: RequestId = choice.request();
@@ -191,6 +212,8 @@ impl World {
                 return Err(format!("it ended with {finish:?}"));
             }
         }
+        // The last token is drawn and not computed.
+        output.cost = num_prompt_tokens + (output.tokens.len() as u64).saturating_sub(1);
         Ok(output)
     }
 }

@@ -16,6 +16,7 @@
 mod clients;
 mod measure;
 mod pass;
+mod pictures;
 mod report;
 mod storm;
 
@@ -57,6 +58,9 @@ pub(crate) struct ChaosArgs {
     /// A storm: this many requests without strikes, then as many with a strike at each interval
     #[arg(long, value_name = "N", conflicts_with = "kills")]
     requests: Option<usize>,
+    /// Share of requests with a picture, for a model that takes pictures
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    media_percent: u8,
     /// Strike only this role; may be repeated
     #[arg(long, value_name = "ROLE")]
     role: Vec<Role>,

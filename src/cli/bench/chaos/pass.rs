@@ -45,7 +45,9 @@ pub(super) async fn measure(
     metrics: &PrometheusHandle,
 ) -> Result<Figures, CliError> {
     let clients = args.clients.max(1);
-    let world = World::new(engine, args.sizes, clients).await.map_err(CliError::Ended)?;
+    let world = World::new(engine, args.sizes, clients, args.media_percent)
+        .await
+        .map_err(CliError::Ended)?;
     let roles = if args.role.is_empty() { &ROLES[..] } else { &args.role };
     let kills_per_role = args.kills.div_ceil(roles.len()).max(1);
     let bar = progress_bar(PEACEFUL_WINDOWS + kills_per_role * roles.len());

@@ -55,7 +55,9 @@ pub(super) async fn measure(
     requests: usize,
 ) -> Result<Figures, CliError> {
     let clients = args.clients.max(1);
-    let world = World::new(engine, args.sizes, clients).await.map_err(CliError::Ended)?;
+    let world = World::new(engine, args.sizes, clients, args.media_percent)
+        .await
+        .map_err(CliError::Ended)?;
     let roles = if args.role.is_empty() { &pass::ROLES[..] } else { &args.role };
     let (ways, interval) = (pass::ways(args), Duration::from_millis(args.interval_ms.max(1)));
     let storm = Storm { engine, roles, ways, interval };

@@ -69,6 +69,11 @@ fn answer(path: &str) -> String {
         "/loop" => redirect("/loop"),
         "/elsewhere" => redirect("http://other.example/picture"),
         "/to-file" => redirect("file:///etc/passwd"),
+        "/to-second-loopback" => redirect("http://127.0.0.2/picture"),
+        "/to-loopback-v6" => redirect("http://[::1]/picture"),
+        "/to-mapped" => redirect("http://[::ffff:127.0.0.2]/picture"),
+        "/to-metadata" => redirect("//169.254.169.254/latest/meta-data"),
+        "/to-decimal" => redirect("http://2130706434/picture"),
         "/nowhere" => "HTTP/1.1 302 Found\r\n\r\n".to_owned(),
         "/large" => format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(101)),
         "/announced" => "HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n".to_owned(),
@@ -172,6 +177,51 @@ async fn a_redirect_to_this_machine_is_not_followed() {
     let fetcher = Fetcher { resolver: Box::new(FixedResolver(mixed)), ..fetcher };
     assert!(fetcher.fetch("http://media.example/picture", &memory()).await.is_err());
     assert_eq!(server.connections(), 0);
+}
+
+/// The first hop is a real answer over the wire. The second is refused before it is connected to.
+#[tokio::test]
+async fn a_redirect_over_the_wire_reaches_no_other_private_address() {
+    fn only_the_server(address: IpAddr) -> bool {
+        address == IpAddr::from([127, 0, 0, 1]) || is_public(address)
+    }
+    /// Gives the name of the test's server its address, and resolves addresses as the system does.
+    struct Mixed(SocketAddr);
+    impl Resolver for Mixed {
+        fn resolve(
+            &self,
+            host: String,
+            port: u16,
+        ) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+            match host.as_str() {
+                "media.example" => {
+                    let address = self.0;
+                    Box::pin(async move { Ok(vec![address]) })
+                }
+                _ => SystemResolver.resolve(host, port),
+            }
+        }
+    }
+    let server = Server::start().await;
+    let fetcher = Fetcher {
+        domains: vec!["*".to_owned()],
+        resolver: Box::new(Mixed(server.address)),
+        ..server.fetcher(only_the_server)
+    };
+    assert!(fetcher.fetch("http://media.example/picture", &memory()).await.is_ok());
+    for (index, path) in
+        ["to-second-loopback", "to-loopback-v6", "to-mapped", "to-metadata", "to-decimal"]
+            .into_iter()
+            .enumerate()
+    {
+        let url = format!("http://media.example/{path}");
+        let error = fetcher.fetch(&url, &memory()).await.unwrap_err();
+        let is_refused = ["public internet", "cannot be resolved", "not valid"]
+            .iter()
+            .any(|part| error.message.contains(part));
+        assert!(error.status == 400 && is_refused, "{path}: {}", error.message);
+        assert_eq!(server.connections(), index + 2, "{path}: only the first hop");
+    }
 }
 
 #[tokio::test]

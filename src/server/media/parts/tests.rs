@@ -108,6 +108,9 @@ fn a_model_that_does_not_take_a_part_says_why() {
     assert!(message(TINY, "file").contains("'file'"));
     let text_alone = AskedModel { serves_text_alone: true, ..TINY };
     assert!(message(text_alone, "video_url").contains("not served yet"));
-    let (_, message, _) = refused(json!({"type": "image_embeds", "image_embeds": "AAAA"}));
-    assert!(message.contains("'image_embeds' parts are not supported"), "{message}");
+    let (_, message, _) = refused(json!({"type": "video_embeds", "video_embeds": "AAAA"}));
+    assert!(message.contains("'video_embeds' parts are not supported"), "{message}");
+    let (status, message, param) = refused(json!({"type": "image_embeds", "image_embeds": "AAAA"}));
+    assert!(message.contains("You must set `--enable-mm-embeds`"), "{message}");
+    assert_eq!((status, param.as_deref()), (400, Some("image_embeds")));
 }
