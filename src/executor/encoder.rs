@@ -77,7 +77,7 @@ fn view(tensor: &MediaTensor) -> MediaTensorView<'_> {
 }
 
 /// Returns an item as the encoder takes it.
-fn input(item: &MultimodalFeature) -> MediaInput<'_> {
+pub(super) fn input(item: &MultimodalFeature) -> MediaInput<'_> {
     MediaInput {
         tensors: item.media.tensors.iter().map(view).collect(),
         num_embeds: item.num_embeds,
