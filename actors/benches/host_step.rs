@@ -116,6 +116,7 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
         eos_token_ids: Vec::new(),
         heads: Default::default(),
         max_item_embeds: 0,
+        attends_within_items: false,
     };
     let model = RemoteModel { info, num_requests, gaps: Arc::clone(gaps) };
     let (codec, grammars) = (Arc::new(FakeCodec::default()), Arc::new(FakeGrammars::default()));

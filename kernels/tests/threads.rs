@@ -50,6 +50,7 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         block_tables: vec![(0..shape.num_blocks as u32).collect()],
         slot_mapping: tokens.clone(),
         positions: tokens.clone(),
+        visible_ends: Vec::new(),
     };
     meta.validate(&shape).unwrap();
     let params = AttentionParams::new(HEADS, 0.1);

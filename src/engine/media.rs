@@ -20,9 +20,9 @@ pub(super) fn with_media(
     config: &EngineConfig,
     codec: HfTextCodec,
 ) -> Result<HfTextCodec, StartError> {
-    let Some(family) =
-        processor_for(&config.model, &|text| codec.encode(text, false).unwrap_or_default())?
-    else {
+    let of_text = codec.clone();
+    let encode = move |text: &str| of_text.encode(text, false).unwrap_or_default();
+    let Some(family) = processor_for(&config.model, encode)? else {
         return Ok(codec);
     };
     let embeds = config.enable_mm_embeds.then(|| EmbedsLayout::of(&config.model)).transpose()?;

@@ -85,6 +85,7 @@ fn scheduler_config(
         encoder_budget: encoder_cache_size(config, info),
         encoder_cache_size: encoder_cache_size(config, info),
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
+        largest_whole_item: if info.attends_within_items { info.max_item_embeds } else { 0 },
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
         num_lookahead_tokens: config.num_speculative_tokens().max(config.num_jump_forward_tokens()),
@@ -149,6 +150,7 @@ mod tests {
             eos_token_ids: Vec::new(),
             heads: Default::default(),
             max_item_embeds: 0,
+            attends_within_items: false,
         }
     }
 

@@ -149,6 +149,7 @@ impl RaggedBatch {
             attention.seq_lens.clear();
             attention.slot_mapping.clear();
             attention.positions.clear();
+            attention.visible_ends.clear();
             self.spare_tables.append(&mut attention.block_tables);
         }
         self.chunks.clear();

@@ -158,7 +158,7 @@ fn tensor(stored: &MediaTensor, device: &BurnDevice) -> Result<Tensor<2>, String
 }
 
 /// Returns an item as the encoder takes it.
-fn input(item: &MultimodalFeature) -> MediaInput<'_> {
+pub(super) fn input(item: &MultimodalFeature) -> MediaInput<'_> {
     MediaInput {
         tensors: item.media.tensors.iter().map(view).collect(),
         num_embeds: item.num_embeds,

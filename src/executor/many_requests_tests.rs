@@ -82,6 +82,7 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
         eos_token_ids: Vec::new(),
         heads: Default::default(),
         max_item_embeds: 0,
+        attends_within_items: false,
     };
     let dtype = model.dtype;
     let (backbone, lm_head) = (Arc::new(InstantModel), Arc::new(InstantModel));

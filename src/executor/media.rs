@@ -10,7 +10,7 @@ use playhouse_actors::{
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
-    encoder::EncoderStore,
+    encoder::{EncoderStore, input},
 };
 use crate::model::{EncoderOutput, MediaEncoder, MediaRows, StepMedia};
 
@@ -91,6 +91,33 @@ impl SequenceMedia {
         step.attended.push(attended);
     }
 
+    /// Appends the number of tokens that each of these tokens sees, in a model whose images' tokens
+    /// attend to each other: HF `get_block_sequence_ids_for_mask` of Gemma 3. Returns whether one
+    /// sees a token after it.
+    fn append_ends(
+        request: &EngineRequest,
+        tokens: Range<usize>,
+        encoder: &dyn MediaEncoder,
+        ends: &mut Vec<u32>,
+    ) -> Result<bool, ExecuteError> {
+        let first = ends.len();
+        ends.extend(tokens.clone().map(|position| position as u32 + 1));
+        let mut sees_more = false;
+        for item in request.mm_features.iter().filter(|item| !item.is_before(tokens.start)) {
+            if item.offset < tokens.end && !item.is_before(tokens.end) {
+                let (request, end) = (request.id, tokens.end);
+                let why = format!("request {request}: its tokens to {end} cut an image");
+                return Err(ExecuteError::InvalidStep(why));
+            }
+            for (start, len, _) in runs(item, &request.prompt_token_ids, &tokens, encoder) {
+                let at = first + start - tokens.start;
+                ends[at..at + len].fill((start + len) as u32);
+                sees_more |= len > 1;
+            }
+        }
+        Ok(sees_more)
+    }
+
     /// Appends the positions of these tokens on three axes.
     pub(super) fn append_axes(&self, tokens: Range<usize>, axes: &mut Vec<[u32; 3]>) {
         axes.extend(tokens.map(|position| {
@@ -117,7 +144,7 @@ impl PersistentBatch {
         encoder: &dyn MediaEncoder,
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
-        let RaggedBatch { chunks, media, axes, .. } = batch;
+        let RaggedBatch { chunks, media, axes, groups, .. } = batch;
         let has_media = |chunk: &Chunk| {
             let sequence = self.sequence(chunk);
             sequence.is_ok_and(|sequence| !sequence.request.mm_features.is_empty())
@@ -126,16 +153,28 @@ impl PersistentBatch {
             return Ok(());
         }
         let (mut row, mut has_axes) = (0, false);
+        let (mut ends, mut sees_more) = (Vec::new(), false);
         for chunk in chunks.iter() {
             let sequence = self.sequence(chunk)?;
             let tokens = chunk.start..chunk.end + chunk.num_guesses;
             sequence.media.add_to(media, &sequence.request, tokens.clone(), row, encoder);
             sequence.media.append_axes(tokens.clone(), axes);
             has_axes |= sequence.media.has_axes();
+            if encoder.attends_within_items() {
+                sees_more |= SequenceMedia::append_ends(
+                    &sequence.request,
+                    tokens.clone(),
+                    encoder,
+                    &mut ends,
+                )?;
+            }
             row += tokens.len();
         }
         if !has_axes {
             axes.clear();
+        }
+        if sees_more {
+            groups.iter_mut().for_each(|attention| attention.visible_ends.clone_from(&ends));
         }
         if media.attended.iter().all(Option::is_none) {
             media.attended.clear();
@@ -178,7 +217,10 @@ fn runs(
 
 impl Axes {
     /// Returns the positions of a prompt: HF `Qwen2VLModel.get_rope_index`. A token of text is one
-    /// behind the largest position before it. The embeddings of an image have its grid.
+    /// behind the largest position before it. The embeddings of an image have its grid. The frames
+    /// of a video are one grid, or several where text is between them. After a video that is longer
+    /// than wide, transformers 5 goes on behind its larger side. Here, as in vLLM and transformers
+    /// 4, text goes on behind the largest position.
     fn of(request: &EngineRequest, encoder: &dyn MediaEncoder) -> Self {
         let prompt = &*request.prompt_token_ids;
         let mut axes = Vec::with_capacity(prompt.len());
@@ -194,20 +236,30 @@ impl Axes {
             };
             item = items.next();
             let end = (found.offset + found.length).min(prompt.len());
-            let [frames, rows, columns] = found.media.grid.unwrap_or_default();
+            let [_, rows, columns] = found.media.grid.unwrap_or_default();
             let per_frame = (rows * columns).max(1);
-            let (mut embed, start) = (0, next);
-            for &token in &prompt[position..end] {
-                if encoder.is_placeholder(token) {
+            let times = encoder.frame_positions(&input(found));
+            let time_of = |frame: u32| times.get(frame as usize).copied().unwrap_or(frame);
+            let mut first_frame = 0;
+            for run in prompt[position..end]
+                .chunk_by(|a, b| encoder.is_placeholder(*a) == encoder.is_placeholder(*b))
+            {
+                if !encoder.is_placeholder(run[0]) {
+                    axes.extend((next..next + run.len() as u32).map(|position| [position; 3]));
+                    next += run.len() as u32;
+                    continue;
+                }
+                let (start, mut last) = (next, rows.max(columns).saturating_sub(1));
+                for embed in 0..run.len() as u32 {
+                    let time = time_of(first_frame + embed / per_frame) - time_of(first_frame);
                     let in_frame = embed % per_frame;
                     let (row, column) = (in_frame / columns.max(1), in_frame % columns.max(1));
-                    axes.push([start + embed / per_frame, start + row, start + column]);
-                    embed += 1;
-                } else {
-                    axes.push([start + embed; 3]);
+                    axes.push([start + time, start + row, start + column]);
+                    last = last.max(time);
                 }
+                next = start + last + 1;
+                first_frame += (run.len() as u32).div_ceil(per_frame);
             }
-            next = start + frames.max(rows).max(columns);
         }
         Self { prompt: axes, next }
     }
@@ -256,6 +308,39 @@ mod tests {
         assert_eq!(axes[..2], [[0; 3], [1; 3]]);
         assert_eq!(axes[2..8], image);
         assert_eq!((&axes[8..], next), (&[[5; 3], [6; 3]][..], 7));
+    }
+
+    /// The numbers are those of transformers 5 for videos of 2 frames, with text between them and
+    /// without.
+    #[test]
+    fn a_video_has_the_positions_of_its_frames() {
+        let prompt = [1, IMAGE, IMAGE, IMAGE, IMAGE, 3];
+        let whole = Axes::of(&request(&prompt, &[(1, 4, [2, 1, 2])]), &Encoder);
+        let frames = [[1, 1, 1], [1, 1, 2], [2, 1, 1], [2, 1, 2]];
+        assert_eq!(
+            (whole.prompt[1..5].to_vec(), whole.prompt[5], whole.next),
+            (frames.into(), [3; 3], 4)
+        );
+        let prompt = [1, IMAGE, IMAGE, 7, 8, IMAGE, IMAGE, 3];
+        let apart = Axes::of(&request(&prompt, &[(1, 6, [2, 1, 2])]), &Encoder);
+        let frames = [[1, 1, 1], [1, 1, 2], [3, 3, 3], [4, 4, 4], [5, 5, 5], [5, 5, 6], [7, 7, 7]];
+        assert_eq!((&apart.prompt[1..], apart.next), (&frames[..], 8));
+    }
+
+    #[test]
+    fn the_tokens_of_an_image_see_all_of_it() {
+        let prompt = [1, IMAGE, IMAGE, IMAGE, 7, IMAGE, IMAGE, 2];
+        let request = request(&prompt, &[(1, 3, [1, 1, 3]), (5, 2, [1, 1, 2])]);
+        let of = |tokens: Range<usize>| {
+            let mut ends = vec![9];
+            let more = SequenceMedia::append_ends(&request, tokens, &Encoder, &mut ends);
+            more.map(|more| (more, ends))
+        };
+        assert_eq!(of(0..8), Ok((true, vec![9, 1, 4, 4, 4, 5, 7, 7, 8])));
+        assert_eq!(of(3..8), Ok((true, vec![9, 4, 5, 7, 7, 8])));
+        assert_eq!(of(2..4), Ok((true, vec![9, 4, 4])));
+        assert_eq!(of(4..5), Ok((false, vec![9, 5])));
+        assert!(of(0..2).is_err() && of(4..6).is_err());
     }
 
     #[test]

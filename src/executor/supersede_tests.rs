@@ -82,6 +82,7 @@ impl TestRunners {
             eos_token_ids: Vec::new(),
             heads: Default::default(),
             max_item_embeds: 0,
+            attends_within_items: false,
         };
         let (dtype, prank) = (model.dtype.into(), Arc::default());
         let backbone = Arc::clone(&model.backbone);

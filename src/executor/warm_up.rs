@@ -133,6 +133,7 @@ fn batch(requests: usize, tokens: usize) -> (Vec<u32>, AttentionMetadata) {
         block_tables: vec![vec![0]; requests],
         slot_mapping: repeated(),
         positions: repeated(),
+        visible_ends: Vec::new(),
     };
     (vec![0; requests * tokens], meta)
 }

@@ -55,7 +55,10 @@ pub(super) fn expanded(
         }
     }
     match found == media.len() && prompt.features.len() == media.len() {
-        true => Ok(prompt),
+        true => {
+            family.join(&mut prompt);
+            Ok(prompt)
+        }
         false => Err(MediaError::Placeholders { found, items: media.len() }),
     }
 }

@@ -22,50 +22,88 @@ pub(crate) const FRAMES_DEFAULT: usize = 32;
 /// The pixels of all frames that are decoded, in pixels of the largest picture.
 const DECODED_PICTURES_MAX: u64 = 16;
 
-/// Returns `wanted` frames of an animation, at equal distances from the first to the last, or all
-/// if it has fewer.
+/// The frames of a video that are processed.
+#[derive(Debug, Clone)]
+pub(crate) struct Video {
+    pub(crate) frames: Vec<RgbImage>,
+    /// The place of each among all frames.
+    pub(crate) indices: Vec<usize>,
+    /// The number of all frames.
+    pub(crate) total: usize,
+    /// All frames a second, if the file or the client says so.
+    pub(crate) fps: Option<f64>,
+}
+
+/// Chooses the frames that are processed: from the number of all frames, and from how many of them
+/// a second has, if that is known. Returns their places in order.
+pub(crate) type Choose<'a> = &'a dyn Fn(usize, Option<f64>) -> Result<Vec<usize>, MediaError>;
+
+/// Returns the frames of an animation that `choose` chooses.
 ///
 /// # Errors
 /// [`MediaError`] if the file is no picture or animation, is broken, or too large.
 pub(crate) fn animation(
     file: &[u8],
-    wanted: usize,
+    choose: Choose<'_>,
     decoding: Decoding,
-) -> Result<Vec<RgbImage>, MediaError> {
+) -> Result<Video, MediaError> {
     let (width, height) = size(file, decoding).map_err(of_video)?;
     let pixels = u64::from(width) * u64::from(height);
-    let mut count = 0_u64;
+    let (mut count, mut seconds) = (0_u64, 0.0);
     for frame in open(file, decoding)? {
-        frame.map_err(|error| of_video(refused(&error)))?;
+        let frame = frame.map_err(|error| of_video(refused(&error)))?;
+        let (numerator, denominator) = frame.delay().numer_denom_ms();
+        seconds += f64::from(numerator) / f64::from(denominator.max(1)) / 1000.0;
         count += 1;
         let most = decoding.pixels_max.saturating_mul(DECODED_PICTURES_MAX);
         check_pixels(Modality::Video, count.saturating_mul(pixels), most)?;
     }
-    let kept = sampled(count as usize, wanted.clamp(1, FRAMES_MAX));
+    let total = count as usize;
+    if total == 0 {
+        return Err(invalid("the video has no frame"));
+    }
+    let fps = (seconds > 0.0).then_some(total as f64 / seconds);
+    let kept = choose(total, fps)?;
     check_pixels(Modality::Video, pixels * kept.len() as u64, decoding.pixels_max)?;
     let mut frames = Vec::with_capacity(kept.len());
     for (index, frame) in open(file, decoding)?.enumerate() {
         let frame = frame.map_err(|error| of_video(refused(&error)))?;
-        if kept.binary_search(&index).is_ok() {
-            frames.push(opaque(&frame, decoding));
+        let count = kept.iter().filter(|kept| **kept == index).count();
+        if count > 0 {
+            frames.extend(std::iter::repeat_n(opaque(&frame, decoding), count));
         }
     }
-    match frames.is_empty() {
-        false => Ok(frames),
-        true => Err(invalid("the video has no frame")),
+    video(frames, kept, total, fps)
+}
+
+fn video(
+    frames: Vec<RgbImage>,
+    indices: Vec<usize>,
+    total: usize,
+    fps: Option<f64>,
+) -> Result<Video, MediaError> {
+    match !frames.is_empty() && frames.len() == indices.len() {
+        true => Ok(Video { frames, indices, total, fps }),
+        false => Err(invalid("the video has no frame")),
     }
 }
 
-/// Returns the pictures of a list as frames. All must have the size of the first.
+/// Returns the pictures of a list that `choose` chooses as frames. All must have the size of the
+/// first.
 ///
 /// # Errors
 /// [`MediaError`] if one is broken, or if all are too large together.
 pub(crate) fn pictures(
     files: &[Arc<[u8]>],
-    wanted: usize,
+    choose: Choose<'_>,
+    fps: Option<f64>,
     decoding: Decoding,
-) -> Result<Vec<RgbImage>, MediaError> {
-    let kept = sampled(files.len(), wanted.clamp(1, FRAMES_MAX));
+) -> Result<Video, MediaError> {
+    if files.is_empty() {
+        return Err(invalid("the video has no frame"));
+    }
+    let total = files.len();
+    let kept = choose(total, fps)?;
     let mut pixels = 0;
     let mut first = None;
     for file in kept.iter().filter_map(|&place| files.get(place)) {
@@ -79,20 +117,18 @@ pub(crate) fn pictures(
     let files = kept.iter().filter_map(|&place| files.get(place));
     let frames: Result<Vec<RgbImage>, MediaError> =
         files.map(|file| picture(file, decoding).map_err(of_video)).collect();
-    match frames {
-        Ok(frames) if frames.is_empty() => Err(invalid("the video has no frame")),
-        frames => frames,
-    }
+    video(frames?, kept, total, fps)
 }
 
-/// Returns the places of `wanted` of `count` frames: the first, the last, and those at equal
+/// Returns the places of `wanted` of `count` frames, at most [`FRAMES_MAX`]: the first, the last, and those at equal
 /// distances between them. Returns all places if there are no more than wanted.
-fn sampled(count: usize, wanted: usize) -> Vec<usize> {
+pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
+    let wanted = wanted.clamp(1, FRAMES_MAX);
     if count <= wanted {
         return (0..count).collect();
     }
-    if wanted <= 1 {
-        return vec![0; wanted];
+    if wanted == 1 {
+        return vec![0];
     }
     (0..wanted).map(|index| index * (count - 1) / (wanted - 1)).collect()
 }

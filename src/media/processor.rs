@@ -7,9 +7,11 @@ use playhouse_actors::{
         ids::TokenId,
         media::{Modality, ProcessedMedia},
     },
-    ports::MediaError,
+    ports::{ExpandedPrompt, MediaError},
 };
 use serde_json::{Map, Value};
+
+use super::frames::Video;
 
 /// Processes the media of one model, as its Hugging Face processor does. Decoding, limits, caches
 /// and names are elsewhere.
@@ -23,6 +25,11 @@ pub(crate) trait FamilyProcessor: Send + Sync {
     /// Returns the text that stands for an item in a message, if the chat template writes none.
     fn placeholder(&self, modality: Modality) -> &str;
 
+    /// Returns the same for the item of a kind with the index `index`, if it depends on that.
+    fn numbered_placeholder(&self, modality: Modality, _index: usize) -> String {
+        self.placeholder(modality).to_owned()
+    }
+
     /// Returns the tokens that stand for one item in a prompt before expansion. They contain no
     /// text around it, for example marks of its start and end that the template writes.
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId];
@@ -33,6 +40,10 @@ pub(crate) trait FamilyProcessor: Send + Sync {
 
     /// Returns whether a token of [`FamilyProcessor::tokens`] takes an embedding.
     fn is_placeholder(&self, token: TokenId) -> bool;
+
+    /// Joins tokens of a prompt's text with those of the items beside them, where the tokenizer
+    /// makes one token of both.
+    fn join(&self, _prompt: &mut ExpandedPrompt) {}
 
     /// Returns whether all tokens of a prompt attend to its item, which then has no tokens of its
     /// own (encoder-decoder).
@@ -51,13 +62,27 @@ pub(crate) trait FamilyProcessor: Send + Sync {
         kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError>;
 
-    /// Makes the frames of a video ready for the encoder.
+    /// Returns the places of the frames that are processed, of a video with `total` frames. A
+    /// second has `fps` of them, if that is known. By default, all are processed.
+    ///
+    /// # Errors
+    /// As [`FamilyProcessor::image`].
+    fn chosen_frames(
+        &self,
+        total: usize,
+        _fps: Option<f64>,
+        _kwargs: &Map<String, Value>,
+    ) -> Result<Vec<usize>, MediaError> {
+        Ok((0..total).collect())
+    }
+
+    /// Makes a video ready for the encoder.
     ///
     /// # Errors
     /// As [`FamilyProcessor::image`]. The default takes no videos.
     fn video(
         &self,
-        _frames: &[RgbImage],
+        _video: &Video,
         _kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
         Err(MediaError::TooMany { modality: Modality::Video, limit: 0 })

@@ -22,7 +22,7 @@ use super::{
     decode::{Decoding, decoded_bytes, picture},
     embeds::EmbedsLayout,
     expand::expanded,
-    frames::{FRAMES_DEFAULT, FRAMES_MAX, animation, pictures},
+    frames::{FRAMES_DEFAULT, FRAMES_MAX, animation, pictures, sampled},
     processor::FamilyProcessor,
     store::ProcessedStore,
 };
@@ -96,12 +96,14 @@ impl MediaService {
                 self.family.image(&picture(file, decoding)?, kwargs)
             }
             (Modality::Video, MediaSource::File(file)) => {
-                let frames = animation(file, num_frames(kwargs)?, decoding)?;
-                self.family.video(&frames, kwargs)
+                let wanted = num_frames(kwargs)?;
+                let choose = |total, fps| self.chosen(total, fps, wanted, kwargs);
+                self.family.video(&animation(file, &choose, decoding)?, kwargs)
             }
             (Modality::Video, MediaSource::Frames(files)) => {
-                let frames = pictures(files, num_frames(kwargs)?, decoding)?;
-                self.family.video(&frames, kwargs)
+                let (wanted, fps) = (num_frames(kwargs)?, frame_rate(kwargs)?);
+                let choose = |total, fps| self.chosen(total, fps, wanted, kwargs);
+                self.family.video(&pictures(files, &choose, fps, decoding)?, kwargs)
             }
             (Modality::Audio, MediaSource::File(file)) => {
                 let samples = decode(Arc::clone(file), self.family.sampling_rate(), SECONDS_MAX)?;
@@ -111,6 +113,22 @@ impl MediaService {
                 Err(invalid("only a video has frames"))
             }
             (_, MediaSource::Named) => Err(MediaError::UnknownUuid { modality, index: 0 }),
+        }
+    }
+
+    /// Returns the frames of a video that are processed: `wanted` of them, at equal distances from
+    /// the first to the last. If there are no more, the family's processor chooses, as vLLM's
+    /// does.
+    fn chosen(
+        &self,
+        total: usize,
+        fps: Option<f64>,
+        wanted: usize,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Vec<usize>, MediaError> {
+        match total > wanted {
+            true => Ok(sampled(total, wanted)),
+            false => self.family.chosen_frames(total, fps, kwargs),
         }
     }
 
@@ -173,9 +191,9 @@ impl MediaProcessor for MediaService {
         self.family.max_item_embeds()
     }
 
-    fn placeholder(&self, modality: Modality, _index: usize) -> Option<String> {
+    fn placeholder(&self, modality: Modality, index: usize) -> Option<String> {
         let takes = self.family.modalities().contains(&modality);
-        takes.then(|| self.family.placeholder(modality).to_owned())
+        takes.then(|| self.family.numbered_placeholder(modality, index))
     }
 
     fn check_embeds(&self, modality: Modality) -> Result<(), MediaError> {
@@ -260,6 +278,14 @@ fn num_frames(kwargs: &Map<String, Value>) -> Result<usize, MediaError> {
             })
         }
     }
+}
+
+/// Returns the frames a second of a list of pictures, if the client gives them.
+fn frame_rate(kwargs: &Map<String, Value>) -> Result<Option<f64>, MediaError> {
+    let Some(value) = io_kwarg(kwargs, Modality::Video, "fps") else { return Ok(None) };
+    let fps = value.as_f64().filter(|fps| fps.is_finite() && *fps > 0.0);
+    fps.map(Some)
+        .ok_or_else(|| MediaError::Kwargs(format!("fps must be a number above 0, got {value}")))
 }
 
 fn io_kwarg<'a>(

@@ -10,6 +10,7 @@ use playhouse_actors::{
 };
 use serde_json::{Map, Value};
 
+use super::frames::Video;
 use super::processor::FamilyProcessor;
 
 /// The mark before an image's embeddings, the place of one, and the mark behind them.
@@ -73,9 +74,10 @@ impl FamilyProcessor for TestFamily {
 
     fn video(
         &self,
-        frames: &[RgbImage],
+        video: &Video,
         _kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
+        let frames = &video.frames;
         let data: Vec<u8> = frames.iter().flat_map(|frame| frame.as_raw().clone()).collect();
         let shape = vec![data.len()];
         Ok(ProcessedMedia {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
+use super::audio::AudioPlan;
 use super::config::{ConfigError, MixerKind, ModelConfig, kinds};
 use super::families::Entry;
 use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
@@ -45,7 +46,9 @@ impl ModelFamily for DenseFamily {
                 classifier.is_some_and(ClassifierPlan::is_of_output_layer);
             config.pooler_tensors = pooler.tensors(width, config.norm.kind, config.vocab_size);
         }
-        let vision = VisionPlan::read(source.path(), source.config.fields(), &config)?;
+        let (path, outer) = (source.path(), source.config.fields());
+        let vision = VisionPlan::read(path, outer, &config)?;
+        let audio = AudioPlan::read(path, outer, config.hidden_size)?;
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
@@ -69,6 +72,9 @@ impl ModelFamily for DenseFamily {
             model.pooler = pooler.transpose()?.map(Arc::new);
             if let Some(vision) = &vision {
                 model.media = Some(vision.load(loader)?);
+            }
+            if let Some(audio) = &audio {
+                model.media = Some(audio.load(loader)?);
             }
             model.adapter_sites = Arc::new(loader.adapter_sites().clone());
             Ok(model)

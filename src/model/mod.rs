@@ -10,7 +10,7 @@
 
 mod activations;
 pub mod adapters;
-mod audio;
+pub(crate) mod audio;
 pub mod config;
 mod decoder;
 mod dense;

@@ -93,6 +93,19 @@ pub trait MediaEncoder: Send + Sync {
         1
     }
 
+    /// Returns the positions of an item's frames on the first of three axes, relative to that of the
+    /// first frame.
+    fn frame_positions(&self, item: &MediaInput<'_>) -> Vec<u32> {
+        let [frames, ..] = item.grid.unwrap_or_default();
+        (0..frames).collect()
+    }
+
+    /// Returns whether the tokens of an item that follow each other also attend to those after
+    /// them (Gemma 3). One step must then compute all of them.
+    fn attends_within_items(&self) -> bool {
+        false
+    }
+
     /// Returns whether a token of a prompt is the place of an embedding.
     fn is_placeholder(&self, token_id: u32) -> bool;
 

@@ -32,7 +32,7 @@ pub fn supported_models() -> Vec<SupportedModels> {
 /// Returns whether models of this architecture have parts for media, which are not served.
 #[must_use]
 pub fn serves_text_alone(architecture: &str) -> bool {
-    WRAPPERS.iter().any(|it| it.architecture == architecture && it.vision.is_empty())
+    WRAPPERS.iter().any(|it| it.architecture == architecture && !it.takes_media())
 }
 
 impl SupportedModels {
@@ -45,7 +45,11 @@ impl SupportedModels {
     /// Returns the entry of a multimodal class, with the options that all its text models have.
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
-        let media = if wrapper.vision.is_empty() { "text only" } else { "text and images" };
+        let media = match (wrapper.vision.is_empty(), wrapper.audio) {
+            (false, _) => "text and images",
+            (true, Some(_)) => "text and sounds",
+            (true, None) => "text only",
+        };
         let mut options = vec![media.to_owned()];
         let mut texts = texts.iter().map(|text| Self::of(&text.family).options);
         let first = texts.next().unwrap_or_default();
@@ -148,14 +152,15 @@ mod tests {
     fn multimodal_classes_are_listed_as_text_only() {
         let listed = supported_models();
         let is_text_only = |models: &&SupportedModels| models.options.contains(&"text only".into());
-        let of_text = WRAPPERS.iter().filter(|wrapper| wrapper.vision.is_empty());
+        let of_text = WRAPPERS.iter().filter(|wrapper| !wrapper.takes_media());
         assert_eq!(listed.iter().filter(is_text_only).count(), of_text.count());
         assert!(!serves_text_alone("LlavaForConditionalGeneration"));
         for SupportedModels { architecture, options, .. } in &listed {
             let is_text_only = options.iter().any(|option| option == "text only");
             assert_eq!(serves_text_alone(architecture), is_text_only, "{architecture}");
         }
-        assert!(serves_text_alone("Gemma3ForConditionalGeneration"));
+        assert!(!serves_text_alone("Gemma3ForConditionalGeneration"));
+        assert!(serves_text_alone("Gemma3nForConditionalGeneration"));
         assert!(!serves_text_alone("Gemma3ForCausalLM"));
         // A GGUF file has a text model alone.
         let gemma = listed.iter().find(|models| models.model_type == "gemma3").unwrap();

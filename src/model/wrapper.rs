@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::audio::AudioFamily;
 use super::config::{FeedForward, ModelConfig, Tie};
 use super::family::{ExpertNames, Family, TextPlace};
 use super::vision::VisionFamily;
@@ -30,6 +31,8 @@ pub(crate) struct Wrapper {
     /// The towers of its images that are served. `model_type` of `vision_config` names one of
     /// several. The first is the default.
     pub(crate) vision: &'static [VisionFamily],
+    /// The tower of its sounds, if it is served.
+    pub(crate) audio: Option<AudioFamily>,
 }
 
 /// The text model of a multimodal class.
@@ -76,6 +79,11 @@ impl PartialEq for TextModel {
 }
 
 impl Wrapper {
+    /// Returns whether a tower for media is served.
+    pub(crate) fn takes_media(&self) -> bool {
+        !self.vision.is_empty() || self.audio.is_some()
+    }
+
     /// Returns whether a tensor belongs to another part than the text model.
     pub(crate) fn is_unread(&self, name: &str) -> bool {
         self.unread.iter().any(|module| is_in(name, module))

@@ -14,8 +14,10 @@ mod gpu;
 #[cfg(feature = "wgpu")]
 mod gpu_engine;
 mod heads;
+mod hearing;
 mod late_chunking;
 mod latent;
+mod media_engine;
 mod poolers;
 mod quantized;
 mod rope;
@@ -404,6 +406,7 @@ fn every_family_has_two_recorded_models() {
         config["architectures"][0].as_str().unwrap().to_owned()
     };
     let folders = models().map(folder).chain(vision::folders()).chain(speech::folders());
+    let folders = folders.chain(hearing::folders());
     let recorded: Vec<String> = folders.map(architecture).collect();
     // `encoders` has the models of encoders.
     for family in playhouse::model::supported_models().iter().filter(|model| !model.is_encoder()) {

@@ -3,6 +3,7 @@
     python tests/fidelity/make_vision.py              # all of them, into tests/fidelity/vision
     python tests/fidelity/make_vision.py qwen3_vl     # some of them
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
+    python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -24,6 +25,8 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText
 from transformers import (
+    Gemma3Config,
+    Gemma3Processor,
     Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
@@ -35,12 +38,18 @@ from transformers import (
     PixtralProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
+    Qwen2_5_VLProcessor,
     Qwen2VLConfig,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
     Qwen3_5Config,
     Qwen3VLConfig,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
     SmolVLMConfig,
 )
 
+from transformers.video_utils import VideoMetadata
 from transformers.image_processing_utils import select_best_resolution
 
 from corpus import train_tokenizer
@@ -207,6 +216,39 @@ def internvl(text, vision, ratio, **processor):
     return config, pixels | processor
 
 
+# The tokens of line feeds, as the tokenizers of Gemma have them.
+LINE_FEEDS = ["\n\n", "\n\n\n", "\n\n\n\n"]
+
+
+def gemma_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of Gemma's images and line feeds."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(
+        tokenizer_object=getattr(trained, "backend_tokenizer", trained),
+        extra_special_tokens=dict(
+            boi_token="<start_of_image>", eoi_token="<end_of_image>",
+            image_token="<image_soft_token>",
+        ),
+    )
+    whole.add_tokens(LINE_FEEDS)
+    return whole
+
+
+def gemma3(vision, text, num_tokens, **processor):
+    words, side = gemma_tokenizer(), vision["image_size"]
+    token = lambda name: words.convert_tokens_to_ids(getattr(words, name))
+    tower = dict(model_type="siglip_vision_model", vision_use_head=False)
+    config = Gemma3Config(
+        text_config=text_config("gemma3_text", **text), vision_config=clip(**tower | vision),
+        mm_tokens_per_image=num_tokens, boi_token_index=token("boi_token"),
+        eoi_token_index=token("eoi_token"), image_token_index=token("image_token"),
+    )
+    pixels = dict(
+        image_processor_type="Gemma3ImageProcessor", size=dict(height=side, width=side), **UNIT,
+    )
+    return config, pixels | processor
+
+
 def models():
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
@@ -310,6 +352,21 @@ def models():
         "idefics3-whole": lambda: idefics3(
             Idefics3Config, 64, 100, {}, 4, do_image_splitting=False,
         ),
+        "gemma3": lambda: gemma3(
+            dict(image_size=42, patch_size=7), dict(
+                head_dim=8, sliding_window=16, query_pre_attn_scalar=24,
+                layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            ), 9, do_pan_and_scan=None,
+        ),
+        # Images are longer than the window.
+        "gemma3-wide": lambda: gemma3(
+            dict(image_size=40, patch_size=5, num_attention_heads=3, layer_norm_eps=1e-3,
+                 hidden_act="gelu"),
+            dict(
+                head_dim=12, sliding_window=7, attention_bias=True, num_key_value_heads=1,
+                layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+            ), 16, resample=3,
+        ),
         "internvl": lambda: internvl(text_config("qwen2"), dict(attention_bias=True), 0.5),
         "internvl-norms": lambda: internvl(
             text_config("qwen3", head_dim=8),
@@ -356,6 +413,10 @@ def pixels_of(model, processor, image):
 def whole_processor(model, processor):
     """Returns the processor of a class whose images have other tokens than placeholders."""
     kind, config = model.config.model_type, model.config
+    if kind == "gemma3":
+        return Gemma3Processor(
+            processor, gemma_tokenizer(), image_seq_length=config.mm_tokens_per_image,
+        )
     words = tokenizer()
     if kind == "mistral3" or config.vision_config.model_type == "pixtral":
         merge = getattr(config, "spatial_merge_size", 1)
@@ -412,7 +473,11 @@ def inputs_of(model, processor, images):
         merge = getattr(model.config, "spatial_merge_size", 1)
         kwargs = dict(patch_size=model.config.vision_config.patch_size * merge)
     inputs = dict(processor(images, return_tensors="pt", **kwargs))
-    return {name: it for name, it in inputs.items() if name not in ("num_patches", "rows", "cols")}
+    return {name: it for name, it in inputs.items() if name not in UNREAD}
+
+
+# The outputs of processors that models do not take.
+UNREAD = ("num_patches", "num_crops", "rows", "cols")
 
 
 def tiles_of(model, processor, size):
@@ -440,13 +505,33 @@ def image_record(model, processor, size):
     )
 
 
+def greedy_tokens(model, ids, inputs, count=12):
+    """Returns the likeliest tokens after a prompt."""
+    begin = ids.shape[1]
+    for _ in range(count):
+        inputs = dict(inputs)
+        for name in ("token_type_ids", "mm_token_type_ids"):
+            if name in inputs:
+                missing = ids.shape[1] - inputs[name].shape[1]
+                inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing))
+        row = model(input_ids=ids, use_cache=False, **inputs).logits[0, -1].log_softmax(-1)
+        first, second = row.topk(2).values.tolist()
+        assert first - second > 1e-3, "two tokens are nearly equal"
+        ids = torch.cat([ids, row.argmax()[None, None]], dim=1)
+    return ids[0, begin:].tolist()
+
+
 def prompt_record(model, processor, images, sizes):
     """Runs a prompt of text with the images of these indices in it."""
     config, generator = model.config, torch.Generator().manual_seed(len(sizes))
     text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
     tokens = text(3)
+    # The prompt before its images are expanded.
+    placed = list(tokens)
     for index in sizes:
-        tokens += images[index]["tokens"] + text(4)
+        after = text(4)
+        tokens += images[index]["tokens"] + after
+        placed += [getattr(config, "boi_token_index", config.image_token_id)] + after
     ids = torch.tensor([tokens])
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
@@ -460,11 +545,27 @@ def prompt_record(model, processor, images, sizes):
             positions = positions[:, 0].T.tolist()
         else:
             positions = [[at] * 3 for at in range(len(tokens))]
+    greedy = {}
+    if config.model_type == "gemma3":
+        inputs["token_type_ids"] = (ids == config.image_token_id).int()
+        greedy = dict(placed_token_ids=placed, greedy_token_ids=greedy_tokens(model, ids, inputs))
     logits = model(input_ids=ids, use_cache=False, **inputs).logits[0]
     return dict(
         token_ids=tokens, images=list(sizes), positions=positions,
-        last_log_probs=rounded(logits[-1].log_softmax(-1)),
+        last_log_probs=rounded(logits[-1].log_softmax(-1)), **greedy,
     )
+
+
+# Texts with images of Gemma, whose line feeds become one token with those beside them.
+JOINED = ["{}", "Look:\n{}\nWhat?", "a\n\n{}{}b\n\n", "\n\n\n{} {}\n\n\n\n\n{}\n"]
+
+
+def joined_record(whole, text):
+    """Returns the tokens of a text with images, before and after expansion."""
+    drawn = [Image.fromarray(draw(8, 8))] * text.count("{}")
+    text = text.replace("{}", whole.boi_token)
+    expected = whole(images=drawn, text=text)["input_ids"][0]
+    return dict(token_ids=whole.tokenizer(text)["input_ids"], expanded=list(expected))
 
 
 @torch.no_grad()
@@ -474,11 +575,171 @@ def record(folder):
     processor = AutoImageProcessor.from_pretrained(folder)
     images = [image_record(model, processor, size) for size in sizes_of(model)]
     prompts = [prompt_record(model, processor, images, sizes) for sizes in ([], [1], [3, 2], [4, 0, 4])]
-    words = tokenizer()
+    is_gemma = model.config.model_type == "gemma3"
+    words = gemma_tokenizer() if is_gemma else tokenizer()
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
-    texts = {text: encode(text) for text in TAGS + ["\n", "\n\n"]}
-    golden = dict(images=images, prompts=prompts, texts=texts)
+    texts = ["\n" * count for count in range(33)] if is_gemma else TAGS + ["\n", "\n\n"]
+    golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
+    if is_gemma:
+        whole = whole_processor(model, processor)
+        golden["joined"] = [joined_record(whole, text) for text in JOINED]
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+# Videos: frames, height, width, and frames a second, if they are known.
+VIDEOS = [(7, 60, 56, 4.0), (12, 33, 90, 10.0), (3, 70, 40, None)]
+# The models that take videos, and the fields of their processors.
+VIDEO_MODELS = {
+    "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
+    "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
+}
+VISION_TAGS = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+
+
+def draw_video(frames, height, width):
+    """Returns the frames that the tests draw by the same formula, each 10 columns further."""
+    wide = draw(height, width + 10 * frames)
+    return np.stack([wide[:, 10 * at : 10 * at + width] for at in range(frames)])
+
+
+def video_tokenizer(config):
+    """Returns a tokenizer of the corpus in which the tokens of `config` have their ids."""
+    trained = train_tokenizer(config.image_token_id)
+    words = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    words.add_special_tokens(dict(additional_special_tokens=VISION_TAGS))
+    assert words.convert_tokens_to_ids(VISION_TAGS[3]) == config.vision_end_token_id
+    return words
+
+
+def video_processor(model, folder, fields):
+    """Returns the whole processor of a model, whose videos have the fields of its images."""
+    kind, config = model.config.model_type, model.config
+    of_images = json.loads((folder / "preprocessor_config.json").read_text())
+    of_images.pop("image_processor_type")
+    is_timed = kind in ("qwen3_vl", "qwen3_5")
+    videos = (Qwen3VLVideoProcessor if is_timed else Qwen2VLVideoProcessor)(**of_images | fields)
+    whole = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
+    whole = whole.get(kind, Qwen3VLProcessor)
+    images = AutoImageProcessor.from_pretrained(folder)
+    return whole(images, video_tokenizer(config), videos, chat_template="none")
+
+
+def video_pixels(values, grid, processor):
+    """Returns the bytes of frames, [frames, height, width, 3], of patches that were not rescaled."""
+    frames, rows, columns = grid
+    merge, side, temporal = processor.merge_size, processor.patch_size, processor.temporal_patch_size
+    patches = values.to(torch.uint8).reshape(
+        frames, rows // merge, columns // merge, merge, merge, 3, temporal, side, side
+    )
+    patches = patches.permute(0, 6, 1, 3, 7, 2, 4, 8, 5)
+    return patches.reshape(frames * temporal, rows * side, columns * side, 3)
+
+
+def video_inputs(whole, videos):
+    """Returns the tokens and the model's inputs of videos one after the other."""
+    of = lambda it: dict(total_num_frames=it[0], fps=it[3])
+    arrays = [draw_video(*it[:3]).transpose(0, 3, 1, 2) for it in videos]
+    return whole(
+        text="".join("<|video_pad|>" for _ in videos), videos=arrays,
+        video_metadata=[of(it) for it in videos], return_tensors="pt", return_metadata=True,
+    )
+
+
+def whole_frames(processor, video):
+    """Returns the number of frames that are processed, before the last is repeated."""
+    if not processor.do_sample_frames:
+        return video[0]
+    metadata = VideoMetadata(total_num_frames=video[0], fps=video[3])
+    return len(processor.sample_frames(metadata))
+
+
+def video_record(model, whole, video):
+    processor = whole.video_processor
+    if processor.do_sample_frames and video[3] is None and isinstance(whole, Qwen2_5_VLProcessor):
+        return None
+    processor.do_rescale = processor.do_normalize = False
+    raw = video_inputs(whole, [video])
+    processor.do_rescale = processor.do_normalize = True
+    inputs = video_inputs(whole, [video])
+    metadata, grid = raw["video_metadata"][0], raw["video_grid_thw"][0].tolist()
+    pixels = video_pixels(raw["pixel_values_videos"], grid, processor)
+    indices = metadata.frames_indices
+    indices = range(video[0]) if indices is None else indices
+    # Timestamps may have repeated the last one.
+    indices = [int(index) for index in indices][: whole_frames(processor, video)]
+    pixels = pixels[: len(indices)]
+    merge = model.config.vision_config.spatial_merge_size
+    output = model.get_video_features(
+        inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True,
+    )
+    whole_of = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
+    embeddings = whole_of(output.pooler_output).flatten(0, -2)
+    deep = getattr(output, "deepstack_features", None) or []
+    frames, height, width, fps = video
+    return dict(
+        frames=frames, height=height, width=width, fps=fps, indices=indices,
+        shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+        grid=[grid[0], grid[1] // merge, grid[2] // merge], num_embeds=len(embeddings),
+        embeddings=rounded(embeddings), by_layer=[rounded(whole_of(it)) for it in deep],
+        tokens=inputs["input_ids"][0].tolist(),
+    )
+
+
+def video_prompt(model, whole, videos, records):
+    """Runs a prompt of text with videos in it."""
+    config, generator = model.config, torch.Generator().manual_seed(len(videos))
+    text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+    tokens = text(3)
+    placed = list(tokens)
+    is_timed = isinstance(whole, Qwen3VLProcessor)
+    marks = [config.vision_start_token_id], [config.vision_end_token_id]
+    for record in records:
+        after = text(4)
+        tokens += record["tokens"] + after
+        token = [config.video_token_id]
+        placed += (marks[0] + token + marks[1] if is_timed else token) + after
+    ids = torch.tensor([tokens])
+    inputs = dict(video_inputs(whole, videos))
+    inputs = {
+        name: inputs[name] for name in ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts")
+        if name in inputs
+    }
+    kinds = 2 * (ids == config.video_token_id).int()
+    inputs["mm_token_type_ids"] = kinds
+    index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
+    positions, _ = model.model.get_rope_index(ids, **index)
+    logits = model(input_ids=ids, use_cache=False, **inputs).logits[0]
+    return dict(
+        token_ids=tokens, positions=positions[:, 0].T.tolist(),
+        last_log_probs=rounded(logits[-1].log_softmax(-1)), placed_token_ids=placed,
+        greedy_token_ids=greedy_tokens(model, ids, inputs),
+    )
+
+
+@torch.no_grad()
+def record_videos(name, fields):
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = video_processor(model, folder, fields)
+    records = [video_record(model, whole, video) for video in VIDEOS]
+    pairs = [(video, record) for video, record in zip(VIDEOS, records) if record]
+    prompts = []
+    for of_prompt in ([1], [0, 1]):
+        chosen = [pairs[index] for index in of_prompt]
+        record = video_prompt(model, whole, [it[0] for it in chosen], [it[1] for it in chosen])
+        prompts.append(record | dict(images=list(of_prompt)))
+    words = whole.tokenizer
+    times = {f"<{at / 10:.1f} seconds>" for at in range(100)}
+    texts = {text: words(text, add_special_tokens=False)["input_ids"] for text in sorted(times)}
+    golden = dict(videos=[it[1] for it in pairs], prompts=prompts, texts=texts)
+    words.save_pretrained(folder)
+    (folder / "videos.json").write_text(json.dumps(golden) + "\n")
+    if fields:
+        of_images = json.loads((folder / "preprocessor_config.json").read_text())
+        of_images.pop("image_processor_type")
+        path = folder / "video_preprocessor_config.json"
+        path.write_text(json.dumps(of_images | fields, indent=2, sort_keys=True) + "\n")
 
 
 def build(name, config, processor):
@@ -487,6 +748,8 @@ def build(name, config, processor):
     randomize(model, seed=sum(name.encode()))
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if config.model_type == "gemma3":
+        gemma_tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")
     record(folder)
@@ -497,6 +760,11 @@ def main():
     if sys.argv[1:2] == ["--record"]:
         for folder in sys.argv[2:]:
             record(Path(folder))
+        return
+    if sys.argv[1:2] == ["--videos"]:
+        for name in sys.argv[2:] or VIDEO_MODELS:
+            record_videos(name, VIDEO_MODELS[name])
+            print(name, flush=True)
         return
     known = models()
     for name in sys.argv[1:] or list(known):

@@ -122,6 +122,7 @@ impl Runner {
             block_tables: Vec::new(),
             slot_mapping: Vec::new(),
             positions: Vec::new(),
+            visible_ends: Vec::new(),
         };
         for (sequence, tokens) in batch.iter() {
             let (start, end) = (sequence.rows.len(), sequence.rows.len() + tokens);

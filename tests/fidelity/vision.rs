@@ -43,7 +43,7 @@ struct Image {
 
 /// A prompt with images.
 #[derive(Deserialize)]
-struct Prompt {
+pub(crate) struct Prompt {
     token_ids: Vec<u32>,
     /// The images in it, in order.
     images: Vec<usize>,
@@ -77,6 +77,8 @@ models! {
     idefics3_whole: "idefics3-whole",
     smolvlm: "smolvlm",
     smolvlm_one: "smolvlm-one",
+    gemma3: "gemma3",
+    gemma3_wide: "gemma3-wide",
     internvl: "internvl",
     internvl_norms: "internvl-norms",
 }
@@ -102,6 +104,13 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/vision").join(name)
 }
 
+/// The content of `videos.json`.
+#[derive(Deserialize)]
+struct Videos {
+    videos: Vec<Image>,
+    prompts: Vec<Prompt>,
+}
+
 fn check(name: &str) {
     let folder = folder(name);
     let golden = std::fs::read(folder.join("golden.json")).unwrap();
@@ -111,6 +120,13 @@ fn check(name: &str) {
     let outputs = check_images(name, &model, &golden.images);
     for prompt in &golden.prompts {
         check_prompt(name, &model, prompt, &outputs);
+    }
+    if let Ok(golden) = std::fs::read(folder.join("videos.json")) {
+        let golden: Videos = serde_json::from_slice(&golden).unwrap();
+        let outputs = check_images(name, &model, &golden.videos);
+        for prompt in &golden.prompts {
+            check_prompt(name, &model, prompt, &outputs);
+        }
     }
 }
 
@@ -164,7 +180,7 @@ fn states(output: &EncoderOutput) -> Vec<Vec<f32>> {
 }
 
 /// Returns the largest difference, relative to the largest number.
-fn difference(found: &[f32], expected: &[f32]) -> f32 {
+pub(crate) fn difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
     let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs() / largest);
@@ -178,7 +194,12 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Compares the log-probabilities after a prompt, which is computed at once and in chunks.
-fn check_prompt(name: &str, model: &Model, prompt: &Prompt, outputs: &[Arc<EncoderOutput>]) {
+pub(crate) fn check_prompt(
+    name: &str,
+    model: &Model,
+    prompt: &Prompt,
+    outputs: &[Arc<EncoderOutput>],
+) {
     let whole = last_logits(model, prompt, outputs, usize::MAX);
     let found = log_softmax(&whole);
     let pairs = found.iter().zip(&prompt.last_log_probs);
@@ -211,14 +232,22 @@ fn last_logits(
     let mut kv = KvCache::new(shape, KvDtype::F32, &Device::flex()).unwrap();
     let rows = media_rows(model, prompt, outputs);
     let mut logits = Vec::new();
-    for start in (0..tokens.len()).step_by(chunk.min(tokens.len())) {
-        let end = start.saturating_add(chunk).min(tokens.len());
+    let mut end = 0;
+    while end < tokens.len() {
+        let start = end;
+        end = start.saturating_add(chunk).min(tokens.len());
+        let visible_ends = visible_ends(model, tokens);
+        if let Some(seen) = visible_ends.get(end - 1) {
+            // A chunk has all tokens that see each other.
+            end = *seen as usize;
+        }
         let meta = AttentionMetadata {
             query_start_loc: vec![0, (end - start) as u32],
             seq_lens: vec![end as u32],
             block_tables: vec![(0..blocks as u32).collect()],
             slot_mapping: (start as u32..end as u32).collect(),
             positions: (start as u32..end as u32).collect(),
+            visible_ends: visible_ends.get(start..end).unwrap_or_default().to_vec(),
         };
         let media = StepMedia { rows: within(&rows, start, end), attended: Vec::new() };
         let positions = Positions::of_text(&meta);
@@ -234,6 +263,18 @@ fn last_logits(
         logits = head.logits(hidden, &last, Adapters::none()).into_data().try_to_vec().unwrap();
     }
     logits
+}
+
+/// Returns the number of tokens that each one sees, if those of an image see each other.
+fn visible_ends(model: &Model, tokens: &[u32]) -> Vec<u32> {
+    let media = model.media.as_ref().unwrap();
+    let mut ends: Vec<u32> = Vec::new();
+    while media.attends_within_items() && ends.len() < tokens.len() {
+        let run = tokens[ends.len()..].iter().take_while(|token| media.is_placeholder(**token));
+        let (len, at) = (run.count().max(1), ends.len());
+        ends.extend(std::iter::repeat_n((at + len) as u32, len));
+    }
+    ends
 }
 
 /// Returns the rows of the whole prompt that take embeddings.

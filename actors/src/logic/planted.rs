@@ -94,6 +94,8 @@ pub enum Bug {
     SkipEncoder,
     /// Images that fail to encode keep their place in the encoder cache.
     KeepFailedItem,
+    /// A step computes a part of an image whose tokens attend to each other.
+    CutImage,
     /// Requests with different images share blocks.
     IgnoreMedia,
     /// A guess is accepted though the draw at its place is another token.
@@ -110,10 +112,11 @@ pub enum Bug {
 
 impl Bug {
     /// The bugs that the simulator of a whole system must find.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::LeakPin,
         Self::SkipEncoder,
         Self::KeepFailedItem,
+        Self::CutImage,
         Self::IgnoreMedia,
         Self::NoEpochFence,
         Self::NoDedup,

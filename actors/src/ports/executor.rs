@@ -28,6 +28,9 @@ pub struct ModelInfo {
     pub heads: ModelHeads,
     /// Largest number of embeddings of one image or sound; 0 if the model takes none.
     pub max_item_embeds: usize,
+    /// Whether the tokens of an image attend to those after them, so that one step must compute all
+    /// of them.
+    pub attends_within_items: bool,
 }
 
 /// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each

@@ -18,7 +18,7 @@ use self::{
 use super::{
     adapter::Loader,
     grammar::{self, Compiler},
-    media::{Encoder, Encoders},
+    media::{self, Encoder, Encoders},
     memory::Memory,
     model::logprobs,
     record::Record,
@@ -278,7 +278,10 @@ impl Executor {
         let plan = &self.device.plan;
         // A prompt that is computed whole has memory when it is alone.
         let is_smallest = self.device.info.kv_spec.groups.is_empty() && spans.len() < 2;
+        // An image that is computed whole has it, too.
+        let least = if self.device.info.attends_within_items { media::LARGEST } else { 1 };
         let is_too_large = plan.memory.is_some_and(|(from, most)| {
+            let most = most.max(least);
             execution >= from && step.total_num_scheduled_tokens > most && !is_smallest
         });
         if is_too_large {
@@ -402,7 +405,13 @@ impl Executor {
         }
         let computes_whole = self.device.info.kv_spec.groups.is_empty();
         for span in &spans {
-            let known = self.rows.get(&span.request).map_or(0, |row| row.tokens.len());
+            let row = self.rows.get(&span.request);
+            let known = row.map_or(0, |row| row.tokens.len());
+            let cuts = self.device.info.attends_within_items
+                && row.is_some_and(|row| media::are_cut(&row.request.mm_features, span.end));
+            if cuts {
+                self.violate(|| format!("{span:?} ends within an image"));
+            }
             if computes_whole && (span.start, span.end) != (0, known) {
                 self.violate(|| format!("{span:?} is a part of a prompt of {known} tokens"));
             }

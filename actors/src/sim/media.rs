@@ -126,6 +126,12 @@ pub fn extend_with(
     })
 }
 
+/// Returns whether a step that ends before the `end`-th token computes a part of an image.
+#[must_use]
+pub fn are_cut(features: &[MultimodalFeature], end: usize) -> bool {
+    features.iter().any(|item| item.offset < end && end < item.offset + item.length)
+}
+
 /// Returns the places of images in a prompt.
 #[must_use]
 pub fn features(images: &[RawMedia]) -> Vec<MultimodalFeature> {

@@ -122,6 +122,11 @@ impl Workload {
         if poison.is_none() {
             set_images(&mut rng.fork(16), &mut config, &mut clients);
         }
+        let fits = config.max_num_batched_tokens >= media::LARGEST && !is_encoder;
+        let attends_within_items = fits && rng.fork(17).percent(30);
+        if attends_within_items {
+            config.largest_whole_item = media::LARGEST;
+        }
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
             max_model_len: config.max_model_len,
@@ -130,6 +135,7 @@ impl Workload {
             eos_token_ids: EOS_TOKENS.to_vec(),
             heads: ModelHeads { generates: !is_encoder, ..model::heads() },
             max_item_embeds: media::LARGEST,
+            attends_within_items,
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);

@@ -124,6 +124,7 @@ impl FakeFactory {
             eos_token_ids: vec![],
             heads: Default::default(),
             max_item_embeds: 0,
+            attends_within_items: false,
         };
         Self::new(info, Arc::default())
     }
@@ -404,6 +405,7 @@ fn settings(num_blocks: u32) -> (SystemConfig, ModelInfo) {
         eos_token_ids: vec![],
         heads: Default::default(),
         max_item_embeds: 0,
+        attends_within_items: false,
     };
     (SystemConfig::new(scheduler), info)
 }

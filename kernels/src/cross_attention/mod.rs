@@ -55,6 +55,7 @@ fn batch(num_tokens: usize, num_keys: usize) -> AttentionMetadata {
         block_tables: vec![(0..keys.div_ceil(BLOCK_SIZE as u32)).collect()],
         slot_mapping: (0..keys).collect(),
         positions: vec![keys - 1; num_tokens],
+        visible_ends: Vec::new(),
     }
 }
 

@@ -142,15 +142,24 @@ impl World {
     }
 
     fn check_within(&self, bound: f64, chunks: &[(usize, usize, usize)], params: &AttentionParams) {
-        let meta = self.meta(chunks);
+        self.check_meta(bound, chunks, &self.meta(chunks), params);
+    }
+
+    fn check_meta(
+        &self,
+        bound: f64,
+        chunks: &[(usize, usize, usize)],
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) {
         let q = numbers(meta.num_tokens() * params.num_heads * self.shape.head_dim, 9);
         let KvStorage::Cube(kv) = self.cache.layer(0).storage() else { unreachable!() };
         let arena = Stored::read(kv);
         let read = |position: usize, of: usize, head: usize| {
             arena.at(self.slot(chunks[of].0, position) as usize, head)
         };
-        let exact = reference::paged_attention(&q, &self.shape, &meta, params, read);
-        let o = self.run(&q, &meta, params);
+        let exact = reference::paged_attention(&q, &self.shape, meta, params, read);
+        let o = self.run(&q, meta, params);
         let what = format!("{:?} {:?} {params:?}", self.shape, self.cache.dtype());
         assert_near(&o, &exact, bound, &what);
     }
@@ -191,6 +200,22 @@ fn head_sizes_and_groups_agree_with_the_reference() {
             let world = World::new(&device, &[40, 17, 1], 16, [kv_heads, head_dim], *dtype, true);
             let chunks = [(0, 39, 1), (1, 3, 14), (2, 0, 1)];
             world.check(&chunks, &params(kv_heads * group));
+        }
+    }
+}
+
+#[test]
+fn tokens_may_see_keys_after_their_own() {
+    let Some(device) = test_device() else { return };
+    for dtype in DTYPES {
+        let world = World::new(&device, &[400, 40], 16, [2, 32], dtype, true);
+        let chunks = [(0, 100, 300), (1, 39, 1)];
+        let mut meta = world.meta(&chunks);
+        let end = |position: &u32| if (120..390).contains(position) { 390 } else { position + 1 };
+        meta.visible_ends = meta.positions.iter().map(end).collect();
+        for mask in [AttentionMask::Full, AttentionMask::Sliding(30)] {
+            let params = AttentionParams { mask, ..params(4) };
+            world.check_meta(2e-5, &chunks, &meta, &params);
         }
     }
 }

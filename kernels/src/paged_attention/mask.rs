@@ -40,8 +40,7 @@ impl AttentionMask {
         }
     }
 
-    /// Returns whether a query sees no key after its own.
-    #[cfg(feature = "gpu")]
+    /// Returns whether a query sees no key after its own, unless the batch says so.
     pub(super) fn is_causal(self) -> bool {
         matches!(self, Self::Full | Self::Sliding(_) | Self::Chunked(_))
     }

@@ -1,5 +1,8 @@
 //! The description of one ragged batch.
 
+use std::ops::Range;
+
+use super::AttentionMask;
 use crate::{KernelError, KvCacheShape};
 
 /// The tokens of each sequence, and the places of each sequence's keys and values.
@@ -15,6 +18,10 @@ pub struct AttentionMetadata {
     pub slot_mapping: Vec<u32>,
     /// `[num_tokens]`: position of each token in its sequence.
     pub positions: Vec<u32>,
+    /// `[num_tokens]`: one behind the last key that each token sees under a causal mask, if some
+    /// tokens see keys after their own, as those of an image do (Gemma 3). Numbers never decrease
+    /// within a sequence. Empty if each token sees the keys up to its own.
+    pub visible_ends: Vec<u32>,
 }
 
 const WHAT: &str = "attention metadata";
@@ -33,8 +40,18 @@ impl AttentionMetadata {
     }
 
     /// Returns the range of query tokens of sequence `seq`.
-    pub(crate) fn tokens_of(&self, seq: usize) -> std::ops::Range<usize> {
+    pub(crate) fn tokens_of(&self, seq: usize) -> Range<usize> {
         self.query_start_loc[seq] as usize..self.query_start_loc[seq + 1] as usize
+    }
+
+    /// Returns the last key that token `t` of sequence `seq` sees.
+    pub(super) fn last_visible(&self, seq: usize, t: usize, mask: AttentionMask) -> usize {
+        let position = self.positions[t] as usize;
+        let last = mask.last_visible(position, self.seq_lens[seq] as usize);
+        match self.visible_ends.get(t) {
+            Some(end) if mask.is_causal() => *end as usize - 1,
+            _ => last,
+        }
     }
 
     /// Checks that the fields agree with each other and lie within the arena.
@@ -46,6 +63,9 @@ impl AttentionMetadata {
         KernelError::require_len(WHAT, "query_start_loc", self.query_start_loc.len(), seqs + 1)?;
         KernelError::require_len(WHAT, "block_tables", self.block_tables.len(), seqs)?;
         KernelError::require_len(WHAT, "slot_mapping", self.slot_mapping.len(), tokens)?;
+        if !self.visible_ends.is_empty() {
+            KernelError::require_len(WHAT, "visible_ends", self.visible_ends.len(), tokens)?;
+        }
         self.validate_starts(tokens)?;
         for seq in 0..seqs {
             self.validate_sequence(seq, shape)?;
@@ -99,6 +119,21 @@ impl AttentionMetadata {
                 + position % shape.block_size;
             let (got, field) = (u64::from(self.slot_mapping[t]), format!("slot_mapping[{t}]"));
             KernelError::require(got == slot as u64, WHAT, field, got, slot.to_string())?;
+        }
+        self.validate_ends(tokens, len)
+    }
+
+    /// Checks that each token sees its own key, no key behind the sequence, and no fewer keys than
+    /// the token before it.
+    fn validate_ends(&self, tokens: Range<usize>, len: usize) -> Result<(), KernelError> {
+        let mut least = 0;
+        for t in tokens.filter(|_| !self.visible_ends.is_empty()) {
+            least = least.max(self.positions[t] as usize + 1);
+            let end = self.visible_ends[t] as usize;
+            let (ok, accepted) = ((least..=len).contains(&end), format!("{least} to {len}"));
+            let field = format!("visible_ends[{t}]");
+            KernelError::require(ok, WHAT, field, end as u64, accepted)?;
+            least = end;
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! Let token `t` be a query at position `i` of its sequence. Query head `h` has the key-value head
 //! `g = h · num_kv_heads / num_heads`. Key `j` is visible as [`AttentionMask`] says: in causal
 //! attention if `j <= i`, and `j > i − window` where there is a sliding window, and
-//! `⌊j / chunk⌋ = ⌊i / chunk⌋` where there are chunks. Over the visible keys
+//! `⌊j / chunk⌋ = ⌊i / chunk⌋` where there are chunks. A batch may let a query see further keys
+//! after its own ([`AttentionMetadata::visible_ends`]). Over the visible keys
 //!
 //! ```text
 //! s_j = cap(scale · q·k_j) + slope_h · (j − i) + bias_h(j − i)     cap(s) = c · tanh(s / c)

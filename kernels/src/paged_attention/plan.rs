@@ -114,13 +114,12 @@ fn lay_tiles(
     let tokens_max = (TILE_ROWS / group).max(1);
     tiles.clear();
     for seq in 0..meta.num_seqs() {
-        let (all, len) = (meta.tokens_of(seq), meta.seq_lens[seq] as usize);
+        let all = meta.tokens_of(seq);
         for start in all.clone().step_by(tokens_max) {
             let tokens = start..all.end.min(start + tokens_max);
             // A later token sees no key before those that an earlier one sees. Its last is no
             // earlier either.
-            let sees =
-                |token: usize| Visible::new(meta.positions[token] as usize, len, params.mask);
+            let sees = |token: usize| Visible::new(meta, seq, token, params.mask);
             let seen = sees(tokens.start).first..sees(tokens.end - 1).last + 1;
             let spans = spans_of(layout, &seen);
             tiles.extend((0..layout.num_kv_heads).map(|kv_head| Tile {

@@ -24,6 +24,7 @@ pub(crate) fn paged_attention(
                     q: &q[(t * params.num_heads + head) * shape.head_dim..][..shape.head_dim],
                     i: meta.positions[t] as usize,
                     len: meta.seq_lens[seq] as usize,
+                    end: meta.visible_ends.get(t).map_or(0, |end| *end as usize),
                     head,
                     slope: slopes.as_ref().map_or(0.0, |slopes| f64::from(slopes[head])),
                     sink: sinks.as_ref().map(|sinks| f64::from(sinks[head])),
@@ -54,12 +55,18 @@ struct Query<'a> {
     i: usize,
     /// Number of keys of its sequence.
     len: usize,
+    /// One behind the last key that it sees, if that is behind its own.
+    end: usize,
     head: usize,
     slope: f64,
     sink: Option<f64>,
 }
 
 impl Query<'_> {
+    fn sees(&self, j: usize, mask: AttentionMask) -> bool {
+        is_visible(j, self.i, mask) || j > self.i && j < self.end
+    }
+
     fn attend(
         &self,
         params: &AttentionParams,
@@ -68,7 +75,7 @@ impl Query<'_> {
         let mut total = 0.0;
         let mut max = self.sink.unwrap_or(f64::NEG_INFINITY);
         let mut seen = Vec::new();
-        for j in (0..self.len).filter(|j| is_visible(*j, self.i, params.mask)) {
+        for j in (0..self.len).filter(|j| self.sees(*j, params.mask)) {
             let [key, value] = stored(j);
             let dot: f64 =
                 self.q.iter().zip(&key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();

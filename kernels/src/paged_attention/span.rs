@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::AttentionMask;
+use super::{AttentionMask, AttentionMetadata};
 use crate::kv_cache::cpu::Arenas;
 use crate::kv_cache::{KvElement, KvLayout};
 use crate::simd::LANES;
@@ -21,9 +21,10 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    /// Returns the keys that a query at `position` sees in a sequence of `len` keys.
-    pub(super) fn new(position: usize, len: usize, mask: AttentionMask) -> Self {
-        let last = mask.last_visible(position, len);
+    /// Returns the keys that token `t` of sequence `seq` sees.
+    pub(super) fn new(meta: &AttentionMetadata, seq: usize, t: usize, mask: AttentionMask) -> Self {
+        let position = meta.positions[t] as usize;
+        let last = meta.last_visible(seq, t, mask);
         Self { first: mask.first_visible(position), last, position }
     }
 }

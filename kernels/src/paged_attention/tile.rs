@@ -82,8 +82,7 @@ impl<E: KvElement> Batch<'_, E> {
     }
 
     fn visible(&self, tile: &Tile, token: usize) -> Visible {
-        let (position, len) = (self.meta.positions[token], self.meta.seq_lens[tile.seq]);
-        Visible::new(position as usize, len as usize, self.params.mask)
+        Visible::new(self.meta, tile.seq, token, self.params.mask)
     }
 
     /// Writes `sums / sum`, without the padding of `value_dim`. All spans were joined, so now a

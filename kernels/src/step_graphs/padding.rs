@@ -10,7 +10,7 @@ const ROWS_MAX: usize = 256;
 /// `None`: the batch does not consist of single tokens, or is too large.
 pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
     let seqs = meta.num_seqs();
-    if seqs == 0 || seqs != meta.num_tokens() {
+    if seqs == 0 || seqs != meta.num_tokens() || !meta.visible_ends.is_empty() {
         return None;
     }
     let rows = match seqs {
@@ -50,6 +50,7 @@ mod tests {
             block_tables: vec![vec![1]; seqs],
             slot_mapping: vec![6; seqs],
             positions: vec![2; seqs],
+            visible_ends: Vec::new(),
         };
         (vec![9; seqs], meta)
     }

@@ -36,7 +36,8 @@ impl MelConfig {
         self.num_samples() / self.hop_length
     }
 
-    fn num_samples(&self) -> usize {
+    /// Returns the number of samples of a spectrogram.
+    pub(crate) fn num_samples(&self) -> usize {
         self.rate as usize * self.seconds
     }
 }
@@ -76,13 +77,20 @@ impl MelExtractor {
 
     /// Returns the spectrogram of samples, `[num_bins, num_windows]`.
     pub(crate) fn spectrogram(&self, samples: &[f32]) -> Vec<f32> {
-        let (num_bins, num_windows) = (self.config.num_bins, self.config.num_windows());
-        let samples = &samples[..samples.len().min(self.config.num_samples())];
+        self.spectrogram_of(samples, self.config.num_samples())
+    }
+
+    /// Returns the spectrogram of a sound that is cut, or filled with silence, to `num_samples`:
+    /// `[num_bins, num_samples / hop_length]`.
+    pub(crate) fn spectrogram_of(&self, samples: &[f32], num_samples: usize) -> Vec<f32> {
+        let num_bins = self.config.num_bins;
+        let num_windows = num_samples / self.config.hop_length;
+        let samples = &samples[..samples.len().min(num_samples)];
         let mut logs = vec![FLOOR.log10(); num_bins * num_windows];
         let (mut input, mut spectrum) = (self.fft.make_input_vec(), self.fft.make_output_vec());
         let mut powers = vec![0.0; spectrum.len()];
         for window in 0..num_windows {
-            let is_silent = self.fill(&mut input, samples, window);
+            let is_silent = self.fill(&mut input, samples, num_samples, window);
             // The lengths are those of the plan, so it cannot fail.
             if is_silent || self.fft.process(&mut input, &mut spectrum).is_err() {
                 continue;
@@ -99,8 +107,8 @@ impl MelExtractor {
     }
 
     /// Fills a window. Returns whether it is silent.
-    fn fill(&self, input: &mut [f64], samples: &[f32], window: usize) -> bool {
-        let last = self.config.num_samples() as i64 - 1;
+    fn fill(&self, input: &mut [f64], samples: &[f32], num_samples: usize, window: usize) -> bool {
+        let last = num_samples as i64 - 1;
         let start = (window * self.config.hop_length) as i64 - (self.config.n_fft / 2) as i64;
         let mut is_silent = true;
         for (i, (value, factor)) in input.iter_mut().zip(&self.window).enumerate() {

@@ -2,12 +2,15 @@
 //! transformers 5 with torchvision, to the bit. Spectrograms are those of transformers to 1e-4.
 
 mod fields;
+mod gemma3;
+mod hearing;
 mod idefics3;
 mod internvl;
 mod llava;
 mod llava_next;
 mod pixtral;
 mod qwen;
+mod qwen_video;
 mod resize;
 mod sizes;
 #[cfg(test)]
@@ -26,8 +29,13 @@ use playhouse_actors::logic::request::{
 use self::resize::Pixels;
 use super::processor::FamilyProcessor;
 use crate::model::ConfigError;
+use crate::model::audio::{AudioFamily, EXTRACTOR_FILES};
 use crate::model::config::{ConfigSource, Fields};
 use crate::model::vision::{ProcessorConfig, VisionFamily};
+use crate::model_files;
+
+/// Returns the tokens of a text, without any around it.
+pub(super) type Encode = dyn Fn(&str) -> Vec<TokenId> + Send + Sync;
 
 /// Returns the processor of the media of the model in the folder `model`, if it takes some.
 /// `encode` returns the tokens of a text, without any around it.
@@ -36,12 +44,19 @@ use crate::model::vision::{ProcessorConfig, VisionFamily};
 /// [`ConfigError`] if a file of the model has a field without a valid value.
 pub(crate) fn processor_for(
     model: &Path,
-    encode: &dyn Fn(&str) -> Vec<TokenId>,
+    encode: impl Fn(&str) -> Vec<TokenId> + Send + Sync + 'static,
 ) -> Result<Option<Arc<dyn FamilyProcessor>>, ConfigError> {
+    let encode: Arc<Encode> = Arc::new(encode);
     let source = ConfigSource::read(model)?;
     let outer = source.fields();
     if whisper::is_of(outer.object()) {
         return Ok(Some(Arc::new(whisper::WhisperProcessor::load(model)?)));
+    }
+    if let Some(family) = AudioFamily::of(outer) {
+        return match EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
+            true => Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?))),
+            false => Ok(None),
+        };
     }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
     let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
@@ -52,18 +67,21 @@ pub(crate) fn processor_for(
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
-        | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor)?),
+        | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor, encode)?),
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
-            Arc::new(pixtral::Pixtral::read(family, outer, &processor, encode)?)
+            Arc::new(pixtral::Pixtral::read(family, outer, &processor, &*encode)?)
         }
         VisionFamily::LlavaNext => {
             Arc::new(llava_next::LlavaNext::read(family, outer, &processor)?)
         }
+        VisionFamily::Gemma3 => {
+            Arc::new(gemma3::Gemma3::read(family, outer, &processor, &*encode)?)
+        }
         VisionFamily::Idefics3 => {
-            Arc::new(idefics3::Idefics3::read(family, outer, &processor, encode)?)
+            Arc::new(idefics3::Idefics3::read(family, outer, &processor, &*encode)?)
         }
         VisionFamily::InternVl => {
-            Arc::new(internvl::InternVl::read(family, outer, &processor, encode)?)
+            Arc::new(internvl::InternVl::read(family, outer, &processor, &*encode)?)
         }
     }))
 }

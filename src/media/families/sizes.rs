@@ -52,6 +52,44 @@ pub(super) fn in_squares(
     })
 }
 
+/// Returns the size of `count` frames of `[height, width]` in whole squares of `factor` pixels,
+/// where `merge` frames become one. All frames together have `least` to `most` pixels: HF
+/// `smart_resize` of Qwen3-VL's videos. `None` as [`in_squares`].
+pub(super) fn in_volumes(
+    count: usize,
+    [height, width]: [usize; 2],
+    [merge, factor]: [usize; 2],
+    [least, most]: [usize; 2],
+) -> Option<[usize; 2]> {
+    if height.min(width) == 0 {
+        return None;
+    }
+    let by = factor as f64;
+    let mut sides = [height as f64, width as f64];
+    if height < factor || width < factor {
+        let scale = (by / sides[0]).max(by / sides[1]);
+        sides = sides.map(|side| (side * scale).floor());
+    }
+    let [short, long] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
+    if long / short > RATIO_MAX as f64 {
+        return None;
+    }
+    let squares = |round: &dyn Fn(f64) -> f64| sides.map(|side| (round(side) as usize) * factor);
+    let rounded = squares(&|side| (side / by).round_ties_even());
+    let frames = (count as f64 / merge as f64).round_ties_even() as usize * merge;
+    let pixels = frames * rounded[0] * rounded[1];
+    let volume = count as f64 * sides[0] * sides[1];
+    Some(if pixels > most {
+        let shrink = (volume / most as f64).sqrt();
+        squares(&|side| (side / shrink / by).floor().max(1.0))
+    } else if pixels < least {
+        let grow = (least as f64 / volume).sqrt();
+        squares(&|side| (side * grow / by).ceil())
+    } else {
+        rounded
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

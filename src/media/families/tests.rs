@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{Rgb, RgbImage};
-use playhouse_actors::logic::request::media::Modality;
+use playhouse_actors::{logic::request::media::Modality, ports::ReadyMedia};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
 use super::processor_for;
+use crate::media::expand::expanded;
+use crate::media::frames::Video;
 use crate::media::processor::FamilyProcessor;
 
 #[derive(Deserialize)]
@@ -18,6 +20,15 @@ struct Golden {
     images: Vec<Recorded>,
     /// The tokens of some texts.
     texts: BTreeMap<String, Vec<u32>>,
+    #[serde(default)]
+    joined: Vec<Joined>,
+}
+
+/// A text with images whose tokens join those beside them.
+#[derive(Deserialize)]
+struct Joined {
+    token_ids: Vec<u32>,
+    expanded: Vec<u32>,
 }
 
 impl Golden {
@@ -27,7 +38,8 @@ impl Golden {
     }
 
     fn processor(&self, model: &Path) -> Arc<dyn FamilyProcessor> {
-        processor_for(model, &|text| self.texts[text].clone()).unwrap().unwrap()
+        let texts = self.texts.clone();
+        processor_for(model, move |text| texts[text].clone()).unwrap().unwrap()
     }
 }
 
@@ -89,6 +101,126 @@ fn processed_images_are_those_of_transformers() {
     }
 }
 
+/// The content of `videos.json`.
+#[derive(Deserialize)]
+struct Videos {
+    videos: Vec<RecordedVideo>,
+    texts: BTreeMap<String, Vec<u32>>,
+}
+
+#[derive(Deserialize)]
+struct RecordedVideo {
+    frames: usize,
+    height: u32,
+    width: u32,
+    fps: Option<f64>,
+    /// The frames that are processed.
+    indices: Vec<usize>,
+    shape: Vec<usize>,
+    pixels: String,
+    grid: [u32; 3],
+    num_embeds: usize,
+    tokens: Vec<u32>,
+}
+
+/// Draws a video by the formula of `make_vision.py`.
+fn drawn_video(recorded: &RecordedVideo, indices: Vec<usize>) -> Video {
+    let RecordedVideo { frames, height, width, fps, .. } = *recorded;
+    let wide = drawn(height, width + 10 * frames as u32);
+    let frame =
+        |at: &usize| image::imageops::crop_imm(&wide, 10 * *at as u32, 0, width, height).to_image();
+    Video { frames: indices.iter().map(frame).collect(), indices, total: frames, fps }
+}
+
+#[test]
+fn processed_videos_are_those_of_transformers() {
+    let mut num_videos = 0;
+    for model in models() {
+        let Ok(golden) = std::fs::read(model.join("videos.json")) else { continue };
+        let Videos { videos, texts } = serde_json::from_slice(&golden).unwrap();
+        let encode = move |text: &str| texts[text].clone();
+        let processor = processor_for(&model, encode).unwrap().unwrap();
+        for recorded in videos {
+            let name = format!("{}: {} frames", model.display(), recorded.frames);
+            let none = Map::new();
+            let chosen = processor.chosen_frames(recorded.frames, recorded.fps, &none).unwrap();
+            assert_eq!(chosen, recorded.indices, "{name}");
+            let video = drawn_video(&recorded, chosen);
+            let item = processor.video(&video, &none).unwrap();
+            assert_eq!(item.tensors[0].shape, recorded.shape, "{name}");
+            let bytes = item.tensors[0].data.iter();
+            let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+            assert!(hex == recorded.pixels, "{name}: other pixels");
+            assert_eq!((item.num_embeds, item.grid), (recorded.num_embeds, Some(recorded.grid)));
+            assert!(item.num_embeds <= processor.max_item_embeds(), "{name}");
+            assert_eq!(processor.tokens(&item), recorded.tokens, "{name}");
+            num_videos += 1;
+        }
+    }
+    assert!(num_videos > 12, "{num_videos}");
+}
+
+#[test]
+fn clients_may_ask_for_other_frames() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/vision");
+    let chosen = |model: &str, kwargs: serde_json::Value| {
+        let processor = processor_for(&folder.join(model), |_| Vec::new()).unwrap().unwrap();
+        let chosen = processor.chosen_frames(20, Some(10.0), kwargs.as_object().unwrap());
+        chosen.map_err(|error| error.to_string())
+    };
+    // The numbers come from transformers.
+    assert_eq!(chosen("qwen3_vl", json!({ "fps": 3 })), Ok(vec![0, 4, 8, 11, 15, 19]));
+    assert_eq!(chosen("qwen3_vl", json!({ "num_frames": 3 })), Ok(vec![0, 10, 19]));
+    assert_eq!(chosen("qwen2_vl", json!({ "fps": 2 })), Ok(vec![0, 5, 10, 15]));
+    assert_eq!(chosen("qwen2_vl", json!({ "num_frames": 6 })), Ok(vec![0, 3, 6, 10, 13, 16]));
+    let all = json!({ "do_sample_frames": false });
+    assert_eq!(chosen("qwen3_vl", all), Ok((0..20).collect()));
+    for kwargs in [json!({ "fps": 0 }), json!({ "num_frames": "3" }), json!({ "fps": "x" })] {
+        assert!(chosen("qwen3_vl", kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+    assert!(chosen("qwen2_vl", json!({ "num_frames": 40 })).is_err());
+}
+
+#[test]
+fn line_feeds_beside_images_are_joined_as_in_transformers() {
+    let mut num_texts = 0;
+    for model in models() {
+        let golden = Golden::read(&model);
+        let processor = golden.processor(&model);
+        for joined in &golden.joined {
+            let begin = processor.placeholder_tokens(Modality::Image)[0];
+            let count = joined.token_ids.iter().filter(|token| **token == begin).count();
+            let item = |index: usize| ReadyMedia {
+                identifier: index.to_string().into(),
+                media: Arc::new(processor.image(&drawn(9, 9), &Map::new()).unwrap()),
+            };
+            let items: Vec<ReadyMedia> = (0..count).map(item).collect();
+            let prompt = expanded(&*processor, &joined.token_ids, &items).unwrap();
+            assert_eq!(prompt.tokens, joined.expanded, "{}", model.display());
+            for item in prompt.features {
+                let tokens = &prompt.tokens[item.offset..item.offset + item.length];
+                assert!(tokens.iter().all(|token| processor.is_placeholder(*token)));
+                assert_eq!(prompt.tokens[item.offset - 1], begin);
+            }
+            num_texts += 1;
+        }
+    }
+    assert!(num_texts > 4, "{num_texts}");
+}
+
+#[test]
+fn pan_and_scan_is_refused() {
+    let model = models().into_iter().find(|model| model.ends_with("gemma3")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let of = |value: bool| {
+        let kwargs = json!({ "do_pan_and_scan": value });
+        let item = processor.image(&drawn(20, 60), kwargs.as_object().unwrap());
+        item.map(|item| item.num_embeds).map_err(|error| error.to_string())
+    };
+    assert_eq!(of(false), Ok(9));
+    assert!(of(true).unwrap_err().contains("do_pan_and_scan"));
+}
+
 #[test]
 fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
     let model = models().into_iter().find(|model| model.ends_with("qwen3_vl")).unwrap();
@@ -110,6 +242,6 @@ fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
 fn models_without_a_processor_of_images_have_none() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");
     for model in ["llama-tied", "llava", "qwen3_vl", "gemma3_vl"] {
-        assert!(processor_for(&models.join(model), &|_| Vec::new()).unwrap().is_none(), "{model}");
+        assert!(processor_for(&models.join(model), |_| Vec::new()).unwrap().is_none(), "{model}");
     }
 }

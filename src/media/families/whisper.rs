@@ -17,10 +17,8 @@ use crate::media::{
     processor::FamilyProcessor,
 };
 use crate::model::ConfigError;
+use crate::model::audio::EXTRACTOR_FILES;
 use crate::model_files::{self, ModelFileError};
-
-/// The files that may have the extractor's settings: those of transformers 4 and 5.
-const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
 
 /// Windows that become one state of the encoder.
 const WINDOWS_OF_A_STATE: usize = 2;
@@ -42,14 +40,31 @@ impl WhisperProcessor {
     /// # Errors
     /// [`ConfigError`] if there is no file with them, or a field has no valid value.
     pub(super) fn load(model: &Path) -> Result<Self, ConfigError> {
-        let paths = FILES.map(|file| model.join(file));
-        let path = paths.iter().find(|path| model_files::exists(path)).unwrap_or(&paths[0]);
-        let text = model_files::read(path).map_err(ModelFileError::read(path))?;
-        let json = serde_json::from_slice::<Value>(&text)
-            .map_err(|error| ConfigError::Json { path: path.clone(), reason: error.to_string() })?;
-        let fields = json.get("feature_extractor").unwrap_or(&json);
-        Ok(Self { extractor: MelExtractor::new(read(fields, path)?) })
+        let (config, _) = settings(model)?;
+        Ok(Self { extractor: MelExtractor::new(config) })
     }
+}
+
+/// Reads the extractor's settings in the folder `model`. The second result makes the error of a
+/// field whose value other parts of the model do not accept.
+///
+/// # Errors
+/// [`ConfigError`] if there is no file with them, or a field has no valid value.
+pub(super) fn settings(
+    model: &Path,
+) -> Result<(MelConfig, impl Fn(&str, String) -> ConfigError), ConfigError> {
+    let paths = EXTRACTOR_FILES.map(|file| model.join(file));
+    let path = paths.iter().find(|path| model_files::exists(path)).unwrap_or(&paths[0]).clone();
+    let text = model_files::read(&path).map_err(ModelFileError::read(&path))?;
+    let json = serde_json::from_slice::<Value>(&text)
+        .map_err(|error| ConfigError::Json { path: path.clone(), reason: error.to_string() })?;
+    let fields = json.get("feature_extractor").unwrap_or(&json).clone();
+    let config = read(&fields, &path)?;
+    let invalid = move |field: &str, expected: String| {
+        let value = fields.get(field).unwrap_or(&Value::Null).to_string();
+        ConfigError::Invalid { path: path.clone(), field: field.to_owned(), value, expected }
+    };
+    Ok((config, invalid))
 }
 
 /// Reads the extractor's settings from the file `path`.

@@ -1,12 +1,20 @@
 //! Models that hear: encoders of sounds, and decoders that attend to their states.
 
+mod attention;
+mod block;
+mod config;
 mod conv;
+mod hearing;
+mod tower;
 mod whisper;
 
 use std::sync::Arc;
 
 use super::registry::ModelFamily;
 use super::supported::SupportedModels;
+
+pub(super) use hearing::AudioPlan;
+pub(crate) use hearing::{AudioFamily, EXTRACTOR_FILES, Sounds};
 
 /// Returns the families of this folder by their entry in `architectures`.
 pub(super) fn families() -> impl Iterator<Item = (&'static str, Arc<dyn ModelFamily>)> {

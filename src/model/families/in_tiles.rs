@@ -44,6 +44,7 @@ pub(super) const LLAVA_NEXT: Wrapper = Wrapper {
         "model.image_newline",
     ],
     vision: &[VisionFamily::LlavaNext],
+    audio: None,
 };
 
 /// Idefics 3, and the first SmolVLM.
@@ -60,6 +61,7 @@ pub(super) const IDEFICS3: Wrapper = Wrapper {
     places: &[TEXT_MODEL],
     unread: &["model.vision_model", "model.connector"],
     vision: &[VisionFamily::Idefics3],
+    audio: None,
 };
 
 /// SmolVLM 2.
@@ -76,6 +78,7 @@ pub(super) const SMOLVLM: Wrapper = Wrapper {
     places: &[TEXT_MODEL],
     unread: &["model.vision_model", "model.connector"],
     vision: &[VisionFamily::Idefics3],
+    audio: None,
 };
 
 /// InternVL in the form of transformers.
@@ -104,4 +107,5 @@ pub(super) const INTERNVL: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[VisionFamily::InternVl],
+    audio: None,
 };

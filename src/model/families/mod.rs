@@ -37,6 +37,7 @@ mod granite;
 mod granite_moe;
 mod granite_moe_hybrid;
 mod granite_moe_shared;
+mod hearing;
 mod helium;
 mod hunyuan;
 mod hunyuan_moe;
@@ -90,6 +91,7 @@ mod wrappers;
 mod youtu;
 
 // The vocabulary of the files in this folder.
+use super::audio::AudioFamily;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
     Fields, GateClamp, GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers,

@@ -8,8 +8,8 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, gemma3, gemma3n, glm4, glm4_moe, in_tiles, llama, llama4, ministral3,
-    mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    WindowRule, Wrapper, gemma3, gemma3n, glm4, glm4_moe, hearing, in_tiles, llama, llama4,
+    ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -41,7 +41,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE, INSIDE],
         unread: TOWER,
-        vision: &[],
+        vision: &[VisionFamily::Gemma3],
+        audio: None,
     },
     Wrapper {
         architecture: GEMMA3N,
@@ -61,6 +62,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             "model.embed_audio",
         ],
         vision: &[],
+        audio: None,
     },
     Wrapper {
         architecture: LLAMA4,
@@ -75,6 +77,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[BESIDE],
         unread: &["vision_model", "multi_modal_projector"],
         vision: &[],
+        audio: None,
     },
     Wrapper {
         architecture: MISTRAL3,
@@ -96,6 +99,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[BESIDE, INSIDE],
         unread: TOWER,
         vision: &[VisionFamily::Mistral3],
+        audio: None,
     },
     Wrapper {
         architecture: LLAVA,
@@ -122,6 +126,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[BESIDE, INSIDE],
         unread: TOWER,
         vision: &[VisionFamily::Clip, VisionFamily::Siglip, VisionFamily::Pixtral],
+        audio: None,
     },
     Wrapper {
         architecture: QWEN2_VL,
@@ -136,6 +141,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE, PLAIN],
         unread: VISUAL,
         vision: &[VisionFamily::Qwen2Vl],
+        audio: None,
     },
     Wrapper {
         architecture: QWEN2_5_VL,
@@ -154,6 +160,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE, PLAIN],
         unread: VISUAL,
         vision: &[VisionFamily::Qwen2_5Vl],
+        audio: None,
     },
     Wrapper {
         architecture: QWEN3_VL,
@@ -179,6 +186,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE],
         unread: VISUAL,
         vision: &[VisionFamily::Qwen3Vl],
+        audio: None,
     },
     Wrapper {
         architecture: QWEN3_VL_MOE,
@@ -210,6 +218,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE],
         unread: VISUAL,
         vision: &[VisionFamily::Qwen3Vl],
+        audio: None,
     },
     Wrapper {
         architecture: QWEN3_5,
@@ -228,6 +237,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
         vision: &[VisionFamily::Qwen3_5],
+        audio: None,
     },
     Wrapper {
         architecture: QWEN3_5_MOE,
@@ -246,6 +256,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE],
         unread: VISUAL_AND_MTP,
         vision: &[VisionFamily::Qwen3_5],
+        audio: None,
     },
     Wrapper {
         architecture: GLM4V,
@@ -273,6 +284,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE],
         unread: VISUAL,
         vision: &[],
+        audio: None,
     },
     Wrapper {
         architecture: GLM4V_MOE,
@@ -294,11 +306,14 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         places: &[INSIDE],
         unread: VISUAL,
         vision: &[],
+        audio: None,
     },
     in_tiles::LLAVA_NEXT,
     in_tiles::IDEFICS3,
     in_tiles::SMOLVLM,
     in_tiles::INTERNVL,
+    hearing::QWEN2_AUDIO,
+    hearing::VOXTRAL,
 ];
 
 const GEMMA3: &str = "Gemma3ForConditionalGeneration";

@@ -7,6 +7,7 @@ use crate::model::config::{ConfigError, ConfigSource, Fields};
 use crate::model_files;
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
+const VIDEO: &str = "video_preprocessor_config.json";
 const PROCESSOR: &str = "processor_config.json";
 
 /// The means and deviations of CLIP's pixels.
@@ -24,6 +25,8 @@ pub(crate) const UNIT_SCALE: PixelScale =
 pub(crate) struct ProcessorConfig {
     /// Those of images.
     pub(crate) image: Fields,
+    /// Those of videos: as transformers, by default those of images.
+    pub(crate) video: Fields,
     /// Those of the processor as a whole. Older models have none.
     pub(crate) whole: Fields,
 }
@@ -44,8 +47,11 @@ impl ProcessorConfig {
         else {
             return Ok(None);
         };
+        let nested = whole.as_ref().map(|whole| whole.nested("video_processor")).transpose()?;
+        let video = nested.flatten().map_or_else(|| read(VIDEO), |it| Ok(Some(it)))?;
+        let video = video.unwrap_or_else(|| image.clone());
         let whole = whole.unwrap_or_else(|| Fields::empty_in(&image));
-        Ok(Some(Self { image, whole }))
+        Ok(Some(Self { image, video, whole }))
     }
 
     /// Returns how bytes become numbers. `default` has the numbers of the processor's class.
@@ -53,35 +59,46 @@ impl ProcessorConfig {
     /// # Errors
     /// [`ConfigError::Invalid`] if a field has another form.
     pub(crate) fn scale(&self, default: PixelScale) -> Result<PixelScale, ConfigError> {
-        let channels = |field: &str, default: [f64; 3]| {
-            let three = |value: &serde_json::Value| {
-                let list: Option<Vec<f64>> =
-                    value.as_array()?.iter().map(serde_json::Value::as_f64).collect();
-                <[f64; 3]>::try_from(list?).ok()
-            };
-            match self.image.value(field) {
-                None => Ok(default),
-                Some(value) => {
-                    three(value).ok_or_else(|| self.image.invalid(field, "a list of 3 numbers"))
-                }
-            }
-        };
-        let mut scale = PixelScale {
-            mean: channels("image_mean", default.mean)?,
-            std: channels("image_std", default.std)?,
-            factor: self.image.positive("rescale_factor")?.unwrap_or(default.factor),
-        };
-        if scale.std.iter().any(|std| *std <= 0.0) {
-            return Err(self.image.invalid("image_std", "3 numbers above 0"));
-        }
-        if !self.image.flag_or("do_rescale", true)? {
-            scale.factor = 1.0;
-        }
-        if !self.image.flag_or("do_normalize", true)? {
-            (scale.mean, scale.std) = ([0.0; 3], [1.0; 3]);
-        }
-        Ok(scale)
+        scale_of(&self.image, default)
     }
+
+    /// Returns the same for the frames of videos.
+    ///
+    /// # Errors
+    /// As [`ProcessorConfig::scale`].
+    pub(crate) fn video_scale(&self, default: PixelScale) -> Result<PixelScale, ConfigError> {
+        scale_of(&self.video, default)
+    }
+}
+
+/// Returns how the processor with these fields makes numbers of bytes.
+fn scale_of(fields: &Fields, default: PixelScale) -> Result<PixelScale, ConfigError> {
+    let channels = |field: &str, default: [f64; 3]| {
+        let three = |value: &serde_json::Value| {
+            let list: Option<Vec<f64>> =
+                value.as_array()?.iter().map(serde_json::Value::as_f64).collect();
+            <[f64; 3]>::try_from(list?).ok()
+        };
+        match fields.value(field) {
+            None => Ok(default),
+            Some(value) => three(value).ok_or_else(|| fields.invalid(field, "a list of 3 numbers")),
+        }
+    };
+    let mut scale = PixelScale {
+        mean: channels("image_mean", default.mean)?,
+        std: channels("image_std", default.std)?,
+        factor: fields.positive("rescale_factor")?.unwrap_or(default.factor),
+    };
+    if scale.std.iter().any(|std| *std <= 0.0) {
+        return Err(fields.invalid("image_std", "3 numbers above 0"));
+    }
+    if !fields.flag_or("do_rescale", true)? {
+        scale.factor = 1.0;
+    }
+    if !fields.flag_or("do_normalize", true)? {
+        (scale.mean, scale.std) = ([0.0; 3], [1.0; 3]);
+    }
+    Ok(scale)
 }
 
 /// How bytes become numbers: `(factor · byte − mean) / std` for each channel.

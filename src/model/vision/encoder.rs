@@ -1,6 +1,6 @@
 //! A tower as the encoder of a model.
 
-use crate::model::{EncoderOutput, MediaEncoder, MediaInput};
+use crate::model::{EncoderOutput, MediaData, MediaEncoder, MediaInput, MediaTensorView};
 
 /// A vision tower with its projector.
 pub(super) trait Tower: Send + Sync {
@@ -34,6 +34,8 @@ pub(super) struct VisionEncoder<T> {
     pub(super) placeholders: Vec<u32>,
     /// The axes of the text model's positions.
     pub(super) position_axes: usize,
+    /// Whether the tokens of an image attend to each other.
+    pub(super) attends_within_items: bool,
 }
 
 impl<T: Tower> VisionEncoder<T> {
@@ -74,6 +76,23 @@ impl<T: Tower> MediaEncoder for VisionEncoder<T> {
 
     fn position_axes(&self) -> usize {
         self.position_axes
+    }
+
+    fn frame_positions(&self, item: &MediaInput<'_>) -> Vec<u32> {
+        let [frames, ..] = item.grid.unwrap_or_default();
+        match item.tensors.get(1) {
+            // A tensor without elements, whose shape has the positions.
+            Some(MediaTensorView { shape, data: MediaData::U8([]) })
+                if shape.len() == frames as usize =>
+            {
+                shape.iter().map(|position| *position as u32).collect()
+            }
+            _ => (0..frames).collect(),
+        }
+    }
+
+    fn attends_within_items(&self) -> bool {
+        self.attends_within_items
     }
 
     fn is_placeholder(&self, token_id: u32) -> bool {

@@ -1,5 +1,5 @@
 //! The towers of the classes that are made as LLaVA is, as `config.json` describes them: LLaVA 1.5,
-//! Pixtral, Mistral 3, Idefics 3, SmolVLM and InternVL.
+//! Pixtral, Mistral 3, Gemma 3, Idefics 3, SmolVLM and InternVL.
 
 use playhouse_kernels::Activation;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::block::BlockConfig;
 use super::config::{CLIP_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
 use super::pixels::{PatchSize, Pixels};
 use super::pixtral::{self, PixtralConfig, PixtralTower};
-use super::projector::{ProjectorConfig, ProjectorNorm};
+use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, SIGLIP};
 use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token};
@@ -93,13 +93,14 @@ pub(super) fn read(
         scale: processor.scale(scale(family))?,
         placeholders: vec![placeholder(outer, family)?],
         position_axes: 1,
+        attends_within_items: family == VisionFamily::Gemma3,
     })
 }
 
 /// Returns the numbers of pixels in the class of a tower's image processor.
 fn scale(family: VisionFamily) -> PixelScale {
     match family {
-        VisionFamily::Siglip | VisionFamily::Idefics3 => UNIT_SCALE,
+        VisionFamily::Siglip | VisionFamily::Gemma3 | VisionFamily::Idefics3 => UNIT_SCALE,
         _ => CLIP_SCALE,
     }
 }
@@ -108,6 +109,7 @@ fn scale(family: VisionFamily) -> PixelScale {
 fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
     let default = match family {
         VisionFamily::Mistral3 => 10,
+        VisionFamily::Gemma3 => 262_144,
         VisionFamily::Idefics3 => 128_257,
         VisionFamily::InternVl => 151_667,
         _ => 32_000,
@@ -144,20 +146,23 @@ fn vit(
     }
     let image_size = side(vision, "image_size", image_size)?;
     let patch_size = side(vision, PATCH, patch_size)?;
-    let projector = projector(outer, text_width, family)?;
+    let projector = match family {
+        VisionFamily::Gemma3 => gemma3(outer, image_size / patch_size, text_width, block.norm.eps)?,
+        _ => projector(outer, text_width, family)?,
+    };
     if patch_size * projector.merge > image_size {
         return Err(vision.invalid(PATCH, &format!("at most image_size, {image_size}")));
     }
     let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
     let feature_layers = match family {
-        VisionFamily::Idefics3 => vec![num_layers],
+        VisionFamily::Gemma3 | VisionFamily::Idefics3 => vec![num_layers],
         VisionFamily::InternVl => feature_layers(outer, num_layers, -1)?,
         _ => feature_layers(outer, num_layers, -2)?,
     };
     let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
     let is_pooled = family != VisionFamily::InternVl || vision.flag_or("use_mean_pooling", true)?;
     let has_last_norm = match family {
-        VisionFamily::Idefics3 => true,
+        VisionFamily::Gemma3 | VisionFamily::Idefics3 => true,
         _ => !is_pooled && feature_layers.contains(&num_layers),
     };
     Ok(VitConfig {
@@ -241,6 +246,7 @@ fn projector(
         activation: activation(outer, "projector_hidden_act", Activation::Gelu)?,
         has_bias: true,
         merge: 1,
+        averages: false,
         norm: ProjectorNorm::None,
         merging: None,
         outputs,
@@ -264,6 +270,34 @@ fn projector(
         _ => {
             ProjectorConfig { has_bias: outer.flag_or("multimodal_projector_bias", true)?, ..plain }
         }
+    })
+}
+
+/// Reads the projector of Gemma 3, for a tower with `side` patches on a side. A square of patches
+/// becomes their mean.
+fn gemma3(
+    outer: &Fields,
+    side: usize,
+    outputs: usize,
+    eps: f32,
+) -> Result<ProjectorConfig, ConfigError> {
+    const TOKENS: &str = "mm_tokens_per_image";
+    let tokens = outer.size(TOKENS)?.unwrap_or(256);
+    let squares = tokens.isqrt();
+    if squares == 0 || squares * squares != tokens || !side.is_multiple_of(squares) {
+        let expected = format!("the square of a divisor of {side}, the patches on a side");
+        return Err(outer.invalid(TOKENS, &expected));
+    }
+    let norm = NormConfig { kind: NormKind::RmsPlusOne, eps };
+    Ok(ProjectorConfig {
+        layers: &[],
+        activation: Activation::Gelu,
+        has_bias: false,
+        merge: side / squares,
+        averages: true,
+        norm: ProjectorNorm::OfSquare("mm_soft_emb_norm", norm),
+        merging: Some(Merging::ByInput("mm_input_projection_weight")),
+        outputs,
     })
 }
 
@@ -323,7 +357,8 @@ fn pixtral(
                 true => ProjectorNorm::OfPatch("norm", norm),
                 false => ProjectorNorm::None,
             },
-            merging: is_mistral3.then_some("patch_merger.merging_layer"),
+            averages: false,
+            merging: is_mistral3.then_some(Merging::Unfolded("patch_merger.merging_layer")),
             outputs,
         },
     })
@@ -336,7 +371,7 @@ fn drops_first(
     family: VisionFamily,
 ) -> Result<bool, ConfigError> {
     const STRATEGY: &str = "vision_feature_select_strategy";
-    if family == VisionFamily::Idefics3 {
+    if let VisionFamily::Gemma3 | VisionFamily::Idefics3 = family {
         return Ok(false);
     }
     let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
@@ -388,7 +423,7 @@ pub(super) fn load_vit(
     ];
     let module = stored(loader, &towers, &format!("{}.weight", config.names.patches));
     let projectors = ["multi_modal_projector", "model.multi_modal_projector", "model.connector"];
-    let first = config.projector.layers.first().copied().unwrap_or_default();
+    let first = config.projector.first_module();
     let projector = stored(loader, &projectors, &format!("{first}.weight"));
     let ends = ["image_newline", "model.image_newline"];
     let end = ends.into_iter().find(|name| loader.has(name)).unwrap_or(ends[0]);

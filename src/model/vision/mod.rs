@@ -54,6 +54,8 @@ pub(crate) enum VisionFamily {
     Pixtral,
     /// The same with the projector of Mistral 3, which merges patches.
     Mistral3,
+    /// SigLIP with the projector of Gemma 3.
+    Gemma3,
     /// The towers of Idefics 3 and SmolVLM.
     Idefics3,
     /// The tower of InternVL.
@@ -96,11 +98,16 @@ impl VisionFamily {
     fn model_type(self) -> Option<&'static str> {
         match self {
             Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
-            Self::Siglip => Some("siglip_vision_model"),
+            Self::Siglip | Self::Gemma3 => Some("siglip_vision_model"),
             Self::Pixtral => Some("pixtral"),
             _ => None,
         }
     }
+}
+
+/// Returns the numbers of pixels in the class of the image processor of a family of Qwen.
+pub(crate) fn qwen_scale(family: VisionFamily) -> PixelScale {
+    qwen_config::scale(family)
 }
 
 /// A tower that `config.json` describes, before its weights are read.
@@ -110,6 +117,7 @@ pub(super) struct VisionPlan {
     scale: PixelScale,
     placeholders: Vec<u32>,
     position_axes: usize,
+    attends_within_items: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -131,7 +139,8 @@ impl VisionPlan {
         text: &ModelConfig,
     ) -> Result<Option<Self>, ConfigError> {
         let Some(family) = VisionFamily::of(outer)? else {
-            if text.wrapped.is_some() {
+            let hears = text.wrapped.as_ref().is_some_and(|it| it.wrapper.audio.is_some());
+            if text.wrapped.is_some() && !hears {
                 tracing::info!("the parts of the model for media are not supported: it takes text");
             }
             return Ok(None);
@@ -154,6 +163,7 @@ impl VisionPlan {
                     token("video_token_id", 151_656)?,
                 ],
                 position_axes: 3,
+                attends_within_items: false,
             }))
         };
         match family {
@@ -173,23 +183,29 @@ impl VisionPlan {
         &self,
         loader: &mut WeightLoader<'_>,
     ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
-        let Self { vision_tower, scale, placeholders, position_axes } = self.clone();
-        let pixels = Pixels::new(&scale);
-        Ok(match vision_tower {
+        let pixels = Pixels::new(&self.scale);
+        Ok(match &self.vision_tower {
             TowerPlan::Pixtral(config) => {
-                let vision_tower = llava::load_pixtral(loader, &config, pixels)?;
-                Arc::new(VisionEncoder { vision_tower, placeholders, position_axes })
+                Arc::new(self.encoder(llava::load_pixtral(loader, config, pixels)?))
             }
             TowerPlan::Vit(config) => {
-                let vision_tower = llava::load_vit(loader, &config, pixels)?;
-                Arc::new(VisionEncoder { vision_tower, placeholders, position_axes })
+                Arc::new(self.encoder(llava::load_vit(loader, config, pixels)?))
             }
             TowerPlan::Qwen(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
-                let vision_tower = qwen::QwenTower::load(loader, module, &config, pixels)?;
-                Arc::new(VisionEncoder { vision_tower, placeholders, position_axes })
+                Arc::new(self.encoder(qwen::QwenTower::load(loader, module, config, pixels)?))
             }
         })
+    }
+
+    /// Returns the encoder of this tower.
+    fn encoder<T>(&self, vision_tower: T) -> VisionEncoder<T> {
+        VisionEncoder {
+            vision_tower,
+            placeholders: self.placeholders.clone(),
+            position_axes: self.position_axes,
+            attends_within_items: self.attends_within_items,
+        }
     }
 }
 

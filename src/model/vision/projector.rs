@@ -1,6 +1,6 @@
 //! Projectors: from the features of a tower to the text model's width (HF
 //! `LlavaMultiModalProjector`, `Mistral3MultiModalProjector`, `Idefics3Connector`,
-//! `InternVLMultiModalProjector`).
+//! `InternVLMultiModalProjector`, `Gemma3MultiModalProjector`).
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, LinearWeight, WeightView, activate, profile::timed};
@@ -13,17 +13,39 @@ use crate::model::{Adapters, ModelError};
 /// The shape of a projector.
 #[derive(Debug, Clone)]
 pub(super) struct ProjectorConfig {
-    /// The modules of one layer, or of two with an activation between them.
+    /// The modules of one layer, or of two with an activation between them. Without any, the
+    /// result is that of `merging`.
     pub(super) layers: &'static [&'static str],
     pub(super) activation: Activation,
     pub(super) has_bias: bool,
     /// Patches on a side of a square that becomes one embedding.
     pub(super) merge: usize,
+    /// Whether a square becomes the mean of its patches, and not all of them side by side.
+    pub(super) averages: bool,
     pub(super) norm: ProjectorNorm,
-    /// The module that maps a square to the width of one patch.
-    pub(super) merging: Option<&'static str>,
+    pub(super) merging: Option<Merging>,
     /// The width of the text model.
     pub(super) outputs: usize,
+}
+
+impl ProjectorConfig {
+    /// Returns a module that every checkpoint of the projector has.
+    pub(super) fn first_module(&self) -> &'static str {
+        match (self.layers, self.norm) {
+            ([first, ..], _) => first,
+            ([], ProjectorNorm::OfPatch(name, _) | ProjectorNorm::OfSquare(name, _)) => name,
+            ([], ProjectorNorm::None) => "",
+        }
+    }
+}
+
+/// The product before the layers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Merging {
+    /// A module that maps the patches of a square, side by side, to the width of one.
+    Unfolded(&'static str),
+    /// A tensor, `[features, outputs]`.
+    ByInput(&'static str),
 }
 
 /// The norm before the layers.
@@ -41,6 +63,7 @@ pub(super) enum ProjectorNorm {
 pub(super) struct Projector {
     norm: Option<Norm>,
     is_norm_of_square: bool,
+    averages: bool,
     merging: Option<LinearWeight>,
     layers: Vec<Linear>,
     activation: Activation,
@@ -56,6 +79,10 @@ impl Projector {
             let [count, width] = x.dims();
             let merged = |x: Tensor<2>| match self.unit {
                 1 => x,
+                unit if self.averages => x
+                    .reshape([count / unit, unit, width])
+                    .mean_dim(1)
+                    .reshape([count / unit, width]),
                 unit => x.reshape([count / unit, width * unit]),
             };
             let x = match &self.norm {
@@ -83,6 +110,7 @@ impl Projector {
         config: &ProjectorConfig,
     ) -> Result<Self, ModelError> {
         let unit = config.merge * config.merge;
+        let of_square = if config.averages { inputs } else { inputs * unit };
         let full = |name: &str| format!("{module}.{name}");
         let (norm, is_norm_of_square) = match config.norm {
             ProjectorNorm::None => (None, false),
@@ -90,11 +118,14 @@ impl Projector {
                 (Some(Norm::load(loader, &full(name), inputs, norm)?), false)
             }
             ProjectorNorm::OfSquare(name, norm) => {
-                (Some(Norm::load(loader, &full(name), inputs * unit, norm)?), true)
+                (Some(Norm::load(loader, &full(name), of_square, norm)?), true)
             }
         };
-        let merging = config.merging.map(|name| merging(loader, &full(name), [inputs, unit]));
-        let mut width = if merging.is_some() { inputs } else { inputs * unit };
+        let merging = config.merging.map(|merging| match merging {
+            Merging::Unfolded(name) => unfolded(loader, &full(name), [inputs, unit]),
+            Merging::ByInput(name) => by_input(loader, &full(name), [of_square, config.outputs]),
+        });
+        let mut width = if merging.is_some() { inputs } else { of_square };
         let mut layers = Vec::new();
         for name in config.layers {
             let part = [Part::new(full(name), config.outputs)];
@@ -105,6 +136,7 @@ impl Projector {
         Ok(Self {
             norm,
             is_norm_of_square,
+            averages: config.averages,
             merging: merging.transpose()?,
             layers,
             activation,
@@ -116,7 +148,7 @@ impl Projector {
 /// Loads the layer `module` from a square to the width of one patch. The checkpoint has the columns
 /// of an element of all patches side by side (HF `torch.nn.functional.unfold`). A row here has the
 /// patches one after the other.
-fn merging(
+fn unfolded(
     loader: &mut WeightLoader<'_>,
     module: &str,
     [width, unit]: [usize; 2],
@@ -131,5 +163,21 @@ fn merging(
         let view = [WeightView::F32(&values)];
         let packed = LinearWeight::pack(&view, width * unit, loader.dtype(), loader.device());
         Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
+    })
+}
+
+/// Loads the tensor `name`, `[features, outputs]`.
+fn by_input(
+    loader: &mut WeightLoader<'_>,
+    name: &str,
+    [features, outputs]: [usize; 2],
+) -> Result<LinearWeight, ModelError> {
+    loader.packed(name, [outputs, features], |loader| {
+        let stored = loader.values(name, &[features, outputs])?;
+        let row = |output: usize| stored.iter().skip(output).step_by(outputs).copied();
+        let values: Vec<f32> = (0..outputs).flat_map(row).collect();
+        let view = [WeightView::F32(&values)];
+        let packed = LinearWeight::pack(&view, features, loader.dtype(), loader.device());
+        Ok(packed.map_err(refused(name))?.with_tensor_cores(loader.tensor_cores()))
     })
 }

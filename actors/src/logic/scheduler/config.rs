@@ -52,6 +52,9 @@ pub struct SchedulerConfig {
     pub encoder_cache_size: usize,
     /// Whether an image or sound must be computed in one step.
     pub disable_chunked_mm_input: bool,
+    /// Length of the largest image whose tokens attend to those after them. One step computes such
+    /// an image, even a step with a reduced budget. 0 if no token attends to one after it.
+    pub largest_whole_item: usize,
     /// Whether a step is planned while the one before is computed. The planned step then waits at
     /// the device.
     pub async_scheduling: bool,
@@ -81,6 +84,7 @@ impl Default for SchedulerConfig {
             encoder_budget: 0,
             encoder_cache_size: 0,
             disable_chunked_mm_input: false,
+            largest_whole_item: 0,
             async_scheduling: false,
             max_loras: 1,
             num_lookahead_tokens: 0,
@@ -112,6 +116,13 @@ impl SchedulerConfig {
         };
         at_least("max_num_seqs", self.max_num_seqs, 1)?;
         at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)?;
+        if self.max_num_batched_tokens < self.largest_whole_item {
+            let wanted = format!(
+                "at least {}, because a step computes all tokens of an image of this model",
+                self.largest_whole_item
+            );
+            return Err(refuse("max_num_batched_tokens", self.max_num_batched_tokens, wanted));
+        }
         at_least("max_model_len", self.max_model_len, 2)?;
         at_least("kv_spec.block_size", self.kv_spec.block_size, 1)?;
         at_least("num_blocks", self.num_blocks as usize, 2)?;
@@ -237,6 +248,8 @@ mod tests {
         assert_eq!(check(|_| ()), Ok(()));
         assert!(check(|c| c.max_num_seqs = 0).is_err());
         assert!(check(|c| c.num_blocks = 1).is_err());
+        assert_eq!(check(|c| c.largest_whole_item = 2048), Ok(()));
+        assert!(check(|c| c.largest_whole_item = 2049).is_err());
         assert!(check(|c| c.kv_spec.block_size = 0).is_err());
         assert_eq!(
             check(|c| c.kv_spec.groups.clear()),

@@ -71,6 +71,8 @@ impl Scheduler {
         let mut num_tokens = state.num_remaining().min(most);
         if has_media {
             num_tokens = self.media_window(slot, num_computed_tokens, num_tokens);
+            let budget = planning.token_budget;
+            num_tokens = self.whole_items(slot, num_computed_tokens, num_tokens, budget);
         }
         let num_lookahead = self.num_lookahead(planning, slot, num_tokens);
         Row {

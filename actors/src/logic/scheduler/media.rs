@@ -165,6 +165,31 @@ impl Scheduler {
         window
     }
 
+    /// Changes the number of tokens after `num_computed` so that the step has all tokens of an image
+    /// that attend to each other, or none. At most `budget` tokens are left to the step. A prefix
+    /// hit may end within an image, whose first tokens were then computed with all others.
+    pub(super) fn whole_items(
+        &self,
+        slot: Slot,
+        num_computed: usize,
+        num_tokens: usize,
+        budget: usize,
+    ) -> usize {
+        if self.config.largest_whole_item == 0 || planted(Bug::CutImage) {
+            return num_tokens;
+        }
+        let end = num_computed + num_tokens;
+        let items = &self.requests[slot].request.mm_features;
+        let cut = items.iter().find(|item| item.offset < end && !item.is_before(end));
+        let Some(item) = cut else { return num_tokens };
+        let missing = item.offset + item.length - num_computed;
+        match item.offset > num_computed {
+            true => item.offset - num_computed,
+            false if missing <= budget => missing,
+            false => 0,
+        }
+    }
+
     fn needs_whole_items(&self) -> bool {
         self.config.disable_chunked_mm_input
     }

@@ -157,6 +157,11 @@ impl Scheduler {
             if num_tokens == 0 {
                 return Err(WaitingReason::EncoderCache);
             }
+            let budget = planning.token_budget;
+            num_tokens = self.whole_items(slot, num_hit_tokens, num_tokens, budget);
+            if num_tokens == 0 {
+                return Err(WaitingReason::TokenBudget);
+            }
         }
         let (num_computed_tokens, block_ids) = (num_hit_tokens, BlockIds::default());
         Ok(Row { slot, num_computed_tokens, num_tokens, num_lookahead: 0, is_new: true, block_ids })

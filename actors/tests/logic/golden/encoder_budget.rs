@@ -86,6 +86,63 @@ fn an_image_longer_than_a_reduced_budget_is_computed_in_parts_too() {
     assert_eq!(harness.step(), tokens([(0, 30)]));
 }
 
+/// The tokens of an image attend to each other, in a model that says so.
+fn whole_items(max_num_batched_tokens: usize) -> SchedulerConfig {
+    SchedulerConfig { max_num_batched_tokens, largest_whole_item: 60, ..config() }
+}
+
+#[test]
+fn a_step_has_all_tokens_of_an_image_that_attend_to_each_other_or_none() {
+    let mut harness = Harness::new(whole_items(64));
+    harness.add(with_images(0, 150, &[("a", 10, 60), ("b", 80, 60)]));
+    assert_eq!(harness.step(), tokens([(0, 10)]));
+    assert_eq!(harness.encode(), ["a"]);
+    assert_eq!(harness.step(), tokens([(0, 60)]));
+    assert_eq!(harness.step(), tokens([(0, 10)]));
+    assert_eq!(harness.encode(), ["b"]);
+    assert_eq!(harness.step(), tokens([(0, 64)]));
+    assert_eq!(harness.step(), tokens([(0, 6)]));
+}
+
+/// The limit on a prompt's tokens beside others, and a budget that was reduced, do not cut it.
+#[test]
+fn limits_do_not_cut_such_an_image() {
+    let config = SchedulerConfig { long_prefill_token_threshold: 8, ..whole_items(64) };
+    let mut harness = Harness::new(config);
+    harness.scheduler.set_token_budget(5);
+    assert_eq!(harness.scheduler.token_budget(), 60);
+    harness.add(request(1, own_prompt(1, 5)));
+    assert_eq!(harness.step(), tokens([(1, 5)]));
+    harness.add(with_images(2, 100, &[("a", 3, 60)]));
+    assert_eq!(harness.step(), tokens([(1, 1), (2, 3)]));
+    assert_eq!(harness.encode(), ["a"]);
+    // Its 60 tokens and another do not fit.
+    assert_eq!(harness.step(), tokens([(1, 1)]));
+    harness.scheduler.set_token_budget(64);
+    assert_eq!(harness.step(), tokens([(1, 1), (2, 60)]));
+}
+
+/// The first tokens of a hit were computed with all others of the image.
+#[test]
+fn a_hit_within_such_an_image_goes_on_to_its_end() {
+    let mut harness = Harness::new(whole_items(64));
+    for id in 0..2 {
+        let image = MultimodalFeature::for_test("a", 10, 60);
+        let prompt = own_prompt(9, 70).into_iter().chain([id as u32; 20]);
+        harness.add(EngineRequest { mm_features: vec![image].into(), ..request(id, prompt) });
+        if id == 0 {
+            assert_eq!(harness.step(), tokens([(0, 10)]));
+            harness.encode();
+            assert_eq!(harness.step(), tokens([(0, 60)]));
+            assert_eq!(harness.step(), tokens([(0, 20)]));
+        }
+    }
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert!(harness.encode().is_empty(), "it is still in memory");
+    // Four blocks of 16 tokens are hits.
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 26)]));
+}
+
 #[test]
 fn an_image_that_two_requests_share_is_encoded_once() {
     let mut harness = Harness::new(config());

@@ -68,7 +68,9 @@ pub(super) fn attention(
     if q.rows > 0 {
         let shared_bytes = q.client().properties().hardware.max_shared_memory_size;
         let of = PlanOf::new(kv, params, layer.group(), shared_bytes, cubes_enough);
-        let routine = routine.or_else(|| Routine::of(q.client(), kv, params));
+        // The dense kernel knows no mask but the causal one.
+        let is_causal = meta.visible_ends.is_empty();
+        let routine = routine.or_else(|| Routine::of(q.client(), kv, params)).filter(|_| is_causal);
         let left = routine.map(|routine| dense::launch(&q, kv, meta, params, &o, routine));
         let plan = of.plan(meta, left.as_deref(), is_recording());
         if plan.form.items > 0 {

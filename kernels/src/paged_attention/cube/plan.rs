@@ -220,11 +220,9 @@ impl PlanOf {
         }
         words.resize(seen_at, 0);
         for seq in 0..meta.num_seqs() {
-            let (tokens, len) = (meta.tokens_of(seq), meta.seq_lens[seq] as usize);
-            words.extend(meta.positions[tokens].iter().flat_map(|position| {
-                let position = *position as usize;
-                let (first, last) =
-                    (mask.first_visible(position), mask.last_visible(position, len));
+            words.extend(meta.tokens_of(seq).flat_map(|t| {
+                let position = meta.positions[t] as usize;
+                let (first, last) = (mask.first_visible(position), meta.last_visible(seq, t, mask));
                 [first, last, position].map(|p| p as u32)
             }));
         }
@@ -286,8 +284,7 @@ fn tiles(
         for first_token in range.clone().step_by(tokens) {
             let count = tokens.min(range.end - first_token);
             let first = meta.positions[first_token] as usize;
-            let last = meta.positions[first_token + count - 1] as usize;
-            let last = mask.last_visible(last, meta.seq_lens[seq] as usize);
+            let last = meta.last_visible(seq, first_token + count - 1, mask);
             let first_span = mask.first_visible(first) / SPAN;
             let spans = last / SPAN + 1 - first_span;
             tiles.push(TokenTile { seq, first_token, tokens: count, first_span, spans });

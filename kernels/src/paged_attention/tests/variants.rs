@@ -44,6 +44,57 @@ fn slopes_and_sinks_without_effect_leave_the_bytes() {
     }
 }
 
+/// The tokens of an image see all of it. Their bytes do not depend on the chunk that has it.
+#[test]
+fn tokens_may_see_keys_after_their_own() {
+    let end = |position: u32| match position {
+        270..540 => 540,
+        580..600 => 600,
+        _ => position + 1,
+    };
+    for dtype in DTYPES {
+        let world = World::new(&[600, 40], 16, [2, 32], dtype, true);
+        let with_ends = |chunks: &[(usize, usize, usize)]| {
+            let mut meta = world.meta(chunks);
+            meta.visible_ends = meta.positions.iter().copied().map(end).collect();
+            meta.validate(&world.shape).unwrap();
+            meta
+        };
+        let all = with_ends(&[(0, 250, 350), (1, 39, 1)]);
+        let q = values(351 * 4 * 32, 9);
+        let part = with_ends(&[(0, 300, 240)]);
+        for mask in [AttentionMask::Full, AttentionMask::Sliding(16), AttentionMask::Sliding(400)] {
+            let params = AttentionParams { mask, sinks: sinks(4), ..params(4) };
+            for isa in Isa::available() {
+                let error = world.error(isa, &q, &all, &params);
+                assert!(error < 4e-6, "{} {dtype:?} {mask:?}: {error}", isa.name());
+                let of = 50 * 128..290 * 128;
+                let (whole, part) = (
+                    world.run(isa, &q, &all, &params),
+                    world.run(isa, &q[of.clone()], &part, &params),
+                );
+                assert_eq!(bits(&whole[of]), bits(&part), "{} {mask:?}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn ends_of_visible_keys_are_checked() {
+    let world = World::new(&[20], 16, [1, 32], KvDtype::F32, false);
+    let check = |ends: &[u32]| {
+        let mut meta = world.meta(&[(0, 17, 3)]);
+        meta.visible_ends = ends.to_vec();
+        meta.validate(&world.shape).map_err(|error| error.to_string())
+    };
+    assert_eq!((check(&[]), check(&[18, 20, 20])), (Ok(()), Ok(())));
+    for (ends, at) in [(&[18, 19][..], ""), (&[17, 19, 20], "[0]"), (&[18, 21, 21], "[1]")] {
+        let why = check(ends).unwrap_err();
+        assert!(why.contains(&format!("visible_ends{at}")), "{ends:?}: {why}");
+    }
+    assert!(check(&[20, 19, 20]).unwrap_err().contains("visible_ends[1]"));
+}
+
 /// Positions above 256 are rounded, too.
 #[test]
 fn rounded_biases_are_those_of_the_reference() {

@@ -1,25 +1,14 @@
-//! The attention of encoder and decoder: HF `WhisperAttention`.
+//! The attention of the decoder to a sound: HF `WhisperAttention`.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionMask, AttentionMetadata, AttentionParams, QkvHeads, cross_attention,
-    encoder_attention, paged_attention, profile::timed, qk_norm_rope, reshape_and_cache,
-    scale_rows,
+    AttentionMask, AttentionParams, cross_attention, profile::timed, scale_rows,
 };
 
-use super::config::NORM;
-use crate::model::layers::{Linear, Part};
+use crate::model::audio::attention::{params, square};
+use crate::model::layers::Linear;
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, ModelError, Step};
-
-/// Attention of tokens, or of the frames of a sound, to each other.
-#[derive(Debug)]
-pub(super) struct SelfAttention {
-    qkv_proj: Linear,
-    heads: QkvHeads,
-    out_proj: Linear,
-    params: AttentionParams,
-}
 
 /// Attention of a decoder's tokens to the frames of a sound.
 #[derive(Debug)]
@@ -38,91 +27,6 @@ pub(super) struct KvProjection {
     v_proj: Linear,
 }
 
-fn params(
-    loader: &WeightLoader<'_>,
-    hidden: usize,
-    heads: usize,
-    mask: AttentionMask,
-) -> AttentionParams {
-    let scale = ((hidden / heads) as f32).sqrt().recip();
-    let tensor_cores = loader.tensor_cores();
-    AttentionParams { mask, tensor_cores, ..AttentionParams::new(heads, scale) }
-}
-
-fn square(
-    loader: &mut WeightLoader<'_>,
-    module: String,
-    hidden: usize,
-    has_bias: bool,
-) -> Result<Linear, ModelError> {
-    Linear::load(loader, &[Part::new(module, hidden)], hidden, has_bias)
-}
-
-impl SelfAttention {
-    /// Loads the attention `module` of `heads` heads.
-    pub(super) fn load(
-        loader: &mut WeightLoader<'_>,
-        module: &str,
-        [hidden, heads]: [usize; 2],
-        mask: AttentionMask,
-    ) -> Result<Self, ModelError> {
-        let parts = ["q_proj", "k_proj", "v_proj"]
-            .map(|part| Part::new(format!("{module}.{part}"), hidden));
-        // Keys have no bias.
-        let bias = |loader: &mut WeightLoader<'_>, part: &str| {
-            loader.values(&format!("{module}.{part}.bias"), &[hidden])
-        };
-        let biases = [bias(loader, "q_proj")?, vec![0.0; hidden], bias(loader, "v_proj")?];
-        let biases = loader.on_device(module, biases.concat())?;
-        Ok(Self {
-            qkv_proj: Linear::load(loader, &parts, hidden, false)?.with_biases(biases),
-            heads: QkvHeads {
-                num_heads: heads,
-                num_kv_heads: heads,
-                head_dim: hidden / heads,
-                q_norm: None,
-                k_norm: None,
-                norms_after_rope: false,
-                eps: NORM.eps,
-                clip: None,
-            },
-            out_proj: square(loader, format!("{module}.out_proj"), hidden, true)?,
-            params: params(loader, hidden, heads, mask),
-        })
-    }
-
-    fn projected(&self, x: Tensor<2>, adapters: Adapters<'_>) -> [Tensor<2>; 3] {
-        let [tokens, _] = x.dims();
-        let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
-        // Nothing rotates, so the positions do not matter.
-        let (q, k, v) = qk_norm_rope(qkv, &self.heads, &vec![0; tokens], None);
-        [q, k, v]
-    }
-
-    /// Maps the frames of one sound, `[num_frames, hidden_size]`, to the same shape.
-    pub(super) fn of_frames(&self, x: Tensor<2>, frames: &AttentionMetadata) -> Tensor<2> {
-        let [q, k, v] = self.projected(x, Adapters::none());
-        let heads = self.heads.num_kv_heads;
-        let output = timed("attention", || encoder_attention(q, k, v, heads, frames, &self.params));
-        timed("o", || self.out_proj.forward(output, Adapters::none()))
-    }
-
-    /// Maps a step's tokens, `[num_tokens, hidden_size]`, to the same shape, and writes their keys
-    /// and values into the cache of layer `index`.
-    pub(super) fn of_tokens(&self, x: Tensor<2>, index: usize, step: &mut Step<'_>) -> Tensor<2> {
-        let adapters = step.adapters();
-        let [q, k, v] = self.projected(x, adapters);
-        let (meta, kv) = step.layer(index);
-        timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
-        let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
-        timed("o", || self.out_proj.forward(output, adapters))
-    }
-
-    pub(super) fn mapped_bytes(&self) -> u64 {
-        self.qkv_proj.mapped_bytes() + self.out_proj.mapped_bytes()
-    }
-}
-
 impl CrossAttention {
     /// Loads the attention `module` of layer `index` of the decoder.
     pub(super) fn load(
@@ -132,8 +36,8 @@ impl CrossAttention {
         index: usize,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            q_proj: square(loader, format!("{module}.q_proj"), hidden, true)?,
-            out_proj: square(loader, format!("{module}.out_proj"), hidden, true)?,
+            q_proj: square(loader, format!("{module}.q_proj"), hidden, true, Linear::load)?,
+            out_proj: square(loader, format!("{module}.out_proj"), hidden, true, Linear::load)?,
             params: params(loader, hidden, heads, AttentionMask::Both),
             index,
         })
@@ -207,8 +111,8 @@ impl KvProjection {
         hidden: usize,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            k_proj: square(loader, format!("{module}.k_proj"), hidden, false)?,
-            v_proj: square(loader, format!("{module}.v_proj"), hidden, true)?,
+            k_proj: square(loader, format!("{module}.k_proj"), hidden, false, Linear::load)?,
+            v_proj: square(loader, format!("{module}.v_proj"), hidden, true, Linear::load)?,
         })
     }
 

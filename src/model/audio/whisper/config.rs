@@ -3,14 +3,9 @@
 use playhouse_kernels::Activation;
 
 use super::MODEL_TYPE;
-use crate::model::config::{ActivationName, ConfigError, Fields, NormConfig, stored_dtype};
-use crate::model::family::NormKind;
-use crate::model::layers::plain_activation;
+use crate::model::audio::config::{StackConfig, activation};
+use crate::model::config::{ConfigError, stored_dtype};
 use crate::model::{ModelSource, StoredDtype};
-
-/// The norms of all layers: those of `nn.LayerNorm`.
-pub(super) const NORM: NormConfig =
-    NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
 
 /// A model's sizes.
 #[derive(Debug)]
@@ -29,14 +24,6 @@ pub(super) struct WhisperConfig {
     pub(super) is_tied: bool,
     pub(super) eos_token_ids: Vec<u32>,
     pub(super) stored: StoredDtype,
-}
-
-/// The sizes of the encoder or the decoder.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StackConfig {
-    pub(super) num_layers: usize,
-    pub(super) num_heads: usize,
-    pub(super) intermediate_size: usize,
 }
 
 impl WhisperConfig {
@@ -66,28 +53,4 @@ impl WhisperConfig {
             stored: stored_dtype(fields)?.unwrap_or(StoredDtype::F32),
         })
     }
-}
-
-impl StackConfig {
-    /// Reads the fields of the encoder or the decoder, whose names contain `part`.
-    fn read(fields: &Fields, part: &str, hidden_size: usize) -> Result<Self, ConfigError> {
-        let heads = format!("{part}_attention_heads");
-        let num_heads = fields.required_size(&heads)?;
-        if !hidden_size.is_multiple_of(2 * num_heads) {
-            let expected = format!("a number of heads of even width: a divisor of {hidden_size}/2");
-            return Err(fields.invalid(&heads, &expected));
-        }
-        Ok(Self {
-            num_layers: fields.required_size(&format!("{part}_layers"))?,
-            num_heads,
-            intermediate_size: fields.required_size(&format!("{part}_ffn_dim"))?,
-        })
-    }
-}
-
-fn activation(fields: &Fields) -> Result<Activation, ConfigError> {
-    const FIELD: &str = "activation_function";
-    let name = ActivationName::from_name(fields.text(FIELD)?.unwrap_or("gelu"));
-    let activation = name.and_then(plain_activation);
-    activation.ok_or_else(|| fields.invalid(FIELD, "an activation of transformers"))
 }

@@ -3,10 +3,12 @@
 use burn::tensor::Tensor;
 use playhouse_kernels::{AttentionMask, EmbeddingTable, add, embedding, recycle};
 
-use super::attention::{CrossAttention, SelfAttention};
-use super::block::{FeedForward, Normed};
-use super::config::{NORM, WhisperConfig};
-use crate::model::layers::{Embedding, Norm, embedding_table};
+use super::attention::CrossAttention;
+use super::config::WhisperConfig;
+use crate::model::audio::attention::SelfAttention;
+use crate::model::audio::block::{FeedForward, Normed};
+use crate::model::audio::config::NORM;
+use crate::model::layers::{Embedding, Linear, Norm, embedding_table};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, Backbone, ModelError, Positions, Step};
 
@@ -84,9 +86,15 @@ impl Layer {
         let (hidden, stack) = (config.hidden_size, &config.decoder);
         let sizes = [hidden, stack.num_heads];
         let module = |name: &str| format!("{layer}.{name}");
-        let own = SelfAttention::load(loader, &module("self_attn"), sizes, AttentionMask::Full)?;
+        let own = SelfAttention::load(
+            loader,
+            &module("self_attn"),
+            sizes,
+            AttentionMask::Full,
+            Linear::load,
+        )?;
         let cross = CrossAttention::load(loader, &module("encoder_attn"), sizes, index)?;
-        let mlp = FeedForward::load(loader, layer, hidden, stack, config.activation)?;
+        let mlp = FeedForward::load(loader, layer, hidden, stack, config.activation, Linear::load)?;
         let (before_own, before_cross) =
             (module("self_attn_layer_norm"), module("encoder_attn_layer_norm"));
         Ok(Self {

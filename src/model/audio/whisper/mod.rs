@@ -11,7 +11,6 @@
 //! with the states.
 
 mod attention;
-mod block;
 mod config;
 mod decoder;
 mod encoder;

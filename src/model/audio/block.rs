@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, activate, profile::timed};
 
-use super::config::{NORM, StackConfig};
+use super::config::{LoadLinear, NORM, StackConfig};
 use crate::model::layers::{Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError};
@@ -54,11 +54,12 @@ impl FeedForward {
         hidden: usize,
         stack: &StackConfig,
         activation: Activation,
+        load: LoadLinear,
     ) -> Result<Self, ModelError> {
         let inner = stack.intermediate_size;
         let mut linear = |name: &str, outputs, inputs| {
             let part = [Part::new(format!("{layer}.{name}"), outputs)];
-            Linear::load(loader, &part, inputs, true)
+            load(loader, &part, inputs, true)
         };
         Ok(Self {
             inner: linear("fc1", inner, hidden)?,

@@ -1,0 +1,164 @@
+//! Images of Gemma 3: one size, whatever their own (HF `Gemma3ImageProcessor`, `Gemma3Processor`).
+//! Crops of wide images (pan and scan) are not served.
+
+use std::collections::BTreeSet;
+
+use image::RgbImage;
+use playhouse_actors::{
+    logic::request::{
+        ids::TokenId,
+        media::{Modality, ProcessedMedia},
+    },
+    ports::{ExpandedPrompt, MediaError},
+};
+use serde_json::{Map, Value};
+
+use super::fields::{self, Size};
+use super::item;
+use super::resize::{Filter, Pixels};
+use crate::media::processor::FamilyProcessor;
+use crate::model::ConfigError;
+use crate::model::config::Fields;
+use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
+
+/// The setting that cuts wide images.
+const PAN_AND_SCAN: &str = "do_pan_and_scan";
+
+/// The longest run of line feeds that may be one token, as in the tokenizers of Gemma.
+const LINE_FEEDS_MAX: usize = 32;
+
+/// The processor of one model.
+#[derive(Debug)]
+pub(super) struct Gemma3 {
+    image_token: TokenId,
+    begin_token: [TokenId; 1],
+    end_token: TokenId,
+    num_embeds: usize,
+    /// Pixels on a side of an image.
+    side: usize,
+    filter: Filter,
+    /// The tokens of each number of line feeds.
+    line_feeds: Vec<Vec<TokenId>>,
+}
+
+impl Gemma3 {
+    /// Reads the processor of a model whose `config.json` has the fields `outer`.
+    pub(super) fn read(
+        family: VisionFamily,
+        outer: &Fields,
+        processor: &ProcessorConfig,
+        encode: &dyn Fn(&str) -> Vec<TokenId>,
+    ) -> Result<Self, ConfigError> {
+        const SIZE: &str = "size";
+        const LEN: &str = "image_seq_length";
+        let images = TileImages::read(family, outer)?;
+        let fields = &processor.image;
+        let side = images.image_size;
+        let square = |side: usize| Size::Exact { height: side, width: side };
+        if fields::size(fields, SIZE, true, square(224))? != square(side) {
+            return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
+        }
+        for wanted in [fields, &processor.whole] {
+            if wanted.flag_or(PAN_AND_SCAN, false)? {
+                return Err(wanted.invalid(PAN_AND_SCAN, "false: crops of images are not served"));
+            }
+        }
+        if !fields.flag_or("do_resize", true)? {
+            return Err(fields.invalid("do_resize", "true"));
+        }
+        let whole = &processor.whole;
+        if whole.size(LEN)?.is_some_and(|len| len != images.num_embeds) {
+            let expected = format!("{}, mm_tokens_per_image of config.json", images.num_embeds);
+            return Err(whole.invalid(LEN, &expected));
+        }
+        let token = |field: &str, default: usize| {
+            let id = outer.count(field)?.unwrap_or(default);
+            u32::try_from(id).map_err(|_| outer.invalid(field, "a token id"))
+        };
+        Ok(Self {
+            image_token: images.placeholder,
+            begin_token: [token("boi_token_index", 255_999)?],
+            end_token: token("eoi_token_index", 256_000)?,
+            num_embeds: images.num_embeds,
+            side,
+            filter: fields::filter(fields, Filter::Bilinear)?,
+            line_feeds: (0..=LINE_FEEDS_MAX).map(|count| encode(&"\n".repeat(count))).collect(),
+        })
+    }
+
+    /// Returns the number of line feeds of a token that has nothing else.
+    fn line_feeds_of(&self, token: TokenId) -> Option<usize> {
+        self.line_feeds.iter().position(|tokens| *tokens == [token])
+    }
+}
+
+impl FamilyProcessor for Gemma3 {
+    fn modalities(&self) -> &[Modality] {
+        &[Modality::Image]
+    }
+
+    fn max_item_embeds(&self) -> usize {
+        self.num_embeds
+    }
+
+    fn placeholder(&self, _modality: Modality) -> &str {
+        "<start_of_image>"
+    }
+
+    fn placeholder_tokens(&self, _modality: Modality) -> &[TokenId] {
+        &self.begin_token
+    }
+
+    fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
+        let mut tokens = self.line_feeds[2].clone();
+        tokens.extend(self.begin_token);
+        tokens.extend(std::iter::repeat_n(self.image_token, media.num_embeds));
+        tokens.push(self.end_token);
+        tokens.extend(&self.line_feeds[2]);
+        tokens
+    }
+
+    fn is_placeholder(&self, token: TokenId) -> bool {
+        token == self.image_token
+    }
+
+    /// The tokenizer has tokens of several line feeds. So the two on each side of an image are one
+    /// token with those of the text beside them, or of the next image.
+    fn join(&self, prompt: &mut ExpandedPrompt) {
+        let items = prompt.features.iter();
+        let begins: BTreeSet<usize> = items.clone().map(|item| item.offset - 1).collect();
+        let ends: BTreeSet<usize> = items.map(|item| item.offset + item.length + 1).collect();
+        let tokens = std::mem::take(&mut prompt.tokens);
+        let (mut at, mut items) = (0, prompt.features.iter_mut().peekable());
+        while at < tokens.len() {
+            let run: Vec<usize> =
+                tokens[at..].iter().map_while(|token| self.line_feeds_of(*token)).collect();
+            if run.is_empty() {
+                if let Some(item) = items.next_if(|item| item.offset == at) {
+                    item.offset = prompt.tokens.len();
+                }
+                prompt.tokens.push(tokens[at]);
+                at += 1;
+                continue;
+            }
+            let end = at + run.len();
+            let is_beside = ends.contains(&at) || begins.contains(&end);
+            let joined = self.line_feeds.get(run.iter().sum::<usize>()).filter(|_| is_beside);
+            prompt.tokens.extend(joined.map_or(&tokens[at..end], |joined| &joined[..]));
+            at = end;
+        }
+    }
+
+    fn image(
+        &self,
+        image: &RgbImage,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        if kwargs.get(PAN_AND_SCAN).is_some_and(|value| *value == true) {
+            let why = format!("`{PAN_AND_SCAN}` is true; expected false");
+            return Err(MediaError::Kwargs(why));
+        }
+        let pixels = Pixels::of(image).resized(self.filter, [self.side; 2]);
+        Ok(item(vec![pixels], self.num_embeds, None))
+    }
+}

@@ -1,0 +1,111 @@
+//! Spectrograms and counts are those of transformers. `tests/fidelity/make_hearing.py` recorded
+//! them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+use crate::media::audio::decode;
+use crate::media::families::processor_for;
+
+#[derive(Deserialize)]
+struct Golden {
+    sounds: Vec<Sound>,
+}
+
+#[derive(Deserialize)]
+struct Sound {
+    /// Sounds of `speech`, one after the other.
+    parts: Vec<String>,
+    /// The samples of them that are taken.
+    count: usize,
+    mels: Vec<Vec<f32>>,
+    frames: Option<usize>,
+    num_embeds: usize,
+}
+
+fn tests() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity")
+}
+
+fn samples(sound: &Sound) -> Vec<f32> {
+    let read = |name: &String| {
+        let file = std::fs::read(tests().join(format!("speech/{name}.wav"))).unwrap();
+        decode(Arc::from(file), 16_000, 60).unwrap()
+    };
+    sound.parts.iter().flat_map(read).take(sound.count).collect()
+}
+
+#[test]
+fn spectrograms_and_counts_are_those_of_transformers() {
+    for model in ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"] {
+        let folder = tests().join("hearing").join(model);
+        let golden = std::fs::read(folder.join("golden.json")).unwrap();
+        let golden: Golden = serde_json::from_slice(&golden).unwrap();
+        let processor = processor_for(&folder, |_| Vec::new()).unwrap().unwrap();
+        for sound in golden.sounds {
+            let what = format!("{model}: {:?}", sound.parts);
+            let media = processor.audio(&samples(&sound), &Map::new()).unwrap();
+            assert_eq!(media.num_embeds, sound.num_embeds, "{what}");
+            assert!(media.num_embeds <= processor.max_item_embeds(), "{what}");
+            let tokens = processor.tokens(&media);
+            assert!(tokens.iter().all(|token| processor.is_placeholder(*token)), "{what}");
+            let (mels, rest) = media.tensors.split_at(sound.mels.len());
+            for (tensor, expected) in mels.iter().zip(&sound.mels) {
+                let values = tensor.data.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x));
+                let values: Vec<f32> = values.collect();
+                assert_eq!(values.len(), expected.len(), "{what}");
+                for (got, expected) in values.iter().zip(expected) {
+                    assert!((got - expected).abs() <= 1e-4, "{what}: {got}, not {expected}");
+                }
+            }
+            let frames = rest.first().map(|tensor| tensor.shape[0]);
+            assert_eq!(frames, sound.frames, "{what}");
+        }
+    }
+}
+
+#[test]
+fn sounds_without_an_embedding_are_refused() {
+    let model = |name: &str| {
+        processor_for(&tests().join("hearing").join(name), |_| Vec::new()).unwrap().unwrap()
+    };
+    let of = |name: &str, count: usize| model(name).audio(&vec![0.1; count], &Map::new());
+    // Three windows have two frames.
+    assert!(of("qwen2_audio", 321).is_ok());
+    for (name, count) in [("qwen2_audio", 320), ("qwen2_audio", 0), ("voxtral", 0)] {
+        assert!(matches!(of(name, count), Err(MediaError::Invalid { .. })), "{name} {count}");
+    }
+    let too_long = of("voxtral", 81 * 16_000);
+    assert!(matches!(too_long, Err(MediaError::TooLarge { size: 81, limit: 80, .. })));
+}
+
+#[test]
+fn an_extractor_of_another_form_than_the_tower_is_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let from = tests().join("hearing/qwen2_audio");
+    std::fs::copy(from.join("config.json"), folder.path().join("config.json")).unwrap();
+    let load = |fields: Value| {
+        let path = folder.path().join("preprocessor_config.json");
+        std::fs::write(path, fields.to_string()).unwrap();
+        processor_for(folder.path(), |_| Vec::new()).err().map(|error| error.to_string())
+    };
+    assert_eq!(load(json!({"feature_size": 80, "chunk_length": 1})), None);
+    let why = load(json!({"feature_size": 128, "chunk_length": 1})).unwrap();
+    assert!(why.contains("`feature_size` is 128; expected 80"), "{why}");
+    let why = load(json!({"feature_size": 80})).unwrap();
+    assert!(why.contains("chunk_length") && why.contains("1 seconds"), "{why}");
+}
+
+#[test]
+fn placeholders_are_numbered_as_in_vllm() {
+    let folder = tests().join("hearing/qwen2_audio");
+    let processor = processor_for(&folder, |_| Vec::new()).unwrap().unwrap();
+    assert_eq!(
+        processor.numbered_placeholder(Modality::Audio, 1),
+        "Audio 2: <|audio_bos|><|AUDIO|><|audio_eos|>"
+    );
+}

@@ -1,0 +1,55 @@
+//! The parts of `config.json` that towers of sounds share.
+
+use playhouse_kernels::Activation;
+
+use crate::model::ModelError;
+use crate::model::config::{ActivationName, ConfigError, Fields, NormConfig};
+use crate::model::family::NormKind;
+use crate::model::layers::{Linear, Part, plain_activation};
+use crate::model::weight_loader::WeightLoader;
+
+/// Loads a linear layer: [`Linear::load`] for one that adapters may change and that may be
+/// quantized, or [`Linear::of_media`].
+pub(super) type LoadLinear =
+    fn(&mut WeightLoader<'_>, &[Part], usize, bool) -> Result<Linear, ModelError>;
+
+/// The norms of all layers: those of `nn.LayerNorm`.
+pub(super) const NORM: NormConfig =
+    NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
+
+/// The sizes of the encoder or the decoder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StackConfig {
+    pub(super) num_layers: usize,
+    pub(super) num_heads: usize,
+    pub(super) intermediate_size: usize,
+}
+
+impl StackConfig {
+    /// Reads the fields of the encoder or the decoder, whose names contain `part`.
+    pub(super) fn read(
+        fields: &Fields,
+        part: &str,
+        hidden_size: usize,
+    ) -> Result<Self, ConfigError> {
+        let heads = format!("{part}_attention_heads");
+        let num_heads = fields.required_size(&heads)?;
+        if !hidden_size.is_multiple_of(2 * num_heads) {
+            let expected = format!("a number of heads of even width: a divisor of {hidden_size}/2");
+            return Err(fields.invalid(&heads, &expected));
+        }
+        Ok(Self {
+            num_layers: fields.required_size(&format!("{part}_layers"))?,
+            num_heads,
+            intermediate_size: fields.required_size(&format!("{part}_ffn_dim"))?,
+        })
+    }
+}
+
+/// Reads the activation of all layers.
+pub(super) fn activation(fields: &Fields) -> Result<Activation, ConfigError> {
+    const FIELD: &str = "activation_function";
+    let name = ActivationName::from_name(fields.text(FIELD)?.unwrap_or("gelu"));
+    let activation = name.and_then(plain_activation);
+    activation.ok_or_else(|| fields.invalid(FIELD, "an activation of transformers"))
+}

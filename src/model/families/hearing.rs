@@ -1,0 +1,56 @@
+//! Multimodal classes that hear, and the families of their text models.
+
+use super::wrappers::{BESIDE, INSIDE, sizes};
+use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2};
+
+const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
+const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
+
+/// A tower and a projector, beside the text model or inside of `model`.
+const TOWER: &[&str] =
+    &["audio_tower", "multi_modal_projector", "model.audio_tower", "model.multi_modal_projector"];
+
+/// Qwen2-Audio.
+pub(super) const QWEN2_AUDIO: Wrapper = Wrapper {
+    architecture: QWEN2_AUDIO_CLASS,
+    model_type: "qwen2_audio",
+    models: "Qwen2-Audio",
+    texts: &[TextModel {
+        family: Family { architecture: QWEN2_AUDIO_CLASS, ..qwen2::FAMILY },
+        sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::Qwen2Audio),
+};
+
+/// Voxtral, in the form of transformers.
+pub(super) const VOXTRAL: Wrapper = Wrapper {
+    architecture: VOXTRAL_CLASS,
+    model_type: "voxtral",
+    models: "Voxtral Mini and Small, in the form of transformers with a tokenizer.json",
+    texts: &[TextModel {
+        family: Family {
+            architecture: VOXTRAL_CLASS,
+            defaults: Defaults {
+                num_key_value_heads: Some(8),
+                head_dim: Some(128),
+                max_position_embeddings: 131_072,
+                rope_theta: 100_000_000.0,
+                norm_eps: 1e-5,
+                ..llama::FAMILY.defaults
+            },
+            ..llama::FAMILY
+        },
+        sizes: sizes([131_072, 3_072, 8_192, 30, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::Voxtral),
+};

@@ -1,0 +1,158 @@
+//! Models with sounds in their prompts against transformers in float32. `make_hearing.py` made the
+//! models and their answers. Spectrograms are compared in `src/media/families/hearing_tests.rs`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use playhouse::model::{
+    Dtype, EncoderOutput, LoadOptions, MediaData, MediaInput, MediaTensorView, Model, load_model,
+};
+use serde::Deserialize;
+
+use crate::vision::{self, Prompt};
+
+/// The largest accepted difference of an embedding, relative to the largest of its sound.
+const EMBEDDINGS: f32 = 2e-5;
+
+const MODELS: [&str; 4] = ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"];
+
+/// The content of `golden.json`.
+#[derive(Deserialize)]
+struct Golden {
+    sounds: Vec<Sound>,
+    prompts: Vec<Prompt>,
+}
+
+/// The spectrograms of a sound, and its embeddings.
+#[derive(Deserialize)]
+struct Sound {
+    shapes: Vec<Vec<usize>>,
+    mels: Vec<Vec<f32>>,
+    /// Those that hold sound, for the encoder of Qwen2-Audio.
+    frames: Option<usize>,
+    num_embeds: usize,
+    embeddings: Vec<f32>,
+}
+
+/// Returns the folder of a recorded model.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/hearing").join(name)
+}
+
+/// Returns the folders of all models.
+pub(crate) fn folders() -> impl Iterator<Item = PathBuf> {
+    MODELS.into_iter().map(folder)
+}
+
+fn load(name: &str) -> (Arc<Model>, Golden) {
+    let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
+    let model = load_model(&folder(name), &options, &mut |_| {}).unwrap();
+    let golden = std::fs::read(folder(name).join("golden.json")).unwrap();
+    (model, serde_json::from_slice(&golden).unwrap())
+}
+
+/// Encodes sounds together.
+fn encoded(model: &Model, sounds: &[&Sound]) -> Vec<Result<EncoderOutput, String>> {
+    let bytes = |mel: &Vec<f32>| mel.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let all: Vec<Vec<Vec<u8>>> =
+        sounds.iter().map(|sound| sound.mels.iter().map(bytes).collect()).collect();
+    let frames: Vec<Vec<usize>> =
+        sounds.iter().map(|sound| sound.frames.into_iter().collect()).collect();
+    let inputs: Vec<MediaInput<'_>> = sounds
+        .iter()
+        .zip(&all)
+        .zip(&frames)
+        .map(|((sound, mels), frames)| {
+            let mels = sound.shapes.iter().zip(mels);
+            let mels =
+                mels.map(|(shape, mel)| MediaTensorView { shape, data: MediaData::F32(mel) });
+            let frames = (!frames.is_empty())
+                .then_some(MediaTensorView { shape: frames, data: MediaData::F32(&[]) });
+            MediaInput {
+                tensors: mels.chain(frames).collect(),
+                num_embeds: sound.num_embeds,
+                grid: None,
+            }
+        })
+        .collect();
+    model.media.as_ref().unwrap().encode(&inputs)
+}
+
+fn values(output: &EncoderOutput) -> Vec<f32> {
+    output.embeddings.clone().into_data().try_to_vec().unwrap()
+}
+
+fn check(name: &str) {
+    let (model, golden) = load(name);
+    let sounds: Vec<&Sound> = golden.sounds.iter().collect();
+    let mut outputs = Vec::new();
+    for (sound, together) in sounds.iter().zip(encoded(&model, &sounds)) {
+        let together = values(&together.unwrap());
+        let alone = encoded(&model, &[sound]).remove(0).unwrap();
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+        assert_eq!(bits(&values(&alone)), bits(&together), "{name}: a sound alone");
+        let difference = vision::difference(&together, &sound.embeddings);
+        assert!(difference <= EMBEDDINGS, "{name}: embeddings differ by {difference}");
+        outputs.push(Arc::new(alone));
+    }
+    for prompt in &golden.prompts {
+        vision::check_prompt(name, &model, prompt, &outputs);
+    }
+}
+
+#[test]
+fn qwen2_audio() {
+    check("qwen2_audio");
+}
+
+#[test]
+fn qwen2_audio_wide() {
+    check("qwen2_audio-wide");
+}
+
+#[test]
+fn voxtral() {
+    check("voxtral");
+}
+
+#[test]
+fn voxtral_wide() {
+    check("voxtral-wide");
+}
+
+#[test]
+fn sounds_of_another_form_are_refused() {
+    let (model, mut golden) = load("qwen2_audio");
+    let [first, second, third, ..] = &mut golden.sounds[..] else { unreachable!() };
+    first.frames = None;
+    second.frames = Some(51);
+    third.num_embeds += 1;
+    let results = encoded(&model, &[&*first, &*second, &*third]);
+    let why: Vec<String> = results.into_iter().map(|result| result.err().unwrap()).collect();
+    assert_eq!(why[0], "a sound is a spectrogram and its number of frames");
+    assert_eq!(why[1], "a sound of 51 frames; expected 2 to 50");
+    assert!(why[2].contains("placeholders"), "{}", why[2]);
+}
+
+#[test]
+fn a_field_of_the_tower_without_a_valid_value_is_named() {
+    for (name, field, value) in [
+        ("qwen2_audio", "encoder_attention_heads", serde_json::json!(5)),
+        ("voxtral", "num_attention_heads", serde_json::json!(5)),
+        ("voxtral", "intermediate_size", serde_json::json!(80)),
+        ("voxtral", "activation_function", serde_json::json!("new_act")),
+    ] {
+        let copy = tempfile::TempDir::new().unwrap();
+        for entry in std::fs::read_dir(folder(name)).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let path = copy.path().join("config.json");
+        let mut config: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        config["audio_config"][field] = value;
+        std::fs::write(path, config.to_string()).unwrap();
+        let why = load_model(copy.path(), &LoadOptions::default(), &mut |_| {}).err().unwrap();
+        assert!(why.to_string().contains(field), "{name}: {why}");
+    }
+}

@@ -1,0 +1,207 @@
+"""Builds the models of the hearing tests and records Hugging Face transformers' answers.
+
+    python tests/fidelity/make_hearing.py              # all of them, into tests/fidelity/hearing
+    python tests/fidelity/make_hearing.py voxtral      # some of them
+
+Each model is a folder with seeded random weights and the config of its feature extractor, plus
+`golden.json`: sounds, their spectrograms, their embeddings, and prompts with sounds: token ids, and
+log-probabilities after the last token, in float32. The sounds are made of those of
+`tests/fidelity/speech`.
+
+Needs: torch, transformers >= 5, safetensors, soundfile. Nothing is downloaded.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import soundfile
+import torch
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen2AudioConfig,
+    Qwen2AudioForConditionalGeneration,
+    Qwen2AudioProcessor,
+    VoxtralConfig,
+    VoxtralForConditionalGeneration,
+    VoxtralProcessor,
+    WhisperFeatureExtractor,
+)
+
+from corpus import train_tokenizer
+from make_vision import greedy_tokens, randomize, rounded, text_config
+
+HERE = Path(__file__).parent
+RATE = 16_000
+# Sounds of speech/, one after the other, and the samples of them that are taken.
+SOUNDS = [
+    (["rising"], 16_000),
+    (["noise"], 8_000),
+    (["clicks", "noise"], 15_321),
+    (["rising"], 700),
+    (["noise", "rising", "clicks"], 33_000),
+]
+PROMPTS = [[], [1], [3, 0], [4, 2, 4]]
+TOKENS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
+FIRST_TAG = 440
+
+
+def sound(parts, count):
+    read = lambda name: soundfile.read(HERE / "speech" / f"{name}.wav", dtype="float32")[0]
+    return np.concatenate([read(name) for name in parts])[:count]
+
+
+def tokenizer():
+    trained = train_tokenizer(FIRST_TAG)
+    words = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    words.add_special_tokens(dict(additional_special_tokens=TOKENS))
+    return words
+
+
+def qwen2_audio(text, **tower):
+    fields = dict(
+        d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=48,
+        num_mel_bins=80, max_source_positions=50,
+    )
+    return Qwen2AudioForConditionalGeneration, Qwen2AudioConfig(
+        text_config=text_config("qwen2", **text), audio_config=fields | tower,
+        audio_token_index=FIRST_TAG,
+    )
+
+
+def voxtral(text, act, **tower):
+    fields = dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        num_mel_bins=80, max_source_positions=50,
+    )
+    return VoxtralForConditionalGeneration, VoxtralConfig(
+        text_config=text_config("llama", **text), audio_config=fields | tower,
+        audio_token_id=FIRST_TAG, projector_hidden_act=act,
+    )
+
+
+def models():
+    return {
+        "qwen2_audio": lambda: qwen2_audio({}),
+        "qwen2_audio-wide": lambda: qwen2_audio(
+            dict(hidden_size=48, tie_word_embeddings=True), num_mel_bins=128, d_model=48,
+            encoder_attention_heads=3, encoder_layers=3, activation_function="relu",
+        ),
+        "voxtral": lambda: voxtral(dict(head_dim=8), "gelu"),
+        "voxtral-wide": lambda: voxtral(
+            dict(head_dim=12, num_key_value_heads=1), "silu", intermediate_size=160,
+            num_mel_bins=128, num_attention_heads=4,
+        ),
+    }
+
+
+def inputs_of(model, extractor, words, sounds):
+    """Returns the model's inputs of sounds, and the number of embeddings of each."""
+    config = model.config
+    if config.model_type == "voxtral":
+        times = 2 * config.audio_config.max_source_positions
+        kwargs = dict(
+            sampling_rate=RATE, padding=True, truncation=False,
+            pad_to_multiple_of=times * extractor.hop_length, return_tensors="pt",
+        )
+        retrieve = VoxtralProcessor._retrieve_input_features
+        features = retrieve(SimpleNamespace(feature_extractor=extractor), sounds, times, **kwargs)
+        merge = config.audio_config.intermediate_size // config.audio_config.hidden_size
+        parts = [-(-len(it) // (times * extractor.hop_length)) for it in sounds]
+        counts = [part * config.audio_config.max_source_positions // merge for part in parts]
+        return dict(input_features=features), counts
+    processor = Qwen2AudioProcessor(extractor, words)
+    inputs = processor(
+        text="".join("<|AUDIO|>" for _ in sounds), audio=sounds, sampling_rate=RATE,
+        return_tensors="pt",
+    )
+    lens = inputs["feature_attention_mask"].sum(-1).tolist()
+    counts = [((it - 1) // 2 + 1 - 2) // 2 + 1 for it in lens]
+    assert sum(counts) == inputs["input_ids"].shape[1]
+    return {name: inputs[name] for name in ("input_features", "feature_attention_mask")}, counts
+
+
+def run(model, tokens, inputs):
+    """Returns the log-probabilities after a prompt, and the embeddings of its sounds."""
+    found = []
+    hook = model.model.multi_modal_projector.register_forward_hook(
+        lambda _module, _inputs, output: found.append(output)
+    )
+    ids = torch.tensor([tokens])
+    logits = model(
+        input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **inputs
+    ).logits[0]
+    hook.remove()
+    return logits[-1].log_softmax(-1), found[0] if found else None
+
+
+@torch.no_grad()
+def record(folder, model, extractor, words):
+    token = FIRST_TAG
+    sounds = [sound(*it) for it in SOUNDS]
+    all_of = [inputs_of(model, extractor, words, [it]) for it in sounds]
+    records = []
+    for (parts, count), (inputs, [num_embeds]) in zip(SOUNDS, all_of):
+        # A second token, because the class takes a single one for a text without expansion.
+        _, embeddings = run(model, [5] + [token] * num_embeds + [6], inputs)
+        embeddings = embeddings.reshape(-1, embeddings.shape[-1])[:num_embeds]
+        frames = None
+        if "feature_attention_mask" in inputs:
+            frames = (int(inputs["feature_attention_mask"].sum()) - 1) // 2 + 1
+        features = inputs["input_features"]
+        records.append(dict(
+            parts=parts, count=count, shapes=[list(it.shape) for it in features],
+            mels=[rounded(it) for it in features], frames=frames, num_embeds=num_embeds,
+            embeddings=rounded(embeddings),
+        ))
+    prompts = []
+    for of_prompt in PROMPTS:
+        generator = torch.Generator().manual_seed(len(of_prompt))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens, inputs = text(3), {}
+        placed = list(tokens)
+        for index in of_prompt:
+            after = text(4)
+            tokens += [token] * all_of[index][1][0] + after
+            placed += [token] + after
+        if of_prompt:
+            inputs, _ = inputs_of(model, extractor, words, [sounds[index] for index in of_prompt])
+        log_probs, _ = run(model, tokens, inputs)
+        prompts.append(dict(
+            token_ids=tokens, images=list(of_prompt), positions=None,
+            last_log_probs=rounded(log_probs), placed_token_ids=placed,
+            greedy_token_ids=greedy_tokens(model, torch.tensor([tokens]), inputs),
+        ))
+    golden = dict(sounds=records, prompts=prompts)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+def build(name, kind, config):
+    folder = HERE / "hearing" / name
+    config._attn_implementation = "eager"
+    model = kind(config).eval()
+    randomize(model, seed=sum(name.encode()))
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tokenizer().save_pretrained(folder)
+    extractor = WhisperFeatureExtractor(feature_size=config.audio_config.num_mel_bins, chunk_length=1)
+    extractor.save_pretrained(folder)
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    record(folder, model, extractor, tokenizer())
+
+
+def main():
+    torch.set_num_threads(1)
+    known = models()
+    for name in sys.argv[1:] or list(known):
+        build(name, *known[name]())
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()

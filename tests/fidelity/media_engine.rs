@@ -1,0 +1,271 @@
+//! Models with images and sounds in a running engine: alone, beside texts, in small steps, in a
+//! small cache, on prefix hits, and while actors die. The greedy tokens always equal transformers'.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use image::{ImageFormat, Rgb, RgbImage};
+use playhouse::{
+    Engine, EngineConfig,
+    api::{How, MEDIA_IO_KWARGS, MediaSource, Modality, Prompt, RawMedia, RawRequest, Role},
+    config::{Device, Dtype},
+};
+use serde::Deserialize;
+
+use crate::engine::{self, Output, bits, collect};
+use crate::{hearing, vision};
+
+/// The content of `golden.json` that this test needs.
+#[derive(Deserialize)]
+struct Golden {
+    #[serde(default)]
+    images: Vec<Image>,
+    #[serde(default)]
+    videos: Vec<Video>,
+    #[serde(default)]
+    sounds: Vec<Sound>,
+    prompts: Vec<Recorded>,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    height: u32,
+    width: u32,
+}
+
+#[derive(Deserialize)]
+struct Video {
+    frames: u32,
+    height: u32,
+    width: u32,
+    fps: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Sound {
+    /// Sounds of `speech`, one after the other.
+    parts: Vec<String>,
+    /// The samples of them that are taken.
+    count: usize,
+}
+
+#[derive(Deserialize)]
+struct Recorded {
+    token_ids: Vec<u32>,
+    images: Vec<usize>,
+    /// The prompt before expansion.
+    placed_token_ids: Vec<u32>,
+    greedy_token_ids: Vec<u32>,
+}
+
+/// The models whose greedy tokens are recorded, and the files that have them.
+fn models() -> Vec<(PathBuf, &'static str)> {
+    let vision = ["gemma3", "gemma3-wide"].map(vision::folder);
+    let hearing =
+        ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
+    let videos =
+        ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
+    let of_items = vision.into_iter().chain(hearing).map(|model| (model, "golden.json"));
+    let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
+    of_items.chain(of_videos).collect()
+}
+
+impl Golden {
+    fn read(model: &Path, file: &str) -> Self {
+        let golden = std::fs::read(model.join(file)).unwrap();
+        serde_json::from_slice(&golden).unwrap()
+    }
+
+    /// Returns the items of a prompt.
+    fn media(&self, prompt: &Recorded) -> Arc<[RawMedia]> {
+        let item = |index: &usize| match (self.videos.get(*index), self.sounds.get(*index)) {
+            (Some(video), _) => frames(video),
+            (None, Some(sound)) => raw(Modality::Audio, wav(sound)),
+            (None, None) => {
+                let Image { height, width } = self.images[*index];
+                raw(Modality::Image, png(&drawn(height, width)))
+            }
+        };
+        prompt.images.iter().map(item).collect()
+    }
+
+    fn request(&self, prompt: &Recorded) -> RawRequest {
+        let count = prompt.greedy_token_ids.len();
+        let request = engine::request(&prompt.placed_token_ids, count, 0.0, 0);
+        let prompt_tokens = Prompt::Tokens(prompt.placed_token_ids.clone());
+        RawRequest { prompt: prompt_tokens, media: self.media(prompt), ..request }
+    }
+}
+
+fn raw(modality: Modality, file: Vec<u8>) -> RawMedia {
+    RawMedia {
+        modality,
+        source: MediaSource::File(file.into()),
+        uuid: None,
+        kwargs: Default::default(),
+    }
+}
+
+/// Draws an image by the formula of `make_vision.py`.
+fn drawn(height: u32, width: u32) -> RgbImage {
+    RgbImage::from_fn(width, height, |x, y| {
+        let channel = |c: u32| ((x * (c + 2) + y * 5 + x * y / 7 * (3 - c) + c * 40) % 256) as u8;
+        Rgb([channel(0), channel(1), channel(2)])
+    })
+}
+
+fn png(image: &RgbImage) -> Vec<u8> {
+    let mut file = Cursor::new(Vec::new());
+    image.write_to(&mut file, ImageFormat::Png).unwrap();
+    file.into_inner()
+}
+
+/// Returns a video as the list of its frames.
+fn frames(video: &Video) -> RawMedia {
+    let wide = drawn(video.height, video.width + 10 * video.frames);
+    let frame = |at: u32| {
+        let frame = image::imageops::crop_imm(&wide, 10 * at, 0, video.width, video.height);
+        png(&frame.to_image()).into()
+    };
+    let kwargs = match video.fps {
+        None => serde_json::Map::new(),
+        Some(fps) => {
+            let kwargs = serde_json::json!({ MEDIA_IO_KWARGS: { "video": { "fps": fps } } });
+            kwargs.as_object().unwrap().clone()
+        }
+    };
+    let source = MediaSource::Frames((0..video.frames).map(frame).collect());
+    RawMedia { modality: Modality::Video, source, uuid: None, kwargs }
+}
+
+/// Returns a WAV file of recorded sounds, one after the other.
+fn wav(sound: &Sound) -> Vec<u8> {
+    const HEADER: usize = 44;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/speech");
+    let read = |name: &String| std::fs::read(folder.join(format!("{name}.wav"))).unwrap();
+    let files: Vec<Vec<u8>> = sound.parts.iter().map(read).collect();
+    let samples = files.iter().flat_map(|file| &file[HEADER..]).take(2 * sound.count);
+    let mut wav = files[0][..HEADER].to_vec();
+    wav.extend(samples);
+    let len = wav.len() as u32;
+    wav[4..8].copy_from_slice(&(len - 8).to_le_bytes());
+    wav[40..44].copy_from_slice(&(len - HEADER as u32).to_le_bytes());
+    wav
+}
+
+fn config(model: &Path) -> EngineConfig {
+    EngineConfig {
+        device: Device::Cpu,
+        dtype: Dtype::Float32,
+        ..EngineConfig::new(model.to_owned())
+    }
+}
+
+/// Runs all prompts twice at once, and compares their tokens with the recording.
+async fn check(change: impl Fn(&mut EngineConfig)) {
+    for (model, file) in models() {
+        let golden = Golden::read(&model, file);
+        let mut config = config(&model);
+        change(&mut config);
+        let prompts: Vec<&Recorded> = golden.prompts.iter().cycle().take(8).collect();
+        let requests = prompts.iter().map(|prompt| golden.request(prompt)).collect();
+        let (outputs, _) = engine::run(config, requests).await;
+        for (prompt, output) in prompts.iter().zip(&outputs) {
+            let what = (model.display(), &prompt.images);
+            assert_eq!(output.tokens, prompt.greedy_token_ids, "{what:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_in_flight() {
+    check(|_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_few_tokens() {
+    // The largest image has 16 tokens, which one step computes.
+    check(|config| config.max_num_batched_tokens = 16).await;
+    check(|config| {
+        config.max_num_batched_tokens = 24;
+        config.async_scheduling = Some(true);
+        config.long_prefill_token_threshold = 5;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_cache() {
+    check(|config| engine::shrink(config, 40)).await;
+}
+
+/// Returns the output of a request that has the engine for itself.
+async fn alone(engine: &Engine, request: RawRequest) -> Output {
+    collect(engine.submit(request).await.unwrap().choices.remove(0)).await
+}
+
+/// A hit may end within an image.
+#[tokio::test(flavor = "multi_thread")]
+async fn prefix_hits_give_the_same_bytes() {
+    for (model, file) in models() {
+        let golden = Golden::read(&model, file);
+        for block_size in [8, 16] {
+            let config = EngineConfig { block_size, ..config(&model) };
+            let engine = Engine::spawn(config, |_| ()).await.unwrap();
+            for prompt in &golden.prompts {
+                let first = alone(&engine, golden.request(prompt)).await;
+                let second = alone(&engine, golden.request(prompt)).await;
+                let hits = (prompt.token_ids.len() - 1) / block_size * block_size;
+                assert_eq!(second.num_cached_tokens, hits, "{}", model.display());
+                assert_eq!(first.tokens, prompt.greedy_token_ids, "{}", model.display());
+                assert_eq!(bits(&first), bits(&second), "{}", model.display());
+            }
+            engine.shutdown().await;
+        }
+    }
+}
+
+/// The actors that images and sounds pass.
+const ROLES: [Role; 6] = [
+    Role::EncoderCacheManager,
+    Role::EncoderWorker,
+    Role::Worker,
+    Role::Scheduler,
+    Role::KvCacheManager,
+    Role::InputProcessor,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_outlive_the_actors_on_their_way() {
+    for (model, file) in models() {
+        let golden = Golden::read(&model, file);
+        let config = EngineConfig { max_num_batched_tokens: 20, ..config(&model) };
+        let engine = Engine::spawn(config, |_| ()).await.unwrap();
+        for (turn, role) in ROLES.into_iter().cycle().take(2 * ROLES.len()).enumerate() {
+            let how = if turn % 2 == 0 { How::Kill } else { How::Panic };
+            let mut streams = Vec::new();
+            for prompt in &golden.prompts {
+                // Another salt computes the prompt again.
+                let salt = Some(format!("{turn}").into());
+                let request = RawRequest { cache_salt: salt, ..golden.request(prompt) };
+                streams.push(engine.submit(request).await.unwrap().choices.remove(0));
+            }
+            engine.chaos().strike(role, 0, how).unwrap();
+            for (prompt, stream) in golden.prompts.iter().zip(streams) {
+                let output = collect(stream).await;
+                let what = (model.display(), role, how);
+                assert_eq!(output.tokens, prompt.greedy_token_ids, "{what:?}");
+            }
+        }
+        engine.shutdown().await;
+    }
+}
+
+/// The steps of a model whose images are computed whole have room for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_without_room_for_an_image_are_refused() {
+    let config = EngineConfig { max_num_batched_tokens: 8, ..config(&vision::folder("gemma3")) };
+    let why = Engine::spawn(config, |_| ()).await.err().unwrap().to_string();
+    assert!(why.contains("max_num_batched_tokens") && why.contains("at least 9"), "{why}");
+}
