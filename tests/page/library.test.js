@@ -200,6 +200,22 @@ test('an answer goes on while another conversation is open', async (t) => {
   await until('the server to be idle', async () => (await (await fetch(`${server.url}/load`)).json()).server_load === 0);
 });
 
+test('a press on the list counts although the list changes meanwhile', async (t) => {
+  const page = await open(t);
+  await answering(page, () => 'Yes.');
+  await converse(page, 'one');
+  await page.click('#new');
+  await page.fill('#ask', 'two');
+  await row(page, 'one').locator('.title').hover();
+  await page.mouse.down();
+  await page.evaluate(() => document.querySelector('#composer').requestSubmit());
+  await until('the answer', () => isDone(page));
+  assert.deepEqual(await names(page), ['one'], 'the list waits for the end of the press');
+  await page.mouse.up();
+  await until('the conversation', async () => (await page.textContent('#talk-title')) === 'one');
+  await until('the list', async () => (await names(page)).join() === 'two,one');
+});
+
 test('an answer that was cut by a reload is there, as far as it came', async (t) => {
   const page = await open(t);
   await endless(page, 3500);

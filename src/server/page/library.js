@@ -37,6 +37,10 @@ export class Library {
   #timer = 0;
   #turn = 0;
   #renaming = null;
+  /** What the list shows. */
+  #shape = '';
+  /** Whether a press on the list is in progress: a row that is replaced meanwhile gets no click. */
+  #isPressed = false;
 
   /** `act` opens, renames and removes conversations, and tells problems. */
   constructor(store, act) {
@@ -46,7 +50,16 @@ export class Library {
       clearTimeout(this.#timer);
       this.#timer = setTimeout(() => this.draw(), SEARCH_MS);
     });
-    $('export-all').addEventListener('click', () => this.#exportAll());
+    $('conversations').addEventListener('pointerdown', () => { this.#isPressed = true; });
+    for (const name of ['pointerup', 'pointercancel']) {
+      window.addEventListener(name, () => {
+        if (!this.#isPressed) return;
+        this.#isPressed = false;
+        // The click comes first.
+        setTimeout(() => this.draw());
+      });
+    }
+    $('export-all').addEventListener('click', () => this.#export(() => true));
     $('import').addEventListener('click', () => $('import-file').click());
     $('import-file').addEventListener('change', () => this.#import());
     $('library-note').textContent = store.isKept
@@ -65,25 +78,29 @@ export class Library {
     const turn = this.#turn;
     const query = $('find').value.trim();
     const [all, found] = await Promise.all([this.#store.conversations(), query ? search(this.#store, query) : null]);
-    if (turn !== this.#turn || this.#renaming) return;
+    if (turn !== this.#turn || this.#renaming || this.#isPressed) return;
     const shown = all.filter(({ id }) => !found || found.has(id)).sort((a, b) => b.updated - a.updated);
-    const items = [];
-    let age = null;
-    for (const conversation of shown) {
-      const next = ageOf(conversation.updated);
-      if (next !== age) items.push(h('li', { class: 'age' }, next));
-      age = next;
-      items.push(this.#item(conversation, found?.get(conversation.id)));
-    }
-    if (!items.length) items.push(h('li', { class: 'note' }, query ? 'Nothing is found.' : 'No conversations yet.'));
-    // The button that has the focus keeps it.
-    const focused = $('conversations').contains(document.activeElement)
-      ? [document.activeElement.closest('li')?.dataset.id, document.activeElement.className] : null;
-    $('conversations').replaceChildren(...items);
+    const rows = shown.map(({ id, title, updated }) => [id, title, ageOf(updated), found?.get(id) ?? '']);
+    const shape = JSON.stringify([rows, this.#chosen, query]);
+    if (shape === this.#shape) return;
+    this.#shape = shape;
     $('export-all').disabled = !all.length;
-    if (!focused) return;
-    const item = items.find(({ dataset }) => dataset.id === focused[0]) ?? items[0];
-    [...item.querySelectorAll('button')].find(({ className }) => className === focused[1])?.focus();
+    this.#replace(shown.flatMap((conversation, i) => {
+      const [, , age, snippet] = rows[i];
+      const heading = age === rows[i - 1]?.[2] ? [] : [h('li', { class: 'age' }, age)];
+      return [...heading, this.#item(conversation, snippet)];
+    }), query ? 'Nothing is found.' : 'No conversations yet.');
+  }
+
+  /** Shows other items. The button that has the focus keeps it. */
+  #replace(items, nothing) {
+    const list = $('conversations');
+    const { activeElement: focused } = document;
+    const [id, name] = list.contains(focused) ? [focused.closest('li')?.dataset.id, focused.className] : [];
+    list.replaceChildren(...(items.length ? items : [h('li', { class: 'note' }, nothing)]));
+    if (!name) return;
+    const item = items.find(({ dataset }) => dataset.id === id) ?? items[0];
+    [...(item?.querySelectorAll('button') ?? [])].find(({ className }) => className === name)?.focus();
   }
 
   #item(conversation, snippet) {
@@ -94,7 +111,7 @@ export class Library {
         h('span', { class: 'title' }, title), snippet ? h('span', { class: 'snippet' }, snippet) : null),
       h('span', { class: 'tools' },
         tool('edit', `Rename ${title}`, () => this.#rename(conversation)),
-        tool('save', `Export ${title}`, () => this.#export([conversation])),
+        tool('save', `Export ${title}`, () => this.#export((one) => one.id === id)),
         tool('remove', `Delete ${title}`, () => this.#remove(conversation))));
   }
 
@@ -103,6 +120,7 @@ export class Library {
     const box = h('input', { 'aria-label': 'Name of the conversation', value: title, maxlength: 200 });
     const form = h('form', { class: 'rename' }, box);
     this.#renaming = id;
+    this.#shape = '';
     const close = async (isUsed) => {
       if (this.#renaming !== id) return;
       this.#renaming = null;
@@ -128,13 +146,11 @@ export class Library {
     await this.#act.remove(id);
   }
 
-  async #export(conversations) {
+  /** Exports the conversations that `fits` accepts, as the store has them now. */
+  async #export(fits) {
+    const conversations = (await this.#store.conversations()).filter(fits);
     const pairs = await Promise.all(conversations.map(async (one) => [one, await this.#store.messages(one.id)]));
     download(await exported(pairs), fileName(pairs));
-  }
-
-  async #exportAll() {
-    await this.#export(await this.#store.conversations());
   }
 
   async #import() {
