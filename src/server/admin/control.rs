@@ -77,8 +77,9 @@ pub(super) async fn collective_rpc(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<RpcRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    let method = request.method.filter(|method| !method.is_empty()).ok_or_else(|| {
-        ApiError { param: None, ..ApiError::validation("body.method", "Missing 'method'") }
+    let method = request.method.filter(|method| !method.is_empty()).ok_or_else(|| ApiError {
+        param: None,
+        ..ApiError::validation("body.method", "Missing 'method'")
     })?;
     if method != "check_health" {
         let message = format!("method must be check_health, got {method:?}: workers have no other");
@@ -104,9 +105,9 @@ pub(super) async fn update_weight_version(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<WeightVersionRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    let version = request.new_version.ok_or_else(|| {
-        ApiError::validation("body.new_version", "Field required")
-    })?;
+    let version = request
+        .new_version
+        .ok_or_else(|| ApiError::validation("body.new_version", "Field required"))?;
     if version.len() > VERSION_LEN_MAX {
         let message = format!("new_version must have at most {VERSION_LEN_MAX} bytes");
         return Err(ApiError::invalid("new_version", message));
