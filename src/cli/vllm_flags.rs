@@ -6,14 +6,14 @@ use std::ffi::OsString;
 
 use super::CliError;
 
-/// What is done with a flag.
+/// The meaning of a flag of vLLM here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// A switch that changes nothing, and why.
     Switch(&'static str),
     /// The same with a value.
     Valued(&'static str),
-    /// What to use.
+    /// Refused, with the flag or the way to use.
     Instead(&'static str),
 }
 

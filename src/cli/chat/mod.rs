@@ -57,7 +57,7 @@ pub(crate) struct ChatArgs {
     /// Ask this, print the answer, and end
     #[arg(short = 'q', long, value_name = "PROMPT")]
     quick: Option<String>,
-    /// Talk to a running server of OpenAI's API instead of loading a model; OPENAI_API_KEY is its key
+    /// Talk to a running server of OpenAI's API, and load no model; OPENAI_API_KEY is its key
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Instructions to the model before the conversation

@@ -20,7 +20,7 @@ use crate::{
 /// Longest name of a version of the weights.
 const VERSION_LEN_MAX: usize = 256;
 
-/// What operators have set while the server runs.
+/// The facts that operators have set while the server runs.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Control {
     /// Whether the engine is paused because it sleeps at level 0.

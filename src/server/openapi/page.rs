@@ -1,5 +1,5 @@
 //! `GET /docs`: the API's document as a page. It is plain HTML without a script, and its one style
-//! sheet is built in, so it needs no other server and obeys the strictest policy.
+//! sheet is built in. So it needs no other server.
 
 use std::fmt::Write as _;
 
