@@ -95,7 +95,7 @@ pub(crate) fn run(args: ChatArgs, config: EngineConfig) -> Result<(), CliError> 
             let chosen = (config.model != EngineConfig::default().model).then_some(config.model);
             let chosen = chosen.map(|model| model.to_string_lossy().into_owned());
             let remote = or_interrupt(Remote::open(url, chosen)).await?;
-            return talk(Model::There(remote), args).await;
+            return talk(Model::There(Box::new(remote)), args).await;
         }
         let engine = or_interrupt(engine::start(config)).await?;
         let outcome = talk(Model::of_engine(engine.clone()), args).await;

@@ -24,7 +24,7 @@ const VERSION_LEN_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(in crate::server) struct Control {
     /// Whether the engine is paused because it sleeps at level 0.
-    pub(super) dozes: AtomicBool,
+    dozes: AtomicBool,
     /// The operator's name for the weights. `None`: the default.
     weight_version: Mutex<Option<String>>,
 }
@@ -33,6 +33,16 @@ impl Control {
     /// Returns whether the engine sleeps at a level that keeps all memory.
     pub(in crate::server) fn dozes(&self) -> bool {
         self.dozes.load(Ordering::Relaxed)
+    }
+
+    /// Records that the engine begins to sleep at this level.
+    pub(super) fn doze(&self) {
+        self.dozes.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the engine goes on.
+    pub(super) fn wake(&self) {
+        self.dozes.store(false, Ordering::Relaxed);
     }
 }
 
