@@ -30,10 +30,7 @@ pub(super) struct Http {
 }
 
 /// Returns the headers of every request: those given as `KEY=VALUE`, and the key as a bearer token.
-pub(super) fn headers(
-    given: &[String],
-    key: Option<String>,
-) -> Result<HeaderMap, CliError> {
+pub(super) fn headers(given: &[String], key: Option<String>) -> Result<HeaderMap, CliError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let key = key.filter(|key| !key.is_empty()).map(|key| format!("Bearer {key}"));

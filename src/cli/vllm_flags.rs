@@ -6,14 +6,14 @@ use std::ffi::OsString;
 
 use super::CliError;
 
-/// What is done with a flag.
+/// The meaning of a flag of vLLM here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// A switch that changes nothing, and why.
     Switch(&'static str),
     /// The same with a value.
     Valued(&'static str),
-    /// What to use.
+    /// Refused, with the flag or the way to use.
     Instead(&'static str),
 }
 
@@ -53,8 +53,7 @@ const FLAGS: &[(&str, Meaning)] = &[
 /// The flags that are one in vLLM with a value of one.
 const COUNTS: [&str; 3] = ["tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"];
 /// vLLM's short names of them.
-const SHORT: [(&str, &str); 3] =
-    [("-tp", COUNTS[0]), ("-pp", COUNTS[1]), ("-dp", COUNTS[2])];
+const SHORT: [(&str, &str); 3] = [("-tp", COUNTS[0]), ("-pp", COUNTS[1]), ("-dp", COUNTS[2])];
 
 /// Returns the arguments without flags that change nothing, and a note for each of those.
 ///
@@ -77,7 +76,9 @@ pub(super) fn sort(
         let next_is_value = |next: &OsString| !next.to_string_lossy().starts_with('-');
         let takes_value = !matches!(meaning, Switch(_)) && value.is_none();
         let value = match takes_value {
-            true => arguments.next_if(next_is_value).map(|next| next.to_string_lossy().into_owned()),
+            true => {
+                arguments.next_if(next_is_value).map(|next| next.to_string_lossy().into_owned())
+            }
             false => value.map(str::to_owned),
         };
         match meaning {

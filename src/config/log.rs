@@ -1,6 +1,8 @@
 //! The settings of the log.
 
-use super::{choice::LogFormat, check::any, error::InvalidSetting, setting::Usage, table::settings};
+use super::{
+    check::any, choice::LogFormat, error::InvalidSetting, setting::Usage, table::settings,
+};
 
 settings! {
     /// The lines that go to standard error.

@@ -36,9 +36,7 @@ impl Resolved {
         let Config { engine, server, limits, log } = &resolved.config;
         engine.validate().map_err(|invalid| resolved.refused("engine", invalid))?;
         server.validate().map_err(|invalid| resolved.refused("server", invalid))?;
-        server
-            .validate_chaos(engine)
-            .map_err(|invalid| resolved.refused("engine", invalid))?;
+        server.validate_chaos(engine).map_err(|invalid| resolved.refused("engine", invalid))?;
         limits.validate().map_err(|invalid| resolved.refused("limits", invalid))?;
         log.validate().map_err(|invalid| resolved.refused("log", invalid))?;
         Ok(resolved)

@@ -1,6 +1,6 @@
-//! Faults on purpose, over HTTP. These routes exist only with the setting `allow_chaos`, on a server
-//! that no other machine reaches. They break every part of the engine, and no stream may show it.
-//! Where there are keys, they are for operators.
+//! Faults on purpose, over HTTP. These routes exist only with the setting `allow_chaos`, on a
+//! server that no other machine reaches. They break every part of the engine, and no stream may
+//! show it. Where there are keys, they are for operators.
 
 use std::time::Duration;
 

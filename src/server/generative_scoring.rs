@@ -25,7 +25,7 @@ use super::{
     resume::Mode,
 };
 use crate::{
-    api::{Prompt, RawRequest, SamplingParams},
+    api::{Prompt, RawRequest, SamplingParams, TextCodec},
     config::LimitSettings,
 };
 
@@ -89,6 +89,27 @@ impl FromParts for ScoringRequest {
     }
 }
 
+/// Returns the tokens of the query with each item. The two are read as separate texts, as in vLLM,
+/// so no token spans both.
+fn prompts(
+    codec: &dyn TextCodec,
+    query: &str,
+    items: &[String],
+    item_first: bool,
+    add_special_tokens: bool,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let encode = |text: &str, is_first: bool| {
+        let tokens = codec.encode(text, add_special_tokens && is_first);
+        tokens.map_err(|error| ApiError::bad_request(error.to_string()))
+    };
+    let query = encode(query, !item_first)?;
+    let prompt = |item: &String| {
+        let item = encode(item, item_first)?;
+        Ok(if item_first { [&item[..], &query].concat() } else { [&query[..], &item].concat() })
+    };
+    items.iter().map(prompt).collect()
+}
+
 fn required<T>(field: &str, value: Option<T>) -> Result<T, ApiError> {
     value.ok_or_else(|| ApiError::validation(&format!("body.{field}"), "Field required"))
 }
@@ -109,7 +130,8 @@ impl Protocol for ScoringRequest {
         let Strings(items) = required("items", fields.items)?;
         let labels = required("label_token_ids", fields.label_token_ids)?;
         let labels: Vec<u32> = labels.into_iter().map(|Token(id)| id).collect();
-        for (field, is_empty) in [("items", items.is_empty()), ("label_token_ids", labels.is_empty())]
+        for (field, is_empty) in
+            [("items", items.is_empty()), ("label_token_ids", labels.is_empty())]
         {
             if is_empty {
                 return Err(ApiError::invalid(field, format!("{field} must not be empty")));
@@ -117,7 +139,11 @@ impl Protocol for ScoringRequest {
         }
         let is_first = fields.item_first.unwrap_or(false);
         let add_special_tokens = fields.add_special_tokens.unwrap_or(true);
-        let request = |item: String| RawRequest {
+        let codec = exchange.state.engine.codec().clone();
+        let prompts = move || prompts(&*codec, &query, &items, is_first, add_special_tokens);
+        let prompts = tokio::task::spawn_blocking(prompts).await;
+        let prompts = prompts.map_err(|error| ApiError::internal(error.to_string()))??;
+        let request = |prompt: Vec<u32>| RawRequest {
             params: SamplingParams {
                 temperature: 0.0,
                 logprobs: Some(0),
@@ -125,13 +151,9 @@ impl Protocol for ScoringRequest {
                 ..SamplingParams::default()
             },
             max_tokens: Some(1),
-            add_special_tokens,
-            ..RawRequest::new(Prompt::Text(match is_first {
-                true => item + &query,
-                false => query.clone() + &item,
-            }))
+            ..RawRequest::new(Prompt::Tokens(prompt))
         };
-        let requests = items.into_iter().map(request).collect();
+        let requests = prompts.into_iter().map(request).collect();
         let id = exchange.response_id("generative-scoring", None);
         let names = RequestNames::of(&id);
         let answer = ScoringAnswer {

@@ -65,11 +65,11 @@ use self::{
 };
 pub use self::{
     check_body::{BodyError, ROUTES_WITH_BODY, check_body},
+    health::describe_metrics,
     http::{
         auth::KeyFileError,
         listen::{Address, Listener, TlsError},
     },
-    health::describe_metrics,
     in_process::{InProcess, InProcessAnswer},
 };
 use crate::api::Health;

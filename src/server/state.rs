@@ -43,7 +43,7 @@ pub(super) struct AppState {
     pub(super) rendering: Arc<Rendering>,
     pub(super) responses: Arc<ResponseStore>,
     pub(super) snapshots: Arc<SnapshotFeed>,
-    /// What operators have set.
+    /// The facts that operators have set.
     pub(super) control: Arc<Control>,
     /// Cancelled when the server begins to drain.
     pub(super) draining: CancellationToken,

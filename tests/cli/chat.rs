@@ -33,7 +33,10 @@ fn a_running_server_answers_as_the_model_here_does() {
     assert_eq!(chat(&["--url", &url, "-q", "Who are you?"]).succeeds(), answer);
     let json = chat(&["--url", &url, "-q", "Who are you?", "--output", "json"]).succeeds();
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&json["usage"]["completion_tokens"], &json["finish_reason"]), (&8.into(), &"length".into()));
+    assert_eq!(
+        (&json["usage"]["completion_tokens"], &json["finish_reason"]),
+        (&8.into(), &"length".into())
+    );
     let stderr = chat(&["--url", &url, "-m", "other", "-q", "Hi"]).fails_with(1);
     assert!(stderr.contains("there is no model other; there is demo-model"), "{stderr}");
     server.signal("-TERM");

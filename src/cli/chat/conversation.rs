@@ -38,7 +38,7 @@ pub(super) enum Model {
     /// In this process.
     Here(Box<Local>),
     /// Behind a server.
-    There(Remote),
+    There(Box<Remote>),
 }
 
 /// The engine of this process.

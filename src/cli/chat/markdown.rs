@@ -1,6 +1,6 @@
 //! Shows Markdown on a terminal as it arrives: headings, bold, code and lists by styles, and lines
-//! broken between words. It is pure: text in, text out. What follows may change what a piece means
-//! (`*` or `**`), so a word is written once it is complete.
+//! broken between words. It is pure: text in, text out. The next piece may change the meaning of
+//! this one (`*` or `**`), so a word is written once it is complete.
 
 use unicode_width::UnicodeWidthStr;
 

@@ -57,7 +57,7 @@ pub(crate) struct ChatArgs {
     /// Ask this, print the answer, and end
     #[arg(short = 'q', long, value_name = "PROMPT")]
     quick: Option<String>,
-    /// Talk to a running server of OpenAI's API instead of loading a model; OPENAI_API_KEY is its key
+    /// Talk to a running server of OpenAI's API, and load no model; OPENAI_API_KEY is its key
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Instructions to the model before the conversation
@@ -95,7 +95,7 @@ pub(crate) fn run(args: ChatArgs, config: EngineConfig) -> Result<(), CliError> 
             let chosen = (config.model != EngineConfig::default().model).then_some(config.model);
             let chosen = chosen.map(|model| model.to_string_lossy().into_owned());
             let remote = or_interrupt(Remote::open(url, chosen)).await?;
-            return talk(Model::There(remote), args).await;
+            return talk(Model::There(Box::new(remote)), args).await;
         }
         let engine = or_interrupt(engine::start(config)).await?;
         let outcome = talk(Model::of_engine(engine.clone()), args).await;

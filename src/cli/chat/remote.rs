@@ -147,7 +147,8 @@ impl Stream {
         let event: Value =
             serde_json::from_slice(event).map_err(|error| CliError::Ended(error.to_string()))?;
         if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
-            let message = error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned);
+            let message =
+                error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned);
             return Err(CliError::Ended(message.chars().take(ERROR_CHARS_MAX).collect()));
         }
         let (answer, choice) = (&mut self.answer, &event["choices"][0]);

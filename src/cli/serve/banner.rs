@@ -1,12 +1,11 @@
 //! The text for the operator once the server is ready.
 
 use std::{
-    fmt::Write as _,
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use playhouse_kernels::{ComputeDevice, DeviceKind, ThreadPool};
+use playhouse_kernels::{DeviceKind, ThreadPool};
 
 use crate::{
     cli::logging::Stderr,
@@ -15,22 +14,40 @@ use crate::{
     server::{Address, Listener, ServerConfig},
 };
 
-/// Returns the GPUs that the server does not use, with the way to use them.
-fn other_gpus(used: &str, devices: &[ComputeDevice]) -> String {
-    let mut lines = String::new();
-    for device in devices.iter().filter(|device| used == "cpu" && device.kind != DeviceKind::Cpu) {
-        let id = &device.id;
-        let note = match device.kind {
-            DeviceKind::Software => "imitates a GPU on the processor, and is slower than cpu",
-            _ => "is a GPU that is not used",
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(lines, "  note      {id} {note}; --device {id} takes it");
+/// Folders and beginnings of the files by which Linux shows GPUs.
+const GPU_FILES: [(&str, &str); 2] = [("/dev", "nvidia"), ("/dev/dri", "renderD")];
+
+/// Returns the file of a GPU of this machine, if there is one. No driver is loaded for that: some
+/// write errors, and take long.
+fn gpu_file() -> Option<String> {
+    GPU_FILES.iter().find_map(|(folder, begin)| {
+        let names = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.file_name());
+        let mut names = names.filter_map(|name| name.into_string().ok());
+        let name = names.find(|name| is_numbered(name, begin))?;
+        Some(format!("{folder}/{name}"))
+    })
+}
+
+/// Returns whether `name` is `begin` and a number.
+fn is_numbered(name: &str, begin: &str) -> bool {
+    let number = name.strip_prefix(begin);
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// Returns a note about a GPU that is not used, or about a device that only imitates one.
+fn device_note(kind: DeviceKind, gpu_file: Option<String>) -> String {
+    match (kind, gpu_file) {
+        (DeviceKind::Cpu, Some(file)) => format!(
+            "  note      {file} is a GPU that is not used: `playhouse collect-env` lists devices, \
+             --device takes one\n"
+        ),
+        (DeviceKind::Software, _) => {
+            "  warning   the processor imitates this GPU; --device cpu is faster\n".to_owned()
+        }
+        _ => String::new(),
     }
-    if used != "cpu" && devices.iter().any(|d| d.id == used && d.kind == DeviceKind::Software) {
-        lines += "  warning   this device imitates a GPU on the processor; --device cpu is faster\n";
-    }
-    lines
 }
 
 /// Shows address, model, device and KV cache, and three requests to try.
@@ -77,7 +94,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         }
         gpu => gpu.to_owned(),
     };
-    let others = other_gpus(&loaded.device, &playhouse_kernels::devices());
+    let note = device_note(loaded.device_kind, gpu_file());
     let tokens = info.kv_spec.num_tokens(info.num_blocks);
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
@@ -86,7 +103,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
 playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype}{weights}, context {context} tokens
   device    {device}
-{others}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
+{note}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
 Try:
   curl {base}/v1/models{key}
   curl {base}/v1/completions{key} {json} \\
@@ -120,21 +137,14 @@ mod tests {
 
     #[test]
     fn gpus_that_are_not_used_are_named() {
-        let device = |id: &str, kind| ComputeDevice {
-            id: id.to_owned(),
-            kind,
-            ..ComputeDevice::cpu()
-        };
-        let devices = [
-            device("wgpu:0", DeviceKind::Gpu),
-            device("wgpu:1", DeviceKind::Software),
-            ComputeDevice::cpu(),
-        ];
-        let notes = other_gpus("cpu", &devices);
-        assert!(notes.contains("wgpu:0 is a GPU that is not used; --device wgpu:0 takes it"));
-        assert!(notes.contains("wgpu:1 imitates a GPU"), "{notes}");
-        assert_eq!(other_gpus("wgpu:0", &devices), "");
-        assert!(other_gpus("wgpu:1", &devices).contains("--device cpu is faster"));
+        let file = || Some("/dev/nvidia0".to_owned());
+        let note = device_note(DeviceKind::Cpu, file());
+        assert!(note.contains("/dev/nvidia0 is a GPU that is not used"), "{note}");
+        assert_eq!(device_note(DeviceKind::Cpu, None), "");
+        assert_eq!(device_note(DeviceKind::Gpu, file()), "");
+        assert!(device_note(DeviceKind::Software, None).contains("--device cpu is faster"));
+        assert!(is_numbered("nvidia0", "nvidia") && !is_numbered("nvidiactl", "nvidia"));
+        assert!(is_numbered("renderD128", "renderD") && !is_numbered("renderD", "renderD"));
     }
 
     #[test]

@@ -30,7 +30,11 @@ use super::{
     start::generation_config,
     system_config::system_config,
 };
-use crate::{config::{EngineConfig, LogSettings}, hub, parsers, text::HfTextCodec};
+use crate::{
+    config::{EngineConfig, LogSettings},
+    hub, parsers,
+    text::HfTextCodec,
+};
 
 impl Engine {
     /// Starts as [`Engine::spawn`] does, with the model in a process of its own. That process runs

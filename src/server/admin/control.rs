@@ -20,11 +20,11 @@ use crate::{
 /// Longest name of a version of the weights.
 const VERSION_LEN_MAX: usize = 256;
 
-/// What operators have set while the server runs.
+/// The facts that operators have set while the server runs.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Control {
     /// Whether the engine is paused because it sleeps at level 0.
-    pub(super) dozes: AtomicBool,
+    dozes: AtomicBool,
     /// The operator's name for the weights. `None`: the default.
     weight_version: Mutex<Option<String>>,
 }
@@ -33,6 +33,16 @@ impl Control {
     /// Returns whether the engine sleeps at a level that keeps all memory.
     pub(in crate::server) fn dozes(&self) -> bool {
         self.dozes.load(Ordering::Relaxed)
+    }
+
+    /// Records that the engine begins to sleep at this level.
+    pub(super) fn doze(&self) {
+        self.dozes.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the engine goes on.
+    pub(super) fn wake(&self) {
+        self.dozes.store(false, Ordering::Relaxed);
     }
 }
 
@@ -77,8 +87,9 @@ pub(super) async fn collective_rpc(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<RpcRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    let method = request.method.filter(|method| !method.is_empty()).ok_or_else(|| {
-        ApiError { param: None, ..ApiError::validation("body.method", "Missing 'method'") }
+    let method = request.method.filter(|method| !method.is_empty()).ok_or_else(|| ApiError {
+        param: None,
+        ..ApiError::validation("body.method", "Missing 'method'")
     })?;
     if method != "check_health" {
         let message = format!("method must be check_health, got {method:?}: workers have no other");
@@ -104,9 +115,9 @@ pub(super) async fn update_weight_version(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<WeightVersionRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    let version = request.new_version.ok_or_else(|| {
-        ApiError::validation("body.new_version", "Field required")
-    })?;
+    let version = request
+        .new_version
+        .ok_or_else(|| ApiError::validation("body.new_version", "Field required"))?;
     if version.len() > VERSION_LEN_MAX {
         let message = format!("new_version must have at most {VERSION_LEN_MAX} bytes");
         return Err(ApiError::invalid("new_version", message));

@@ -57,6 +57,7 @@ pub(super) async fn pause(
 }
 
 pub(super) async fn resume(State(state): State<AppState>) -> Json<Value> {
+    state.control.wake();
     state.engine.resume();
     Json(json!({"status": "resumed"}))
 }

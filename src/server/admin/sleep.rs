@@ -1,7 +1,5 @@
 //! `POST /sleep?level=1&mode=abort|wait|keep`, `POST /wake_up` and `GET /is_sleeping`.
 
-use std::sync::atomic::Ordering;
-
 use axum::{
     Json,
     extract::{RawQuery, State},
@@ -37,7 +35,7 @@ pub(super) async fn sleep(
     match query.level {
         0 => {
             state.engine.pause(query.mode.into()).await?;
-            state.control.dozes.store(true, Ordering::Relaxed);
+            state.control.doze();
         }
         1 => state.engine.sleep(query.mode.into()).await?,
         2 => {
@@ -62,7 +60,7 @@ pub(super) async fn wake_up(
     let query = query.unwrap_or_default();
     let tags: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("tags=")).collect();
     if tags.is_empty() || tags.contains(&"kv_cache") {
-        state.control.dozes.store(false, Ordering::Relaxed);
+        state.control.wake();
         state.engine.wake_up().await?;
     }
     let tags = (!tags.is_empty()).then_some(tags);

@@ -40,12 +40,17 @@ fn facts(state: &AppState) -> String {
         ("discard_all", false),
     ];
     let mut text = String::new();
-    gauge(&mut text, "engine_sleep_state", "1 for the state that the engine sleeps in, or is awake.");
+    gauge(
+        &mut text,
+        "engine_sleep_state",
+        "1 for the state that the engine sleeps in, or is awake.",
+    );
     for (name, holds) in states {
         let labels = own.iter().copied().chain([("sleep_state", name)]);
         sample(&mut text, "engine_sleep_state", labels, u8::from(holds));
     }
-    let (block_size, num_blocks) = (info.kv_spec.block_size.to_string(), info.num_blocks.to_string());
+    let (block_size, num_blocks) =
+        (info.kv_spec.block_size.to_string(), info.num_blocks.to_string());
     let dtype = engine.loaded().kv_cache_dtype.to_string();
     let is_cached = engine.config().enable_prefix_caching.to_string();
     gauge(&mut text, "cache_config_info", "The settings of the KV cache, in labels.");

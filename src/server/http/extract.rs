@@ -119,7 +119,8 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
     ) -> Result<Self, ApiError> {
         let query = Query::try_from_uri(&parts.uri);
         let query = query.map_err(|error| {
-            let place = parameter(&error).map_or("query".to_owned(), |name| format!("query.{name}"));
+            let place =
+                parameter(&error).map_or("query".to_owned(), |name| format!("query.{name}"));
             ApiError::validation(&place, error.body_text())
         })?;
         Ok(Self(query.0))

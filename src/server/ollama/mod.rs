@@ -91,8 +91,8 @@ async fn run<P: Generating<Naming = HeaderMap>>(
     JsonBody(mut request): JsonBody<P>,
 ) -> Result<Response, ApiError> {
     request.resolve(&state);
-    let name = state.model_name(request.asked_model())?;
     if !state.engine.model_info().heads.generates || state.speech.is_some() {
+        let name = state.model_name(request.asked_model())?;
         return Err(error::lacks(&name, P::VERB));
     }
     if let Some(line) = request.loading(&state)? {

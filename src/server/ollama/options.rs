@@ -1,4 +1,4 @@
-//! `options`: how to sample, and when to stop. Options of the runtime, such as `num_ctx`, are the
+//! `options`: how to sample, and when to stop. Options of the runtime (`num_ctx`) are the
 //! server's settings and change nothing here.
 
 use serde::{Deserialize, Serialize};

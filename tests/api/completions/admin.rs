@@ -110,7 +110,7 @@ async fn a_paused_engine_says_so_and_goes_on_where_it_was() {
     assert_eq!(post(&served, "/pause", json!({})).await.0, 200);
     assert_eq!(ended.await.unwrap()["choices"][0]["finish_reason"], "abort");
     let (status, error) = post(&served, "/pause?mode=never", json!({})).await;
-    assert_eq!((status, &error["error"]["param"]), (400, &json!("query")));
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("query.mode")));
     ask(&served, "/resume", json!({})).await;
     served.stop().await;
 }
@@ -132,8 +132,26 @@ async fn a_sleeper_wakes_up_as_it_was() {
     let (status, error) = post(&served, "/sleep?level=2", json!({})).await;
     assert_eq!((status, &error["error"]["param"]), (501, &json!("level")));
     assert_eq!(post(&served, "/sleep?level=3", json!({})).await.0, 400);
-    assert_eq!(post(&served, "/wake_up?tags=bed", json!({})).await.0, 400);
+    let (_, woken) = post(&served, "/wake_up?tags=bed", json!({})).await;
+    assert_eq!(woken, json!({"status": "awake", "tags": ["bed"]}));
     assert_eq!(get(&served, "/is_paused").await.1["is_paused"], false, "nothing was done");
+
+    // Level 0 keeps all memory. Both ways to wake end it.
+    for wake in ["/wake_up", "/resume"] {
+        let (_, asleep) = post(&served, "/sleep?level=0", json!({})).await;
+        assert_eq!(asleep, json!({"status": "sleeping", "level": 0}));
+        assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
+        assert_eq!(post(&served, wake, json!({})).await.0, 200, "{wake}");
+        assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": false}), "{wake}");
+        assert_eq!(get(&served, "/is_paused").await.1["is_paused"], false, "{wake}");
+    }
+    let (status, error) = post(&served, "/release_kv_cache_memory", json!({})).await;
+    assert_eq!(status, 400, "{error}");
+    assert_eq!(post(&served, "/pause", json!({})).await.0, 200);
+    assert_eq!(post(&served, "/release_kv_cache_memory", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
+    assert_eq!(post(&served, "/wake_up", json!({})).await.0, 200);
+    assert_eq!(long(&served, "third").await.unwrap()["choices"], undisturbed["choices"]);
     served.stop().await;
 }
 
