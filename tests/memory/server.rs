@@ -25,16 +25,29 @@ impl Server {
         Self::run(Command::new(env!("CARGO_BIN_EXE_playhouse")), flags)
     }
 
+    /// Starts the program with the model in the folder `model`, whose context is short.
+    pub(crate) fn start_with(model: &str, flags: &[&str]) -> Self {
+        let small = "serve --port 0 --device cpu --served-model-name demo \
+                     --kv-cache-memory-bytes 32MiB --model";
+        let command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
+        let small = small.split_whitespace().chain([model]).chain(flags.iter().copied());
+        Self::run_as(command, small)
+    }
+
     /// Starts `command` with `flags`. The command is the program, or a program that limits and runs
     /// it.
-    pub(crate) fn run(mut command: Command, flags: &[&str]) -> Self {
+    pub(crate) fn run(command: Command, flags: &[&str]) -> Self {
+        let small = "serve --port 0 --device cpu --served-model-name demo --max-model-len 4096 \
+                     --kv-cache-memory-bytes 64MiB";
+        Self::run_as(command, small.split_whitespace().chain(flags.iter().copied()))
+    }
+
+    fn run_as<'a>(mut command: Command, flags: impl Iterator<Item = &'a str>) -> Self {
         let settings = std::env::vars_os().map(|(name, _)| name);
         for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
             command.env_remove(name);
         }
-        let small = "serve --port 0 --device cpu --served-model-name demo --max-model-len 4096 \
-                     --kv-cache-memory-bytes 64MiB";
-        command.args(small.split_whitespace()).args(flags);
+        command.args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());

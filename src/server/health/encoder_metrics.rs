@@ -1,5 +1,5 @@
-//! The lines of `/metrics` about the encoder cache of images and sounds. vLLM has none, so the names
-//! follow those of its prefix cache.
+//! The lines of `/metrics` about the encoder cache of images and sounds. vLLM has none, so the
+//! names follow those of its prefix cache.
 
 use std::fmt::Write;
 

@@ -26,8 +26,8 @@ pub(super) const PARTS: [(&str, Modality); 5] = [
 ];
 /// The part whose content is an object with base64.
 pub(super) const INPUT_AUDIO: &str = "input_audio";
-/// The parts whose content is a tensor in base64, or an object of tensors. The type is also the name
-/// of the field with them.
+/// The parts whose content is a tensor in base64, or an object of tensors. The type is also the
+/// name of the field with them.
 pub(super) const EMBEDS: [(&str, Modality); 2] =
     [("image_embeds", Modality::Image), ("audio_embeds", Modality::Audio)];
 /// The parts that this server takes in no form.

@@ -230,7 +230,7 @@ fn small_images_are_not_starved_by_large_ones_that_keep_coming() {
     }
     assert_eq!(order.len(), 32, "{order:?}");
     for (place, id) in order.iter().enumerate().filter(|(_, id)| is_small(**id)) {
-        assert!(place.abs_diff(*id as usize) <= 1, "in the order of arrival: {order:?}");
+        assert!(place.abs_diff(*id as usize) <= 2, "in the order of arrival: {order:?}");
     }
 }
 
