@@ -120,8 +120,8 @@ pub(crate) fn pictures(
     video(frames?, kept, total, fps)
 }
 
-/// Returns the places of `wanted` of `count` frames, at most [`FRAMES_MAX`]: the first, the last, and those at equal
-/// distances between them. Returns all places if there are no more than wanted.
+/// Returns the places of `wanted` of `count` frames, at most [`FRAMES_MAX`]: the first, the last,
+/// and those at equal distances between them. Returns all places if there are no more than wanted.
 pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     let wanted = wanted.clamp(1, FRAMES_MAX);
     if count <= wanted {

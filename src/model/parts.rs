@@ -93,8 +93,8 @@ pub trait MediaEncoder: Send + Sync {
         1
     }
 
-    /// Returns the positions of an item's frames on the first of three axes, relative to that of the
-    /// first frame.
+    /// Returns the positions of an item's frames on the first of three axes, relative to that of
+    /// the first frame.
     fn frame_positions(&self, item: &MediaInput<'_>) -> Vec<u32> {
         let [frames, ..] = item.grid.unwrap_or_default();
         (0..frames).collect()

@@ -29,7 +29,7 @@ pub(crate) struct Output {
     pub(crate) tokens: Vec<u32>,
     pub(crate) logprobs: Vec<f32>,
     text: String,
-    num_cached_tokens: usize,
+    pub(crate) num_cached_tokens: usize,
 }
 
 impl From<OutputDelta> for Output {

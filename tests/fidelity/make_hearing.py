@@ -89,7 +89,7 @@ def models():
     return {
         "qwen2_audio": lambda: qwen2_audio({}),
         "qwen2_audio-wide": lambda: qwen2_audio(
-            dict(hidden_size=48, tie_word_embeddings=True), num_mel_bins=128, d_model=48,
+            dict(hidden_size=48, num_key_value_heads=1), num_mel_bins=128, d_model=48,
             encoder_attention_heads=3, encoder_layers=3, activation_function="relu",
         ),
         "voxtral": lambda: voxtral(dict(head_dim=8), "gelu"),

@@ -18,9 +18,9 @@ pub struct AttentionMetadata {
     pub slot_mapping: Vec<u32>,
     /// `[num_tokens]`: position of each token in its sequence.
     pub positions: Vec<u32>,
-    /// `[num_tokens]`: one behind the last key that each token sees under a causal mask, if some
-    /// tokens see keys after their own, as those of an image do (Gemma 3). Numbers never decrease
-    /// within a sequence. Empty if each token sees the keys up to its own.
+    /// `[num_tokens]`: one behind the last key that each token sees under a causal mask. The tokens
+    /// of an image see all of it (Gemma 3). Numbers never decrease within a sequence. Empty if each
+    /// token sees the keys up to its own.
     pub visible_ends: Vec<u32>,
 }
 

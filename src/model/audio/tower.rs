@@ -23,6 +23,7 @@ pub(super) struct TowerConfig {
     /// States of a spectrogram.
     pub(super) num_frames: usize,
     pub(super) stack: StackConfig,
+    /// That of the layers.
     pub(super) activation: Activation,
 }
 
@@ -30,7 +31,6 @@ pub(super) struct TowerConfig {
 #[derive(Debug)]
 pub(super) struct AudioTower {
     convs: [Conv; 2],
-    activation: Activation,
     /// `[num_frames, hidden_size]`: added to the frames.
     positions: Tensor<2>,
     layers: Vec<Layer>,
@@ -69,7 +69,6 @@ impl AudioTower {
         let layers = layers.collect::<Result<_, _>>()?;
         Ok(Self {
             convs,
-            activation: config.activation,
             positions: Tensor::from_data(TensorData::new(positions, shape), loader.device()),
             layers,
             input: [num_mel_bins, 2 * num_frames],
@@ -80,7 +79,9 @@ impl AudioTower {
     /// Returns the states of the first `num_frames` frames of a spectrogram, which see no others.
     /// `mel` is `[2 * num_frames, num_mel_bins]`.
     pub(super) fn states(&self, mel: Tensor<2>, num_frames: usize) -> Stream {
-        let x = self.convs.iter().fold(mel, |x, conv| activate(conv.forward(x), self.activation));
+        // Whatever `activation_function` says of the layers.
+        let gelu = |x| activate(x, Activation::Gelu);
+        let x = self.convs.iter().fold(mel, |x, conv| gelu(conv.forward(x)));
         let [_, width] = x.dims();
         let first = |x: Tensor<2>| x.slice([0..num_frames, 0..width]);
         let frames = AttentionMetadata {

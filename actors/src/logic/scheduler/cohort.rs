@@ -26,10 +26,11 @@ impl Scheduler {
     }
 
     /// Sets the largest number of tokens in a step, from the next step on. The value is at least 1,
-    /// or the length of an image that cannot be computed in parts, and at most [`SchedulerConfig::max_num_batched_tokens`](super::SchedulerConfig). Some inputs
-    /// otherwise have to be computed in one step: a prompt without chunked prefill, and an image or
-    /// sound with `disable_chunked_mm_input`. An input longer than the limit is then computed in
-    /// parts, because it fits no other way.
+    /// or the length of an image that cannot be computed in parts. It is at most
+    /// [`SchedulerConfig::max_num_batched_tokens`](super::SchedulerConfig). Some inputs otherwise
+    /// have to be computed in one step: a prompt without chunked prefill, and an image or sound
+    /// with `disable_chunked_mm_input`. An input longer than the limit is then computed in parts,
+    /// because it fits no other way.
     pub fn set_token_budget(&mut self, tokens: usize) {
         let least = self.config.largest_whole_item.max(1);
         self.token_budget = tokens.clamp(least, self.config.max_num_batched_tokens);

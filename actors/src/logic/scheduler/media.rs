@@ -165,9 +165,9 @@ impl Scheduler {
         window
     }
 
-    /// Changes the number of tokens after `num_computed` so that the step has all tokens of an image
-    /// that attend to each other, or none. At most `budget` tokens are left to the step. A prefix
-    /// hit may end within an image, whose first tokens were then computed with all others.
+    /// Changes the number of tokens after `num_computed` so that the step has all tokens of an
+    /// image that attend to each other, or none. At most `budget` tokens are left to the step. A
+    /// prefix hit may end within an image. Its first tokens were then computed with all others.
     pub(super) fn whole_items(
         &self,
         slot: Slot,
