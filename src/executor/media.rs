@@ -103,7 +103,8 @@ impl SequenceMedia {
         let first = ends.len();
         ends.extend(tokens.clone().map(|position| position as u32 + 1));
         let mut sees_more = false;
-        for item in request.mm_features.iter().filter(|item| !item.is_before(tokens.start)) {
+        let placed = request.mm_features.iter().filter(|item| !item.is_attended());
+        for item in placed.filter(|item| !item.is_before(tokens.start)) {
             if item.offset < tokens.end && !item.is_before(tokens.end) {
                 let (request, end) = (request.id, tokens.end);
                 let why = format!("request {request}: its tokens to {end} cut an image");

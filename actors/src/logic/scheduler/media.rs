@@ -180,7 +180,10 @@ impl Scheduler {
         }
         let end = num_computed + num_tokens;
         let items = &self.requests[slot].request.mm_features;
-        let cut = items.iter().find(|item| item.offset < end && !item.is_before(end));
+        let is_cut = |item: &&MultimodalFeature| {
+            !item.is_attended() && item.offset < end && !item.is_before(end)
+        };
+        let cut = items.iter().find(is_cut);
         let Some(item) = cut else { return num_tokens };
         let missing = item.offset + item.length - num_computed;
         match item.offset > num_computed {

@@ -97,11 +97,17 @@ fn a_step_has_all_tokens_of_an_image_that_attend_to_each_other_or_none() {
     harness.add(with_images(0, 150, &[("a", 10, 60), ("b", 80, 60)]));
     assert_eq!(harness.step(), tokens([(0, 10)]));
     assert_eq!(harness.encode(), ["a"]);
-    assert_eq!(harness.step(), tokens([(0, 60)]));
-    assert_eq!(harness.step(), tokens([(0, 10)]));
+    assert_eq!(harness.step(), tokens([(0, 64)]));
+    assert_eq!(harness.step(), tokens([(0, 6)]));
     assert_eq!(harness.encode(), ["b"]);
     assert_eq!(harness.step(), tokens([(0, 64)]));
     assert_eq!(harness.step(), tokens([(0, 6)]));
+    // Now both images are there: a step ends before the one that it has no room for.
+    harness.add(with_images(1, 150, &[("a", 10, 60), ("b", 80, 60)]));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert!(harness.encode().is_empty(), "they are still in memory");
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 10)]));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 63)]));
 }
 
 /// The limit on a prompt's tokens beside others, and a budget that was reduced, do not cut it.
@@ -133,8 +139,8 @@ fn a_hit_within_such_an_image_goes_on_to_its_end() {
         if id == 0 {
             assert_eq!(harness.step(), tokens([(0, 10)]));
             harness.encode();
-            assert_eq!(harness.step(), tokens([(0, 60)]));
-            assert_eq!(harness.step(), tokens([(0, 20)]));
+            assert_eq!(harness.step(), tokens([(0, 64)]));
+            assert_eq!(harness.step(), tokens([(0, 16)]));
         }
     }
     assert_eq!(harness.step(), tokens([(0, 1)]));
