@@ -184,7 +184,8 @@ impl Sandbox {
     /// Returns the address of the server, and starts one if there is none.
     fn address(&mut self) -> String {
         if self.server.is_none() {
-            let started = self.serve("playhouse serve --enable-tokenizer-info-endpoint --allow-chaos");
+            let started =
+                self.serve("playhouse serve --enable-tokenizer-info-endpoint --allow-chaos");
             assert_eq!(started.code, Some(0), "{}", started.output);
         }
         self.server.as_ref().map(|server| server.address.clone()).unwrap_or_default()

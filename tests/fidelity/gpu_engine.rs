@@ -67,7 +67,8 @@ async fn the_default_settings_fit_the_device() {
         return;
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
-    let on_cpu = EngineConfig { device: Device::Cpu, allow_chaos: true, ..EngineConfig::new(folder) };
+    let on_cpu =
+        EngineConfig { device: Device::Cpu, allow_chaos: true, ..EngineConfig::new(folder) };
     let mut config = on_cpu.clone();
     on_gpu(&mut config);
     // The model is sure of this answer. That matters because a GPU rounds bf16 in other places.
