@@ -278,8 +278,7 @@ impl Executor {
         let plan = &self.device.plan;
         // A prompt that is computed whole has memory when it is alone.
         let is_smallest = self.device.info.kv_spec.groups.is_empty() && spans.len() < 2;
-        // An image that is computed whole has it, too.
-        let least = if self.device.info.attends_within_items { media::LARGEST } else { 1 };
+        let least = media::least_memory(&self.device.info);
         let is_too_large = plan.memory.is_some_and(|(from, most)| {
             let most = most.max(least);
             execution >= from && step.total_num_scheduled_tokens > most && !is_smallest
@@ -407,9 +406,8 @@ impl Executor {
         for span in &spans {
             let row = self.rows.get(&span.request);
             let known = row.map_or(0, |row| row.tokens.len());
-            let cuts = self.device.info.attends_within_items
-                && row.is_some_and(|row| media::are_cut(&row.request.mm_features, span.end));
-            if cuts {
+            let images = row.map_or(&[][..], |row| &row.request.mm_features);
+            if self.device.info.attends_within_items && media::are_cut(images, span.end) {
                 self.violate(|| format!("{span:?} ends within an image"));
             }
             if computes_whole && (span.start, span.end) != (0, known) {

@@ -21,7 +21,7 @@ use crate::{
     },
     ports::{
         EncoderExecutor, EncoderFactory, ExecuteError, ExpandedPrompt, MediaError, MediaProcessor,
-        MediaSource, RawMedia, ReadyMedia,
+        MediaSource, ModelInfo, RawMedia, ReadyMedia,
     },
 };
 
@@ -124,6 +124,13 @@ pub fn extend_with(
         let content = item.identifier.bytes().fold(5, |all, byte| mix(all ^ u64::from(byte)));
         mix(digest ^ content ^ position as u64) | 1
     })
+}
+
+/// Returns the tokens of a step for which any device has memory: those of an image that is computed
+/// whole.
+#[must_use]
+pub fn least_memory(info: &ModelInfo) -> usize {
+    if info.attends_within_items { LARGEST } else { 1 }
 }
 
 /// Returns whether a step that ends before the `end`-th token computes a part of an image.

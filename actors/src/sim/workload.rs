@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use self::poison::{Effect, Poison};
 use self::{
-    images::set_images,
+    images::{set_images, set_whole},
     poison::{poison, poison_within},
 };
 use super::{
@@ -122,11 +122,7 @@ impl Workload {
         if poison.is_none() {
             set_images(&mut rng.fork(16), &mut config, &mut clients);
         }
-        let fits = config.max_num_batched_tokens >= media::LARGEST && !is_encoder;
-        let attends_within_items = fits && rng.fork(17).percent(30);
-        if attends_within_items {
-            config.largest_whole_item = media::LARGEST;
-        }
+        let attends_within_items = !is_encoder && set_whole(&mut rng.fork(17), &mut config);
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
             max_model_len: config.max_model_len,

@@ -67,3 +67,13 @@ pub(super) fn set_images(rng: &mut Rng, config: &mut SchedulerConfig, clients: &
         }
     }
 }
+
+/// Makes the images of three runs in ten whole: a step computes all tokens of one, or none. Returns
+/// whether it does.
+pub(super) fn set_whole(rng: &mut Rng, config: &mut SchedulerConfig) -> bool {
+    let is_whole = config.max_num_batched_tokens >= media::LARGEST && rng.percent(30);
+    if is_whole {
+        config.largest_whole_item = media::LARGEST;
+    }
+    is_whole
+}
