@@ -3,10 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::{
-    api::EncoderCacheView,
-    server::{lora::escaped, state::AppState},
-};
+use super::metrics::escaped;
+use crate::{api::EncoderCacheView, server::state::AppState};
 
 /// Returns the lines, if the model takes images or sounds and the cache's manager answers.
 pub(super) async fn encoder_cache_lines(state: &AppState) -> String {

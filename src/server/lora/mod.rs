@@ -8,7 +8,7 @@ use axum::{body::Body, extract::State, response::Response};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-pub(super) use self::metrics::{escaped, lora_requests_info};
+pub(super) use self::metrics::lora_requests_info;
 use super::{
     http::{error::ApiError, extract::JsonBody, parts::FromParts},
     state::AppState,
