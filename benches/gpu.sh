@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Measures everything that needs a GPU, in one run: first correctness, then speed.
 #
-# - `benches/gpu.sh build [FOLDER]` puts binaries into FOLDER (default: target/measure-gpu). It
-#   needs no toolkit.
+# - `benches/gpu.sh build [FOLDER]` puts binaries into FOLDER (default: target/measure-gpu), and
+#   beside them libdevice.10.bc of NVIDIA's toolkit, which LLVM needs where the binaries run. The
+#   toolkit is CUDA_PATH, or a Python's package: `pip install nvidia-cuda-nvcc`.
 # - `benches/gpu.sh run [FOLDER] [PART…]` runs the parts (default: all). The parts are kernels,
 #   answers, chaos, ceilings, experts, decode, prefill and torch.
 #
@@ -33,8 +34,22 @@ kernel_tests() {
   [ -n "$binary" ] && cp "$binary" "$folder/$name" && strip "$folder/$name"
 }
 
+# Copies NVIDIA's library of mathematical functions, 0.5 MB.
+libdevice() {
+  local root found file=nvvm/libdevice/libdevice.10.bc
+  found=$("${PYTHON:-python3}" -c 'import nvidia; print(*nvidia.__path__)' 2> /dev/null)
+  for root in ${CUDA_PATH:-/usr/local/cuda} ${found:+$found/cu13 $found/cuda_nvcc}; do
+    [ -f "$root/$file" ] || continue
+    mkdir -p "$folder/cuda/${file%/*}"
+    cp "$root/$file" "$folder/cuda/$file" && return
+  done
+  echo "libdevice.10.bc is missing: set CUDA_PATH, or pip install nvidia-cuda-nvcc"
+  return 1
+}
+
 build() {
   mkdir -p "$folder"
+  libdevice || return 1
   kernel_tests cuda kernels-cuda || return 1
   kernel_tests cuda-nvrtc kernels-nvrtc || return 1
   kernel_tests vulkan kernels-vulkan || return 1
@@ -147,6 +162,7 @@ case "$command" in
     shift; [ $# -gt 0 ] && shift
     [ $# -gt 0 ] || set -- kernels answers chaos ceilings experts decode prefill torch
     results="$folder/results"
+    [ -n "${CUDA_PATH:-}" ] || [ -d /usr/local/cuda/nvvm ] || export CUDA_PATH="$folder/cuda"
     mkdir -p "$results"
     command -v nvidia-smi > /dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
     failed=()
@@ -161,5 +177,5 @@ case "$command" in
     say "done${failed:+, failed: ${failed[*]}}"
     [ ${#failed[@]} = 0 ]
     ;;
-  *) sed -n '2,18s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
+  *) sed -n '2,19s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
 esac

@@ -2,7 +2,7 @@
 
 use playhouse_kernels::{ComputeDevice, TensorCores, devices};
 
-use super::StartError;
+use super::{StartError, cuda_compiler};
 use crate::config::{Device, EngineConfig};
 
 /// Returns the device `wanted` of this machine, if this build supports it.
@@ -21,7 +21,11 @@ pub(crate) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
     }
     // Devices with their own memory come first, imitations last.
     found.sort_by_key(|device| device.kind);
-    found.into_iter().next().ok_or(StartError::NoDevice { wanted, available })
+    let device = found.into_iter().next().ok_or(StartError::NoDevice { wanted, available })?;
+    if runtime == "cuda" {
+        cuda_compiler::check()?;
+    }
+    Ok(device)
 }
 
 /// Returns how the settings allow the use of tensor cores.

@@ -51,6 +51,22 @@ pub enum StartError {
         /// The devices of this machine and build.
         available: Vec<String>,
     },
+    /// The compiler of CUDA kernels needs a part of NVIDIA's toolkit.
+    #[error(
+        "kernels for CUDA are compiled with `{needed}` of NVIDIA's toolkit, which is not {}. Set \
+         CUDA_PATH to the toolkit's folder. `pip install nvidia-cuda-nvcc nvidia-cuda-runtime` has \
+         it, too, in `site-packages/nvidia/cu13`",
+        named.as_ref().map_or_else(
+            || "in /usr/local/cuda and the like".to_owned(),
+            |root| format!("in CUDA_PATH, {}", root.display())
+        )
+    )]
+    NoCudaToolkit {
+        /// The file in the toolkit's folder.
+        needed: &'static str,
+        /// The folder that `CUDA_PATH` names.
+        named: Option<std::path::PathBuf>,
+    },
     /// The model could not be loaded.
     #[error(transparent)]
     Model(#[from] ModelError),

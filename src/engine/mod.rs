@@ -5,6 +5,7 @@ mod adapter_loads;
 mod adapters;
 mod beam_search;
 mod builder;
+mod cuda_compiler;
 mod default_sampling;
 mod device;
 mod drafts;

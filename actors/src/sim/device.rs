@@ -408,7 +408,7 @@ impl Executor {
             let known = row.map_or(0, |row| row.tokens.len());
             let images = row.map_or(&[][..], |row| &row.request.mm_features);
             if self.device.info.attends_within_items && media::are_cut(images, span.end) {
-                self.violate(|| format!("{span:?} ends within an image"));
+                self.violate(|| format!("{span:?} ends within one of {images:?}"));
             }
             if computes_whole && (span.start, span.end) != (0, known) {
                 self.violate(|| format!("{span:?} is a part of a prompt of {known} tokens"));

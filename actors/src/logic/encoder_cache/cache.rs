@@ -131,6 +131,7 @@ impl EncoderCache {
         self.starved = None;
         let nums_held =
             needs.needs.iter().map(|need| self.keep_first(need)).collect::<Vec<usize>>();
+        self.cancel_unused();
         for (need, num_held) in needs.needs.iter().zip(nums_held) {
             self.place_next(need, num_held);
         }
@@ -195,7 +196,11 @@ impl EncoderCache {
         self.needed.retain(|_, items| !items.is_empty());
         let all: BTreeSet<_> = listed.values().flatten().collect();
         self.failed.retain(|identifier, _| all.contains(identifier));
-        // Nothing was computed for an item in the queue, so it need not stay.
+    }
+
+    /// Takes items that no request uses out of the queue. Nothing was computed for them, so they
+    /// need not stay. Their places could go to other items while they are encoded.
+    fn cancel_unused(&mut self) {
         let slots = &mut self.slots;
         self.queue.retain(|item| {
             let is_used = slots.is_used(&item.identifier);
@@ -332,5 +337,35 @@ impl EncoderCache {
             num_received: 0,
             num_hits: self.num_hits,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(request: u64, items: &[(&str, usize)]) -> EncoderNeed {
+        let item = |(name, length): &(&str, usize)| MultimodalFeature::for_test(name, 0, *length);
+        EncoderNeed { request: RequestId(request), items: items.iter().map(item).collect() }
+    }
+
+    fn needs(version: u64, needs: Vec<EncoderNeed>) -> EncoderNeeds {
+        EncoderNeeds { epoch: Epoch::default(), version, needs }
+    }
+
+    #[test]
+    fn an_item_that_lost_its_place_is_not_encoded() {
+        let mut cache = EncoderCache::new(0, 6, 6);
+        let other = need(2, &[("x", 2)]);
+        assert!(cache.set_needs(&needs(1, vec![other.clone()])));
+        assert!(cache.next_batch().is_some());
+        assert!(cache.set_needs(&needs(2, vec![other.clone(), need(1, &[("b", 3)])])));
+        // The request begins again. Its first item takes the room of the one that is queued.
+        let again = need(1, &[("a", 2), ("b", 3)]);
+        assert!(cache.set_needs(&needs(3, vec![other, again])));
+        assert!(cache.finish(0, 1, vec![("x".into(), Ok(()))]));
+        let batch = cache.next_batch().unwrap();
+        let names: Vec<&str> = batch.items.iter().map(|item| item.identifier.as_ref()).collect();
+        assert_eq!(names, ["a"]);
     }
 }

@@ -110,7 +110,12 @@ impl RequestState {
 }
 
 impl Scheduler {
-    /// Returns whether some of the request's items are not computed yet.
+    /// Returns whether the request has items.
+    pub(super) fn has_media(&self, slot: Slot) -> bool {
+        !self.requests[slot].request.mm_features.is_empty()
+    }
+
+    /// Returns whether some of the items of a running request are not computed yet.
     pub(super) fn has_media_ahead(&self, slot: Slot) -> bool {
         self.requests[slot].has_media_ahead()
     }
@@ -175,7 +180,8 @@ impl Scheduler {
         num_tokens: usize,
         budget: usize,
     ) -> usize {
-        if self.config.largest_whole_item == 0 || planted(Bug::CutImage) {
+        let is_off = self.config.largest_whole_item == 0 || planted(Bug::CutImage);
+        if num_tokens == 0 || is_off {
             return num_tokens;
         }
         let end = num_computed + num_tokens;

@@ -150,7 +150,8 @@ impl Scheduler {
         num_hit_tokens: usize,
     ) -> Result<Row, WaitingReason> {
         let mut num_tokens = self.num_first_tokens(planning, slot, num_hit_tokens)?;
-        if self.has_media_ahead(slot) {
+        // Also if a longer hit, which is gone by now, had all items behind it.
+        if self.has_media(slot) {
             let window = self.media_window(slot, num_hit_tokens, num_tokens);
             let is_short = self.config.computes_whole_prompts() && window < num_tokens;
             num_tokens = if is_short { 0 } else { window };

@@ -1,0 +1,125 @@
+"""Compiles every kernel that the engine launches on NVIDIA GPUs, without a GPU.
+
+A program built with the feature `cuda` runs on a driver without a GPU (`driver.c`), which keeps the
+PTX of each kernel and records the launches. NVIDIA's assembler compiles the PTX, and what it says
+of each kernel is compared with the tables of this folder: `sm_90.llvm.tsv` and so on.
+
+Usage: gate.py PROGRAM --compiler llvm [--arch sm_80 sm_90 sm_100] [--write]
+
+PROGRAM is `playhouse`, built with `--features cuda` (llvm) or `--features cuda-nvrtc` (nvrtc). The
+tools are Python packages: nvidia-cuda-nvcc, nvidia-cuda-nvdisasm, and for nvrtc nvidia-cuda-nvrtc
+and nvidia-cuda-runtime. --write writes the tables, and without it a difference that costs time is
+an error.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cases import CASES
+from sass import Assembler
+from table import Row, read, regressions, write
+
+HERE = Path(__file__).parent
+HASH = re.compile(r"_[0-9a-f]{8}$")
+ROOT = HERE.parent.parent
+
+
+def tools() -> Path:
+    """The folder of NVIDIA's packages in this Python: `bin`, `include` and `lib` are in it."""
+    for folder in sys.path:
+        for found in sorted(Path(folder).glob("nvidia/cu*/bin/ptxas")):
+            return found.parent.parent
+    sys.exit("ptxas is missing: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm")
+
+
+def driver(folder: Path) -> None:
+    """Builds the driver without a GPU, as `libcuda.so` in `folder`."""
+    command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", folder / "libcuda.so", HERE / "driver.c"], check=True)
+
+
+def run(program: Path, case: str, arch: str, folder: Path, nvidia: Path) -> None:
+    """Runs one case. Its PTX and its launches are in `folder` afterwards."""
+    folder.mkdir(parents=True)
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": f"{folder.parent.parent}:{nvidia / 'lib'}",
+        "CUDA_PATH": str(nvidia),
+        "STAND_IN_DEVICE": arch,
+        "STAND_IN_LOG": str(folder),
+    }
+    command = [program, *CASES[case]]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    if done.returncode:
+        sys.exit(f"{case} on {arch}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
+def rows(case: str, folder: Path, assembler: Assembler, arch: str) -> list[Row]:
+    """The kernels that a case launched, in the order of their first launches. Names lose cubecl's
+    hash, which is another one after each change. Kernels of one name are numbered."""
+    launches = [line.split("\t") for line in (folder / "calls.tsv").read_text().splitlines()]
+    launches = [fields[1:] for fields in launches if fields[0] == "launch"]
+    refused = [fields for fields in launches if fields[-1] == "refused"]
+    if refused:
+        sys.exit(f"{case} on {arch}: the driver refuses a launch: {refused[0]}")
+    numbers, names, result = Counter(), {}, []
+    for module, kernel, _, block, shared, _ in launches:
+        if (module, kernel) in names:
+            continue
+        name = HASH.sub("", kernel)
+        numbers[name] += 1
+        names[module, kernel] = f"{name} {numbers[name]}"
+        sass = assembler.compile(folder / f"{module}.ptx")
+        threads = 1
+        for side in block.split("x"):
+            threads *= int(side)
+        occupancy = sass.occupancy(arch, threads, int(shared))
+        result.append(Row.of(case, names[module, kernel], threads, int(shared), occupancy, sass))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=Path)
+    parser.add_argument("--compiler", choices=["llvm", "nvrtc"], required=True)
+    parser.add_argument("--arch", nargs="+", default=["sm_80", "sm_90", "sm_100"])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--work", type=Path, help="a folder to keep the PTX in")
+    options = parser.parse_args()
+    nvidia = tools()
+    faults = []
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (options.work or Path(temporary)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        driver(work)
+        for arch in options.arch:
+            assembler = Assembler(nvidia / "bin", arch, work / "sass")
+
+            def of_case(case: str) -> list[Row]:
+                folder = work / arch / case.replace(" ", "-")
+                run(options.program.resolve(), case, arch, folder, nvidia)
+                return rows(case, folder, assembler, arch)
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                table = [row for case in pool.map(of_case, CASES) for row in case]
+            path = HERE / f"{arch}.{options.compiler}.tsv"
+            if options.write:
+                write(path, table)
+            else:
+                faults += [f"{path.name}: {fault}" for fault in regressions(read(path), table)]
+            print(f"{arch}, {options.compiler}: {len(table)} kernels of {len(CASES)} cases")
+    if faults:
+        sys.exit("\n".join(faults))
+
+
+if __name__ == "__main__":
+    main()

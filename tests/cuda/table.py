@@ -1,0 +1,83 @@
+"""Tables of compiled kernels, and which differences between two cost time."""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from sass import Sass
+
+# A number may be worse by this share.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel of a case. Memory is in bytes, and occupancy in percent of a multiprocessor's warps.
+
+    Wide loads and stores move 128 bits a thread. The other loads and stores move less.
+    """
+
+    case: str
+    kernel: str
+    threads: int
+    shared: int
+    registers: int
+    spills: int
+    occupancy: int
+    instructions: int
+    loads: int
+    wide_loads: int
+    stores: int
+    wide_stores: int
+    tensor_cores: int
+
+    @staticmethod
+    def of(case: str, kernel: str, threads: int, dynamic: int, occupancy: float, sass: Sass) -> "Row":
+        numbers = asdict(sass)
+        shared = numbers.pop("static_shared") + dynamic
+        return Row(case, kernel, threads, shared, occupancy=round(100 * occupancy), **numbers)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.case, self.kernel
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    lines = ["\t".join(field.name for field in fields(Row))]
+    lines += ["\t".join(str(value) for value in asdict(row).values()) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def read(path: Path) -> list[Row]:
+    """Raises ValueError if the columns are others."""
+    header, *lines = path.read_text().splitlines()
+    if header.split("\t") != [field.name for field in fields(Row)]:
+        raise ValueError(f"{path} has other columns: write it again with --write")
+    types = [field.type for field in fields(Row)]
+    return [
+        Row(*(kind(value) for kind, value in zip(types, line.split("\t"), strict=True)))
+        for line in lines
+    ]
+
+
+def regressions(before: list[Row], now: list[Row]) -> list[str]:
+    """What is worse now, and kernels that came or went: one line each."""
+    old, new = ({row.key: row for row in rows} for rows in (before, now))
+    faults = [f"{' / '.join(key)} is new: --write adds it" for key in new.keys() - old.keys()]
+    faults += [f"{' / '.join(key)} is gone: --write removes it" for key in old.keys() - new.keys()]
+    for key in sorted(old.keys() & new.keys()):
+        then, row = old[key], new[key]
+        narrow = [(r.loads - r.wide_loads, r.stores - r.wide_stores) for r in (then, row)]
+        compared = [
+            ("registers", then.registers, row.registers),
+            ("bytes spilled", then.spills, row.spills),
+            ("occupancy lost", 100 - then.occupancy, 100 - row.occupancy),
+            ("instructions", then.instructions, row.instructions),
+            ("narrow loads", narrow[0][0], narrow[1][0]),
+            ("narrow stores", narrow[0][1], narrow[1][1]),
+        ]
+        for what, was, is_now in compared:
+            if is_now > was * (1 + TOLERANCE):
+                faults.append(f"{' / '.join(key)}: {what}: {was}, now {is_now}")
+        if row.tensor_cores < then.tensor_cores * (1 - TOLERANCE):
+            faults.append(f"{' / '.join(key)}: tensor cores: {then.tensor_cores}, now {row.tensor_cores}")
+    return faults
