@@ -1,5 +1,5 @@
-//! What the compilers of CUDA kernels need beside NVIDIA's driver. It is looked for before the
-//! device is opened, so that a start without it ends with words that help.
+//! The part of NVIDIA's toolkit that the compilers of CUDA kernels need. It is looked for before
+//! the model is loaded, so that a start without it ends with words that help.
 
 use std::{
     env,

@@ -143,10 +143,15 @@ pub(crate) async fn engine_with(change: impl FnOnce(&mut EngineConfig)) -> Engin
         ..EngineConfig::default()
     };
     change(&mut config);
+    // Other models read pictures, which takes longer.
+    let input_timeout = match config.model == EngineConfig::default().model {
+        true => Duration::from_millis(500),
+        false => Duration::from_secs(5),
+    };
     let impatient = |config: &mut SystemConfig| {
         config.tick = Duration::from_millis(20);
         config.call_timeout = Duration::from_millis(500);
-        config.input_timeout = Duration::from_millis(500);
+        config.input_timeout = input_timeout;
         config.egress_timeout = Duration::from_millis(250);
         config.hang_timeout = Duration::from_millis(500);
     };

@@ -18,7 +18,7 @@ use self::{
 use super::{
     adapter::Loader,
     grammar::{self, Compiler},
-    media::{self, Encoder, Encoders},
+    media::{Encoder, Encoders, least_memory},
     memory::Memory,
     model::logprobs,
     record::Record,
@@ -278,7 +278,7 @@ impl Executor {
         let plan = &self.device.plan;
         // A prompt that is computed whole has memory when it is alone.
         let is_smallest = self.device.info.kv_spec.groups.is_empty() && spans.len() < 2;
-        let least = media::least_memory(&self.device.info);
+        let least = least_memory(&self.device.info);
         let is_too_large = plan.memory.is_some_and(|(from, most)| {
             let most = most.max(least);
             execution >= from && step.total_num_scheduled_tokens > most && !is_smallest
@@ -337,15 +337,13 @@ impl Executor {
             if format.is_some_and(|format| !self.device.grammars.has(format)) {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
-            let num_groups = self.device.info.kv_spec.groups.len();
-            let life = reports.begin_life();
+            let (num_groups, life) = (self.device.info.kv_spec.groups.len(), reports.begin_life());
             let adapter = new.request.lora.as_ref().map(|lora| self.device.adapters.get(lora));
             // Only in a step of a past epoch, whose result is dropped. Otherwise the request fails.
             let missing = (adapter == Some(None))
                 .then(|| RowFailure::Adapter(format!("request {request} lacks its adapter")));
             let adapter = adapter.flatten().unwrap_or_default();
-            let owner = Arc::clone(&new.request);
-            let mut row = Row::new(owner, adapter, num_groups, life, execution);
+            let mut row = Row::new(Arc::clone(&new.request), adapter, num_groups, life, execution);
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
             let end = start + new.num_scheduled_tokens;
@@ -373,9 +371,8 @@ impl Executor {
             let Range { start, end } = cached.certain_tokens(row.num_computed);
             row.num_computed = end;
             if cached.num_lookahead_tokens > 0 && end != row.tokens.len() {
-                self.device
-                    .record
-                    .violate(|| format!("request {request} has guesses before its last token"));
+                let record = &self.device.record;
+                record.violate(|| format!("request {request} guesses before its last token"));
             }
             // Its own token shows the poison, not a guess before it.
             let poison = self.device.plan.poison.as_ref();
@@ -388,15 +385,13 @@ impl Executor {
             let num_guesses = row.tokens.len() - row.num_known;
             spans.push(Span { request, start, end: end + num_guesses, num_guesses });
         }
-        let encoder = &self.device.encoder;
         for span in std::mem::take(&mut spans) {
             let Some(row) = self.rows.get_mut(&span.request) else { continue };
             // Only of a request that has ended meanwhile. Otherwise it begins again.
-            if encoder.lacks(&row.request.mm_features, span.start..span.end) {
+            if self.device.encoder.lacks(&row.request.mm_features, span.start..span.end) {
                 row.broken = Some(RowFailure::Media);
-                self.device.record.explain(|| {
-                    format!("{span:?} lacks an image of {:?}", row.request.mm_features)
-                });
+                let images = &row.request.mm_features;
+                self.device.record.explain(|| format!("{span:?} lacks one of {images:?}"));
                 broken.push((span.request, RowFailure::Media));
             } else {
                 spans.push(span);
@@ -406,9 +401,9 @@ impl Executor {
         for span in &spans {
             let row = self.rows.get(&span.request);
             let known = row.map_or(0, |row| row.tokens.len());
-            let images = row.map_or(&[][..], |row| &row.request.mm_features);
-            if self.device.info.attends_within_items && media::are_cut(images, span.end) {
-                self.violate(|| format!("{span:?} ends within one of {images:?}"));
+            if self.device.info.attends_within_items && row.is_some_and(|row| row.is_cut(span.end))
+            {
+                self.violate(|| format!("{span:?} ends within an image"));
             }
             if computes_whole && (span.start, span.end) != (0, known) {
                 self.violate(|| format!("{span:?} is a part of a prompt of {known} tokens"));

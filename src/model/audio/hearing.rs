@@ -13,8 +13,8 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, activate, add};
 
+use super::audio_tower::{AudioTower, TowerConfig};
 use super::config::{NORM, StackConfig, activation};
-use super::tower::{AudioTower, TowerConfig};
 use crate::model::config::{ActivationName, ConfigError, Fields};
 use crate::model::families::WRAPPERS;
 use crate::model::layers::{Linear, Norm, Part, plain_activation};
@@ -69,7 +69,7 @@ impl Sounds {
     /// [`ConfigError`] if a field has no valid value.
     pub(crate) fn read(family: AudioFamily, outer: &Fields) -> Result<Self, ConfigError> {
         let plan = AudioPlan::of(family, outer, 1)?;
-        let TowerConfig { num_mel_bins, num_frames, .. } = plan.tower;
+        let TowerConfig { num_mel_bins, num_frames, .. } = plan.audio_tower;
         let AudioPlan { placeholder, merge, .. } = plan;
         Ok(Self { family, placeholder, num_mel_bins, num_frames, merge })
     }
@@ -79,7 +79,7 @@ impl Sounds {
 #[derive(Debug, Clone)]
 pub(crate) struct AudioPlan {
     family: AudioFamily,
-    tower: TowerConfig,
+    audio_tower: TowerConfig,
     placeholder: u32,
     merge: usize,
     activation: Activation,
@@ -117,16 +117,16 @@ impl AudioPlan {
         if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
         }
-        let tower = tower(&fields)?;
-        let width = tower.hidden_size;
+        let audio_tower = tower_config(&fields)?;
+        let width = audio_tower.hidden_size;
         let merge = match family {
             AudioFamily::Qwen2Audio => 2,
-            AudioFamily::Voxtral => tower.stack.intermediate_size / width,
+            AudioFamily::Voxtral => audio_tower.stack.intermediate_size / width,
         };
         if family == AudioFamily::Voxtral
-            && (tower.stack.intermediate_size != merge * width
+            && (audio_tower.stack.intermediate_size != merge * width
                 || merge == 0
-                || !tower.num_frames.is_multiple_of(merge))
+                || !audio_tower.num_frames.is_multiple_of(merge))
         {
             let expected = format!("a multiple of {width} that divides the states of a sound");
             return Err(fields.invalid("intermediate_size", &expected));
@@ -149,7 +149,7 @@ impl AudioPlan {
         let activation = name.and_then(plain_activation);
         let activation =
             activation.ok_or_else(|| outer.invalid(ACT, "an activation of transformers"))?;
-        Ok(Self { family, tower, placeholder, merge, activation, outputs })
+        Ok(Self { family, audio_tower, placeholder, merge, activation, outputs })
     }
 
     /// Loads the tower.
@@ -170,8 +170,8 @@ impl AudioPlan {
             AudioFamily::Voxtral => (&["linear_1", "linear_2"], false),
         };
         let projector = place(PROJECTORS, names[0]);
-        let hidden = self.tower.hidden_size;
-        let tower = AudioTower::load(loader, module, &self.tower, Linear::of_media)?;
+        let hidden = self.audio_tower.hidden_size;
+        let audio_tower = AudioTower::load(loader, module, &self.audio_tower, Linear::of_media)?;
         let norm = Norm::load(loader, &format!("{module}.layer_norm"), hidden, NORM)?;
         let mut inputs = match self.family {
             AudioFamily::Qwen2Audio => hidden,
@@ -183,12 +183,12 @@ impl AudioPlan {
             layers.push(Linear::of_media(loader, &part, inputs, has_bias)?);
             inputs = self.outputs;
         }
-        Ok(Arc::new(HearingEncoder { tower, norm, projector: layers, plan: self.clone() }))
+        Ok(Arc::new(HearingEncoder { audio_tower, norm, projector: layers, plan: self.clone() }))
     }
 }
 
 /// Reads the sizes of a tower, whose fields have the names of Whisper or of other classes.
-fn tower(fields: &Fields) -> Result<TowerConfig, ConfigError> {
+fn tower_config(fields: &Fields) -> Result<TowerConfig, ConfigError> {
     let size = |name: &str, other: &str, default: usize| {
         Ok::<_, ConfigError>(fields.size(name)?.or(fields.size(other)?).unwrap_or(default))
     };
@@ -216,7 +216,7 @@ fn tower(fields: &Fields) -> Result<TowerConfig, ConfigError> {
 /// A tower with its projector.
 #[derive(Debug)]
 struct HearingEncoder {
-    tower: AudioTower,
+    audio_tower: AudioTower,
     norm: Norm,
     projector: Vec<Linear>,
     plan: AudioPlan,
@@ -241,11 +241,11 @@ impl HearingEncoder {
         let [mel, MediaTensorView { shape: [frames], .. }] = tensors else {
             return Err("a sound is a spectrogram and its number of frames".to_owned());
         };
-        let most = self.tower.num_frames();
+        let most = self.audio_tower.num_frames();
         if !(2..=most).contains(frames) {
             return Err(format!("a sound of {frames} frames; expected 2 to {most}"));
         }
-        let (x, stream) = self.tower.states(self.tower.spectrogram(mel)?, *frames);
+        let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, *frames);
         let states = match stream {
             Some(stream) => add(x, stream),
             None => x,
@@ -258,9 +258,9 @@ impl HearingEncoder {
     /// Returns neighbouring states of all spectrograms side by side: HF
     /// `VoxtralModel.get_audio_features`.
     fn side_by_side(&self, tensors: &[MediaTensorView<'_>]) -> Result<Tensor<2>, String> {
-        let (frames, merge) = (self.tower.num_frames(), self.plan.merge);
+        let (frames, merge) = (self.audio_tower.num_frames(), self.plan.merge);
         let of_one = |mel: &MediaTensorView<'_>| {
-            let (x, stream) = self.tower.states(self.tower.spectrogram(mel)?, frames);
+            let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, frames);
             let (states, _) = self.norm.add_forward(x, stream);
             let width = states.dims()[1];
             Ok::<_, String>(states.reshape([frames / merge, merge * width]))
@@ -291,6 +291,7 @@ impl MediaEncoder for HearingEncoder {
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.tower.mapped_bytes() + self.projector.iter().map(Linear::mapped_bytes).sum::<u64>()
+        self.audio_tower.mapped_bytes()
+            + self.projector.iter().map(Linear::mapped_bytes).sum::<u64>()
     }
 }

@@ -1,11 +1,11 @@
 //! Models that hear: encoders of sounds, and decoders that attend to their states.
 
 mod attention;
+mod audio_tower;
 mod block;
 mod config;
 mod conv;
 mod hearing;
-mod tower;
 mod whisper;
 
 use std::sync::Arc;

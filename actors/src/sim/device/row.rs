@@ -12,7 +12,7 @@ use crate::{
         },
     },
     sim::{
-        media::extend_with,
+        media::{are_cut, extend_with},
         memory::Life,
         model::{Digest, Sampler, empty_digest},
         rng::mix,
@@ -43,6 +43,11 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Returns whether a step that ends before the `end`-th token computes a part of an image.
+    pub(super) fn is_cut(&self, end: usize) -> bool {
+        are_cut(&self.request.mm_features, end)
+    }
+
     pub(super) fn new(
         request: Arc<EngineRequest>,
         adapter: u64,

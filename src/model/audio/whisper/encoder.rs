@@ -4,8 +4,8 @@ use playhouse_kernels::recycle;
 
 use super::attention::KvProjection;
 use super::config::WhisperConfig;
+use crate::model::audio::audio_tower::{AudioTower, TowerConfig};
 use crate::model::audio::config::NORM;
-use crate::model::audio::tower::{AudioTower, TowerConfig};
 use crate::model::layers::{Linear, Norm};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{EncoderOutput, MediaEncoder, MediaInput, ModelError};
@@ -13,7 +13,7 @@ use crate::model::{EncoderOutput, MediaEncoder, MediaInput, ModelError};
 /// The encoder, with the projections of the decoder that read its states.
 #[derive(Debug)]
 pub(super) struct Encoder {
-    tower: AudioTower,
+    audio_tower: AudioTower,
     norm: Norm,
     for_decoder: Vec<KvProjection>,
 }
@@ -32,13 +32,13 @@ impl Encoder {
             stack: config.encoder,
             activation,
         };
-        let tower = AudioTower::load(loader, MODULE, &sizes, Linear::load)?;
+        let audio_tower = AudioTower::load(loader, MODULE, &sizes, Linear::load)?;
         let for_decoder = (0..config.decoder.num_layers).map(|index| {
             let module = format!("model.decoder.layers.{index}.encoder_attn");
             KvProjection::load(loader, &module, hidden_size)
         });
         Ok(Self {
-            tower,
+            audio_tower,
             for_decoder: for_decoder.collect::<Result<_, _>>()?,
             norm: Norm::load(loader, &format!("{MODULE}.layer_norm"), hidden_size, NORM)?,
         })
@@ -49,8 +49,8 @@ impl Encoder {
             let count = item.tensors.len();
             return Err(format!("a sound is one spectrogram of f32, not {count} tensors"));
         };
-        let mel = self.tower.spectrogram(tensor)?;
-        let (x, stream) = self.tower.states(mel, self.tower.num_frames());
+        let mel = self.audio_tower.spectrogram(tensor)?;
+        let (x, stream) = self.audio_tower.states(mel, self.audio_tower.num_frames());
         let (embeddings, stream) = self.norm.add_forward(x, stream);
         recycle(stream);
         let by_layer = self.for_decoder.iter().flat_map(|layer| layer.of(&embeddings)).collect();
@@ -69,6 +69,6 @@ impl MediaEncoder for Encoder {
 
     fn mapped_bytes(&self) -> u64 {
         let for_decoder: u64 = self.for_decoder.iter().map(KvProjection::mapped_bytes).sum();
-        self.tower.mapped_bytes() + for_decoder
+        self.audio_tower.mapped_bytes() + for_decoder
     }
 }
