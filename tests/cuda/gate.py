@@ -4,12 +4,12 @@ A program built with the feature `cuda` runs on a driver without a GPU (`driver.
 PTX of each kernel and records the launches. NVIDIA's assembler compiles the PTX, and what it says
 of each kernel is compared with the tables of this folder: `sm_90.llvm.tsv` and so on.
 
-Usage: gate.py PROGRAM --compiler llvm [--arch sm_80 sm_90 sm_100] [--write]
+Usage: gate.py [PROGRAM] [--compiler llvm] [--arch sm_80 sm_90 sm_100] [--write]
 
-PROGRAM is `playhouse`, built with `--features cuda` (llvm) or `--features cuda-nvrtc` (nvrtc). The
-tools are Python packages: nvidia-cuda-nvcc, nvidia-cuda-nvdisasm, and for nvrtc nvidia-cuda-nvrtc
-and nvidia-cuda-runtime. --write writes the tables, and without it a difference that costs time is
-an error.
+PROGRAM (default: target/debug/playhouse) is built with `--features cuda` (llvm) or
+`--features cuda-nvrtc` (nvrtc). The tools are Python packages: nvidia-cuda-nvcc,
+nvidia-cuda-nvdisasm, and for nvrtc nvidia-cuda-nvrtc and nvidia-cuda-runtime. --write writes the
+tables, and without it a difference that costs time is an error.
 """
 
 import argparse
@@ -89,8 +89,9 @@ def rows(case: str, folder: Path, assembler: Assembler, arch: str) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program", type=Path)
-    parser.add_argument("--compiler", choices=["llvm", "nvrtc"], required=True)
+    program = ROOT / "target" / "debug" / "playhouse"
+    parser.add_argument("program", type=Path, nargs="?", default=program)
+    parser.add_argument("--compiler", choices=["llvm", "nvrtc"], default="llvm")
     parser.add_argument("--arch", nargs="+", default=["sm_80", "sm_90", "sm_100"])
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--work", type=Path, help="a folder to keep the PTX in")
