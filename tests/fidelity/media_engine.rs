@@ -247,7 +247,7 @@ async fn answers_outlive_the_actors_on_their_way() {
             let mut streams = Vec::new();
             for prompt in &golden.prompts {
                 // Another salt computes the prompt again.
-                let salt = Some(format!("{turn}").into());
+                let salt = Some(format!("{turn}"));
                 let request = RawRequest { cache_salt: salt, ..golden.request(prompt) };
                 streams.push(engine.submit(request).await.unwrap().choices.remove(0));
             }

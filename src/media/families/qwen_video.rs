@@ -101,7 +101,7 @@ impl VideoRules {
             return Ok((0..total.min(FRAMES_MAX)).collect());
         }
         match self.is_timed {
-            true => Ok(sampling.from_first_to_last(total, fps)),
+            true => Ok(sampling.first_to_last(total, fps)),
             false => sampling.in_steps(total, fps, self.merge),
         }
     }
@@ -201,7 +201,7 @@ impl Sampling {
     }
 
     /// Returns frames at equal distances from the first to the last: HF `Qwen3VLVideoProcessor`.
-    fn from_first_to_last(self, total: usize, fps: Option<f64>) -> Vec<usize> {
+    fn first_to_last(self, total: usize, fps: Option<f64>) -> Vec<usize> {
         let Self { min_frames, max_frames, .. } = self;
         let count = match (self.num_frames, self.fps) {
             (Some(count), _) => count,
