@@ -141,7 +141,7 @@ impl Lines {
         Line {
             done: true,
             done_reason: Some(done_reason(&finish)),
-            counts: Some(counts(self.began, choices)),
+            counts: counts(self.began, choices),
             ..self.line()
         }
     }

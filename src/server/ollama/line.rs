@@ -29,7 +29,7 @@ pub(in crate::server) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) done_reason: Option<&'static str>,
     #[serde(flatten)]
-    pub(super) counts: Option<Counts>,
+    pub(super) counts: Counts,
 }
 
 /// A message, or a part of it.
@@ -60,17 +60,23 @@ pub(super) struct LineFunction {
     pub(super) arguments: Map<String, Value>,
 }
 
-/// Tokens, and times in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+/// Tokens, and times in nanoseconds. Only the last line of an answer has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = OllamaCounts)]
 pub(super) struct Counts {
-    pub(super) total_duration: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) total_duration: Option<u64>,
     /// Zero: the model is always loaded.
-    pub(super) load_duration: u64,
-    pub(super) prompt_eval_count: usize,
-    pub(super) prompt_eval_duration: u64,
-    pub(super) eval_count: usize,
-    pub(super) eval_duration: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) load_duration: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_eval_count: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_eval_duration: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) eval_count: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) eval_duration: Option<u64>,
 }
 
 impl Line {
@@ -85,7 +91,7 @@ impl Line {
             logprobs: None,
             done: false,
             done_reason: None,
-            counts: None,
+            counts: Counts::default(),
         }
     }
 

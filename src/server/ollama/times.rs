@@ -13,12 +13,12 @@ pub(super) fn counts(began: Instant, choices: &Choices) -> Counts {
         nanoseconds(time.unwrap_or_default())
     };
     Counts {
-        total_duration: self::nanoseconds(began.elapsed()),
-        load_duration: 0,
-        prompt_eval_count: choices.num_prompt_tokens(),
-        prompt_eval_duration: nanoseconds(metrics.time_to_first_token_ms),
-        eval_count: choices.num_output_tokens(),
-        eval_duration: nanoseconds(metrics.generation_time_ms),
+        total_duration: Some(self::nanoseconds(began.elapsed())),
+        load_duration: Some(0),
+        prompt_eval_count: Some(choices.num_prompt_tokens()),
+        prompt_eval_duration: Some(nanoseconds(metrics.time_to_first_token_ms)),
+        eval_count: Some(choices.num_output_tokens()),
+        eval_duration: Some(nanoseconds(metrics.generation_time_ms)),
     }
 }
 

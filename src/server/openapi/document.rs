@@ -130,9 +130,9 @@ impl Document {
     }
 
     /// Adds a route that answers with text.
-    pub(super) fn get_text(&mut self, path: &str, summary: &str) {
+    pub(super) fn get_text(&mut self, path: &str, media_type: &str, summary: &str) {
         let text = Content::new(Some(Object::with_type(Type::String)));
-        let answer = ResponseBuilder::new().description("Done").content("text/plain", text);
+        let answer = ResponseBuilder::new().description("Done").content(media_type, text);
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
     }
 

@@ -89,10 +89,10 @@ pub(super) fn describe(document: &mut Document) {
     d.probe(HttpMethod::Get, "/readyz", "Whether new requests are accepted");
     d.get::<Value>("/version", "The version of the server");
     d.get::<Value>("/load", "The number of open requests");
-    d.get_text("/metrics", "Metrics for Prometheus");
+    d.get_text("/metrics", "text/plain", "Metrics for Prometheus");
     d.get::<Value>("/openapi.json", "This document");
-    d.get_text("/docs", "This document as a page");
-    d.get_text("/docs/style.css", "The page's style sheet");
+    d.get_text("/docs", "text/html", "This document as a page");
+    d.get_text("/docs/style.css", "text/css", "The page's style sheet");
     d.get::<EngineSnapshot>("/house", "A snapshot of the actors, the requests and the KV cache");
     d.get_events("/house/events", "Snapshots, one in each event's data");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
