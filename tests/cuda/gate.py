@@ -115,6 +115,8 @@ def main() -> None:
             path = HERE / f"{arch}.{options.compiler}.tsv"
             if options.write:
                 write(path, table)
+            elif not path.exists():
+                print(f"there is no {path.name} to compare with: --write makes it")
             else:
                 faults += [f"{path.name}: {fault}" for fault in regressions(read(path), table)]
             print(f"{arch}, {options.compiler}: {len(table)} kernels of {len(CASES)} cases")
