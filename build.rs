@@ -1,7 +1,10 @@
 //! Tells the program the commit that it is built from.
 //!
-//! `PLAYHOUSE_COMMIT` names it. Otherwise a release build asks git. A development build does not: it
+//! `BUILD_COMMIT` names it. Otherwise a release build asks git. A development build does not: it
 //! would be built anew after each commit.
+//!
+//! The names do not begin with `PLAYHOUSE_`: `cargo run` and `cargo test` hand such variables to the
+//! program, which refuses settings that it does not know.
 
 #![allow(clippy::print_stdout, reason = "cargo reads the output")]
 
@@ -9,12 +12,12 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-env-changed=PLAYHOUSE_COMMIT");
-    let given = std::env::var("PLAYHOUSE_COMMIT").ok().filter(|commit| !commit.is_empty());
+    println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
+    let given = std::env::var("BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
     let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let commit = given.or_else(|| is_release.then(of_checkout).flatten());
     let commit = commit.unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo::rustc-env=PLAYHOUSE_BUILD_COMMIT={commit}");
+    println!("cargo::rustc-env=BUILD_COMMIT={commit}");
 }
 
 /// Returns the commit of the checkout, if it is one and there is git.

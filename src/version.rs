@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 /// The version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit of a release build, as `build.rs` found it.
-pub(crate) const COMMIT: &str = env!("PLAYHOUSE_BUILD_COMMIT");
+pub(crate) const COMMIT: &str = env!("BUILD_COMMIT");
 
 /// Returns the features of the build.
 pub(crate) fn features() -> Vec<&'static str> {
