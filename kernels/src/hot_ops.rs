@@ -107,6 +107,15 @@ hot_ops! {
         positions: (&[u32]),
         table: (Option<&RotaryTable>),
     ) -> ((FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>));
+    /// See [`qk_norm_rope::qk_norm_rope_and_cache`].
+    qk_norm_rope::qk_norm_rope_and_cache(
+        qkv: (FloatTensor<Self>),
+        heads: (&QkvHeads),
+        positions: (&[u32]),
+        table: (Option<&RotaryTable>),
+        layer: (&mut KvLayer),
+        slot_mapping: (&[u32]),
+    ) -> (FloatTensor<Self>);
     /// See [`activation::activate`].
     activation::activate(
         x: (FloatTensor<Self>),

@@ -90,7 +90,7 @@ pub use mapped_file::{EXIT_FILE_LOST, MappedFile, MappedRange, open_regular, req
 pub use paged_attention::{
     AttentionMask, AttentionMetadata, AttentionParams, DistanceBiases, paged_attention,
 };
-pub use qk_norm_rope::{HeadNorm, QkvHeads, qk_norm_rope};
+pub use qk_norm_rope::{HeadNorm, QkvHeads, qk_norm_rope, qk_norm_rope_and_cache};
 pub use quantized::{Codes, Offsets, QuantizedMatrix};
 pub use rms_norm::{add_rms_norm, rms_norm};
 pub use rope::{RotaryTable, rope};

@@ -5,6 +5,9 @@ use burn_flex::FlexTensor;
 
 use super::{HeadNorm, QkvHeads};
 use crate::elementwise::cpu::{Clamp, InPlace};
+use crate::kv_cache::KvLayer;
+use crate::kv_cache::cpu::reshape_and_cache;
+use crate::profile::timed;
 use crate::rope::RotaryTable;
 use crate::rope::cpu::{Angles, Rotate};
 use crate::simd::{Isa, Kernel, Simd};
@@ -33,7 +36,21 @@ pub(crate) fn qk_norm_rope(
     parts.into()
 }
 
-/// Computes the same on one instruction set.
+/// Splits, normalises and rotates, and writes keys and values to the cache. Returns the queries.
+pub(crate) fn qk_norm_rope_and_cache(
+    qkv: FlexTensor,
+    heads: &QkvHeads,
+    positions: &[u32],
+    table: Option<&RotaryTable>,
+    layer: &mut KvLayer,
+    slot_mapping: &[u32],
+) -> FlexTensor {
+    let (q, k, v) = timed("qk_norm_rope", || qk_norm_rope(qkv, heads, positions, table));
+    timed("kv_write", || reshape_and_cache(k, v, layer, slot_mapping));
+    q
+}
+
+/// Computes [`qk_norm_rope`] on one instruction set.
 pub(super) fn split(
     isa: Isa,
     qkv: &[f32],

@@ -8,6 +8,10 @@
 //! then [`clamp`](crate::clamp()), then [`rope`](crate::rope()). All f32: qkv
 //! `[num_tokens, q_size + 2 · kv_size]`, results `[num_tokens, q_size]` and twice
 //! `[num_tokens, kv_size]`. Bytes moved: `8 · qkv.len()`.
+//!
+//! [`qk_norm_rope_and_cache`] also writes keys and values to the KV cache, with the bytes of
+//! [`reshape_and_cache`](crate::reshape_and_cache()). On a GPU both are one kernel, if the norms
+//! are of each head alone and before the rotation.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
@@ -21,7 +25,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
-use crate::{RotaryTable, WeightVector};
+use crate::{KvLayer, RotaryTable, WeightVector};
 
 /// The heads of a layer, side by side: queries, keys, values.
 #[derive(Debug)]
@@ -134,4 +138,24 @@ pub fn qk_norm_rope(
 ) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
     let (q, k, v) = Dispatch::qk_norm_rope(qkv.into_dispatch(), heads, positions, table);
     (Tensor::from_dispatch(q), Tensor::from_dispatch(k), Tensor::from_dispatch(v))
+}
+
+/// Does what [`qk_norm_rope`] does, writes keys and values to the slots of `layer`, and returns the
+/// queries, `[num_tokens, q_size]`. Recordings of times have both parts by their names
+/// `qk_norm_rope` and `kv_write`, or the first name alone where they are one kernel.
+///
+/// # Panics
+/// Where [`qk_norm_rope`] or [`reshape_and_cache`](crate::reshape_and_cache()) panics.
+#[must_use]
+pub fn qk_norm_rope_and_cache(
+    qkv: Tensor<2>,
+    heads: &QkvHeads,
+    positions: &[u32],
+    table: Option<&RotaryTable>,
+    layer: &mut KvLayer,
+    slot_mapping: &[u32],
+) -> Tensor<2> {
+    let qkv = qkv.into_dispatch();
+    let q = Dispatch::qk_norm_rope_and_cache(qkv, heads, positions, table, layer, slot_mapping);
+    Tensor::from_dispatch(q)
 }

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 
 use super::cpu::split;
 use super::*;
+use crate::kv_cache::cpu::stored;
 use crate::rope::cpu::Angles;
 use crate::simd::Isa;
-use crate::{clamp, layer_norm, rms_norm, rope};
+use crate::{KvCache, KvCacheShape, KvDtype, clamp, layer_norm, reshape_and_cache, rms_norm, rope};
 
 fn values(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 31 + seed * 17) as f32 * 0.37).sin()).collect()
@@ -248,6 +249,95 @@ fn a_gpu_gives_the_same_bytes() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A cache of one layer for the keys and values of a case.
+fn cache(case: &Case, dtype: KvDtype, device: &Device) -> KvCache {
+    let QkvHeads { num_kv_heads, head_dim, .. } = case.heads;
+    let shape = KvCacheShape {
+        num_layers: 1,
+        num_blocks: 3,
+        block_size: 4,
+        num_kv_heads,
+        head_dim,
+        value_head_dim: head_dim,
+        values_in_keys: false,
+        state_len: 0,
+    };
+    KvCache::new(shape, dtype, device).unwrap()
+}
+
+#[test]
+#[cfg(feature = "gpu")]
+fn a_gpu_writes_the_same_bytes_to_the_cache() {
+    use crate::kv_cache::cube::{Stored, on_gpu};
+
+    let Some(device) = crate::cube::test_device::test_device() else { return };
+    let slots = [7, 0, 11, 5, 6];
+    let mut in_one_kernel = 0;
+    for shape in [[4, 2, 16], [3, 1, 48], [2, 2, 128]] {
+        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Bf16, KvDtype::Int8] {
+            for norm in KINDS {
+                for (norms_after_rope, clip, has_table) in [
+                    (false, None, true),
+                    (false, Some(0.5), true),
+                    (false, None, false),
+                    (true, None, true),
+                ] {
+                    let parts = Parts { norm, norms_after_rope, clip, has_table };
+                    let case = Case::new(slots.len(), shape, parts, &device);
+                    let (heads, table) = (&case.heads, case.table.as_ref());
+                    let what = format!("{shape:?} {dtype} {parts:?}");
+                    let mut caches = [(); 2].map(|()| cache(&case, dtype, &device));
+                    let (q, k, v) =
+                        qk_norm_rope(case.tensor(&device), heads, &case.positions, table);
+                    reshape_and_cache(k, v, caches[0].layer_mut(0), &slots);
+                    let layer = caches[1].layer_mut(0);
+                    in_one_kernel += usize::from(cube::takes(heads, layer));
+                    let qkv = case.tensor(&device);
+                    let got =
+                        qk_norm_rope_and_cache(qkv, heads, &case.positions, table, layer, &slots);
+                    assert_eq!(bits(&data(got)), bits(&data(q)), "{what}");
+                    let [apart, at_once] =
+                        caches.each_ref().map(|cache| Stored::read(on_gpu(cache.layer(0), "test")));
+                    for slot in slots {
+                        for head in 0..shape[1] {
+                            let stored = |stored: &Stored<'_>| {
+                                stored.at(slot as usize, head).map(|numbers| bits(&numbers))
+                            };
+                            assert_eq!(stored(&at_once), stored(&apart), "{what} {slot} {head}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // Three of the kinds, before the rotation or without norms.
+    assert_eq!(in_one_kernel, 3 * 4 * (3 * 3 + 1));
+}
+
+#[test]
+fn the_cache_gets_the_same_bytes() {
+    let device = Device::flex();
+    let slots = [7, 0, 11, 5, 6];
+    for norm in KINDS {
+        let case = Case::new(slots.len(), [4, 2, 16], Parts { norm, ..Parts::USUAL }, &device);
+        let (heads, table) = (&case.heads, case.table.as_ref());
+        let mut caches = [(); 2].map(|()| cache(&case, KvDtype::Bf16, &device));
+        let (q, k, v) = qk_norm_rope(case.tensor(&device), heads, &case.positions, table);
+        reshape_and_cache(k, v, caches[0].layer_mut(0), &slots);
+        let layer = caches[1].layer_mut(0);
+        let qkv = case.tensor(&device);
+        let got = qk_norm_rope_and_cache(qkv, heads, &case.positions, table, layer, &slots);
+        assert_eq!(bits(&data(got)), bits(&data(q)), "{norm:?}");
+        for (slot, head) in slots.into_iter().flat_map(|slot| [(slot, 0), (slot, 1)]) {
+            let (block, offset) = (slot as usize / 4, slot as usize % 4);
+            let [apart, at_once] = caches
+                .each_ref()
+                .map(|cache| stored(cache.layer(0), block, offset, head).map(|x| bits(&x)));
+            assert_eq!(at_once, apart, "{norm:?} {slot} {head}");
         }
     }
 }

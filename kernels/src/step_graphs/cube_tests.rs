@@ -238,6 +238,40 @@ fn steps_of_many_sequences_are_recorded_too() {
     assert_eq!(graphs.take_failure(), None);
 }
 
+/// Other operations between replays take memory, free it and write to it. In cubecl 0.10 a later
+/// recording then read from memory that was no longer its own
+/// (<https://github.com/tracel-ai/cubecl/issues/1612>).
+#[test]
+fn operations_between_replays_change_neither_these_nor_later_recordings() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let (mut plain, mut recorded) = (cache(&device, 8), cache(&device, 8));
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
+    let mut kept = Vec::new();
+    for (number, seqs) in [2, 2, 8, 2, 4, 8, 2, 4, 4].into_iter().enumerate() {
+        let seqs: Vec<_> = (0..seqs).map(|seq| (seq, 3 + number)).collect();
+        let (mut ids, mut meta) = batch(&seqs);
+        let expected = values(model.forward(&ids, from_ref(&meta), &mut plain));
+        let forward =
+            |ids: &[u32], metas: &[AttentionMetadata]| model.forward(ids, metas, &mut recorded);
+        let hidden = graphs.run(&mut ids, from_mut(&mut meta), forward);
+        // Results of many sizes, of which every third outlives the next steps.
+        for size in 1..12 {
+            let other = tensor(&numbers(size * 37 * HIDDEN, size + number), HIDDEN, &device);
+            let product = linear(other, &model.layers[0][0], None);
+            if size % 3 == 0 {
+                kept.push(product);
+            }
+        }
+        kept.drain(..kept.len().saturating_sub(5));
+        let got = values(hidden.narrow(0, 0, seqs.len()));
+        assert!(bits(&got) == bits(&expected), "step {number} after {:?}", graphs.stats());
+    }
+    let stats = graphs.stats();
+    assert!(stats.recorded == 3 && stats.replayed >= 3, "{stats:?}");
+    assert_eq!(graphs.take_failure(), None);
+}
+
 /// Compares steps with and without `graphs`, one after the other. `steps` has the sequences of
 /// each.
 fn compare_steps(device: &Device, graphs: &mut StepGraphs, steps: &[usize]) {

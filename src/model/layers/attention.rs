@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionParams, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
     WeightVector, encoder_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
-    reshape_and_cache, rms_norm, rope, scale_rows,
+    qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
 use super::padding::Padding;
@@ -69,25 +69,63 @@ impl Attention {
         let gate =
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
-        let (q, k, v) = timed("qk_norm_rope", || {
-            let (rows, table) = positions.of_table(self.rotary.as_deref());
-            qk_norm_rope(qkv, &self.heads, rows, table)
-        });
-        let q = match self.temperature {
-            None => q,
-            Some(temperature) => temperature.scaled(q, positions.in_sequence()),
+        let output = match self.caches_heads_as_they_are() {
+            true => self.attend_cached(qkv, positions, step),
+            false => self.attend_changed(qkv, positions, step),
         };
-        let v = match &self.values_norm {
-            None => v,
-            Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
-        };
-        let [q, k, v] = [q, k, v].map(|heads| self.padding.added(heads));
-        let output = self.padding.removed(self.attend([q, k, v], step));
         let output = match gate {
             Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
             None => output,
         };
         timed("o", || self.o_proj.forward(output, adapters))
+    }
+
+    /// Returns whether keys and values go to the KV cache as [`qk_norm_rope`] makes them.
+    fn caches_heads_as_they_are(&self) -> bool {
+        self.is_causal && self.values_norm.is_none() && !self.padding.adds()
+    }
+
+    /// Returns the results of all heads, whose keys and values the operation before writes.
+    fn attend_cached(
+        &self,
+        qkv: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
+        let (meta, kv) = step.layer(self.kv_layer);
+        let (rows, table) = positions.of_table(self.rotary.as_deref());
+        let slots = &meta.slot_mapping;
+        let q = qk_norm_rope_and_cache(qkv, &self.heads, rows, table, kv, slots);
+        let q = self.tempered(q, positions);
+        timed("attention", || paged_attention(q, kv, meta, &self.params))
+    }
+
+    /// Returns the results of all heads, which are changed before they are cached, or not cached.
+    fn attend_changed(
+        &self,
+        qkv: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
+        let (q, k, v) = timed("qk_norm_rope", || {
+            let (rows, table) = positions.of_table(self.rotary.as_deref());
+            qk_norm_rope(qkv, &self.heads, rows, table)
+        });
+        let q = self.tempered(q, positions);
+        let v = match &self.values_norm {
+            None => v,
+            Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
+        };
+        let heads = [q, k, v].map(|heads| self.padding.added(heads));
+        self.padding.removed(self.attend(heads, step))
+    }
+
+    /// Returns the queries with the temperature of their positions.
+    fn tempered(&self, q: Tensor<2>, positions: Positions<'_>) -> Tensor<2> {
+        match self.temperature {
+            None => q,
+            Some(temperature) => temperature.scaled(q, positions.in_sequence()),
+        }
     }
 
     /// Returns the results of all heads.

@@ -16,6 +16,11 @@ impl Padding {
         Self { head_dim: attention.head_dim, cached: attention.cached_head_dim() }
     }
 
+    /// Returns whether heads get a zero.
+    pub(super) fn adds(self) -> bool {
+        self.head_dim != self.cached
+    }
+
     /// Returns `x`, `[num_tokens, heads * head_dim]`, with the zero of each head.
     pub(super) fn added(self, x: Tensor<2>) -> Tensor<2> {
         let Self { head_dim, cached } = self;

@@ -130,7 +130,7 @@ fn write_kernel(
 /// Returns one chunk of a row, and the row's scale. The row is the `head_dim` numbers from `start`
 /// on.
 #[cube]
-fn coded(
+pub(crate) fn coded(
     rows: &[Vec4],
     start: usize,
     chunk: usize,

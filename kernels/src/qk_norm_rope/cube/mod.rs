@@ -1,4 +1,7 @@
-//! The operation on a GPU: its parts one after another.
+//! The operation on a GPU: its parts one after another, or all of them in one kernel with the write
+//! to the KV cache.
+
+mod cached;
 
 use std::ops::Range;
 
@@ -9,6 +12,9 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::{HeadNorm, QkvHeads};
 use crate::elementwise::{ElementMap, cube::map_elements};
+use crate::kv_cache::KvLayer;
+use crate::kv_cache::cube::{on_gpu, reshape_and_cache};
+use crate::profile::timed;
 use crate::rope::{RotaryTable, cube::rope};
 use crate::{layer_norm, rms_norm};
 
@@ -46,6 +52,32 @@ pub(crate) fn qk_norm_rope(
     };
     let [q, k, v] = heads.columns();
     (turned(q, heads.q_norm.as_ref()), turned(k, heads.k_norm.as_ref()), limited(part(v)))
+}
+
+/// Splits, normalises and rotates, and writes keys and values to the cache. Returns the queries.
+pub(crate) fn qk_norm_rope_and_cache(
+    qkv: CubeTensor,
+    heads: &QkvHeads,
+    positions: &[u32],
+    table: Option<&RotaryTable>,
+    layer: &mut KvLayer,
+    slot_mapping: &[u32],
+) -> CubeTensor {
+    let kv = on_gpu(layer, "qk_norm_rope_and_cache");
+    if cached::takes(heads, kv) {
+        return timed("qk_norm_rope", || {
+            cached::launch(qkv, heads, positions, table, kv, (layer.group(), slot_mapping))
+        });
+    }
+    let (q, k, v) = timed("qk_norm_rope", || qk_norm_rope(qkv, heads, positions, table));
+    timed("kv_write", || reshape_and_cache(k, v, layer, slot_mapping));
+    q
+}
+
+/// Returns whether one kernel computes these heads and writes them to this layer.
+#[cfg(test)]
+pub(super) fn takes(heads: &QkvHeads, layer: &KvLayer) -> bool {
+    cached::takes(heads, on_gpu(layer, "qk_norm_rope_and_cache"))
 }
 
 /// Normalises the heads of each row.
