@@ -26,6 +26,9 @@ async fn engine(model: &Path) -> Engine {
     let engine = workload::engine_with(|config| {
         config.model = model.to_owned();
         config.dtype = Dtype::Float32;
+        // Requests come as their pictures are ready, a few at a time. The usual cache has room for
+        // twelve.
+        config.num_gpu_blocks_override = Some(48);
     });
     engine.await
 }
