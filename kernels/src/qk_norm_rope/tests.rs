@@ -277,45 +277,42 @@ fn a_gpu_writes_the_same_bytes_to_the_cache() {
     let Some(device) = crate::cube::test_device::test_device() else { return };
     let slots = [7, 0, 11, 5, 6];
     let mut in_one_kernel = 0;
-    for shape in [[4, 2, 16], [3, 1, 48], [2, 2, 128]] {
-        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Bf16, KvDtype::Int8] {
-            for norm in KINDS {
-                for (norms_after_rope, clip, has_table) in [
-                    (false, None, true),
-                    (false, Some(0.5), true),
-                    (false, None, false),
-                    (true, None, true),
-                ] {
-                    let parts = Parts { norm, norms_after_rope, clip, has_table };
-                    let case = Case::new(slots.len(), shape, parts, &device);
-                    let (heads, table) = (&case.heads, case.table.as_ref());
-                    let what = format!("{shape:?} {dtype} {parts:?}");
-                    let mut caches = [(); 2].map(|()| cache(&case, dtype, &device));
-                    let (q, k, v) =
-                        qk_norm_rope(case.tensor(&device), heads, &case.positions, table);
-                    reshape_and_cache(k, v, caches[0].layer_mut(0), &slots);
-                    let layer = caches[1].layer_mut(0);
-                    in_one_kernel += usize::from(cube::takes(heads, layer));
-                    let qkv = case.tensor(&device);
-                    let got =
-                        qk_norm_rope_and_cache(qkv, heads, &case.positions, table, layer, &slots);
-                    assert_eq!(bits(&data(got)), bits(&data(q)), "{what}");
-                    let [apart, at_once] =
-                        caches.each_ref().map(|cache| Stored::read(on_gpu(cache.layer(0), "test")));
-                    for slot in slots {
-                        for head in 0..shape[1] {
-                            let stored = |stored: &Stored<'_>| {
-                                stored.at(slot as usize, head).map(|numbers| bits(&numbers))
-                            };
-                            assert_eq!(stored(&at_once), stored(&apart), "{what} {slot} {head}");
-                        }
-                    }
-                }
+    let caches = [
+        ([4, 2, 16], KvDtype::F32),
+        ([4, 2, 16], KvDtype::Int8),
+        ([3, 1, 48], KvDtype::F16),
+        ([2, 2, 128], KvDtype::Bf16),
+    ];
+    let forms =
+        [(false, None, true), (false, Some(0.5), true), (false, None, false), (true, None, true)];
+    for (shape, dtype) in caches {
+        for (norm, (norms_after_rope, clip, has_table)) in
+            KINDS.into_iter().flat_map(|norm| forms.map(|form| (norm, form)))
+        {
+            let parts = Parts { norm, norms_after_rope, clip, has_table };
+            let case = Case::new(slots.len(), shape, parts, &device);
+            let (heads, table) = (&case.heads, case.table.as_ref());
+            let what = format!("{shape:?} {dtype} {parts:?}");
+            let mut caches = [(); 2].map(|()| cache(&case, dtype, &device));
+            let (q, k, v) = qk_norm_rope(case.tensor(&device), heads, &case.positions, table);
+            reshape_and_cache(k, v, caches[0].layer_mut(0), &slots);
+            let layer = caches[1].layer_mut(0);
+            in_one_kernel += usize::from(cube::takes(heads, layer));
+            let qkv = case.tensor(&device);
+            let got = qk_norm_rope_and_cache(qkv, heads, &case.positions, table, layer, &slots);
+            assert_eq!(bits(&data(got)), bits(&data(q)), "{what}");
+            let [apart, at_once] =
+                caches.each_ref().map(|cache| Stored::read(on_gpu(cache.layer(0), "test")));
+            for (slot, head) in
+                slots.iter().flat_map(|slot| (0..shape[1]).map(|head| (*slot as usize, head)))
+            {
+                let stored = |stored: &Stored<'_>| stored.at(slot, head).map(|x| bits(&x));
+                assert_eq!(stored(&at_once), stored(&apart), "{what} {slot} {head}");
             }
         }
     }
     // Three of the kinds, before the rotation or without norms.
-    assert_eq!(in_one_kernel, 3 * 4 * (3 * 3 + 1));
+    assert_eq!(in_one_kernel, caches.len() * (3 * 3 + 1));
 }
 
 #[test]
