@@ -44,7 +44,7 @@ def tar(entries, epoch):
 def compressed(content):
     """Returns `content` in gzip's format, without name and time."""
     buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as file:
+    with gzip.GzipFile("", "wb", compresslevel=6, fileobj=buffer, mtime=0) as file:
         file.write(content)
     return buffer.getvalue()
 
