@@ -19,7 +19,7 @@ USER = 10001
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 HOME = "/home/playhouse"
 # The same as in configs/Dockerfile. `/livez` fails only if a restart helps.
-HEALTH = 'busybox wget -q -T 5 -O /dev/null "http://127.0.0.1:${PLAYHOUSE_PORT:-8000}/livez"'
+HEALTH = 'busybox wget -q -O /dev/null "http://127.0.0.1:${PLAYHOUSE_PORT:-8000}/livez"'
 SECOND = 10**9
 
 
