@@ -17,7 +17,7 @@ use crate::{
     fault::Observed,
     logic::{
         recovery::restart::{Decision, Intensity, LastResort, RestartLog, Strategy},
-        request::ids::Micros,
+        request::ids::{EngineIndex, Micros},
     },
     message::{Role, SupervisorMessage},
     system::context::Context,
@@ -25,6 +25,9 @@ use crate::{
 
 /// Time that a child has to stop. After it, the child is left behind.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Wait before an engine process that died too often is replaced while other engines serve.
+const OTHERS_SERVE_PAUSE: Micros = 10_000_000;
 
 /// Starts one incarnation of a child, linked to the given supervisor, and registers its address.
 pub type SpawnChild = Arc<
@@ -164,6 +167,11 @@ impl Supervisor {
         self.context.observers.restarted(role);
         self.context.observers.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
+            Decision::Escalate if role == Role::Core && self.others_serve(index) => {
+                tracing::error!(cause, "an engine process died too often; other engines serve");
+                self.restart_later(myself, index..index + 1, OTHERS_SERVE_PAUSE, state).await;
+                Ok(())
+            }
             Decision::Escalate => {
                 self.trip_breaker(role);
                 let why = format!("{} died too often ({cause})", role.as_str());
@@ -178,6 +186,14 @@ impl Supervisor {
                 Ok(())
             }
         }
+    }
+
+    /// Returns whether other engines serve than the one whose watcher is the child of this index.
+    /// Then only that one is replaced, however often it dies.
+    fn others_serve(&self, child: usize) -> bool {
+        let watchers = self.spec.children.iter().take(child);
+        let engine = EngineIndex(watchers.filter(|spec| spec.role == Role::Core).count());
+        self.context.part.front().is_some_and(|engines| engines.others_serve(engine))
     }
 
     async fn restart_later(
@@ -211,8 +227,8 @@ impl Supervisor {
 
     /// Lets no clients in. The reason has no text of an actor, because it is shown to all.
     fn trip_breaker(&self, role: Role) {
-        let process = self.context.part.front().filter(|_| role == Role::Core);
-        let end = process.and_then(|process| process.view().ends.pop());
+        let engines = self.context.part.front().filter(|_| role == Role::Core);
+        let end = engines.and_then(|engines| engines.last_end());
         self.context.trip_breaker(match end {
             Some(end) => format!("the engine process died too often; the last one {end}"),
             None => format!("{} died too often", role.as_str()),

@@ -51,6 +51,7 @@ pub(super) async fn server_info(
             "num_starts": process.num_starts,
             "ends": process.ends,
         })),
+        "engines": engine.engines().iter().map(engines::described).collect::<Vec<_>>(),
         "model": {
             "root": loaded.root,
             "served_model_names": engine.served_model_names(),
