@@ -133,8 +133,8 @@ pub(super) fn count(
     Ok(num_blocks)
 }
 
-/// Returns the bytes that the KV cache of one engine may take. A device that imitates a GPU uses the
-/// machine's memory.
+/// Returns the bytes that the KV cache of one engine may take. A device that imitates a GPU uses
+/// the machine's memory.
 fn free(config: &EngineConfig, model: &Model, device: &ComputeDevice) -> u64 {
     // Each engine holds the weights on a GPU, and maps the same ones on a CPU.
     let num_engines = config.data_parallel_size.max(1);

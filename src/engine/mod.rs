@@ -31,8 +31,8 @@ pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
 pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
-pub(crate) use load::engine_threads;
 pub use error::StartError;
+pub(crate) use load::engine_threads;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
@@ -44,8 +44,8 @@ use playhouse_actors::{
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     supervision::directory::ActorStats,
     system::{
-        ChoiceStream, DrainError, EngineProcessView, EngineView, Health, Journal, MemoryBudget, Status, Submission, System,
-        SystemConfig, TextJobs,
+        ChoiceStream, DrainError, EngineProcessView, EngineView, Health, Journal, MemoryBudget,
+        Status, Submission, System, SystemConfig, TextJobs,
     },
 };
 pub(crate) use pooling::ranked;

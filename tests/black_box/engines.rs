@@ -1,5 +1,5 @@
-//! Two engines, one of which is killed while streams of every kind run. Each stream equals that of a
-//! calm run. The added stall is printed.
+//! Two engines, one of which is killed while streams of every kind run. Each stream equals that of
+//! a calm run. The added stall is printed.
 #![cfg(unix)]
 #![allow(clippy::print_stdout, reason = "the figures of the test")]
 
@@ -130,10 +130,12 @@ async fn an_operator_drains_one_of_two_engines() {
     let server = Server::of_size(SIZES, &["-dp", "2"]);
     let (client, url) = (Client::new(), server.url.clone());
     until_states(&client, &url, ["serving", "serving"]).await;
-    let ask = |index: usize| json!({
-        "model": "demo", "prompt": format!("Number {index}"), "max_tokens": 60, "seed": index,
-        "ignore_eos": true,
-    });
+    let ask = |index: usize| {
+        json!({
+            "model": "demo", "prompt": format!("Number {index}"), "max_tokens": 60, "seed": index,
+            "ignore_eos": true,
+        })
+    };
     let asked = |index| {
         let (client, url) = (client.clone(), format!("{url}/v1/completions"));
         async move { post(&client, &url, &ask(index)).await }

@@ -114,10 +114,9 @@ pub enum StepFailure {
 impl Letter for LedgerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Accept { .. }
-            | Self::Abort(_)
-            | Self::ProbeFailed(_)
-            | Self::EnginesChanged => edge!(Door -> Ledger),
+            Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) | Self::EnginesChanged => {
+                edge!(Door -> Ledger)
+            }
             Self::Report(..) | Self::Reported(_) | Self::Lost { .. } | Self::TooLarge(_) => {
                 edge!(Scheduler -> Ledger)
             }

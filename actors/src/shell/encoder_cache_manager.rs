@@ -55,7 +55,11 @@ impl EncoderCacheManagerActor {
     /// Sends the current batch again, because the batch or its result may have been lost.
     fn repeat(&self, state: &State) {
         if let Some(batch) = state.cache.batch() {
-            self.context.directory.core.encoder_worker.cast(EncoderWorkerMessage::Encode(batch.clone()));
+            self.context
+                .directory
+                .core
+                .encoder_worker
+                .cast(EncoderWorkerMessage::Encode(batch.clone()));
         }
     }
 

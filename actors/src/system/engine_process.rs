@@ -13,7 +13,10 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::{link::frames::Fault, logic::request::ids::{EngineIndex, TokenId}};
+use crate::{
+    link::frames::Fault,
+    logic::request::ids::{EngineIndex, TokenId},
+};
 use crate::{
     link::{
         EngineLauncher, LoadError, Loaded, Loading, Process,

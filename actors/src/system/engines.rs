@@ -1,5 +1,5 @@
-//! The engines of one front, each in a process of its own. There is one, unless the settings ask for
-//! more.
+//! The engines of one front, each in a process of its own. There is one, unless the settings ask
+//! for more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ pub type EngineStart = (Arc<dyn EngineLauncher>, Loaded);
 pub struct EngineView {
     /// The place among the engines.
     pub engine: EngineIndex,
-    /// What it does.
+    /// The state.
     pub state: EngineState,
     /// Number of accepted requests that have not ended and that it has.
     pub num_requests: usize,
@@ -44,7 +44,7 @@ pub struct EngineView {
     pub process: EngineProcessView,
 }
 
-/// What an engine does.
+/// The state of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineState {
     /// It gets requests.

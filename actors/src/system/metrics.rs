@@ -1,5 +1,5 @@
-//! The metrics of one engine of an actor system: vLLM's names and labels under `playhouse:`, and metrics that
-//! only this engine has. Handles are made once. Without a recorder they do nothing.
+//! The metrics of one engine of an actor system: vLLM's names and labels under `playhouse:`, and
+//! metrics that only this program has. Handles are made once. Without a recorder they do nothing.
 
 use std::sync::Arc;
 
@@ -180,7 +180,8 @@ impl SystemMetrics {
     pub fn on_ledger_event(&self, event: &LedgerEvent, state: &GroundState) {
         match event {
             LedgerEvent::EpochBegan { engine, .. } => {
-                let replayed: usize = state.live_of(*engine).map(|entry| entry.output().len()).sum();
+                let replayed: usize =
+                    state.live_of(*engine).map(|entry| entry.output().len()).sum();
                 self.replayed_tokens.increment(replayed as u64);
             }
             LedgerEvent::Committed { commit, .. } => {

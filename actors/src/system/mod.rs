@@ -10,6 +10,7 @@ pub mod config;
 pub mod context;
 mod draft_metrics;
 pub mod edges;
+mod engine_calls;
 mod engine_end;
 pub mod engine_metrics;
 pub(crate) mod engine_process;

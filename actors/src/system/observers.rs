@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    config::SystemConfig, edges::EdgeCounts, engine_metrics::EngineMetrics, journal::JournalMetrics,
-    metrics::SystemMetrics, uplink::Uplink, watched_steps::WatchedSteps,
+    config::SystemConfig, edges::EdgeCounts, engine_metrics::EngineMetrics,
+    journal::JournalMetrics, metrics::SystemMetrics, uplink::Uplink, watched_steps::WatchedSteps,
 };
 use crate::{
     fault::Chaos,

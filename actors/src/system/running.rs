@@ -9,8 +9,7 @@ use super::{
     canary,
     config::SystemConfig,
     context::Context,
-    engine_process::{EngineProcess, EngineProcessView},
-    engines::{DrainError, EngineStart, EngineState, EngineView, Engines},
+    engines::{EngineStart, Engines},
     journal::Journal,
     linked::{LinkedExecutors, LinkedGrammars},
     memory::MemoryBudget,
@@ -27,7 +26,6 @@ use crate::{
         request::{
             EngineRequest,
             ids::{EngineIndex, Epoch, RequestId},
-            lora::AdapterFingerprint,
         },
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
@@ -35,7 +33,7 @@ use crate::{
         EncoderCacheManagerMessage, LedgerMessage, Role, SchedulerMessage, SupervisorMessage,
         input_processor::RawRequest,
     },
-    ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
+    ports::{ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
     supervision::{
         address::Address,
         directory::{ActorStats, CoreSlots, Directory},
@@ -300,63 +298,6 @@ impl System {
         self.context.clients.gate.closed_because(self.context.now())
     }
 
-    /// Lets the engine process read and check the adapter in the folder `path`, and name its
-    /// content. `None`: there is no engine process, or it gave no answer.
-    pub async fn check_adapter(
-        &self,
-        path: &str,
-    ) -> Option<Result<AdapterFingerprint, AdapterCheckError>> {
-        self.context.part.front()?.check_adapter(path).await
-    }
-
-    /// Returns the process of the first engine, if no core runs in this process.
-    #[must_use]
-    pub fn engine_process(&self) -> Option<EngineProcessView> {
-        self.context.part.front().map(|engines| engines.first().view())
-    }
-
-    /// Returns every engine that has a process of its own.
-    #[must_use]
-    pub fn engines(&self) -> Vec<EngineView> {
-        let ledger = self.context.ledger();
-        let view = |process: &Arc<EngineProcess>| {
-            let num_requests = ledger.num_live_of(process.engine());
-            let state = match process.is_serving() {
-                false => EngineState::Restarting,
-                true if !process.is_draining() => EngineState::Serving,
-                true if num_requests > 0 => EngineState::Draining,
-                true => EngineState::Drained,
-            };
-            let (engine, process) = (process.engine(), process.view());
-            EngineView { engine, state, num_requests, process }
-        };
-        self.context.part.front().into_iter().flat_map(|engines| engines.all().map(view)).collect()
-    }
-
-    /// Lets an engine have no new requests. Its requests run to their ends, or with `moves` go on
-    /// in other engines.
-    ///
-    /// # Errors
-    /// [`DrainError`] if there is no such engine, or no other one would get requests.
-    pub fn drain_engine(&self, engine: EngineIndex, moves: bool) -> Result<(), DrainError> {
-        let engines = self.context.part.front().ok_or(DrainError::NoProcesses)?;
-        engines.drain(engine, moves)?;
-        self.context.directory.ledger.cast(LedgerMessage::EnginesChanged);
-        Ok(())
-    }
-
-    /// Lets an engine have new requests again.
-    ///
-    /// # Errors
-    /// [`DrainError`] if there is no such engine.
-    pub fn undrain_engine(&self, engine: EngineIndex) -> Result<(), DrainError> {
-        let engines = self.context.part.front().ok_or(DrainError::NoProcesses)?;
-        engines.undrain(engine)?;
-        // Requests may wait for an engine that gets them.
-        self.context.directory.ledger.cast(LedgerMessage::EnginesChanged);
-        Ok(())
-    }
-
     /// Returns the number of accepted requests whose end was not delivered.
     #[must_use]
     pub fn open_requests(&self) -> usize {
@@ -369,9 +310,8 @@ impl System {
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
     pub async fn status(&self) -> Result<Status, RequestError> {
         let limit = self.context.config.call_timeout;
-        let stats = self.of_each_core(|core| {
-            core.scheduler.call("stats", limit, SchedulerMessage::Stats)
-        });
+        let stats =
+            self.of_each_core(|core| core.scheduler.call("stats", limit, SchedulerMessage::Stats));
         let scheduler = stats.await.map_err(unavailable)?.into_iter().reduce(SchedulerStats::and);
         let scheduler = scheduler.unwrap_or_default();
         let restarts = self.context.directory.restarts();
@@ -389,7 +329,8 @@ impl System {
             let reset_running_requests = reset_running;
             SchedulerMessage::ResetPrefixCache { reset_running_requests, reply }
         };
-        let done = self.of_each_core(|core| core.scheduler.call("reset_prefix_cache", limit, reset));
+        let done =
+            self.of_each_core(|core| core.scheduler.call("reset_prefix_cache", limit, reset));
         Ok(done.await.map_err(unavailable)?.into_iter().all(|done| done))
     }
 

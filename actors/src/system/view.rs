@@ -1,6 +1,7 @@
 //! A view of the running system from outside: its actors, their messages, the KV cache and the
-//! requests. With several engines, the caches and the steps are those of one of them. Three actors are asked, each for a short time and at most once a view. An actor that
-//! does not answer is missing in the view, and nothing waits for it.
+//! requests. Three actors are asked, each for a short time and at most once a view. An actor that
+//! does not answer is missing in the view, and nothing waits for it. With several engines, the
+//! caches and the steps are those of one of them.
 
 use std::time::Duration;
 

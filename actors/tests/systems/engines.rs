@@ -267,7 +267,8 @@ async fn an_operator_reaches_all_engines() {
     assert!(system.reset_prefix_cache(true).await.unwrap());
     system.reset_encoder_cache().await.unwrap();
     system.sleep(PauseMode::Keep).await.unwrap();
-    let releases = |launcher: &Arc<FakeLauncher>| launcher.faults().releases.load(Ordering::Relaxed);
+    let releases =
+        |launcher: &Arc<FakeLauncher>| launcher.faults().releases.load(Ordering::Relaxed);
     assert_eq!(launchers.iter().map(releases).collect::<Vec<_>>(), [1, 1]);
     system.wake_up().await.unwrap();
     end_as_without_faults(streams).await;

@@ -1,6 +1,6 @@
 //! An engine whose cores run in processes of their own. This process is the front: it has the
-//! tokenizer, the ledger and the clients. Each engine process has the weights and a KV cache, and may
-//! die of anything.
+//! tokenizer, the ledger and the clients. Each engine process has the weights and a KV cache, and
+//! may die of anything.
 
 mod child;
 mod facts;
@@ -78,8 +78,8 @@ impl Engine {
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))??;
-        let launcher =
-            ProcessLauncher::new(how.clone(), settings::encode(&config, log)).map_err(StartError::Threads)?;
+        let launcher = ProcessLauncher::new(how.clone(), settings::encode(&config, log))
+            .map_err(StartError::Threads)?;
         let launcher = Arc::new(launcher);
         let text = text_side(config.clone());
         let process = load(&launcher, &config, |report| {
@@ -107,8 +107,7 @@ impl Engine {
         settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
         let (info, codec) = (loaded.info.clone(), Arc::clone(&loaded.codec));
         let first: EngineStart = (launcher, process);
-        let system =
-            System::spawn_front(settings, info, codec, first, others, config.seed).await?;
+        let system = System::spawn_front(settings, info, codec, first, others, config.seed).await?;
         system.ready().await?;
         let (parsers, token_rules) = (parsers::Registry::default(), Arc::default());
         let adapters = config.enable_lora.then(|| {

@@ -13,7 +13,7 @@ use crate::server::{
     state::AppState,
 };
 
-/// What happens to the requests of an engine that is drained.
+/// The fate of the requests of an engine that is drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Mode {

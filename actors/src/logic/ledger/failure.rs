@@ -62,7 +62,7 @@ impl<O: LedgerObserver> Ledger<O> {
 }
 
 impl GroundState {
-    /// Returns the live requests of an engine's step, and whether the step used only committed tokens.
+    /// Returns the live requests of an engine's step, and whether it used only committed tokens.
     fn batch_of(
         &self,
         engine: EngineIndex,

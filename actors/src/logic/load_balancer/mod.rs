@@ -37,10 +37,10 @@ impl LoadBalancer {
         Self { prefixes: (0..num_engines).map(|_| Prefixes::default()).collect() }
     }
 
-    /// Chooses the engine for a request, and counts the request there. Among the engines with at
-    /// most [`LEAD_MAX`] requests more than the fewest, the one with the longest shared prefix gets
-    /// it, of several the one with the fewest requests, and of these the first. Returns `None`
-    /// without candidates.
+    /// Chooses the engine for a request, and counts the request there. An engine with more than
+    /// [`LEAD_MAX`] requests above the fewest is passed over. Of the others, the one with the
+    /// longest shared prefix gets it. Ties go to fewer requests, and then to the first. Returns
+    /// `None` without candidates.
     pub fn give(
         &mut self,
         request: &EngineRequest,

@@ -45,8 +45,8 @@ impl Prefixes {
         keys.iter().take_while(|key| self.last_used.contains_key(key)).count()
     }
 
-    /// Records that a prompt is computed. Its later chunks count as older, because they are of no
-    /// use without those before.
+    /// Records that a prompt is computed. Its later chunks count as older, because a prefix ends
+    /// where a chunk is missing.
     pub(super) fn add(&mut self, keys: &[Key]) {
         for &key in keys.iter().rev() {
             self.num_uses += 1;

@@ -73,8 +73,7 @@ fn salts_and_adapters_keep_prefixes_apart() {
         fingerprint: AdapterFingerprint([byte; 32]),
         ..LoraRequest::for_test("a")
     };
-    let adapted =
-        |byte| EngineRequest { lora: Some(adapter(byte).into()), ..request(&[1, 2]) };
+    let adapted = |byte| EngineRequest { lora: Some(adapter(byte).into()), ..request(&[1, 2]) };
     let all = [plain, salted, adapted(1), adapted(2)].map(|request| keys(&request));
     for (index, own) in all.iter().enumerate() {
         assert_eq!(own.len(), 2);
