@@ -4,6 +4,7 @@ use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::engines;
 use crate::server::{ServerConfig, http::extract::QueryOf, state::AppState};
 
 /// The form of the settings in the fields that vLLM has.
