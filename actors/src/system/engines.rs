@@ -126,11 +126,6 @@ impl Engines {
         !self.others.is_empty()
     }
 
-    /// Returns whether the core of another engine has started.
-    pub(crate) fn others_serve(&self, engine: EngineIndex) -> bool {
-        self.all().any(|process| process.engine() != engine && process.is_serving())
-    }
-
     /// Returns whether the cores of all engines have started.
     pub(crate) fn do_all_serve(&self) -> bool {
         self.all().all(|process| process.is_serving())
