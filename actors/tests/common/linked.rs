@@ -91,7 +91,9 @@ impl Process for FakeProcess {
         let mut exit = self.exit.subscribe();
         Box::pin(async move {
             let exit = exit.wait_for(Option::is_some).await;
-            Exit(exit.ok().and_then(|exit| exit.clone()).unwrap_or_default())
+            let how = exit.ok().and_then(|exit| exit.clone()).unwrap_or_default();
+            let is_from_outside = how == "SIGKILL";
+            Exit { how, is_from_outside }
         })
     }
 }
