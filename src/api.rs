@@ -35,7 +35,7 @@ pub use playhouse_actors::logic::input::thinking::{Thinking, Thoughts};
 // The owner of a request: it has quotas, and other tenants do not see its requests.
 pub use playhouse_actors::logic::admission::Tenant;
 // The numbers of requests and tokens.
-pub use playhouse_actors::logic::request::ids::{RequestId, TokenId};
+pub use playhouse_actors::logic::request::ids::{EngineIndex, RequestId, TokenId};
 
 // --- Answers.
 
@@ -79,7 +79,7 @@ pub use playhouse_actors::ports::ModelInfo;
 // The engine's health, and its current work.
 pub use playhouse_actors::{
     supervision::directory::ActorStats,
-    system::{EngineProcessView, Health, Status, Unhealthy},
+    system::{DrainError, EngineProcessView, EngineState, EngineView, Health, Status, Unhealthy},
 };
 // The actors by name, and the epoch of the core.
 pub use playhouse_actors::{logic::request::ids::Epoch, message::Role};

@@ -43,7 +43,6 @@ const FLAGS: &[(&str, Meaning)] = &[
     ("cpu-offload-gb", Instead("the weights stay on one device: --device cpu, or --quantization")),
     ("tensor-parallel-size", Instead("a model runs on one device, which --device names")),
     ("pipeline-parallel-size", Instead("a model runs on one device, which --device names")),
-    ("data-parallel-size", Instead("start several servers behind a load balancer")),
     ("enable-expert-parallel", Instead("a model runs on one device, which --device names")),
     ("kv-transfer-config", Instead("no server computes prompts for another")),
     ("enable-sleep-mode", Switch("/sleep works on every server")),
@@ -51,9 +50,10 @@ const FLAGS: &[(&str, Meaning)] = &[
 ];
 
 /// The flags that are one in vLLM with a value of one.
-const COUNTS: [&str; 3] = ["tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"];
-/// vLLM's short names of them.
-const SHORT: [(&str, &str); 3] = [("-tp", COUNTS[0]), ("-pp", COUNTS[1]), ("-dp", COUNTS[2])];
+const COUNTS: [&str; 2] = ["tensor-parallel-size", "pipeline-parallel-size"];
+/// vLLM's short names of flags.
+const SHORT: [(&str, &str); 3] =
+    [("-tp", COUNTS[0]), ("-pp", COUNTS[1]), ("-dp", "data-parallel-size")];
 
 /// Returns the arguments without flags that change nothing, and a note for each of those.
 ///
@@ -70,7 +70,8 @@ pub(super) fn sort(
         is_over |= argument == "--";
         let found = argument.to_str().filter(|_| !is_over).and_then(find);
         let Some((name, meaning, value)) = found else {
-            kept.push(argument);
+            let long = argument.to_str().filter(|_| !is_over).and_then(long);
+            kept.push(long.map_or(argument, OsString::from));
             continue;
         };
         let next_is_value = |next: &OsString| !next.to_string_lossy().starts_with('-');
@@ -94,6 +95,14 @@ pub(super) fn sort(
         }
     }
     Ok((kept, notes))
+}
+
+/// Returns the long form of a short flag of vLLM, which has two letters.
+fn long(argument: &str) -> Option<String> {
+    let (short, name) = SHORT.iter().find(|(short, _)| {
+        argument.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    })?;
+    Some(format!("--{name}{}", &argument[short.len()..]))
 }
 
 /// Returns the flag's name, its meaning, and the value after `=`.
@@ -128,6 +137,14 @@ mod tests {
         assert_eq!(sorted(line), Ok(("serve m --seed 3".to_owned(), 3)));
         let line = "bench startup -- --trust-remote-code";
         assert_eq!(sorted(line), Ok((line.to_owned(), 0)));
+    }
+
+    #[test]
+    fn a_short_flag_of_two_letters_is_written_out() {
+        let line = "serve m -dp 2 -dp=3 --data-parallel-size 4 -- -dp 5";
+        let long = "serve m --data-parallel-size 2 --data-parallel-size=3 --data-parallel-size 4 \
+                    -- -dp 5";
+        assert_eq!(sorted(line), Ok((long.to_owned(), 0)));
     }
 
     #[test]

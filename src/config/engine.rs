@@ -159,6 +159,11 @@ settings! {
                 "Device of the model: auto, cpu or, in builds with them, cuda[:N] \
                  or wgpu[:N]",
             );
+        /// Engines of a server. Above 1, each is a process with the whole model. The engines divide
+        /// the requests, the threads and the KV cache's memory. If one dies, its requests go on in
+        /// another at once. Only for playhouse serve, on Unix.
+        data_parallel_size: usize = 1, count, within(1, 64),
+            Usage::new("N", "Engines of the server, each a process with the whole model");
         /// Threads that compute. Without it, one a processor core.
         threads: Option<usize> = None, some_count, within(1, 1024),
             Usage::new("N", "Threads that compute").default("one a core").example("8");

@@ -109,7 +109,8 @@ pub enum StartError {
     #[error(
         "the KV cache would have {num_blocks} blocks of {block_size} tokens ({budget_bytes} bytes), \
          a request of max_model_len = {max_model_len} tokens needs {needed_blocks}: lower \
-         max_model_len or raise kv_cache_memory_bytes"
+         max_model_len or raise kv_cache_memory_bytes, of which each of data_parallel_size = \
+         {num_engines} engines gets a part"
     )]
     KvCacheTooSmall {
         /// Blocks that fit, including the null block.
@@ -122,6 +123,8 @@ pub enum StartError {
         max_model_len: usize,
         /// Blocks needed, including the null block.
         needed_blocks: usize,
+        /// Engines that share the memory.
+        num_engines: usize,
     },
     /// A first step on the device failed.
     #[error("a first step on {device} failed: {why}")]
@@ -162,6 +165,12 @@ pub enum StartError {
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),
+    /// Several engines were asked for where there can be one alone.
+    #[error(
+        "data_parallel_size = {0}: several engines are processes of `playhouse serve` alone; \
+         expected 1"
+    )]
+    DataParallel(usize),
     /// The engine process did not load the model.
     #[error("{0}")]
     EngineProcess(String),

@@ -102,8 +102,15 @@ pub(super) fn count(
     let block = model.kv_cache_shape(1, block_size);
     let block_bytes = spec.block_bytes().max(1) + draft_block_bytes;
     let blocks_a_request = blocks_a_request(config, model, spec);
-    let budget_bytes =
-        config.kv_cache_budget_bytes(free(config, model, device), block_bytes, blocks_a_request);
+    // The other engines of the server take as much.
+    let num_engines = config.data_parallel_size.max(1) as u64;
+    let budget_bytes = match config.kv_cache_memory_bytes {
+        Some(bytes) => bytes / num_engines,
+        None => {
+            let free = free(config, model, device);
+            config.kv_cache_budget_bytes(free, block_bytes, blocks_a_request)
+        }
+    };
     let in_budget = usize::try_from(budget_bytes / block_bytes).unwrap_or(usize::MAX);
     let in_buffers = device_memory(&device.device)
         .map_or(usize::MAX, |memory| block.max_num_blocks(dtype, memory.max_buffer_bytes));
@@ -120,25 +127,33 @@ pub(super) fn count(
             budget_bytes: budget_bytes.min(num_blocks as u64 * block_bytes),
             max_model_len,
             needed_blocks,
+            num_engines: config.data_parallel_size,
         });
     }
     Ok(num_blocks)
 }
 
-/// Returns the bytes that the KV cache may take. A device that imitates a GPU uses the machine's
-/// memory.
+/// Returns the bytes that the KV cache of one engine may take. A device that imitates a GPU uses
+/// the machine's memory.
 fn free(config: &EngineConfig, model: &Model, device: &ComputeDevice) -> u64 {
+    // Each engine holds the weights on a GPU, and maps the same ones on a CPU.
+    let num_engines = config.data_parallel_size.max(1);
+    let share = config.gpu_memory_utilization / num_engines as f64;
+    let config = EngineConfig { gpu_memory_utilization: share, ..config.clone() };
     match device_memory(&device.device) {
         Some(memory) if device.kind != DeviceKind::Software => match memory.total_bytes {
             Some(total) => config.free_for_kv_cache_on_gpu(total, memory.held_bytes),
             None => UNKNOWN_MEMORY_BYTES,
         },
-        _ => match available_memory_bytes() {
-            Some(available) => {
-                EngineConfig::free_for_kv_cache_on_cpu(available, model.mapped_bytes())
-            }
-            None => UNKNOWN_MEMORY_BYTES / 2,
-        },
+        _ => {
+            let free = match available_memory_bytes() {
+                Some(available) => {
+                    EngineConfig::free_for_kv_cache_on_cpu(available, model.mapped_bytes())
+                }
+                None => UNKNOWN_MEMORY_BYTES / 2,
+            };
+            free / num_engines as u64
+        }
     }
 }
 

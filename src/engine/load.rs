@@ -342,7 +342,18 @@ fn made(rules: &TokenRuleRegistry, loaded: &LoadedModel) -> Result<TokenRules, S
     Ok(rules.make(&Vocabulary { codec, vocab_size, eos_token_ids })?)
 }
 
+/// Returns the number of threads that compute in one engine: its part of all, at least one.
+pub(crate) fn engine_threads(config: &EngineConfig) -> usize {
+    let all = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
+    (all / config.data_parallel_size.max(1)).max(1)
+}
+
 fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> {
+    if config.data_parallel_size > 1 {
+        // Pinned ones of two engines would share a core.
+        let count = engine_threads(config);
+        return ComputeThreads::own(count, false).map_err(StartError::Threads);
+    }
     if config.threads.is_none() && !config.pin_threads {
         return ComputeThreads::common().map_err(StartError::Threads);
     }

@@ -32,19 +32,20 @@ pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
+pub(crate) use load::engine_threads;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
     logic::request::{
         EngineRequest,
-        ids::{Epoch, RequestId},
+        ids::{EngineIndex, Epoch, RequestId},
     },
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     supervision::directory::ActorStats,
     system::{
-        ChoiceStream, EngineProcessView, Health, Journal, MemoryBudget, Status, Submission, System,
-        SystemConfig, TextJobs,
+        ChoiceStream, DrainError, EngineProcessView, EngineView, Health, Journal, MemoryBudget,
+        Status, Submission, System, SystemConfig, TextJobs,
     },
 };
 pub(crate) use pooling::ranked;
@@ -143,6 +144,9 @@ impl Engine {
         mut progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
     ) -> Result<Self, StartError> {
+        if config.data_parallel_size > 1 {
+            return Err(StartError::DataParallel(config.data_parallel_size));
+        }
         let Registries { families, parsers, token_rules } = registries;
         let started = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
@@ -307,10 +311,33 @@ impl Engine {
         self.inner.system.breaker_reason()
     }
 
-    /// Returns the engine process, if the model is in a process of its own.
+    /// Returns the process of the first engine, if the model is in processes of its own.
     #[must_use]
     pub fn engine_process(&self) -> Option<EngineProcessView> {
         self.inner.system.engine_process()
+    }
+
+    /// Returns every engine that has a process of its own.
+    #[must_use]
+    pub fn engines(&self) -> Vec<EngineView> {
+        self.inner.system.engines()
+    }
+
+    /// Lets an engine have no new requests. Its requests run to their ends, or with `moves` go on
+    /// in other engines at once.
+    ///
+    /// # Errors
+    /// [`DrainError`] if there is no such engine, or no other one would get requests.
+    pub fn drain_engine(&self, engine: EngineIndex, moves: bool) -> Result<(), DrainError> {
+        self.inner.system.drain_engine(engine, moves)
+    }
+
+    /// Lets an engine have new requests again.
+    ///
+    /// # Errors
+    /// [`DrainError`] if there is no such engine.
+    pub fn undrain_engine(&self, engine: EngineIndex) -> Result<(), DrainError> {
+        self.inner.system.undrain_engine(engine)
     }
 
     /// Returns the number of accepted requests whose end is not delivered yet.

@@ -32,6 +32,7 @@ pub(super) fn system_config(
         scheduler,
         model_name: served_model_names.first().cloned().unwrap_or_default(),
         engine: defaults.engine,
+        num_engines: defaults.num_engines,
         admission: admission_limits(config),
         max_request_memory_bytes: config.request_memory_bytes(available_memory_bytes()),
         num_input_processors: config.num_input_processors,

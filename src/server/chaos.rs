@@ -19,7 +19,7 @@ use super::{
     http::{error::ApiError, extract::JsonBody, parts::FromParts},
     state::AppState,
 };
-use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, How, Role};
+use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, EngineIndex, How, Role};
 
 /// The way to end every engine process that computes a prompt with a token.
 const POISON: &str = "poison";
@@ -48,11 +48,14 @@ struct KillRequest {
     index: usize,
 }
 
-/// The way to end the engine process.
+/// The way to end an engine process.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ProcessRequest {
     how: String,
+    /// The engine, where there are several.
+    #[serde(default)]
+    engine: usize,
     /// With `how` = "poison": the token that ends each engine process in every step with a prompt
     /// that has it.
     token: Option<u32>,
@@ -116,7 +119,7 @@ async fn kill(
     Ok(Json(json!({"role": struck.role.as_str(), "epoch": struck.epoch.0})))
 }
 
-/// `POST /chaos/process`: strikes the engine process, and answers with its number.
+/// `POST /chaos/process`: strikes the process of an engine, and answers with its number.
 async fn process(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<ProcessRequest>,
@@ -131,7 +134,7 @@ async fn process(
     {
         use crate::engine::ProcessStrike;
         let how = named("how", &request.how, ProcessStrike::ALL, ProcessStrike::as_str)?;
-        if let Some(pid) = state.engine.strike_process(how).await {
+        if let Some(pid) = state.engine.strike_process(EngineIndex(request.engine), how).await {
             return Ok(Json(json!({ "pid": pid })));
         }
     }

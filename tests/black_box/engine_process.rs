@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -49,7 +49,7 @@ const GROWING: [&str; 8] =
 pub(crate) type Ask = (&'static str, Value);
 
 /// Returns sixteen requests of all kinds.
-fn asks() -> Vec<Ask> {
+pub(crate) fn asks() -> Vec<Ask> {
     let schema = json!({
         "type": "object",
         "properties": {"name": {"type": "string", "maxLength": 60}, "age": {"type": "integer"}},
@@ -143,26 +143,51 @@ pub(crate) struct Arrivals {
     started: Instant,
     /// Microseconds of the last one since the start.
     last: AtomicU64,
+    /// Each one: the index of its request, and its microseconds since the start.
+    all: Mutex<Vec<(usize, u64)>>,
 }
 
 impl Arrivals {
     /// Returns no arrivals yet.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { started: Instant::now(), last: AtomicU64::new(0) })
+        let (started, last, all) = (Instant::now(), AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { started, last, all })
     }
 
-    fn note(&self) {
-        self.last.store(self.started.elapsed().as_micros() as u64, Ordering::Release);
+    /// Returns the microseconds since the start.
+    pub(crate) fn now(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    fn note(&self, index: usize) {
+        let now = self.now();
+        self.last.store(now, Ordering::Release);
+        self.all.lock().unwrap().push((index, now));
+    }
+
+    /// Forgets the arrivals so far, and returns them by request.
+    pub(crate) fn take(&self) -> BTreeMap<usize, Vec<u64>> {
+        let mut by_request: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for (index, at) in std::mem::take(&mut *self.all.lock().unwrap()) {
+            by_request.entry(index).or_default().push(at);
+        }
+        by_request
     }
 }
 
-async fn answer(client: Client, url: String, body: Value, arrivals: Arc<Arrivals>) -> String {
+async fn answer(
+    client: Client,
+    url: String,
+    body: Value,
+    index: usize,
+    arrivals: Arc<Arrivals>,
+) -> String {
     let request = client.post(url).json(&body).header("anthropic-version", "2023-06-01");
     let response = request.timeout(PATIENCE).send().await.expect("an answer");
     let status = response.status();
     let (mut bytes, mut pieces) = (Vec::new(), response.bytes_stream());
     while let Some(piece) = pieces.next().await {
-        arrivals.note();
+        arrivals.note(index);
         bytes.extend_from_slice(&piece.expect("a whole answer"));
     }
     let text = String::from_utf8(bytes).unwrap();
@@ -246,7 +271,7 @@ pub(crate) async fn replay(
     for (index, (path, fields)) in asks.iter().enumerate() {
         let body = body(path, index, fields);
         let (client, url, arrivals) = (client.clone(), format!("{url}{path}"), arrivals.clone());
-        tasks.spawn(async move { (index, answer(client, url, body, arrivals).await) });
+        tasks.spawn(async move { (index, answer(client, url, body, index, arrivals).await) });
     }
     let mut answers = tasks.join_all().await;
     answers.sort();

@@ -5,6 +5,7 @@
 mod deadly;
 mod engine_process;
 mod engine_process_media;
+mod engines;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;

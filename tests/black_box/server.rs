@@ -19,9 +19,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the program with further flags.
     pub(crate) fn start(more: &[&str]) -> Self {
-        let flags = "serve --port 0 --served-model-name demo --max-model-len 512 \
-                     --max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64 --allow-chaos";
-        let flags: Vec<_> = flags.split_whitespace().chain(more.iter().copied()).collect();
+        let sizes = "--max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64";
+        Self::of_size(sizes, more)
+    }
+
+    /// Starts the program with flags for its sizes, and further ones.
+    pub(crate) fn of_size(sizes: &str, more: &[&str]) -> Self {
+        let flags =
+            "serve --port 0 --served-model-name demo --max-model-len 512 --allow-chaos".split(' ');
+        let flags: Vec<_> = flags.chain(sizes.split(' ')).chain(more.iter().copied()).collect();
         let mut child = playhouse(&flags).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut line, mut url) = (String::new(), String::new());

@@ -10,7 +10,7 @@ use crate::logic::{
     ledger::LedgerEvent,
     request::{
         EngineRequest, FinishReason, StopReason,
-        ids::{Epoch, RequestId},
+        ids::{EngineIndex, Epoch, RequestId},
         outputs::{Commit, Logprob, SampledToken},
         structured_output::OutputFormat,
     },
@@ -147,7 +147,12 @@ fn events_of_the_ledger_come_back() {
     let events = [
         LedgerEvent::Accepted { requests: vec![Arc::new(request)], tenant: None, at: 5 },
         LedgerEvent::Committed { epoch: Epoch(2), commit, at: u64::MAX },
-        LedgerEvent::EpochBegan { epoch: Epoch(3), why: "the core has changed".into() },
+        LedgerEvent::EpochBegan {
+            engine: EngineIndex(1),
+            epoch: Epoch(3),
+            why: "the core has changed".into(),
+        },
+        LedgerEvent::Assigned { requests: vec![RequestId(3)], engine: EngineIndex(2) },
     ];
     for event in events {
         let bytes = encoded(&event);

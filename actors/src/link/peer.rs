@@ -74,7 +74,8 @@ pub(crate) enum News {
 pub(crate) struct End {
     /// In words that follow "the engine process".
     pub(crate) how: String,
-    /// Whether a step may be the cause. A signal that stops a process comes from outside.
+    /// Whether a step may be the cause. A signal that stops a process comes from outside, and so
+    /// does SIGKILL.
     pub(crate) is_by_step: bool,
 }
 
@@ -166,24 +167,21 @@ impl Peer {
                 return Err(End { how: how.to_owned(), is_by_step });
             }
         };
-        Err(End { how: end(&self.process, link_error).await, is_by_step: true })
+        Err(end(&self.process, link_error).await)
     }
 }
 
 /// Returns the end of a process whose link is broken. It is killed if it lives.
-fn end(
-    process: &Arc<dyn Process>,
-    error: LinkError,
-) -> impl Future<Output = String> + Send + use<> {
+fn end(process: &Arc<dyn Process>, error: LinkError) -> impl Future<Output = End> + Send + use<> {
     let process = Arc::clone(process);
     async move {
         if matches!(error, LinkError::Closed | LinkError::Io(_))
             && let Ok(exit) = timeout(END_LIMIT, process.ended()).await
         {
-            return format!("ended: {exit}");
+            return End { how: format!("ended: {exit}"), is_by_step: !exit.is_from_outside };
         }
         process.kill();
-        format!("was killed: {error}")
+        End { how: format!("was killed: {error}"), is_by_step: true }
     }
 }
 

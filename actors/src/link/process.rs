@@ -54,12 +54,17 @@ pub enum ProcessState {
     Stopped,
 }
 
-/// The end of a process, in words: its exit code or its signal, by name.
+/// The end of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exit(pub String);
+pub struct Exit {
+    /// In words: its exit code or its signal, by name.
+    pub how: String,
+    /// Whether another process has ended it, so that no step can be the cause.
+    pub is_from_outside: bool,
+}
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.how)
     }
 }

@@ -9,6 +9,7 @@ pub mod input;
 pub mod journal;
 pub mod kv_cache;
 pub mod ledger;
+pub mod load_balancer;
 pub mod memory;
 pub mod observe;
 pub mod planted;

@@ -87,6 +87,11 @@ pub enum LedgerMessage {
     ProbeFailed(RpcReplyPort<()>),
     /// From the core's supervisor: some of its actors are new, so begin a new epoch.
     CoreStarted,
+    /// From the actor that watches an engine process: the process ended, so its requests go on in
+    /// another engine.
+    CoreEnded,
+    /// From the door: an operator has changed which engines get requests.
+    EnginesChanged,
     /// From the ledger's own timer: look for lost messages.
     Tick,
     /// From the watchdog: a question whether the actor still takes messages.
@@ -109,14 +114,16 @@ pub enum StepFailure {
 impl Letter for LedgerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) => edge!(Door -> Ledger),
+            Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) | Self::EnginesChanged => {
+                edge!(Door -> Ledger)
+            }
             Self::Report(..) | Self::Reported(_) | Self::Lost { .. } | Self::TooLarge(_) => {
                 edge!(Scheduler -> Ledger)
             }
             Self::StepFailed { .. } => edge!(Worker -> Ledger),
             Self::EndAt { .. } | Self::AttachEgress { .. } => edge!(Detokenizer -> Ledger),
             Self::Delivered { .. } => edge!(OutputStreamer -> Ledger),
-            Self::CoreStarted => edge!(Core -> Ledger),
+            Self::CoreStarted | Self::CoreEnded => edge!(Core -> Ledger),
             Self::Tick | Self::Ping => Edge::TIMER,
         }
     }
@@ -144,6 +151,8 @@ impl Letter for LedgerMessage {
                 Self::Delivered { batch: *batch, ended: ended.clone() }
             }
             Self::CoreStarted => Self::CoreStarted,
+            Self::CoreEnded => Self::CoreEnded,
+            Self::EnginesChanged => Self::EnginesChanged,
             Self::Tick => Self::Tick,
             Self::Ping => Self::Ping,
         })

@@ -112,7 +112,7 @@ impl LoadThread {
         };
         let Some(context) = self.context.upgrade() else { return };
         context.vault.adapter_loads.end(&self.adapter, self.load, result, context.now());
-        context.directory.scheduler.cast(SchedulerMessage::AdapterLoaded);
+        context.directory.core.scheduler.cast(SchedulerMessage::AdapterLoaded);
     }
 
     async fn run_in_simulated_time(self) {

@@ -55,7 +55,11 @@ impl EncoderCacheManagerActor {
     /// Sends the current batch again, because the batch or its result may have been lost.
     fn repeat(&self, state: &State) {
         if let Some(batch) = state.cache.batch() {
-            self.context.directory.encoder_worker.cast(EncoderWorkerMessage::Encode(batch.clone()));
+            self.context
+                .directory
+                .core
+                .encoder_worker
+                .cast(EncoderWorkerMessage::Encode(batch.clone()));
         }
     }
 
@@ -76,11 +80,11 @@ impl EncoderCacheManagerActor {
             store.remove(&evicted);
         }
         if let Some(batch) = state.cache.next_batch() {
-            self.context.directory.encoder_worker.cast(EncoderWorkerMessage::Encode(batch));
+            self.context.directory.core.encoder_worker.cast(EncoderWorkerMessage::Encode(batch));
         }
         self.context.observers.chaos.observe(&Observed::EncoderCache { cache: &state.cache });
         let answer = SchedulerMessage::Encoded(state.cache.answer());
-        self.context.directory.scheduler.cast(answer);
+        self.context.directory.core.scheduler.cast(answer);
     }
 }
 

@@ -108,7 +108,7 @@ impl EncoderWorkerActor {
     fn tell(&self, ended: Option<EndedBatch>) {
         if let Some(EndedBatch { manager, number, encoded }) = ended {
             let encoded = EncoderCacheManagerMessage::Encoded { manager, number, encoded };
-            self.context.directory.encoder_cache_manager.cast(encoded);
+            self.context.directory.core.encoder_cache_manager.cast(encoded);
         }
     }
 }

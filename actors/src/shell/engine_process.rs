@@ -1,4 +1,4 @@
-//! The actor that watches the engine process, in the place of the core's supervisor. It lives as
+//! The actor that watches an engine process, in the place of its core's supervisor. It lives as
 //! long as its process: its supervisor replaces both.
 
 use std::sync::{Arc, Weak};
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// The actor that watches the engine process.
+/// The actor that watches an engine process.
 #[derive(Debug)]
 pub struct EngineProcessActor {
     /// Weak, because the tree of a context that was dropped must not keep it.
@@ -126,11 +126,19 @@ async fn run(context: &Arc<Context>, process: &Arc<EngineProcess>) -> String {
 }
 
 /// Keeps the process attached while this value lives.
-struct Attached<'a>(&'a EngineProcess);
+struct Attached<'a> {
+    context: &'a Context,
+    process: &'a EngineProcess,
+}
 
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
-        self.0.detach();
+        self.process.detach();
+        if self.context.part.front().is_some_and(|engines| engines.are_several()) {
+            self.context.observers.engine_ended(self.process.engine());
+            // Its requests go on in other engines, before it is replaced.
+            self.context.directory.ledger.receive(LedgerMessage::CoreEnded);
+        }
     }
 }
 
@@ -138,7 +146,7 @@ impl Drop for Attached<'_> {
 async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) -> String {
     let line = Arc::new(Line::new(peer.outgoing().clone(), Arc::clone(peer.process())));
     process.attach(&line);
-    let _attached = Attached(process);
+    let _attached = Attached { context, process };
     let pause = context.ground.hold.in_force();
     let attach = Attach {
         now: context.now(),
@@ -214,7 +222,7 @@ impl Session<'_> {
             }
             ToFront::Beat(Some(status)) => return self.on_status(&status),
             ToFront::Observed(observation) => {
-                return self.context.observers.observed(&observation);
+                return self.context.observers.observed(self.process.engine(), &observation);
             }
             ToFront::Answer(number, answer) => return self.line.calls.answer(number, answer),
             // Of the load, which is over.
@@ -229,13 +237,15 @@ impl Session<'_> {
     fn core_started(&mut self, status: &Status) {
         if !self.has_started {
             self.has_started = true;
-            let directory = &self.context.directory;
-            self.seat(&directory.kv_cache_manager, status);
-            self.seat(&directory.structured_output, status);
-            self.seat(&directory.encoder_cache_manager, status);
-            self.seat(&directory.scheduler, status);
-            self.seat(&directory.worker, status);
-            self.seat(&directory.encoder_worker, status);
+            if let Some(core) = self.context.directory.core_of(self.process.engine()) {
+                self.seat(&core.kv_cache_manager, status);
+                self.seat(&core.structured_output, status);
+                self.seat(&core.encoder_cache_manager, status);
+                self.seat(&core.scheduler, status);
+                self.seat(&core.worker, status);
+                self.seat(&core.encoder_worker, status);
+            }
+            self.process.core_started();
             // Not before: its load must not delay the core.
             self.process.keep_spare(self.context.config.hang_timeout);
         }
@@ -257,19 +267,21 @@ impl Session<'_> {
             return;
         }
         let (directory, progress) = (&self.context.directory, &self.context.observers.progress);
+        let Some(core) = directory.core_of(self.process.engine()) else { return };
         for stats in &status.actors {
             match stats.role {
-                Role::KvCacheManager => directory.kv_cache_manager.report(stats),
-                Role::StructuredOutput => directory.structured_output.report(stats),
-                Role::EncoderCacheManager => directory.encoder_cache_manager.report(stats),
-                Role::Scheduler => directory.scheduler.report(stats),
-                Role::Worker => directory.worker.report(stats),
-                Role::EncoderWorker => directory.encoder_worker.report(stats),
+                Role::KvCacheManager => core.kv_cache_manager.report(stats),
+                Role::StructuredOutput => core.structured_output.report(stats),
+                Role::EncoderCacheManager => core.encoder_cache_manager.report(stats),
+                Role::Scheduler => core.scheduler.report(stats),
+                Role::Worker => core.worker.report(stats),
+                Role::EncoderWorker => core.encoder_worker.report(stats),
                 _ => {}
             }
         }
         let new_steps = self.process.report(status);
-        progress.report(new_steps, status.is_late);
+        let are_late = self.context.part.front().is_some_and(|engines| engines.are_late());
+        progress.report(new_steps, are_late);
         if status.has_begun {
             progress.begin();
         }

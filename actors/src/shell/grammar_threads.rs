@@ -194,7 +194,7 @@ impl Thread {
         }
         let context = self.context.upgrade();
         if let Some(context) = &context {
-            context.directory.structured_output.cast(StructuredOutputMessage::JobEnded);
+            context.directory.core.structured_output.cast(StructuredOutputMessage::JobEnded);
         }
         context.is_some()
     }

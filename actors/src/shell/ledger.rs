@@ -1,26 +1,33 @@
 //! The ledger's shell: passes messages to the ledger, passes its decisions to the core and the
 //! egress shards, and looks for lost messages.
 
+mod conversation;
 mod observers;
+mod placement;
 pub mod store;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
+use self::{
+    conversation::Conversations,
+    placement::{Moved, Placed},
+};
 use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        ledger::{BatchId, Restriction},
+        ledger::BatchId,
+        load_balancer::LoadBalancer,
         recovery::{
-            message_numbers::{Arrival, Inbox, Outbox, Stamp},
+            message_numbers::{Arrival, Inbox, Stamp},
             sanity::ModelState,
         },
         request::{
             EngineRequest, FinishReason,
             failure::Failure,
-            ids::{Epoch, Micros, RequestId},
+            ids::{EngineIndex, Epoch, Micros, RequestId},
             outputs::StepReport,
         },
     },
@@ -35,16 +42,12 @@ pub struct LedgerActor {
     context: Arc<Context>,
 }
 
-/// The conversation with the scheduler. A new ledger actor begins a new epoch, and so a new
-/// conversation.
-#[derive(Debug, Default)]
+/// The state of one ledger actor, all of which is derived.
+#[derive(Debug)]
 pub struct State {
-    orders: Outbox,
-    reports: Inbox,
-    /// Incarnations of the core when the epoch began.
-    core_incarnations: u64,
-    /// The limits that the scheduler knows.
-    restriction: Option<Restriction>,
+    conversations: Conversations,
+    /// Chooses among several engines.
+    balancer: LoadBalancer,
     /// The state of the model that the canary knows.
     model: Option<ModelState>,
 }
@@ -55,22 +58,59 @@ impl LedgerActor {
         Self { context }
     }
 
-    /// Begins a new epoch: the core starts from the committed tokens. KV cache manager and worker
-    /// learn of it from the scheduler's first plan and step.
-    fn begin_epoch(&self, why: impl Into<Cow<'static, str>>, state: &mut State) {
+    /// Begins a new epoch of an engine: its core starts from the committed tokens. KV cache manager
+    /// and worker learn of it from the scheduler's first plan and step.
+    fn begin_epoch(
+        &self,
+        engine: EngineIndex,
+        why: impl Into<Cow<'static, str>>,
+        state: &mut State,
+    ) {
         let why = why.into();
+        let Some(core) = self.context.directory.core_of(engine) else { return };
+        let Some(conversation) = state.conversations.of(engine) else { return };
         // Before the epoch begins: an actor that starts from now on needs a later epoch.
-        state.core_incarnations = self.context.directory.core_incarnations();
+        conversation.core_incarnations = core.incarnations();
         let mut ledger = self.context.ledger().lock();
-        let (epoch, live) = ledger.begin_epoch(why.clone());
-        let restriction = ledger.state().restriction();
+        let (epoch, live) = ledger.begin_epoch(engine, why.clone());
+        let restriction = ledger.state().restriction(engine);
         drop(ledger);
-        state.orders.begin(epoch);
-        state.reports.begin(epoch);
-        tracing::debug!(epoch = epoch.0, live = live.len(), %why, "a new epoch begins");
-        state.restriction = Some(restriction.clone());
+        conversation.orders.begin(epoch);
+        conversation.reports.begin(epoch);
+        tracing::debug!(%engine, epoch = epoch.0, live = live.len(), %why, "a new epoch begins");
+        conversation.restriction = Some(restriction.clone());
         let recover = SchedulerMessage::Recover { epoch, live, restriction };
-        self.context.directory.scheduler.cast(recover);
+        core.scheduler.cast(recover);
+    }
+
+    /// Begins a new epoch of each engine whose core has changed, or that goes on with requests of
+    /// another one. Returns these engines.
+    fn look_at_cores(&self, state: &mut State) -> BTreeSet<EngineIndex> {
+        let mut begun = BTreeSet::new();
+        let moved = match self.context.part.front().filter(|engines| engines.are_several()) {
+            Some(engines) => {
+                placement::move_requests(engines, &mut state.balancer, self.context.ledger())
+            }
+            None => Moved::default(),
+        };
+        for (engine, requests) in moved.from {
+            self.order_to(engine, SchedulerOrder::Abort(requests), state);
+        }
+        for engine in state.conversations.engines() {
+            let incarnations = self.context.directory.core_of(engine).map(|c| c.incarnations());
+            let known = state.conversations.of(engine).map(|known| known.core_incarnations);
+            if let Some(count) = moved.to.get(&engine) {
+                tracing::info!(%engine, count, "requests of another engine go on in this one");
+            }
+            let why = match known == incarnations {
+                false => "the core has changed",
+                true if moved.to.contains_key(&engine) => "requests of another engine go on here",
+                true => continue,
+            };
+            self.begin_epoch(engine, why, state);
+            begun.insert(engine);
+        }
+        begun
     }
 
     fn accept(
@@ -90,51 +130,97 @@ impl LedgerActor {
             true => Ok(ledger.restore(requests, tenant, now)),
             false => ledger.accept(requests, tenant, now),
         };
+        let several = self.context.part.front().filter(|engines| engines.are_several());
+        let placed = accepted.map(|new| match several {
+            Some(engines) => placement::place(new, engines, &mut state.balancer, &mut ledger),
+            None => Placed::from([(EngineIndex::default(), new)]),
+        });
         drop(ledger);
-        let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
+        let _ = reply.send(placed.map(|placed| {
+            for (engine, new) in placed {
+                self.order_to(engine, SchedulerOrder::Add(new), state);
+            }
+        }));
     }
 
-    fn order(&self, order: SchedulerOrder, state: &mut State) {
+    /// Lets the schedulers stop requests. One that the ledger has forgotten may be in any engine.
+    fn abort(&self, requests: Vec<RequestId>, state: &mut State) {
+        if !state.conversations.are_several() {
+            return self.order_to(EngineIndex::default(), SchedulerOrder::Abort(requests), state);
+        }
+        let engines = self.context.ledger().engines_of(&requests);
+        for engine in state.conversations.engines() {
+            let is_there =
+                |request: &RequestId| engines.get(request).is_none_or(|has| *has == engine);
+            let requests = requests.iter().copied().filter(is_there).collect();
+            self.order_to(engine, SchedulerOrder::Abort(requests), state);
+        }
+    }
+
+    fn order_to(&self, engine: EngineIndex, order: SchedulerOrder, state: &mut State) {
         let is_empty = match &order {
             SchedulerOrder::Add(requests) => requests.is_empty(),
             SchedulerOrder::Abort(requests) => requests.is_empty(),
             SchedulerOrder::Restrict(_) => false,
         };
-        if !is_empty {
-            let stamp = state.orders.stamp();
-            self.context.directory.scheduler.cast(SchedulerMessage::Order(stamp, order));
+        let core = self.context.directory.core_of(engine).filter(|_| !is_empty);
+        if let (Some(core), Some(conversation)) = (core, state.conversations.of(engine)) {
+            let stamp = conversation.orders.stamp();
+            core.scheduler.cast(SchedulerMessage::Order(stamp, order));
         }
     }
 
     fn on_report(&self, stamp: Stamp, report: StepReport, state: &mut State) {
-        match state.reports.receive(stamp) {
-            Arrival::InOrder => self.report(stamp.epoch, report, state),
+        let (engine, arrival) = self.arrival(stamp, state, Inbox::receive);
+        match arrival {
+            Arrival::InOrder => self.report(engine, stamp.epoch, report, state),
             Arrival::Stale => self.context.observers.stale(1),
-            Arrival::Gap => self.begin_epoch("a report of the scheduler got lost", state),
+            Arrival::Gap => self.begin_epoch(engine, "a report of the scheduler got lost", state),
         }
     }
 
-    fn report(&self, epoch: Epoch, report: StepReport, state: &mut State) {
+    fn on_position(&self, position: Stamp, state: &mut State) {
+        let (engine, arrival) = self.arrival(position, state, |inbox, stamp| inbox.check(stamp));
+        if arrival == Arrival::Gap {
+            self.begin_epoch(engine, "a report of the scheduler got lost", state);
+        }
+    }
+
+    /// Returns the engine that has sent a stamp, and the judgement of it.
+    fn arrival(
+        &self,
+        stamp: Stamp,
+        state: &mut State,
+        judge: impl FnOnce(&mut Inbox, Stamp) -> Arrival,
+    ) -> (EngineIndex, Arrival) {
+        let engine = state.conversations.engine_in(stamp.epoch);
+        let conversation = engine.and_then(|engine| state.conversations.of(engine));
+        // Without one, its epoch has passed.
+        let arrival = conversation.map(|talk| judge(&mut talk.reports, stamp));
+        (engine.unwrap_or_default(), arrival.unwrap_or(Arrival::Stale))
+    }
+
+    fn report(&self, engine: EngineIndex, epoch: Epoch, report: StepReport, state: &mut State) {
         let now = self.context.now();
         let reported = self.context.ledger().lock().report(epoch, report, now);
         self.context.observers.stale(reported.num_stale as u64);
         if reported.has_gap {
-            self.begin_epoch("tokens before a commit are missing", state);
+            self.begin_epoch(engine, "tokens before a commit are missing", state);
         } else {
-            self.order(SchedulerOrder::Abort(reported.unwanted), state);
+            self.order_to(engine, SchedulerOrder::Abort(reported.unwanted), state);
         }
     }
 
     fn finish(&self, requests: &[RequestId], reason: &FinishReason, state: &mut State) {
         let now = self.context.now();
         let running = self.context.ledger().lock().finish(requests, reason, now);
-        self.order(SchedulerOrder::Abort(running), state);
+        self.abort(running, state);
     }
 
     fn end_at(&self, request: RequestId, position: usize, reason: FinishReason, state: &mut State) {
         let now = self.context.now();
         if self.context.ledger().lock().end_at(request, position, reason, now) {
-            self.order(SchedulerOrder::Abort(vec![request]), state);
+            self.abort(vec![request], state);
         }
     }
 
@@ -145,25 +231,28 @@ impl LedgerActor {
         failure: &StepFailure,
         state: &mut State,
     ) {
-        let now = self.context.now();
+        let (now, engine) = (self.context.now(), state.conversations.engine_in(epoch));
         let is_memory = matches!(failure, StepFailure::Execute(ExecuteError::OutOfMemory(_)));
         let convicted = self.context.ledger().lock().step_failed(epoch, requests, is_memory, now);
-        let Some(convicted) = convicted else {
+        let (Some(convicted), Some(engine)) = (convicted, engine) else {
             self.context.observers.stale(1);
             return;
         };
         for request in convicted {
             tracing::error!(request = request.0, ?failure, "a request fails every step it is in");
         }
-        self.begin_epoch("a step failed", state);
+        self.begin_epoch(engine, "a step failed", state);
     }
 
-    /// Sends the scheduler its limits when they have changed.
+    /// Sends each scheduler its limits when they have changed.
     fn restrict(&self, state: &mut State) {
-        let restriction = self.context.ledger().lock().state().restriction();
-        if state.restriction.as_ref() != Some(&restriction) {
-            state.restriction = Some(restriction.clone());
-            self.order(SchedulerOrder::Restrict(restriction), state);
+        for engine in state.conversations.engines() {
+            let restriction = self.context.ledger().lock().state().restriction(engine);
+            let Some(conversation) = state.conversations.of(engine) else { return };
+            if conversation.restriction.as_ref() != Some(&restriction) {
+                conversation.restriction = Some(restriction.clone());
+                self.order_to(engine, SchedulerOrder::Restrict(restriction), state);
+            }
         }
     }
 
@@ -194,7 +283,7 @@ impl LedgerActor {
             self.context.observers.stale(1);
             return;
         };
-        self.order(SchedulerOrder::Abort(running), state);
+        self.abort(running, state);
         if is_empty {
             // A failed step is not repeated when no request is left.
             self.context.rest();
@@ -218,11 +307,12 @@ impl LedgerActor {
         self.repair_shards(now);
         let departed = self.departed(now);
         self.finish(&departed, &FinishReason::Abort, state);
-        if state.core_incarnations != self.context.directory.core_incarnations() {
-            self.begin_epoch("the core has changed", state);
-        } else {
-            let given = SchedulerMessage::Given(state.orders.position());
-            self.context.directory.scheduler.cast(given);
+        let begun = self.look_at_cores(state);
+        for engine in state.conversations.engines().filter(|engine| !begun.contains(engine)) {
+            let core = self.context.directory.core_of(engine);
+            if let (Some(core), Some(talk)) = (core, state.conversations.of(engine)) {
+                core.scheduler.cast(SchedulerMessage::Given(talk.orders.position()));
+            }
         }
     }
 
@@ -258,7 +348,12 @@ impl Actor for LedgerActor {
         _myself: ActorRef<LedgerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        Ok(State::default())
+        let num_engines = self.context.directory.cores().count();
+        Ok(State {
+            conversations: Conversations::new(num_engines),
+            balancer: LoadBalancer::new(num_engines),
+            model: None,
+        })
     }
 
     async fn post_start(
@@ -274,7 +369,9 @@ impl Actor for LedgerActor {
                 ledger.attach(shard);
             }
         }
-        self.begin_epoch("the ledger is new", state);
+        for engine in state.conversations.engines() {
+            self.begin_epoch(engine, "the ledger is new", state);
+        }
         self.feed_shards();
         Ok(())
     }
@@ -291,15 +388,14 @@ impl Actor for LedgerActor {
             }
             LedgerMessage::Abort(requests) => self.finish(&requests, &FinishReason::Abort, state),
             LedgerMessage::Report(stamp, report) => self.on_report(stamp, report, state),
-            LedgerMessage::Reported(position) => {
-                if state.reports.check(position) == Arrival::Gap {
-                    self.begin_epoch("a report of the scheduler got lost", state);
-                }
-            }
+            LedgerMessage::Reported(position) => self.on_position(position, state),
             LedgerMessage::Lost { epoch, what } => {
-                if epoch == state.orders.position().epoch {
+                let engine = state.conversations.engine_in(epoch);
+                let current = engine.and_then(|engine| state.conversations.of(engine));
+                let is_current = current.is_some_and(|now| now.orders.position().epoch == epoch);
+                if let Some(engine) = engine.filter(|_| is_current) {
                     tracing::warn!(%what, "a message got lost");
-                    self.begin_epoch(what, state);
+                    self.begin_epoch(engine, what, state);
                 }
             }
             LedgerMessage::StepFailed { epoch, requests, failure } => {
@@ -317,10 +413,10 @@ impl Actor for LedgerActor {
             }
             LedgerMessage::Delivered { batch, ended } => self.on_delivery(batch, &ended, state),
             LedgerMessage::ProbeFailed(reply) => self.on_failed_probe(reply),
-            LedgerMessage::CoreStarted => {
-                if state.core_incarnations != self.context.directory.core_incarnations() {
-                    self.begin_epoch("the core has changed", state);
-                }
+            LedgerMessage::CoreStarted
+            | LedgerMessage::CoreEnded
+            | LedgerMessage::EnginesChanged => {
+                self.look_at_cores(state);
             }
             LedgerMessage::Tick => self.look_around(state),
             LedgerMessage::Ping => {}

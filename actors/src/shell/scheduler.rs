@@ -74,7 +74,7 @@ impl SchedulerActor {
         let scheduler = &mut state.scheduler;
         scheduler.begin_step(self.context.now())?;
         while let Some(plan) = scheduler.next_plan() {
-            let manager = &self.context.directory.kv_cache_manager;
+            let manager = &self.context.directory.core.kv_cache_manager;
             let limit = self.context.config.call_timeout;
             let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);
             let Some(allocation) = manager.call("execute", limit, execute).await? else {
@@ -110,7 +110,7 @@ impl SchedulerActor {
             let output = Arc::new(output);
             self.context.observers.steps.note(&output);
             let execute = WorkerMessage::Execute(state.steps.stamp(), output);
-            self.context.directory.worker.cast(execute);
+            self.context.directory.core.worker.cast(execute);
         }
     }
 
@@ -204,13 +204,13 @@ impl SchedulerActor {
         }
         if !grammars.is_empty() {
             let compile = StructuredOutputMessage::Compile(grammars);
-            self.context.directory.structured_output.cast(compile);
+            self.context.directory.core.structured_output.cast(compile);
         }
     }
 
     fn need_encoded(&self, needs: EncoderNeeds) {
         let needs = EncoderCacheManagerMessage::Needs(needs);
-        self.context.directory.encoder_cache_manager.cast(needs);
+        self.context.directory.core.encoder_cache_manager.cast(needs);
     }
 
     /// Lets the requests for an adapter begin if it is in memory and there is room for it.
@@ -247,7 +247,7 @@ impl SchedulerActor {
         let directory = &self.context.directory;
         directory.ledger.cast(LedgerMessage::Reported(state.reports.position()));
         if let Some(step) = state.scheduler.step_in_flight() {
-            directory.worker.cast(WorkerMessage::Probe { sent: state.steps.position(), step });
+            directory.core.worker.cast(WorkerMessage::Probe { sent: state.steps.position(), step });
         }
     }
 }

@@ -64,7 +64,7 @@ impl StructuredOutputActor {
     fn tell(&self, compiled: Vec<CompiledGrammar>) {
         if !compiled.is_empty() {
             let compiled = SchedulerMessage::GrammarsCompiled(compiled);
-            self.context.directory.scheduler.cast(compiled);
+            self.context.directory.core.scheduler.cast(compiled);
         }
     }
 }

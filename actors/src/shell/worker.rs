@@ -230,7 +230,7 @@ impl WorkerActor {
             Arrival::Stale if !is_past => {}
             Arrival::InOrder | Arrival::Stale => {
                 let missing = SchedulerMessage::StepMissing { epoch, step };
-                self.context.directory.scheduler.cast(missing);
+                self.context.directory.core.scheduler.cast(missing);
             }
         }
     }
@@ -287,7 +287,7 @@ impl WorkerActor {
             self.start_clock(myself, state);
         }
         if !output.outputs.is_empty() {
-            self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
+            self.context.directory.core.scheduler.cast(SchedulerMessage::StepDone(output));
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{
         kv_cache::KvCacheManager,
         ledger::{GroundState, LedgerEvent},
         request::{
-            ids::{Epoch, Micros, RequestId, Step},
+            ids::{EngineIndex, Epoch, Micros, RequestId, Step},
             outputs::Commit,
             structured_output::StructuredOutput,
         },
@@ -252,8 +252,9 @@ impl Checker {
         let replayed = state.replayed.get_or_insert_with(|| {
             // The first epoch began before the observer was set.
             let mut replayed = GroundState::new(self.config.ledger());
-            let (epoch, why) = (ledger.epoch(), "the system starts".into());
-            replayed.apply(&LedgerEvent::EpochBegan { epoch, why });
+            let (engine, epoch) = (EngineIndex::default(), ledger.epoch());
+            let why = "the system starts".into();
+            replayed.apply(&LedgerEvent::EpochBegan { engine, epoch, why });
             replayed
         });
         replayed.apply(event);
@@ -268,7 +269,7 @@ impl Checker {
     fn observe_ledger(&self, event: &LedgerEvent) {
         let record = &self.record;
         match event {
-            &LedgerEvent::EpochBegan { epoch, ref why } => {
+            &LedgerEvent::EpochBegan { epoch, ref why, .. } => {
                 record.note("epoch", &[epoch.0]);
                 record.explain(|| why.clone().into_owned());
                 let mut state = self.state.lock();
@@ -299,7 +300,8 @@ impl Checker {
                 record.note("forgotten", &[request.0]);
                 self.check_forgotten(request);
             }
-            LedgerEvent::Scheduled(_)
+            LedgerEvent::Assigned { .. }
+            | LedgerEvent::Scheduled(_)
             | LedgerEvent::StepSucceeded
             | LedgerEvent::EndMoved { .. }
             | LedgerEvent::OutOfMemory

@@ -6,6 +6,7 @@ use std::sync::Arc;
 pub use super::slot::{ActorStats, AnySlot, Slot};
 use crate::{
     fault::Chaos,
+    logic::request::ids::EngineIndex,
     message::{
         DetokenizerMessage, EncoderCacheManagerMessage, EncoderWorkerMessage,
         InputProcessorMessage, KvCacheManagerMessage, LedgerMessage, Letter, OutputStreamerMessage,
@@ -21,6 +22,27 @@ pub struct Directory {
     pub ledger: Slot<LedgerMessage>,
     /// The input processors.
     pub input_processors: Vec<Slot<InputProcessorMessage>>,
+    /// The core of the first engine, and mostly the only one.
+    pub core: CoreSlots,
+    /// The cores of the other engines.
+    pub other_cores: Vec<CoreSlots>,
+    /// The detokenizers, one an egress shard.
+    pub detokenizers: Vec<Slot<DetokenizerMessage>>,
+    /// The output streamers, one an egress shard.
+    pub output_streamers: Vec<Slot<OutputStreamerMessage>>,
+    /// The root supervisor.
+    pub root: Slot<SupervisorMessage>,
+    /// The supervisor of detokenizers and streamers.
+    pub egress: Slot<SupervisorMessage>,
+    /// The supervisor of the input processors.
+    pub ingress: Slot<SupervisorMessage>,
+}
+
+/// The addresses of one engine's core.
+#[derive(Debug)]
+pub struct CoreSlots {
+    /// The supervisor of the other actors, or the actor that watches their process.
+    pub supervisor: Slot<SupervisorMessage>,
     /// The KV cache manager.
     pub kv_cache_manager: Slot<KvCacheManagerMessage>,
     /// The structured output actor.
@@ -33,18 +55,58 @@ pub struct Directory {
     pub worker: Slot<WorkerMessage>,
     /// The encoder worker.
     pub encoder_worker: Slot<EncoderWorkerMessage>,
-    /// The detokenizers, one an egress shard.
-    pub detokenizers: Vec<Slot<DetokenizerMessage>>,
-    /// The output streamers, one an egress shard.
-    pub output_streamers: Vec<Slot<OutputStreamerMessage>>,
-    /// The root supervisor.
-    pub root: Slot<SupervisorMessage>,
-    /// The supervisor of the actors from KV cache manager to encoder worker.
-    pub core: Slot<SupervisorMessage>,
-    /// The supervisor of detokenizers and streamers.
-    pub egress: Slot<SupervisorMessage>,
-    /// The supervisor of the input processors.
-    pub ingress: Slot<SupervisorMessage>,
+}
+
+impl CoreSlots {
+    /// Returns slots without addresses. Their index is that of the engine.
+    fn new(engine: usize, chaos: &Arc<Chaos>) -> Self {
+        fn slot<M: Letter>(role: Role, engine: usize, chaos: &Arc<Chaos>) -> Slot<M> {
+            Slot::new(role, engine, Arc::clone(chaos))
+        }
+        Self {
+            supervisor: slot(Role::Core, engine, chaos),
+            kv_cache_manager: slot(Role::KvCacheManager, engine, chaos),
+            structured_output: slot(Role::StructuredOutput, engine, chaos),
+            encoder_cache_manager: slot(Role::EncoderCacheManager, engine, chaos),
+            scheduler: slot(Role::Scheduler, engine, chaos),
+            worker: slot(Role::Worker, engine, chaos),
+            encoder_worker: slot(Role::EncoderWorker, engine, chaos),
+        }
+    }
+
+    /// Returns how often a slot of the core got a new actor. An epoch belongs to one such number.
+    #[must_use]
+    pub fn incarnations(&self) -> u64 {
+        self.kv_cache_manager.incarnations()
+            + self.structured_output.incarnations()
+            + self.encoder_cache_manager.incarnations()
+            + self.scheduler.incarnations()
+            + self.worker.incarnations()
+            + self.encoder_worker.incarnations()
+    }
+
+    /// Returns whether all actors take messages.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.kv_cache_manager.is_alive()
+            && self.structured_output.is_alive()
+            && self.encoder_cache_manager.is_alive()
+            && self.scheduler.is_alive()
+            && self.worker.is_alive()
+            && self.encoder_worker.is_alive()
+    }
+
+    /// Returns the slots of all actors but the supervisor.
+    fn actors(&self) -> [&dyn AnySlot; 6] {
+        [
+            &self.kv_cache_manager,
+            &self.structured_output,
+            &self.encoder_cache_manager,
+            &self.scheduler,
+            &self.worker,
+            &self.encoder_worker,
+        ]
+    }
 }
 
 impl Directory {
@@ -62,16 +124,11 @@ impl Directory {
         Self {
             ledger: slot(Role::Ledger, chaos),
             input_processors: slots(inputs, Role::InputProcessor, chaos),
-            kv_cache_manager: slot(Role::KvCacheManager, chaos),
-            structured_output: slot(Role::StructuredOutput, chaos),
-            encoder_cache_manager: slot(Role::EncoderCacheManager, chaos),
-            scheduler: slot(Role::Scheduler, chaos),
-            worker: slot(Role::Worker, chaos),
-            encoder_worker: slot(Role::EncoderWorker, chaos),
+            core: CoreSlots::new(0, chaos),
+            other_cores: (1..config.num_engines).map(|i| CoreSlots::new(i, chaos)).collect(),
             detokenizers: slots(shards, Role::Detokenizer, chaos),
             output_streamers: slots(shards, Role::OutputStreamer, chaos),
             root: slot(Role::Root, chaos),
-            core: slot(Role::Core, chaos),
             egress: slot(Role::Egress, chaos),
             ingress: slot(Role::Ingress, chaos),
         }
@@ -82,22 +139,26 @@ impl Directory {
         fn any<M: Letter>(slot: &Slot<M>) -> &dyn AnySlot {
             slot
         }
-        let supervisors = [any(&self.root), any(&self.core), any(&self.egress), any(&self.ingress)];
-        let core = [
-            any(&self.ledger),
-            any(&self.kv_cache_manager),
-            any(&self.structured_output),
-            any(&self.encoder_cache_manager),
-            any(&self.scheduler),
-            any(&self.worker),
-            any(&self.encoder_worker),
-        ];
+        let core_supervisors = self.cores().map(|core| any(&core.supervisor));
+        let supervisors = [any(&self.root)].into_iter().chain(core_supervisors);
+        let supervisors = supervisors.chain([any(&self.egress), any(&self.ingress)]);
+        let cores = [any(&self.ledger)].into_iter().chain(self.cores().flat_map(CoreSlots::actors));
         supervisors
-            .into_iter()
-            .chain(core)
+            .chain(cores)
             .chain(self.detokenizers.iter().map(any))
             .chain(self.output_streamers.iter().map(any))
             .chain(self.input_processors.iter().map(any))
+    }
+
+    /// Returns the core of each engine, by its index.
+    pub fn cores(&self) -> impl Iterator<Item = &CoreSlots> {
+        std::iter::once(&self.core).chain(&self.other_cores)
+    }
+
+    /// Returns the core of an engine.
+    #[must_use]
+    pub fn core_of(&self, engine: EngineIndex) -> Option<&CoreSlots> {
+        self.cores().nth(engine.0)
     }
 
     /// Returns the slot of a role. `index` tells actors of the same role apart.
@@ -106,26 +167,15 @@ impl Directory {
         self.slots().find(|slot| (slot.role(), slot.index()) == (role, index))
     }
 
-    /// Returns the supervisor of a role.
+    /// Returns the supervisor of the actor with this role and index.
     #[must_use]
-    pub fn supervisor_of(&self, role: Role) -> Option<&Slot<SupervisorMessage>> {
+    pub fn supervisor_of(&self, role: Role, index: usize) -> Option<&Slot<SupervisorMessage>> {
         match role.supervisor()? {
-            Role::Core => Some(&self.core),
+            Role::Core => self.core_of(EngineIndex(index)).map(|core| &core.supervisor),
             Role::Egress => Some(&self.egress),
             Role::Ingress => Some(&self.ingress),
             _ => Some(&self.root),
         }
-    }
-
-    /// Returns how often a slot of the core got a new actor. An epoch belongs to one such number.
-    #[must_use]
-    pub fn core_incarnations(&self) -> u64 {
-        self.kv_cache_manager.incarnations()
-            + self.structured_output.incarnations()
-            + self.encoder_cache_manager.incarnations()
-            + self.scheduler.incarnations()
-            + self.worker.incarnations()
-            + self.encoder_worker.incarnations()
     }
 
     /// Returns the number of actors replaced so far, without supervisors.

@@ -200,7 +200,8 @@ impl<M: Letter> Slot<M> {
     pub fn stats(&self, now: Micros) -> ActorStats {
         let (is_alive, restarts) = (self.is_alive(), self.restarts());
         if let Some(reported) = self.reported.read().clone() {
-            return ActorStats { is_alive, restarts, ..reported };
+            // Its process has one engine, and so another index.
+            return ActorStats { index: self.index, is_alive, restarts, ..reported };
         }
         let seat = self.seat.read();
         let pulse = seat.as_ref().map(|seat| &seat.pulse);

@@ -49,18 +49,20 @@ where
 pub(crate) fn subtree(
     context: &Arc<Context>,
     spec: SupervisorSpec,
-    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+    seat: fn(&Directory, usize) -> Option<&Slot<SupervisorMessage>>,
 ) -> SpawnChild {
     let (role, shared) = (spec.role, Arc::clone(context));
-    branch(context, role, seat, move || Supervisor::new(Arc::clone(&shared), spec.clone()))
+    let make = move || Supervisor::new(Arc::clone(&shared), spec.clone());
+    branch(context, role, 0, seat, make)
 }
 
 /// Returns the function that starts an actor which stops its children first, as a supervisor does.
-/// `make` creates it.
+/// `seat` returns its slot by the index, and `make` creates it.
 pub(crate) fn branch<A>(
     context: &Arc<Context>,
     role: Role,
-    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+    index: usize,
+    seat: fn(&Directory, usize) -> Option<&Slot<SupervisorMessage>>,
     make: impl Fn() -> A + Send + Sync + 'static,
 ) -> SpawnChild
 where
@@ -70,8 +72,10 @@ where
     Arc::new(move |parent| {
         let (context, actor) = (Arc::clone(&context), make());
         Box::pin(async move {
-            let (actor, pulse) = linked(&context, role, 0, actor, parent).await?;
-            seat(&context.directory).set(actor.clone().into(), pulse);
+            let (actor, pulse) = linked(&context, role, index, actor, parent).await?;
+            if let Some(slot) = seat(&context.directory, index) {
+                slot.set(actor.clone().into(), pulse);
+            }
             Ok(Child::Supervisor(actor))
         })
     })

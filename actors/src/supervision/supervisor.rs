@@ -2,7 +2,7 @@
 //! reverse order. When they die too often, it gives up. It overrides ractor's default, which is to
 //! exit with the first child. No other file does.
 
-use std::{ops::Range, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use ractor::{
     Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr,
@@ -25,6 +25,9 @@ use crate::{
 
 /// Time that a child has to stop. After it, the child is left behind.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Wait before an engine process that died too often is replaced while another engine goes on.
+const OTHER_ENGINE_PAUSE: Micros = 10_000_000;
 
 /// Starts one incarnation of a child, linked to the given supervisor, and registers its address.
 pub type SpawnChild = Arc<
@@ -102,6 +105,8 @@ pub struct Supervisor {
 pub struct State {
     children: Vec<Option<Child>>,
     log: RestartLog,
+    /// The children that died too often when they died last.
+    exhausted: BTreeSet<usize>,
     last_resort: Option<LastResort>,
     is_stopping: bool,
 }
@@ -163,8 +168,18 @@ impl Supervisor {
         tracing::warn!(role = role.as_str(), cause, "an actor died");
         self.context.observers.restarted(role);
         self.context.observers.chaos.observe(&Observed::Died { role, cause });
-        match state.log.on_death(index, self.context.now()) {
+        let decision = state.log.on_death(index, self.context.now());
+        if decision != Decision::Escalate {
+            state.exhausted.remove(&index);
+        }
+        match decision {
+            Decision::Escalate if self.has_another_engine(index, state) => {
+                tracing::error!(cause, "an engine process died too often; another engine goes on");
+                self.restart_later(myself, index..index + 1, OTHER_ENGINE_PAUSE, state).await;
+                Ok(())
+            }
             Decision::Escalate => {
+                state.exhausted.clear();
                 self.trip_breaker(role);
                 let why = format!("{} died too often ({cause})", role.as_str());
                 self.give_up(myself, why, state).await
@@ -178,6 +193,16 @@ impl Supervisor {
                 Ok(())
             }
         }
+    }
+
+    /// Records that a child died too often. Returns whether it watches an engine process, and
+    /// another engine's has not. Then only that process is replaced, however often it dies.
+    fn has_another_engine(&self, child: usize, state: &mut State) -> bool {
+        let is_engine = |spec: &ChildSpec| spec.role == Role::Core;
+        state.exhausted.insert(child);
+        let mut others = self.spec.children.iter().enumerate();
+        let is_one = self.spec.children.get(child).is_some_and(is_engine);
+        is_one && others.any(|(at, spec)| is_engine(spec) && !state.exhausted.contains(&at))
     }
 
     async fn restart_later(
@@ -211,8 +236,8 @@ impl Supervisor {
 
     /// Lets no clients in. The reason has no text of an actor, because it is shown to all.
     fn trip_breaker(&self, role: Role) {
-        let process = self.context.part.front().filter(|_| role == Role::Core);
-        let end = process.and_then(|process| process.view().ends.pop());
+        let engines = self.context.part.front().filter(|_| role == Role::Core);
+        let end = engines.and_then(|engines| engines.last_end());
         self.context.trip_breaker(match end {
             Some(end) => format!("the engine process died too often; the last one {end}"),
             None => format!("{} died too often", role.as_str()),
@@ -260,7 +285,8 @@ impl Actor for Supervisor {
         let log = RestartLog::new(self.spec.strategy, intensities);
         let count = self.spec.children.len();
         let (children, last_resort) = (vec![None; count], self.spec.last_resort.clone());
-        let mut state = State { children, log, last_resort, is_stopping: false };
+        let (exhausted, is_stopping) = (BTreeSet::new(), false);
+        let mut state = State { children, log, exhausted, last_resort, is_stopping };
         self.start(&myself, 0..count, &mut state).await?;
         Ok(state)
     }

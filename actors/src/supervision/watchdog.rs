@@ -174,7 +174,8 @@ impl Watchdog {
             Some(at) if now.saturating_sub(at) >= grace => {
                 case.killed = Some(now);
                 tracing::error!(role = role.as_str(), "an actor does not end and is abandoned");
-                if let Some(supervisor) = context.directory.supervisor_of(role) {
+                let (role, index) = (seat.slot.role(), seat.slot.index());
+                if let Some(supervisor) = context.directory.supervisor_of(role, index) {
                     supervisor.cast(SupervisorMessage::Abandon(id));
                 }
             }

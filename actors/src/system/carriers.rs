@@ -239,6 +239,8 @@ impl Carrier<LedgerMessage> for ToLedger {
             | LedgerMessage::AttachEgress { .. }
             | LedgerMessage::Delivered { .. }
             | LedgerMessage::ProbeFailed(_)
+            | LedgerMessage::CoreEnded
+            | LedgerMessage::EnginesChanged
             | LedgerMessage::Tick
             | LedgerMessage::Ping => return Ok(()),
         };

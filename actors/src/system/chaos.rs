@@ -8,7 +8,7 @@ use crate::{
     link::frames::{Fault, ToEngine},
     logic::{
         admission::Admission,
-        request::ids::{Epoch, RequestId, TokenId},
+        request::ids::{EngineIndex, Epoch, RequestId, TokenId},
     },
     message::{Edge, Role},
 };
@@ -92,8 +92,10 @@ impl ChaosControl<'_> {
         let none = ChaosError::NoSuchActor { role, index };
         let slot = context.directory.find(role, index).ok_or(none.clone())?;
         let epoch = context.ledger().epoch();
-        if let Some(process) = context.part.front().filter(|_| !context.part.has(role)) {
-            let strike = ToEngine::Fault(Fault::Strike(role, index, how));
+        if let Some(engines) = context.part.front().filter(|_| !context.part.has(role)) {
+            // The index is that of the engine, which has one actor of this role.
+            let process = engines.get(EngineIndex(index)).ok_or(none)?;
+            let strike = ToEngine::Fault(Fault::Strike(role, 0, how));
             process.send(&strike).map_err(|_| ChaosError::NoProcess { role })?;
             return Ok(Struck { role, epoch });
         }
@@ -122,7 +124,7 @@ impl ChaosControl<'_> {
     #[must_use]
     pub fn hangs(&self) -> Hangs {
         let counts = &self.context.observers.hangs;
-        let elsewhere = self.context.part.front().map(|process| process.hangs());
+        let elsewhere = self.context.part.front().map(|engines| engines.hangs());
         let [actors, unordered, steps] = elsewhere.unwrap_or_default();
         Hangs {
             actors: counts.actors() + actors,
@@ -143,23 +145,28 @@ impl ChaosControl<'_> {
         self.engine_process(Fault::Edge(edge.as_str().to_owned(), faults));
     }
 
-    /// Makes a fault in the engine process. Returns whether there is one to make it in.
+    /// Makes a fault in each engine process. Returns whether there is one to make it in.
     pub fn engine_process(&self, fault: Fault) -> bool {
-        let process = self.context.part.front();
+        self.context.part.front().is_some_and(|engines| engines.fault(fault))
+    }
+
+    /// Makes a fault in the process of one engine. Returns whether there is one to make it in.
+    pub fn engine_process_of(&self, engine: EngineIndex, fault: Fault) -> bool {
+        let process = self.context.part.front().and_then(|engines| engines.get(engine));
         process.is_some_and(|process| process.send(&ToEngine::Fault(fault)).is_ok())
     }
 
     /// Lets each engine process end in every step with a prompt that has this token. Returns
     /// whether there is an engine process.
     pub fn poison_process(&self, token: TokenId) -> bool {
-        let process = self.context.part.front();
-        process.map(|process| process.set_poison(Some(token))).is_some()
+        let engines = self.context.part.front();
+        engines.map(|engines| engines.set_poison(Some(token))).is_some()
     }
 
     /// Ends all faults.
     pub fn calm(&self) {
         self.source().calm();
-        let _ = self.context.part.front().map(|process| process.set_poison(None));
+        let _ = self.context.part.front().map(|engines| engines.set_poison(None));
         self.engine_process(Fault::Calm);
     }
 

@@ -22,8 +22,10 @@ pub struct SystemConfig {
     pub scheduler: SchedulerConfig,
     /// Value of the metrics' `model_name` label.
     pub model_name: String,
-    /// Value of the metrics' `engine` label.
+    /// Value of the metrics' `engine` label. With several engines, it is the engine's index.
     pub engine: String,
+    /// Number of engines, each with a core of its own. Above 1, each is a process.
+    pub num_engines: usize,
     /// The limits of admission.
     pub admission: AdmissionLimits,
     /// Memory for requests and their outputs, bytes.
@@ -149,6 +151,7 @@ impl SystemConfig {
             scheduler,
             model_name: "model".to_owned(),
             engine: "0".to_owned(),
+            num_engines: 1,
             admission: AdmissionLimits {
                 max_num_requests: 16_384,
                 max_num_queued_reqs: None,

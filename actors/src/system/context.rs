@@ -102,16 +102,16 @@ impl Context {
     pub(crate) fn predicted_step(&self) -> Option<Micros> {
         match self.part.front() {
             None => self.vault.step_time.lock().predict(1),
-            Some(process) => process.step_time(),
+            Some(engines) => engines.step_time(),
         }
     }
 
     /// Records that no request is left, so no step is expected.
     pub(crate) fn rest(&self) {
         self.observers.progress.rest();
-        if let Some(process) = self.part.front() {
+        if let Some(engines) = self.part.front() {
             // A process that is gone expects no step.
-            let _ = process.send(&ToEngine::Rest);
+            let _ = engines.send(&ToEngine::Rest);
         }
     }
 

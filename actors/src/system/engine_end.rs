@@ -235,7 +235,7 @@ impl Running {
     }
 
     fn on_frame(&mut self, frame: ToEngine) {
-        let scheduler = &self.context.directory.scheduler;
+        let scheduler = &self.context.directory.core.scheduler;
         match frame {
             ToEngine::Order(stamp, order) => {
                 if let SchedulerOrder::Abort(requests) = &order {
@@ -275,13 +275,13 @@ impl Running {
         };
         self.uplink.begin_epoch(epoch, &live);
         let recover = SchedulerMessage::Recover { epoch, live, restriction };
-        self.context.directory.scheduler.receive(recover);
+        self.context.directory.core.scheduler.receive(recover);
     }
 
     fn pause(&self, pause: PauseState) {
         // Without a condition, the pause is always set.
         let _ = self.context.ground.hold.set_if(pause, |_| true);
-        self.context.directory.scheduler.receive(SchedulerMessage::PauseChanged);
+        self.context.directory.core.scheduler.receive(SchedulerMessage::PauseChanged);
     }
 
     /// Answers a question when the actor that knows the answer has given it.
@@ -333,7 +333,7 @@ fn wedge() {
 /// Returns the answer to a question, if the actor that knows it answers in time.
 async fn answer(context: &Arc<Context>, question: Question) -> Option<Answer> {
     let (directory, limit) = (&context.directory, context.config.call_timeout);
-    let scheduler = &directory.scheduler;
+    let scheduler = &directory.core.scheduler;
     Some(match question {
         Question::Stats => {
             Answer::Stats(scheduler.call("stats", limit, SchedulerMessage::Stats).await.ok()?)
@@ -343,17 +343,17 @@ async fn answer(context: &Arc<Context>, question: Question) -> Option<Answer> {
             Answer::View(scheduler.call("view", limit, view).await.ok()?)
         }
         Question::EncoderCache => {
-            let manager = &directory.encoder_cache_manager;
+            let manager = &directory.core.encoder_cache_manager;
             let view = EncoderCacheManagerMessage::View;
             Answer::EncoderCache(manager.call("view", limit, view).await.ok()?)
         }
         Question::ResetEncoderCache => {
-            let manager = &directory.encoder_cache_manager;
+            let manager = &directory.core.encoder_cache_manager;
             manager.call("reset", limit, EncoderCacheManagerMessage::Reset).await.ok()?;
             Answer::EncoderCacheWasReset
         }
         Question::BlockMap => {
-            let (manager, view) = (&directory.kv_cache_manager, KvCacheManagerMessage::View);
+            let (manager, view) = (&directory.core.kv_cache_manager, KvCacheManagerMessage::View);
             Answer::BlockMap(manager.call("view", limit, view).await.ok()?)
         }
         Question::ResetPrefixCache { reset_running_requests } => {

@@ -1,4 +1,4 @@
-//! The front's knowledge of its engine process, which outlives each process and the actor that
+//! The front's knowledge of one engine's processes, which outlives each process and the actor that
 //! watches it.
 
 use std::{
@@ -13,7 +13,10 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::{link::frames::Fault, logic::request::ids::TokenId};
+use crate::{
+    link::frames::Fault,
+    logic::request::ids::{EngineIndex, TokenId},
+};
 use crate::{
     link::{
         EngineLauncher, LoadError, Loaded, Loading, Process,
@@ -49,8 +52,15 @@ pub struct EngineProcessView {
     pub ends: Vec<String>,
 }
 
-/// The engine processes of one system.
+/// The processes of one engine, one after the other.
 pub(crate) struct EngineProcess {
+    engine: EngineIndex,
+    /// Whether the core of the running process has started.
+    is_serving: AtomicBool,
+    /// Whether an operator lets the engine have no new requests.
+    is_draining: AtomicBool,
+    /// Whether the requests of the engine go on in others.
+    is_left: AtomicBool,
     launcher: Arc<dyn EngineLauncher>,
     /// The process that was started before the system.
     first: Mutex<Option<Loaded>>,
@@ -58,6 +68,8 @@ pub(crate) struct EngineProcess {
     line: RwLock<Option<Arc<Line>>>,
     state: Mutex<State>,
     is_watched: AtomicBool,
+    /// Whether a step of the running process is late.
+    is_late: AtomicBool,
     /// Last step that a process reported.
     last_step: AtomicU64,
     /// Token that ends each process in every step with a prompt that has it.
@@ -131,17 +143,69 @@ impl std::fmt::Debug for EngineProcess {
 impl EngineProcess {
     /// Returns the knowledge of a process that has loaded its model. `launcher` starts its
     /// successors.
-    pub(crate) fn new(launcher: Arc<dyn EngineLauncher>, first: Loaded) -> Self {
+    pub(crate) fn new(
+        engine: EngineIndex,
+        launcher: Arc<dyn EngineLauncher>,
+        first: Loaded,
+    ) -> Self {
         Self {
+            engine,
+            is_serving: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             launcher,
             first: Mutex::new(Some(first)),
             spare: Mutex::new(None),
             line: RwLock::new(None),
             state: Mutex::default(),
             is_watched: AtomicBool::new(false),
+            is_late: AtomicBool::new(false),
             last_step: AtomicU64::new(0),
             poison: Mutex::new(None),
         }
+    }
+
+    /// Returns the engine.
+    pub(crate) fn engine(&self) -> EngineIndex {
+        self.engine
+    }
+
+    /// Returns whether the core of the running process has started.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.is_serving.load(Ordering::Acquire)
+    }
+
+    /// Records that the core of the running process has started.
+    pub(crate) fn core_started(&self) {
+        self.is_serving.store(true, Ordering::Release);
+    }
+
+    /// Returns whether a step of the running process is late.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether an operator lets the engine have no new requests.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the requests of the engine go on in others, by order of an operator.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Lets the engine have no new requests. This outlives its processes. `moves` says whether its
+    /// requests go on in others.
+    pub(crate) fn drain(&self, moves: bool) {
+        self.is_draining.store(true, Ordering::Release);
+        self.is_left.store(moves, Ordering::Release);
+    }
+
+    /// Lets the engine have new requests again.
+    pub(crate) fn undrain(&self) {
+        self.is_left.store(false, Ordering::Release);
+        self.is_draining.store(false, Ordering::Release);
     }
 
     /// Returns a process that has loaded its model: the first one, the spare one, or a new one.
@@ -195,6 +259,8 @@ impl EngineProcess {
 
     /// Ends with a process. Questions to it have no answers.
     pub(crate) fn detach(&self) {
+        self.is_serving.store(false, Ordering::Release);
+        self.is_late.store(false, Ordering::Relaxed);
         let line = self.line.write().take();
         if let Some(line) = line {
             line.calls.close();
@@ -216,6 +282,7 @@ impl EngineProcess {
     /// Takes over a process's report of itself. Returns the number of steps since the last report.
     pub(crate) fn report(&self, status: &Status) -> u64 {
         self.last_step.fetch_max(status.last_step.0, Ordering::Relaxed);
+        self.is_late.store(status.is_late, Ordering::Relaxed);
         let mut state = self.state.lock();
         let new_steps = status.num_steps.saturating_sub(state.running.steps);
         let (edges, hangs, steps) = (status.edges.clone(), status.hangs, status.num_steps);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::engine_process::EngineProcess;
+use super::{engine_process::EngineProcess, engines::Engines};
 use crate::{
     link::frames::{Answer, Question},
     logic::request::{ids::Epoch, structured_output::StructuredOutput},
@@ -12,24 +12,30 @@ use crate::{
     },
 };
 
-/// The executors of an engine process.
+/// The executors of the engine processes.
 #[derive(Debug)]
 pub(crate) struct LinkedExecutors {
     info: ModelInfo,
-    process: Arc<EngineProcess>,
+    engines: Arc<Engines>,
 }
 
 impl LinkedExecutors {
-    /// Returns the executors of a model that an engine process has loaded.
-    pub(crate) fn new(info: ModelInfo, process: Arc<EngineProcess>) -> Self {
-        Self { info, process }
+    /// Returns the executors of a model that engine processes have loaded.
+    pub(crate) fn new(info: ModelInfo, engines: Arc<Engines>) -> Self {
+        Self { info, engines }
     }
 
-    /// Asks for work on the KV cache, and waits for its end.
-    fn memory(&self, question: Question) -> Result<(), ExecuteError> {
+    /// Lets every engine work on its KV cache, and waits for the end of all.
+    fn memory(&self, question: &Question) -> Result<(), ExecuteError> {
+        let done = self.engines.all().map(|process| Self::memory_of(process, question.clone()));
+        // Each is asked, also after one that failed.
+        done.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    fn memory_of(process: &EngineProcess, question: Question) -> Result<(), ExecuteError> {
         let gone = || ExecuteError::Device("the engine process is being replaced".to_owned());
         let (sender, answer) = flume::bounded(1);
-        let line = self.process.line().ok_or_else(gone)?;
+        let line = process.line().ok_or_else(gone)?;
         line.ask(question, move |answer| drop(sender.send(answer))).map_err(|_| gone())?;
         drop(line);
         match answer.recv() {
@@ -45,11 +51,11 @@ impl ExecutorFactory for LinkedExecutors {
     }
 
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {
-        self.memory(Question::ReleaseKvCache)
+        self.memory(&Question::ReleaseKvCache)
     }
 
     fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
-        self.memory(Question::RestoreKvCache)
+        self.memory(&Question::RestoreKvCache)
     }
 
     fn create(&self, _epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {

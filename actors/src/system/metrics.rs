@@ -1,5 +1,7 @@
-//! The metrics of an actor system: vLLM's names and labels under `playhouse:`, and metrics that
-//! only this engine has. Handles are made once. Without a recorder they do nothing.
+//! The metrics of one engine of an actor system: vLLM's names and labels under `playhouse:`, and
+//! metrics that only this program has. Handles are made once. Without a recorder they do nothing.
+
+use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
@@ -18,7 +20,7 @@ const RESTARTS: &str = "playhouse:actor_restarts_total";
 const HANGS: &str = "playhouse:hangs_total";
 const FINISHED: &str = "playhouse:request_success_total";
 
-/// The metrics of one actor system.
+/// The metrics of one engine.
 #[derive(Debug)]
 pub struct SystemMetrics {
     labels: Vec<Label>,
@@ -59,7 +61,7 @@ pub struct SystemMetrics {
     /// Guesses.
     pub(crate) drafts: DraftMetrics,
     /// The same numbers, for readers within the process.
-    pub totals: Totals,
+    pub totals: Arc<Totals>,
 }
 
 impl SystemMetrics {
@@ -67,6 +69,17 @@ impl SystemMetrics {
     /// `num_lookahead_tokens` guesses for a request.
     #[must_use]
     pub fn new(model_name: &str, engine: &str, num_lookahead_tokens: usize) -> Self {
+        Self::with_totals(model_name, engine, num_lookahead_tokens, Arc::default())
+    }
+
+    /// Returns the same with totals that other engines count in, too.
+    #[must_use]
+    pub fn with_totals(
+        model_name: &str,
+        engine: &str,
+        num_lookahead_tokens: usize,
+        totals: Arc<Totals>,
+    ) -> Self {
         let labels = vec![
             Label::new("model_name", model_name.to_owned()),
             Label::new("engine", engine.to_owned()),
@@ -129,7 +142,7 @@ impl SystemMetrics {
             adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),
             non_finite_logits: gauge!("playhouse:model_non_finite_logits", l.iter()),
             drafts: DraftMetrics::new(l, num_lookahead_tokens),
-            totals: Totals::default(),
+            totals,
             labels,
         }
     }
@@ -166,8 +179,9 @@ impl SystemMetrics {
     /// Counts an event of the ledger.
     pub fn on_ledger_event(&self, event: &LedgerEvent, state: &GroundState) {
         match event {
-            LedgerEvent::EpochBegan { .. } => {
-                let replayed: usize = state.live().map(|entry| entry.output().len()).sum();
+            LedgerEvent::EpochBegan { engine, .. } => {
+                let replayed: usize =
+                    state.live_of(*engine).map(|entry| entry.output().len()).sum();
                 self.replayed_tokens.increment(replayed as u64);
             }
             LedgerEvent::Committed { commit, .. } => {

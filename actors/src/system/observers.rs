@@ -4,14 +4,17 @@
 use std::sync::Arc;
 
 use super::{
-    config::SystemConfig, edges::EdgeCounts, journal::JournalMetrics, metrics::SystemMetrics,
-    uplink::Uplink, watched_steps::WatchedSteps,
+    config::SystemConfig, edges::EdgeCounts, engine_metrics::EngineMetrics,
+    journal::JournalMetrics, metrics::SystemMetrics, uplink::Uplink, watched_steps::WatchedSteps,
 };
 use crate::{
     fault::Chaos,
     link::frames::Observation,
     logic::{
-        request::outputs::{DraftCounts, StepOutput},
+        request::{
+            ids::EngineIndex,
+            outputs::{DraftCounts, StepOutput},
+        },
         scheduler::{SchedulerStats, StepStats},
     },
     message::Role,
@@ -20,8 +23,8 @@ use crate::{
 
 /// The observers of one system. Nothing is derived from them.
 pub(crate) struct Observers {
-    /// The metrics.
-    pub(crate) metrics: Arc<SystemMetrics>,
+    /// The metrics of each engine.
+    pub(crate) metrics: Arc<EngineMetrics>,
     /// Messages along each edge.
     pub(crate) edges: EdgeCounts,
     /// The steps that observers outside the engine see.
@@ -44,11 +47,7 @@ impl Observers {
             let _ = JournalMetrics::new(&config.model_name, &config.engine);
         }
         Self {
-            metrics: Arc::new(SystemMetrics::new(
-                &config.model_name,
-                &config.engine,
-                config.scheduler.num_lookahead_tokens,
-            )),
+            metrics: Arc::new(EngineMetrics::new(config)),
             edges: EdgeCounts::default(),
             steps: WatchedSteps::default(),
             progress: Progress::default(),
@@ -58,10 +57,15 @@ impl Observers {
         }
     }
 
+    /// Returns the metrics of the engine in this process, or of the front.
+    fn own(&self) -> &SystemMetrics {
+        self.metrics.of(EngineIndex::default())
+    }
+
     /// Counts a planned step.
     pub(crate) fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
         match &self.uplink {
-            None => self.metrics.scheduled(step, now),
+            None => self.own().scheduled(step, now),
             Some(front) => front.observe(Observation::Scheduled(step.clone(), now.clone())),
         }
     }
@@ -69,7 +73,7 @@ impl Observers {
     /// Counts messages of a past epoch or generation, and repeated messages.
     pub(crate) fn stale(&self, count: u64) {
         match &self.uplink {
-            None => self.metrics.stale_messages.increment(count),
+            None => self.own().stale_messages.increment(count),
             Some(front) => front.observe(Observation::Stale(count)),
         }
     }
@@ -80,7 +84,7 @@ impl Observers {
         let drafts: Vec<DraftCounts> = drafts.filter(|drafts| drafts.num_drafted > 0).collect();
         match &self.uplink {
             _ if drafts.is_empty() => {}
-            None => self.metrics.drafts.count(&drafts),
+            None => self.own().drafts.count(&drafts),
             Some(front) => front.observe(Observation::Drafted(drafts)),
         }
     }
@@ -88,7 +92,7 @@ impl Observers {
     /// Counts an actor that was replaced.
     pub(crate) fn restarted(&self, role: Role) {
         match &self.uplink {
-            None => self.metrics.restarted(role),
+            None => self.own().restarted(role),
             Some(front) => front.observe(Observation::Restarted(role)),
         }
     }
@@ -97,7 +101,7 @@ impl Observers {
     pub(crate) fn actor_hangs(&self, role: Role, is_ordered: bool) {
         self.hangs.actor(is_ordered);
         match &self.uplink {
-            None => self.metrics.hung(role.as_str()),
+            None => self.own().hung(role.as_str()),
             Some(front) => front.observe(Observation::ActorHangs(role)),
         }
     }
@@ -106,20 +110,26 @@ impl Observers {
     pub(crate) fn step_hangs(&self) {
         self.hangs.step();
         match &self.uplink {
-            None => self.metrics.hung("step"),
+            None => self.own().hung("step"),
             Some(front) => front.observe(Observation::StepHangs),
         }
     }
 
-    /// Counts the news of an engine process.
-    pub(crate) fn observed(&self, observation: &Observation) {
+    /// Shows that an engine has no queues, because its process ended.
+    pub(crate) fn engine_ended(&self, engine: EngineIndex) {
+        self.metrics.of(engine).scheduled(&StepStats::default(), &SchedulerStats::default());
+    }
+
+    /// Counts the news of an engine's process.
+    pub(crate) fn observed(&self, engine: EngineIndex, observation: &Observation) {
+        let metrics = self.metrics.of(engine);
         match observation {
-            Observation::Scheduled(step, now) => self.metrics.scheduled(step, now),
-            Observation::Drafted(drafts) => self.metrics.drafts.count(drafts),
-            &Observation::Stale(count) => self.metrics.stale_messages.increment(count),
-            &Observation::Restarted(role) => self.metrics.restarted(role),
-            Observation::ActorHangs(role) => self.metrics.hung(role.as_str()),
-            Observation::StepHangs => self.metrics.hung("step"),
+            Observation::Scheduled(step, now) => metrics.scheduled(step, now),
+            Observation::Drafted(drafts) => metrics.drafts.count(drafts),
+            &Observation::Stale(count) => metrics.stale_messages.increment(count),
+            &Observation::Restarted(role) => metrics.restarted(role),
+            Observation::ActorHangs(role) => metrics.hung(role.as_str()),
+            Observation::StepHangs => metrics.hung("step"),
         }
     }
 }

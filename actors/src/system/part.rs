@@ -1,8 +1,8 @@
-//! The part of a system that runs in this process: all of it, or one of the two ends of a link.
+//! The part of a system that runs in this process: all of it, or one of the two ends of links.
 
 use std::sync::Arc;
 
-use super::{engine_process::EngineProcess, uplink::Uplink};
+use super::{engines::Engines, uplink::Uplink};
 use crate::message::Role;
 
 /// The part of a system that runs in this process.
@@ -10,8 +10,8 @@ use crate::message::Role;
 pub(crate) enum Part {
     /// All actors.
     Whole,
-    /// All but the core, which runs in an engine process.
-    Front(Arc<EngineProcess>),
+    /// All but the cores, each of which runs in an engine process.
+    Front(Arc<Engines>),
     /// The core.
     Engine(Arc<Uplink>),
 }
@@ -28,10 +28,10 @@ impl Part {
         }
     }
 
-    /// Returns the front's engine process.
-    pub(crate) fn front(&self) -> Option<&Arc<EngineProcess>> {
+    /// Returns the front's engines.
+    pub(crate) fn front(&self) -> Option<&Arc<Engines>> {
         match self {
-            Self::Front(process) => Some(process),
+            Self::Front(engines) => Some(engines),
             Self::Whole | Self::Engine(_) => None,
         }
     }

@@ -162,7 +162,9 @@ impl Release {
 impl Drop for Release {
     fn drop(&mut self) {
         if self.context.ground.hold.end_release(self.is_released) {
-            self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
+            for core in self.context.directory.cores() {
+                core.scheduler.cast(SchedulerMessage::PauseChanged);
+            }
         }
     }
 }

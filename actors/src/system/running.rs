@@ -9,7 +9,7 @@ use super::{
     canary,
     config::SystemConfig,
     context::Context,
-    engine_process::{EngineProcess, EngineProcessView},
+    engines::{EngineStart, Engines},
     journal::Journal,
     linked::{LinkedExecutors, LinkedGrammars},
     memory::MemoryBudget,
@@ -21,24 +21,22 @@ use super::{
 };
 use crate::{
     error::{ActorError, RequestError},
-    link::{EngineLauncher, Loaded},
     logic::{
         recovery::{breaker::BreakerState, sanity::ModelState},
         request::{
             EngineRequest,
-            ids::{Epoch, RequestId},
-            lora::AdapterFingerprint,
+            ids::{EngineIndex, Epoch, RequestId},
         },
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
     message::{
-        EncoderCacheManagerMessage, LedgerMessage, SchedulerMessage, SupervisorMessage,
+        EncoderCacheManagerMessage, LedgerMessage, Role, SchedulerMessage, SupervisorMessage,
         input_processor::RawRequest,
     },
-    ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
+    ports::{ExecutorFactory, GrammarCompiler, ModelInfo, TextCodec},
     supervision::{
         address::Address,
-        directory::{ActorStats, Directory},
+        directory::{ActorStats, CoreSlots, Directory},
         watchdog,
     },
 };
@@ -112,23 +110,23 @@ impl System {
         Self::start(Arc::new(Context::new(config, executors, codec, grammars)), seed).await
     }
 
-    /// Starts the front's actors. The core runs in engine processes, of which `first` has loaded
-    /// its model already, and `launcher` starts its successors. Must be called within a tokio
-    /// runtime.
+    /// Starts the front's actors. The core of each engine runs in processes, of which the first has
+    /// loaded its model already. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// As [`System::spawn`].
     pub async fn spawn_front(
-        config: SystemConfig,
+        mut config: SystemConfig,
         info: ModelInfo,
         codec: Arc<dyn TextCodec>,
-        launcher: Arc<dyn EngineLauncher>,
-        first: Loaded,
+        first: EngineStart,
+        others: Vec<EngineStart>,
         seed: u64,
     ) -> Result<Self, ActorError> {
-        let process = Arc::new(EngineProcess::new(launcher, first));
-        let executors = Arc::new(LinkedExecutors::new(info, Arc::clone(&process)));
-        let part = Part::Front(process);
+        config.num_engines = 1 + others.len();
+        let engines = Arc::new(Engines::new(first, others));
+        let executors = Arc::new(LinkedExecutors::new(info, Arc::clone(&engines)));
+        let part = Part::Front(engines);
         let grammars = Arc::new(LinkedGrammars);
         let context = Context::of_part(part, 0, config, executors, codec, grammars);
         Self::start(Arc::new(context), seed).await
@@ -166,6 +164,12 @@ impl System {
                 let reason = "the supervisors gave up before the first epoch".to_owned();
                 return Err(ActorError::Invariant(reason));
             }
+        }
+        // The first requests are spread over all engines.
+        let give_up = Instant::now() + self.context.config.call_timeout;
+        let engines = self.context.part.front();
+        while engines.is_some_and(|engines| !engines.do_all_serve()) && Instant::now() < give_up {
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         Ok(())
     }
@@ -269,15 +273,8 @@ impl System {
     pub fn health(&self) -> Health {
         let context = &self.context;
         let now = context.now();
-        let is_core_alive = [
-            context.directory.ledger.is_alive(),
-            context.directory.kv_cache_manager.is_alive(),
-            context.directory.structured_output.is_alive(),
-            context.directory.encoder_cache_manager.is_alive(),
-            context.directory.scheduler.is_alive(),
-            context.directory.worker.is_alive(),
-            context.directory.encoder_worker.is_alive(),
-        ];
+        let has_core = context.directory.ledger.is_alive()
+            && context.directory.cores().any(CoreSlots::is_alive);
         let is_closed = context.clients.gate.breaker().state(now) == BreakerState::Closed;
         let is_stuck = context.observers.progress.is_late(now) && self.open_requests() > 0;
         if self.root_task.is_finished() {
@@ -288,7 +285,7 @@ impl System {
             Health::Starting
         } else if context.ledger().model_state() == ModelState::NonFiniteLogits {
             Health::Unhealthy(Unhealthy::NonFiniteLogits)
-        } else if is_stuck || !is_closed || is_core_alive.contains(&false) {
+        } else if is_stuck || !is_closed || !has_core {
             Health::Recovering
         } else {
             Health::Ready
@@ -299,21 +296,6 @@ impl System {
     #[must_use]
     pub fn breaker_reason(&self) -> Option<String> {
         self.context.clients.gate.closed_because(self.context.now())
-    }
-
-    /// Lets the engine process read and check the adapter in the folder `path`, and name its
-    /// content. `None`: there is no engine process, or it gave no answer.
-    pub async fn check_adapter(
-        &self,
-        path: &str,
-    ) -> Option<Result<AdapterFingerprint, AdapterCheckError>> {
-        self.context.part.front()?.check_adapter(path).await
-    }
-
-    /// Returns the engine process, if the core does not run in this process.
-    #[must_use]
-    pub fn engine_process(&self) -> Option<EngineProcessView> {
-        self.context.part.front().map(|process| process.view())
     }
 
     /// Returns the number of accepted requests whose end was not delivered.
@@ -327,11 +309,12 @@ impl System {
     /// # Errors
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
     pub async fn status(&self) -> Result<Status, RequestError> {
-        let directory = &self.context.directory;
         let limit = self.context.config.call_timeout;
-        let stats = directory.scheduler.call("stats", limit, SchedulerMessage::Stats).await;
-        let scheduler = stats.map_err(unavailable)?;
-        let restarts = directory.restarts();
+        let stats =
+            self.of_each_core(|core| core.scheduler.call("stats", limit, SchedulerMessage::Stats));
+        let scheduler = stats.await.map_err(unavailable)?.into_iter().reduce(SchedulerStats::and);
+        let scheduler = scheduler.unwrap_or_default();
+        let restarts = self.context.directory.restarts();
         Ok(Status { open_requests: self.open_requests(), scheduler, restarts })
     }
 
@@ -346,8 +329,34 @@ impl System {
             let reset_running_requests = reset_running;
             SchedulerMessage::ResetPrefixCache { reset_running_requests, reply }
         };
-        let scheduler = &self.context.directory.scheduler;
-        scheduler.call("reset_prefix_cache", limit, reset).await.map_err(unavailable)
+        let done =
+            self.of_each_core(|core| core.scheduler.call("reset_prefix_cache", limit, reset));
+        Ok(done.await.map_err(unavailable)?.into_iter().all(|done| done))
+    }
+
+    /// Asks the core of each engine, one after the other. With several engines, one whose process
+    /// is being replaced has no figures and no content, so it is left out.
+    async fn of_each_core<'a, T, F>(
+        &'a self,
+        ask: impl Fn(&'a CoreSlots) -> F,
+    ) -> Result<Vec<T>, ActorError>
+    where
+        F: Future<Output = Result<T, ActorError>>,
+    {
+        let several = self.context.part.front().filter(|engines| engines.are_several());
+        let mut answers = Vec::new();
+        for (index, core) in self.context.directory.cores().enumerate() {
+            let process = several.and_then(|engines| engines.get(EngineIndex(index)));
+            match ask(core).await {
+                Ok(answer) => answers.push(answer),
+                Err(_) if process.is_some_and(|process| !process.is_serving()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match answers.is_empty() {
+            true => Err(ActorError::Gone { callee: Role::Scheduler.as_str() }),
+            false => Ok(answers),
+        }
     }
 
     /// Drops the embeddings of all images and sounds that no request needs now.
@@ -356,9 +365,11 @@ impl System {
     /// [`RequestError::Unavailable`] while the core is being replaced.
     pub async fn reset_encoder_cache(&self) -> Result<(), RequestError> {
         let limit = self.context.config.call_timeout;
-        let manager = &self.context.directory.encoder_cache_manager;
-        let reset = EncoderCacheManagerMessage::Reset;
-        manager.call("reset_encoder_cache", limit, reset).await.map_err(unavailable)
+        let done = self.of_each_core(|core| {
+            let reset = EncoderCacheManagerMessage::Reset;
+            core.encoder_cache_manager.call("reset_encoder_cache", limit, reset)
+        });
+        done.await.map(drop).map_err(unavailable)
     }
 
     /// Sets a pause of new requests, of all, or of none. A pause of none also ends a sleep.
@@ -375,7 +386,9 @@ impl System {
         holds: impl FnOnce(u64) -> bool,
     ) -> Option<u64> {
         let number = self.context.ground.hold.set_if(pause, holds)?;
-        self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
+        for core in self.context.directory.cores() {
+            core.scheduler.cast(SchedulerMessage::PauseChanged);
+        }
         Some(number)
     }
 

@@ -10,8 +10,8 @@
 //! └── ingress (one for one): input processors
 //! ```
 //!
-//! With an engine process, that process's root has the core alone. In the front, an actor that
-//! watches the process takes the core's place.
+//! With engine processes, the root of each process has the core alone. In the front, an actor that
+//! watches the process takes the place of each core.
 
 use std::{
     slice::from_ref,
@@ -21,9 +21,12 @@ use std::{
 use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::task::JoinHandle;
 
-use super::context::Context;
+use super::{context::Context, engine_process::EngineProcess};
 use crate::{
-    logic::recovery::restart::{LastResort, Strategy},
+    logic::{
+        recovery::restart::{LastResort, Strategy},
+        request::ids::EngineIndex,
+    },
     message::{LedgerMessage, Letter, Role, SupervisorMessage},
     shell::{
         detokenizer::DetokenizerActor, encoder_cache_manager::EncoderCacheManagerActor,
@@ -46,24 +49,24 @@ fn actors() -> [Post; 10] {
         post(Role::Ledger, |d| from_ref(&d.ledger), |c, _| LedgerActor::new(c)),
         post(
             Role::KvCacheManager,
-            |d| from_ref(&d.kv_cache_manager),
+            |d| from_ref(&d.core.kv_cache_manager),
             |c, _| KvCacheManagerActor::new(c),
         ),
         post(
             Role::StructuredOutput,
-            |d| from_ref(&d.structured_output),
+            |d| from_ref(&d.core.structured_output),
             |c, _| StructuredOutputActor::new(c),
         ),
         post(
             Role::EncoderCacheManager,
-            |d| from_ref(&d.encoder_cache_manager),
+            |d| from_ref(&d.core.encoder_cache_manager),
             |c, _| EncoderCacheManagerActor::new(c),
         ),
-        post(Role::Scheduler, |d| from_ref(&d.scheduler), |c, _| SchedulerActor::new(c)),
-        post(Role::Worker, |d| from_ref(&d.worker), |c, _| WorkerActor::new(c)),
+        post(Role::Scheduler, |d| from_ref(&d.core.scheduler), |c, _| SchedulerActor::new(c)),
+        post(Role::Worker, |d| from_ref(&d.core.worker), |c, _| WorkerActor::new(c)),
         post(
             Role::EncoderWorker,
-            |d| from_ref(&d.encoder_worker),
+            |d| from_ref(&d.core.encoder_worker),
             |c, _| EncoderWorkerActor::new(c),
         ),
         post(Role::Detokenizer, |d| &d.detokenizers, DetokenizerActor::new),
@@ -77,19 +80,19 @@ static BRANCHES: [Branch; 3] = [
     Branch {
         role: Role::Core,
         strategy: Strategy::RestForOne,
-        seat: |directory| &directory.core,
+        seat: core_seat,
         after_start: Some(|context| context.directory.ledger.cast(LedgerMessage::CoreStarted)),
     },
     Branch {
         role: Role::Egress,
         strategy: Strategy::OneForOne,
-        seat: |directory| &directory.egress,
+        seat: |directory, _| Some(&directory.egress),
         after_start: None,
     },
     Branch {
         role: Role::Ingress,
         strategy: Strategy::OneForOne,
-        seat: |directory| &directory.ingress,
+        seat: |directory, _| Some(&directory.ingress),
         after_start: None,
     },
 ];
@@ -124,7 +127,7 @@ where
 struct Branch {
     role: Role,
     strategy: Strategy,
-    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+    seat: fn(&Directory, usize) -> Option<&Slot<SupervisorMessage>>,
     /// Called whenever children were started.
     after_start: Option<fn(&Context)>,
 }
@@ -134,7 +137,7 @@ pub(crate) async fn spawn(
     context: &Arc<Context>,
 ) -> Result<(ActorRef<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
     let branches = BRANCHES.iter().filter(|branch| context.part.has(branch.role));
-    let branches = branches.map(|branch| branch.child(context));
+    let branches = branches.flat_map(|branch| branch.children(context));
     // The front is the last resort of an engine process.
     let fruitless = context.config.supervision.fruitless_rebuilds;
     let last_resort = context.part.engine().is_none().then(|| LastResort::new(fruitless));
@@ -149,12 +152,14 @@ pub(crate) async fn spawn(
 }
 
 impl Branch {
-    fn child(&self, context: &Arc<Context>) -> ChildSpec {
-        if let Some(process) = context.part.front().filter(|_| self.role == Role::Core) {
-            let (shared, process) = (Arc::downgrade(context), Arc::clone(process));
-            let make = move || EngineProcessActor::new(Weak::clone(&shared), Arc::clone(&process));
-            return child(context, self.role, spawn::branch(context, self.role, self.seat, make));
+    fn children(&self, context: &Arc<Context>) -> Vec<ChildSpec> {
+        match context.part.front().filter(|_| self.role == Role::Core) {
+            Some(engines) => engines.all().map(|process| watcher(context, process)).collect(),
+            None => vec![self.child(context)],
         }
+    }
+
+    fn child(&self, context: &Arc<Context>) -> ChildSpec {
         let shared = Arc::clone(context);
         let after_start = self.after_start.map(|after_start| {
             let called: Arc<dyn Fn() + Send + Sync> = Arc::new(move || after_start(&shared));
@@ -165,6 +170,19 @@ impl Branch {
         let spec = SupervisorSpec { role, strategy, children, after_start, last_resort: None };
         child(context, role, spawn::subtree(context, spec, self.seat))
     }
+}
+
+/// Returns the slot of the supervisor of an engine's core.
+fn core_seat(directory: &Directory, engine: usize) -> Option<&Slot<SupervisorMessage>> {
+    directory.core_of(EngineIndex(engine)).map(|core| &core.supervisor)
+}
+
+/// Returns the actor that watches an engine process, in the place of its core's supervisor.
+fn watcher(context: &Arc<Context>, process: &Arc<EngineProcess>) -> ChildSpec {
+    let (shared, process) = (Arc::downgrade(context), Arc::clone(process));
+    let index = process.engine().0;
+    let make = move || EngineProcessActor::new(Weak::clone(&shared), Arc::clone(&process));
+    child(context, Role::Core, spawn::branch(context, Role::Core, index, core_seat, make))
 }
 
 /// Returns the actors below a supervisor: the first of each pool, then the second of each, and so

@@ -12,7 +12,7 @@ use std::{
 
 use playhouse_actors::{
     link::{EngineLauncher, Exit, Launched, Loading, Process, ProcessState},
-    system::{Core, EngineEnd, System, SystemConfig},
+    system::{Core, EngineEnd, EngineStart, EngineState, System, SystemConfig},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex, split},
@@ -91,12 +91,19 @@ impl Process for FakeProcess {
         let mut exit = self.exit.subscribe();
         Box::pin(async move {
             let exit = exit.wait_for(Option::is_some).await;
-            Exit(exit.ok().and_then(|exit| exit.clone()).unwrap_or_default())
+            let how = exit.ok().and_then(|exit| exit.clone()).unwrap_or_default();
+            let is_from_outside = how == "SIGKILL";
+            Exit { how, is_from_outside }
         })
     }
 }
 
 impl FakeLauncher {
+    /// Returns the faults of its processes.
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// Returns the last process that was started.
     pub(crate) fn process(&self) -> Arc<FakeProcess> {
         self.started.lock().last().unwrap().clone()
@@ -250,12 +257,41 @@ pub(crate) async fn spawn_with_spare(
 ) -> (System, Arc<FakeLauncher>, Arc<Faults>) {
     let (config, launcher) = launcher(num_blocks, keeps_spare, change);
     let (info, faults) = (launcher.info.clone(), Arc::clone(&launcher.faults));
-    let loading = Loading::begin(&*launcher, config.hang_timeout).unwrap();
-    let loaded = loading.loaded(|_| ()).await.unwrap();
-    assert_eq!(loaded.facts, b"facts");
+    let first = loaded(&launcher).await;
     let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
-    let of_system = Arc::clone(&launcher);
-    let system = System::spawn_front(config, info, codec, of_system, loaded, 0).await.unwrap();
+    let system = System::spawn_front(config, info, codec, first, Vec::new(), 0).await.unwrap();
     system.ready().await.unwrap();
     (system, launcher, faults)
+}
+
+/// Starts a process and waits until its model is loaded.
+async fn loaded(launcher: &Arc<FakeLauncher>) -> EngineStart {
+    let loading = Loading::begin(&**launcher, launcher.config.hang_timeout).unwrap();
+    let loaded = loading.loaded(|_| ()).await.unwrap();
+    assert_eq!(loaded.facts, b"facts");
+    (Arc::clone(launcher) as Arc<dyn EngineLauncher>, loaded)
+}
+
+/// Starts a front with several engines. Each has a launcher of its own.
+pub(crate) async fn spawn_engines(
+    count: usize,
+    num_blocks: u32,
+    change: impl Fn(&mut SystemConfig),
+) -> (System, Vec<Arc<FakeLauncher>>) {
+    let all: Vec<_> = (0..count).map(|_| launcher(num_blocks, false, &change)).collect();
+    let (config, first) = all[0].clone();
+    let mut starts = Vec::new();
+    for (_, launcher) in &all {
+        starts.push(loaded(launcher).await);
+    }
+    let others = starts.split_off(1);
+    let codec = Arc::new(FakeCodec(Arc::clone(&first.faults)));
+    let info = first.info.clone();
+    let first = starts.remove(0);
+    let system = System::spawn_front(config, info, codec, first, others, 0).await.unwrap();
+    system.ready().await.unwrap();
+    while system.engines().iter().any(|engine| engine.state == EngineState::Restarting) {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    (system, all.into_iter().map(|(_, launcher)| launcher).collect())
 }

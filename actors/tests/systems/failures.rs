@@ -42,7 +42,7 @@ async fn a_step_that_hangs_is_done_again_on_another_thread() {
     let (system, faults) = spawn_with(128, impatient).await;
     faults.hang_at.store(20, Ordering::Relaxed);
     streams_are_right(&system).await;
-    assert_eq!(system.directory().worker.restarts(), 0, "it costs a thread, not an actor");
+    assert_eq!(system.directory().core.worker.restarts(), 0, "it costs a thread, not an actor");
     system.shutdown().await;
 }
 
@@ -110,7 +110,7 @@ async fn a_request_that_makes_steps_fail_fails_alone_and_is_refused_next_time() 
     assert!(end.contains("Quarantined"), "{end}");
     let again = system.submit(poison).await;
     assert!(matches!(again, Err(RequestError::Quarantined { .. })), "{again:?}");
-    assert_eq!(system.directory().worker.restarts(), 0);
+    assert_eq!(system.directory().core.worker.restarts(), 0);
     system.shutdown().await;
 }
 
@@ -124,9 +124,9 @@ async fn the_breaker_opens_when_too_many_die_and_closes_after_a_canary() {
     let (prompt, raw) = request(1, 40, 400);
     let stream = system.submit(raw).await.unwrap().choices.remove(0);
     for _ in 0..2 {
-        let before = system.directory().scheduler.restarts();
+        let before = system.directory().core.scheduler.restarts();
         system.chaos().strike(Role::Scheduler, 0, How::Kill).unwrap();
-        while system.directory().scheduler.restarts() == before {
+        while system.directory().core.scheduler.restarts() == before {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -5,6 +5,7 @@ mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
 mod engine_process;
+mod engines;
 mod failures;
 mod long_prompts;
 mod overload;

@@ -94,7 +94,7 @@ async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
         assert!(delta.finish.is_none());
     }
     let steps = system.status().await.unwrap().scheduler.step;
-    system.directory().scheduler.get().unwrap().kill();
+    system.directory().core.scheduler.get().unwrap().kill();
     let quiet = timeout(Duration::from_millis(200), open.next()).await;
     assert!(quiet.is_err(), "the new scheduler is paused, too: {quiet:?} after {steps:?}");
     system.resume();

@@ -84,7 +84,7 @@ async fn the_poisoned_fail_and_nobody_else() {
     assert_eq!(convicts, POISONED);
     let again = system.submit(raw(prompt(1))).await.unwrap().choices.remove(0);
     assert_eq!(read(again).await.0, expected_text(&prompt(1), TOKENS as usize));
-    assert_eq!(system.directory().worker.restarts(), 0, "it costs threads, not actors");
+    assert_eq!(system.directory().core.worker.restarts(), 0, "it costs threads, not actors");
     assert!(system.drain(PATIENCE).await, "nothing stays open");
     system.shutdown().await;
 }

@@ -53,17 +53,17 @@ async fn streams_survive(strike: impl Fn(&System), strikes: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_survive_the_scheduler() {
-    streams_survive(|system| kill(&system.directory().scheduler), 3).await;
+    streams_survive(|system| kill(&system.directory().core.scheduler), 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_survive_the_kv_cache_manager() {
-    streams_survive(|system| kill(&system.directory().kv_cache_manager), 3).await;
+    streams_survive(|system| kill(&system.directory().core.kv_cache_manager), 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_survive_the_worker() {
-    streams_survive(|system| kill(&system.directory().worker), 3).await;
+    streams_survive(|system| kill(&system.directory().core.worker), 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,9 +87,9 @@ async fn a_dead_core_costs_a_token_a_request() {
         streams.push((prompt, stream, text));
     }
     let strikes: [fn(&System); 3] = [
-        |system| kill(&system.directory().scheduler),
-        |system| kill(&system.directory().kv_cache_manager),
-        |system| kill(&system.directory().worker),
+        |system| kill(&system.directory().core.scheduler),
+        |system| kill(&system.directory().core.kv_cache_manager),
+        |system| kill(&system.directory().core.worker),
     ];
     for (count, strike) in (1..).zip(strikes) {
         strike(&system);

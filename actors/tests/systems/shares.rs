@@ -53,7 +53,7 @@ async fn a_request_of_thousands_of_choices_holds_no_other_back() {
         let choices = large(&system, alice).await;
         others_are_served(&system, bob, 100).await;
         // The order follows from the live requests, so a new scheduler keeps it.
-        system.directory().scheduler.get().unwrap().kill();
+        system.directory().core.scheduler.get().unwrap().kill();
         others_are_served(&system, bob, 200).await;
         drop(choices);
         assert!(system.drain(PATIENCE).await, "nothing stays open");

@@ -119,7 +119,7 @@ async fn each_actor_has_the_supervisor_that_the_directory_names() {
     let (system, _) = spawn(64).await;
     let view = system.look().await;
     for actor in &view.actors {
-        let slot = system.directory().supervisor_of(actor.role);
+        let slot = system.directory().supervisor_of(actor.role, actor.index);
         let supervisor = slot.map(|slot| slot.stats(0).role);
         assert_eq!(supervisor, actor.role.supervisor(), "{:?}", actor.role);
     }

@@ -5,11 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use playhouse_kernels::{DeviceKind, ThreadPool};
+use playhouse_kernels::DeviceKind;
 
 use crate::{
     cli::logging::Stderr,
-    engine::Engine,
+    engine::{Engine, engine_threads},
     model::QuantizedWeights,
     server::{Address, Listener, ServerConfig},
 };
@@ -57,6 +57,19 @@ pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) 
     let _ = Stderr.write_all(text.as_bytes());
 }
 
+/// Returns the words after a figure of one engine, where there are several.
+fn each(engine: &Engine) -> &'static str {
+    if engine.engines().len() > 1 { ", in each engine" } else { "" }
+}
+
+/// Returns the line about several engines.
+fn engines(engine: &Engine) -> String {
+    match engine.engines().len() {
+        0 | 1 => String::new(),
+        count => format!("  engines   {count}, each a process with the whole model\n"),
+    }
+}
+
 fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> String {
     let (loaded, info) = (engine.loaded(), engine.model_info());
     let name = engine.served_model_names().first().map_or("", String::as_str);
@@ -88,9 +101,9 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
     });
     let device = match loaded.device.as_str() {
         "cpu" => {
-            let own = engine.config().threads;
-            let threads = own.unwrap_or_else(|| ThreadPool::common().num_threads());
-            format!("cpu: {}, {threads} threads", playhouse_kernels::cpu_isa())
+            let threads = engine_threads(engine.config());
+            let isa = playhouse_kernels::cpu_isa();
+            format!("cpu: {isa}, {threads} threads{}", each(engine))
         }
         gpu => gpu.to_owned(),
     };
@@ -103,8 +116,8 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
 playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype}{weights}, context {context} tokens
   device    {device}
-{note}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
-Try:
+{note}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB{each}
+{engines}Try:
   curl {base}/v1/models{key}
   curl {base}/v1/completions{key} {json} \\
     -d '{{\"model\": \"{name}\", \"prompt\": \"Once upon a time\", \"max_tokens\": 32}}'
@@ -113,6 +126,8 @@ Try:
 \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'
 ",
         version = env!("CARGO_PKG_VERSION"),
+        each = each(engine),
+        engines = engines(engine),
         root = loaded.root,
         architecture = loaded.architecture,
         context = info.max_model_len,

@@ -66,7 +66,7 @@ async fn start(
     log: &LogSettings,
     server: &ServerSettings,
 ) -> Result<Engine, CliError> {
-    match server.engine_process {
+    match server.engine_process || config.data_parallel_size > 1 {
         false => engine::start_with_journal(config).await,
         true => engine::start_process(config, log, server.spare_engine).await,
     }

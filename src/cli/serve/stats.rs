@@ -43,12 +43,14 @@ impl Snapshot {
             let lines = scrape.lines().filter_map(|line| sample(line, name));
             lines.sum()
         };
+        let usage = "playhouse:kv_cache_usage_perc";
+        let num_engines = scrape.lines().filter_map(|line| sample(line, usage)).count();
         Self {
             prompt_tokens: sum("playhouse:prompt_tokens_total"),
             generation_tokens: sum("playhouse:generation_tokens_total"),
             running: sum("playhouse:num_requests_running"),
             waiting: sum("playhouse:num_requests_waiting"),
-            kv_cache_usage: sum("playhouse:kv_cache_usage_perc"),
+            kv_cache_usage: sum(usage) / num_engines.max(1) as f64,
             prefix_queries: sum("playhouse:prefix_cache_queries_total"),
             prefix_hits: sum("playhouse:prefix_cache_hits_total"),
         }

@@ -153,11 +153,16 @@ impl ChildProcess {
         let oom_kills = memory::oom_kills();
         let wait = move || {
             let status = reap(&mut child, pid, &of_thread);
-            let is_oom_kill = memory::oom_kills() > oom_kills;
+            let kills_now = memory::oom_kills();
+            let is_oom_kill = kills_now > oom_kills;
+            let is_kill = |status: &ExitStatus| status.signal() == Some(Signal::SIGKILL as i32);
+            // A system that does not count may have ended it because a step needs memory.
+            let is_from_outside =
+                status.as_ref().is_ok_and(is_kill) && kills_now.is_some() && !is_oom_kill;
             let words = |status| words(status, is_oom_kill);
-            let exit = status.map_or_else(|error| error.to_string(), words);
+            let how = status.map_or_else(|error| error.to_string(), words);
             // Without a receiver, nothing asks.
-            let _ = ended.send(Some(Exit(exit)));
+            let _ = ended.send(Some(Exit { how, is_from_outside }));
         };
         thread::Builder::new().name("playhouse-waiter".to_owned()).spawn(wait)?;
         Ok(Self { pid, is_known, exit })
@@ -188,7 +193,7 @@ impl Process for ChildProcess {
     fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>> {
         let mut exit = self.exit.clone();
         Box::pin(async move {
-            let unknown = || Exit("its end is unknown".to_owned());
+            let unknown = || Exit { how: "its end is unknown".to_owned(), is_from_outside: false };
             match exit.wait_for(Option::is_some).await {
                 Ok(exit) => exit.clone().unwrap_or_else(unknown),
                 Err(_) => unknown(),
@@ -254,7 +259,7 @@ mod tests {
 
     async fn end(process: &ChildProcess) -> String {
         let ended = tokio::time::timeout(Duration::from_secs(30), process.ended());
-        ended.await.unwrap().0
+        ended.await.unwrap().how
     }
 
     #[tokio::test]

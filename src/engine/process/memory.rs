@@ -3,10 +3,10 @@
 use std::{fs, path::Path};
 
 /// Returns how often the system has ended a process of this process's control group, or of one
-/// below it, because its memory was used up. Returns 0 where the system does not count that.
-pub(super) fn oom_kills() -> u64 {
+/// below it, because its memory was used up. `None` where the system does not count that.
+pub(super) fn oom_kills() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    kills_in(&groups, Path::new("/sys/fs/cgroup")).unwrap_or_default()
+    kills_in(&groups, Path::new("/sys/fs/cgroup"))
 }
 
 /// Returns the count of the control group that `groups`, the content of `/proc/self/cgroup`, names.

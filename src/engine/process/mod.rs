@@ -1,5 +1,5 @@
-//! An engine whose core runs in a process of its own. This process is the front: it has the
-//! tokenizer, the ledger and the clients. The engine process has the weights and the KV cache, and
+//! An engine whose cores run in processes of their own. This process is the front: it has the
+//! tokenizer, the ledger and the clients. Each engine process has the weights and a KV cache, and
 //! may die of anything.
 
 mod child;
@@ -15,8 +15,8 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use child::{COMMAND, ChildError, run as run_child};
 use playhouse_actors::{
-    link::{LoadError, Loading},
-    system::System,
+    link::{LoadError, Loaded, Loading},
+    system::{EngineStart, System},
 };
 pub use strike::ProcessStrike;
 
@@ -78,25 +78,17 @@ impl Engine {
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))??;
-        let launcher = ProcessLauncher::new(how, settings::encode(&config, log))
+        let launcher = ProcessLauncher::new(how.clone(), settings::encode(&config, log))
             .map_err(StartError::Threads)?;
         let launcher = Arc::new(launcher);
         let text = text_side(config.clone());
-        let process = async {
-            let silence_max = Duration::try_from_secs_f64(config.hang_timeout_secs);
-            let loading = Loading::begin(&*launcher, silence_max.unwrap_or(Duration::MAX))?;
-            let loaded = loading.loaded(|report| {
-                if let Some(report) = facts::read(&report) {
-                    progress(report);
-                }
-            });
-            loaded.await
-        };
+        let process = load(&launcher, &config, |report| {
+            if let Some(report) = facts::read(&report) {
+                progress(report);
+            }
+        });
         let (text, process) = tokio::join!(text, process);
-        let process = process.map_err(|error| match error {
-            LoadError::Refused(why) => StartError::EngineProcess(why),
-            ended @ LoadError::Ended(_) => StartError::EngineProcess(ended.to_string()),
-        })?;
+        let process = process?;
         let (codec, default_sampling) = text?;
         let facts: Facts = facts::read(&process.facts)
             .ok_or_else(|| StartError::EngineProcess("its facts are not readable".to_owned()))?;
@@ -106,14 +98,16 @@ impl Engine {
         // A successor has as many blocks, whatever memory is free then.
         let num_gpu_blocks_override = Some(loaded.info.num_blocks);
         let pinned = EngineConfig { num_gpu_blocks_override, ..config.clone() };
-        launcher.set_settings(settings::encode(&pinned, log));
+        let pinned = settings::encode(&pinned, log);
+        launcher.set_settings(pinned.clone());
+        let others = start_others(&how, &config, &pinned).await?;
         let served_model_names = config.served_names();
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
         settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
         let (info, codec) = (loaded.info.clone(), Arc::clone(&loaded.codec));
-        let system =
-            System::spawn_front(settings, info, codec, launcher, process, config.seed).await?;
+        let first: EngineStart = (launcher, process);
+        let system = System::spawn_front(settings, info, codec, first, others, config.seed).await?;
         system.ready().await?;
         let (parsers, token_rules) = (parsers::Registry::default(), Arc::default());
         let adapters = config.enable_lora.then(|| {
@@ -124,6 +118,41 @@ impl Engine {
             Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }
+}
+
+/// Starts a process and waits until its model is loaded.
+async fn load(
+    launcher: &ProcessLauncher,
+    config: &EngineConfig,
+    progress: impl FnMut(Vec<u8>),
+) -> Result<Loaded, StartError> {
+    let silence_max = Duration::try_from_secs_f64(config.hang_timeout_secs);
+    let loaded = async {
+        let loading = Loading::begin(launcher, silence_max.unwrap_or(Duration::MAX))?;
+        loading.loaded(progress).await
+    };
+    loaded.await.map_err(|error| match error {
+        LoadError::Refused(why) => StartError::EngineProcess(why),
+        ended @ LoadError::Ended(_) => StartError::EngineProcess(ended.to_string()),
+    })
+}
+
+/// Starts the engines after the first one, one after the other. Their settings have its number of
+/// blocks. The first one has packed the weights, so these map the same ones.
+async fn start_others(
+    how: &HowToStart,
+    config: &EngineConfig,
+    pinned: &[u8],
+) -> Result<Vec<EngineStart>, StartError> {
+    let mut others: Vec<EngineStart> = Vec::new();
+    for engine in 1..config.data_parallel_size {
+        tracing::info!(engine, "a further engine loads the model");
+        let launcher = ProcessLauncher::new(how.clone(), pinned.to_vec());
+        let launcher = Arc::new(launcher.map_err(StartError::Threads)?);
+        let loaded = load(&launcher, config, |_| ()).await?;
+        others.push((launcher, loaded));
+    }
+    Ok(others)
 }
 
 /// Loads the tokenizer and the sampling defaults.

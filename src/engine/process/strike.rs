@@ -6,7 +6,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use playhouse_actors::link::frames::Fault;
+use playhouse_actors::{link::frames::Fault, logic::request::ids::EngineIndex};
 
 use crate::engine::Engine;
 
@@ -53,10 +53,11 @@ impl ProcessStrike {
 }
 
 impl Engine {
-    /// Strikes the engine process. Returns its number, or `None` if there is none now.
+    /// Strikes the process of an engine. Returns its number, or `None` if there is none now.
     #[must_use]
-    pub async fn strike_process(&self, how: ProcessStrike) -> Option<u32> {
-        let pid = self.engine_process()?.pid?;
+    pub async fn strike_process(&self, engine: EngineIndex, how: ProcessStrike) -> Option<u32> {
+        let running = || self.engines().get(engine.0).and_then(|engine| engine.process.pid);
+        let pid = running()?;
         let fault = match how {
             ProcessStrike::Signal(name) => {
                 let signal: Signal = name.parse().ok()?;
@@ -66,7 +67,7 @@ impl Engine {
                 let is_fault = signal == Signal::SIGSEGV;
                 for _ in 0..if is_fault { REPEATS_MAX } else { 0 } {
                     tokio::time::sleep(REPEAT_PAUSE).await;
-                    if self.engine_process()?.pid != Some(pid) || kill(to, signal).is_err() {
+                    if running() != Some(pid) || kill(to, signal).is_err() {
                         break;
                     }
                 }
@@ -76,6 +77,6 @@ impl Engine {
             ProcessStrike::Garbage => Fault::Garbage,
             ProcessStrike::Wedge => Fault::Wedge,
         };
-        self.chaos().engine_process(fault).then_some(pid)
+        self.chaos().engine_process_of(engine, fault).then_some(pid)
     }
 }

@@ -7,6 +7,7 @@
 mod abort;
 mod cache;
 mod control;
+mod engines;
 mod guard;
 mod pause;
 mod server_info;
@@ -47,6 +48,9 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route("/pause", post(pause::pause))
         .route("/resume", post(pause::resume))
         .route("/is_paused", get(pause::is_paused))
+        .route("/engines", get(engines::list))
+        .route("/engines/{engine}/drain", post(engines::drain))
+        .route("/engines/{engine}/undrain", post(engines::undrain))
         .route("/sleep", post(sleep::sleep))
         .route("/wake_up", post(sleep::wake_up))
         .route("/is_sleeping", get(sleep::is_sleeping))

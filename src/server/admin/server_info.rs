@@ -4,6 +4,7 @@ use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::engines;
 use crate::server::{ServerConfig, http::extract::QueryOf, state::AppState};
 
 /// The form of the settings in the fields that vLLM has.
@@ -51,6 +52,7 @@ pub(super) async fn server_info(
             "num_starts": process.num_starts,
             "ends": process.ends,
         })),
+        "engines": engine.engines().iter().map(engines::described).collect::<Vec<_>>(),
         "model": {
             "root": loaded.root,
             "served_model_names": engine.served_model_names(),

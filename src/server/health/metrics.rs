@@ -31,7 +31,9 @@ fn facts(state: &AppState) -> String {
     let engine = &state.engine;
     let info = engine.model_info();
     let model = engine.served_model_names().first().map_or("", String::as_str);
-    let own = [("model_name", model), ("engine", "0")];
+    let engines: Vec<String> =
+        (0..engine.engines().len().max(1)).map(|index| index.to_string()).collect();
+    let own = |engine| [("model_name", model), ("engine", engine)];
     let asleep = engine.is_sleeping();
     let states = [
         ("awake", !asleep && !state.control.dozes()),
@@ -45,9 +47,11 @@ fn facts(state: &AppState) -> String {
         "engine_sleep_state",
         "1 for the state that the engine sleeps in, or is awake.",
     );
-    for (name, holds) in states {
-        let labels = own.iter().copied().chain([("sleep_state", name)]);
-        sample(&mut text, "engine_sleep_state", labels, u8::from(holds));
+    for engine in &engines {
+        for (name, holds) in states {
+            let labels = own(engine).into_iter().chain([("sleep_state", name)]);
+            sample(&mut text, "engine_sleep_state", labels, u8::from(holds));
+        }
     }
     let (block_size, num_blocks) =
         (info.kv_spec.block_size.to_string(), info.num_blocks.to_string());
@@ -60,7 +64,9 @@ fn facts(state: &AppState) -> String {
         ("cache_dtype", &dtype),
         ("enable_prefix_caching", &is_cached),
     ];
-    sample(&mut text, "cache_config_info", own.into_iter().chain(cache), 1);
+    for engine in &engines {
+        sample(&mut text, "cache_config_info", own(engine).into_iter().chain(cache), 1);
+    }
     let features = version::features().join(",");
     let build = [
         ("version", version::VERSION),

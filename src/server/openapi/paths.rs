@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use utoipa::openapi::{
-    HttpMethod, Object, Type,
+    HttpMethod, Object, Required, Type,
     path::{Parameter, ParameterBuilder, ParameterIn},
 };
 
@@ -156,6 +156,18 @@ fn admin(d: &mut Document) {
     d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);
     d.command::<Value>("/resume", "Resume requests", vec![]);
     d.get::<Value>("/is_paused", "Whether requests are paused");
+    d.get::<Value>("/engines", "The engines of this server, where they are processes");
+    let engine = || in_path("engine");
+    d.command::<Value>(
+        "/engines/{engine}/drain",
+        "Let an engine have no new requests",
+        vec![engine(), mode()],
+    );
+    d.command::<Value>(
+        "/engines/{engine}/undrain",
+        "Let an engine have requests again",
+        vec![engine()],
+    );
     d.command::<Value>("/sleep", "Pause, and release memory", vec![count("level"), mode()]);
     d.command::<Value>("/wake_up", "Take the memory again, and resume", vec![text("tags")]);
     d.get::<Value>("/is_sleeping", "Whether the memory is released");
@@ -178,6 +190,12 @@ fn text(name: &str) -> Parameter {
 
 fn count(name: &str) -> Parameter {
     parameter(name, Type::Integer)
+}
+
+fn in_path(name: &str) -> Parameter {
+    let number = Object::with_type(Type::Integer);
+    let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+    parameter.required(Required::True).schema(Some(number)).build()
 }
 
 fn parameter(name: &str, kind: Type) -> Parameter {

@@ -86,12 +86,18 @@ impl<O: LedgerObserver> Ledger<O> {
 
 impl GroundState {
     fn judge(&self, epoch: Epoch, commit: &Commit) -> CommitVerdict {
-        if epoch != self.epoch() && !planted(Bug::NoEpochFence) {
+        let is_stale = |is_current: bool| !is_current && !planted(Bug::NoEpochFence);
+        let engine = self.engine_of(epoch);
+        if is_stale(engine.is_some()) {
             return CommitVerdict::StaleEpoch;
         }
         let Some(entry) = self.get(commit.request) else { return CommitVerdict::Unknown };
         if entry.end().is_some() {
             return CommitVerdict::Ended;
+        }
+        // Another engine has the request since.
+        if is_stale(engine == Some(entry.engine())) {
+            return CommitVerdict::StaleEpoch;
         }
         match commit.position.cmp(&entry.output().len()) {
             Ordering::Less if !planted(Bug::NoDedup) => CommitVerdict::Repeated,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::logic::{
     request::{
         EngineRequest, FinishReason,
-        ids::Micros,
+        ids::{EngineIndex, Micros},
         outputs::{Commit, Pooled, PromptLogprobs, SampledToken, TokenLogprobs},
     },
     scheduler::{FirstScheduled, RecoveredRequest},
@@ -15,6 +15,8 @@ use crate::logic::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     request: Arc<EngineRequest>,
+    /// The engine that computes it.
+    engine: EngineIndex,
     output: Vec<SampledToken>,
     /// The result of a pooling request, which ended with it.
     pooled: Option<Pooled>,
@@ -41,6 +43,7 @@ impl Entry {
     pub(super) fn new(request: &Arc<EngineRequest>) -> Self {
         Self {
             request: Arc::clone(request),
+            engine: EngineIndex::default(),
             output: Vec::new(),
             pooled: None,
             prompt_logprobs: Vec::new(),
@@ -57,6 +60,16 @@ impl Entry {
     #[must_use]
     pub fn request(&self) -> &Arc<EngineRequest> {
         &self.request
+    }
+
+    /// Returns the engine that computes the request.
+    #[must_use]
+    pub fn engine(&self) -> EngineIndex {
+        self.engine
+    }
+
+    pub(super) fn assign(&mut self, engine: EngineIndex) {
+        self.engine = engine;
     }
 
     /// Returns the committed tokens.

@@ -10,7 +10,7 @@ use crate::logic::{
     admission::Tenant,
     request::{
         EngineRequest, FinishReason,
-        ids::{Epoch, Micros, RequestId},
+        ids::{EngineIndex, Epoch, Micros, RequestId},
         outputs::Commit,
     },
     scheduler::FirstScheduled,
@@ -21,6 +21,8 @@ use crate::logic::{
 pub enum LedgerEvent {
     /// A new core begins from the committed tokens.
     EpochBegan {
+        /// The engine whose core is new.
+        engine: EngineIndex,
         /// The new epoch.
         epoch: Epoch,
         /// The reason, for logs.
@@ -35,6 +37,13 @@ pub enum LedgerEvent {
         tenant: Option<Tenant>,
         /// The time of the acceptance.
         at: Micros,
+    },
+    /// Requests were given to an engine. A new request has the first one until then.
+    Assigned {
+        /// The requests.
+        requests: Vec<RequestId>,
+        /// The engine.
+        engine: EngineIndex,
     },
     /// A request left the queue for the first time.
     Scheduled(FirstScheduled),

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroundState, Ledger, LedgerEvent, LedgerObserver};
+use super::{Entry, GroundState, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
     planted::{Bug, planted},
     request::{
         FinishReason,
         failure::Failure,
-        ids::{Epoch, Micros, RequestId},
+        ids::{EngineIndex, Epoch, Micros, RequestId},
     },
 };
 
@@ -39,13 +39,11 @@ impl<O: LedgerObserver> Ledger<O> {
         is_out_of_memory: bool,
         now: Micros,
     ) -> Option<Vec<RequestId>> {
-        if epoch != self.state.epoch() {
-            return None;
-        }
+        let engine = self.state.engine_of(epoch)?;
         if is_out_of_memory && self.shrink_step() {
             return Some(Vec::new());
         }
-        let (requests, is_committed) = self.state.batch_of(requests);
+        let (requests, is_committed) = self.state.batch_of(engine, requests);
         let convicted = self.state.convicts(&requests, is_committed);
         self.record(&LedgerEvent::StepFailed { requests, is_committed });
         self.finish(&convicted, &FinishReason::Error(Failure::Quarantined), now);
@@ -64,12 +62,18 @@ impl<O: LedgerObserver> Ledger<O> {
 }
 
 impl GroundState {
-    /// Returns the live requests of a step, and whether the step used only committed tokens.
-    fn batch_of(&self, requests: &[(RequestId, usize)]) -> (Vec<RequestId>, bool) {
+    /// Returns the live requests of an engine's step, and whether it used only committed tokens.
+    fn batch_of(
+        &self,
+        engine: EngineIndex,
+        requests: &[(RequestId, usize)],
+    ) -> (Vec<RequestId>, bool) {
         let mut batch = Vec::with_capacity(requests.len());
         let mut is_committed = true;
         for &(request, num_tokens) in requests {
-            let Some(entry) = self.get_live(request) else { continue };
+            // A request that was given to another engine since is computed there.
+            let is_there = |entry: &&Entry| entry.engine() == engine;
+            let Some(entry) = self.get_live(request).filter(is_there) else { continue };
             is_committed &= num_tokens <= entry.num_tokens();
             batch.push(request);
         }

@@ -17,7 +17,7 @@ use crate::{
         request::{
             EngineRequest, FinishReason,
             failure::Failure,
-            ids::{Epoch, Micros, RequestId},
+            ids::{EngineIndex, Epoch, Micros, RequestId},
             outputs::Commit,
         },
         scheduler::step_budget::StepBudget,
@@ -27,7 +27,10 @@ use crate::{
 /// The accepted requests with their committed tokens, and the facts that decide on further ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroundState {
+    /// The last epoch of any engine.
     epoch: Epoch,
+    /// The current epoch of each engine.
+    epochs: BTreeMap<EngineIndex, Epoch>,
     entries: BTreeMap<RequestId, Entry>,
     admission: Admission,
     ward: Ward,
@@ -42,6 +45,7 @@ impl GroundState {
     pub fn new(config: LedgerConfig) -> Self {
         Self {
             epoch: Epoch(0),
+            epochs: BTreeMap::new(),
             entries: BTreeMap::new(),
             admission: Admission::new(config.limits),
             ward: Ward::new(),
@@ -54,12 +58,22 @@ impl GroundState {
     /// Takes an event into the state.
     pub fn apply(&mut self, event: &LedgerEvent) {
         match event {
-            LedgerEvent::EpochBegan { epoch, .. } => self.epoch = *epoch,
+            LedgerEvent::EpochBegan { engine, epoch, .. } => {
+                self.epoch = *epoch;
+                self.epochs.insert(*engine, *epoch);
+            }
             LedgerEvent::Accepted { requests, tenant, at } => {
                 let costs: Vec<_> = requests.iter().map(|request| cost(request)).collect();
                 self.admission.reserve(*at, *tenant, &costs);
                 let entries = requests.iter().map(|request| (request.id, Entry::new(request)));
                 self.entries.extend(entries);
+            }
+            LedgerEvent::Assigned { requests, engine } => {
+                for request in requests {
+                    if let Some(entry) = self.entries.get_mut(request) {
+                        entry.assign(*engine);
+                    }
+                }
             }
             LedgerEvent::Scheduled(first) => {
                 if let Some(entry) = self.entries.get_mut(&first.request) {
@@ -121,10 +135,33 @@ impl GroundState {
         }
     }
 
-    /// Returns the current epoch.
+    /// Returns the last epoch that began. It is the current one of its engine.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Returns the current epoch of an engine.
+    #[must_use]
+    pub fn epoch_of(&self, engine: EngineIndex) -> Epoch {
+        self.epochs.get(&engine).copied().unwrap_or_default()
+    }
+
+    /// Returns the engine whose current epoch this is.
+    #[must_use]
+    pub fn engine_of(&self, epoch: Epoch) -> Option<EngineIndex> {
+        self.epochs.iter().find(|(_, current)| **current == epoch).map(|(engine, _)| *engine)
+    }
+
+    /// Returns the number of live requests of an engine.
+    #[must_use]
+    pub fn num_live_of(&self, engine: EngineIndex) -> usize {
+        self.live_of(engine).count()
+    }
+
+    /// Returns the live requests of an engine, in order of acceptance.
+    pub fn live_of(&self, engine: EngineIndex) -> impl Iterator<Item = &Entry> + '_ {
+        self.live().filter(move |entry| entry.engine() == engine)
     }
 
     /// Returns the number of open requests: accepted ones whose end was not delivered yet.
@@ -167,10 +204,13 @@ impl GroundState {
         &self.admission
     }
 
-    /// Returns the current limits on the scheduler.
+    /// Returns the current limits on an engine's scheduler. Only suspects run in an engine that has
+    /// one. A step without suspects cannot be their fault, so other engines run all requests.
     #[must_use]
-    pub fn restriction(&self) -> Restriction {
-        let cohort = self.ward.cohort().cloned();
+    pub fn restriction(&self, engine: EngineIndex) -> Restriction {
+        let has_suspect =
+            || self.live_of(engine).any(|entry| self.ward.suspects(entry.request().id));
+        let cohort = self.ward.cohort().filter(|_| has_suspect()).cloned();
         Restriction { cohort, token_budget: self.step_budget.tokens() }
     }
 

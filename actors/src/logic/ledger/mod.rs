@@ -31,13 +31,13 @@ use super::{
     admission::{AdmissionLimits, Tenant},
     request::{
         EngineRequest, FinishReason,
-        ids::{Epoch, Micros, RequestId},
+        ids::{EngineIndex, Epoch, Micros, RequestId},
     },
     scheduler::RecoveredRequest,
 };
 use crate::error::RequestError;
 
-/// The ledger of one engine. `O` observes its events.
+/// The ledger of one system. `O` observes its events.
 #[derive(Debug)]
 pub struct Ledger<O = ()> {
     state: GroundState,
@@ -173,14 +173,26 @@ impl<O: LedgerObserver> Ledger<O> {
         convicts
     }
 
-    /// Begins a new epoch. Returns it and the requests that the new core must continue, in order of
-    /// acceptance.
+    /// Gives requests to an engine. They continue there when it begins its next epoch, or, if they
+    /// are new, when it is sent them.
+    pub fn assign(&mut self, requests: Vec<RequestId>, engine: EngineIndex) {
+        let has_changed =
+            |id: &RequestId| self.state.get(*id).is_some_and(|entry| entry.engine() != engine);
+        let requests: Vec<_> = requests.into_iter().filter(has_changed).collect();
+        if !requests.is_empty() {
+            self.record(&LedgerEvent::Assigned { requests, engine });
+        }
+    }
+
+    /// Begins a new epoch of an engine. Returns it and the requests that the new core must
+    /// continue, in order of acceptance.
     pub fn begin_epoch(
         &mut self,
+        engine: EngineIndex,
         why: impl Into<Cow<'static, str>>,
     ) -> (Epoch, Vec<RecoveredRequest>) {
         let epoch = self.state.epoch().next();
-        self.record(&LedgerEvent::EpochBegan { epoch, why: why.into() });
-        (epoch, self.state.live().map(Entry::recovered).collect())
+        self.record(&LedgerEvent::EpochBegan { engine, epoch, why: why.into() });
+        (epoch, self.state.live_of(engine).map(Entry::recovered).collect())
     }
 }

@@ -39,7 +39,8 @@ enum Op {
     Finish { requests: Vec<u64> },
     StepFailed { requests: Vec<u64>, is_ahead: bool, is_out_of_memory: bool, is_stale: bool },
     ProbeFailed,
-    BeginEpoch,
+    BeginEpoch { engine: usize },
+    Assign { requests: Vec<u64>, engine: usize },
     Attach { shard: usize },
     TakeBatch { shard: usize },
     Deliver { shard: usize, is_end: bool },
@@ -66,6 +67,10 @@ fn commit_op() -> impl Strategy<Value = CommitOp> {
     )
 }
 
+fn requests_to_move() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(0..8_u64, 0..3)
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let requests = prop::collection::vec(0..8_u64, 0..3);
     prop_oneof![
@@ -83,7 +88,9 @@ fn op() -> impl Strategy<Value = Op> {
                 Op::StepFailed { requests, is_ahead, is_out_of_memory, is_stale }
             }),
         1 => Just(Op::ProbeFailed),
-        1 => Just(Op::BeginEpoch),
+        1 => (0..2_usize).prop_map(|engine| Op::BeginEpoch { engine }),
+        1 => (requests_to_move(), 0..2_usize)
+            .prop_map(|(requests, engine)| Op::Assign { requests, engine }),
         1 => (0..2_usize).prop_map(|shard| Op::Attach { shard }),
         2 => (0..2_usize).prop_map(|shard| Op::TakeBatch { shard }),
         2 => (0..2_usize, any::<bool>()).prop_map(|(shard, is_end)| Op::Deliver { shard, is_end }),
@@ -98,8 +105,12 @@ struct World {
 }
 
 impl World {
-    fn epoch(&self, is_stale: bool) -> Epoch {
-        Epoch(self.ledger.state().epoch().0 - u64::from(is_stale))
+    /// Returns the epoch in which a request is computed.
+    fn epoch(&self, request: Option<RequestId>, is_stale: bool) -> Epoch {
+        let state = self.ledger.state();
+        let entry = request.and_then(|request| state.get(request));
+        let current = entry.map_or(state.epoch(), |entry| state.epoch_of(entry.engine()));
+        Epoch(current.0.saturating_sub(u64::from(is_stale)))
     }
 
     fn commit(&self, request: RequestId, op: CommitOp) -> Commit {
@@ -123,7 +134,8 @@ impl World {
                 drop(self.ledger.accept(requests, tenant.map(Tenant), now));
             }
             Op::Report { request, is_scheduled, is_computed, commit } => {
-                let (request, epoch) = (RequestId(request), self.epoch(commit.is_stale));
+                let request = RequestId(request);
+                let epoch = self.epoch(Some(request), commit.is_stale);
                 let first = FirstScheduled { request, queue_time: now, num_cached_tokens: 1 };
                 let first_scheduled = is_scheduled.then_some(first).into_iter().collect();
                 let commits = vec![self.commit(request, commit)];
@@ -144,13 +156,19 @@ impl World {
                 let num_tokens = if is_ahead { 1_000 } else { 1 };
                 let requests: Vec<_> =
                     requests.into_iter().map(|id| (RequestId(id), num_tokens)).collect();
-                let epoch = self.epoch(is_stale);
+                let epoch = self.epoch(requests.first().map(|(id, _)| *id), is_stale);
                 self.ledger.step_failed(epoch, &requests, is_out_of_memory, now);
             }
             Op::ProbeFailed => {
                 self.ledger.probe_failed();
             }
-            Op::BeginEpoch => drop(self.ledger.begin_epoch("the test wants it")),
+            Op::BeginEpoch { engine } => {
+                drop(self.ledger.begin_epoch(EngineIndex(engine), "the test wants it"));
+            }
+            Op::Assign { requests, engine } => {
+                let requests = requests.into_iter().map(RequestId).collect();
+                self.ledger.assign(requests, EngineIndex(engine));
+            }
             Op::Attach { shard } => {
                 self.ledger.attach(shard);
             }
@@ -182,7 +200,7 @@ proptest! {
         let ledger = Ledger::new(CONFIG, Vec::new());
         let mut world = World { ledger, now: 0, batches: BTreeMap::new() };
         let mut replayed = GroundState::new(CONFIG);
-        world.ledger.begin_epoch("the test begins");
+        world.ledger.begin_epoch(EngineIndex(0), "the test begins");
         let mut num_seen = 0;
         let mut ends = BTreeMap::new();
         for op in ops {
@@ -233,7 +251,7 @@ fn every_kind_of_event_is_replayed() {
     for ops in all {
         let ledger = Ledger::new(CONFIG, Vec::new());
         let mut world = World { ledger, now: 0, batches: BTreeMap::new() };
-        world.ledger.begin_epoch("the test begins");
+        world.ledger.begin_epoch(EngineIndex(0), "the test begins");
         ops.into_iter().for_each(|op| world.step(op));
         let name = |event: &LedgerEvent| match event {
             LedgerEvent::Ended { reason: FinishReason::Error(Failure::Quarantined), .. } => {
@@ -243,5 +261,5 @@ fn every_kind_of_event_is_replayed() {
         };
         kinds.extend(world.ledger.observer.iter().map(name));
     }
-    assert_eq!(kinds.len(), 12, "{kinds:?}");
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::logic::{
     admission::Quota,
     request::{
-        ids::TokenId,
+        ids::{EngineIndex, TokenId},
         outputs::{Commit, PromptLogprobs, SampledToken},
     },
 };
@@ -40,7 +40,7 @@ fn ledger_with(ids: &[u64]) -> (Ledger, Epoch) {
     let mut ledger = new_ledger(8, 2);
     let requests: Vec<_> = ids.iter().map(|&id| request(id)).collect();
     ledger.accept(requests, None, 0).unwrap();
-    let (epoch, _) = ledger.begin_epoch("the test begins");
+    let (epoch, _) = ledger.begin_epoch(EngineIndex(0), "the test begins");
     (ledger, epoch)
 }
 
@@ -68,10 +68,48 @@ fn a_repeated_acceptance_has_no_effect() {
 #[test]
 fn only_the_current_epoch_commits() {
     let (mut ledger, old) = ledger_with(&[1]);
-    let (new, live) = ledger.begin_epoch("the test begins");
+    let (new, live) = ledger.begin_epoch(EngineIndex(0), "the test begins");
     assert_eq!(live.len(), 1);
     assert_eq!(ledger.commit(old, commit(1, 0, &[7]), 0), CommitVerdict::StaleEpoch);
     assert!(ledger.commit(new, commit(1, 0, &[7]), 0) == CommitVerdict::Accepted);
+}
+
+#[test]
+fn a_request_of_another_engine_goes_on_where_it_was() {
+    let (mut ledger, first) = ledger_with(&[1, 2]);
+    let other = EngineIndex(1);
+    ledger.assign(vec![RequestId(2)], other);
+    let (second, live) = ledger.begin_epoch(other, "the test begins");
+    assert_eq!(live.len(), 1);
+    assert_eq!(ledger.commit(first, commit(1, 0, &[7]), 0), CommitVerdict::Accepted);
+    assert_eq!(ledger.commit(second, commit(2, 0, &[8]), 0), CommitVerdict::Accepted);
+    assert_eq!(ledger.commit(first, commit(2, 1, &[9]), 0), CommitVerdict::StaleEpoch);
+    // The first engine dies.
+    ledger.assign(vec![RequestId(1)], other);
+    assert_eq!(ledger.commit(first, commit(1, 1, &[7]), 0), CommitVerdict::StaleEpoch);
+    assert_eq!(ledger.commit(second, commit(1, 1, &[7]), 0), CommitVerdict::Accepted);
+    let (third, live) = ledger.begin_epoch(other, "the test begins");
+    let lengths: Vec<_> = live.iter().map(|live| live.output_token_ids.len()).collect();
+    assert_eq!(lengths, [2, 1]);
+    assert_eq!(ledger.commit(second, commit(2, 1, &[9]), 0), CommitVerdict::StaleEpoch);
+    assert_eq!(ledger.state().engine_of(third), Some(other));
+    assert_eq!(ledger.state().engine_of(second), None);
+    assert_eq!(ledger.begin_epoch(EngineIndex(0), "the test begins").1, []);
+}
+
+#[test]
+fn a_failed_step_restricts_the_engine_that_has_its_requests() {
+    let (mut ledger, first) = ledger_with(&[1, 2, 3, 4]);
+    let other = EngineIndex(1);
+    ledger.assign(vec![RequestId(3), RequestId(4)], other);
+    ledger.begin_epoch(other, "the test begins");
+    let batch = [1, 2, 3].map(|id| (RequestId(id), 3));
+    assert_eq!(ledger.step_failed(first, &batch, false, 0), Some(Vec::new()));
+    let cohort = |ledger: &Ledger, engine| ledger.state().restriction(EngineIndex(engine)).cohort;
+    assert_eq!(cohort(&ledger, 0), Some([RequestId(1)].into()), "3 is computed elsewhere");
+    assert_eq!(cohort(&ledger, 1), None, "no suspect is there");
+    ledger.assign(vec![RequestId(1)], other);
+    assert_eq!(cohort(&ledger, 1), Some([RequestId(1)].into()));
 }
 
 #[test]
@@ -92,7 +130,7 @@ fn nothing_follows_an_end() {
     let again = ledger.finish(&[RequestId(1)], &FinishReason::Abort, 0);
     assert!(again.is_empty(), "the first end stands");
     assert!(
-        ledger.begin_epoch("the test begins").1.is_empty(),
+        ledger.begin_epoch(EngineIndex(0), "the test begins").1.is_empty(),
         "an ended request is not taken up again"
     );
 }

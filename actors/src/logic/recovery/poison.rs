@@ -109,6 +109,12 @@ impl Ward {
         self.groups.front()
     }
 
+    /// Returns whether a request is a suspect.
+    #[must_use]
+    pub fn suspects(&self, request: RequestId) -> bool {
+        self.suspects.contains_key(&request)
+    }
+
     /// Returns the number of suspects, neither convicted nor cleared.
     #[must_use]
     pub fn num_suspects(&self) -> usize {

@@ -17,8 +17,15 @@ pub type Micros = u64;
 )]
 pub struct RequestId(pub u64);
 
+/// The place of an engine among those of one front. It is 0 where there is one.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct EngineIndex(pub usize);
+
 /// The generation of the core (scheduler, KV cache manager, worker). It grows whenever one of them
-/// is replaced, so that messages of a dead incarnation are recognised as stale.
+/// is replaced, so that messages of a dead incarnation are recognised as stale. No two engines have
+/// the same epoch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -31,6 +38,12 @@ pub struct Epoch(pub u64);
 pub struct Step(pub u64);
 
 impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::fmt::Display for EngineIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)
     }

@@ -106,3 +106,19 @@ pub struct AdapterNames {
     /// Those of requests that wait.
     pub waiting: Vec<String>,
 }
+
+impl AdapterNames {
+    /// Returns the names of two engines' adapters.
+    pub(super) fn and(self, other: Self) -> Self {
+        let both = |mut names: Vec<String>, more: Vec<String>| {
+            names.extend(more);
+            names.sort();
+            names.dedup();
+            names
+        };
+        Self {
+            running: both(self.running, other.running),
+            waiting: both(self.waiting, other.waiting),
+        }
+    }
+}

@@ -73,6 +73,28 @@ pub struct SchedulerStats {
     pub adapters: AdapterNames,
 }
 
+impl SchedulerStats {
+    /// Returns the figures of two engines together. The reason is that of one whose requests wait.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let waiting_reason = match self.num_waiting {
+            0 => other.waiting_reason,
+            _ => self.waiting_reason,
+        };
+        Self {
+            step: self.step.max(other.step),
+            num_running: self.num_running + other.num_running,
+            num_waiting: self.num_waiting + other.num_waiting,
+            num_skipped_waiting: self.num_skipped_waiting + other.num_skipped_waiting,
+            waiting_reason,
+            kv_cache_usage: f64::midpoint(self.kv_cache_usage, other.kv_cache_usage),
+            num_preemptions: self.num_preemptions + other.num_preemptions,
+            num_stale: self.num_stale + other.num_stale,
+            adapters: self.adapters.and(other.adapters),
+        }
+    }
+}
+
 /// The figures of one step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepStats {

@@ -12,14 +12,14 @@ use crate::{
         ledger::{GroundState, LedgerEvent, LedgerObserver},
         recovery::sanity::ModelState,
     },
-    system::{journal::Journal, metrics::SystemMetrics},
+    system::{engine_metrics::EngineMetrics, journal::Journal},
 };
 
 /// All readers of one ledger. Each reads every event.
 #[derive(Debug)]
 pub(super) struct Observers {
     pub(super) figures: Arc<Figures>,
-    pub(super) metrics: Arc<SystemMetrics>,
+    pub(super) metrics: Arc<EngineMetrics>,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) chaos: Arc<Chaos>,
 }

@@ -16,9 +16,9 @@ use crate::{
         admission::Tenant,
         ledger::{Ledger, LedgerConfig},
         recovery::sanity::ModelState,
-        request::ids::{Epoch, Micros, RequestId},
+        request::ids::{EngineIndex, Epoch, Micros, RequestId},
     },
-    system::{journal::Journal, metrics::SystemMetrics},
+    system::{engine_metrics::EngineMetrics, journal::Journal},
 };
 
 /// The ledger of one system. It outlives every actor.
@@ -33,7 +33,7 @@ impl LedgerStore {
     #[must_use]
     pub fn new(
         config: LedgerConfig,
-        metrics: Arc<SystemMetrics>,
+        metrics: Arc<EngineMetrics>,
         journal: Option<Arc<Journal>>,
         chaos: Arc<Chaos>,
     ) -> Self {
@@ -99,6 +99,19 @@ impl LedgerStore {
         state.requests().map(length).collect()
     }
 
+    /// Returns the engines of open requests.
+    pub(super) fn engines_of(&self, requests: &[RequestId]) -> BTreeMap<RequestId, EngineIndex> {
+        let ledger = self.ledger.lock();
+        let engine = |id: &RequestId| Some((*id, ledger.state().get(*id)?.engine()));
+        requests.iter().filter_map(engine).collect()
+    }
+
+    /// Returns the number of requests of an engine that have not ended.
+    #[must_use]
+    pub fn num_live_of(&self, engine: EngineIndex) -> usize {
+        self.ledger.lock().state().num_live_of(engine)
+    }
+
     /// Returns the reservations of open requests.
     #[must_use]
     pub fn admission(&self) -> crate::logic::admission::Admission {
@@ -129,7 +142,7 @@ mod tests {
 
     fn store() -> LedgerStore {
         let config = SystemConfig::new(crate::logic::scheduler::SchedulerConfig::default());
-        let metrics = Arc::new(SystemMetrics::new("model", "0", 0));
+        let metrics = Arc::new(EngineMetrics::new(&config));
         LedgerStore::new(config.ledger(), metrics, None, Arc::default())
     }
 
@@ -137,7 +150,7 @@ mod tests {
     fn questions_of_health_probes_wait_for_no_lock() {
         let store = Arc::new(store());
         let mut ledger = store.lock();
-        let (epoch, _) = ledger.begin_epoch("the test begins");
+        let (epoch, _) = ledger.begin_epoch(EngineIndex(0), "the test begins");
         let (sender, receiver) = flume::bounded(1);
         let asked = Arc::clone(&store);
         let asking = thread::spawn(move || {
