@@ -29,8 +29,6 @@ mod responses;
 mod resume;
 mod snapshots;
 mod state;
-#[cfg(test)]
-mod test_codec;
 mod tokenize;
 mod turn;
 
@@ -82,6 +80,7 @@ const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// The reason why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServerError {
     /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {source}; choose another --host, --port or --uds")]

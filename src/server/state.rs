@@ -18,7 +18,7 @@ use super::{
     responses::ResponseStore,
     resume::{KeptAnswers, Rendering},
     snapshots::SnapshotFeed,
-    turn::TurnParsers,
+    turn::{self, TurnParsers},
 };
 use crate::{
     api::LoraRequest,
@@ -56,14 +56,14 @@ pub(super) struct AppState {
 
 impl AppState {
     /// # Errors
-    /// If the file of keys cannot be read, or a parser is not known.
+    /// If the file of keys cannot be read, a parser is not known, or spans cannot be sent.
     pub(super) fn new(
         engine: Engine,
         config: ServerConfig,
         metrics: PrometheusHandle,
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
-        let parsers = Arc::new(TurnParsers::new(&config, &engine)?);
+        let parsers = Arc::new(turn::parsers(&config, &engine)?);
         let rendering = Arc::new(Rendering::new(&config, &engine));
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let media = Arc::new(MediaAccess::new(&config));
