@@ -18,6 +18,7 @@ use super::{
     responses::ResponseStore,
     resume::{KeptAnswers, Rendering},
     snapshots::SnapshotFeed,
+    traces::{self, Tracer},
     turn::{self, TurnParsers},
 };
 use crate::{
@@ -32,6 +33,8 @@ pub(super) struct AppState {
     pub(super) config: Arc<ServerConfig>,
     pub(super) keys: Arc<ApiKeys>,
     pub(super) metrics: PrometheusHandle,
+    /// Makes a span of each request, if the operator wants traces.
+    pub(super) tracer: Option<Tracer>,
     /// The parsers of the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
     /// The content of media behind URLs.
@@ -64,6 +67,7 @@ impl AppState {
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
         let parsers = Arc::new(turn::parsers(&config, &engine)?);
+        let tracer = traces::tracer(&config)?;
         let rendering = Arc::new(Rendering::new(&config, &engine));
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let media = Arc::new(MediaAccess::new(&config));
@@ -78,6 +82,7 @@ impl AppState {
             config,
             keys,
             metrics,
+            tracer,
             parsers,
             media,
             open,

@@ -17,3 +17,4 @@ mod serving;
 mod speech;
 mod token_rules;
 mod tools;
+mod traces;
