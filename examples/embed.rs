@@ -1,32 +1,25 @@
-//! A model in a program of your own: one question, one answer.
+//! The shortest embedding: one engine, one question, its answer as it comes.
 //!
 //! ```sh
 //! cargo run --release --example embed
 //! ```
 #![allow(clippy::print_stdout, reason = "the output is the example's result")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
-use playhouse::{
-    Engine, EngineConfig,
-    api::{ChatPrompt, Prompt, RawRequest},
-};
-use serde_json::json;
+use playhouse::{ChatRequest, Engine, EngineConfig, Message, chat::TurnEvent};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     // The demo model; `EngineConfig::new("models/qwen3")` takes another one.
-    let engine = Engine::spawn(EngineConfig::default(), |_| ()).await?;
-    let chat = ChatPrompt {
-        messages: vec![json!({"role": "user", "content": "Who are you?"})],
-        add_generation_prompt: true,
-        ..ChatPrompt::default()
-    };
-    let mut request = RawRequest::new(Prompt::Chat(Arc::new(chat)));
+    let engine = Engine::start(EngineConfig::default()).await?;
+    let mut request = ChatRequest::new([Message::user("Who are you?")]);
     request.max_tokens = Some(64);
-    let mut submission = engine.submit(request).await?;
-    while let Some(delta) = submission.choices[0].next().await {
-        print!("{}", delta.text);
+    let mut answer = engine.chat(request).await?;
+    while let Some(event) = answer.next().await {
+        if let TurnEvent::Content(text) = event? {
+            print!("{text}");
+        }
     }
     println!();
     engine.shutdown().await;

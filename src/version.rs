@@ -14,6 +14,7 @@ pub(crate) fn features() -> Vec<&'static str> {
         ("cuda-nvrtc", cfg!(feature = "cuda-nvrtc")),
         ("demo-model", cfg!(feature = "demo-model")),
         ("hub", cfg!(feature = "hub")),
+        ("otlp", cfg!(feature = "otlp")),
         ("vulkan", cfg!(feature = "vulkan")),
         ("wgpu", cfg!(feature = "wgpu")),
     ];

@@ -8,8 +8,9 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Texts that each example prints, among others.
-const EXAMPLES: [(&str, &[&str]); 9] = [
+const EXAMPLES: [(&str, &[&str]); 10] = [
     ("embed", &["\n"]),
+    ("chat", &["> Who are you?", "> Thank you", " prompt tokens were cached", "the end: "]),
     ("stream", &["whole: ", "ended by length", "half:  ", "ended by us", "open requests: 0"]),
     ("two_engines", &["first:  ", "second: ["]),
     ("supervised", &["first engine:", "the owner failed: the engine is dead", "second engine:"]),

@@ -1,6 +1,6 @@
 //! A client of HTTP servers, for the commands that talk to one.
 
-use std::{error::Error as _, io, sync::Arc};
+use std::{error::Error as _, io};
 
 use axum::body::Body;
 use hyper::{
@@ -8,15 +8,11 @@ use hyper::{
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client as HttpClient, Error as HttpError, connect::HttpConnector},
-    rt::TokioExecutor,
-};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use hyper_util::client::legacy::Error as HttpError;
 use serde_json::Value;
 
 use super::CliError;
+use crate::server::{HttpClient, http_client};
 
 /// Most characters of an error's text that are shown.
 pub(super) const ERROR_CHARS_MAX: usize = 500;
@@ -24,7 +20,7 @@ pub(super) const ERROR_CHARS_MAX: usize = 500;
 /// A server, and the headers of all requests to it. Clones share connections.
 #[derive(Debug, Clone)]
 pub(super) struct Http {
-    http: HttpClient<HttpsConnector<HttpConnector>, String>,
+    http: HttpClient<String>,
     base_url: String,
     headers: HeaderMap,
 }
@@ -48,19 +44,8 @@ pub(super) fn headers(given: &[String], key: Option<String>) -> Result<HeaderMap
 impl Http {
     /// Returns a client, which connects at its first request.
     pub(super) fn new(base_url: &str, headers: HeaderMap) -> Result<Self, CliError> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        let builder = HttpsConnectorBuilder::new();
-        // Plain HTTP needs no certificates, and a small container has none.
-        let builder = match base_url.starts_with("http://") {
-            true => builder.with_tls_config(without_roots()?),
-            false => builder
-                .with_provider_and_native_roots(ring::default_provider())
-                .map_err(CliError::io("cannot read the system's certificates"))?,
-        };
-        let connector = builder.https_or_http().enable_http1().wrap_connector(tcp);
-        let http = HttpClient::builder(TokioExecutor::new()).build(connector);
+        let http = http_client(base_url);
+        let http = http.map_err(CliError::io("cannot read the system's certificates"))?;
         Ok(Self { http, base_url: base_url.to_owned(), headers })
     }
 
@@ -101,15 +86,6 @@ fn was_closed(error: &HttpError) -> bool {
     let io = cause.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     cause.is_incomplete_message()
         || io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset)
-}
-
-/// Returns TLS settings that trust no certificate.
-fn without_roots() -> Result<ClientConfig, CliError> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)
-        .map_err(CliError::io("cannot set up TLS"))?;
-    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 /// Returns the body of an answer.

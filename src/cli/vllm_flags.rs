@@ -46,7 +46,8 @@ const FLAGS: &[(&str, Meaning)] = &[
     ("enable-expert-parallel", Instead("a model runs on one device, which --device names")),
     ("kv-transfer-config", Instead("no server computes prompts for another")),
     ("enable-sleep-mode", Switch("/sleep works on every server")),
-    ("otlp-traces-endpoint", Instead("/metrics and --log-format json tell times of requests")),
+    ("collect-detailed-traces", Instead("`playhouse profile` shows the times of a step")),
+    ("show-hidden-metrics-for-version", Valued("no metric is hidden")),
 ];
 
 /// The flags that are one in vLLM with a value of one.
@@ -131,8 +132,9 @@ mod tests {
 
     #[test]
     fn flags_without_a_meaning_are_left_out() {
-        let line = "serve m --trust-remote-code --port 1 --swap-space 4 --disable-log-stats";
-        assert_eq!(sorted(line), Ok(("serve m --port 1".to_owned(), 3)));
+        let line = "serve m --trust-remote-code --port 1 --swap-space 4 --disable-log-stats \
+                    --show-hidden-metrics-for-version=0.9";
+        assert_eq!(sorted(line), Ok(("serve m --port 1".to_owned(), 4)));
         let line = "serve m --swap_space=4 -tp 1 --tensor-parallel-size=1 --seed 3";
         assert_eq!(sorted(line), Ok(("serve m --seed 3".to_owned(), 3)));
         let line = "bench startup -- --trust-remote-code";
@@ -152,6 +154,8 @@ mod tests {
         let error = sorted("serve m --cpu-offload-gb 9").unwrap_err();
         assert!(error.contains("--quantization"), "{error}");
         assert!(sorted("serve m -tp 2").unwrap_err().contains("--device"));
+        let error = sorted("serve m --collect-detailed-traces all").unwrap_err();
+        assert!(error.contains("playhouse profile"), "{error}");
     }
 
     #[test]

@@ -142,6 +142,18 @@ pub(super) fn metrics_prefix(prefix: &String) -> Result<(), Rejected> {
     Err(Rejected { value: format!("{prefix:?}"), accepted })
 }
 
+/// Accepts the URL of a collector of spans, in builds that have traces.
+pub(super) fn collector(url: &Option<String>) -> Result<(), Rejected> {
+    let Some(url) = url else { return Ok(()) };
+    let is_url = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+    let accepted = match (cfg!(feature = "otlp"), is_url) {
+        (true, true) => return Ok(()),
+        (true, false) => "a URL like http://127.0.0.1:4318/v1/traces",
+        (false, _) => "absent: this build has no feature `otlp`",
+    };
+    Err(Rejected { value: url.clone(), accepted: accepted.to_owned() })
+}
+
 /// Accepts keys that a client can send. The server trims white space around a client's key, and a
 /// client without a key sends an empty one.
 pub(super) fn keys<K: AsRef<[String]>>(keys: &K) -> Result<(), Rejected> {

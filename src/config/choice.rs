@@ -143,6 +143,14 @@ pub enum Device {
 }
 
 impl Device {
+    /// The names of the devices of this build.
+    pub(crate) const WORDS: &[&str] = match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
+        (false, false) => &["auto", "cpu"],
+        (false, true) => &["auto", "cpu", "wgpu"],
+        (true, false) => &["auto", "cpu", "cuda"],
+        (true, true) => &["auto", "cpu", "cuda", "wgpu"],
+    };
+
     /// The values of this build's settings, for messages.
     pub(crate) const EXPECTED: &str = match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
         (false, false) => "auto or cpu",

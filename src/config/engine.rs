@@ -76,12 +76,14 @@ settings! {
         /// prompts), or auto. auto is pooling for a folder with the files of sentence-transformers
         /// and for an architecture without an output layer, and generate for all others.
         runner: Runner = Runner::Auto, plain, any,
-            Usage::new("RUNNER", "The work that the model is loaded for: auto, generate, pooling");
+            Usage::new("RUNNER", "The work that the model is loaded for: auto, generate, pooling")
+                .words(&["auto", "generate", "pooling"]);
         /// The pooler of the model: auto (that of its architecture, else embed), none, embed, or
         /// classify (with the checkpoint's score.weight). A model with the runner generate gets one
         /// only from embed or classify, and then does both.
         convert: Convert = Convert::Auto, plain, any,
-            Usage::new("POOLER", "The pooler of the model: auto, none, embed or classify");
+            Usage::new("POOLER", "The pooler of the model: auto, none, embed or classify")
+                .words(&["auto", "none", "embed", "classify"]);
         /// How the model pools, as a JSON object with vLLM's fields: task, pooling_type (CLS,
         /// LAST, MEAN, ALL, STEP), seq_pooling_type, tok_pooling_type, use_activation, dimensions,
         /// enable_chunked_processing, max_embed_len, logit_mean, logit_sigma, step_tag_id,
@@ -102,14 +104,16 @@ settings! {
                 "FORMAT",
                 "Source of the weights: auto (the model's files) or dummy (generated, for \
                  measuring)",
-            );
+            )
+                .words(&["auto", "dummy"]);
         /// Format that weights are kept and computed in: auto (the checkpoint's), float32,
         /// bfloat16; on a GPU also float16.
         dtype: Dtype = Dtype::Auto, plain, any,
             Usage::new(
                 "DTYPE",
                 "Format of the weights: auto, float32, bfloat16 or, on a GPU, float16",
-            );
+            )
+                .words(&["auto", "float32", "float16", "bfloat16"]);
         /// Folder to keep packed weights in. Later starts map them and pack nothing.
         weights_cache: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder to keep packed weights in, for faster later starts")
@@ -118,11 +122,13 @@ settings! {
         /// Quantizes linear layers at load: none, int8 (a scale for each output), or int4 (in
         /// groups; the output layer has 8 bits).
         quantization: Quantization = Quantization::None, plain, any,
-            Usage::new("SCHEME", "Quantize the weights at load: none, int8 or int4");
+            Usage::new("SCHEME", "Quantize the weights at load: none, int8 or int4")
+                .words(&["none", "int8", "int4"]);
         /// Inputs that share a scale in int4: 32, 64 or 128. Small groups are more precise, and
         /// large ones smaller and faster.
         quantization_group_size: usize = 32, count, one_of(&[32, 64, 128]),
-            Usage::new("N", "Inputs that share a scale in int4: 32, 64 or 128");
+            Usage::new("N", "Inputs that share a scale in int4: 32, 64 or 128")
+                .words(&["32", "64", "128"]);
         /// Format of activations at quantized weights, whether quantized at load or before. none:
         /// floats, without further loss. int8: 8 bits with a scale for each token; faster, and only
         /// on the processor. auto: int8 on the processor; none on GPUs, and if dtype is float32.
@@ -130,7 +136,8 @@ settings! {
             Usage::new(
                 "SCHEME",
                 "Activations beside quantized weights: auto, none (they stay floats) or int8",
-            );
+            )
+                .words(&["auto", "none", "int8"]);
         /// Maximum number of tokens of prompt and output together. Without it, the model's own
         /// limit.
         max_model_len: Option<usize> = None, some_tokens, at_least(1),
@@ -140,7 +147,8 @@ settings! {
         /// Source of default sampling parameters: auto (the model's generation_config.json), vllm
         /// (the API's own), or a folder with a generation_config.json.
         generation_config: GenerationConfigSource = GenerationConfigSource::Auto, plain, any,
-            Usage::new("SOURCE", "auto, vllm (ignore the model's sampling defaults), or a folder");
+            Usage::new("SOURCE", "auto, vllm (ignore the model's sampling defaults), or a folder")
+                .words(&["auto", "vllm"]);
         /// File with a chat template to use in place of the model's.
         chat_template: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with a chat template to use instead of the model's")
@@ -158,7 +166,8 @@ settings! {
                 "DEVICE",
                 "Device of the model: auto, cpu or, in builds with them, cuda[:N] \
                  or wgpu[:N]",
-            );
+            )
+                .words(Device::WORDS);
         /// Engines of a server. Above 1, each is a process with the whole model. The engines divide
         /// the requests, the threads and the KV cache's memory. If one dies, its requests go on in
         /// another at once. Only for playhouse serve, on Unix.
@@ -216,7 +225,8 @@ settings! {
             Usage::new(
                 "DTYPE",
                 "Format of the KV cache: auto, float32, bfloat16, int8 or, on a GPU, float16",
-            );
+            )
+                .words(&["auto", "float32", "float16", "bfloat16", "int8_per_token_head"]);
         /// Tokens that a KV cache block holds. Models with states take a multiple of it.
         block_size: usize = 16, count, within(1, 1024),
             Usage::new("TOKENS", "Tokens a KV cache block holds");
@@ -364,7 +374,8 @@ settings! {
         /// New requests while the journal cannot be written: refuse (they get 503) or continue
         /// (they are served, and end with the process).
         journal_on_fault: JournalFaultPolicy = JournalFaultPolicy::Refuse, plain, any,
-            Usage::new("WORD", "New requests while the journal cannot be written: refuse, continue");
+            Usage::new("WORD", "New requests while the journal cannot be written: refuse, continue")
+                .words(&["refuse", "continue"]);
 
         "Scheduling":
         /// Maximum number of requests that run at a time. A step reads all weights once for all of
@@ -406,7 +417,8 @@ settings! {
             Usage::switch("Verify tokens that a grammar forces several at a time");
         /// Order of requests: fcfs (by arrival) or priority (the lowest value first).
         scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,
-            Usage::new("POLICY", "Order of requests: fcfs or priority");
+            Usage::new("POLICY", "Order of requests: fcfs or priority")
+                .words(&["fcfs", "priority"]);
         /// Under priority, seconds after which a waiting request goes first. 0: it may wait for
         /// ever.
         priority_age_bound_secs: f64 = 60.0, number, seconds_or_unbounded,

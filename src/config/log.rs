@@ -13,12 +13,14 @@ settings! {
             Usage::new(
                 "LEVEL",
                 "error, warn, info, debug, trace, or directives, for example info,playhouse=debug",
-            ).default("");
+            ).default("")
+                .words(&["error", "warn", "info", "debug", "trace"]);
 
         "Server":
         /// text, or json: one object a line, with timestamp, level, target and fields.
         format: LogFormat = LogFormat::Text, plain, any,
-            Usage::new("WORD", "Form of a line: text, json");
+            Usage::new("WORD", "Form of a line: text, json")
+                .words(&["text", "json"]);
         /// Seconds between two lines about throughput and queues while the server is busy; 0: none.
         stats_interval_secs: f64 = 10.0, number, any,
             Usage::new(

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use super::{
-    check::{any, at_least, keys, metrics_prefix, root_path, seconds, seconds_or_never, within},
+    check::{
+        any, at_least, collector, keys, metrics_prefix, root_path, seconds, seconds_or_never,
+        within,
+    },
     choice::{CertReqs, FileMode},
     limits::LimitSettings,
     parser_choice::ParserChoice,
@@ -52,7 +55,8 @@ settings! {
                 .example(r#""clients.pem""#);
         /// Whether clients show a certificate: none, optional, required.
         ssl_cert_reqs: CertReqs = CertReqs::None, plain, any,
-            Usage::new("WORD", "Whether clients show a certificate: none, optional or required");
+            Usage::new("WORD", "Whether clients show a certificate: none, optional or required")
+                .words(&["none", "optional", "required"]);
         /// Reads these files again when they change.
         enable_ssl_refresh: bool = false, switch, any,
             Usage::switch("Read these files again when they change");
@@ -254,6 +258,11 @@ settings! {
         /// VLLM_ALLOW_RUNTIME_LORA_UPDATING.
         allow_runtime_lora_updating: bool = false, switch, any,
             Usage::switch("Let operators load and unload LoRA adapters while the server runs");
+        /// URL of a collector for traces of OpenTelemetry, by protobuf over HTTP. Each request
+        /// becomes a span `llm_request`, within the span that its `traceparent` names.
+        otlp_traces_endpoint: Option<String> = None, plain, collector,
+            Usage::new("URL", "Collector for a span of each request, by OTLP over HTTP")
+                .example(r#""http://127.0.0.1:4318/v1/traces""#);
         /// Serves /tokenizer_info: the tokenizer's configuration, its chat template included.
         enable_tokenizer_info_endpoint: bool = false, switch, any,
             Usage::switch("Serve /tokenizer_info");

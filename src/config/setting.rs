@@ -58,6 +58,9 @@ pub struct Usage {
     pub default: Option<&'static str>,
     /// A value for the file, in TOML. With it, the file shows the setting as a comment.
     pub example: Option<&'static str>,
+    /// The words that the value may be. Shells complete them. A value may have other spellings,
+    /// which only the setting's type knows.
+    pub words: &'static [&'static str],
     /// The flag's short form.
     pub short: Option<char>,
     /// A name of earlier versions, which files, variables and flags may still use.
@@ -69,7 +72,7 @@ impl Usage {
     /// Returns the text of a flag whose value has this name.
     pub(super) const fn new(value_name: &'static str, help: &'static str) -> Self {
         let (default, example, short, old_name, key) = (None, None, None, None, None);
-        Self { value_name, help, default, example, short, old_name, key }
+        Self { value_name, help, default, example, words: &[], short, old_name, key }
     }
 
     /// Returns the text of a flag that is given alone, or with true or false.
@@ -86,6 +89,12 @@ impl Usage {
     /// Sets the value that the file shows as an example.
     pub(super) const fn example(mut self, toml: &'static str) -> Self {
         self.example = Some(toml);
+        self
+    }
+
+    /// Sets the words that the value may be.
+    pub(super) const fn words(mut self, words: &'static [&'static str]) -> Self {
+        self.words = words;
         self
     }
 
@@ -221,6 +230,45 @@ mod tests {
         for setting in Setting::all() {
             let shown = setting.default_toml().is_some() || setting.usage.example.is_some();
             assert!(shown && !setting.meaning.is_empty(), "{}", setting.key());
+        }
+    }
+
+    /// Returns the error of a value.
+    fn refused(setting: &Setting, value: &str) -> Option<String> {
+        let set = (setting.set)(&mut Config::default(), value.into());
+        set.err().map(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn a_value_of_a_few_words_may_be_any_of_them() {
+        let mut count = 0;
+        for setting in Setting::all() {
+            let (key, words) = (setting.key(), setting.usage.words);
+            count += usize::from(!words.is_empty());
+            for word in words {
+                assert_eq!(refused(setting, word), None, "{key}: {word}");
+            }
+        }
+        assert!(count > 10, "{count}");
+    }
+
+    /// An error that lists the accepted words has them all from the table, or from its type.
+    #[test]
+    fn a_list_of_words_in_an_error_is_the_tables() {
+        for setting in Setting::all() {
+            let Some(message) = refused(setting, "no such word") else { continue };
+            let Some((_, listed)) = message.split_once("expected ") else { continue };
+            let is_list = setting.written == Written::Plain && listed.contains(" or ");
+            let listed: BTreeSet<&str> = listed
+                .split([',', ' ', '(', ')', '`'])
+                .filter(|word| !["", "or"].contains(word) && !word.ends_with(":N"))
+                .collect();
+            let words: BTreeSet<&str> = setting.usage.words.iter().copied().collect();
+            let is_number = listed.contains("number") || listed.contains("integer");
+            if is_list && !is_number {
+                assert!(words.is_subset(&listed), "{}: {words:?} {message}", setting.key());
+                assert!(!words.is_empty(), "{}: {message}", setting.key());
+            }
         }
     }
 

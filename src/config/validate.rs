@@ -311,6 +311,10 @@ mod tests {
         assert_eq!(refused(|s| s.api_keys = vec!["a b".to_owned()]), None);
         assert_eq!(refused(|s| s.root_path = "/a/b".to_owned()), None);
         assert_eq!(refused(|s| s.limits.max_json_depth = 128), Some("max_json_depth"));
+        let collector = |s: &mut ServerSettings| {
+            s.otlp_traces_endpoint = Some("127.0.0.1:4317".to_owned());
+        };
+        assert_eq!(refused(collector), Some("otlp_traces_endpoint"));
     }
 
     #[test]

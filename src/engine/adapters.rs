@@ -21,6 +21,7 @@ const MAX_KNOWN: usize = 1_024;
 
 /// The reason why an adapter was not loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoraError {
     /// The engine takes no adapters.
     #[error("LoRA adapters are not enabled; start with enable_lora")]

@@ -17,6 +17,7 @@ use crate::{
 
 /// The reason why an engine did not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The model's folder or file does not exist.
     #[error(

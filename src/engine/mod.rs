@@ -24,7 +24,10 @@ mod start;
 mod system_config;
 mod view;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 pub use adapters::LoraError;
 pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
@@ -63,7 +66,13 @@ use self::{
     load::{LoadRegistries, Loaded},
     system_config::system_config,
 };
-use crate::{config::EngineConfig, executor::Constraints, hub, parsers, token_rules::TokenRules};
+use crate::{
+    config::EngineConfig,
+    executor::Constraints,
+    hub, parsers,
+    token_rules::TokenRules,
+    turn::{ParserChoices, TurnParsers},
+};
 
 /// A loaded model that serves requests. Clones share one engine. Two engines in one process share
 /// no actors.
@@ -79,6 +88,8 @@ struct Inner {
     served_model_names: Vec<String>,
     config: EngineConfig,
     parsers: parsers::Registry,
+    /// The parsers of answers that the model's chat templates suggest, once they were needed.
+    suggested_parsers: OnceLock<TurnParsers>,
     token_rules: Arc<TokenRules>,
     adapters: Option<AdapterRegistry>,
 }
@@ -173,8 +184,16 @@ impl Engine {
             let reader = AdapterReader::Store(store);
             AdapterRegistry::new(reader, served_model_names.clone(), resolver)
         });
-        let inner =
-            Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
+        let inner = Inner {
+            system,
+            loaded,
+            served_model_names,
+            config,
+            parsers,
+            suggested_parsers: OnceLock::new(),
+            token_rules,
+            adapters,
+        };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }
 
@@ -236,6 +255,23 @@ impl Engine {
     #[must_use]
     pub fn parsers(&self) -> &parsers::Registry {
         &self.inner.parsers
+    }
+
+    /// Returns the chosen parsers for answers of the model.
+    ///
+    /// # Errors
+    /// If no parser has that name.
+    pub(crate) fn turn_parsers(
+        &self,
+        choices: &ParserChoices,
+    ) -> Result<TurnParsers, parsers::UnknownParser> {
+        let Inner { loaded, parsers, suggested_parsers: suggested, .. } = &*self.inner;
+        let find = || TurnParsers::new(choices, parsers, &loaded.chat_templates, &*loaded.codec);
+        match (*choices == ParserChoices::default(), suggested.get()) {
+            (false, _) => find(),
+            (true, Some(known)) => Ok(known.clone()),
+            (true, None) => find().map(|found| suggested.get_or_init(|| found).clone()),
+        }
     }
 
     /// Returns the token rules that requests may ask for.

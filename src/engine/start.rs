@@ -16,6 +16,7 @@ use crate::{
 
 /// How far the start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum StartProgress {
     /// The files of a model by name are being fetched.
     Download(DownloadProgress),

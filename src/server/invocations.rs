@@ -17,6 +17,7 @@ use super::{
     pooling::{PoolingInvocation, respond_to_invocation},
     resume::Ticket,
     state::AppState,
+    traces::TraceParent,
 };
 use crate::config::LimitSettings;
 
@@ -77,12 +78,15 @@ pub(super) async fn invoke(
     memory: RequestMemory,
     JsonBody(request): JsonBody<Invocation>,
 ) -> Result<Response, ApiError> {
+    let parent = TraceParent::of(&headers);
     match request {
         Invocation::Chat(request) => {
-            generate(State(state), caller, headers, ticket, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, ticket, memory, parent, JsonBody(*request))
+                .await
         }
         Invocation::Completion(request) => {
-            generate(State(state), caller, headers, ticket, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, ticket, memory, parent, JsonBody(*request))
+                .await
         }
         Invocation::Pooling(_) if state.engine.pooling_task().is_none() => {
             let message = "Cannot find suitable handler for request: the model does not pool";

@@ -29,9 +29,8 @@ mod responses;
 mod resume;
 mod snapshots;
 mod state;
-#[cfg(test)]
-mod test_codec;
 mod tokenize;
+mod traces;
 mod turn;
 
 use std::{io, path::PathBuf, time::Duration};
@@ -45,6 +44,8 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::util::MapRequest;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::http::client::{HttpClient, http_client};
 use self::{
     chat::ChatRequest,
     completions::CompletionRequest,
@@ -82,6 +83,7 @@ const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// The reason why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServerError {
     /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {source}; choose another --host, --port or --uds")]
@@ -103,6 +105,14 @@ pub enum ServerError {
     /// No parser has this name.
     #[error(transparent)]
     Parser(#[from] UnknownParser),
+    /// Spans cannot be sent to the collector.
+    #[error("otlp_traces_endpoint = {endpoint}: {reason}")]
+    Traces {
+        /// The collector's URL.
+        endpoint: String,
+        /// Why not.
+        reason: String,
+    },
     /// The socket failed.
     #[error("the server failed: {0}")]
     Io(#[from] io::Error),
@@ -155,7 +165,7 @@ pub async fn serve_on(
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
     let tls = Tls::new(&config)?;
     let state = AppState::new(engine.clone(), config, metrics)?;
-    let responses = state.responses.clone();
+    let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
     let app = router(state.clone())?;
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let reloading = reload(&state, tls.as_ref());
@@ -184,6 +194,9 @@ pub async fn serve_on(
         // From here on, no end is recorded: open requests continue in the next process. They may be
         // the cause only if the engine is dead.
         journal.close(engine.health() != Health::Dead).await;
+    }
+    if let Some(tracer) = tracer {
+        tracer.shutdown().await;
     }
     if is_late {
         match engine.open_requests() {

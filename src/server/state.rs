@@ -18,7 +18,8 @@ use super::{
     responses::ResponseStore,
     resume::{KeptAnswers, Rendering},
     snapshots::SnapshotFeed,
-    turn::TurnParsers,
+    traces::{self, Tracer},
+    turn::{self, TurnParsers},
 };
 use crate::{
     api::LoraRequest,
@@ -32,6 +33,8 @@ pub(super) struct AppState {
     pub(super) config: Arc<ServerConfig>,
     pub(super) keys: Arc<ApiKeys>,
     pub(super) metrics: PrometheusHandle,
+    /// Makes a span of each request, if the operator wants traces.
+    pub(super) tracer: Option<Tracer>,
     /// The parsers of the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
     /// The content of media behind URLs.
@@ -56,14 +59,15 @@ pub(super) struct AppState {
 
 impl AppState {
     /// # Errors
-    /// If the file of keys cannot be read, or a parser is not known.
+    /// If the file of keys cannot be read, a parser is not known, or spans cannot be sent.
     pub(super) fn new(
         engine: Engine,
         config: ServerConfig,
         metrics: PrometheusHandle,
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
-        let parsers = Arc::new(TurnParsers::new(&config, &engine)?);
+        let parsers = Arc::new(turn::parsers(&config, &engine)?);
+        let tracer = traces::tracer(&config)?;
         let rendering = Arc::new(Rendering::new(&config, &engine));
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let media = Arc::new(MediaAccess::new(&config));
@@ -78,6 +82,7 @@ impl AppState {
             config,
             keys,
             metrics,
+            tracer,
             parsers,
             media,
             open,

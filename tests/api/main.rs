@@ -1,6 +1,7 @@
 //! The routes of the server, asked over HTTP by a client without a library.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod chat;
 mod completions;
 #[path = "../contrived/mod.rs"]
 mod contrived;
@@ -16,3 +17,4 @@ mod serving;
 mod speech;
 mod token_rules;
 mod tools;
+mod traces;

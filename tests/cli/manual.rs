@@ -22,12 +22,29 @@ fn bash_completes_commands_and_flags() {
     assert_eq!(complete("playhouse ser", 1), "serve");
     assert_eq!(complete("playhouse bench thr", 2), "throughput");
     assert!(complete("playhouse serve --max-model", 2).contains("--max-model-len"));
+    assert_eq!(complete("playhouse serve --dtype b", 3), "bfloat16");
+    assert_eq!(complete("playhouse serve --kv-cache-dtype int", 3), "int8_per_token_head");
+    assert!(complete("playhouse serve --tool-call-parser q", 3).contains("qwen3_coder"));
+}
+
+/// A value may have another spelling than the one that shells complete.
+#[test]
+fn completed_words_are_no_limit() {
+    let printed = playhouse(&["config", "--dtype", "float", "--device", "cpu"]).succeeds();
+    assert!(printed.contains("dtype = \"float32\""), "{printed}");
+    let refused = playhouse(&["config", "--dtype", "int3"]).fails_with(2);
+    assert!(refused.contains("expected auto, float32"), "{refused}");
 }
 
 #[test]
 fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        assert!(playhouse(&["completions", shell]).succeeds().contains("run-batch"), "{shell}");
+        let script = playhouse(&["completions", shell]).succeeds();
+        assert!(script.contains("run-batch"), "{shell}");
+        let completes_words = ["bash", "zsh", "fish"].contains(&shell);
+        let words = ["bfloat16", "wgpu", "deepseek_r1", "int8_per_token_head", "priority"];
+        let is_there = |word: &&str| script.contains(*word);
+        assert!(!completes_words || words.iter().all(is_there), "{shell}");
     }
     assert!(playhouse(&["completions", "sh"]).fails_with(2).contains("possible values"));
 }

@@ -49,11 +49,57 @@ fn rust_stands_in_a_file_that_is_compiled() {
     assert!(count > 1, "there were no excerpts");
 }
 
+/// The README shows a program that compiles as it is: all of `examples/embed.rs`.
+#[test]
+fn the_readme_has_a_whole_program() {
+    let example = fs::read_to_string(Path::new(ROOT).join("examples/embed.rs")).unwrap();
+    let mut whole = lines(&example);
+    whole.retain(|line| !line.starts_with("#!["));
+    for document in documents() {
+        if ["README.md", "docs/src/in-rust.md"].contains(&document.path.as_str()) {
+            let found = blocks(&document.text);
+            let first = found.iter().find(|block| block.language == "rust").unwrap();
+            assert_eq!(lines(&first.text), whole, "{}", document.path);
+        }
+    }
+}
+
+/// Returns whether a block is a part of a program's `Cargo.toml`.
+fn is_manifest(block: &str) -> bool {
+    block.starts_with("[dependencies]")
+}
+
+/// A manifest in the documents names features that exist, and profiles that are the workspace's.
+#[test]
+fn manifests_are_those_of_the_workspace() {
+    let read = |text: &str| text.parse::<toml::Table>().unwrap();
+    let ours = read(&fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap());
+    let mut count = 0;
+    for Document { path, text } in documents() {
+        for block in blocks(&text).iter().filter(|block| is_manifest(&block.text)) {
+            let manifest = read(&block.text);
+            let features = manifest["dependencies"]["playhouse"]["features"].as_array().unwrap();
+            for feature in features.iter().filter_map(toml::Value::as_str) {
+                assert!(ours["features"].get(feature).is_some(), "{path}: {feature}");
+            }
+            for (package, profile) in manifest["profile"]["dev"]["package"].as_table().unwrap() {
+                let ours = ours["profile"]["dev"]["package"].get(package);
+                assert_eq!(ours, Some(profile), "{path}: {package}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 0, "there were no manifests");
+}
+
 #[test]
 fn settings_are_taken() {
     let sandbox = Sandbox::new();
     for Document { path, text } in documents() {
-        for block in blocks(&text).iter().filter(|block| block.language == "toml") {
+        let blocks = blocks(&text);
+        let settings =
+            blocks.iter().filter(|block| block.language == "toml" && !is_manifest(&block.text));
+        for block in settings {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), &block.text).unwrap();
             let config = format!("config --config {}", file.path().display());

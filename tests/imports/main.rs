@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, process::Command};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 
 use self::{
-    rules::{DEVICE_CRATES, RULES, Rule, TREES},
+    rules::{DEVICE_CRATES, RULES, Rule, SERVER_CRATES, TREES},
     source::{Source, names},
 };
 
@@ -192,6 +192,27 @@ fn dependency_trees_stay_apart() {
             assert!(!tree.contains(*name), "{} depends on {name}", package.name);
         }
     }
+}
+
+/// Asks `cargo tree`, because dev-dependencies turn the default features on in cargo's metadata.
+#[test]
+fn an_embedded_engine_needs_no_server_and_no_command_line() {
+    let tree = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO"));
+        let common = ["tree", "--offline", "--edges", "normal", "--prefix", "none"];
+        let output = command.args(common).args(["--package", "playhouse"]).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let names = printed.lines().filter_map(|line| line.split(' ').next());
+        names.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let (all, embedded) = (tree(&[]), tree(&["--no-default-features"]));
+    for name in SERVER_CRATES {
+        assert!(all.contains(*name), "the program does not depend on {name}");
+        assert!(!embedded.contains(*name), "an embedded engine depends on {name}");
+    }
+    assert!(embedded.contains("playhouse-actors"), "{embedded:?}");
 }
 
 #[test]

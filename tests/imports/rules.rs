@@ -344,6 +344,27 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "protocols implement the traits of `generate`, which names no protocol",
     },
     Rule {
+        folder: "src/turn",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "playhouse_actors",
+            "ractor",
+            "tokio",
+            "crate::chat",
+            "crate::engine",
+            "crate::server",
+            "crate::text",
+        ],
+        reason: "a turn is the same for every caller",
+    },
+    Rule {
+        folder: "src/chat",
+        except: &[],
+        forbidden: &["burn", "playhouse_actors", "ractor", "tokio", "crate::server", "crate::text"],
+        reason: "a conversation needs the façade and no HTTP",
+    },
+    Rule {
         folder: "src/server/turn",
         except: &[],
         forbidden: PROTOCOLS,
@@ -421,6 +442,20 @@ pub(crate) const RULES: &[Rule] = &[
 pub(crate) const TREES: &[(&str, &[&str])] = &[
     ("playhouse-actors", &["burn", "hyper", "axum", "tokenizers", "safetensors", "cubecl"]),
     ("playhouse-kernels", &["playhouse-actors", "ractor", "hyper", "axum", "tokenizers"]),
+];
+
+/// Crates of the features `server` and `cli`, which a build without them must not need.
+pub(crate) const SERVER_CRATES: &[&str] = &[
+    "axum",
+    "clap",
+    "hyper-rustls",
+    "indicatif",
+    "metrics-exporter-prometheus",
+    "mimalloc",
+    "rustyline",
+    "tokio-rustls",
+    "tower-http",
+    "utoipa",
 ];
 
 /// Beginnings of crate names. Only `playhouse-kernels` may depend on these crates.

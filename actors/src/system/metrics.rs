@@ -3,14 +3,22 @@
 
 use std::sync::Arc;
 
+use std::collections::BTreeMap;
+
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
+use parking_lot::Mutex;
 
 use super::{draft_metrics::DraftMetrics, totals::Totals};
 use crate::{
+    error::RequestError,
     logic::{
         ledger::{Entry, GroundState, LedgerEvent},
         recovery::sanity::ModelState,
-        request::{FinishReason, failure::Failure, ids::Micros},
+        request::{
+            FinishReason,
+            failure::Failure,
+            ids::{Micros, RequestId},
+        },
         scheduler::{SchedulerStats, StepStats, WaitingReason},
     },
     message::Role,
@@ -19,6 +27,15 @@ use crate::{
 const RESTARTS: &str = "playhouse:actor_restarts_total";
 const HANGS: &str = "playhouse:hangs_total";
 const FINISHED: &str = "playhouse:request_success_total";
+const REJECTED: &str = "playhouse:admission_rejections_total";
+/// The limits of the queue and of a tenant, at which requests are rejected.
+const LIMITS: [&str; 5] = [
+    "max_num_requests",
+    "max_num_queued_reqs",
+    "max_num_queued_tokens",
+    "max_open_requests",
+    "tokens_per_minute",
+];
 
 /// The metrics of one engine.
 #[derive(Debug)]
@@ -33,6 +50,11 @@ pub struct SystemMetrics {
     preemptions: Counter,
     prompt_tokens: Counter,
     cached_prompt_tokens: Counter,
+    cached_on_device: Counter,
+    corrupted_requests: Counter,
+    /// How often each live request was preempted, if it was.
+    num_preemptions: Mutex<BTreeMap<RequestId, u32>>,
+    request_preemptions: Histogram,
     computed_by_source: [Counter; 2],
     generation_tokens: Counter,
     iteration_tokens: Histogram,
@@ -95,6 +117,9 @@ impl SystemMetrics {
             counter!(HANGS, with(l, "role", role.as_str())).increment(0);
         }
         counter!(HANGS, with(l, "role", "step")).increment(0);
+        for limit in LIMITS {
+            counter!(REJECTED, with(&l[..1], "reason", limit)).increment(0);
+        }
         for reason in finish_reasons() {
             counter!(FINISHED, with(l, "finished_reason", reason.as_str())).increment(0);
         }
@@ -108,6 +133,13 @@ impl SystemMetrics {
             preemptions: counter!("playhouse:num_preemptions_total", l.iter()),
             prompt_tokens: counter!("playhouse:prompt_tokens_total", l.iter()),
             cached_prompt_tokens: counter!("playhouse:prompt_tokens_cached_total", l.iter()),
+            cached_on_device: counter!(
+                "playhouse:prompt_tokens_cached_by_source_total",
+                with(l, "source", "device")
+            ),
+            corrupted_requests: counter!("playhouse:corrupted_requests_total", l.iter()),
+            num_preemptions: Mutex::default(),
+            request_preemptions: histogram!("playhouse:request_num_preemptions", l.iter()),
             computed_by_source: ["local_compute", "local_cache_hit"].map(|source| {
                 counter!("playhouse:prompt_tokens_by_source_total", with(l, "source", source))
             }),
@@ -165,7 +197,11 @@ impl SystemMetrics {
         self.kv_cache_usage.set(now.kv_cache_usage);
         self.prefix_queries.increment(step.prefix_cache_queries as u64);
         self.prefix_hits.increment(step.prefix_cache_hits as u64);
-        self.preemptions.increment(step.num_preempted as u64);
+        self.preemptions.increment(step.preempted.len() as u64);
+        if !step.preempted.is_empty() {
+            let mut counts = self.num_preemptions.lock();
+            step.preempted.iter().for_each(|&request| *counts.entry(request).or_default() += 1);
+        }
         self.recomputed_tokens.increment(step.recomputed_tokens as u64);
         self.adopted_tail_tokens.increment(step.adopted_tail_tokens as u64);
         if step.num_scheduled_tokens > 0 {
@@ -219,6 +255,12 @@ impl SystemMetrics {
         let cached = entry.num_cached_tokens().unwrap_or(0).min(prompt);
         self.prompt_tokens.increment(prompt as u64);
         self.cached_prompt_tokens.increment(cached as u64);
+        self.cached_on_device.increment(cached as u64);
+        let preempted = self.num_preemptions.lock().remove(&request.id);
+        self.request_preemptions.record(f64::from(preempted.unwrap_or(0)));
+        if *reason == FinishReason::Error(Failure::NumericalGarbage) {
+            self.corrupted_requests.increment(1);
+        }
         let [computed, found] = &self.computed_by_source;
         computed.increment((prompt - cached) as u64);
         found.increment(cached as u64);
@@ -247,6 +289,16 @@ impl SystemMetrics {
         if let Some(scheduled) = scheduled {
             self.prefill_time.record(seconds(first.saturating_sub(scheduled)));
             self.inference_time.record(seconds(last.saturating_sub(scheduled)));
+        }
+    }
+
+    /// Counts a request that was rejected because a limit was reached.
+    pub fn rejected(&self, error: &RequestError) {
+        if let RequestError::QueueFull { what, .. } | RequestError::QuotaExceeded { what, .. } =
+            error
+            && let Some(limit) = LIMITS.into_iter().find(|limit| what.ends_with(limit))
+        {
+            counter!(REJECTED, with(&self.labels[..1], "reason", limit)).increment(1);
         }
     }
 

@@ -4,10 +4,12 @@
 //! the most waiting output are cut off.
 
 mod delta;
+mod poll;
 mod unread;
 
 use std::{
     collections::BTreeMap,
+    pin::Pin,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +17,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::OwnedNotified};
 
 pub use self::delta::OutputDelta;
 use self::{
@@ -43,7 +45,7 @@ const LEASED_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Sink {
     state: Mutex<SinkState>,
-    news: Notify,
+    news: Arc<Notify>,
     lease: Lease,
 }
 
@@ -147,7 +149,7 @@ impl Sink {
     /// Returns an empty sink, whose output waits on `lease`.
     #[must_use]
     pub fn new(lease: Lease) -> Self {
-        Self { state: Mutex::default(), news: Notify::new(), lease }
+        Self { state: Mutex::default(), news: Arc::default(), lease }
     }
 
     /// Leases memory for an output of `bytes` before it is computed. It is released when the
@@ -393,6 +395,8 @@ pub struct ChoiceStream {
     sink: Arc<Sink>,
     owner: Weak<dyn Abandon>,
     done: bool,
+    /// The wait for news of the last poll that found none.
+    waiting: Option<Pin<Box<OwnedNotified>>>,
 }
 
 impl std::fmt::Debug for ChoiceStream {
@@ -403,7 +407,7 @@ impl std::fmt::Debug for ChoiceStream {
 
 impl ChoiceStream {
     pub(crate) fn new(request: RequestId, sink: Arc<Sink>, owner: Weak<dyn Abandon>) -> Self {
-        Self { request, sink, owner, done: false }
+        Self { request, sink, owner, done: false, waiting: None }
     }
 
     /// Returns the stream of a request that has failed and that no actor has.
@@ -412,7 +416,7 @@ impl ChoiceStream {
         let sink = Sink::new(lease);
         sink.fail(failure);
         let nobody = Weak::<Nobody>::new();
-        Self { request, sink: Arc::new(sink), owner: nobody, done: false }
+        Self { request, sink: Arc::new(sink), owner: nobody, done: false, waiting: None }
     }
 
     /// Returns the engine's id of this choice.

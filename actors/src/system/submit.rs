@@ -106,6 +106,11 @@ impl Door {
         self: &Arc<Self>,
         raw: RawRequest,
     ) -> Result<Submission, RequestError> {
+        let submitted = self.submit_now(raw).await;
+        submitted.inspect_err(|error| self.context.observers.metrics.rejected(error))
+    }
+
+    async fn submit_now(self: &Arc<Self>, raw: RawRequest) -> Result<Submission, RequestError> {
         if self.is_draining() {
             return Err(RequestError::Draining);
         }

@@ -69,7 +69,7 @@ impl Totals {
         add(&self.recomputed_tokens, step.recomputed_tokens);
         add(&self.prefix_cache_queries, step.prefix_cache_queries);
         add(&self.prefix_cache_hits, step.prefix_cache_hits);
-        add(&self.preemptions, step.num_preempted);
+        add(&self.preemptions, step.preempted.len());
     }
 
     /// Counts committed tokens.
@@ -142,6 +142,7 @@ impl LatencyCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logic::request::ids::RequestId;
 
     #[test]
     fn counts_are_read_back() {
@@ -153,7 +154,10 @@ mod tests {
             prefix_cache_hits: 5,
             ..StepStats::default()
         });
-        totals.scheduled(&StepStats { num_preempted: 2, ..StepStats::default() });
+        totals.scheduled(&StepStats {
+            preempted: vec![RequestId(1), RequestId(1)],
+            ..StepStats::default()
+        });
         let first = CommitTiming { time_to_first_token: Some(1_500), ..CommitTiming::default() };
         totals.committed(1, &first);
         for waited in [200, 300, 1_000_000] {

@@ -118,13 +118,13 @@ fn no_request_is_preempted_while_a_step_is_in_flight() {
     harness.add_all(&[32, 32]);
     let first = planned(&mut harness);
     assert_eq!(harness.plan(), tokens([(0, 1)]), "the other does not fit");
-    assert_eq!(harness.last.stats.num_preempted, 0);
+    assert_eq!(harness.last.stats.preempted.len(), 0);
     let second = harness.last.output.clone();
     assert_eq!(computed(&mut harness, &first, 5).len(), 2);
     assert!(!harness.scheduler.can_plan_ahead(), "the steps in flight end first");
     assert_eq!(computed(&mut harness, &second, 5).len(), 1);
     assert_eq!(harness.plan(), tokens([(0, 1)]));
-    assert_eq!(harness.last.stats.num_preempted, 1);
+    assert_eq!(harness.last.stats.preempted.len(), 1);
     assert_eq!(harness.scheduler.waiting_reasons()[0], (RequestId(1), WaitingReason::Preemption));
 }
 
@@ -142,7 +142,7 @@ fn later_requests_that_have_their_blocks_continue() {
     assert!(!harness.scheduler.can_plan_ahead(), "the steps in flight end first");
     assert_eq!(computed(&mut harness, &second, 5).len(), 2);
     assert_eq!(harness.plan(), tokens([(0, 1), (1, 1)]));
-    assert_eq!(harness.last.stats.num_preempted, 1);
+    assert_eq!(harness.last.stats.preempted.len(), 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod sampling;
 mod settings;
+mod words;
 
 use clap::Args;
 

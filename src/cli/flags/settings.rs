@@ -9,6 +9,7 @@ use clap::{
 };
 use toml::Value;
 
+use super::words::{Words, words_of};
 use crate::config::{Origin, Setting, Written, layer::Entry};
 
 /// Flags of every command that loads a model.
@@ -118,6 +119,8 @@ struct Flag {
     no_long: String,
     /// The flag of an earlier version.
     old_long: Option<String>,
+    /// The words that shells complete.
+    words: Vec<String>,
     help: String,
 }
 
@@ -136,6 +139,7 @@ impl Flag {
             setting,
             no_long: format!("no-{long_name}"),
             long: long_name,
+            words: words_of(setting),
             old_long: setting.old_key().map(|key| long(key.flag())),
             help: match default.filter(|default| !default.is_empty()) {
                 Some(default) => format!("{help} [default: {default}]"),
@@ -154,6 +158,9 @@ impl Flag {
             .long(self.long.as_str())
             .value_name(usage.value_name)
             .help(self.help.as_str())
+            .value_parser(Words::new(&self.words))
+            // The help names them in its own words.
+            .hide_possible_values(true)
             .global(OfLog::has(self.setting))
             .hide_short_help(!IN_SHORT_HELP.contains(&self.setting.name))
             .action(ArgAction::Set);

@@ -28,6 +28,7 @@ const REQUEST_LATENCY: &[f64] = &[
 const ITERATION_TOKENS: &[f64] =
     &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
+const PREEMPTIONS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0];
 
 /// Installs the recorder of this process. Must be called before the engine starts, which creates
 /// handles.
@@ -53,6 +54,7 @@ fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
         ("journal_write_time_seconds", INTER_TOKEN_LATENCY),
         ("iteration_tokens_total", ITERATION_TOKENS),
         ("request_params_n", CHOICES),
+        ("request_num_preemptions", PREEMPTIONS),
         ("request_params_max_tokens", &tokens),
         ("request_prompt_tokens", &tokens),
         ("request_generation_tokens", &tokens),
@@ -107,6 +109,7 @@ mod tests {
         };
         assert_eq!(counted("actor_restarts_total"), Role::ACTORS.len(), "{text}");
         assert_eq!(counted("request_success_total"), 5, "{text}");
+        assert_eq!(counted("admission_rejections_total"), 5, "{text}");
     }
 
     #[test]

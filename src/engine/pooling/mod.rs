@@ -63,6 +63,7 @@ pub struct RankedDocument {
 
 /// The reason why prompts were not pooled.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PoolError {
     /// A prompt was refused.
     #[error(transparent)]

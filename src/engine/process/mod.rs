@@ -11,7 +11,10 @@ mod strike;
 
 #[cfg(feature = "testing")]
 use std::path::PathBuf;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 pub(crate) use child::{COMMAND, ChildError, run as run_child};
 use playhouse_actors::{
@@ -114,8 +117,16 @@ impl Engine {
             let (names, resolver) = (served_model_names.clone(), config.lora_resolver_dir.clone());
             AdapterRegistry::new(AdapterReader::EngineProcess, names, resolver)
         });
-        let inner =
-            Inner { system, loaded, served_model_names, config, parsers, token_rules, adapters };
+        let inner = Inner {
+            system,
+            loaded,
+            served_model_names,
+            config,
+            parsers,
+            suggested_parsers: OnceLock::new(),
+            token_rules,
+            adapters,
+        };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }
 }

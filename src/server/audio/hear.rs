@@ -22,6 +22,7 @@ use crate::{
         http::{caller::Caller, draws::Draws, error::ApiError, request_id::response_id},
         memory::RequestMemory,
         state::AppState,
+        traces::{RequestSpan, TraceParent},
     },
 };
 
@@ -60,6 +61,7 @@ pub(super) async fn hear(
     let RequestNames { log, abort } = RequestNames::of(&id);
     let names = abort.each_ref().map(String::as_str);
     let mut log = RequestLog::new(log, route, caller.tenant);
+    let parent = TraceParent::of(&headers);
     let submitted = async {
         let first = pieces.first().ok_or_else(broken_file)?;
         let language = match request.language {
@@ -72,10 +74,12 @@ pub(super) async fn hear(
             .iter()
             .map(|piece| request.raw_request(&state, prompt.clone(), piece.media.clone()));
         let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        let span = RequestSpan::new(&state, parent, &id, &request.model, &requests);
         let choices = Choices::submit(&state, &names, caller, memory, requests).await?;
-        Ok::<_, ApiError>((language, choices))
+        Ok::<_, ApiError>((language, choices, span))
     };
-    let (language, mut choices) = submitted.await.inspect_err(|_| log.end("refused"))?;
+    let (language, mut choices, span) = submitted.await.inspect_err(|_| log.end("refused"))?;
+    log.trace(span);
     let starts: Vec<f64> = pieces.iter().map(|piece| piece.start).collect();
     let heard = Heard {
         seconds: pieces.iter().map(|piece| piece.seconds).sum(),

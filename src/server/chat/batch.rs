@@ -25,6 +25,7 @@ use crate::{
         memory::{RequestMemory, TEXT_FACTOR, json::value_bytes},
         resume::Ticket,
         state::AppState,
+        traces::TraceParent,
     },
 };
 
@@ -124,6 +125,7 @@ pub(in crate::server) async fn create_batch(
             headers.clone(),
             Ticket::plain(),
             memory.another(),
+            TraceParent::of(&headers),
             JsonBody(request),
         )
         .await?;

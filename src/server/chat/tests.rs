@@ -12,7 +12,7 @@ use crate::server::{
         answer::Head, choices::Choices, chunks::ChunkFormat, token_names::TokenNames,
         usage::UsageReports,
     },
-    test_codec::ByteCodec,
+    turn::test_codec::ByteCodec,
     turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style},
 };
 

@@ -28,6 +28,7 @@ use crate::server::{
     memory::{RequestMemory, choices_bytes},
     resume::{KeptStream, Position, Prompts},
     state::AppState,
+    traces::RequestTimes,
 };
 
 /// The output of one choice as it grows.
@@ -346,6 +347,11 @@ impl Choices {
     pub(in crate::server) fn usage(&self, show_cached: bool) -> Usage {
         let cached = show_cached.then(|| self.num_cached_tokens());
         Usage::new(self.num_prompt_tokens(), self.num_output_tokens).with_cached(cached)
+    }
+
+    /// Returns the request's times so far, for its span.
+    pub(in crate::server) fn times(&self) -> RequestTimes {
+        self.stopwatch.times()
     }
 
     /// Returns the request's times so far.

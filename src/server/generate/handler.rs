@@ -23,6 +23,7 @@ use crate::{
         memory::RequestMemory,
         resume::{Entry, KeptStream, Mode, Served, Ticket, durable, once, resume},
         state::AppState,
+        traces::{RequestSpan, TraceParent},
     },
 };
 
@@ -138,6 +139,7 @@ pub(in crate::server) async fn generate<P: Protocol>(
     naming: P::Naming,
     ticket: Ticket,
     memory: RequestMemory,
+    parent: TraceParent,
     JsonBody(request): JsonBody<P>,
 ) -> Result<Response, ApiError> {
     if let Some((stream, after)) = &ticket.asked().last_event {
@@ -154,7 +156,7 @@ pub(in crate::server) async fn generate<P: Protocol>(
     let mode = plan.answer.mode();
     let key = ticket.asked().key.clone().filter(|_| !ticket.is_entered());
     let entering = (ticket.clone(), served);
-    let work = answer(state.clone(), caller, entering, memory, plan, P::ROUTE);
+    let work = answer(state.clone(), caller, entering, memory, plan, (P::ROUTE, parent));
     match (key, mode) {
         (Some(key), Mode::Whole) => once(&state, caller.tenant, &key, ticket, work).await,
         (Some(_), Mode::Background) => {
@@ -188,11 +190,12 @@ async fn answer<A: Answer>(
     (ticket, served): (Ticket, Served),
     memory: RequestMemory,
     plan: Plan<A>,
-    route: &'static str,
+    (route, parent): (&'static str, TraceParent),
 ) -> Result<Response, ApiError> {
     let Plan { names, mut requests, beam_search, mut answer } = plan;
     let num_prompts = beam_search.is_none().then_some(requests.len());
     let id = &names.abort[0];
+    let span = RequestSpan::new(&state, parent, &names.log, &served.model, &requests);
     let entry = Entry { id, mode: answer.mode(), num_prompts, served };
     ticket.enter(&state, caller.tenant, entry)?;
     if num_prompts.is_some() {
@@ -216,6 +219,7 @@ async fn answer<A: Answer>(
         Ok::<_, ApiError>(choices)
     };
     let mut choices = submitted.await.inspect_err(|_| log.end("refused"))?;
+    log.trace(span);
     choices.keep(KeptStream::new(ticket, &state, caller.tenant, id));
     answer.respond(choices, log).await
 }

@@ -170,7 +170,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::server::test_codec::ByteCodec;
+    use crate::turn::test_codec::ByteCodec;
 
     fn names() -> TokenNames {
         TokenNames::new(Arc::new(ByteCodec), false)

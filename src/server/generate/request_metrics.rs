@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::OutputDelta;
+use crate::{api::OutputDelta, server::traces::RequestTimes};
 
 /// `metrics` of an answer, in vLLM's terms. All of several choices count. The wait in the queue and
 /// the time to the first token are the longest that the client waited for them.
@@ -51,7 +51,18 @@ impl Stopwatch {
         times.1 = now;
     }
 
-    /// Returns the times so far.
+    /// Returns the times since the request's arrival.
+    pub(in crate::server) fn times(&self) -> RequestTimes {
+        let since = |time: Instant| time.saturating_duration_since(self.started);
+        let times = || self.choices.iter().flatten();
+        RequestTimes {
+            scheduled: self.queue_time,
+            first_token: times().map(|(first, _)| since(*first)).min(),
+            last_token: times().map(|(_, last)| since(*last)).max(),
+        }
+    }
+
+    /// Returns the times so far, as answers report them.
     pub(in crate::server) fn metrics(&self) -> RequestMetrics {
         let times = || self.choices.iter().flatten();
         let first = times().map(|(first, _)| *first).min();

@@ -68,7 +68,7 @@ fn is_cut(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::test_codec::ByteCodec;
+    use crate::turn::test_codec::ByteCodec;
 
     #[test]
     fn a_character_belongs_to_the_token_that_completes_it() {

@@ -5,6 +5,8 @@ pub(in crate::server) mod auth;
 pub(super) mod body;
 pub(in crate::server) mod body_copy;
 pub(in crate::server) mod caller;
+#[cfg(any(feature = "cli", feature = "otlp"))]
+pub(crate) mod client;
 pub(in crate::server) mod cors;
 pub(in crate::server) mod draining;
 pub(in crate::server) mod draws;

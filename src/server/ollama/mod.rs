@@ -47,6 +47,7 @@ use super::{
     memory::RequestMemory,
     resume::Ticket,
     state::AppState,
+    traces::TraceParent,
 };
 
 /// Returns all routes.
@@ -98,8 +99,8 @@ async fn run<P: Generating<Naming = HeaderMap>>(
     if let Some(line) = request.loading(&state)? {
         return Ok(answer::loaded(&line));
     }
-    let ticket = Ticket::plain();
-    generate::<P>(State(state), caller, headers, ticket, memory, JsonBody(request)).await
+    let (ticket, parent) = (Ticket::plain(), TraceParent::of(&headers));
+    generate::<P>(State(state), caller, headers, ticket, memory, parent, JsonBody(request)).await
 }
 
 /// Returns the server's name for the model that a client calls `asked`. Clients add the tag

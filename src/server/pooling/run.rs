@@ -20,6 +20,7 @@ use crate::{
         http::{caller::Caller, draws::Draws, error::ApiError, request_id::response_id},
         memory::{RequestMemory, choices_bytes},
         state::AppState,
+        traces::{RequestSpan, TraceParent},
     },
 };
 
@@ -72,6 +73,9 @@ impl Exchange {
         let draws = Draws::default();
         let id = response_id(prefix, &self.headers, fields.request_id.as_deref(), &draws.name);
         let mut log = RequestLog::new(id.clone(), route, self.caller.tenant);
+        let parent = TraceParent::of(&self.headers);
+        let of = std::slice::from_ref(&template);
+        log.trace(RequestSpan::new(&self.state, parent, &id, &model, of));
         let pooled = self.caller.deadline.meet(self.collect(&id, template, prompts)).await;
         let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
         let lens: Vec<usize> = pooled.iter().map(|prompt| prompt.prompt_token_ids.len()).collect();

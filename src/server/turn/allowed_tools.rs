@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::tool_choice::ToolChoice;
-use crate::server::http::error::ApiError;
+use crate::{server::http::error::ApiError, turn::ToolChoice};
 
 /// How a protocol writes `allowed_tools`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,31 +1,93 @@
-//! The assistant's turn: the parts that all chat protocols share.
-//!
-//! A handler builds a [`TurnRequest`] from its protocol's fields and [plans](TurnRequest::plan) it.
-//! The plan is the request for the engine and a [`TurnStyle`], which makes a [`TurnReader`] for
-//! each choice. The reader splits the outputs, as they come, into thoughts, content and tool calls.
-//! [`Turn`] is the same for an answer in one piece, built from the same events.
+//! The fields of the assistant's turn that all chat protocols share, over [`crate::turn`].
 
 mod allowed_tools;
-mod answer;
-mod call_id;
-mod parsers;
-mod reader;
-mod reasoning_tokens;
-mod request;
 mod tool_choice;
 
-#[cfg(test)]
-mod cut_tests;
-#[cfg(test)]
-pub(super) mod outputs;
-#[cfg(test)]
-mod strict_tests;
-#[cfg(test)]
-pub(super) mod tests;
-
 pub(super) use allowed_tools::{AllowedForm, allow};
-pub(super) use answer::{ToolCall, Turn};
-pub(super) use parsers::TurnParsers;
-pub(super) use reader::{TurnEvent, TurnReader};
-pub(super) use request::{TurnRequest, TurnStyle};
-pub(super) use tool_choice::{ToolChoice, check_tools};
+pub(super) use tool_choice::check_tools;
+
+pub(super) use crate::turn::{
+    ToolCall, ToolChoice, Turn, TurnEvent, TurnParsers, TurnReader, TurnRequest, TurnStyle,
+};
+#[cfg(test)]
+pub(super) use crate::turn::{outputs, tests};
+use crate::{
+    api::{OutputDelta, RawRequest},
+    config::{ParserChoice, ServerSettings},
+    engine::Engine,
+    parsers::{ConstraintError, UnknownParser},
+    server::{generate::choices::FinishedChoice, http::error::ApiError, state::AppState},
+    turn::{ParserChoices, TurnError},
+};
+
+/// Returns the parsers that the operator chose, from those that the engine has.
+///
+/// # Errors
+/// If no parser has that name.
+pub(super) fn parsers(
+    settings: &ServerSettings,
+    engine: &Engine,
+) -> Result<TurnParsers, UnknownParser> {
+    let tools = match settings.enable_auto_tool_choice {
+        true => settings.tool_call_parser.clone(),
+        false => ParserChoice::None,
+    };
+    let choices = ParserChoices { tools, reasoning: settings.reasoning_parser.clone() };
+    engine.turn_parsers(&choices)
+}
+
+impl TurnRequest {
+    /// Returns the request for the engine, without the facts about its client, and the style that
+    /// reads its answers.
+    ///
+    /// # Errors
+    /// As [`TurnRequest::plan_with`].
+    pub(in crate::server) fn plan(
+        mut self,
+        state: &AppState,
+    ) -> Result<(RawRequest, TurnStyle), ApiError> {
+        if state.config.exclude_tools_when_tool_choice_none && self.tool_choice == ToolChoice::None
+        {
+            self.chat.tools = None;
+        }
+        Ok(self.plan_with(&state.parsers, state.engine.codec().clone())?)
+    }
+}
+
+impl Turn {
+    /// Reads a complete choice.
+    pub(in crate::server) fn read(mut reader: TurnReader, done: &FinishedChoice) -> Self {
+        let events = reader.push(&OutputDelta {
+            text: done.text.clone(),
+            tokens: done.tokens.clone(),
+            finish: Some(done.finish.clone()),
+            ..OutputDelta::default()
+        });
+        let finish_reason = reader.finish_reason(&done.finish);
+        Self::of(events, finish_reason, reader.num_reasoning_tokens())
+    }
+}
+
+impl From<TurnError> for ApiError {
+    fn from(error: TurnError) -> Self {
+        match error {
+            TurnError::NoToolParser => {
+                let message = "\"auto\" tool choice requires --enable-auto-tool-choice and \
+                               --tool-call-parser to be set";
+                Self::invalid("tool_choice", message)
+            }
+            TurnError::Constraint(error) => {
+                let param = match error {
+                    ConstraintError::UnknownTool { .. } => "tool_choice",
+                    ConstraintError::NoTools | ConstraintError::Definition { .. } => "tools",
+                };
+                Self::invalid(param, error.to_string())
+            }
+            TurnError::UnmarkedThoughts => {
+                let message = "thinking_token_budget needs a model whose thoughts are marked: set \
+                               --reasoning-parser";
+                Self::invalid("thinking_token_budget", message)
+            }
+        }
+    }
+}

@@ -3,23 +3,7 @@
 use serde_json::Value;
 
 use super::allowed_tools::{AllowedForm, allow};
-use crate::server::http::error::ApiError;
-
-/// Whether the model calls tools.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::server) enum ToolChoice {
-    /// It does not: all output is content.
-    #[default]
-    None,
-    /// It may.
-    Auto,
-    /// It may, but only the request's own tools.
-    Allowed,
-    /// It calls at least one.
-    Required,
-    /// It calls this one, once.
-    Named(String),
-}
+use crate::{server::http::error::ApiError, turn::ToolChoice};
 
 impl ToolChoice {
     /// Reads `tool_choice` of a chat completion. If it is absent, it is auto where there are tools.

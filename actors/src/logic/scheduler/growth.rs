@@ -125,7 +125,7 @@ impl Scheduler {
         }
         self.requeue(victim, false);
         self.num_preemptions += 1;
-        planning.stats.num_preempted += 1;
+        planning.stats.preempted.push(self.requests[victim].request.id);
     }
 
     /// Returns the place in the running list of the least important request: one that is not

@@ -112,8 +112,8 @@ pub struct StepStats {
     pub prefix_cache_queries: usize,
     /// Number of these tokens that were found.
     pub prefix_cache_hits: usize,
-    /// Number of requests preempted.
-    pub num_preempted: usize,
+    /// Requests preempted.
+    pub preempted: Vec<RequestId>,
     /// Requests admitted for the first time.
     pub first_scheduled: Vec<FirstScheduled>,
 }

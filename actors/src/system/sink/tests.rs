@@ -62,6 +62,37 @@ async fn a_late_reader_gets_merged_output() {
     assert_eq!(stream.next().await, None);
 }
 
+/// Output arrives before the first poll, while a task waits, and after a poll that was given up.
+#[tokio::test]
+async fn a_choice_is_a_stream() {
+    use std::task::{Context, Poll};
+
+    use futures_core::Stream as _;
+
+    let memory = memory();
+    let sink = Arc::new(Sink::new(memory.lease()));
+    let owner = Weak::<super::Nobody>::new();
+    let mut stream = ChoiceStream::new(RequestId(1), Arc::clone(&sink), owner);
+    let text = |delta: Option<OutputDelta>| delta.map(|delta| delta.text);
+    let poll = |stream: &mut ChoiceStream| {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        Pin::new(stream).poll_next(&mut context)
+    };
+    assert_eq!(poll(&mut stream), Poll::Pending);
+    sink.offer(entry(0, &["a"], None), 0);
+    assert!(matches!(poll(&mut stream), Poll::Ready(Some(delta)) if delta.text == "a"));
+    assert_eq!(poll(&mut stream), Poll::Pending);
+    let reading = tokio::spawn(async move {
+        let next = std::future::poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await;
+        (next, stream)
+    });
+    tokio::task::yield_now().await;
+    sink.offer(entry(1, &["b"], Some("c")), 0);
+    let (next, mut stream) = reading.await.unwrap();
+    assert_eq!(text(next).as_deref(), Some("bc"));
+    assert_eq!(poll(&mut stream), Poll::Ready(None));
+}
+
 #[test]
 fn without_actors_every_output_ends() {
     let table = SinkTable::new(memory());

@@ -119,7 +119,7 @@ fn a_member_is_admitted_at_the_cost_of_others() {
     assert_eq!(harness.step(), tokens([(2, 40)]), "in the same step");
     assert_eq!(harness.last.output.preempted, [RequestId(1), RequestId(0)]);
     assert_eq!(harness.waiting(), [0, 1], "in the order in which they ran");
-    assert_eq!(harness.last.stats.num_preempted, 2);
+    assert_eq!(harness.last.stats.preempted.len(), 2);
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn guesses_preempt_no_request() {
     harness.plan();
     computed(&mut harness, &[5], 4);
     assert_eq!(harness.plan(), tokens([(0, 5), (1, 1)]));
-    assert_eq!(harness.last.stats.num_preempted, 0);
+    assert_eq!(harness.last.stats.preempted.len(), 0);
     assert_eq!((harness.blocks(0).len(), harness.blocks(1).len()), (3, 2));
 }
 

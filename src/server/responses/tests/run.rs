@@ -17,7 +17,7 @@ use crate::server::{
         response::{Asked, Response, Status},
         writer::{ResponseRun, ResponseWriter},
     },
-    test_codec::ByteCodec,
+    turn::test_codec::ByteCodec,
     turn::{ToolChoice, Turn, TurnReader, outputs::for_each_cut_output, tests::test_style},
 };
 

@@ -6,7 +6,8 @@ use crate::parsers::{MessageEvent, MessageParser, ToolEvent};
 
 /// A part of the assistant's turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::server) enum TurnEvent {
+#[non_exhaustive]
+pub enum TurnEvent {
     /// More of the model's thoughts.
     Reasoning(String),
     /// More of the answer's text.
@@ -41,7 +42,7 @@ pub(in crate::server) enum TurnEvent {
 }
 
 /// Splits one choice's output into its parts. A [`TurnStyle`](super::TurnStyle) makes it.
-pub(in crate::server) struct TurnReader {
+pub(crate) struct TurnReader {
     pub(super) parser: MessageParser,
     pub(super) ids: CallIds,
     /// Whether the request named the function to call.
@@ -55,7 +56,7 @@ pub(in crate::server) struct TurnReader {
 
 impl TurnReader {
     /// Returns the events for new output. The delta with a finish reason is the last one.
-    pub(in crate::server) fn push(&mut self, delta: &OutputDelta) -> Vec<TurnEvent> {
+    pub(crate) fn push(&mut self, delta: &OutputDelta) -> Vec<TurnEvent> {
         let mut parts = self.parser.push(&delta.text);
         parts.extend(match &delta.finish {
             None => Vec::new(),
@@ -78,7 +79,7 @@ impl TurnReader {
     /// Returns the API's word for the end of the turn. It is `tool_calls` if the model stopped
     /// after complete calls. If the request named the function, it stays `stop`, as in OpenAI's
     /// API.
-    pub(in crate::server) fn finish_reason(&self, finish: &FinishReason) -> &'static str {
+    pub(crate) fn finish_reason(&self, finish: &FinishReason) -> &'static str {
         match finish {
             FinishReason::Stop(_) if self.num_calls > 0 && !self.is_named => "tool_calls",
             _ => finish.as_str(),
@@ -86,7 +87,7 @@ impl TurnReader {
     }
 
     /// Returns the tokens of thought so far. `None` if thoughts are not distinguished.
-    pub(in crate::server) fn num_reasoning_tokens(&self) -> Option<usize> {
+    pub(crate) fn num_reasoning_tokens(&self) -> Option<usize> {
         let counter = self.reasoning_tokens.as_ref()?;
         Some(if self.has_reasoned { counter.count() } else { 0 })
     }

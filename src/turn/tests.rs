@@ -13,12 +13,9 @@ use crate::api::{
     ChatPrompt, FinishReason, OutputDelta, OutputFormat, Prompt, RawRequest, SampledToken,
     SamplingParams, StopReason, StructuredOutput,
 };
-use crate::{
-    parsers::Registry,
-    server::{generate::choices::FinishedChoice, http::error::ApiError, test_codec::ByteCodec},
-};
+use crate::{parsers::Registry, turn::test_codec::ByteCodec};
 
-pub(super) fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
+pub(crate) fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
     let registry = Registry::default();
     let reasoning = registry.reasoning_parser(reasoning).ok();
     TurnParsers {
@@ -48,16 +45,12 @@ pub(super) fn request(tool_choice: ToolChoice) -> TurnRequest {
 pub(super) fn plan(
     parsers: &TurnParsers,
     request: TurnRequest,
-) -> Result<(RawRequest, TurnStyle), ApiError> {
+) -> Result<(RawRequest, TurnStyle), TurnError> {
     request.plan_with(parsers, Arc::new(ByteCodec))
 }
 
 /// Returns a style with the parsers of these names and the tools `weather` and `now`.
-pub(in crate::server) fn test_style(
-    tools: &str,
-    reasoning: &str,
-    tool_choice: ToolChoice,
-) -> TurnStyle {
+pub(crate) fn test_style(tools: &str, reasoning: &str, tool_choice: ToolChoice) -> TurnStyle {
     style(&parsers(tools, reasoning), request(tool_choice))
 }
 
@@ -74,13 +67,9 @@ pub(super) fn output(text: &str, finish: Option<FinishReason>) -> OutputDelta {
 
 pub(super) fn whole(style: &TurnStyle, prompt: &str, text: &str, finish: FinishReason) -> Turn {
     let prompt: Vec<u32> = prompt.bytes().map(u32::from).collect();
-    let done = FinishedChoice {
-        text: text.to_owned(),
-        tokens: output(text, None).tokens,
-        prompt_logprobs: Vec::new(),
-        finish,
-    };
-    Turn::read(style.reader("id", 0, &prompt), &done)
+    let mut reader = style.reader("id", 0, &prompt);
+    let events = reader.push(&output(text, Some(finish.clone())));
+    Turn::of(events, reader.finish_reason(&finish), reader.num_reasoning_tokens())
 }
 
 /// Returns the turn of the pieces of `text`, cut at each of `cuts`.
@@ -307,13 +296,11 @@ fn a_parser_whose_markers_are_special_tokens_sees_them() {
 #[test]
 fn unsupported_turns_are_rejected() {
     let none = TurnParsers::default();
-    let param = |parsers: &TurnParsers, request: TurnRequest| {
-        plan(parsers, request).err().and_then(|error| error.param)
-    };
+    let error = |parsers: &TurnParsers, request: TurnRequest| plan(parsers, request).err();
     let auto = request(ToolChoice::Auto);
-    assert_eq!(param(&none, auto).as_deref(), Some("tool_choice"));
+    assert_eq!(error(&none, auto), Some(TurnError::NoToolParser));
     let bounded = || TurnRequest { thinking_token_budget: Some(3), ..request(ToolChoice::None) };
-    assert_eq!(param(&none, bounded()).as_deref(), Some("thinking_token_budget"));
+    assert_eq!(error(&none, bounded()), Some(TurnError::UnmarkedThoughts));
     let (raw, _) = plan(&parsers("none", "qwen3"), bounded()).unwrap();
     let thinking = raw.params.thinking.unwrap();
     let bytes = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();

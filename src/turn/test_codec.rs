@@ -2,7 +2,7 @@
 
 use crate::api::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError};
 
-pub(super) struct ByteCodec;
+pub(crate) struct ByteCodec;
 
 impl TextCodec for ByteCodec {
     fn vocab_size(&self) -> usize {

@@ -1,35 +1,50 @@
-//! The parsers that a server reads its model's answers with.
+//! The parsers of a model's answers.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde_json::json;
 
 use crate::api::{ChatPrompt, TextCodec, Thinking};
 use crate::{
-    config::{ParserChoice, ServerSettings},
-    engine::Engine,
+    config::ParserChoice,
     parsers::{
-        ReasoningParserFactory, ReasoningStart, ToolParserFactory, UnknownParser,
+        ReasoningParserFactory, ReasoningStart, Registry, ToolParserFactory, UnknownParser,
         guess_reasoning_parser, guess_tool_parser,
     },
 };
 
-/// The parsers that the operator chose, or that the model's chat templates suggest.
+/// The parsers that the operator or the program chose, or that the model's chat templates suggest.
 #[derive(Clone, Default)]
-pub(in crate::server) struct TurnParsers {
+pub(crate) struct TurnParsers {
     /// The parser of calls that the model may make. `None` if such calls are turned off.
     pub(super) tools: Option<ToolParserFactory>,
     pub(super) reasoning: Option<Reasoning>,
 }
 
+impl fmt::Debug for TurnParsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnParsers")
+            .field("finds_calls", &self.tools.is_some())
+            .field("finds_thoughts", &self.reasoning.is_some())
+            .finish()
+    }
+}
+
+/// How the parsers of a model's answers are chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ParserChoices {
+    pub(crate) tools: ParserChoice,
+    pub(crate) reasoning: ParserChoice,
+}
+
 impl TurnParsers {
     /// Returns whether the model may call tools.
-    pub(in crate::server) fn finds_calls(&self) -> bool {
+    pub(crate) fn finds_calls(&self) -> bool {
         self.tools.is_some()
     }
 
     /// Returns whether thoughts are distinguished from the answer.
-    pub(in crate::server) fn finds_thoughts(&self) -> bool {
+    pub(crate) fn finds_thoughts(&self) -> bool {
         self.reasoning.is_some()
     }
 }
@@ -79,24 +94,21 @@ fn prompts_open_thoughts(factory: &ReasoningParserFactory, codec: &dyn TextCodec
 }
 
 impl TurnParsers {
-    /// Returns the parsers for the model of `engine`, from those that the engine has.
+    /// Returns the chosen parsers of `registry` for a model with these chat templates.
     ///
     /// # Errors
     /// If no parser has that name.
-    pub(in crate::server) fn new(
-        settings: &ServerSettings,
-        engine: &Engine,
+    pub(crate) fn new(
+        choice: &ParserChoices,
+        registry: &Registry,
+        templates: &[String],
+        codec: &dyn TextCodec,
     ) -> Result<Self, UnknownParser> {
-        let (registry, model) = (engine.parsers(), engine.loaded());
-        let templates = &model.chat_templates;
-        let tools = choose(&settings.tool_call_parser, templates, guess_tool_parser, |name| {
-            registry.tool_parser(name)
+        let tools =
+            choose(&choice.tools, templates, guess_tool_parser, |name| registry.tool_parser(name))?;
+        let reasoning = choose(&choice.reasoning, templates, guess_reasoning_parser, |name| {
+            registry.reasoning_parser(name)
         })?;
-        let tools = tools.filter(|_| settings.enable_auto_tool_choice);
-        let reasoning =
-            choose(&settings.reasoning_parser, templates, guess_reasoning_parser, |name| {
-                registry.reasoning_parser(name)
-            })?;
         tracing::info!(
             tool_call_parser = tools.as_ref().map_or("none", |(name, _)| name),
             reasoning_parser = reasoning.as_ref().map_or("none", |(name, _)| name),
@@ -105,8 +117,8 @@ impl TurnParsers {
         Ok(Self {
             tools: tools.map(|(_, factory)| factory),
             reasoning: reasoning.map(|(_, factory)| {
-                let is_guessed = settings.reasoning_parser == ParserChoice::Auto;
-                Reasoning::new(factory, &*model.codec, is_guessed)
+                let is_guessed = choice.reasoning == ParserChoice::Auto;
+                Reasoning::new(factory, codec, is_guessed)
             }),
         })
     }

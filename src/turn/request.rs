@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     call_id::CallIds,
+    error::TurnError,
     parsers::{Reasoning, TurnParsers},
     reader::TurnReader,
     reasoning_tokens::ReasoningTokens,
@@ -15,12 +16,9 @@ use crate::api::{
     ChatPrompt, OutputFormat, Prompt, RawRequest, SamplingParams, StructuredOutput, TextCodec,
     Thinking,
 };
-use crate::{
-    parsers::{
-        ConstraintError, ForcedCall, MessageParser, NamedCallParser, ReasoningStart, ToolParser,
-        ToolParserFactory, Tools, constraint_schema, required_call_parser,
-    },
-    server::{http::error::ApiError, state::AppState},
+use crate::parsers::{
+    ForcedCall, MessageParser, NamedCallParser, ReasoningStart, ToolParser, ToolParserFactory,
+    Tools, constraint_schema, required_call_parser,
 };
 
 /// Tokens at a prompt's end that show whether it opens thoughts.
@@ -28,28 +26,28 @@ const PROMPT_TAIL: usize = 64;
 
 /// A client's wishes for the next turn. `params` are the client's own. This module adds the
 /// parameters that the turn needs.
-pub(in crate::server) struct TurnRequest {
+pub(crate) struct TurnRequest {
     /// The conversation, with the tools in the form of chat completions.
-    pub(in crate::server) chat: ChatPrompt,
+    pub(crate) chat: ChatPrompt,
     /// Whether the model may or must call them.
-    pub(in crate::server) tool_choice: ToolChoice,
+    pub(crate) tool_choice: ToolChoice,
     /// Whether one turn may hold several calls.
-    pub(in crate::server) parallel_tool_calls: bool,
+    pub(crate) parallel_tool_calls: bool,
     /// The structure of the answer. A call that must be made has a structure of its own.
-    pub(in crate::server) format: Option<StructuredOutput>,
+    pub(crate) format: Option<StructuredOutput>,
     /// Most tokens of thought.
-    pub(in crate::server) thinking_token_budget: Option<u32>,
+    pub(crate) thinking_token_budget: Option<u32>,
     /// Whether the client wants to see thoughts.
-    pub(in crate::server) include_reasoning: bool,
+    pub(crate) include_reasoning: bool,
     /// The sampling parameters.
-    pub(in crate::server) params: SamplingParams,
+    pub(crate) params: SamplingParams,
     /// Most output tokens. `None`: as many as the context leaves.
-    pub(in crate::server) max_tokens: Option<u32>,
+    pub(crate) max_tokens: Option<u32>,
 }
 
 /// The way to read the answers to one request.
 #[derive(Clone)]
-pub(in crate::server) struct TurnStyle {
+pub(crate) struct TurnStyle {
     calls: Calls,
     tools: Tools,
     max_calls: Option<usize>,
@@ -76,24 +74,13 @@ impl TurnRequest {
     /// reads its answers.
     ///
     /// # Errors
-    /// - If tools are to be called and the server has no parser for that.
+    /// - If tools are to be called and there is no parser for that.
     /// - If a call cannot be forced, or if thoughts cannot be bounded.
-    pub(in crate::server) fn plan(
-        mut self,
-        state: &AppState,
-    ) -> Result<(RawRequest, TurnStyle), ApiError> {
-        if state.config.exclude_tools_when_tool_choice_none && self.tool_choice == ToolChoice::None
-        {
-            self.chat.tools = None;
-        }
-        self.plan_with(&state.parsers, state.engine.codec().clone())
-    }
-
-    pub(super) fn plan_with(
+    pub(crate) fn plan_with(
         self,
         parsers: &TurnParsers,
         codec: Arc<dyn TextCodec>,
-    ) -> Result<(RawRequest, TurnStyle), ApiError> {
+    ) -> Result<(RawRequest, TurnStyle), TurnError> {
         let mut tools = Tools::from_request(self.chat.tools.as_deref().unwrap_or_default());
         let (calls, forced) = match self.tool_choice {
             ToolChoice::None => (Calls::None, None),
@@ -147,22 +134,8 @@ impl TurnRequest {
 }
 
 /// Returns the parser of calls that the model may make.
-fn auto(parsers: &TurnParsers) -> Result<ToolParserFactory, ApiError> {
-    parsers.tools.clone().ok_or_else(|| {
-        let message = "\"auto\" tool choice requires --enable-auto-tool-choice and \
-                       --tool-call-parser to be set";
-        ApiError::invalid("tool_choice", message)
-    })
-}
-
-impl From<ConstraintError> for ApiError {
-    fn from(error: ConstraintError) -> Self {
-        let param = match error {
-            ConstraintError::UnknownTool { .. } => "tool_choice",
-            ConstraintError::NoTools | ConstraintError::Definition { .. } => "tools",
-        };
-        Self::invalid(param, error.to_string())
-    }
+fn auto(parsers: &TurnParsers) -> Result<ToolParserFactory, TurnError> {
+    parsers.tools.clone().ok_or(TurnError::NoToolParser)
 }
 
 /// Returns whether the request turns thinking on or off, under one of the names that templates
@@ -184,12 +157,7 @@ fn last_marker_end(markers: &Thinking, prompt: &[u32]) -> Option<usize> {
 
 impl TurnStyle {
     /// Returns a reader for one choice of the answer `response_id`, which continues `prompt`.
-    pub(in crate::server) fn reader(
-        &self,
-        response_id: &str,
-        choice: usize,
-        prompt: &[u32],
-    ) -> TurnReader {
+    pub(crate) fn reader(&self, response_id: &str, choice: usize, prompt: &[u32]) -> TurnReader {
         let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.clone());
         let end = markers.as_deref().filter(|_| self.goes_on);
         let end = end.and_then(|markers| last_marker_end(markers, prompt)).unwrap_or(prompt.len());
@@ -210,12 +178,12 @@ impl TurnStyle {
 
     /// Returns whether optional calls are constrained to the schemas of strict tools. This is not
     /// possible in every format of calls, nor beside an answer that has a structure itself.
-    pub(in crate::server) fn holds_strict_calls(&self) -> bool {
+    pub(crate) fn holds_strict_calls(&self) -> bool {
         self.holds_strict
     }
 
     /// Returns whether all output is content, so that the text needs no parser.
-    pub(in crate::server) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.reasoning.is_none() && matches!(self.calls, Calls::None)
     }
 
@@ -243,7 +211,7 @@ impl TurnStyle {
         &self,
         budget: Option<u32>,
         is_structured: bool,
-    ) -> Result<Option<Arc<Thinking>>, ApiError> {
+    ) -> Result<Option<Arc<Thinking>>, TurnError> {
         let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.as_ref());
         let has_thoughts = |reasoning: &Reasoning| reasoning.precedes_structure || !is_structured;
         match (markers, budget) {
@@ -253,11 +221,7 @@ impl TurnStyle {
                 Ok(Some(Arc::new(Thinking { budget, ..Thinking::clone(markers) })))
             }
             (None, None) => Ok(None),
-            (None, Some(_)) => {
-                let message = "thinking_token_budget needs a model whose thoughts are marked: set \
-                               --reasoning-parser";
-                Err(ApiError::invalid("thinking_token_budget", message))
-            }
+            (None, Some(_)) => Err(TurnError::UnmarkedThoughts),
         }
     }
 }

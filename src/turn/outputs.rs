@@ -4,7 +4,7 @@ use super::{ToolChoice, TurnStyle, tests::test_style};
 use crate::api::{FinishReason, StopReason};
 
 /// A call of `weather` for Ulm in each format, and the name of its parser.
-pub(in crate::server) const CALLS: &[(&str, &str)] = &[
+pub(crate) const CALLS: &[(&str, &str)] = &[
     (
         "hermes",
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>",
@@ -50,7 +50,7 @@ pub(in crate::server) const CALLS: &[(&str, &str)] = &[
 ];
 
 /// A thought `hm` before the answer `yes` in each format, and the name of its parser.
-pub(in crate::server) const THOUGHTS: &[(&str, &str)] = &[
+pub(crate) const THOUGHTS: &[(&str, &str)] = &[
     ("deepseek_r1", "<think>hm</think>yes"),
     ("qwen3", "<think>hm</think>yes"),
     ("mistral", "[THINK]hm[/THINK]yes"),
@@ -63,17 +63,17 @@ pub(in crate::server) const THOUGHTS: &[(&str, &str)] = &[
 ];
 
 /// An output that ends at a cut, and the style that reads it.
-pub(in crate::server) struct CutOutput {
-    pub(in crate::server) style: TurnStyle,
-    pub(in crate::server) text: String,
-    pub(in crate::server) finish: FinishReason,
+pub(crate) struct CutOutput {
+    pub(crate) style: TurnStyle,
+    pub(crate) text: String,
+    pub(crate) finish: FinishReason,
     /// The names of its parsers.
-    pub(in crate::server) label: String,
+    pub(crate) label: String,
 }
 
 impl CutOutput {
     /// Returns the text in pieces of `length` characters.
-    pub(in crate::server) fn pieces(&self, length: usize) -> Vec<String> {
+    pub(crate) fn pieces(&self, length: usize) -> Vec<String> {
         let chars: Vec<char> = self.text.chars().collect();
         chars.chunks(length).map(|chunk| chunk.iter().collect()).collect()
     }
@@ -82,7 +82,7 @@ impl CutOutput {
 /// Calls `check` with every output of every pair of parsers, cut at every character, with each
 /// reason to end. The outputs are two calls, a call within text, a malformed call, required calls
 /// and a named call.
-pub(in crate::server) fn for_each_cut_output(mut check: impl FnMut(&CutOutput)) {
+pub(crate) fn for_each_cut_output(mut check: impl FnMut(&CutOutput)) {
     let none = ("none", "");
     for (reasoning, thought) in THOUGHTS.iter().copied().chain([none]) {
         let thought = thought.strip_suffix("yes").unwrap_or(thought);

@@ -1,49 +1,40 @@
 //! A turn in one piece.
 
-use super::reader::{TurnEvent, TurnReader};
-use crate::api::OutputDelta;
-use crate::server::generate::choices::FinishedChoice;
+use super::reader::TurnEvent;
 
 /// All of one choice's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::server) struct Turn {
+#[non_exhaustive]
+pub struct Turn {
     /// The model's thoughts.
-    pub(in crate::server) reasoning: Option<String>,
+    pub reasoning: Option<String>,
     /// The answer's text. `None` if there are only thoughts or calls. Empty if there is no output
     /// at all.
-    pub(in crate::server) content: Option<String>,
+    pub content: Option<String>,
     /// The tools it calls. The last call is incomplete if the turn was cut off in it.
-    pub(in crate::server) tool_calls: Vec<ToolCall>,
-    /// Why the turn ended: see [`TurnReader::finish_reason`].
-    pub(in crate::server) finish_reason: &'static str,
+    pub tool_calls: Vec<ToolCall>,
+    /// Why the turn ended: `stop`, `length`, `abort`, or `tool_calls` if the model stopped after
+    /// complete calls that the request did not force by name.
+    pub finish_reason: &'static str,
     /// Tokens of thought. `None` if thoughts are not distinguished.
-    pub(in crate::server) num_reasoning_tokens: Option<usize>,
+    pub num_reasoning_tokens: Option<usize>,
 }
 
 /// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::server) struct ToolCall {
-    pub(in crate::server) id: String,
-    pub(in crate::server) name: String,
+#[non_exhaustive]
+pub struct ToolCall {
+    /// The call's own id. The message with its result repeats the id.
+    pub id: String,
+    /// The function's name. The model may have invented it.
+    pub name: String,
     /// The text of a JSON value. Only its beginning, if the call is incomplete.
-    pub(in crate::server) arguments: String,
+    pub arguments: String,
 }
 
 impl Turn {
-    /// Reads a complete choice.
-    pub(in crate::server) fn read(mut reader: TurnReader, done: &FinishedChoice) -> Self {
-        let events = reader.push(&OutputDelta {
-            text: done.text.clone(),
-            tokens: done.tokens.clone(),
-            finish: Some(done.finish.clone()),
-            ..OutputDelta::default()
-        });
-        let finish_reason = reader.finish_reason(&done.finish);
-        Self::of(events, finish_reason, reader.num_reasoning_tokens())
-    }
-
     /// Returns the turn that `events` describe.
-    pub(super) fn of(
+    pub(crate) fn of(
         events: impl IntoIterator<Item = TurnEvent>,
         finish_reason: &'static str,
         num_reasoning_tokens: Option<usize>,
