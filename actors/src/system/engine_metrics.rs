@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use super::{config::SystemConfig, metrics::SystemMetrics, totals::Totals};
-use crate::logic::{
-    ledger::{GroundState, LedgerEvent},
-    recovery::sanity::ModelState,
-    request::ids::EngineIndex,
+use crate::{
+    error::RequestError,
+    logic::{
+        ledger::{GroundState, LedgerEvent},
+        recovery::sanity::ModelState,
+        request::ids::EngineIndex,
+    },
 };
 
 /// The metrics of all engines. They share their totals.
@@ -51,6 +54,11 @@ impl EngineMetrics {
             event => event.end().and_then(|end| of(end.request)),
         };
         self.of(engine.unwrap_or_default()).on_ledger_event(event, state);
+    }
+
+    /// Counts a request that was rejected before an engine had it.
+    pub(crate) fn rejected(&self, error: &RequestError) {
+        self.first.rejected(error);
     }
 
     /// Shows a changed state of the model, which all engines have.
