@@ -159,6 +159,12 @@ settings! {
         detach_grace_secs: f64 = 0.0, number, seconds_or_never,
             Usage::new("SECONDS", "Seconds that a stream goes on whose connection was cut")
                 .was("detach_grace");
+        /// Maximum number of sessions of /v1/realtime. Further ones are answered 503.
+        max_realtime_sessions: usize = 64, count, within(1, 1 << 16),
+            Usage::new("N", "Maximum number of sessions of /v1/realtime");
+        /// Seconds that a session of /v1/realtime is kept without an event of its client.
+        realtime_idle_timeout_secs: u64 = 300, count_u64, seconds,
+            Usage::new("SECONDS", "Seconds that a session of /v1/realtime is kept without an event");
         /// Maximum number of responses of /v1/responses that are kept. 0: none, and no conversation
         /// can continue from one.
         responses_store_max_count: usize = 10_000, count, any,

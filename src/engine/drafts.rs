@@ -102,7 +102,7 @@ pub(super) fn check(
         return refuse("it has layers with states, which cannot take guesses back".to_owned());
     }
     // A draft model may have no tokenizer of its own.
-    if !path.is_file() && !model_files::exists(&path.join("tokenizer.json")) {
+    if !path.is_file() && !HfTextCodec::is_in(path) {
         return Ok(());
     }
     let own = HfTextCodec::load(path)?;

@@ -57,7 +57,9 @@ pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub use process::ProcessStrike;
 #[cfg(unix)]
 pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
-pub use speech::{SoundPiece, SoundPieces, Speech, SpeechTask, UnsupportedLanguage};
+pub use speech::{
+    LiveSound, SoundPiece, SoundPieces, Speech, SpeechTask, TooLong, UnsupportedLanguage,
+};
 pub use start::{LoadedModel, PoolerFacts, StartProgress};
 
 use self::{

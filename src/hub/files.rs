@@ -24,7 +24,10 @@ const TOKENIZER: &[&str] = &[
     "sentence_bert_config.json",
     "chat_template.jinja",
     "chat_template.json",
+    TEKKEN,
 ];
+/// Mistral's file in the place of `tokenizer.json`.
+const TEKKEN: &str = "tekken.json";
 /// The folder of further chat templates.
 const TEMPLATES: &str = "additional_chat_templates/";
 const CONFIG: &str = "config.json";
@@ -64,7 +67,7 @@ pub enum Lacking {
     #[error("it has neither config.json nor adapter_config.json")]
     NoConfig,
     /// The repository has no tokenizer in a known format.
-    #[error("it has no tokenizer.json")]
+    #[error("it has neither tokenizer.json nor tekken.json")]
     NoTokenizer,
     /// The repository has GGUF files only.
     #[error("it has GGUF files: add one to the name, for example :{}", .0.join(", or :"))]
@@ -131,10 +134,13 @@ pub(crate) fn small(listing: &[String], want: &Want) -> Result<Vec<String>, Lack
     let templates = listing
         .iter()
         .filter(|file| file.starts_with(TEMPLATES) && file.ends_with(".jinja") && is_path(file));
-    let tokenizer: Vec<_> = known(TOKENIZER).chain(templates.cloned()).collect();
+    let has_tokenizer = has(TOKENIZER[0]) || has(TEKKEN);
+    // Without need, no second vocabulary is fetched.
+    let known_here = known(TOKENIZER).filter(|name| name != TEKKEN || !has(TOKENIZER[0]));
+    let tokenizer: Vec<_> = known_here.chain(templates.cloned()).collect();
     match want {
         Want::Gguf(_) => Ok(Vec::new()),
-        Want::Tokenizer if !has("tokenizer.json") => Err(Lacking::NoTokenizer),
+        Want::Tokenizer if !has_tokenizer => Err(Lacking::NoTokenizer),
         // A tokenizer may depend on the model's config.
         Want::Tokenizer => Ok(known(&[CONFIG]).chain(tokenizer).collect()),
         Want::Model { .. } => {
@@ -188,7 +194,8 @@ pub(crate) fn complete(
 ) -> Result<String, Lacking> {
     let small = small(listing, want)?;
     let has = |name: &str| small.iter().any(|file| file == name);
-    if matches!(want, Want::Model { tokenizer: true, .. }) && has(CONFIG) && !has(TOKENIZER[0]) {
+    let has_tokenizer = has(TOKENIZER[0]) || has(TEKKEN);
+    if matches!(want, Want::Model { tokenizer: true, .. }) && has(CONFIG) && !has_tokenizer {
         return Err(Lacking::NoTokenizer);
     }
     let (index, modules) = (read(INDEX), read(MODULES));

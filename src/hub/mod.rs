@@ -355,7 +355,10 @@ mod tests {
         std::fs::create_dir_all(&half).unwrap();
         std::fs::write(half.join("config.json"), "{}").unwrap();
         let error = resolved(offline(root.path(), "org/demo")).unwrap_err();
-        assert!(error.contains("its copy there: it has no tokenizer.json"), "{error}");
+        assert!(
+            error.contains("its copy there: it has neither tokenizer.json nor tekken.json"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ServerConfig, ServerError,
     admin::Control,
+    audio::RealtimeSeats,
     generate::open_requests::OpenRequests,
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
@@ -53,6 +54,8 @@ pub(super) struct AppState {
     pub(super) pulse: RuntimePulse,
     /// The model, if it writes down what it hears.
     pub(super) speech: Option<Arc<Speech>>,
+    /// The places for sessions of `/v1/realtime`.
+    pub(super) realtime: RealtimeSeats,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -75,6 +78,7 @@ impl AppState {
         let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));
         let loaded = engine.loaded();
         let speech = Speech::of(&loaded.architecture, &loaded.codec).map(Arc::new);
+        let realtime = RealtimeSeats::new(config.max_realtime_sessions);
         let created = unix_seconds();
         let (draining, pulse) = (CancellationToken::new(), RuntimePulse::new());
         Ok(Self {
@@ -94,6 +98,7 @@ impl AppState {
             draining,
             pulse,
             speech,
+            realtime,
             created,
         })
     }

@@ -19,7 +19,7 @@ use super::cuts::{self, Cuts};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
 use super::tokenizer_files::TokenizerFiles;
-use super::{gguf_tokenizer, special_tokens};
+use super::{gguf_tokenizer, special_tokens, tekken};
 use crate::gguf::{GgufFile, is_gguf};
 use crate::model_files;
 
@@ -47,9 +47,10 @@ pub struct HfTextCodec {
 }
 
 impl HfTextCodec {
-    /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`. In
-    /// a folder, it also reads `tokenizer_config.json`, `special_tokens_map.json`,
-    /// `added_tokens.json` and `chat_template.jinja` where they exist.
+    /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`, or
+    /// without that file Mistral's `tekken.json`. In a folder, it also reads
+    /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
+    /// `chat_template.jinja` where they exist.
     ///
     /// Truncation and padding set in `tokenizer.json` do not apply, because the engine limits
     /// lengths.
@@ -63,8 +64,19 @@ impl HfTextCodec {
             let (tokenizer, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
             return Self::assemble(tokenizer, &files, model);
         }
-        let path = model.join("tokenizer.json");
-        Self::assemble(read_tokenizer(&path)?, &TokenizerFiles::read(model)?, &path)
+        let (path, tekken) = (model.join("tokenizer.json"), model.join(tekken::FILE));
+        let mut files = TokenizerFiles::read(model)?;
+        if !model_files::exists(&path) && model_files::exists(&tekken) {
+            let tokenizer = tekken::read(model, &mut files)?;
+            return Self::assemble(tokenizer, &files, &tekken);
+        }
+        Self::assemble(read_tokenizer(&path)?, &files, &path)
+    }
+
+    /// Returns whether the folder `model` has the file of a tokenizer.
+    #[must_use]
+    pub fn is_in(model: &Path) -> bool {
+        ["tokenizer.json", tekken::FILE].iter().any(|file| model_files::exists(&model.join(file)))
     }
 
     fn assemble(

@@ -1,8 +1,8 @@
 //! Text: a Hugging Face tokenizer and its chat template behind the engine's `TextCodec` port.
 //!
-//! `codec` is the adapter. `tokenizer_files` reads the files beside `tokenizer.json`. `decoder`
-//! turns tokens into text one at a time. `chat_template` renders conversations. `cuts` finds places
-//! where a long text may be cut.
+//! `codec` is the adapter. `tokenizer_files` reads the files beside `tokenizer.json`. `tekken`
+//! reads Mistral's file in its place. `decoder` turns tokens into text one at a time.
+//! `chat_template` renders conversations. `cuts` finds places where a long text may be cut.
 mod chat_template;
 mod chunks;
 mod codec;
@@ -11,6 +11,7 @@ mod decoder;
 mod error;
 mod gguf_tokenizer;
 mod special_tokens;
+mod tekken;
 mod tokenizer_files;
 
 pub use chat_template::ContentFormat;

@@ -11,6 +11,7 @@ mod images;
 mod late_chunking;
 mod pooling;
 mod pooling_http;
+mod realtime;
 mod responses;
 #[path = "../serving/mod.rs"]
 mod serving;

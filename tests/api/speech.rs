@@ -52,7 +52,7 @@ fn form(file: Option<&[u8]>, fields: &[(&str, &str)]) -> Vec<u8> {
     body
 }
 
-async fn post(
+pub(crate) async fn post(
     served: &Served,
     route: &str,
     file: Option<&[u8]>,

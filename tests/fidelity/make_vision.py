@@ -27,11 +27,15 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextTo
 from transformers import (
     Gemma3Config,
     Gemma3Processor,
+    Glm4vConfig,
+    Glm4vMoeConfig,
     Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
     InternVLProcessor,
     InternVLVideoProcessor,
+    Llama4Config,
+    Llama4Processor,
     LlavaConfig,
     LlavaNextConfig,
     Mistral3Config,
@@ -249,6 +253,58 @@ def gemma3(vision, text, num_tokens, **processor):
     return config, pixels | processor
 
 
+def glm(config, text, visual, processor, **rest):
+    """Returns a model of GLM-4.1V's classes. An image's tokens have no others around them."""
+    tower = dict(
+        depth=2, num_heads=2, hidden_size=24, out_hidden_size=32, intermediate_size=40,
+        image_size=32, patch_size=8,
+    )
+    config = config(
+        text_config=text, vision_config=tower | visual, image_token_id=508, video_token_id=509,
+        image_start_token_id=504, image_end_token_id=505, video_start_token_id=506,
+        video_end_token_id=507, **rest,
+    )
+    pixels = dict(
+        image_processor_type="Glm4vImageProcessor", patch_size=8, merge_size=2,
+        temporal_patch_size=2, **CLIP,
+    )
+    return config, pixels | processor
+
+
+LLAMA4_TAGS = ["image_start", "image", "patch", "tile_x_separator", "tile_y_separator", "image_end"]
+LLAMA4_TAGS = [f"<|{name}|>" for name in LLAMA4_TAGS]
+
+
+def llama4_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of Llama 4's images."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    whole.add_special_tokens(dict(additional_special_tokens=LLAMA4_TAGS))
+    return whole
+
+
+def llama4(visual, processor, **text):
+    tower = dict(
+        hidden_size=24, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
+        image_size=32, patch_size=8, projector_input_dim=28, projector_output_dim=28,
+        vision_output_dim=28,
+    )
+    tower |= visual
+    config = Llama4Config(
+        text_config=text_config(
+            "llama4_text", num_local_experts=4, intermediate_size_mlp=40, attention_chunk_size=64,
+            floor_scale=8, **text,
+        ),
+        vision_config=tower, image_token_index=llama4_tokenizer().convert_tokens_to_ids("<|patch|>"),
+        tie_word_embeddings=False,
+    )
+    pixels = dict(
+        image_processor_type="Llama4ImageProcessor", max_patches=6, **UNIT,
+        size=dict(height=tower["image_size"], width=tower["image_size"]),
+    )
+    return config, pixels | processor
+
+
 def models():
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
@@ -367,6 +423,42 @@ def models():
                 layer_types=["full_attention", "sliding_attention", "sliding_attention"],
             ), 16, resample=3,
         ),
+        "glm4v": lambda: glm(
+            Glm4vConfig,
+            text_config("glm4v_text", num_attention_heads=2, num_key_value_heads=1, **axes(
+                [2, 1, 1], partial_rotary_factor=0.5,
+            )),
+            {}, dict(size=dict(shortest_edge=1024, longest_edge=16 * 16 * 2 * 12)),
+        ),
+        # Squares of nine patches of one frame, and experts.
+        "glm4v_moe": lambda: glm(
+            Glm4vMoeConfig,
+            text_config(
+                "glm4v_moe_text", head_dim=8, num_hidden_layers=2, first_k_dense_replace=1,
+                n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,
+                moe_intermediate_size=16, attention_bias=True, **axes(
+                    [1, 1, 2], partial_rotary_factor=1.0,
+                ),
+            ),
+            dict(
+                patch_size=4, spatial_merge_size=3, temporal_patch_size=1, num_heads=3,
+                attention_bias=True, hidden_act="gelu", image_size=21, rms_norm_eps=1e-3,
+                rope_parameters=dict(rope_type="axial", rope_theta=500.0),
+            ),
+            dict(
+                patch_size=4, merge_size=3, temporal_patch_size=1,
+                size=dict(shortest_edge=144, longest_edge=144 * 40),
+            ),
+        ),
+        "llama4": lambda: llama4({}, {}),
+        "llama4-wide": lambda: llama4(
+            dict(
+                image_size=24, patch_size=4, pixel_shuffle_ratio=1 / 3, num_attention_heads=3,
+                intermediate_size=24 * 9, rope_parameters=dict(rope_type="default", rope_theta=100.0),
+            ),
+            dict(max_patches=9, resize_to_max_canvas=True, resample=3),
+            num_hidden_layers=2, interleave_moe_layer_step=2, use_qk_norm=False,
+        ),
         "internvl": lambda: internvl(text_config("qwen2"), dict(attention_bias=True), 0.5),
         "internvl-norms": lambda: internvl(
             text_config("qwen3", head_dim=8),
@@ -417,6 +509,12 @@ def whole_processor(model, processor):
         return Gemma3Processor(
             processor, gemma_tokenizer(), image_seq_length=config.mm_tokens_per_image,
         )
+    if kind == "llama4":
+        tower = config.vision_config
+        return Llama4Processor(
+            processor, llama4_tokenizer(), tower.patch_size, tower.pixel_shuffle_ratio,
+            chat_template="none",
+        )
     words = tokenizer()
     if kind == "mistral3" or config.vision_config.model_type == "pixtral":
         merge = getattr(config, "spatial_merge_size", 1)
@@ -450,6 +548,9 @@ def tokens_of(whole, image, count, image_token):
 def features_of(model, inputs):
     """Returns the embeddings of one image, and the states for single layers."""
     output = model.get_image_features(**inputs, return_dict=True)
+    if model.config.model_type == "llama4":
+        states = output.last_hidden_state
+        return model.multi_modal_projector(states.flatten(0, -2)), []
     whole = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
     deep = getattr(output, "deepstack_features", None) or []
     embeddings = whole(output.pooler_output)
@@ -473,11 +574,13 @@ def inputs_of(model, processor, images):
         merge = getattr(model.config, "spatial_merge_size", 1)
         kwargs = dict(patch_size=model.config.vision_config.patch_size * merge)
     inputs = dict(processor(images, return_tensors="pt", **kwargs))
+    if model.config.model_type == "llama4":
+        inputs["pixel_values"] = inputs["pixel_values"].float()
     return {name: it for name, it in inputs.items() if name not in UNREAD}
 
 
 # The outputs of processors that models do not take.
-UNREAD = ("num_patches", "num_crops", "rows", "cols")
+UNREAD = ("num_patches", "num_crops", "rows", "cols", "aspect_ratios")
 
 
 def tiles_of(model, processor, size):
@@ -505,6 +608,19 @@ def image_record(model, processor, size):
     )
 
 
+def logits_of(model, ids, inputs):
+    """Returns the logits of a prompt. HF `Llama4ForConditionalGeneration` fails at the last line of
+    its `forward` where its text model is one of experts, so its steps are here."""
+    if model.config.model_type != "llama4":
+        return model(input_ids=ids, use_cache=False, **inputs).logits[0]
+    embeds = model.get_input_embeddings()(ids)
+    if "pixel_values" in inputs:
+        features, _ = features_of(model, inputs)
+        places = (ids == model.config.image_token_id)[..., None].expand_as(embeds)
+        embeds = embeds.masked_scatter(places, features)
+    return model.language_model(inputs_embeds=embeds, use_cache=False).logits[0]
+
+
 def greedy_tokens(model, ids, inputs, count=12):
     """Returns the likeliest tokens after a prompt."""
     begin = ids.shape[1]
@@ -514,11 +630,18 @@ def greedy_tokens(model, ids, inputs, count=12):
             if name in inputs:
                 missing = ids.shape[1] - inputs[name].shape[1]
                 inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing))
-        row = model(input_ids=ids, use_cache=False, **inputs).logits[0, -1].log_softmax(-1)
+        row = logits_of(model, ids, inputs)[-1].log_softmax(-1)
         first, second = row.topk(2).values.tolist()
         assert first - second > 1e-3, "two tokens are nearly equal"
         ids = torch.cat([ids, row.argmax()[None, None]], dim=1)
     return ids[0, begin:].tolist()
+
+
+def placed_token(config):
+    """Returns the token of an image before it is expanded."""
+    if config.model_type == "llama4":
+        return llama4_tokenizer().convert_tokens_to_ids("<|image|>")
+    return getattr(config, "boi_token_index", config.image_token_id)
 
 
 def prompt_record(model, processor, images, sizes):
@@ -531,12 +654,12 @@ def prompt_record(model, processor, images, sizes):
     for index in sizes:
         after = text(4)
         tokens += images[index]["tokens"] + after
-        placed += [getattr(config, "boi_token_index", config.image_token_id)] + after
+        placed += [placed_token(config)] + after
     ids = torch.tensor([tokens])
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
     positions = None
-    if hasattr(model.model, "get_rope_index"):
+    if hasattr(getattr(model, "model", None), "get_rope_index"):
         kinds = (ids == config.image_token_id).int()
         inputs["mm_token_type_ids"] = kinds
         grid = inputs.get("image_grid_thw")
@@ -548,8 +671,9 @@ def prompt_record(model, processor, images, sizes):
     greedy = {}
     if config.model_type == "gemma3":
         inputs["token_type_ids"] = (ids == config.image_token_id).int()
+    if config.model_type in ("gemma3", "glm4v", "glm4v_moe", "llama4"):
         greedy = dict(placed_token_ids=placed, greedy_token_ids=greedy_tokens(model, ids, inputs))
-    logits = model(input_ids=ids, use_cache=False, **inputs).logits[0]
+    logits = logits_of(model, ids, inputs)
     return dict(
         token_ids=tokens, images=list(sizes), positions=positions,
         last_log_probs=rounded(logits[-1].log_softmax(-1)), **greedy,
@@ -576,9 +700,11 @@ def record(folder):
     images = [image_record(model, processor, size) for size in sizes_of(model)]
     prompts = [prompt_record(model, processor, images, sizes) for sizes in ([], [1], [3, 2], [4, 0, 4])]
     is_gemma = model.config.model_type == "gemma3"
-    words = gemma_tokenizer() if is_gemma else tokenizer()
+    is_llama4 = model.config.model_type == "llama4"
+    words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = ["\n" * count for count in range(33)] if is_gemma else TAGS + ["\n", "\n\n"]
+    texts = LLAMA4_TAGS if is_llama4 else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
         whole = whole_processor(model, processor)
@@ -751,6 +877,10 @@ def build(name, config, processor):
     (folder / "generation_config.json").unlink(missing_ok=True)
     if config.model_type == "gemma3":
         gemma_tokenizer().save_pretrained(folder)
+    if config.model_type in ("glm4v", "glm4v_moe"):
+        tokenizer().save_pretrained(folder)
+    if config.model_type == "llama4":
+        llama4_tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")
     record(folder)

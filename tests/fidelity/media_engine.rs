@@ -61,7 +61,8 @@ struct Recorded {
 
 /// The models whose greedy tokens are recorded, and the files that have them.
 fn models() -> Vec<(PathBuf, &'static str)> {
-    let vision = ["gemma3", "gemma3-wide"].map(vision::folder);
+    let vision = ["gemma3", "gemma3-wide", "glm4v", "glm4v_moe", "llama4", "llama4-wide"];
+    let vision = vision.map(vision::folder);
     let hearing =
         ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
     let videos =

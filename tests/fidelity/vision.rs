@@ -79,6 +79,10 @@ models! {
     smolvlm_one: "smolvlm-one",
     gemma3: "gemma3",
     gemma3_wide: "gemma3-wide",
+    glm4v: "glm4v",
+    glm4v_moe: "glm4v_moe",
+    llama4: "llama4",
+    llama4_wide: "llama4-wide",
     internvl: "internvl",
     internvl_norms: "internvl-norms",
 }

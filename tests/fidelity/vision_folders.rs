@@ -45,13 +45,16 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 6] = [
+    let cases: [(&str, &str, Value); 9] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
         ("qwen2_5_vl", "/vision_config/window_size", json!(4)),
         ("qwen3_vl", "/vision_config/deepstack_visual_indexes", json!([2, 0])),
         ("qwen3_vl", "/text_config/rope_parameters/mrope_section", json!([1, 1])),
+        ("glm4v", "/vision_config/num_heads", json!(5)),
+        ("glm4v", "/vision_config/image_size", json!(7)),
+        ("glm4v", "/vision_config/rope_parameters/rope_type", json!("linear")),
     ];
     for (name, pointer, value) in cases {
         let change = |config: &mut Value| *config.pointer_mut(pointer).unwrap() = value;

@@ -49,7 +49,8 @@ async fn adapters_are_the_same_in_an_engine_process_and_survive_it() {
     let engine = Engine::start_in_process_of(program, config(MODEL)).await.unwrap();
     assert_eq!(outputs(streams(&engine).await).await, expected);
     let running = streams(&engine).await;
-    engine.strike_process(ProcessStrike::Signal("SIGKILL")).await.unwrap();
+    let kill = ProcessStrike::Signal("SIGKILL");
+    engine.strike_process(EngineIndex::default(), kill).await.unwrap();
     assert_eq!(outputs(running).await, expected);
     // An adapter that cannot be used is refused in the same words.
     let spoiled = TempDir::new().unwrap();

@@ -5,7 +5,7 @@ mod pieces;
 
 use std::sync::Arc;
 
-pub use self::pieces::{SoundPiece, SoundPieces};
+pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
 use crate::api::{TextCodec, TokenId};
 use languages::{FURTHER, SUPPORTED};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Speech;
 use crate::api::{MediaError, MediaSource, Modality, RawMedia};
-use crate::media::audio::{Decoder, Pieces, SECONDS_MAX, wav};
+use crate::media::audio::{Cutter, Decoder, Piece, Pieces, SECONDS_MAX, wav};
 
 /// A part of a sound, as the item of a prompt.
 #[derive(Debug, Clone)]
@@ -15,13 +15,52 @@ pub struct SoundPiece {
     pub start: f64,
     /// Its length, in seconds.
     pub seconds: f64,
+    /// Whether no other part follows.
+    pub is_last: bool,
 }
 
 /// The parts of a sound, in order. They are decoded when they are asked for.
 pub struct SoundPieces {
     pieces: Pieces,
+    items: Items,
+}
+
+/// A sound whose samples arrive while it is heard. It is cut as a file with the same samples.
+pub struct LiveSound {
+    cutter: Cutter,
+    items: Items,
+    /// The samples so far.
+    num_samples: usize,
+    num_samples_max: usize,
+}
+
+/// A sound would be longer than any that is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the audio has more than {seconds_max} seconds, and no more are accepted")]
+pub struct TooLong {
+    /// The longest sound that is served.
+    pub seconds_max: u32,
+}
+
+/// Makes pieces into items.
+struct Items {
     rate: u32,
     num_samples: usize,
+}
+
+impl Items {
+    fn item(&mut self, piece: &Piece) -> SoundPiece {
+        let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
+        let (start, len) = (seconds(self.num_samples), piece.samples.len());
+        self.num_samples += len;
+        let media = RawMedia {
+            modality: Modality::Audio,
+            source: MediaSource::File(wav(&piece.samples, self.rate)),
+            uuid: None,
+            kwargs: serde_json::Map::new(),
+        };
+        SoundPiece { media, start, seconds: seconds(len), is_last: piece.is_last }
+    }
 }
 
 impl Speech {
@@ -33,7 +72,13 @@ impl Speech {
         let rate = self.sampling_rate();
         let decoder = Decoder::open(file, rate, SECONDS_MAX)?;
         let pieces = Pieces::new(decoder, rate, self.seconds_of_a_piece());
-        Ok(SoundPieces { pieces, rate, num_samples: 0 })
+        Ok(SoundPieces { pieces, items: Items { rate, num_samples: 0 } })
+    }
+
+    /// Returns a sound without samples yet.
+    #[must_use]
+    pub fn live_sound(&self) -> LiveSound {
+        LiveSound::new(self.sampling_rate(), self.seconds_of_a_piece())
     }
 }
 
@@ -43,16 +88,56 @@ impl SoundPieces {
     /// # Errors
     /// [`MediaError`] if the file is broken or too long.
     pub fn next_piece(&mut self) -> Result<Option<SoundPiece>, MediaError> {
-        let Some(piece) = self.pieces.next()? else { return Ok(None) };
-        let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
-        let (start, len) = (seconds(self.num_samples), piece.samples.len());
-        self.num_samples += len;
-        let media = RawMedia {
-            modality: Modality::Audio,
-            source: MediaSource::File(wav(&piece.samples, self.rate)),
-            uuid: None,
-            kwargs: serde_json::Map::new(),
-        };
-        Ok(Some(SoundPiece { media, start, seconds: seconds(len) }))
+        let piece = self.pieces.next()?;
+        Ok(piece.map(|piece| self.items.item(&piece)))
+    }
+}
+
+impl LiveSound {
+    /// Returns a sound of `rate` samples a second, in parts of `seconds` at most.
+    pub(crate) fn new(rate: u32, seconds: u32) -> Self {
+        Self {
+            cutter: Cutter::new(rate, seconds),
+            items: Items { rate, num_samples: 0 },
+            num_samples: 0,
+            num_samples_max: SECONDS_MAX as usize * rate as usize,
+        }
+    }
+
+    /// Adds samples at the model's rate.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the sound would become longer than any that is served. Nothing is added then.
+    pub fn push(&mut self, samples: Vec<f32>) -> Result<(), TooLong> {
+        let num_samples = self.num_samples + samples.len();
+        if num_samples > self.num_samples_max {
+            return Err(TooLong { seconds_max: SECONDS_MAX });
+        }
+        self.num_samples = num_samples;
+        self.cutter.push(samples);
+        Ok(())
+    }
+
+    /// Marks the samples so far as all of the sound.
+    pub fn end(&mut self) {
+        self.cutter.end();
+    }
+
+    /// Returns the number of samples that are in no part yet.
+    #[must_use]
+    pub fn num_waiting(&self) -> usize {
+        self.num_samples - self.items.num_samples
+    }
+
+    /// Returns whether no further part can be cut before more samples arrive.
+    #[must_use]
+    pub fn needs_samples(&self) -> bool {
+        self.cutter.needs_samples()
+    }
+
+    /// Cuts the next part. `None` after the last, and while samples are missing.
+    pub fn next_piece(&mut self) -> Option<SoundPiece> {
+        let piece = self.cutter.next()?;
+        Some(self.items.item(&piece))
     }
 }

@@ -9,7 +9,7 @@ mod wav;
 
 pub(crate) use decode::{Decoder, SECONDS_MAX, decode, decoded_bytes};
 pub(crate) use mel::{MelConfig, MelExtractor};
-pub(crate) use split::Pieces;
+pub(crate) use split::{Cutter, Piece, Pieces};
 pub(crate) use wav::wav;
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};

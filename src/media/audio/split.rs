@@ -18,9 +18,8 @@ pub(crate) struct Piece {
     pub(crate) is_last: bool,
 }
 
-/// The pieces of a sound, in order.
-pub(crate) struct Pieces {
-    decoder: Decoder,
+/// Cuts samples that arrive bit by bit.
+pub(crate) struct Cutter {
     rate: usize,
     /// The longest piece, in samples.
     piece: usize,
@@ -29,12 +28,57 @@ pub(crate) struct Pieces {
     has_ended: bool,
 }
 
-impl Pieces {
-    /// Returns the pieces of a sound of `rate` samples a second. A piece has `seconds` at most. If
-    /// a piece is not the last, it ends within its last second.
-    pub(crate) fn new(decoder: Decoder, rate: u32, seconds: u32) -> Self {
+impl Cutter {
+    /// Returns a cutter of a sound of `rate` samples a second. A piece has `seconds` at most. If a
+    /// piece is not the last, it ends within its last second.
+    pub(crate) fn new(rate: u32, seconds: u32) -> Self {
         let (rate, piece) = (rate as usize, rate as usize * seconds as usize);
-        Self { decoder, rate, piece, pending: VecDeque::new(), is_at_end: false, has_ended: false }
+        Self { rate, piece, pending: VecDeque::new(), is_at_end: false, has_ended: false }
+    }
+
+    /// Adds samples.
+    pub(crate) fn push(&mut self, samples: Vec<f32>) {
+        self.pending.extend(samples);
+    }
+
+    /// Marks the samples so far as all of the sound.
+    pub(crate) fn end(&mut self) {
+        self.is_at_end = true;
+    }
+
+    /// Returns whether no further piece can be cut before more samples arrive.
+    pub(crate) fn needs_samples(&self) -> bool {
+        !self.is_at_end && self.pending.len() <= self.piece
+    }
+
+    /// Returns the next piece. `None` after the last, and while samples are missing.
+    pub(crate) fn next(&mut self) -> Option<Piece> {
+        if self.has_ended || self.needs_samples() {
+            return None;
+        }
+        if self.pending.len() <= self.piece {
+            self.has_ended = true;
+            let samples = std::mem::take(&mut self.pending).into();
+            return Some(Piece { samples, is_last: true });
+        }
+        let from = self.piece.saturating_sub(self.rate);
+        let last: Vec<f32> = self.pending.range(from..self.piece).copied().collect();
+        let cut = (from + quietest(&last)).max(1);
+        let samples = self.pending.drain(..cut).collect();
+        Some(Piece { samples, is_last: false })
+    }
+}
+
+/// The pieces of a sound in a file, in order.
+pub(crate) struct Pieces {
+    decoder: Decoder,
+    cutter: Cutter,
+}
+
+impl Pieces {
+    /// Returns the pieces of a sound of `rate` samples a second, each of `seconds` at most.
+    pub(crate) fn new(decoder: Decoder, rate: u32, seconds: u32) -> Self {
+        Self { decoder, cutter: Cutter::new(rate, seconds) }
     }
 
     /// Returns the next piece.
@@ -42,25 +86,13 @@ impl Pieces {
     /// # Errors
     /// As [`Decoder::next`].
     pub(crate) fn next(&mut self) -> Result<Option<Piece>, MediaError> {
-        if self.has_ended {
-            return Ok(None);
-        }
-        while !self.is_at_end && self.pending.len() <= self.piece {
+        while self.cutter.needs_samples() {
             match self.decoder.next()? {
-                Some(samples) => self.pending.extend(samples),
-                None => self.is_at_end = true,
+                Some(samples) => self.cutter.push(samples),
+                None => self.cutter.end(),
             }
         }
-        if self.pending.len() <= self.piece {
-            self.has_ended = true;
-            let samples = std::mem::take(&mut self.pending).into();
-            return Ok(Some(Piece { samples, is_last: true }));
-        }
-        let from = self.piece.saturating_sub(self.rate);
-        let last: Vec<f32> = self.pending.range(from..self.piece).copied().collect();
-        let cut = (from + quietest(&last)).max(1);
-        let samples = self.pending.drain(..cut).collect();
-        Ok(Some(Piece { samples, is_last: false }))
+        Ok(self.cutter.next())
     }
 }
 
@@ -106,5 +138,20 @@ mod tests {
     fn a_short_sound_is_one_piece() {
         let all = pieces(&[0.25; 32_000], 16_000, 2);
         assert_eq!(all, [Piece { samples: vec![0.25; 32_000], is_last: true }]);
+    }
+
+    #[test]
+    fn samples_that_arrive_bit_by_bit_are_cut_at_the_same_places() {
+        let samples: Vec<f32> = (0..70_001).map(|i| (i as f32 * 0.37).sin()).collect();
+        let mut cutter = Cutter::new(16_000, 2);
+        let mut all = Vec::new();
+        for part in samples.chunks(777) {
+            cutter.push(part.to_vec());
+            all.extend(std::iter::from_fn(|| cutter.next()));
+        }
+        assert!(cutter.next().is_none(), "the rest may be less than a piece");
+        cutter.end();
+        all.extend(std::iter::from_fn(|| cutter.next()));
+        assert_eq!(all, pieces(&samples, 16_000, 2));
     }
 }

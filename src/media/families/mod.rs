@@ -3,9 +3,11 @@
 
 mod fields;
 mod gemma3;
+mod glm;
 mod hearing;
 mod idefics3;
 mod internvl;
+mod llama4;
 mod llava;
 mod llava_next;
 mod pixtral;
@@ -68,6 +70,7 @@ pub(crate) fn processor_for(
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor, encode)?),
+        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, &processor)?),
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             Arc::new(pixtral::Pixtral::read(family, outer, &processor, &*encode)?)
         }
@@ -79,6 +82,9 @@ pub(crate) fn processor_for(
         }
         VisionFamily::Idefics3 => {
             Arc::new(idefics3::Idefics3::read(family, outer, &processor, &*encode)?)
+        }
+        VisionFamily::Llama4 => {
+            Arc::new(llama4::Llama4::read(family, outer, &processor, &*encode)?)
         }
         VisionFamily::InternVl => {
             Arc::new(internvl::InternVl::read(family, outer, &processor, &*encode)?)

@@ -85,7 +85,10 @@ impl Qwen {
 }
 
 /// Returns limits of pixels with the client's settings. They may not exceed the model's.
-fn limits_with(limits: [usize; 2], kwargs: &Map<String, Value>) -> Result<[usize; 2], MediaError> {
+pub(super) fn limits_with(
+    limits: [usize; 2],
+    kwargs: &Map<String, Value>,
+) -> Result<[usize; 2], MediaError> {
     let size = kwargs.get("size").and_then(Value::as_object);
     let most = limits[1];
     let pixels = |old: &str, new: &str, default: usize| {

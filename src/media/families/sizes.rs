@@ -54,7 +54,7 @@ pub(super) fn in_squares(
 
 /// Returns the size of `count` frames of `[height, width]` in whole squares of `factor` pixels,
 /// where `merge` frames become one. All frames together have `least` to `most` pixels: HF
-/// `smart_resize` of Qwen3-VL's videos. `None` as [`in_squares`].
+/// `smart_resize` of Qwen3-VL's videos and of GLM-4.1V. `None` as [`in_squares`].
 pub(super) fn in_volumes(
     count: usize,
     [height, width]: [usize; 2],

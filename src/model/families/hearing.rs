@@ -31,7 +31,7 @@ pub(super) const QWEN2_AUDIO: Wrapper = Wrapper {
 pub(super) const VOXTRAL: Wrapper = Wrapper {
     architecture: VOXTRAL_CLASS,
     model_type: "voxtral",
-    models: "Voxtral Mini and Small, in the form of transformers with a tokenizer.json",
+    models: "Voxtral Mini and Small, in the form of transformers",
     texts: &[TextModel {
         family: Family {
             architecture: VOXTRAL_CLASS,

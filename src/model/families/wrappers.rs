@@ -76,7 +76,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[BESIDE],
         unread: &["vision_model", "multi_modal_projector"],
-        vision: &[],
+        vision: &[VisionFamily::Llama4],
         audio: None,
     },
     Wrapper {
@@ -283,7 +283,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
-        vision: &[],
+        vision: &[VisionFamily::Glm4v],
         audio: None,
     },
     Wrapper {
@@ -305,7 +305,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         may_be_flat: false,
         places: &[INSIDE],
         unread: VISUAL,
-        vision: &[],
+        vision: &[VisionFamily::Glm4v],
         audio: None,
     },
     in_tiles::LLAVA_NEXT,

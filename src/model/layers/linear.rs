@@ -100,6 +100,26 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()?, site: None })
     }
 
+    /// Loads the convolution `module` of squares of `side²` patches, which follow each other as
+    /// rows of `width`. A row of this layer has the patches of a square side by side.
+    /// `{module}.weight` is `[outputs, width, side, side]`.
+    pub(in crate::model) fn of_squares(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        [outputs, width, side]: [usize; 3],
+    ) -> Result<Self, ModelError> {
+        let (unit, part) = (side * side, [Part::new(module.to_owned(), outputs)]);
+        let weight = loader.packed(module, [outputs, width * unit], |loader| {
+            let name = format!("{module}.weight");
+            let stored = loader.values(&name, &[outputs, width, side, side])?;
+            let values = by_patches(&stored, [width, unit]);
+            let view = [WeightView::F32(&values)];
+            let packed = LinearWeight::pack(&view, width * unit, loader.dtype(), loader.device());
+            Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
+        })?;
+        Ok(Self { weight, bias: Some(loader.bias(&part)?), site: None })
+    }
+
     /// Returns the same layer with the biases of `parts`.
     pub(in crate::model) fn with_bias(
         self,
@@ -169,6 +189,17 @@ impl Linear {
             _ => gated(self.forward(x, adapters), activation),
         }
     }
+}
+
+/// Returns the weight of a layer over squares of `unit` patches with `width` elements each. The
+/// checkpoint has the columns of an element of all patches side by side (HF
+/// `torch.nn.functional.unfold`). A row here has the patches one after the other.
+pub(in crate::model) fn by_patches(stored: &[f32], [width, unit]: [usize; 2]) -> Vec<f32> {
+    let row = |row: &[f32]| -> Vec<f32> {
+        let columns = (0..unit).flat_map(|patch| (0..width).map(move |at| at * unit + patch));
+        columns.map(|column| row[column]).collect()
+    };
+    stored.chunks_exact(width * unit).flat_map(row).collect()
 }
 
 /// Loads the weights of `parts` side by side.

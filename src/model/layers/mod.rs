@@ -32,7 +32,7 @@ pub(super) use attention::Attention;
 pub(super) use embedding::{Embedding, table as embedding_table};
 pub(super) use feed_forward::FeedForwardLayer;
 pub(super) use latent::{KvParts, LatentAttention, LatentParts, QueryParts};
-pub(super) use linear::Linear;
+pub(super) use linear::{Linear, by_patches};
 pub(super) use lm_head::LinearHead;
 pub(super) use mamba::{Mamba, NORM_NAMES as MAMBA_NORM_NAMES};
 pub(super) use mamba2::Mamba2;

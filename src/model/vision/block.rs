@@ -1,5 +1,7 @@
 //! One layer of a tower: attention of whole sequences to both sides, and an MLP, each after a norm.
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionMetadata, AttentionParams, HeadNorm, QkvHeads, RotaryTable,
@@ -7,7 +9,7 @@ use playhouse_kernels::{
 };
 
 use crate::model::config::NormConfig;
-use crate::model::layers::{Linear, Norm, Part};
+use crate::model::layers::{Arrangement, Linear, Norm, Part};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError};
 
@@ -42,6 +44,9 @@ pub(super) struct BlockConfig {
     pub(super) mlp_bias: bool,
     /// Whether queries and keys are normalised over all heads.
     pub(super) has_head_norms: bool,
+    /// Whether the elements of a head that turn together are neighbours in the checkpoint. There
+    /// are three modules of queries, keys and values then.
+    pub(super) has_neighbour_pairs: bool,
 }
 
 impl BlockConfig {
@@ -140,7 +145,13 @@ impl Block {
         let parts = |names: &[&str], outputs: usize| -> Vec<Part> {
             names.iter().map(|name| Part::new(full(name), outputs)).collect()
         };
-        let qkv = parts(names.qkv, 3 * hidden_size / names.qkv.len());
+        let mut qkv = parts(names.qkv, 3 * hidden_size / names.qkv.len());
+        if config.has_neighbour_pairs {
+            let rows = pairs_apart(num_heads, config.head_dim());
+            for part in qkv.iter_mut().take(2) {
+                part.arrangement = Arrangement::Rows(rows.clone());
+            }
+        }
         let is_gated = names.inner.len() == 2;
         let params = AttentionParams {
             mask: AttentionMask::Both,
@@ -169,6 +180,16 @@ impl Block {
             factors: factors.transpose()?,
         })
     }
+}
+
+/// Returns the rows of a module of heads, head by head. In each, the first elements of all pairs
+/// come before the second ones.
+fn pairs_apart(num_heads: usize, head_dim: usize) -> Arc<[u32]> {
+    let of_head = |head: usize| {
+        let element = move |at: usize| at % (head_dim / 2) * 2 + at / (head_dim / 2);
+        (0..head_dim).map(move |at| (head * head_dim + element(at)) as u32)
+    };
+    (0..num_heads).flat_map(of_head).collect()
 }
 
 /// Returns the residual stream with the output of the last layer.

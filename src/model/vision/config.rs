@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use half::bf16;
+
 use crate::model::config::{ConfigError, ConfigSource, Fields};
 use crate::model_files;
 
@@ -15,10 +17,15 @@ pub(crate) const CLIP_SCALE: PixelScale = PixelScale {
     mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
     std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
     factor: PixelScale::PER_BYTE,
+    rounds_to_bf16: false,
 };
 /// Those of SigLIP, which map bytes to -1 to 1.
-pub(crate) const UNIT_SCALE: PixelScale =
-    PixelScale { mean: [0.5; 3], std: [0.5; 3], factor: PixelScale::PER_BYTE };
+pub(crate) const UNIT_SCALE: PixelScale = PixelScale {
+    mean: [0.5; 3],
+    std: [0.5; 3],
+    factor: PixelScale::PER_BYTE,
+    rounds_to_bf16: false,
+};
 
 /// The fields of a model's processor.
 #[derive(Debug, Clone)]
@@ -88,14 +95,17 @@ fn scale_of(fields: &Fields, default: PixelScale) -> Result<PixelScale, ConfigEr
         mean: channels("image_mean", default.mean)?,
         std: channels("image_std", default.std)?,
         factor: fields.positive("rescale_factor")?.unwrap_or(default.factor),
+        ..default
     };
     if scale.std.iter().any(|std| *std <= 0.0) {
         return Err(fields.invalid("image_std", "3 numbers above 0"));
     }
     if !fields.flag_or("do_rescale", true)? {
         scale.factor = 1.0;
+        scale.rounds_to_bf16 = false;
     }
     if !fields.flag_or("do_normalize", true)? {
+        scale.rounds_to_bf16 = false;
         (scale.mean, scale.std) = ([0.0; 3], [1.0; 3]);
     }
     Ok(scale)
@@ -107,6 +117,8 @@ pub(crate) struct PixelScale {
     pub(crate) mean: [f64; 3],
     pub(crate) std: [f64; 3],
     pub(crate) factor: f64,
+    /// Whether each step rounds to bfloat16, as in Llama 4's processor.
+    pub(crate) rounds_to_bf16: bool,
 }
 
 impl PixelScale {
@@ -116,6 +128,12 @@ impl PixelScale {
     /// Returns the number of a byte, rounded as in transformers: mean and deviation are divided by
     /// the factor first (`TorchvisionBackend.rescale_and_normalize`).
     pub(crate) fn of(&self, channel: usize, byte: u8) -> f32 {
+        if self.rounds_to_bf16 {
+            let rounded = |x: f32| bf16::from_f32(x).to_f32();
+            let [mean, std] = [self.mean, self.std].map(|of| rounded(of[channel] as f32));
+            let rescaled = rounded(f32::from(byte) * self.factor as f32);
+            return rounded(rounded(rescaled - mean) / std);
+        }
         let inverse = (1.0 / self.factor) as f32;
         let [mean, std] = [self.mean, self.std].map(|of| of[channel] as f32 * inverse);
         (f32::from(byte) - mean) / std

@@ -91,4 +91,51 @@ impl Grid {
             [corner(0, 0), corner(0, 1), corner(1, 0), corner(1, 1)]
         })
     }
+
+    /// Returns for each patch the sixteen nearest places of a grid of `side²`, and their weights:
+    /// bicubic sampling as in HF `Glm4vVisionEmbeddings`. The outermost places of the grid lie half
+    /// a place within the image. A place outside the grid is the nearest one inside.
+    pub(super) fn cubic_taps(&self, side: usize) -> impl Iterator<Item = [(u32, f32); 16]> + '_ {
+        let taps = move |at: usize, size: usize| -> [(usize, f32); 4] {
+            // In the steps of torch's `grid_sample`, which go through the range from -1 to 1.
+            let place = (at as f32 + 0.5) / size as f32 * 2.0 - 1.0;
+            let source = ((place + 1.0) * side as f32 - 1.0) / 2.0;
+            let (low, part) = (source.floor(), source - source.floor());
+            let weights = cubic_weights(part);
+            std::array::from_fn(|tap| {
+                let place = (low as i64 + tap as i64 - 1).clamp(0, side as i64 - 1);
+                (place as usize, weights[tap])
+            })
+        };
+        self.places.iter().map(move |place| {
+            let [rows, columns] = [taps(place.row, self.size[0]), taps(place.column, self.size[1])];
+            std::array::from_fn(|tap| {
+                let ((row, weight), (column, other)) = (rows[tap / 4], columns[tap % 4]);
+                ((row * side + column) as u32, weight * other)
+            })
+        })
+    }
+}
+
+/// Returns the weights of the four places around one that lies `part` behind the second: Keys'
+/// cubic with a = -0.75.
+fn cubic_weights(part: f32) -> [f32; 4] {
+    const A: f32 = -0.75;
+    let near = |x: f32| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+    let far = |x: f32| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    [far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_of_the_grid_is_itself() {
+        assert_eq!(cubic_weights(0.0), [0.0, 1.0, 0.0, 0.0]);
+        for part in [0.1, 0.5, 0.9] {
+            let sum: f32 = cubic_weights(part).iter().sum();
+            assert!((sum - 1.0).abs() < 1e-6, "{part}: {sum}");
+        }
+    }
 }

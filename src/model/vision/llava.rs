@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::block::BlockConfig;
 use super::config::{CLIP_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
+use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
 use super::pixtral::{self, PixtralConfig, PixtralTower};
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
@@ -41,6 +42,15 @@ impl TileImages {
     /// [`ConfigError`] if a field has no valid value.
     pub(crate) fn read(family: VisionFamily, outer: &Fields) -> Result<Self, ConfigError> {
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
+        if family == VisionFamily::Llama4 {
+            let vision_tower = Llama4Config::read(&vision, 1)?;
+            return Ok(Self {
+                placeholder: placeholder(outer, family)?,
+                num_embeds: vision_tower.num_embeds(),
+                image_size: vision_tower.image_size,
+                scale: UNIT_SCALE,
+            });
+        }
         let vision_tower = vit(outer, &vision, 1, family)?;
         Ok(Self {
             placeholder: placeholder(outer, family)?,
@@ -106,12 +116,13 @@ fn scale(family: VisionFamily) -> PixelScale {
 }
 
 /// Returns the token in the places of embeddings.
-fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
+pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
     let default = match family {
         VisionFamily::Mistral3 => 10,
         VisionFamily::Gemma3 => 262_144,
         VisionFamily::Idefics3 => 128_257,
         VisionFamily::InternVl => 151_667,
+        VisionFamily::Llama4 => 200_092,
         _ => 32_000,
     };
     Ok(match token(outer, "image_token_index")? {
@@ -187,7 +198,7 @@ fn names(family: VisionFamily) -> &'static VitNames {
 }
 
 /// Returns a size in pixels: a number, or the equal height and width.
-fn side(vision: &Fields, field: &str, default: usize) -> Result<usize, ConfigError> {
+pub(super) fn side(vision: &Fields, field: &str, default: usize) -> Result<usize, ConfigError> {
     match vision.value(field).and_then(Value::as_array).map(Vec::as_slice) {
         Some([height, width]) if height == width => {
             let side = vision.with(field, height.clone());
@@ -231,6 +242,7 @@ fn block(
         o_bias: true,
         mlp_bias: true,
         has_head_norms: false,
+        has_neighbour_pairs: false,
     })
 }
 
@@ -341,6 +353,7 @@ fn pixtral(
             o_bias: false,
             mlp_bias: false,
             has_head_norms: false,
+            has_neighbour_pairs: false,
         },
         patch: PatchSize { side: side(vision, "patch_size", 16)?, frames: 1 },
         rope_theta: rope.unwrap_or(10_000.0),

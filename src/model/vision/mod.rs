@@ -11,7 +11,9 @@ mod batch;
 mod block;
 mod config;
 mod encoder;
+mod glm;
 mod grid;
+mod llama4;
 mod llava;
 mod pixels;
 mod pixtral;
@@ -38,8 +40,11 @@ pub(crate) use config::ProcessorConfig;
 pub(crate) use llava::{PixtralImages, TileImages};
 use playhouse_kernels::Activation;
 
-/// The places of the towers of Qwen.
+/// The places of the towers of Qwen and GLM.
 const VISUAL: &[&str] = &["model.visual", "visual"];
+
+/// The numbers of Llama 4's pixels.
+const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..config::UNIT_SCALE };
 
 /// The vision tower of a multimodal class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +73,10 @@ pub(crate) enum VisionFamily {
     Qwen3Vl,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
     Qwen3_5,
+    /// That of GLM-4.1V and its successors.
+    Glm4v,
+    /// That of Llama 4.
+    Llama4,
 }
 
 impl VisionFamily {
@@ -105,7 +114,7 @@ impl VisionFamily {
     }
 }
 
-/// Returns the numbers of pixels in the class of the image processor of a family of Qwen.
+/// Returns the numbers of pixels in the class of the image processor of a family of Qwen or GLM.
 pub(crate) fn qwen_scale(family: VisionFamily) -> PixelScale {
     qwen_config::scale(family)
 }
@@ -125,6 +134,8 @@ enum TowerPlan {
     Vit(vit::VitConfig),
     Pixtral(pixtral::PixtralConfig),
     Qwen(qwen::QwenConfig),
+    Glm(glm::GlmConfig),
+    Llama4(llama4::Llama4Config),
 }
 
 impl VisionPlan {
@@ -150,27 +161,40 @@ impl VisionPlan {
             return Ok(None);
         };
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let axes = |plan: qwen::QwenConfig| {
+        let axes = |vision_tower: TowerPlan, tokens: [u32; 2]| {
             qwen_config::require_axes(outer, text)?;
             let token = |field: &str, default: u32| {
                 Ok::<_, ConfigError>(token(outer, field)?.unwrap_or(default))
             };
             Ok(Some(Self {
-                vision_tower: TowerPlan::Qwen(plan),
+                vision_tower,
                 scale: processor.scale(qwen_config::scale(family))?,
                 placeholders: vec![
-                    token("image_token_id", 151_655)?,
-                    token("video_token_id", 151_656)?,
+                    token("image_token_id", tokens[0])?,
+                    token("video_token_id", tokens[1])?,
                 ],
                 position_axes: 3,
                 attends_within_items: false,
             }))
         };
+        let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
         match family {
-            VisionFamily::Qwen2Vl => axes(qwen_config::qwen2(&vision)?),
-            VisionFamily::Qwen2_5Vl => axes(qwen_config::qwen2_5(&vision)?),
-            VisionFamily::Qwen3Vl => axes(qwen_config::qwen3(&vision)?),
-            VisionFamily::Qwen3_5 => axes(qwen_config::qwen3_5(&vision)?),
+            VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&vision)?),
+            VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&vision)?),
+            VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&vision)?),
+            VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&vision)?),
+            VisionFamily::Glm4v => {
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&vision)?), [151_343, 151_344])
+            }
+            VisionFamily::Llama4 => Ok(Some(Self {
+                vision_tower: {
+                    TowerPlan::Llama4(llama4::Llama4Config::read(&vision, text.hidden_size)?)
+                },
+                scale: processor.scale(LLAMA4_SCALE)?,
+                placeholders: vec![llava::placeholder(outer, family)?],
+                position_axes: 1,
+                attends_within_items: false,
+            })),
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
     }
@@ -194,6 +218,13 @@ impl VisionPlan {
             TowerPlan::Qwen(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
                 Arc::new(self.encoder(qwen::QwenTower::load(loader, module, config, pixels)?))
+            }
+            TowerPlan::Llama4(config) => {
+                Arc::new(self.encoder(llama4::Llama4Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Glm(config) => {
+                let module = stored(loader, VISUAL, "patch_embed.proj.weight");
+                Arc::new(self.encoder(glm::GlmTower::load(loader, module, config, pixels)?))
             }
         })
     }

@@ -73,6 +73,31 @@ impl Pixels {
         Self { table }
     }
 
+    /// Returns the patches of images whose sides have `image_size` pixels, row by row.
+    ///
+    /// # Errors
+    /// The size, if the images have another one.
+    pub(super) fn tiles(
+        &self,
+        images: Images<'_>,
+        size: PatchSize,
+        image_size: usize,
+    ) -> Result<Vec<f32>, String> {
+        let Images { count, height, width, .. } = images;
+        if [height, width] != [image_size; 2] {
+            return Err(format!("an image of {height} x {width} pixels; expected {image_size}"));
+        }
+        let side = image_size / size.side;
+        let mut values = Vec::with_capacity(count * side * side * size.len());
+        for frame in 0..count {
+            for at in 0..side * side {
+                let place = PatchPlace { frame, row: at / side, column: at % side };
+                self.push_patch(images, size, place, &mut values);
+            }
+        }
+        Ok(values)
+    }
+
     /// Appends the patch at `place` to `out`, by channels, frames, rows and columns. A video
     /// without enough frames repeats its last one.
     pub(super) fn push_patch(
@@ -108,7 +133,8 @@ mod tests {
         let data: Vec<u8> = (0..2 * 4 * 3).collect();
         let tensor = MediaTensorView { shape: &[2, 4, 3], data: MediaData::U8(&data) };
         let images = Images::read(Some(&tensor)).unwrap();
-        let scale = PixelScale { mean: [0.0; 3], std: [1.0; 3], factor: 1.0 };
+        let scale =
+            PixelScale { mean: [0.0; 3], std: [1.0; 3], factor: 1.0, rounds_to_bf16: false };
         let (mut out, size) = (Vec::new(), PatchSize { side: 2, frames: 1 });
         let place = PatchPlace { frame: 0, row: 0, column: 1 };
         Pixels::new(&scale).push_patch(images, size, place, &mut out);

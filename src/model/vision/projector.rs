@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, LinearWeight, WeightView, activate, profile::timed};
 
 use crate::model::config::NormConfig;
-use crate::model::layers::{Linear, Norm, Part};
+use crate::model::layers::{Linear, Norm, Part, by_patches};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError};
 
@@ -145,9 +145,7 @@ impl Projector {
     }
 }
 
-/// Loads the layer `module` from a square to the width of one patch. The checkpoint has the columns
-/// of an element of all patches side by side (HF `torch.nn.functional.unfold`). A row here has the
-/// patches one after the other.
+/// Loads the layer `module` from a square to the width of one patch.
 fn unfolded(
     loader: &mut WeightLoader<'_>,
     module: &str,
@@ -155,11 +153,7 @@ fn unfolded(
 ) -> Result<LinearWeight, ModelError> {
     loader.packed(module, [width, width * unit], |loader| {
         let stored = loader.values(&format!("{module}.weight"), &[width, width * unit])?;
-        let row = |row: &[f32]| -> Vec<f32> {
-            let columns = (0..unit).flat_map(|patch| (0..width).map(move |at| at * unit + patch));
-            columns.map(|column| row[column]).collect()
-        };
-        let values: Vec<f32> = stored.chunks_exact(width * unit).flat_map(row).collect();
+        let values = by_patches(&stored, [width, unit]);
         let view = [WeightView::F32(&values)];
         let packed = LinearWeight::pack(&view, width * unit, loader.dtype(), loader.device());
         Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))

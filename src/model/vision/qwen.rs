@@ -86,22 +86,38 @@ pub(super) struct QwenTower {
 /// The patches of an item, and their places.
 #[derive(Debug)]
 pub(super) struct Patches {
-    grid: Grid,
-    values: Vec<f32>,
+    pub(super) grid: Grid,
+    pub(super) values: Vec<f32>,
+}
+
+impl Patches {
+    /// Cuts the images of an item into patches, in squares of `merge²`.
+    ///
+    /// # Errors
+    /// The reason why the item has no such patches.
+    pub(super) fn of(
+        item: &MediaInput<'_>,
+        pixels: &Pixels,
+        patch: PatchSize,
+        merge: usize,
+        window: Option<usize>,
+    ) -> Result<Self, String> {
+        let images = Images::read(item.tensors.first())?;
+        let grid = Grid::new(images, patch, merge, window)?;
+        let mut values = Vec::with_capacity(grid.places.len() * patch.len());
+        for place in &grid.places {
+            pixels.push_patch(images, patch, *place, &mut values);
+        }
+        Ok(Self { grid, values })
+    }
 }
 
 impl Tower for QwenTower {
     type Prepared = Patches;
 
     fn prepare(&self, item: &MediaInput<'_>) -> Result<Patches, String> {
-        let images = Images::read(item.tensors.first())?;
         let QwenConfig { patch, merge, window, .. } = self.config;
-        let grid = Grid::new(images, patch, merge, window)?;
-        let mut values = Vec::with_capacity(grid.places.len() * patch.len());
-        for place in &grid.places {
-            self.pixels.push_patch(images, patch, *place, &mut values);
-        }
-        Ok(Patches { grid, values })
+        Patches::of(item, &self.pixels, patch, merge, window)
     }
 
     fn num_embeds(&self, item: &Patches) -> usize {
@@ -120,7 +136,8 @@ impl Tower for QwenTower {
         let mut hidden =
             timed("patch_embed", || self.patch_embed.forward(patches, Adapters::none()));
         if let Some((table, side)) = &self.pos_embed {
-            hidden = add_positions(hidden, &grids, table, *side);
+            let corners: Vec<_> = grids.iter().flat_map(|grid| grid.corners(*side)).collect();
+            hidden = add_positions(hidden, &corners, table);
         }
         let (mut residual, mut deep) = (None, Vec::new());
         for (index, block) in self.blocks.iter().enumerate() {
@@ -195,26 +212,24 @@ impl QwenTower {
     }
 }
 
-/// Adds to each row the learned position of its place: a weighted sum of the four nearest places of
-/// the table's grid.
-fn add_positions(
+/// Adds to each row the learned position of its place: a weighted sum of `N` places of the table's
+/// grid.
+pub(super) fn add_positions<const N: usize>(
     hidden: Tensor<2>,
-    grids: &[Grid],
+    taps: &[[(u32, f32); N]],
     table: &EmbeddingTable,
-    side: usize,
 ) -> Tensor<2> {
-    let corners: Vec<[(u32, f32); 4]> = grids.iter().flat_map(|grid| grid.corners(side)).collect();
-    let of = |corner: usize| {
-        let ids: Vec<u32> = corners.iter().map(|corners| corners[corner].0).collect();
-        let weights: Vec<f32> = corners.iter().map(|corners| corners[corner].1).collect();
+    let of = |tap: usize| {
+        let ids: Vec<u32> = taps.iter().map(|taps| taps[tap].0).collect();
+        let weights: Vec<f32> = taps.iter().map(|taps| taps[tap].1).collect();
         scale_rows(embedding(table, &ids), &weights)
     };
-    let positions = (1..4).fold(of(0), |sum, corner| add(sum, of(corner)));
+    let positions = (1..N).fold(of(0), |sum, tap| add(sum, of(tap)));
     add(hidden, positions)
 }
 
 /// Returns the result of each item, its embeddings in the order of rows and columns.
-fn apart(grids: &[Grid], merged: &Tensor<2>, deep: &[Tensor<2>]) -> Vec<EncoderOutput> {
+pub(super) fn apart(grids: &[Grid], merged: &Tensor<2>, deep: &[Tensor<2>]) -> Vec<EncoderOutput> {
     let mut first = 0;
     let outputs = grids.iter().map(|grid| {
         let order: Vec<u32> = grid.order.iter().map(|square| square + first).collect();

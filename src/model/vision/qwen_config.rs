@@ -181,6 +181,7 @@ fn common(
             o_bias: true,
             mlp_bias: true,
             has_head_norms: false,
+            has_neighbour_pairs: false,
         },
         depth: fields.size("depth")?.unwrap_or(depth),
         patch: PatchSize {

@@ -18,7 +18,7 @@ use super::anyres::{AnyResTiles, END_OF_ROW};
 use super::batch::{rows, sequences};
 use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
 use super::encoder::Tower;
-use super::pixels::{Images, PatchPlace, PatchSize, Pixels};
+use super::pixels::{Images, PatchSize, Pixels};
 use super::projector::{Projector, ProjectorConfig};
 use crate::model::config::NormConfig;
 use crate::model::layers::{Linear, Norm};
@@ -124,18 +124,8 @@ impl Tower for VitTower {
     fn prepare(&self, item: &MediaInput<'_>) -> Result<Patches, String> {
         let images = Images::read(item.tensors.first())?;
         let VitConfig { image_size, patch, .. } = self.config;
-        if [images.height, images.width] != [image_size; 2] {
-            let Images { height, width, .. } = images;
-            return Err(format!("an image of {height} x {width} pixels; expected {image_size}"));
-        }
         let side = self.config.side();
-        let mut values = Vec::with_capacity(images.count * side * side * patch.len());
-        for frame in 0..images.count {
-            for at in 0..side * side {
-                let place = PatchPlace { frame, row: at / side, column: at % side };
-                self.pixels.push_patch(images, patch, place, &mut values);
-            }
-        }
+        let values = self.pixels.tiles(images, patch, image_size)?;
         let order = match &self.end_of_row {
             None => None,
             Some(_) => Some(tiles(item, images.count)?.order(side)),
@@ -313,7 +303,7 @@ fn tiles(item: &MediaInput<'_>, count: usize) -> Result<AnyResTiles, String> {
 
 /// Loads the tensor `name`, `[rows, width]` in `axes` axes, as a table. One row may have one axis
 /// alone, and further axes have one element.
-fn table(
+pub(super) fn table(
     loader: &mut WeightLoader<'_>,
     name: &str,
     axes: usize,

@@ -122,11 +122,16 @@ async fn pieces(
         });
         let (rest, piece) = next.await?;
         let Some(piece) = piece else { return Ok(pieces) };
-        let samples = (piece.seconds * f64::from(speech.sampling_rate())) as usize;
-        memory.grow(samples * SAMPLE_BYTES).await?;
+        memory.grow(piece_bytes(speech, &piece)).await?;
         pieces.push(piece);
         sound = rest;
     }
+}
+
+/// Returns the memory of a piece.
+pub(super) fn piece_bytes(speech: &Speech, piece: &SoundPiece) -> usize {
+    let samples = (piece.seconds * f64::from(speech.sampling_rate())) as usize;
+    samples * SAMPLE_BYTES
 }
 
 /// Returns the output of `work`, which decodes, on a blocking thread.
@@ -150,7 +155,7 @@ fn broken_file() -> ApiError {
 
 /// Returns the language of a piece: the likeliest token after the beginning, among those of
 /// languages.
-async fn language(
+pub(super) async fn language(
     state: &AppState,
     caller: Caller,
     names: &[&str],

@@ -1,11 +1,13 @@
 //! `/v1/audio/transcriptions` and `/v1/audio/translations`: sounds become text.
 //!
 //! A form brings a file. Longer sounds are cut into pieces, and each piece is a request for the
-//! engine. If the client names no language, one more request finds it first.
+//! engine. If the client names no language, one more request finds it first. `realtime` does the
+//! same for sounds that arrive over a WebSocket while they are spoken.
 
 mod answer;
 mod form;
 mod hear;
+mod realtime;
 mod request;
 mod segments;
 mod stream;
@@ -15,10 +17,13 @@ use axum::{
     extract::{DefaultBodyLimit, State},
     http::HeaderMap,
     response::Response,
-    routing::post,
+    routing::{get, post},
 };
 
-pub(super) use answer::{Transcription, Translation};
+pub(super) use self::{
+    answer::{Transcription, Translation},
+    realtime::RealtimeSeats,
+};
 
 use self::{
     form::SpeechForm,
@@ -36,6 +41,7 @@ pub(super) fn routes() -> Router<AppState> {
     Router::new()
         .route("/v1/audio/transcriptions", post(transcribe))
         .route("/v1/audio/translations", post(translate))
+        .route("/v1/realtime", get(realtime::open))
         // The form has limits of its own.
         .layer(DefaultBodyLimit::disable())
 }

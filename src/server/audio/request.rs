@@ -117,15 +117,34 @@ impl SpeechRequest {
             logprobs: (self.format == ResponseFormat::Verbose).then_some(1),
             ..self.sampling.params(state.engine.default_sampling())?
         };
-        let request = self.sampling.raw_request(Prompt::Text(prompt), params, None)?;
-        Ok(RawRequest {
-            media: [media].into(),
-            add_special_tokens: false,
-            // A limit beyond the context is none.
-            max_tokens_default: self.max_tokens,
-            ..request
-        })
+        let request = about_a_sound(&self.sampling, params, prompt, media)?;
+        // A limit beyond the context is none.
+        Ok(RawRequest { max_tokens_default: self.max_tokens, ..request })
     }
+}
+
+/// Returns the engine's request for one piece of a sound whose client sets no parameters.
+///
+/// # Errors
+/// As [`SpeechRequest::raw_request`].
+pub(super) fn plain_request(
+    state: &AppState,
+    prompt: String,
+    media: RawMedia,
+) -> Result<RawRequest, ApiError> {
+    let sampling = sampling(&SpeechForm::default())?;
+    let params = sampling.params(state.engine.default_sampling())?;
+    about_a_sound(&sampling, params, prompt, media)
+}
+
+fn about_a_sound(
+    sampling: &SamplingFields,
+    params: SamplingParams,
+    prompt: String,
+    media: RawMedia,
+) -> Result<RawRequest, ApiError> {
+    let request = sampling.raw_request(Prompt::Text(prompt), params, None)?;
+    Ok(RawRequest { media: [media].into(), add_special_tokens: false, ..request })
 }
 
 /// Returns the parameters of drawing tokens. By default the likeliest one is taken.

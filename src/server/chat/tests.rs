@@ -12,8 +12,9 @@ use crate::server::{
         answer::Head, choices::Choices, chunks::ChunkFormat, token_names::TokenNames,
         usage::UsageReports,
     },
-    turn::test_codec::ByteCodec,
-    turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style},
+};
+use crate::turn::{
+    ToolChoice, outputs::for_each_cut_output, test_codec::ByteCodec, tests::test_style,
 };
 
 fn style(tools: &str, reasoning: &str, choice: ToolChoice) -> Style {

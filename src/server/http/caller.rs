@@ -42,6 +42,11 @@ impl FromRequestParts<AppState> for Caller {
 }
 
 impl Caller {
+    /// Returns the same client for a request that begins now.
+    pub(in crate::server) fn anew(self) -> Self {
+        Self { deadline: Deadline::after(self.timeout), ..self }
+    }
+
     /// Returns `request` as this client's: with its tenant, its timeout, and its scope of cached
     /// prefixes. Every request that is submitted for a client goes through here.
     pub(in crate::server) fn own(&self, request: RawRequest) -> RawRequest {

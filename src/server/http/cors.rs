@@ -1,6 +1,9 @@
 //! Permissions for web pages from other origins.
 
-use axum::http::{HeaderName, HeaderValue, Method};
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method,
+    header::{HOST, ORIGIN},
+};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
 use crate::config::InvalidSetting;
@@ -29,6 +32,21 @@ pub(in crate::server) fn layer(config: &ServerConfig) -> Result<Option<CorsLayer
         })
         .allow_credentials(config.allow_credentials);
     Ok(Some(layer))
+}
+
+/// Returns whether the page that opens a WebSocket may do so: browsers ask for no permission then.
+/// A page of this server may, and one of an origin that the operator names. A client that is no
+/// browser names no origin.
+pub(in crate::server) fn admits(config: &ServerConfig, headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if !headers.contains_key(ORIGIN) {
+        return true;
+    }
+    let Some(origin) = text(ORIGIN) else { return false };
+    let own = origin.split_once("://").map(|(_, host)| host);
+    let is_own = own.is_some() && own == text(HOST);
+    let origins = &config.allowed_origins;
+    is_own || is_any(origins) || origins.iter().any(|allowed| allowed == origin)
 }
 
 fn is_any(words: &[String]) -> bool {
@@ -66,6 +84,24 @@ fn header(word: &str) -> Result<HeaderName, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_web_socket_is_for_pages_of_this_server_and_of_named_origins() {
+        let asked = |origin: Option<&str>, allowed: &[&str]| {
+            let mut headers = HeaderMap::from_iter([(HOST, "a.example:8000".parse().unwrap())]);
+            headers.extend(origin.map(|origin| (ORIGIN, origin.parse().unwrap())));
+            let allowed_origins = allowed.iter().map(|&origin| origin.to_owned()).collect();
+            admits(&ServerConfig { allowed_origins, ..ServerConfig::default() }, &headers)
+        };
+        assert!(asked(None, &[]));
+        assert!(asked(Some("http://a.example:8000"), &[]));
+        assert!(!asked(Some("http://a.example"), &[]));
+        assert!(!asked(Some("null"), &[]));
+        assert!(!asked(Some("https://b.example"), &[]));
+        assert!(!asked(Some("https://b.example"), &["https://c.example"]));
+        assert!(asked(Some("https://b.example"), &["https://c.example", "https://b.example"]));
+        assert!(asked(Some("https://b.example"), &["*"]));
+    }
 
     #[test]
     fn an_invalid_origin_method_or_header_is_rejected_by_name() {

@@ -129,6 +129,12 @@ impl Document {
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
     }
 
+    /// Adds a route that becomes a WebSocket. Its events are described in the book.
+    pub(super) fn get_web_socket(&mut self, path: &str, summary: &str) {
+        let switched = Response::new("The connection is a WebSocket from now on");
+        self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("101", switched));
+    }
+
     /// Adds a route that answers with text.
     pub(super) fn get_text(&mut self, path: &str, media_type: &str, summary: &str) {
         let text = Content::new(Some(Object::with_type(Type::String)));

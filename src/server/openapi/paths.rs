@@ -98,6 +98,7 @@ pub(super) fn describe(document: &mut Document) {
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
     d.post_any::<Transcription>("/v1/audio/transcriptions", "The words of a sound, from a form");
     d.post_any::<Translation>("/v1/audio/translations", "The words of a sound in English");
+    d.get_web_socket("/v1/realtime", "The words of a sound that arrives while it is spoken");
     pooling(d);
     ollama(d);
     admin(d);

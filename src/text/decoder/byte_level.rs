@@ -53,6 +53,20 @@ pub(super) fn bytes(piece: &str) -> Vec<u8> {
     spelled.unwrap_or_else(|| piece.as_bytes().to_vec())
 }
 
+/// Returns the piece that spells `bytes`.
+pub(in crate::text) fn spelled(bytes: &[u8]) -> String {
+    let character = |byte: &u8| {
+        let code = match u32::from(*byte) {
+            code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => code,
+            code @ 0..=0x20 => 0x100 + code,
+            0xAD => 0x143,
+            code => 0x121 + code - 0x7F,
+        };
+        char::from_u32(code).unwrap_or_default()
+    };
+    bytes.iter().map(character).collect()
+}
+
 /// Returns the byte of a character in GPT-2's alphabet. Printable Latin-1 stands for itself, and
 /// the 68 other bytes follow U+0100 in order (Radford et al. 2019, `bytes_to_unicode` of the
 /// released encoder).
@@ -74,6 +88,13 @@ mod tests {
     use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
 
     use super::*;
+
+    #[test]
+    fn every_byte_is_spelled() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(bytes(&spelled(&[byte])), [byte]);
+        }
+    }
 
     #[test]
     fn the_alphabet_is_the_library_s() {

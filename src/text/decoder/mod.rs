@@ -18,6 +18,7 @@ use tokenizers::Tokenizer;
 
 use byte_fallback::ByteFallbackDecoder;
 use byte_level::ByteLevelDecoder;
+pub(super) use byte_level::spelled;
 pub(super) use family::Family;
 use window::WindowDecoder;
 

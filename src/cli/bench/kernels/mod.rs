@@ -2,9 +2,11 @@
 //! second, compared with the limits of this machine.
 
 mod experts;
+mod image_encoder;
 mod lora;
 mod measure;
 mod ops;
+mod sampling;
 mod shapes;
 
 use std::{path::PathBuf, time::Duration};
@@ -174,7 +176,7 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         num_tokens: &args.num_tokens,
         context: args.context_len,
         // A model's folder has shapes of its own.
-        has_experts: args.model.is_none(),
+        has_others: args.model.is_none(),
     };
     let is_wanted = |op: &Op| args.op.is_empty() || args.op.iter().any(|p| op.name.starts_with(p));
     let ops: Vec<Op> = workload.ops().into_iter().filter(is_wanted).collect();

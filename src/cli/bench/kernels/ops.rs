@@ -10,14 +10,13 @@ use playhouse_kernels::{
     ActivationDtype, AttentionMetadata, AttentionParams, EmbeddingTable, Experts, HeadNorm,
     KernelError, KvCache, KvCacheShape, LinearWeight, QkvHeads, QuantizationScheme, RotaryTable,
     WeightDtype, WeightVector, WeightView, add_rms_norm, embedding, linear, paged_attention,
-    qk_norm_rope, reshape_and_cache,
-    sampling::{SamplingRow, SamplingScratch, sample, sample_tensor},
-    swiglu,
+    qk_norm_rope, reshape_and_cache, swiglu,
 };
 
 use super::{
-    experts, lora,
+    experts, image_encoder, lora,
     measure::{Bench, MeasureError, Rate, Work},
+    sampling,
     shapes::Shapes,
 };
 
@@ -37,8 +36,8 @@ pub(super) struct Workload<'a> {
     pub(super) num_tokens: &'a [usize],
     /// Tokens of each sequence in the cache.
     pub(super) context: usize,
-    /// Whether the experts of a mixture are among the operations.
-    pub(super) has_experts: bool,
+    /// Whether the experts of a mixture and an image encoder are among the operations.
+    pub(super) has_others: bool,
 }
 
 /// One operation of one shape.
@@ -83,6 +82,7 @@ enum Kind {
     QkNormRope,
     Swiglu,
     Experts,
+    ImageEncoder,
     Embedding,
     Sampling {
         temperature: f32,
@@ -146,8 +146,12 @@ impl Workload<'_> {
         for &n in self.num_tokens {
             push("swiglu", s.intermediate.to_string(), n, Kind::Swiglu);
         }
-        for &n in self.num_tokens.iter().filter(|_| self.has_experts) {
+        for &n in self.num_tokens.iter().filter(|_| self.has_others) {
             push("experts", experts::shape(), n, Kind::Experts);
+        }
+        if self.has_others && self.quantization.is_none() {
+            let n = image_encoder::NUM_PATCHES;
+            push("image_encoder", image_encoder::shape(), n, Kind::ImageEncoder);
         }
         if let Some(&n) = self.num_tokens.iter().max().filter(|n| **n > 1) {
             let prompt = Kind::Attention { seqs: 1, queries: n, context: n };
@@ -192,11 +196,14 @@ impl Op {
                 lora::measure(bench, self.dtype, &rows(inputs), &rows(outputs))
             }
             Kind::Experts => self.measure_experts(bench, weights),
+            Kind::ImageEncoder => self.measure_image_encoder(bench, weights),
             Kind::KvWrite => self.measure_kv_write(bench),
             Kind::Embedding => self.measure_embedding(bench),
             Kind::QkNormRope => self.measure_qk_norm_rope(bench),
             Kind::Norm | Kind::Swiglu => self.measure_rows(bench),
-            Kind::Sampling { temperature } => self.measure_sampling(bench, temperature),
+            Kind::Sampling { temperature } => {
+                sampling::measure(bench, self.shapes.vocab, temperature)
+            }
         }
     }
 
@@ -254,6 +261,17 @@ impl Op {
         let x = tensor(self.num_tokens, experts::HIDDEN, &bench.device);
         let layer = weights.experts.insert(layer);
         experts::measure(bench, layer, &x)
+    }
+
+    fn measure_image_encoder(
+        &self,
+        bench: &Bench,
+        weights: &mut Weights,
+    ) -> Result<Rate, MeasureError> {
+        *weights = Weights::default();
+        let numbers = values(image_encoder::WEIGHT_LEN_MAX);
+        let x = tensor(self.num_tokens, image_encoder::HIDDEN, &bench.device);
+        image_encoder::measure(bench, &x, |shape| self.pack(bench, &numbers, shape))
     }
 
     fn measure_linear(&self, bench: &Bench, weights: &Weights) -> Result<Rate, MeasureError> {
@@ -405,33 +423,6 @@ impl Op {
             Some(normed)
         })?)
     }
-
-    fn measure_sampling(&self, bench: &Bench, temperature: f32) -> Result<Rate, MeasureError> {
-        // Peaked like a language model's logits.
-        let peak = |i: usize| 8.0 * ((i * i % 7919) as f32 * 0.11).sin();
-        let logits: Vec<f32> = (0..self.shapes.vocab).map(peak).collect();
-        let row = SamplingRow { temperature, ..SamplingRow::default() };
-        let work = Work { bytes: size_of_val(logits.as_slice()) as f64, flops: 0.0 };
-        if bench.device == Device::flex() {
-            let (mut scratch, mut work_row) = (SamplingScratch::default(), logits.clone());
-            return Ok(bench.measure(work, || {
-                work_row.copy_from_slice(&logits);
-                // These logits are finite and nothing is masked, so there is always a token.
-                drop(black_box(sample(&mut work_row, &row, &mut scratch)));
-                None
-            })?);
-        }
-        // Including the copy of the token to the host.
-        let shape = [1, logits.len()];
-        let logits = Tensor::<2>::from_data(TensorData::new(logits, shape), &bench.device);
-        let rows = std::slice::from_ref(&row);
-        let mut sampled = Vec::new();
-        sample_tensor(logits.clone(), rows, &mut sampled)?;
-        Ok(bench.measure(work, || {
-            drop(black_box(sample_tensor(logits.clone(), rows, &mut sampled)));
-            None
-        })?)
-    }
 }
 
 /// Returns `seqs` sequences of `len` tokens, of which the last `queries` are new.
@@ -476,7 +467,7 @@ mod tests {
             activations: ActivationDtype::default(),
             num_tokens: &[3],
             context: 1,
-            has_experts: false,
+            has_others: false,
         };
         let op = workload.ops().into_iter().find(|op| op.name == "kv_write").unwrap();
         let device = gpu.device;

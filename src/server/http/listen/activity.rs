@@ -13,7 +13,10 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, sleep_until},
 };
-use tokio_util::task::task_tracker::TaskTrackerToken;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use super::phases::Phases;
 
@@ -32,9 +35,11 @@ pub(super) struct Patience {
 
 /// The activity, shared by the parts of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct Activity {
+pub(in crate::server) struct Activity {
     state: Arc<Mutex<State>>,
     phases: Phases,
+    /// The protocol after HTTP, if the connection was upgraded.
+    upgrades: TaskTracker,
 }
 
 /// The protocol that the first bytes show.
@@ -81,7 +86,7 @@ impl Activity {
             idle_since: Instant::now(),
             receiving_since: None,
         };
-        Self { state: Arc::new(Mutex::new(state)), phases }
+        Self { state: Arc::new(Mutex::new(state)), phases, upgrades: TaskTracker::new() }
     }
 
     /// Returns whether the connection's protocol is HTTP/2.
@@ -95,6 +100,18 @@ impl Activity {
         state.open_requests += 1;
         state.receiving_since = None;
         OpenRequest { activity: self.clone(), _accepted: self.phases.accept_request() }
+    }
+
+    /// Counts the connection as one of another protocol until the returned value is dropped. It
+    /// keeps its place among the connections until then, and counts as an open request.
+    pub(in crate::server) fn upgrade(&self) -> Upgraded {
+        Upgraded { open: self.begin_request(), _token: self.upgrades.token() }
+    }
+
+    /// Completes when the protocol after HTTP has ended. Without one, completes at once.
+    pub(super) async fn upgrade_ended(&self) {
+        self.upgrades.close();
+        self.upgrades.wait().await;
     }
 
     /// Restarts the measurement of idle time.
@@ -150,6 +167,20 @@ impl Drop for OpenRequest {
         let mut state = self.activity.state.lock();
         state.open_requests -= 1;
         (state.idle_since, state.receiving_since) = (Instant::now(), None);
+    }
+}
+
+/// A connection that was upgraded from HTTP to another protocol.
+#[derive(Debug)]
+pub(in crate::server) struct Upgraded {
+    open: OpenRequest,
+    _token: TaskTrackerToken,
+}
+
+impl Upgraded {
+    /// Returns the token that is cancelled when all connections end.
+    pub(in crate::server) fn closing(&self) -> CancellationToken {
+        self.open.activity.phases.closing.clone()
     }
 }
 

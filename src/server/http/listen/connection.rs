@@ -108,19 +108,26 @@ impl ConnectionServer {
         let service = service_fn(|request: hyper::Request<Incoming>| {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(seats.clone());
+            request.extensions_mut().insert(activity.clone());
             answer(self.app.clone(), request, activity.clone())
         });
         let io = TokioIo::new(Noticed::new(connection, activity.clone()));
-        let mut http = pin!(self.http.serve_connection(io, service));
+        let mut http = pin!(self.http.serve_connection_with_upgrades(io, service));
         tokio::select! {
-            ended = http.as_mut() => return note(ended),
+            ended = http.as_mut() => {
+                note(ended);
+                return activity.upgrade_ended().await;
+            }
             () = activity.idle(self.patience) => {}
             () = self.end(&activity) => {}
         }
         http.as_mut().graceful_shutdown();
         activity.restart();
         tokio::select! {
-            ended = http => note(ended),
+            ended = http => {
+                note(ended);
+                activity.upgrade_ended().await;
+            }
             () = activity.idle(LINGER) => {}
         }
     }

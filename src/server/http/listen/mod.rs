@@ -22,13 +22,16 @@ use axum::Router;
 use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(in crate::server) use self::tls::Tls;
 pub use self::tls::TlsError;
 #[cfg(unix)]
 use self::uds::SocketFile;
 use self::{
     accept::AcceptContext, connection::ConnectionServer, phases::Phases, socket::Acceptor,
     watch::Watch,
+};
+pub(in crate::server) use self::{
+    activity::{Activity, Upgraded},
+    tls::Tls,
 };
 use crate::config::ServerSettings;
 use crate::server::{ServerError, health::pulse::RuntimePulse};

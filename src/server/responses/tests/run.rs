@@ -17,8 +17,10 @@ use crate::server::{
         response::{Asked, Response, Status},
         writer::{ResponseRun, ResponseWriter},
     },
-    turn::test_codec::ByteCodec,
-    turn::{ToolChoice, Turn, TurnReader, outputs::for_each_cut_output, tests::test_style},
+};
+use crate::turn::{
+    ToolChoice, Turn, TurnReader, outputs::for_each_cut_output, test_codec::ByteCodec,
+    tests::test_style,
 };
 
 /// Returns a response whose answer to a prompt of two tokens is `pieces`, a byte a token. Without
