@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use playhouse::{
     Engine, LoraError,
-    api::{ChoiceStream, FinishReason},
+    api::{ChoiceStream, EngineIndex, FinishReason},
     engine::ProcessStrike,
 };
 use tempfile::TempDir;

@@ -7,11 +7,9 @@ use serde_json::{Value, json};
 
 use super::{protocol::Style, response::ChatCompletion, stream::ChatChunks};
 use crate::api::{FinishReason, OutputDelta, SampledToken};
-use crate::server::{
-    generate::{
-        answer::Head, choices::Choices, chunks::ChunkFormat, token_names::TokenNames,
-        usage::UsageReports,
-    },
+use crate::server::generate::{
+    answer::Head, choices::Choices, chunks::ChunkFormat, token_names::TokenNames,
+    usage::UsageReports,
 };
 use crate::turn::{
     ToolChoice, outputs::for_each_cut_output, test_codec::ByteCodec, tests::test_style,
