@@ -65,12 +65,12 @@ impl HfTextCodec {
             return Self::assemble(tokenizer, &files, model);
         }
         let (path, tekken) = (model.join("tokenizer.json"), model.join(tekken::FILE));
-        let mut files = TokenizerFiles::read(model)?;
         if !model_files::exists(&path) && model_files::exists(&tekken) {
+            let mut files = TokenizerFiles::read(model)?;
             let tokenizer = tekken::read(model, &mut files)?;
             return Self::assemble(tokenizer, &files, &tekken);
         }
-        Self::assemble(read_tokenizer(&path)?, &files, &path)
+        Self::assemble(read_tokenizer(&path)?, &TokenizerFiles::read(model)?, &path)
     }
 
     /// Returns whether the folder `model` has the file of a tokenizer.

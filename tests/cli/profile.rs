@@ -94,7 +94,9 @@ fn figures_add_up_and_the_trace_can_be_opened() {
     assert_eq!(op("qkv")["calls"], op("o")["calls"]);
     let (own, all) =
         (ops.iter().map(|op| f64_of(op, "own_us")).sum::<f64>(), f64_of(&profile, "step_time_us"));
-    assert!((own / all - 1.0).abs() < 1e-3, "{own} of {all}");
+    // On a busy machine a thread may note the end of its work after the step that waited for it has
+    // ended. The work then counts beside the step.
+    assert!((own / all - 1.0).abs() < 1e-2, "{own} of {all}");
     assert!(all < f64_of(&profile, "wall_us"));
     let actors = profile["actors"].as_array().unwrap();
     for role in ["scheduler", "ledger", "kv_cache", "worker", "detokenizer", "streamer", "input"] {
