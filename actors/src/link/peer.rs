@@ -62,6 +62,7 @@ pub enum LoadError {
 
 /// News from a process.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and most are frames")]
 pub(crate) enum News {
     /// It sent a frame.
     Frame(ToFront),
