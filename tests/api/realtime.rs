@@ -76,7 +76,7 @@ async fn opened(served: &Served, header: Option<(&str, &str)>) -> Result<Client,
 async fn refused(served: &Served, header: Option<(&str, &str)>) -> u16 {
     match opened(served, header).await.err().map(|error| *error) {
         Some(Error::Http(response)) => response.status().as_u16(),
-        other => panic!("not refused: {other:?}"),
+        other => unreachable!("not refused: {other:?}"),
     }
 }
 
@@ -113,7 +113,7 @@ impl Client {
     async fn event(&mut self) -> Value {
         match self.message().await {
             Some(Ok(Message::Text(text))) => serde_json::from_str(&text).unwrap(),
-            other => panic!("no event: {other:?}"),
+            other => unreachable!("no event: {other:?}"),
         }
     }
 
@@ -139,7 +139,7 @@ impl Client {
                     assert_eq!(tokens("total_tokens"), sum, "{event}");
                     return text;
                 }
-                _ => panic!("{event}"),
+                _ => unreachable!("{event}"),
             }
         }
     }

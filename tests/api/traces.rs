@@ -25,7 +25,7 @@ async fn collect(spans: Spans) -> String {
         let exported = ExportTraceServiceRequest::decode(body).unwrap();
         for group in exported.resource_spans {
             let service = attribute(&group.resource.unwrap().attributes, "service.name");
-            let Some(Value::StringValue(service)) = service else { panic!("{service:?}") };
+            let Some(Value::StringValue(service)) = service else { unreachable!("{service:?}") };
             let scoped = group.scope_spans.into_iter().flat_map(|scope| scope.spans);
             spans.lock().unwrap().extend(scoped.map(|span| (service.clone(), span)));
         }
@@ -96,15 +96,15 @@ async fn each_request_is_a_span_with_vllms_attributes() {
 
     let int = |key: &str| match attribute(&span.attributes, key) {
         Some(Value::IntValue(value)) => value,
-        other => panic!("{key}: {other:?}"),
+        other => unreachable!("{key}: {other:?}"),
     };
     let float = |key: &str| match attribute(&span.attributes, key) {
         Some(Value::DoubleValue(value)) => value,
-        other => panic!("{key}: {other:?}"),
+        other => unreachable!("{key}: {other:?}"),
     };
     let text = |key: &str| match attribute(&span.attributes, key) {
         Some(Value::StringValue(value)) => value,
-        other => panic!("{key}: {other:?}"),
+        other => unreachable!("{key}: {other:?}"),
     };
     assert_eq!(text("gen_ai.request.id"), "chatcmpl-mine");
     assert_eq!(answer["id"], "chatcmpl-mine");
