@@ -58,7 +58,8 @@ fn a_file_without_a_list_of_special_tokens_has_those_of_its_version() {
 
 #[test]
 fn faults_are_named() {
-    let cases: [(&str, fn(&mut Value)); 5] = [
+    type Fault = fn(&mut Value);
+    let cases: [(&str, Fault); 5] = [
         ("default_vocab_size", |file| file["config"]["default_vocab_size"] = 5.into()),
         ("vocab", |file| file["config"]["default_vocab_size"] = 100_000.into()),
         ("vocab[3]", |file| file["vocab"][3]["token_bytes"] = "?".into()),
