@@ -242,6 +242,8 @@ async function prepare() {
   const last = keptByTab.get(OPEN);
   begin();
   if (last) await open(last);
+  // Before, what is typed would be replaced by that of the conversation.
+  $('system').disabled = false;
 }
 
 /** Starts the view. */
