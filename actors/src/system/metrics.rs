@@ -3,22 +3,15 @@
 
 use std::sync::Arc;
 
-use std::collections::BTreeMap;
-
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
-use parking_lot::Mutex;
 
-use super::{draft_metrics::DraftMetrics, totals::Totals};
+use super::{draft_metrics::DraftMetrics, preemption_counts::PreemptionCounts, totals::Totals};
 use crate::{
     error::RequestError,
     logic::{
         ledger::{Entry, GroundState, LedgerEvent},
         recovery::sanity::ModelState,
-        request::{
-            FinishReason,
-            failure::Failure,
-            ids::{Micros, RequestId},
-        },
+        request::{FinishReason, failure::Failure, ids::Micros},
         scheduler::{SchedulerStats, StepStats, WaitingReason},
     },
     message::Role,
@@ -52,8 +45,7 @@ pub struct SystemMetrics {
     cached_prompt_tokens: Counter,
     cached_on_device: Counter,
     corrupted_requests: Counter,
-    /// How often each live request was preempted, if it was.
-    num_preemptions: Mutex<BTreeMap<RequestId, u32>>,
+    num_preemptions: PreemptionCounts,
     request_preemptions: Histogram,
     computed_by_source: [Counter; 2],
     generation_tokens: Counter,
@@ -138,7 +130,7 @@ impl SystemMetrics {
                 with(l, "source", "device")
             ),
             corrupted_requests: counter!("playhouse:corrupted_requests_total", l.iter()),
-            num_preemptions: Mutex::default(),
+            num_preemptions: PreemptionCounts::default(),
             request_preemptions: histogram!("playhouse:request_num_preemptions", l.iter()),
             computed_by_source: ["local_compute", "local_cache_hit"].map(|source| {
                 counter!("playhouse:prompt_tokens_by_source_total", with(l, "source", source))
@@ -198,10 +190,7 @@ impl SystemMetrics {
         self.prefix_queries.increment(step.prefix_cache_queries as u64);
         self.prefix_hits.increment(step.prefix_cache_hits as u64);
         self.preemptions.increment(step.preempted.len() as u64);
-        if !step.preempted.is_empty() {
-            let mut counts = self.num_preemptions.lock();
-            step.preempted.iter().for_each(|&request| *counts.entry(request).or_default() += 1);
-        }
+        self.num_preemptions.count(&step.preempted);
         self.recomputed_tokens.increment(step.recomputed_tokens as u64);
         self.adopted_tail_tokens.increment(step.adopted_tail_tokens as u64);
         if step.num_scheduled_tokens > 0 {
@@ -230,6 +219,9 @@ impl SystemMetrics {
         if let Some(end) = event.end()
             && let Some(entry) = state.get(end.request)
         {
+            let is_live = |request| state.get_live(request).is_some();
+            let preempted = self.num_preemptions.take(end.request, state.len(), is_live);
+            self.request_preemptions.record(f64::from(preempted));
             self.finished(entry, end.reason, end.at);
         }
     }
@@ -256,8 +248,6 @@ impl SystemMetrics {
         self.prompt_tokens.increment(prompt as u64);
         self.cached_prompt_tokens.increment(cached as u64);
         self.cached_on_device.increment(cached as u64);
-        let preempted = self.num_preemptions.lock().remove(&request.id);
-        self.request_preemptions.record(f64::from(preempted.unwrap_or(0)));
         if *reason == FinishReason::Error(Failure::NumericalGarbage) {
             self.corrupted_requests.increment(1);
         }

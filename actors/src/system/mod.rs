@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod observers;
 mod part;
 mod pause;
+mod preemption_counts;
 pub mod profiled;
 mod running;
 pub mod sink;
