@@ -24,7 +24,7 @@ impl PreemptionCounts {
 
     /// Returns the count of a request that ends. There are `num_open` requests, and `is_live` says
     /// which are live. A step may preempt a request after its end, and a request may end in another
-    /// engine, so counts of requests that are not live are forgotten when there are too many.
+    /// engine. So counts of requests that are not live are forgotten when there are too many.
     pub(super) fn take(
         &self,
         request: RequestId,
