@@ -9,27 +9,16 @@ use crate::golden::Golden;
 use crate::runner::{Chunking, Runner};
 
 /// A model of each kind: with windows, with biases and tied weights, with norms of heads and two
-/// kinds of layers. Mixtures of experts: each scoring, with a correction bias, with groups, with
-/// shared experts, and beside dense layers. Latent attention, with one projection of queries and
-/// with two. Each recurrence over states, alone, beside attention and parallel to it.
-const MODELS: [&str; 16] = [
-    "mistral-window",
-    "qwen2-tied",
-    "qwen3-layer-types",
-    "mixtral",
-    "qwen3_moe",
-    "ernie4_5_moe",
-    "glm4_moe",
-    "deepseek_v2",
-    "deepseek_v3",
-    "mamba",
-    "mamba2",
-    "jamba",
-    "falcon_h1",
-    "qwen3_next",
-    "lfm2",
-    "minimax",
-];
+/// kinds of layers.
+const DENSE: [&str; 3] = ["mistral-window", "qwen2-tied", "qwen3-layer-types"];
+/// Mixtures of experts: each scoring, with a correction bias, with groups, with shared experts, and
+/// beside dense layers.
+const MIXTURES: [&str; 4] = ["mixtral", "qwen3_moe", "ernie4_5_moe", "glm4_moe"];
+/// Latent attention, with one projection of queries and with two.
+const LATENT: [&str; 2] = ["deepseek_v2", "deepseek_v3"];
+/// Each recurrence over states, alone, beside attention and parallel to it.
+const STATES: [&str; 7] =
+    ["mamba", "mamba2", "jamba", "falcon_h1", "qwen3_next", "lfm2", "minimax"];
 
 /// Prompts a model. A software device is slow.
 const PROMPTS_MAX: usize = 2;
@@ -56,10 +45,31 @@ fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>, on: &Comput
     Runner::new(load_model(folder, &options, &mut |_| {}).unwrap(), &options.device)
 }
 
+/// Tests that may run at the same time, because a software device compiles a kernel on one core.
 #[test]
-fn models_answer_as_transformers_does() {
+fn dense_models_answer_as_transformers_does() {
+    check(&DENSE);
+}
+
+#[test]
+fn latent_models_answer_as_transformers_does() {
+    check(&LATENT);
+}
+
+#[test]
+fn mixtures_answer_as_transformers_does() {
+    check(&MIXTURES);
+}
+
+#[test]
+fn models_with_states_answer_as_transformers_does() {
+    check(&STATES);
+}
+
+/// Asserts that models give transformers' answers, whole and in pieces.
+fn check(names: &[&str]) {
     let Some(gpu) = gpu() else { return };
-    for name in MODELS {
+    for name in names {
         let folder = folder(name);
         let mut run = Golden::read(&folder).runs.remove(0);
         run.prompts.truncate(PROMPTS_MAX);

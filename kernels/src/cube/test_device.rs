@@ -30,6 +30,18 @@ pub(crate) fn test_client() -> Option<(Client, cubecl::Device)> {
     }
 }
 
+/// Pairs each case with one variant, by turns. A sweep, `PLAYHOUSE_TEST_SWEEP=1`, pairs it with
+/// all: a software device compiles each kernel for seconds, so `.ci/long` alone does that.
+pub(crate) fn by_turns<C: Clone, V: Clone>(cases: &[C], variants: &[V]) -> Vec<(C, V)> {
+    let is_sweep = std::env::var("PLAYHOUSE_TEST_SWEEP").is_ok_and(|value| value == "1");
+    let num_variants = if is_sweep { variants.len() } else { 1 };
+    let of_case = |(i, case): (usize, &C)| {
+        let variants = variants.iter().cycle().skip(i).take(num_variants);
+        variants.map(|variant| (case.clone(), variant.clone())).collect::<Vec<_>>()
+    };
+    cases.iter().enumerate().flat_map(of_case).collect()
+}
+
 /// Returns rows of `width` on `device`.
 pub(crate) fn tensor(data: &[f32], width: usize, device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(data.to_vec(), [data.len() / width, width]), device)

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 
 use super::reference::Expert;
 use super::*;
-use crate::cube::test_device::{bits, numbers, tensor, test_device, values, vector};
+use crate::cube::test_device::{bits, by_turns, numbers, tensor, test_device, values, vector};
 use crate::{
     Activation, ActivationDtype, Choice, Codes, Offsets, QuantizationScheme, QuantizedMatrix,
     WeightDtype, WeightView,
@@ -175,11 +175,11 @@ fn every_activation_and_bias_agrees_with_the_reference() {
     let gelu = ExpertActivation::Gated(Activation::GeluTanh);
     let relu = ExpertActivation::Gated(Activation::Relu);
     let plain = ExpertActivation::Plain(Activation::ReluSquared);
-    for activation in [SILU, CLAMPED, gelu, relu, plain] {
-        for (scale_input, has_bias) in [(false, true), (true, false), (true, true)] {
-            let layer = Layer { activation, scale_input, has_bias, inter: 33, ..SMALL };
-            check(layer, f32, 6, 2, 1e-5, &device);
-        }
+    let activations = [SILU, CLAMPED, gelu, relu, plain];
+    let inputs = [(false, true), (true, false), (true, true)];
+    for (activation, (scale_input, has_bias)) in by_turns(&activations, &inputs) {
+        let layer = Layer { activation, scale_input, has_bias, inter: 33, ..SMALL };
+        check(layer, f32, 6, 2, 1e-5, &device);
     }
 }
 

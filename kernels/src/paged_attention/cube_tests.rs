@@ -7,7 +7,7 @@ use super::cube::Routine;
 use super::*;
 use crate::cube::into_tensor;
 use crate::cube::test_device::{
-    assert_near, bits, numbers, tensor, test_client, test_device, values, vector,
+    assert_near, bits, by_turns, numbers, tensor, test_client, test_device, values, vector,
 };
 use crate::kv_cache::KvStorage;
 use crate::kv_cache::cube::Stored;
@@ -185,22 +185,13 @@ const DTYPES: [KvDtype; 4] = [KvDtype::F32, KvDtype::F16, KvDtype::Bf16, KvDtype
 #[test]
 fn head_sizes_and_groups_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
-    let (all, wide) = (&DTYPES[..], &DTYPES[..2]);
-    for (dtypes, head_dim, kv_heads, group) in [
-        (all, 32, 2, 1),
-        (all, 64, 1, 2),
-        (wide, 80, 2, 4),
-        (all, 128, 2, 3),
-        (wide, 256, 1, 1),
-        (wide, 40, 1, 2),
-        (wide, 64, 2, 7),
-        (wide, 32, 1, 40),
-    ] {
-        for dtype in dtypes {
-            let world = World::new(&device, &[40, 17, 1], 16, [kv_heads, head_dim], *dtype, true);
-            let chunks = [(0, 39, 1), (1, 3, 14), (2, 0, 1)];
-            world.check(&chunks, &params(kv_heads * group));
-        }
+    let heads = [(32, 2, 1), (64, 1, 2), (128, 2, 3)];
+    let wide = [(80, 2, 4), (256, 1, 1), (40, 1, 2), (64, 2, 7), (32, 1, 40)];
+    let (heads, wide) = (by_turns(&heads, &DTYPES), by_turns(&wide, &DTYPES[..2]));
+    for ((head_dim, kv_heads, group), dtype) in heads.into_iter().chain(wide) {
+        let world = World::new(&device, &[40, 17, 1], 16, [kv_heads, head_dim], dtype, true);
+        let chunks = [(0, 39, 1), (1, 3, 14), (2, 0, 1)];
+        world.check(&chunks, &params(kv_heads * group));
     }
 }
 
@@ -223,21 +214,20 @@ fn tokens_may_see_keys_after_their_own() {
 #[test]
 fn long_sequences_cross_spans_and_windows() {
     let Some(device) = test_device() else { return };
-    for (dtype, block_size) in
-        [(KvDtype::F32, 16), (KvDtype::Bf16, 24), (KvDtype::Int8, 8), (KvDtype::Bf16, 512)]
-    {
+    let caches =
+        [(KvDtype::F32, 16), (KvDtype::Bf16, 24), (KvDtype::Int8, 8), (KvDtype::Bf16, 512)];
+    let scores = [
+        (AttentionMask::Full, None),
+        (AttentionMask::Sliding(1), None),
+        (AttentionMask::Sliding(300), Some(2.0)),
+        (AttentionMask::Chunked(1), None),
+        (AttentionMask::Chunked(253), None),
+        (AttentionMask::Full, Some(30.0)),
+    ];
+    for ((mask, soft_cap), (dtype, block_size)) in by_turns(&scores, &caches) {
         let world = World::new(&device, &[600, 257], block_size, [2, 32], dtype, false);
-        for (mask, soft_cap) in [
-            (AttentionMask::Full, None),
-            (AttentionMask::Sliding(1), None),
-            (AttentionMask::Sliding(300), Some(2.0)),
-            (AttentionMask::Chunked(1), None),
-            (AttentionMask::Chunked(253), None),
-            (AttentionMask::Full, Some(30.0)),
-        ] {
-            let params = AttentionParams { mask, soft_cap, ..params(4) };
-            world.check(&[(0, 599, 1), (1, 250, 7)], &params);
-        }
+        let params = AttentionParams { mask, soft_cap, ..params(4) };
+        world.check(&[(0, 599, 1), (1, 250, 7)], &params);
     }
 }
 
@@ -277,18 +267,18 @@ fn a_token_does_not_depend_on_its_batch() {
 #[test]
 fn slopes_and_sinks_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
-    for (dtype, kv_heads, group) in
-        [(KvDtype::F32, 2, 1), (KvDtype::Bf16, 1, 5), (KvDtype::Int8, 2, 4), (KvDtype::F32, 1, 16)]
-    {
+    let worlds =
+        [(KvDtype::F32, 2, 1), (KvDtype::Bf16, 1, 5), (KvDtype::Int8, 2, 4), (KvDtype::F32, 1, 16)];
+    let kinds: [fn(AttentionParams) -> AttentionParams; 4] = [
+        |both| both,
+        |both| AttentionParams { mask: AttentionMask::Chunked(128), ..both },
+        |slopes| AttentionParams { sinks: None, soft_cap: Some(2.0), ..slopes },
+        |sinks| AttentionParams { alibi_slopes: None, ..sinks },
+    ];
+    for ((dtype, kv_heads, group), kind) in by_turns(&worlds, &kinds) {
         let world = World::new(&device, &[300, 40], 16, [kv_heads, 32], dtype, true);
-        let chunks = [(0, 290, 10), (1, 39, 1)];
-        let both = biased(kv_heads * group, &device);
-        world.check(&chunks, &both);
-        world.check(&chunks, &AttentionParams { mask: AttentionMask::Chunked(128), ..both });
-        let slopes = biased(kv_heads * group, &device);
-        world.check(&chunks, &AttentionParams { sinks: None, soft_cap: Some(2.0), ..slopes });
-        let sinks = biased(kv_heads * group, &device);
-        world.check(&chunks, &AttentionParams { alibi_slopes: None, ..sinks });
+        let params = kind(biased(kv_heads * group, &device));
+        world.check(&[(0, 290, 10), (1, 39, 1)], &params);
     }
 }
 
@@ -387,28 +377,23 @@ fn garbage_that_is_seen_shows() {
 #[test]
 fn long_chunks_in_one_piece_agree_with_the_reference() {
     let (Some(device), Some((client, _))) = (test_device(), test_client()) else { return };
-    for (dtype, block_size, [kv_heads, head_dim], group) in
-        [(KvDtype::Bf16, 24, [2, 32], 2), (KvDtype::Int8, 8, [1, 64], 1)]
-    {
-        let heads = [kv_heads, head_dim];
+    let worlds = [(KvDtype::Bf16, 24, [2, 32], 2), (KvDtype::Int8, 8, [1, 64], 1)];
+    for ((dtype, block_size, heads, group), routine) in by_turns(&worlds, &Routine::all(&client)) {
         let mut world = World::new(&device, &[150, 300, 40], block_size, heads, dtype, true);
+        let [kv_heads, head_dim] = heads;
         let scale = (head_dim as f32).sqrt().recip();
         let params = AttentionParams { scale, ..params(kv_heads * group) };
-        for routine in Routine::all(&client) {
-            world.routine = Some(routine);
-            world.check_within(2e-3, &[(2, 39, 1), (0, 20, 130), (2, 10, 20)], &params);
-            world.check_within(2e-3, &[(1, 0, 300)], &params);
-            // The other kernel adds in another order, so equal bytes would mean that it ran
-            // instead.
-            let (q, meta) =
-                (numbers(300 * params.num_heads * head_dim, 9), world.meta(&[(1, 0, 300)]));
-            let by_routine = bits(&world.run(&q, &meta, &params));
-            world.routine = None;
-            let left = 300 % 64 * params.num_heads * head_dim;
-            let by_spans = bits(&world.run(&q, &meta, &params));
-            assert!(by_routine[..left] == by_spans[..left], "what is left goes by spans");
-            assert!(by_routine[left..] != by_spans[left..], "{routine:?} was not used");
-        }
+        world.routine = Some(routine);
+        world.check_within(2e-3, &[(2, 39, 1), (0, 20, 130), (2, 10, 20)], &params);
+        world.check_within(2e-3, &[(1, 0, 300)], &params);
+        // The other kernel adds in another order, so equal bytes would mean that it ran instead.
+        let (q, meta) = (numbers(300 * params.num_heads * head_dim, 9), world.meta(&[(1, 0, 300)]));
+        let by_routine = bits(&world.run(&q, &meta, &params));
+        world.routine = None;
+        let left = 300 % 64 * params.num_heads * head_dim;
+        let by_spans = bits(&world.run(&q, &meta, &params));
+        assert!(by_routine[..left] == by_spans[..left], "what is left goes by spans");
+        assert!(by_routine[left..] != by_spans[left..], "{routine:?} was not used");
     }
 }
 

@@ -272,9 +272,10 @@ fn cache(case: &Case, dtype: KvDtype, device: &Device) -> KvCache {
 #[test]
 #[cfg(feature = "gpu")]
 fn a_gpu_writes_the_same_bytes_to_the_cache() {
+    use crate::cube::test_device::{by_turns, test_device};
     use crate::kv_cache::cube::{Stored, on_gpu};
 
-    let Some(device) = crate::cube::test_device::test_device() else { return };
+    let Some(device) = test_device() else { return };
     let slots = [7, 0, 11, 5, 6];
     let mut in_one_kernel = 0;
     let caches = [
@@ -285,34 +286,32 @@ fn a_gpu_writes_the_same_bytes_to_the_cache() {
     ];
     let forms =
         [(false, None, true), (false, Some(0.5), true), (false, None, false), (true, None, true)];
-    for (shape, dtype) in caches {
-        for (norm, (norms_after_rope, clip, has_table)) in
-            KINDS.into_iter().flat_map(|norm| forms.map(|form| (norm, form)))
+    let kinds: Vec<_> = forms.into_iter().flat_map(|form| KINDS.map(|norm| (norm, form))).collect();
+    let cases = by_turns(&kinds, &caches);
+    for &((norm, (norms_after_rope, clip, has_table)), (shape, dtype)) in &cases {
+        let parts = Parts { norm, norms_after_rope, clip, has_table };
+        let case = Case::new(slots.len(), shape, parts, &device);
+        let (heads, table) = (&case.heads, case.table.as_ref());
+        let what = format!("{shape:?} {dtype} {parts:?}");
+        let mut caches = [(); 2].map(|()| cache(&case, dtype, &device));
+        let (q, k, v) = qk_norm_rope(case.tensor(&device), heads, &case.positions, table);
+        reshape_and_cache(k, v, caches[0].layer_mut(0), &slots);
+        let layer = caches[1].layer_mut(0);
+        in_one_kernel += usize::from(cube::takes(heads, layer));
+        let qkv = case.tensor(&device);
+        let got = qk_norm_rope_and_cache(qkv, heads, &case.positions, table, layer, &slots);
+        assert_eq!(bits(&data(got)), bits(&data(q)), "{what}");
+        let [apart, at_once] =
+            caches.each_ref().map(|cache| Stored::read(on_gpu(cache.layer(0), "test")));
+        for (slot, head) in
+            slots.iter().flat_map(|slot| (0..shape[1]).map(|head| (*slot as usize, head)))
         {
-            let parts = Parts { norm, norms_after_rope, clip, has_table };
-            let case = Case::new(slots.len(), shape, parts, &device);
-            let (heads, table) = (&case.heads, case.table.as_ref());
-            let what = format!("{shape:?} {dtype} {parts:?}");
-            let mut caches = [(); 2].map(|()| cache(&case, dtype, &device));
-            let (q, k, v) = qk_norm_rope(case.tensor(&device), heads, &case.positions, table);
-            reshape_and_cache(k, v, caches[0].layer_mut(0), &slots);
-            let layer = caches[1].layer_mut(0);
-            in_one_kernel += usize::from(cube::takes(heads, layer));
-            let qkv = case.tensor(&device);
-            let got = qk_norm_rope_and_cache(qkv, heads, &case.positions, table, layer, &slots);
-            assert_eq!(bits(&data(got)), bits(&data(q)), "{what}");
-            let [apart, at_once] =
-                caches.each_ref().map(|cache| Stored::read(on_gpu(cache.layer(0), "test")));
-            for (slot, head) in
-                slots.iter().flat_map(|slot| (0..shape[1]).map(|head| (*slot as usize, head)))
-            {
-                let stored = |stored: &Stored<'_>| stored.at(slot, head).map(|x| bits(&x));
-                assert_eq!(stored(&at_once), stored(&apart), "{what} {slot} {head}");
-            }
+            let stored = |stored: &Stored<'_>| stored.at(slot, head).map(|x| bits(&x));
+            assert_eq!(stored(&at_once), stored(&apart), "{what} {slot} {head}");
         }
     }
     // Three of the kinds, before the rotation or without norms.
-    assert_eq!(in_one_kernel, caches.len() * (3 * 3 + 1));
+    assert_eq!(in_one_kernel * kinds.len(), cases.len() * (3 * 3 + 1));
 }
 
 #[test]
