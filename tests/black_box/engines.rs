@@ -142,6 +142,10 @@ async fn an_operator_drains_one_of_two_engines() {
     };
     let calm = futures_util::future::join_all((0..8).map(asked)).await;
     let running = tokio::spawn(futures_util::future::join_all((0..8).map(asked)));
+    for (query, expected) in [("", 2), ("?include_dp=false", 1)] {
+        let size = get(&client, &format!("{url}/get_world_size{query}")).await;
+        assert_eq!(size["world_size"], expected, "{query}");
+    }
     let drain = format!("{url}/engines/1/drain?mode=move");
     let (status, answer) = post(&client, &drain, &json!({})).await;
     assert_eq!(status, StatusCode::OK, "{answer}");

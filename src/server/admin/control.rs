@@ -12,7 +12,11 @@ use utoipa::ToSchema;
 use crate::{
     api::{PauseMode, PauseState},
     server::{
-        http::{error::ApiError, extract::JsonBody, parts::FromParts},
+        http::{
+            error::ApiError,
+            extract::{JsonBody, QueryOf},
+            parts::FromParts,
+        },
         state::AppState,
     },
 };
@@ -99,9 +103,26 @@ pub(super) async fn collective_rpc(
     Ok(Json(json!({"results": [null]})))
 }
 
-/// `GET /get_world_size`
-pub(super) async fn world_size() -> Json<Value> {
-    Json(json!({"world_size": 1}))
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct WorldSizeQuery {
+    /// Count the workers of all engines, not of one.
+    include_dp: bool,
+}
+
+impl Default for WorldSizeQuery {
+    fn default() -> Self {
+        Self { include_dp: true }
+    }
+}
+
+/// `GET /get_world_size`: the number of workers. An engine has one.
+pub(super) async fn world_size(
+    State(state): State<AppState>,
+    QueryOf(query): QueryOf<WorldSizeQuery>,
+) -> Json<Value> {
+    let num_engines = state.engine.config().data_parallel_size;
+    Json(json!({"world_size": if query.include_dp { num_engines } else { 1 }}))
 }
 
 /// `GET /weight_info`

@@ -99,7 +99,10 @@ fn vllm_config(state: &AppState, format: ConfigFormat) -> Value {
             "max_num_seqs": config.max_num_seqs,
             "max_num_batched_tokens": config.max_num_batched_tokens,
         },
-        "parallel_config": {"world_size": 1},
+        "parallel_config": {
+            "world_size": 1,
+            "data_parallel_size": config.data_parallel_size,
+        },
     });
     match format {
         ConfigFormat::Text => groups.to_string().into(),

@@ -103,8 +103,19 @@ impl Document {
 
     /// Adds a route that answers with an `A`.
     pub(super) fn get<A: ToSchema>(&mut self, path: &str, summary: &str) {
+        self.get_with::<A>(path, summary, Vec::new());
+    }
+
+    /// Adds a route that answers with an `A`, which depends on these parameters.
+    pub(super) fn get_with<A: ToSchema>(
+        &mut self,
+        path: &str,
+        summary: &str,
+        parameters: Vec<Parameter>,
+    ) {
         let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
-        self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
+        let operation = OperationBuilder::new().parameters(Some(parameters));
+        self.add(HttpMethod::Get, path, summary, operation.response("200", answer));
     }
 
     /// Adds a route about one of several objects.

@@ -144,7 +144,7 @@ fn admin(d: &mut Document) {
     d.post::<UnloadAdapterRequest, Value>("/v1/unload_lora_adapter", "Unload an adapter");
     d.post::<AbortRequest, Value>("/abort_requests", "End requests");
     d.post::<RpcRequest, Value>("/collective_rpc", "Ask the worker whether it is well");
-    d.get::<Value>("/get_world_size", "The number of workers");
+    d.get_with::<Value>("/get_world_size", "The number of workers", vec![flag("include_dp")]);
     d.get::<Value>("/weight_info", "The operator's name for the weights");
     d.post::<WeightVersionRequest, Value>("/update_weight_version", "Name the weights");
     d.command::<Value>("/release_kv_cache_memory", "Release the memory of a pause", vec![]);
