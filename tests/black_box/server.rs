@@ -47,6 +47,11 @@ impl Server {
         Self { child, url, log: Some(std::thread::spawn(read_on)) }
     }
 
+    /// Returns the process id of the program.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks the server to end. Returns its exit code and its log.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();

@@ -19,7 +19,7 @@ use super::{CliError, engine, flags::AllFlags};
 use crate::{
     config::{Config, EngineConfig, Key, LogSettings, Origin, ServerSettings, layer::Entry},
     engine::Engine,
-    server::{self, Listener},
+    server::{self, Listener, ServedEngine},
 };
 
 const EXAMPLES: &str = "\
@@ -91,10 +91,12 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let engine = shutdown::or_signal(engine, &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
-        let requested = shutdown::requested(engine.clone(), signals);
         banner::show(&engine, &server, &listener);
+        let engine = ServedEngine::from(engine);
+        let requested = shutdown::requested(engine.clone(), signals);
         let served = server::serve_on(listener, engine.clone(), server, metrics, requested);
         let served = served.await;
+        let engine = engine.current();
         let outcome = served.map_err(CliError::from);
         let outcome = outcome.and_then(|drain| shutdown::outcome(&engine, drain));
         upkeep.abort();

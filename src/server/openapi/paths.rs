@@ -27,6 +27,7 @@ use crate::server::{
     },
     responses::{InputTokens, ResponsesRequest},
     snapshots::EngineSnapshot,
+    swap::SwapModelRequest,
     tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
 };
 
@@ -153,6 +154,7 @@ fn admin(d: &mut Document) {
     for path in ["/v1/chat/completions/render", "/v1/completions/render"] {
         d.absent(HttpMethod::Post, path, "Refused: prompts are rendered for this server alone");
     }
+    d.post::<SwapModelRequest, Value>("/swap_model", "Serve another model from now on");
     let mode = || text("mode");
     d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);
     d.command::<Value>("/resume", "Resume requests", vec![]);

@@ -20,6 +20,7 @@ use super::{
     answer_body::AnswerBody,
     impatient::Impatient,
     phases::Phases,
+    routes::CurrentRoutes,
     socket::Connection,
     streams::StreamTasks,
     tls::Tls,
@@ -48,7 +49,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(super) struct ConnectionServer {
     http: auto::Builder<StreamTasks>,
-    app: Router,
+    app: CurrentRoutes,
     tls: Option<Tls>,
     patience: Patience,
     write_limit: Duration,
@@ -57,7 +58,7 @@ pub(super) struct ConnectionServer {
 
 impl ConnectionServer {
     pub(super) fn new(
-        app: Router,
+        app: CurrentRoutes,
         tls: Option<Tls>,
         config: &ServerSettings,
         phases: Phases,
@@ -109,7 +110,7 @@ impl ConnectionServer {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(seats.clone());
             request.extensions_mut().insert(activity.clone());
-            answer(self.app.clone(), request, activity.clone())
+            answer(self.app.get(), request, activity.clone())
         });
         let io = TokioIo::new(Noticed::new(connection, activity.clone()));
         let mut http = pin!(self.http.serve_connection_with_upgrades(io, service));

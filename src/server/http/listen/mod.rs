@@ -7,6 +7,7 @@ mod answer_body;
 mod connection;
 mod impatient;
 mod phases;
+mod routes;
 mod socket;
 mod streams;
 #[cfg(test)]
@@ -18,7 +19,6 @@ mod watch;
 
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
 use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -31,6 +31,7 @@ use self::{
 };
 pub(in crate::server) use self::{
     activity::{Activity, Upgraded},
+    routes::{CurrentRoutes, WeakRoutes},
     tls::Tls,
 };
 use crate::config::ServerSettings;
@@ -122,9 +123,9 @@ async fn unix(_: &std::path::Path, _: &ServerSettings) -> io::Result<Listener> {
 
 /// The routes of a server.
 pub(in crate::server) struct Apps {
-    pub(in crate::server) app: Router,
+    pub(in crate::server) app: CurrentRoutes,
     /// Used instead while the runtime is frozen. It must not wait for the runtime.
-    pub(in crate::server) frozen: Router,
+    pub(in crate::server) frozen: CurrentRoutes,
 }
 
 /// A server that accepts connections. A drop cuts them off.
