@@ -163,7 +163,7 @@ impl Engine {
         if config.data_parallel_size > 1 {
             return Err(StartError::DataParallel(config.data_parallel_size));
         }
-        let how = HowStarted::InThisProcess(registries.clone());
+        let how = HowStarted::InThisProcess(Box::new(registries.clone()));
         let Registries { families, parsers, token_rules } = registries;
         let started = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));

@@ -15,7 +15,7 @@ use crate::config::LogSettings;
 #[derive(Debug)]
 pub(super) enum HowStarted {
     /// The model is in this process. The registries are those of the embedding program.
-    InThisProcess(Registries),
+    InThisProcess(Box<Registries>),
     /// The model is in processes of its own.
     #[cfg(unix)]
     InProcesses(HowToStart, LogSettings),
@@ -33,7 +33,7 @@ impl Engine {
         match &self.inner.how {
             HowStarted::InThisProcess(registries) => {
                 let change = |settings: &mut SystemConfig| settings.memory = memory;
-                Self::launch(config, registries.clone(), |_| (), change).await
+                Self::launch(config, Registries::clone(registries), |_| (), change).await
             }
             #[cfg(unix)]
             HowStarted::InProcesses(how, log) => {

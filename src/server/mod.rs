@@ -12,6 +12,7 @@ mod check_body;
 mod completions;
 mod generate;
 mod generative_scoring;
+mod handover;
 pub(crate) mod health;
 mod http;
 mod in_process;
@@ -34,7 +35,7 @@ mod tokenize;
 mod traces;
 mod turn;
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -45,6 +46,9 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::util::MapRequest;
 
+pub(crate) use self::handover::Handover;
+#[cfg(feature = "cli")]
+pub(crate) use self::handover::UpgradeOrder;
 #[cfg(feature = "cli")]
 pub(crate) use self::http::client::{HttpClient, http_client};
 use self::{
@@ -163,6 +167,18 @@ pub async fn serve_on(
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drain, ServerError> {
+    serve_with(listener, engine, config, metrics, shutdown, Handover::default()).await
+}
+
+/// Does the same as [`serve_on`]. Another process may take over the listener.
+pub(crate) async fn serve_with(
+    listener: impl Into<Listener>,
+    engine: impl Into<ServedEngine>,
+    config: ServerConfig,
+    metrics: PrometheusHandle,
+    shutdown: impl Future<Output = ()>,
+    handover: Handover,
+) -> Result<Drain, ServerError> {
     let served = engine.into();
     let engine = served.current();
     config.validate()?;
@@ -176,6 +192,7 @@ pub async fn serve_on(
     let frozen = CurrentRoutes::new(Router::new());
     let swaps = Arc::new(Swaps::new(served.clone(), &app, &frozen, state.draining.clone()));
     state.swaps = Some(Arc::clone(&swaps));
+    state.upgrades = handover.orders;
     app.replace(router(state.clone())?);
     frozen.replace(frozen::router(state.clone()));
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
@@ -185,14 +202,32 @@ pub async fn serve_on(
     resume::revive(&state).await;
     let apps = Apps { app, frozen };
     let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
-    let listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
+    let mut listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
+    listening.own_file();
+    // A server that got its listener from no other process has no receiver.
+    let _ = handover.listening.map(|listening| listening.send(()));
     let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
-    let draining = state.draining.clone();
+    let (draining, superseded) = (state.draining.clone(), state.superseded.clone());
     // An engine that is replaced ends when no copy of its state is left.
     drop(state);
+    let mut shutdown = pin!(shutdown);
     tokio::select! {
         () = reloading => {}
-        () = shutdown => {}
+        () = shutdown.as_mut() => {}
+        () = handover.taken_over.cancelled() => {
+            tracing::info!("another process accepts connections; requests of this one end");
+            listening.leave();
+            // Watchers of the engine connect anew.
+            superseded.cancel();
+            let ended = async {
+                listening.drained().await;
+                responses.drained().await;
+            };
+            tokio::select! {
+                _ = tokio::time::timeout(limit, ended) => {}
+                () = shutdown => {}
+            }
+        }
     }
     tracing::info!(open_requests = swaps.open_requests(), "draining");
     swaps.begin_drain();
@@ -227,7 +262,7 @@ pub async fn serve_on(
 }
 
 /// Ends a task when the server ends.
-struct AbortOnDrop(tokio::task::AbortHandle);
+pub(crate) struct AbortOnDrop(pub(crate) tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::mpsc;
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -16,6 +17,7 @@ use super::{
     admin::Control,
     audio::RealtimeSeats,
     generate::open_requests::OpenRequests,
+    handover::UpgradeOrder,
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
     media::{AskedModel, MediaAccess, MediaParts},
@@ -64,6 +66,8 @@ pub(super) struct AppState {
     pub(super) created: u64,
     /// Swaps of the model. `None` if the server does not listen.
     pub(super) swaps: Option<Arc<Swaps>>,
+    /// Takes orders to start another process in the place of this one.
+    pub(super) upgrades: Option<mpsc::Sender<UpgradeOrder>>,
     /// Cancelled when another model is served.
     pub(super) superseded: CancellationToken,
     /// Counts the copies of this state, so that the engine outlives all its handlers.
@@ -111,6 +115,7 @@ impl AppState {
             realtime,
             created,
             swaps: None,
+            upgrades: None,
             superseded,
             in_use: TaskTracker::new().token(),
         })

@@ -13,6 +13,7 @@ mod process;
 mod server;
 mod stream;
 mod swap;
+mod upgrade;
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,8 @@
 //! Streams that are read up to some point, and later to their ends.
 
+use std::ops::Range;
+
+use futures_util::future::join_all;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -7,7 +10,7 @@ use serde_json::{Value, json};
 pub(crate) fn body(index: usize) -> Value {
     json!({
         "model": "demo", "prompt": format!("Tell me about number {index}."), "seed": index,
-        "temperature": ([0.0, 0.8][index % 2]), "max_tokens": 120, "ignore_eos": true,
+        "temperature": ([0.0, 0.8][index % 2]), "max_tokens": 80, "ignore_eos": true,
         "stream": true,
     })
 }
@@ -79,16 +82,8 @@ pub(crate) fn completion(events: &str) -> String {
 }
 
 /// Begins the requests with these numbers.
-pub(crate) async fn begin(
-    client: &Client,
-    url: &str,
-    numbers: std::ops::Range<usize>,
-) -> Vec<Begun> {
-    let mut begun = Vec::new();
-    for index in numbers {
-        begun.push(Begun::new(client, url, index).await);
-    }
-    begun
+pub(crate) async fn begin(client: &Client, url: &str, numbers: Range<usize>) -> Vec<Begun> {
+    join_all(numbers.map(|index| Begun::new(client, url, index))).await
 }
 
 /// Returns the texts of all of them.

@@ -183,6 +183,11 @@ impl ApiError {
         Self::new(status, "ModelLoadError", message).with_param("model")
     }
 
+    /// Returns the error of a new program that does not serve.
+    pub(in crate::server) fn not_upgraded(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "UpgradeError", message)
+    }
+
     /// Returns the error of a fault in the server.
     pub(in crate::server) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)

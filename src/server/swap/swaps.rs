@@ -222,6 +222,11 @@ impl Swaps {
         tracing::info!(model, "the engine of the old model has ended");
     }
 
+    /// Returns whether the model is another one than at the start.
+    pub(in crate::server) fn has_swapped(&self) -> bool {
+        self.retired.lock().num_swaps > 0
+    }
+
     /// Returns the engines of before that have requests, with the table of these.
     pub(in crate::server) fn retired(&self) -> Vec<(Engine, OpenRequests)> {
         self.retired.lock().engines.values().cloned().collect()

@@ -17,11 +17,15 @@ mod tls;
 mod uds;
 mod watch;
 
+#[cfg(all(unix, feature = "cli"))]
+use std::os::fd::OwnedFd;
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+#[cfg(all(unix, feature = "cli"))]
+use self::socket::Socket;
 pub use self::tls::TlsError;
 #[cfg(unix)]
 use self::uds::SocketFile;
@@ -97,6 +101,42 @@ impl Listener {
         })
     }
 
+    /// Takes over the socket of another process, which listens where the settings say.
+    ///
+    /// # Errors
+    /// [`ServerError::Bind`] if it is no such socket.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(crate) fn inherited(socket: OwnedFd, config: &ServerSettings) -> Result<Self, ServerError> {
+        let (taken, address) = match &config.uds {
+            Some(path) => {
+                let file = SocketFile::of_another(path);
+                let taken = file.and_then(|file| {
+                    let socket = Socket::Unix(socket.into());
+                    Ok(Self { acceptor: socket.into_acceptor()?, file: Some(file) })
+                });
+                (taken, Address::Unix(path.clone()).to_string())
+            }
+            None => {
+                let acceptor = Socket::Tcp(socket.into()).into_acceptor();
+                let taken = acceptor.and_then(|acceptor| {
+                    acceptor.local_address()?;
+                    Ok(Self { acceptor, file: None })
+                });
+                (taken, format!("{}:{}", config.host, config.port))
+            }
+        };
+        taken.map_err(|source| ServerError::Bind { address, source })
+    }
+
+    /// Returns another handle to the socket, for another process.
+    ///
+    /// # Errors
+    /// The system's error.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(crate) fn handle(&self) -> io::Result<OwnedFd> {
+        self.acceptor.handle()
+    }
+
     /// Returns the address where it listens.
     ///
     /// # Errors
@@ -136,7 +176,7 @@ pub(in crate::server) struct Listening {
     threads: TaskTracker,
     watch: Watch,
     #[cfg(unix)]
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 /// Serves `apps` on the current runtime to every client that connects, until the returned value is
@@ -175,11 +215,25 @@ pub(in crate::server) fn open(
         threads,
         watch: Watch::begin(context)?,
         #[cfg(unix)]
-        _file: listener.file,
+        file: listener.file,
     })
 }
 
 impl Listening {
+    /// Makes the file of a Unix socket this server's, which removes it at its end.
+    pub(in crate::server) fn own_file(&mut self) {
+        #[cfg(unix)]
+        self.file.iter_mut().for_each(|file| file.set_own(true));
+    }
+
+    /// Accepts no connections from now on, because another process has the socket and its file.
+    /// Connections end after their next answer.
+    pub(in crate::server) fn leave(&mut self) {
+        self.phases.leaving.cancel();
+        #[cfg(unix)]
+        self.file.iter_mut().for_each(|file| file.set_own(false));
+    }
+
     /// Completes when all requests from before the drain have ended. The server goes on to accept
     /// connections.
     pub(in crate::server) async fn drained(&self) {
