@@ -20,6 +20,8 @@ pub(crate) struct Handover {
     pub(crate) orders: Option<mpsc::Sender<UpgradeOrder>>,
     /// Cancelled when another process has the socket.
     pub(crate) taken_over: CancellationToken,
+    /// Cancelled when the server begins to end. A process that does not serve yet ends, too.
+    pub(crate) ending: CancellationToken,
     /// Gets a message when the server listens.
     pub(crate) listening: Option<oneshot::Sender<()>>,
 }

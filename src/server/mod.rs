@@ -229,6 +229,7 @@ pub(crate) async fn serve_with(
             }
         }
     }
+    handover.ending.cancel();
     tracing::info!(open_requests = swaps.open_requests(), "draining");
     swaps.begin_drain();
     draining.cancel();

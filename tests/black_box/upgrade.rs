@@ -162,6 +162,31 @@ async fn a_broken_program_leaves_the_old_process_serving() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_during_an_upgrade_ends_the_new_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, told) = (folder.path().join("playhouse"), folder.path().join("pid"));
+    let built = env!("CARGO_BIN_EXE_playhouse");
+    fs::hard_link(built, &file).or_else(|_| fs::copy(built, &file).map(drop)).unwrap();
+    let mut server = Server::of(program(&file, &FLAGS));
+    replace(&file, &format!("#!/bin/sh\necho $$ > {}\nexec sleep 600\n", told.display()));
+    let (client, url) = (Client::new(), server.url.clone());
+    let asked = tokio::spawn(async move { upgrade(&client, &url).await });
+    let limit = Instant::now() + PATIENCE;
+    let pid: u64 = loop {
+        if let Ok(pid) = fs::read_to_string(&told).unwrap_or_default().trim().parse() {
+            break pid;
+        }
+        assert!(Instant::now() < limit, "the new process does not start");
+        sleep(Duration::from_millis(20)).await;
+    };
+    terminate(server.pid().into());
+    let (status, answer) = asked.await.unwrap();
+    assert!(status == 422 && answer.to_string().contains("the server ends"), "{status} {answer}");
+    assert_eq!(server.ended(), Some(0));
+    until_gone(pid).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_keeps_the_file_of_a_unix_socket() {
     use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
     let folder = tempfile::tempdir().unwrap();

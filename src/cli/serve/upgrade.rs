@@ -100,6 +100,7 @@ pub(super) struct Upgrader {
     socket: OwnedFd,
     orders: mpsc::Receiver<UpgradeOrder>,
     taken_over: CancellationToken,
+    ending: CancellationToken,
 }
 
 impl Upgrader {
@@ -117,7 +118,8 @@ impl Upgrader {
         let (sender, orders) = mpsc::channel(1);
         handover.orders = Some(sender);
         let socket = listener.handle().map_err(ServerError::Io)?;
-        let upgrader = Self { socket, orders, taken_over: handover.taken_over.clone() };
+        let (taken_over, ending) = (handover.taken_over.clone(), handover.ending.clone());
+        let upgrader = Self { socket, orders, taken_over, ending };
         Ok(Some(AbortOnDrop(tokio::spawn(upgrader.run()).abort_handle())))
     }
 
@@ -147,7 +149,13 @@ impl Upgrader {
         tracing::info!(pid, "an upgrade begins: a new process loads the model");
         let mut line = Vec::new();
         let mut report = BufReader::new(report.take(REPORT_BYTES_MAX));
-        let read = timeout(START_LIMIT, report.read_until(b'\n', &mut line)).await;
+        let read = async {
+            tokio::select! {
+                read = report.read_until(b'\n', &mut line) => read.map(drop),
+                () = self.ending.cancelled() => Err(io::Error::other("the server ends")),
+            }
+        };
+        let read = timeout(START_LIMIT, read).await;
         let line = String::from_utf8_lossy(&line);
         if line == format!("{READY}\n") {
             child.0.take();
@@ -156,7 +164,7 @@ impl Upgrader {
         let why = match read {
             Err(_) => format!("it was not ready within {} s", START_LIMIT.as_secs()),
             Ok(Err(error)) => error.to_string(),
-            Ok(Ok(_)) => match line.trim() {
+            Ok(Ok(())) => match line.trim() {
                 "" => "it ended before it was ready; its log has the reason".to_owned(),
                 line => line.to_owned(),
             },
