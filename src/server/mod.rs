@@ -220,7 +220,7 @@ pub(crate) async fn serve_with(
             // Watchers of the engine connect anew.
             superseded.cancel();
             let ended = async {
-                listening.drained().await;
+                listening.left().await;
                 responses.drained().await;
             };
             tokio::select! {

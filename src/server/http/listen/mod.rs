@@ -43,6 +43,8 @@ use crate::server::{ServerError, health::pulse::RuntimePulse};
 
 /// Longest time in which connections and threads end once all requests are answered.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait for connections without a request, before a server that leaves ends them.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// Most concurrent connections while the runtime is frozen.
 const FROZEN_CONNECTIONS_MAX: usize = 64;
 
@@ -232,6 +234,16 @@ impl Listening {
         self.phases.leaving.cancel();
         #[cfg(unix)]
         self.file.iter_mut().for_each(|file| file.set_own(false));
+    }
+
+    /// Completes when the requests of a server that leaves have ended, and its connections with
+    /// their last answers. Connections that stay silent are waited for a little: a request on them
+    /// may cross with their end.
+    pub(in crate::server) async fn left(&self) {
+        self.drained().await;
+        self.connections.close();
+        // The rest ends when the server closes.
+        let _ = timeout(SILENCE_LIMIT, self.connections.wait()).await;
     }
 
     /// Completes when all requests from before the drain have ended. The server goes on to accept
