@@ -32,6 +32,7 @@ mod sse;
 mod streams;
 mod style;
 mod tokenize;
+mod upgrade;
 mod vllm_flags;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -67,6 +68,7 @@ Examples:
   playhouse pull Qwen/Qwen3-0.6B                   Fetch a model, or check and update it
   playhouse models gemma                           See which models are supported
   playhouse models --downloaded                    See which models are on this machine
+  playhouse upgrade                                Let a running server go on as a new binary
   playhouse config --max-num-seqs 64               See what the settings come to
   playhouse completions bash                       Let a shell complete commands and flags
 
@@ -95,6 +97,7 @@ enum Command {
     Configured(Configured),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
+    Upgrade(upgrade::UpgradeArgs),
 }
 
 /// The commands that use settings.
@@ -154,6 +157,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Configured(command) => configured(command, cli.config, &cli.log),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
+        Command::Upgrade(args) => upgrade::run(&args),
     }
 }
 

@@ -32,6 +32,8 @@ pub const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
 pub const LOG_VARIABLE: &str = "PLAYHOUSE_LOG";
 /// Read by the kernels: an instruction set to use in place of the best one.
 const ISA_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
+/// Marks a process that takes over the listening socket of another one.
+pub(crate) const HANDOVER_VARIABLE: &str = "PLAYHOUSE_HANDOVER";
 /// The prefix of variables that only this repository's tests read.
 const TEST_PREFIX: &str = "PLAYHOUSE_TEST_";
 
@@ -117,7 +119,7 @@ pub fn from_environment(
             file = Some(PathBuf::from(value));
             continue;
         }
-        if name == ISA_VARIABLE || name.starts_with(TEST_PREFIX) {
+        if [ISA_VARIABLE, HANDOVER_VARIABLE].contains(&name) || name.starts_with(TEST_PREFIX) {
             continue;
         }
         let wanted = if name == LOG_VARIABLE { "PLAYHOUSE_LOG_LEVEL" } else { name };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::EngineConfig;
+use super::{EngineConfig, GenerationConfigSource};
 use crate::{gguf::is_gguf, model_files};
 
 impl EngineConfig {
@@ -32,6 +32,30 @@ impl EngineConfig {
         given.unwrap_or_else(|| self.model.to_string_lossy().into_owned())
     }
 
+    /// Returns the settings for another model on the same machine. Those that belong to the model
+    /// itself are the defaults: revision, tokenizer, chat template, changes of `config.json`,
+    /// pooler, generation defaults from a folder, adapters, and names made from the model's.
+    #[must_use]
+    pub fn for_model(&self, model: impl Into<PathBuf>) -> Self {
+        let is_made = self.served_model_name == [self.model_root()];
+        Self {
+            model: model.into(),
+            model_root: None,
+            revision: None,
+            tokenizer: None,
+            chat_template: None,
+            hf_overrides: None,
+            pooler_config: None,
+            generation_config: match &self.generation_config {
+                GenerationConfigSource::Folder(_) => GenerationConfigSource::Auto,
+                source => source.clone(),
+            },
+            lora_modules: Vec::new(),
+            served_model_name: if is_made { Vec::new() } else { self.served_model_name.clone() },
+            ..self.clone()
+        }
+    }
+
     /// Returns the folder, or the GGUF file, that holds the tokenizer.
     #[must_use]
     pub fn tokenizer_path(&self) -> &Path {
@@ -56,5 +80,22 @@ mod tests {
         let named = EngineConfig { served_model_name: vec!["a".into(), "b".into()], ..config };
         assert_eq!(named.served_names(), ["a", "b"]);
         assert_eq!(EngineConfig::default().served_names(), ["demo-model"]);
+    }
+
+    #[test]
+    fn another_model_keeps_the_machine_and_given_names() {
+        let config = EngineConfig {
+            model_root: Some("org/a".to_owned()),
+            served_model_name: vec!["org/a".to_owned()],
+            tokenizer: Some("a".into()),
+            revision: Some("v1".to_owned()),
+            max_num_seqs: 3,
+            ..EngineConfig::new("cache/a")
+        };
+        let other = config.for_model("b");
+        assert_eq!(other.served_names(), ["b"], "the name was made from the model's");
+        assert_eq!(other, EngineConfig { max_num_seqs: 3, ..EngineConfig::new("b") });
+        let given = EngineConfig { served_model_name: vec!["mine".to_owned()], ..config };
+        assert_eq!(given.for_model("b").served_names(), ["mine"]);
     }
 }

@@ -21,6 +21,7 @@ mod pooling;
 mod process;
 mod speech;
 mod start;
+mod successor;
 mod system_config;
 mod view;
 
@@ -66,6 +67,7 @@ use self::{
     adapters::{AdapterReader, AdapterRegistry},
     builder::Registries,
     load::{LoadRegistries, Loaded},
+    successor::HowStarted,
     system_config::system_config,
 };
 use crate::{
@@ -94,6 +96,7 @@ struct Inner {
     suggested_parsers: OnceLock<TurnParsers>,
     token_rules: Arc<TokenRules>,
     adapters: Option<AdapterRegistry>,
+    how: HowStarted,
 }
 
 impl Engine {
@@ -160,6 +163,7 @@ impl Engine {
         if config.data_parallel_size > 1 {
             return Err(StartError::DataParallel(config.data_parallel_size));
         }
+        let how = HowStarted::InThisProcess(Box::new(registries.clone()));
         let Registries { families, parsers, token_rules } = registries;
         let started = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
@@ -195,6 +199,7 @@ impl Engine {
             suggested_parsers: OnceLock::new(),
             token_rules,
             adapters,
+            how,
         };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }

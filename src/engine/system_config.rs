@@ -35,6 +35,7 @@ pub(super) fn system_config(
         num_engines: defaults.num_engines,
         admission: admission_limits(config),
         max_request_memory_bytes: config.request_memory_bytes(available_memory_bytes()),
+        memory: defaults.memory,
         num_input_processors: config.num_input_processors,
         num_egress_shards: config.num_egress_shards,
         max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),

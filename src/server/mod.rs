@@ -12,6 +12,7 @@ mod check_body;
 mod completions;
 mod generate;
 mod generative_scoring;
+mod handover;
 pub(crate) mod health;
 mod http;
 mod in_process;
@@ -29,11 +30,12 @@ mod responses;
 mod resume;
 mod snapshots;
 mod state;
+mod swap;
 mod tokenize;
 mod traces;
 mod turn;
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -44,6 +46,9 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::util::MapRequest;
 
+pub(crate) use self::handover::Handover;
+#[cfg(feature = "cli")]
+pub(crate) use self::handover::UpgradeOrder;
 #[cfg(feature = "cli")]
 pub(crate) use self::http::client::{HttpClient, http_client};
 use self::{
@@ -56,12 +61,13 @@ use self::{
         auth, cors, draining,
         error::ApiError,
         keep_alive,
-        listen::{self, Apps, Tls},
+        listen::{self, Apps, CurrentRoutes, Tls},
         reload, request_id, root_path,
     },
     messages::MessagesRequest,
     responses::ResponsesRequest,
     state::AppState,
+    swap::Swaps,
     tokenize::tokenizer_info,
 };
 pub use self::{
@@ -72,11 +78,12 @@ pub use self::{
         listen::{Address, Listener, TlsError},
     },
     in_process::{InProcess, InProcessAnswer},
+    swap::ServedEngine,
 };
 use crate::api::Health;
 /// The operator's settings of the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
-use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
+use crate::{config::InvalidSetting, parsers::UnknownParser};
 
 /// Time in which clients of a dead engine must get their errors.
 const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
@@ -132,13 +139,15 @@ pub enum Drain {
 
 /// Serves `engine` over HTTP until `shutdown` completes. Then goes on until the streams in flight
 /// have ended or `shutdown_timeout_secs` have passed. The engine itself keeps running, and its
-/// journal is closed. If some
-/// files are read again when they change, SIGHUP reads them at once.
+/// journal is closed. If some files are read again when they change, SIGHUP reads them at once.
+///
+/// `POST /swap_model` ends the engine that it replaces. A caller that has to end the last engine
+/// passes a [`ServedEngine`], and keeps a clone.
 ///
 /// # Errors
 /// [`ServerError`] if the address is taken or the configuration cannot be used.
 pub async fn serve(
-    engine: Engine,
+    engine: impl Into<ServedEngine>,
     config: ServerConfig,
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
@@ -153,35 +162,78 @@ pub async fn serve(
 /// [`ServerError`] if the configuration cannot be used.
 pub async fn serve_on(
     listener: impl Into<Listener>,
-    engine: Engine,
+    engine: impl Into<ServedEngine>,
     config: ServerConfig,
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drain, ServerError> {
+    serve_with(listener, engine, config, metrics, shutdown, Handover::default()).await
+}
+
+/// Does the same as [`serve_on`]. Another process may take over the listener.
+pub(crate) async fn serve_with(
+    listener: impl Into<Listener>,
+    engine: impl Into<ServedEngine>,
+    config: ServerConfig,
+    metrics: PrometheusHandle,
+    shutdown: impl Future<Output = ()>,
+    handover: Handover,
+) -> Result<Drain, ServerError> {
+    let served = engine.into();
+    let engine = served.current();
     config.validate()?;
     config.validate_chaos(engine.config())?;
     config.validate_parsers(engine.parsers())?;
     let listener = listener.into();
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
     let tls = Tls::new(&config)?;
-    let state = AppState::new(engine.clone(), config, metrics)?;
-    let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
-    let app = router(state.clone())?;
+    let mut state = AppState::new(engine, config, metrics)?;
+    let app = CurrentRoutes::new(Router::new());
+    let frozen = CurrentRoutes::new(Router::new());
+    let swaps = Arc::new(Swaps::new(served.clone(), &app, &frozen, state.draining.clone()));
+    state.swaps = Some(Arc::clone(&swaps));
+    state.upgrades = handover.orders;
+    app.replace(router(state.clone())?);
+    frozen.replace(frozen::router(state.clone()));
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let reloading = reload(&state, tls.as_ref());
-    let sweeping = tokio::spawn(resume::sweep(state.clone())).abort_handle();
-    let _sweeping = AbortOnDrop(sweeping);
+    let sweep = resume::sweep(Arc::clone(&state.kept), state.config.resume_ttl_secs);
+    let _sweeping = AbortOnDrop(tokio::spawn(sweep).abort_handle());
     resume::revive(&state).await;
-    let apps = Apps { app, frozen: frozen::router(state.clone()) };
+    let apps = Apps { app, frozen };
     let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
-    let listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
+    let mut listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
+    listening.own_file();
+    // A server that got its listener from no other process has no receiver.
+    let _ = handover.listening.map(|listening| listening.send(()));
+    let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
+    let (draining, superseded) = (state.draining.clone(), state.superseded.clone());
+    // An engine that is replaced ends when no copy of its state is left.
+    drop(state);
+    let mut shutdown = pin!(shutdown);
     tokio::select! {
         () = reloading => {}
-        () = shutdown => {}
+        () = shutdown.as_mut() => {}
+        () = handover.taken_over.cancelled() => {
+            tracing::info!("another process accepts connections; requests of this one end");
+            listening.leave();
+            // Watchers of the engine connect anew.
+            superseded.cancel();
+            let ended = async {
+                listening.left().await;
+                responses.drained().await;
+            };
+            tokio::select! {
+                _ = tokio::time::timeout(limit, ended) => {}
+                () = shutdown => {}
+            }
+        }
     }
-    tracing::info!(open_requests = engine.open_requests(), "draining");
-    engine.begin_drain();
-    state.draining.cancel();
+    handover.ending.cancel();
+    tracing::info!(open_requests = swaps.open_requests(), "draining");
+    swaps.begin_drain();
+    draining.cancel();
+    let engine = served.current();
     let drained = async {
         listening.drained().await;
         // Some responses are made without a connection.
@@ -198,8 +250,10 @@ pub async fn serve_on(
     if let Some(tracer) = tracer {
         tracer.shutdown().await;
     }
+    let open_requests = swaps.open_requests();
+    swaps.end().await;
     if is_late {
-        match engine.open_requests() {
+        match open_requests {
             0 => tracing::info!("all requests have ended; open connections are closed"),
             requests => return Ok(Drain::CutOff { requests }),
         }
@@ -209,7 +263,7 @@ pub async fn serve_on(
 }
 
 /// Ends a task when the server ends.
-struct AbortOnDrop(tokio::task::AbortHandle);
+pub(crate) struct AbortOnDrop(pub(crate) tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -218,11 +272,11 @@ impl Drop for AbortOnDrop {
 }
 
 /// Reads keys and certificates again when their files change, from now on. Never completes.
-fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
-    let keys: Vec<PathBuf> = state.keys.paths().map(PathBuf::from).collect();
+fn reload<'t>(state: &AppState, tls: Option<&'t Tls>) -> impl Future<Output = ()> + use<'t> {
+    let (paths, keys) = (state.keys.paths().map(PathBuf::from).collect(), state.keys.clone());
     let tls = tls.filter(|_| state.config.enable_ssl_refresh);
     let certificates = tls.map(Tls::paths).unwrap_or_default();
-    let keys = reload::on_change(keys, || state.keys.reload());
+    let keys = reload::on_change(paths, move || keys.reload());
     let certificates =
         reload::on_change(certificates, move || tls.into_iter().for_each(Tls::reload));
     async move {

@@ -6,19 +6,25 @@ use std::{
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use super::{
     ServerConfig, ServerError,
     admin::Control,
     audio::RealtimeSeats,
     generate::open_requests::OpenRequests,
+    handover::UpgradeOrder,
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
     media::{AskedModel, MediaAccess, MediaParts},
     responses::ResponseStore,
     resume::{KeptAnswers, Rendering},
     snapshots::SnapshotFeed,
+    swap::Swaps,
     traces::{self, Tracer},
     turn::{self, TurnParsers},
 };
@@ -56,8 +62,16 @@ pub(super) struct AppState {
     pub(super) speech: Option<Arc<Speech>>,
     /// The places for sessions of `/v1/realtime`.
     pub(super) realtime: RealtimeSeats,
-    /// When the server started, seconds since 1970.
+    /// When the server started to serve the model, seconds since 1970.
     pub(super) created: u64,
+    /// Swaps of the model. `None` if the server does not listen.
+    pub(super) swaps: Option<Arc<Swaps>>,
+    /// Takes orders to start another process in the place of this one.
+    pub(super) upgrades: Option<mpsc::Sender<UpgradeOrder>>,
+    /// Cancelled when another model is served.
+    pub(super) superseded: CancellationToken,
+    /// Counts the copies of this state, so that the engine outlives all its handlers.
+    in_use: TaskTrackerToken,
 }
 
 impl AppState {
@@ -75,9 +89,9 @@ impl AppState {
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let media = Arc::new(MediaAccess::new(&config));
         let (config, open) = (Arc::new(config), OpenRequests::default());
-        let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));
-        let loaded = engine.loaded();
-        let speech = Speech::of(&loaded.architecture, &loaded.codec).map(Arc::new);
+        let superseded = CancellationToken::new();
+        let snapshots = Arc::new(SnapshotFeed::new(engine.clone(), superseded.clone()));
+        let speech = speech(&engine);
         let realtime = RealtimeSeats::new(config.max_realtime_sessions);
         let created = unix_seconds();
         let (draining, pulse) = (CancellationToken::new(), RuntimePulse::new());
@@ -100,7 +114,38 @@ impl AppState {
             speech,
             realtime,
             created,
+            swaps: None,
+            upgrades: None,
+            superseded,
+            in_use: TaskTracker::new().token(),
         })
+    }
+
+    /// Returns the state of the same server with another engine. The parts that belong to the
+    /// model are made anew.
+    ///
+    /// # Errors
+    /// If a parser is not known.
+    pub(super) fn successor(&self, engine: Engine) -> Result<Self, ServerError> {
+        let superseded = CancellationToken::new();
+        Ok(Self {
+            parsers: Arc::new(turn::parsers(&self.config, &engine)?),
+            rendering: Arc::new(Rendering::new(&self.config, &engine)),
+            snapshots: Arc::new(SnapshotFeed::new(engine.clone(), superseded.clone())),
+            speech: speech(&engine),
+            engine,
+            open: OpenRequests::default(),
+            control: Arc::default(),
+            created: unix_seconds(),
+            superseded,
+            in_use: TaskTracker::new().token(),
+            ..self.clone()
+        })
+    }
+
+    /// Returns the tracker of this state's copies.
+    pub(super) fn users(&self) -> TaskTracker {
+        self.in_use.task_tracker().clone()
     }
 
     /// Returns the name to answer under: the one that the client asked for, or the model's first.
@@ -162,6 +207,12 @@ impl AppState {
     pub(super) fn media_parts<'n>(&self, name: &'n str) -> MediaParts<'n> {
         MediaParts::new(self.asked_model(name), self.engine.codec().media().cloned())
     }
+}
+
+/// Returns the model as one that writes down what it hears, if it is one.
+fn speech(engine: &Engine) -> Option<Arc<Speech>> {
+    let loaded = engine.loaded();
+    Speech::of(&loaded.architecture, &loaded.codec).map(Arc::new)
 }
 
 /// Returns the seconds since 1970, as OpenAI's `created` has them.

@@ -6,10 +6,14 @@ mod deadly;
 mod engine_process;
 mod engine_process_media;
 mod engines;
+mod other_model;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
 mod server;
+mod stream;
+mod swap;
+mod upgrade;
 
 use std::{
     collections::BTreeMap,

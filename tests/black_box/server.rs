@@ -6,7 +6,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use crate::process::playhouse;
+use crate::process::{Run, playhouse};
 
 /// A program that serves the demo model from a KV cache too small for the workload.
 pub(crate) struct Server {
@@ -28,7 +28,12 @@ impl Server {
         let flags =
             "serve --port 0 --served-model-name demo --max-model-len 512 --allow-chaos".split(' ');
         let flags: Vec<_> = flags.chain(sizes.split(' ')).chain(more.iter().copied()).collect();
-        let mut child = playhouse(&flags).spawn();
+        Self::of(playhouse(&flags))
+    }
+
+    /// Starts a server, and waits until it listens.
+    pub(crate) fn of(run: Run) -> Self {
+        let mut child = run.spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut line, mut url) = (String::new(), String::new());
         while !line.starts_with("Try:") {
@@ -45,6 +50,21 @@ impl Server {
             rest
         };
         Self { child, url, log: Some(std::thread::spawn(read_on)) }
+    }
+
+    /// Returns the process id of the program.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end of the program. Its log may go on, written by another process.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    /// Returns the log once all its writers have ended.
+    pub(crate) fn log(mut self) -> String {
+        self.log.take().unwrap().join().unwrap()
     }
 
     /// Asks the server to end. Returns its exit code and its log.

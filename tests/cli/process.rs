@@ -1,6 +1,7 @@
 //! Runs of the program.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::Write,
     process::{Child, Command, Stdio},
@@ -20,7 +21,12 @@ pub(crate) struct Run {
 /// Returns a run with these arguments, in an environment without settings. With
 /// `PLAYHOUSE_TEST_ENGINE_PROCESS`, a server has its model in a process of its own.
 pub(crate) fn playhouse(arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
+    program(env!("CARGO_BIN_EXE_playhouse"), arguments)
+}
+
+/// Returns the same, of the program in another file.
+pub(crate) fn program(file: impl AsRef<OsStr>, arguments: &[&str]) -> Run {
+    let mut command = Command::new(file);
     let settings = std::env::vars_os().map(|(name, _)| name);
     for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
         command.env_remove(name);

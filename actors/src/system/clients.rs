@@ -18,8 +18,10 @@ pub(crate) struct Clients {
 impl Clients {
     /// Returns the part of a system without clients.
     pub(crate) fn new(config: &SystemConfig) -> Self {
-        let limit = config.max_request_memory_bytes;
-        let memory = MemoryBudget::new(limit, &config.model_name, &config.engine);
+        let memory = config.memory.clone().unwrap_or_else(|| {
+            let limit = config.max_request_memory_bytes;
+            MemoryBudget::new(limit, &config.model_name, &config.engine)
+        });
         Self { sinks: SinkTable::new(Arc::clone(&memory)), memory, gate: Gate::default() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::journal::Journal;
+use super::{journal::Journal, memory::MemoryBudget};
 use crate::{
     codec::MAX_PAYLOAD_LEN,
     logic::{
@@ -30,6 +30,9 @@ pub struct SystemConfig {
     pub admission: AdmissionLimits,
     /// Memory for requests and their outputs, bytes.
     pub max_request_memory_bytes: usize,
+    /// The memory for requests, shared with other systems. `None`: the system's own, of
+    /// `max_request_memory_bytes`.
+    pub memory: Option<Arc<MemoryBudget>>,
     /// Number of input processors.
     pub num_input_processors: usize,
     /// Number of pairs of a detokenizer and an output streamer.
@@ -159,6 +162,7 @@ impl SystemConfig {
                 quota: Quota::default(),
             },
             max_request_memory_bytes: 1 << 30,
+            memory: None,
             num_input_processors: 2,
             num_egress_shards: 2,
             max_logprobs: 20,

@@ -61,6 +61,12 @@ impl EngineMetrics {
         self.first.rejected(error);
     }
 
+    /// Shows engines without requests.
+    pub(crate) fn ended(&self) {
+        self.first.ended();
+        self.others.iter().for_each(SystemMetrics::ended);
+    }
+
     /// Shows a changed state of the model, which all engines have.
     pub(crate) fn judged_model(&self, model: ModelState) {
         self.first.judged_model(model);

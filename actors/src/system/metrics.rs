@@ -226,6 +226,13 @@ impl SystemMetrics {
         }
     }
 
+    /// Shows an engine without requests. After its end nothing else would update the gauges.
+    pub(crate) fn ended(&self) {
+        let by_reason = self.waiting_by_reason.iter().map(|(_, gauge)| gauge);
+        let gauges = [&self.running, &self.waiting, &self.kv_cache_usage, &self.non_finite_logits];
+        by_reason.chain(gauges).for_each(|gauge| gauge.set(0.0));
+    }
+
     fn committed(&self, entry: &Entry, num_tokens: usize) {
         let timing = entry.timing();
         self.totals.committed(num_tokens, &timing);

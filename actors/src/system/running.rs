@@ -433,6 +433,7 @@ impl System {
         while !self.root_task.is_finished() {
             tokio::task::yield_now().await;
         }
+        self.context.observers.metrics.ended();
     }
 }
 

@@ -5,12 +5,16 @@ mod last_resort;
 pub(super) mod metrics;
 mod shutdown;
 mod stats;
+#[cfg(unix)]
+mod upgrade;
 
 use std::time::Duration;
 
 use clap::Args;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot};
 
+#[cfg(unix)]
+use self::upgrade::{Inherited, Upgrader};
 use self::{
     last_resort::{LastResort, end_process},
     shutdown::Signals,
@@ -19,8 +23,12 @@ use super::{CliError, engine, flags::AllFlags};
 use crate::{
     config::{Config, EngineConfig, Key, LogSettings, Origin, ServerSettings, layer::Entry},
     engine::Engine,
-    server::{self, Listener},
+    server::{self, Handover, Listener, ServedEngine},
 };
+
+/// This system hands no sockets over.
+#[cfg(not(unix))]
+enum Inherited {}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,8 +80,39 @@ async fn start(
     }
 }
 
-/// Serves until a signal, or until the engine's supervisor gives up.
+/// Serves until a signal, until the engine's supervisor gives up, or until another process has
+/// taken over.
+#[cfg(unix)]
 pub(crate) fn run(config: Config) -> Result<(), CliError> {
+    let inherited = Inherited::take()?;
+    let outcome = serve(config, inherited.as_ref());
+    if let (Err(error), Some(inherited)) = (&outcome, &inherited) {
+        inherited.failed(error);
+    }
+    outcome
+}
+
+/// Serves until a signal, or until the engine's supervisor gives up.
+#[cfg(not(unix))]
+pub(crate) fn run(config: Config) -> Result<(), CliError> {
+    serve(config, None)
+}
+
+/// Returns the listener: another process's, or a new one.
+async fn listener(
+    server: &ServerSettings,
+    inherited: Option<&Inherited>,
+) -> Result<Listener, CliError> {
+    match inherited {
+        #[cfg(unix)]
+        Some(inherited) => inherited.listener(server),
+        #[cfg(not(unix))]
+        Some(never) => match *never {},
+        None => Ok(Listener::bind(server).await?),
+    }
+}
+
+fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> {
     engine::run(async {
         // Before all slow work: in a container, the default action of signals does not end the
         // first process.
@@ -82,7 +121,7 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let _last_resort = LastResort::watch(Handle::current(), limit, end_process)?;
         // A port in use is reported now, not after the model is loaded.
         let server = config.server_with_limits();
-        let listener = Listener::bind(&server).await?;
+        let listener = listener(&server, inherited).await?;
         // The metrics need the model's context.
         let files = engine::with_files(config.engine);
         let engine_config = shutdown::or_signal(files, &mut signals).await?;
@@ -91,15 +130,52 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let engine = shutdown::or_signal(engine, &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
-        let requested = shutdown::requested(engine.clone(), signals);
         banner::show(&engine, &server, &listener);
-        let served = server::serve_on(listener, engine.clone(), server, metrics, requested);
+        let engine = ServedEngine::from(engine);
+        let mut handover = Handover::default();
+        #[cfg(unix)]
+        let upgrading = Upgrader::begin(&listener, &mut handover)?;
+        let (sender, listening) = oneshot::channel();
+        handover.listening = Some(sender);
+        let requested = shutdown::requested(engine.clone(), signals);
+        let requested = until(requested, inherited, listening);
+        let served =
+            server::serve_with(listener, engine.clone(), server, metrics, requested, handover);
         let served = served.await;
+        let engine = engine.current();
         let outcome = served.map_err(CliError::from);
         let outcome = outcome.and_then(|drain| shutdown::outcome(&engine, drain));
         upkeep.abort();
         stats.abort();
+        #[cfg(unix)]
+        drop(upgrading);
         engine.shutdown().await;
         outcome
     })
+}
+
+/// Completes when `requested` does. Reports to the process that started this one that it listens.
+/// If that process has gone meanwhile, completes, too.
+async fn until(
+    requested: impl Future<Output = ()>,
+    inherited: Option<&Inherited>,
+    listening: oneshot::Receiver<()>,
+) {
+    #[cfg(unix)]
+    let report = async {
+        let Some(inherited) = inherited else { return std::future::pending().await };
+        match inherited.report(listening).await {
+            Ok(()) => std::future::pending().await,
+            Err(error) => tracing::warn!(%error, "the process before has ended, so this one ends"),
+        }
+    };
+    #[cfg(not(unix))]
+    let report = async {
+        let _ = (inherited, listening);
+        std::future::pending::<()>().await
+    };
+    tokio::select! {
+        () = requested => {}
+        () = report => {}
+    }
 }

@@ -11,7 +11,7 @@ use crate::{
         logging,
     },
     engine::Engine,
-    server::Drain,
+    server::{Drain, ServedEngine},
 };
 
 /// Interval of the engine's health checks.
@@ -33,7 +33,7 @@ pub(super) async fn or_signal<T>(
 }
 
 /// Completes when the server must stop accepting requests. After that, a signal ends the process.
-pub(super) async fn requested(engine: Engine, mut signals: Signals) {
+pub(super) async fn requested(engine: ServedEngine, mut signals: Signals) {
     tokio::select! {
         signal = signals.next() => {
             tracing::info!(%signal, "draining; a second signal ends it at once");
@@ -42,7 +42,7 @@ pub(super) async fn requested(engine: Engine, mut signals: Signals) {
     }
     tokio::spawn(async move {
         let signal = signals.next().await;
-        let open_requests = engine.open_requests();
+        let open_requests = engine.current().open_requests();
         tracing::warn!(%signal, open_requests, "ended at once; open requests are cut off");
         logging::flush();
         process::exit(signal.exit_code());
@@ -62,9 +62,9 @@ pub(super) fn outcome(engine: &Engine, drain: Drain) -> Result<(), CliError> {
     }
 }
 
-/// Completes when the engine is dead.
-async fn death(engine: &Engine) {
-    while engine.health() != Health::Dead {
+/// Completes when the served engine is dead.
+async fn death(engine: &ServedEngine) {
+    while engine.current().health() != Health::Dead {
         tokio::time::sleep(HEALTH_INTERVAL).await;
     }
 }

@@ -19,7 +19,7 @@ use std::{
 pub(crate) use child::{COMMAND, ChildError, run as run_child};
 use playhouse_actors::{
     link::{LoadError, Loaded, Loading},
-    system::{EngineStart, System},
+    system::{EngineStart, MemoryBudget, System},
 };
 pub use strike::ProcessStrike;
 
@@ -31,6 +31,7 @@ use super::{
     adapters::{AdapterReader, AdapterRegistry},
     journal, load,
     start::generation_config,
+    successor::HowStarted,
     system_config::system_config,
 };
 use crate::{
@@ -51,7 +52,7 @@ impl Engine {
         log: &LogSettings,
         progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
-        Self::launch_process(how, config, log, progress).await
+        Self::launch_process(how, config, log, progress, None).await
     }
 
     /// Starts as [`Engine::start`] does, with the model in a process that runs `program`, which is
@@ -65,14 +66,16 @@ impl Engine {
         config: EngineConfig,
     ) -> Result<Self, StartError> {
         let how = HowToStart { program: Some(program.into()), keeps_spare: false };
-        Self::launch_process(how, config, &LogSettings::default(), |_| ()).await
+        Self::launch_process(how, config, &LogSettings::default(), |_| (), None).await
     }
 
-    async fn launch_process(
+    /// Starts with the model in processes. With `memory`, requests lease their memory there.
+    pub(super) async fn launch_process(
         how: HowToStart,
         config: EngineConfig,
         log: &LogSettings,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
+        memory: Option<Arc<MemoryBudget>>,
     ) -> Result<Self, StartError> {
         let (config, mut progress) = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
@@ -107,6 +110,7 @@ impl Engine {
         let served_model_names = config.served_names();
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
+        settings.memory = memory;
         settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
         let (info, codec) = (loaded.info.clone(), Arc::clone(&loaded.codec));
         let first: EngineStart = (launcher, process);
@@ -126,6 +130,7 @@ impl Engine {
             suggested_parsers: OnceLock::new(),
             token_rules,
             adapters,
+            how: HowStarted::InProcesses(how, log.clone()),
         };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }

@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::{
+    api::Tenant,
     config::LimitSettings,
+    engine::Engine,
     server::{
-        generate::open_requests::{Names, Work},
+        generate::open_requests::{Names, OpenRequests, Work},
         http::{auth::Identity, error::ApiError, extract::JsonBody, parts::FromParts},
         state::AppState,
     },
@@ -57,29 +59,47 @@ pub(in crate::server) async fn abort_requests(
     let ids = request.request_ids.filter(|ids| !ids.is_empty());
     let found = match (&ids, owner) {
         (None, None) => {
-            let count = state.engine.abort_all();
+            let engines = open_on(&state).into_iter().map(|(engine, _)| engine);
+            let count: usize = engines.map(|engine| engine.abort_all()).sum();
             return Json(json!({"status": "aborted", "aborted": count, "choices": count}));
         }
-        (None, Some(_)) => state.open.find(Names::Any, owner),
+        (None, Some(_)) => find(&state, Names::Any, owner),
         (Some(ids), owner) => {
             let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
-            state.open.find(Names::OneOf(&ids), owner)
+            find(&state, Names::OneOf(&ids), owner)
         }
     };
-    let (mut requests, mut count) = (Vec::new(), 0);
-    for work in found {
+    let mut count = 0;
+    for (engine, work) in found {
         match work {
-            Work::Requests(mut choices) => requests.append(&mut choices),
+            Work::Requests(choices) => {
+                count += choices.len();
+                engine.abort(choices);
+            }
             Work::Whole(aborted) => {
                 aborted.cancel();
                 count += 1;
             }
         }
     }
-    count += requests.len();
-    state.engine.abort(requests);
     let aborted = ids.map_or(count, |ids| ids.len());
     Json(json!({"status": "aborted", "aborted": aborted, "choices": count}))
+}
+
+/// Returns the engines with their open answers: the one that is served, and those of earlier swaps.
+fn open_on(state: &AppState) -> Vec<(Engine, OpenRequests)> {
+    let mut all = state.swaps.as_ref().map_or_else(Vec::new, |swaps| swaps.retired());
+    all.push((state.engine.clone(), state.open.clone()));
+    all
+}
+
+/// Returns the work for these answers, with the engine that does it.
+fn find(state: &AppState, names: Names<'_>, owner: Option<Tenant>) -> Vec<(Engine, Work)> {
+    let of = |(engine, open): (Engine, OpenRequests)| {
+        let found = open.find(names, owner).into_iter();
+        found.map(move |work| (engine.clone(), work))
+    };
+    open_on(state).into_iter().flat_map(of).collect()
 }
 
 #[cfg(test)]

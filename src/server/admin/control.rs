@@ -1,5 +1,5 @@
 //! Small routes that other programs expect of a vLLM server: calls of its workers, and versions of
-//! its weights. A server here has one worker, whose weights do not change while it runs.
+//! its weights. A server here has one worker, whose weights never change: a swap is another engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -22,7 +22,7 @@ use axum::{
 pub(super) use self::abort::AbortRequest;
 pub(super) use self::control::{Control, RpcRequest, WeightVersionRequest};
 pub(super) use self::guard::guard_chaos;
-use super::{lora, state::AppState};
+use super::{handover, lora, state::AppState, swap};
 
 /// Returns the routes that load and unload adapters, if the settings allow it.
 fn adapters(state: &AppState) -> Router<AppState> {
@@ -45,6 +45,8 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route_layer(from_fn_with_state(state.clone(), guard::guard_own));
     Router::new()
         .route("/server_info", get(server_info::server_info))
+        .route("/swap_model", post(swap::swap_model))
+        .route("/upgrade", post(handover::upgrade))
         .route("/pause", post(pause::pause))
         .route("/resume", post(pause::resume))
         .route("/is_paused", get(pause::is_paused))

@@ -172,6 +172,22 @@ impl ApiError {
         Self::new(status, "MethodNotAllowedError", "Method Not Allowed")
     }
 
+    /// Returns the error of a request that the server's present state does not allow.
+    pub(in crate::server) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "ConflictError", message)
+    }
+
+    /// Returns the error of a model that cannot be loaded.
+    pub(in crate::server) fn not_loaded(message: impl Into<String>) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Self::new(status, "ModelLoadError", message).with_param("model")
+    }
+
+    /// Returns the error of a new program that does not serve.
+    pub(in crate::server) fn not_upgraded(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "UpgradeError", message)
+    }
+
     /// Returns the error of a fault in the server.
     pub(in crate::server) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)

@@ -27,6 +27,7 @@ use crate::server::{
     },
     responses::{InputTokens, ResponsesRequest},
     snapshots::EngineSnapshot,
+    swap::SwapModelRequest,
     tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
 };
 
@@ -118,7 +119,7 @@ fn ollama(d: &mut Document) {
     d.get::<RunningModels>("/api/ps", "The same: the model is always loaded");
     d.get::<Version>("/api/version", "The version of Ollama whose API this is");
     for path in ["/api/pull", "/api/push", "/api/create", "/api/copy"] {
-        d.absent(HttpMethod::Post, path, "Refused: a server has the model of its start");
+        d.absent(HttpMethod::Post, path, "Refused: operators choose the model");
     }
     d.absent(HttpMethod::Delete, "/api/delete", "Refused: no model is removed");
 }
@@ -153,6 +154,8 @@ fn admin(d: &mut Document) {
     for path in ["/v1/chat/completions/render", "/v1/completions/render"] {
         d.absent(HttpMethod::Post, path, "Refused: prompts are rendered for this server alone");
     }
+    d.post::<SwapModelRequest, Value>("/swap_model", "Serve another model from now on");
+    d.command::<Value>("/upgrade", "Serve by a new process of the program's file", vec![]);
     let mode = || text("mode");
     d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);
     d.command::<Value>("/resume", "Resume requests", vec![]);

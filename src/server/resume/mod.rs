@@ -27,7 +27,7 @@ mod ticket;
 mod trial;
 mod whole;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 
@@ -47,12 +47,12 @@ use crate::{
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Removes answers that are kept no longer, from now on. Never completes.
-pub(super) async fn sweep(state: AppState) {
-    let ttl = Duration::try_from_secs_f64(state.config.resume_ttl_secs).unwrap_or(Duration::MAX);
+pub(super) async fn sweep(kept: Arc<KeptAnswers>, ttl_secs: f64) {
+    let ttl = Duration::try_from_secs_f64(ttl_secs).unwrap_or(Duration::MAX);
     let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
     loop {
         ticks.tick().await;
-        state.kept.sweep(ttl);
+        kept.sweep(ttl);
     }
 }
 

@@ -6,8 +6,9 @@ use axum::body::Bytes;
 use parking_lot::Mutex as Lock;
 use tokio::{
     sync::Mutex,
-    time::{Instant, sleep_until},
+    time::{Instant, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{shape::Shaper, snapshot::EngineSnapshot};
 use crate::api::{Health, Tenant};
@@ -21,6 +22,8 @@ const AROUND_JSON: (usize, usize) = (b"data: ".len(), b"\n\n".len());
 /// The one source of an engine's snapshots.
 pub(in crate::server) struct SnapshotFeed {
     engine: Engine,
+    /// Cancelled when another engine is served: watchers ask anew, and see that one.
+    superseded: CancellationToken,
     taken: Mutex<(Shaper, Option<Taken>)>,
     /// Locked during the call to the engine, so that the engine sees changes in their order.
     num_watchers: Lock<usize>,
@@ -58,9 +61,9 @@ impl Taken {
 }
 
 impl SnapshotFeed {
-    pub(in crate::server) fn new(engine: Engine) -> Self {
-        let shaper = Shaper::new(&engine);
-        Self { engine, taken: Mutex::new((shaper, None)), num_watchers: Default::default() }
+    pub(in crate::server) fn new(engine: Engine, superseded: CancellationToken) -> Self {
+        let taken = Mutex::new((Shaper::new(&engine), None));
+        Self { engine, superseded, taken, num_watchers: Default::default() }
     }
 
     /// Returns the last snapshot, or a new one if that is too old. Concurrent callers wait for the
@@ -111,7 +114,8 @@ impl Watcher {
                 if last.is_last {
                     return None;
                 }
-                sleep_until(last.due).await;
+                let superseded = self.feed.superseded.cancelled();
+                timeout_at(last.due, superseded).await.is_err().then_some(())?;
             }
             let taken = self.feed.latest().await;
             let seq = taken.snapshot.seq;

@@ -17,7 +17,7 @@ use super::{
 use crate::server::{
     http::{error::ApiError, listen::Upgraded},
     memory::RequestMemory,
-    state::unix_seconds,
+    state::{AppState, unix_seconds},
 };
 
 /// Bytes of a sample that waits.
@@ -97,7 +97,7 @@ impl Session {
                     happened
                 }
                 () = idle.as_mut(), if !self.utterances.is_complete() => Happened::Idle,
-                () = self.client.state.draining.cancelled(), if !self.utterances.is_started() => {
+                () = no_more(&self.client.state), if !self.utterances.is_started() => {
                     Happened::Draining
                 }
             };
@@ -216,6 +216,15 @@ async fn progress(transcription: Option<&mut Transcription>, has_piece: bool) ->
     tokio::select! {
         output = outputs.recv() => Happened::Output(output),
         Ok(_) = pieces.reserve(), if has_piece => Happened::TakesPiece,
+    }
+}
+
+/// Completes when a session may begin no further utterance: the server drains, or serves another
+/// model.
+async fn no_more(state: &AppState) {
+    tokio::select! {
+        () = state.draining.cancelled() => {}
+        () = state.superseded.cancelled() => {}
     }
 }
 

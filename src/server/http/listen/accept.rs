@@ -111,6 +111,7 @@ impl AcceptContext {
     async fn turn(self, accept_loop: &AcceptLoop, acceptor: Acceptor) {
         tokio::select! {
             () = self.phases.closing.cancelled() => {}
+            () = self.phases.leaving.cancelled() => {}
             () = accept_loop.retired.cancelled() => {}
             () = self.accept(accept_loop, &acceptor) => {}
         }

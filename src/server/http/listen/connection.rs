@@ -20,13 +20,14 @@ use super::{
     answer_body::AnswerBody,
     impatient::Impatient,
     phases::Phases,
+    routes::CurrentRoutes,
     socket::Connection,
     streams::StreamTasks,
     tls::Tls,
 };
 use crate::{
     config::ServerSettings,
-    server::http::{body::WaitingSeats, error::ApiError},
+    server::http::{body::WaitingSeats, draining::send_away, error::ApiError},
 };
 
 /// How long a client may take to notice that its idle connection ends.
@@ -48,7 +49,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(super) struct ConnectionServer {
     http: auto::Builder<StreamTasks>,
-    app: Router,
+    app: CurrentRoutes,
     tls: Option<Tls>,
     patience: Patience,
     write_limit: Duration,
@@ -57,7 +58,7 @@ pub(super) struct ConnectionServer {
 
 impl ConnectionServer {
     pub(super) fn new(
-        app: Router,
+        app: CurrentRoutes,
         tls: Option<Tls>,
         config: &ServerSettings,
         phases: Phases,
@@ -109,7 +110,8 @@ impl ConnectionServer {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(seats.clone());
             request.extensions_mut().insert(activity.clone());
-            answer(self.app.clone(), request, activity.clone())
+            let is_leaving = self.phases.leaving.is_cancelled();
+            answer(self.app.get(), request, activity.clone(), is_leaving)
         });
         let io = TokioIo::new(Noticed::new(connection, activity.clone()));
         let mut http = pin!(self.http.serve_connection_with_upgrades(io, service));
@@ -132,12 +134,16 @@ impl ConnectionServer {
         }
     }
 
-    /// Completes when a connection is to end. Clients of HTTP/2 get GOAWAY when the drain begins.
-    /// Those of HTTP/1.1 get `Connection: close` with the answer to their next request.
+    /// Completes when a connection is to end. Clients of HTTP/2 get GOAWAY when the drain begins,
+    /// or another process accepts the connections. Those of HTTP/1.1 get `Connection: close` with
+    /// the answer to their next request.
     async fn end(&self, activity: &Activity) {
         let phases = &self.phases;
         if !phases.draining.is_cancelled() {
-            phases.draining.cancelled().await;
+            tokio::select! {
+                () = phases.draining.cancelled() => {}
+                () = phases.leaving.cancelled() => {}
+            }
             if activity.is_http2() {
                 return;
             }
@@ -146,18 +152,23 @@ impl ConnectionServer {
     }
 }
 
-/// Returns the app's answer, or 500 if it panics.
+/// Returns the app's answer, or 500 if it panics. With `is_leaving` it is the connection's last.
 async fn answer(
     app: Router,
     request: Request,
     activity: Activity,
+    is_leaving: bool,
 ) -> Result<Response<AnswerBody<Body>>, Infallible> {
-    let open = activity.begin_request();
+    let (open, version) = (activity.begin_request(), request.version());
     let answered = AssertUnwindSafe(app.oneshot(request)).catch_unwind().await;
     let response = answered.unwrap_or_else(|_| {
         tracing::error!("a handler panicked");
         Ok(ApiError::internal("the request could not be handled").into_response())
     });
+    let response = match is_leaving {
+        true => response.map(|response| send_away(version, response)),
+        false => response,
+    };
     response.map(|response| response.map(|body| AnswerBody::new(body, open)))
 }
 

@@ -7,6 +7,7 @@ mod answer_body;
 mod connection;
 mod impatient;
 mod phases;
+mod routes;
 mod socket;
 mod streams;
 #[cfg(test)]
@@ -16,12 +17,15 @@ mod tls;
 mod uds;
 mod watch;
 
+#[cfg(all(unix, feature = "cli"))]
+use std::os::fd::OwnedFd;
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
 use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+#[cfg(all(unix, feature = "cli"))]
+use self::socket::Socket;
 pub use self::tls::TlsError;
 #[cfg(unix)]
 use self::uds::SocketFile;
@@ -31,6 +35,7 @@ use self::{
 };
 pub(in crate::server) use self::{
     activity::{Activity, Upgraded},
+    routes::{CurrentRoutes, WeakRoutes},
     tls::Tls,
 };
 use crate::config::ServerSettings;
@@ -38,6 +43,8 @@ use crate::server::{ServerError, health::pulse::RuntimePulse};
 
 /// Longest time in which connections and threads end once all requests are answered.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait for connections without a request, before a server that leaves ends them.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// Most concurrent connections while the runtime is frozen.
 const FROZEN_CONNECTIONS_MAX: usize = 64;
 
@@ -96,6 +103,42 @@ impl Listener {
         })
     }
 
+    /// Takes over the socket of another process, which listens where the settings say.
+    ///
+    /// # Errors
+    /// [`ServerError::Bind`] if it is no such socket.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(crate) fn inherited(socket: OwnedFd, config: &ServerSettings) -> Result<Self, ServerError> {
+        let (taken, address) = match &config.uds {
+            Some(path) => {
+                let file = SocketFile::of_another(path);
+                let taken = file.and_then(|file| {
+                    let socket = Socket::Unix(socket.into());
+                    Ok(Self { acceptor: socket.into_acceptor()?, file: Some(file) })
+                });
+                (taken, Address::Unix(path.clone()).to_string())
+            }
+            None => {
+                let acceptor = Socket::Tcp(socket.into()).into_acceptor();
+                let taken = acceptor.and_then(|acceptor| {
+                    acceptor.local_address()?;
+                    Ok(Self { acceptor, file: None })
+                });
+                (taken, format!("{}:{}", config.host, config.port))
+            }
+        };
+        taken.map_err(|source| ServerError::Bind { address, source })
+    }
+
+    /// Returns another handle to the socket, for another process.
+    ///
+    /// # Errors
+    /// The system's error.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(crate) fn handle(&self) -> io::Result<OwnedFd> {
+        self.acceptor.handle()
+    }
+
     /// Returns the address where it listens.
     ///
     /// # Errors
@@ -122,9 +165,9 @@ async fn unix(_: &std::path::Path, _: &ServerSettings) -> io::Result<Listener> {
 
 /// The routes of a server.
 pub(in crate::server) struct Apps {
-    pub(in crate::server) app: Router,
+    pub(in crate::server) app: CurrentRoutes,
     /// Used instead while the runtime is frozen. It must not wait for the runtime.
-    pub(in crate::server) frozen: Router,
+    pub(in crate::server) frozen: CurrentRoutes,
 }
 
 /// A server that accepts connections. A drop cuts them off.
@@ -135,7 +178,7 @@ pub(in crate::server) struct Listening {
     threads: TaskTracker,
     watch: Watch,
     #[cfg(unix)]
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 /// Serves `apps` on the current runtime to every client that connects, until the returned value is
@@ -174,11 +217,35 @@ pub(in crate::server) fn open(
         threads,
         watch: Watch::begin(context)?,
         #[cfg(unix)]
-        _file: listener.file,
+        file: listener.file,
     })
 }
 
 impl Listening {
+    /// Makes the file of a Unix socket this server's, which removes it at its end.
+    pub(in crate::server) fn own_file(&mut self) {
+        #[cfg(unix)]
+        self.file.iter_mut().for_each(|file| file.set_own(true));
+    }
+
+    /// Accepts no connections from now on, because another process has the socket and its file.
+    /// Connections end after their next answer.
+    pub(in crate::server) fn leave(&mut self) {
+        self.phases.leaving.cancel();
+        #[cfg(unix)]
+        self.file.iter_mut().for_each(|file| file.set_own(false));
+    }
+
+    /// Completes when the requests of a server that leaves have ended, and its connections with
+    /// their last answers. Connections that stay silent are waited for a little: a request on them
+    /// may cross with their end.
+    pub(in crate::server) async fn left(&self) {
+        self.drained().await;
+        self.connections.close();
+        // The rest ends when the server closes.
+        let _ = timeout(SILENCE_LIMIT, self.connections.wait()).await;
+    }
+
     /// Completes when all requests from before the drain have ended. The server goes on to accept
     /// connections.
     pub(in crate::server) async fn drained(&self) {

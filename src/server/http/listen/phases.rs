@@ -8,6 +8,9 @@ use tokio_util::{
 /// The tokens of the phases. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Phases {
+    /// Cancelled when another process accepts the connections. Those of this process end after
+    /// their next answer.
+    pub(super) leaving: CancellationToken,
     /// Cancelled when the drain begins. From then on, only probes are answered.
     pub(super) draining: CancellationToken,
     /// Cancelled when the drain ends. Connections end once they have their answers.
@@ -18,7 +21,8 @@ pub(super) struct Phases {
 
 impl Phases {
     pub(super) fn new(draining: CancellationToken) -> Self {
-        Self { draining, closing: CancellationToken::new(), accepted: TaskTracker::new() }
+        let (leaving, closing) = (CancellationToken::new(), CancellationToken::new());
+        Self { leaving, draining, closing, accepted: TaskTracker::new() }
     }
 
     /// Makes the drain wait until the token is dropped, unless the drain has begun.

@@ -1,5 +1,7 @@
 //! Listening sockets and connections of both kinds, which move from one runtime to another.
 
+#[cfg(all(unix, feature = "cli"))]
+use std::os::fd::{AsFd, OwnedFd};
 #[cfg(unix)]
 use std::os::unix::net as unix;
 use std::{io, net::SocketAddr};
@@ -67,6 +69,15 @@ impl Acceptor {
             #[cfg(unix)]
             Self::Unix(listener) => Socket::Unix(listener.into_std()?),
         })
+    }
+
+    /// Returns another handle to the same socket, for another process.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(super) fn handle(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Self::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        }
     }
 
     /// Returns the address of a TCP socket.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use axum::routing::get;
+use axum::{Router, routing::get};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -18,11 +18,15 @@ struct Server {
     pulse: RuntimePulse,
 }
 
+fn apps(app: Router, frozen: Router) -> Apps {
+    Apps { app: CurrentRoutes::new(app), frozen: CurrentRoutes::new(frozen) }
+}
+
 async fn serve(app: Router, frozen: Router) -> Server {
     let listener = Listener::from(TcpListener::bind("127.0.0.1:0").await.unwrap());
     let Address::Tcp(address) = listener.address().unwrap() else { panic!("it is TCP") };
     let (config, draining) = (ServerSettings::default(), CancellationToken::new());
-    let (apps, pulse) = (Apps { app, frozen }, RuntimePulse::new());
+    let (apps, pulse) = (apps(app, frozen), RuntimePulse::new());
     let listening = open(listener, apps, None, &config, draining, pulse.clone()).unwrap();
     Server { address, listening, pulse }
 }

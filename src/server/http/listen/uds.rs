@@ -47,16 +47,28 @@ fn prepare(path: &Path, mode: FileMode) -> io::Result<(UnixSocket, SocketFile)> 
     Ok((socket, file))
 }
 
-/// The file of a socket. It is removed on drop.
+/// The file of a socket. If it is this process's own, it is removed on drop.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
+    is_own: bool,
 }
 
 impl SocketFile {
     fn at(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+        Ok(Self { path: path.to_owned(), identity: identity(path)?, is_own: true })
+    }
+
+    /// Returns the file of a socket that another process opened, and still owns.
+    #[cfg(any(test, feature = "cli"))]
+    pub(super) fn of_another(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)?, is_own: false })
+    }
+
+    /// Makes it the file of this process, or of another one.
+    pub(super) fn set_own(&mut self, is_own: bool) {
+        self.is_own = is_own;
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -66,6 +78,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
         // The path may lead to the file of a later server.
         let removed = match identity(&self.path) {
             Ok(there) if there == self.identity => fs::remove_file(&self.path),
@@ -152,6 +167,22 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert!(path.exists(), "a refused server takes nothing away");
         drop(bound);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn the_file_belongs_to_one_process_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let (_listener, mut first) = bind(&path, MODE).await.unwrap();
+        let mut second = SocketFile::of_another(&path).unwrap();
+        drop(SocketFile::of_another(&path).unwrap());
+        assert!(path.exists(), "it is another's");
+        second.set_own(true);
+        first.set_own(false);
+        drop(first);
+        assert!(path.exists(), "it was given away");
+        drop(second);
         assert!(!path.exists());
     }
 

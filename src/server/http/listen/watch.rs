@@ -99,8 +99,9 @@ impl Rounds {
         let freeze = self.runtime.look();
         let before = self.context.pulse.set(freeze);
         self.tell(before, freeze);
-        // While the server closes, accept loops make no turns.
-        let is_open = !self.context.phases.closing.is_cancelled();
+        // While the server closes or leaves, accept loops make no turns.
+        let phases = &self.context.phases;
+        let is_open = !phases.closing.is_cancelled() && !phases.leaving.is_cancelled();
         if self.loop_stillness.look(self.accept_loop.turns()) && is_open {
             self.replace_loop();
         }

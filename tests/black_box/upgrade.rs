@@ -1,0 +1,213 @@
+//! `POST /upgrade`: a running server goes on as another process. No connection is refused, and no
+//! stream is lost.
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::sleep};
+
+use crate::{
+    process::{playhouse, program},
+    server::Server,
+    stream::{begin, finish},
+};
+
+const FLAGS: [&str; 11] = [
+    "serve",
+    "--served-model-name",
+    "demo",
+    "--max-model-len",
+    "512",
+    "--max-num-seqs",
+    "16",
+    "--num-gpu-blocks-override",
+    "400",
+    "--port",
+    "0",
+];
+/// Longest time for the end of anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn upgrade(client: &Client, url: &str) -> (u16, Value) {
+    let answer = client.post(format!("{url}/upgrade")).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// Asks again and again until `is_over`, each time on a new connection or always on the same one.
+/// Returns the number of answers.
+fn ask_on(url: &str, is_new: bool, is_over: &Arc<AtomicBool>) -> JoinHandle<usize> {
+    let client = match is_new {
+        true => Client::builder().pool_max_idle_per_host(0).build().unwrap(),
+        false => Client::new(),
+    };
+    let (url, is_over) = (format!("{url}/v1/completions"), Arc::clone(is_over));
+    tokio::spawn(async move {
+        let body = json!({"model": "demo", "prompt": "Once", "max_tokens": 2});
+        let mut count = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            let answer = client.post(&url).json(&body).send().await.expect("no refused connection");
+            assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
+            count += 1;
+        }
+        count
+    })
+}
+
+fn terminate(pid: u64) {
+    assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap().success());
+}
+
+/// Waits for the end of a process that is no child of this one.
+async fn until_gone(pid: u64) {
+    let limit = Instant::now() + PATIENCE;
+    let is_there = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    while is_there() {
+        assert!(Instant::now() < limit, "process {pid} does not end");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_process_serves_and_the_old_one_ends_its_streams() {
+    let mut server = Server::of(playhouse(&FLAGS));
+    let (client, url) = (Client::new(), server.url.clone());
+    let calm = finish(begin(&client, &url, 0..4).await).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = [true, false].map(|is_new| ask_on(&url, is_new, &is_over));
+    let running = begin(&client, &url, 0..4).await;
+    let (status, answer) = upgrade(&client, &url).await;
+    assert_eq!((status, &answer["status"]), (200, &json!("upgraded")), "{answer}");
+    let second = answer["pid"].as_u64().unwrap();
+    assert_eq!(finish(running).await, calm, "a stream ends in the old process");
+    assert_eq!(server.ended(), Some(0));
+    // The new process can hand over as well.
+    let running = begin(&client, &url, 0..4).await;
+    let (status, answer) = upgrade(&client, &url).await;
+    assert_eq!(status, 200, "{answer}");
+    let third = answer["pid"].as_u64().unwrap();
+    assert_eq!(finish(running).await, calm);
+    until_gone(second).await;
+    is_over.store(true, Ordering::Relaxed);
+    for asking in asking {
+        assert!(asking.await.unwrap() > 0);
+    }
+    assert_eq!(finish(begin(&client, &url, 0..4).await).await, calm);
+    terminate(third);
+    until_gone(third).await;
+    assert!(client.get(format!("{url}/health")).send().await.is_err(), "the port is free");
+    let log = tokio::task::spawn_blocking(|| server.log()).await.unwrap();
+    assert_eq!(log.matches("drained: all requests were answered").count(), 3, "{log}");
+}
+
+/// Puts another file in the place of the program.
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(new, file).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_program_leaves_the_old_process_serving() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("playhouse");
+    let built = env!("CARGO_BIN_EXE_playhouse");
+    fs::hard_link(built, &file).or_else(|_| fs::copy(built, &file).map(drop)).unwrap();
+    let server = Server::of(program(&file, &FLAGS));
+    let (client, url) = (Client::new(), server.url.clone());
+    let calm = finish(begin(&client, &url, 0..2).await).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = ask_on(&url, true, &is_over);
+    let running = begin(&client, &url, 0..2).await;
+    let cases = [
+        ("#!/bin/sh\nexit 3\n", "ended before it was ready"),
+        ("#!/bin/sh\necho the model is lost\n", "the model is lost"),
+        ("no program", "cannot be started"),
+    ];
+    for (text, expected) in cases {
+        replace(&file, text);
+        let (status, answer) = upgrade(&client, &url).await;
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(status == 422 && message.contains(expected), "{status} {answer}");
+    }
+    let told = playhouse(&["upgrade", "--url", &url]).fails_with(1);
+    assert!(told.contains("no upgrade: 422") && told.contains("cannot be started"), "{told}");
+    assert_eq!(finish(running).await, calm);
+    assert_eq!(finish(begin(&client, &url, 0..2).await).await, calm);
+    // A program that starts again is taken.
+    replace(&file, &format!("#!/bin/sh\nexec {built} \"$@\"\n"));
+    let told = playhouse(&["upgrade", "--url", &url]).finish();
+    assert_eq!(told.0, Some(0), "{told:?}");
+    let pid: u64 = told.2.split(' ').nth(1).unwrap().parse().unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    assert!(asking.await.unwrap() > 0);
+    assert_eq!(finish(begin(&client, &url, 0..2).await).await, calm);
+    terminate(pid);
+    until_gone(pid).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_during_an_upgrade_ends_the_new_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, told) = (folder.path().join("playhouse"), folder.path().join("pid"));
+    let built = env!("CARGO_BIN_EXE_playhouse");
+    fs::hard_link(built, &file).or_else(|_| fs::copy(built, &file).map(drop)).unwrap();
+    let mut server = Server::of(program(&file, &FLAGS));
+    replace(&file, &format!("#!/bin/sh\necho $$ > {}\nexec sleep 600\n", told.display()));
+    let (client, url) = (Client::new(), server.url.clone());
+    let asked = tokio::spawn(async move { upgrade(&client, &url).await });
+    let limit = Instant::now() + PATIENCE;
+    let pid: u64 = loop {
+        if let Ok(pid) = fs::read_to_string(&told).unwrap_or_default().trim().parse() {
+            break pid;
+        }
+        assert!(Instant::now() < limit, "the new process does not start");
+        sleep(Duration::from_millis(20)).await;
+    };
+    terminate(server.pid().into());
+    let (status, answer) = asked.await.unwrap();
+    assert!(status == 422 && answer.to_string().contains("the server ends"), "{status} {answer}");
+    assert_eq!(server.ended(), Some(0));
+    until_gone(pid).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_keeps_the_file_of_a_unix_socket() {
+    use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let ask = async |request: &str| {
+        let mut connection = UnixStream::connect(&path).await.unwrap();
+        let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let uds = ["--engine-process", "--uds", path.to_str().unwrap()];
+    let mut server = Server::of(playhouse(&[&FLAGS[..], &uds].concat()));
+    let answer = ask("POST /upgrade").await;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body: Value = serde_json::from_str(body).unwrap();
+    let pid = body["pid"].as_u64().unwrap();
+    assert_eq!(server.ended(), Some(0));
+    assert!(ask("GET /health").await.starts_with("HTTP/1.1 200"));
+    terminate(pid);
+    until_gone(pid).await;
+    assert!(!path.exists(), "the last process removes the file");
+}
