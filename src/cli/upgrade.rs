@@ -16,9 +16,9 @@ Examples:
   playhouse upgrade --url https://models.example:8443
   PLAYHOUSE_ADMIN_API_KEY=secret playhouse upgrade
 
-The server starts the file from which it was started, with the same arguments, and hands its listening
-socket over once the new process has loaded the model. Streams that run end in the old process. If the
-new process does not serve, the old one goes on.";
+The server starts the file from which it was started, with the same arguments, and hands its
+listening socket over once the new process has loaded the model. Streams that run end in the old
+process. If the new process does not serve, the old one goes on.";
 
 /// Let a running server go on as a new process of its program's file
 #[derive(Debug, Args)]
