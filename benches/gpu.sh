@@ -15,13 +15,15 @@
 # - FEATURES (cuda,wgpu): the features of playhouse for `build`.
 # - SHAPES (qwen3-0.6b llama-3.1-8b): folders of benches/shapes. The machine makes up the weights.
 # - KILLS (500), CLIENTS (32), OUTPUT_TOKENS (64): the settings of the part `chaos`.
-# - BATCHES (1 8 32 128 256), PREFILLS (512 2048 8192), CONTEXT (1024): the sizes to measure.
+# - BATCHES (1,8,32,128,256), PREFILLS (512,2048,8192), CONTEXT (1024): the sizes to measure.
+# - JOBS (the number of cores): processes that test kernels.
 # - PYTHON (python3): a Python with torch and transformers, for the part `torch`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 device=${DEVICE:-cuda}
 port=${PORT:-18765}
+jobs=${JOBS:-$(nproc)}
 
 say() { printf '\n== %s  %s\n' "$(date +%T)" "$*"; }
 
@@ -64,10 +66,26 @@ kernels() {
   local binary failed=0
   for binary in "$folder"/kernels-*; do
     echo "-- ${binary##*/}"
-    # Tests run one at a time, because an allocation of another thread would end the recording of a
-    # CUDA graph.
-    PLAYHOUSE_TEST_REQUIRE_GPU=1 "$binary" cube --test-threads 1 || failed=1
+    in_parts "$binary" || failed=1
   done
+  return $failed
+}
+
+# Runs a binary's tests of GPU kernels in JOBS processes, since most of the time goes into compiling
+# kernels. In each, tests run one at a time: an allocation of another thread would end the recording
+# of a CUDA graph.
+in_parts() {
+  local part log="$results/${1##*/}" failed=0
+  rm -f "$log".*
+  "$1" cube --list --format terse | sed -n 's/: test$//p' | split --number "r/$jobs" - "$log.names."
+  for part in "$log".names.*; do
+    # shellcheck disable=SC2046
+    PLAYHOUSE_TEST_REQUIRE_GPU=1 "$1" --exact $(cat "$part") --test-threads 1 > "$log.log.${part##*.}" 2>&1 &
+  done
+  wait
+  grep -hE '^test .* FAILED$|panicked at|^  (left|right):' "$log".log.*
+  grep -h '^test result' "$log".log.* | sort | uniq -c
+  [ "$(grep -lE '^test result: ok' "$log".log.* | wc -l)" = "$(ls "$log".log.* | wc -l)" ] || failed=1
   return $failed
 }
 
@@ -115,33 +133,30 @@ experts() {
   done
 }
 
-# Measures one batch: `latency BATCH INPUT OUTPUT SHAPE`.
+# Measures batches with random weights: `latency SHAPE FLAG…`.
 latency() {
-  "$folder/playhouse" bench latency --device "$device" -m "benches/shapes/$4" --load-format dummy \
-    --tokenizer examples/demo-model --dtype bfloat16 --no-enable-prefix-caching --max-num-batched-tokens 16384 \
-    --max-model-len 16384 --max-num-seqs 256 \
-    --batch-size "$1" --input-len "$2" --output-len "$3" --num-iters-warmup 1 --num-iters 3
+  local shape=$1; shift
+  "$folder/playhouse" bench latency --device "$device" -m "benches/shapes/$shape" --load-format dummy \
+    --tokenizer examples/demo-model --dtype bfloat16 --max-num-batched-tokens 16384 \
+    --max-model-len 16384 --max-num-seqs 256 --num-iters-warmup 1 --num-iters 3 "$@"
 }
 
-# Measures 1 and 65 tokens: the difference is the time of 64 decode steps.
+# Measures 1 and 65 tokens after a cached prompt: the difference is the time of 64 decode steps.
 decode() {
-  local shape batch
+  local shape
   for shape in $shapes; do
-    for batch in ${BATCHES:-1 8 32 128 256}; do
-      echo "-- $shape, batch $batch, ${CONTEXT:-1024} of context"
-      latency "$batch" "${CONTEXT:-1024}" 1 "$shape" || return 1
-      latency "$batch" "${CONTEXT:-1024}" 65 "$shape" || return 1
-    done
+    echo "-- $shape, ${CONTEXT:-1024} of context"
+    latency "$shape" --enable-prefix-caching --batch-size "${BATCHES:-1,8,32,128,256}" \
+      --input-len "${CONTEXT:-1024}" --output-len 1,65 || return 1
   done
 }
 
 prefill() {
-  local shape tokens
+  local shape
   for shape in $shapes; do
-    for tokens in ${PREFILLS:-512 2048 8192}; do
-      echo "-- $shape, prefill of $tokens"
-      latency 1 "$tokens" 1 "$shape" || return 1
-    done
+    echo "-- $shape"
+    latency "$shape" --no-enable-prefix-caching --batch-size 1 --input-len "${PREFILLS:-512,2048,8192}" \
+      --output-len 1 || return 1
   done
 }
 
@@ -177,5 +192,5 @@ case "$command" in
     say "done${failed:+, failed: ${failed[*]}}"
     [ ${#failed[@]} = 0 ]
     ;;
-  *) sed -n '2,19s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
+  *) sed -n '2,20s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
 esac

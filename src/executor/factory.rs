@@ -158,7 +158,7 @@ impl RunnerFactory {
     }
 
     /// Returns the counts of recorded and replayed steps over the current KV cache.
-    #[cfg(all(test, feature = "wgpu"))]
+    #[cfg(all(test, any(feature = "cuda", feature = "wgpu")))]
     pub(super) fn step_graph_stats(&self) -> playhouse_kernels::StepGraphStats {
         self.kv_arena.step_graph_stats()
     }

@@ -218,7 +218,7 @@ impl KvArena {
     }
 
     /// Returns the counts of recorded and replayed steps over the current cache.
-    #[cfg(all(test, feature = "wgpu"))]
+    #[cfg(all(test, any(feature = "cuda", feature = "wgpu")))]
     pub(super) fn step_graph_stats(&self) -> playhouse_kernels::StepGraphStats {
         let current = Arc::clone(&self.current.lock());
         let memory = current.kv_cache.lock();

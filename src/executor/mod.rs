@@ -24,7 +24,7 @@ mod media;
 mod runner;
 mod sampler;
 #[cfg(test)]
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod step_graph_tests;
 #[cfg(test)]
 mod supersede_tests;

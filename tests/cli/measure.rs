@@ -223,6 +223,19 @@ fn engines_are_measured_without_a_server() {
     let names: Vec<_> = json["percentiles"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["10", "25", "50", "75", "90", "99"]);
     assert!(f64_of(&json, "avg_latency") > 0.0);
+
+    let lists = ["bench", "latency", "--batch-size=1,3", "--input-len=8", "--output-len=1,4"];
+    let rounds = ["--num-iters=2", "--num-iters-warmup=0", "--enable-prefix-caching"];
+    let measure = [&lists, &rounds[..], SMALL].concat();
+    let text = playhouse(&measure).succeeds();
+    let sizes = |line: &str| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+    let rows: Vec<_> = text.lines().skip(1).map(sizes).collect();
+    assert_eq!(rows, ["1 8 1", "1 8 4", "3 8 1", "3 8 4"], "{text}");
+    let json = json_of(&playhouse(&[&measure, &["--output=json"][..]].concat()).succeeds());
+    let cases = json.as_array().unwrap();
+    assert_eq!(cases.len(), 4);
+    assert_eq!((&cases[1]["batch_size"], &cases[1]["output_len"]), (&json!(1), &json!(4)));
+    assert!(cases.iter().all(|case| case["latencies"].as_array().unwrap().len() == 2));
 }
 
 #[test]

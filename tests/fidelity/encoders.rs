@@ -94,15 +94,13 @@ fn check_rows(name: &str, golden: &Golden, results: &[PooledPrompt]) {
 }
 
 /// Encoders with each kind of positions and attention.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encoders_on_a_gpu_answer_as_transformers_does() {
-    if crate::gpu::gpu().is_none() {
-        return;
-    }
+    let Some(device) = crate::gpu::setting() else { return };
     for name in ["bert-mean", "modernbert-mean", "mpnet-mean", "t5-mean"] {
         let golden = golden(name);
-        let engine = engine(name, golden.task, Device::Wgpu(None)).await;
+        let engine = engine(name, golden.task, device).await;
         let results = engine.pool(requests(&golden)).await.unwrap();
         check_rows(name, &golden, &results);
         engine.shutdown().await;

@@ -1,8 +1,11 @@
 //! The same models on a GPU, or on a software device of the same runtime. They give transformers'
 //! answers, and the same bytes however the work is split.
 
+use playhouse::config::Device;
 use playhouse::model::{Dtype, LoadOptions, load_model};
 use playhouse_kernels::{ComputeDevice, KvDtype, QuantizationScheme};
+use serde::Deserialize as _;
+use serde_json::json;
 
 use super::{Path, TOLERANCE, check_chunking, folder};
 use crate::golden::Golden;
@@ -37,6 +40,13 @@ pub(crate) fn gpu() -> Option<ComputeDevice> {
         eprintln!("skipped: there is no device beside the CPU");
     }
     found
+}
+
+/// Returns the setting that names this device.
+pub(crate) fn setting() -> Option<Device> {
+    let name = gpu()?.id;
+    let setting: Result<_, serde_json::Error> = Device::deserialize(json!(name));
+    Some(setting.unwrap())
 }
 
 fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>, on: &ComputeDevice) -> Runner {

@@ -10,7 +10,7 @@ use crate::engine::{
     Output, bits, check, check_preemption, check_prefix_hits, collect, config, long_prompt,
     request, run,
 };
-use crate::gpu::gpu;
+use crate::gpu::{gpu, setting};
 
 const NAME: &str = "qwen3-layer-types";
 
@@ -21,7 +21,7 @@ const OTHERS: [&str; 4] = ["qwen3_moe", "deepseek_v2", "falcon_h1", "qwen3_next"
 const STRIKES: usize = 3;
 
 fn on_gpu(config: &mut EngineConfig) {
-    config.device = Device::Wgpu(None);
+    config.device = setting().unwrap_or_default();
 }
 
 #[tokio::test(flavor = "multi_thread")]

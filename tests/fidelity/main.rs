@@ -9,9 +9,9 @@ mod encoders;
 mod engine;
 mod every_family;
 mod golden;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod gpu;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod gpu_engine;
 mod heads;
 mod hearing;

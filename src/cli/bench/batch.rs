@@ -11,7 +11,7 @@ use crate::{
     engine::Engine,
 };
 
-/// Lengths of prompts and outputs, and the sampling of tokens.
+/// Lengths of prompts and outputs, and the draws of tokens.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Shape {
     /// Tokens of a prompt
@@ -20,6 +20,13 @@ pub(crate) struct Shape {
     /// Tokens of an output
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub(crate) output_len: usize,
+    #[command(flatten)]
+    pub(crate) draws: Draws,
+}
+
+/// How tokens are drawn: those of prompts, and those of outputs.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Draws {
     /// 0 takes the likeliest token
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     pub(crate) temperature: f32,
@@ -40,13 +47,13 @@ impl Shape {
 
     /// Returns `count` requests of random tokens. Each `round` has different ones.
     pub(crate) fn requests(&self, count: usize, round: u64, vocab_size: u32) -> Vec<RawRequest> {
-        let mut rng = StdRng::seed_from_u64(self.seed.wrapping_add(round << 32));
+        let mut rng = StdRng::seed_from_u64(self.draws.seed.wrapping_add(round << 32));
         let request = |number: usize| {
             let prompt = (0..self.input_len).map(|_| rng.random_range(0..vocab_size.max(1)));
             RawRequest {
                 params: SamplingParams {
-                    temperature: self.temperature,
-                    seed: Some(self.seed.wrapping_add(number as u64)),
+                    temperature: self.draws.temperature,
+                    seed: Some(self.draws.seed.wrapping_add(number as u64)),
                     ignore_eos: true,
                     ..SamplingParams::default()
                 },
