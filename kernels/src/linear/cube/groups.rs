@@ -9,12 +9,12 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-use super::pack::output_at;
+use super::cut::Cut;
 use super::product::{ProductLayout, TileRows, layout, source_of};
-use super::skinny::{TILE_MAX, panel_sums, units};
+use super::skinny::{TILE_MAX, multiply_few};
 use super::stack::CubeStack;
 use super::tiled::multiply_tile;
-use super::{PANEL, SKINNY_ROWS_MAX, tiled};
+use super::{SKINNY_ROWS_MAX, tiled};
 use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, words_buffer};
 
 /// Number of words of an item: matrix, first row, number of rows.
@@ -66,12 +66,15 @@ pub(crate) fn grouped(
 ) {
     let CubeStack { weight, biases } = stack;
     assert_eq!(x.cols, weight.inputs, "grouped: width of x [{}, {}]", x.rows, x.cols);
-    let (columns, rows) = (weight.panels() as u32, items.count.min(CUBES_MAX));
-    let grid = CubeCount::Static(columns, rows as u32, items.count.div_ceil(rows) as u32);
-    let units = match items.kind {
-        TileKind::Skinny => units(weight.format),
-        TileKind::Tiled => tiled::UNITS,
+    let panels = weight.panels();
+    let cut = match items.kind {
+        TileKind::Skinny => Some(Cut::new(weight, items.count * panels, 1)),
+        TileKind::Tiled => None,
     };
+    let units = cut.map_or(tiled::UNITS, Cut::units);
+    let columns = panels * cut.map_or(1, |cut| cut.cubes_of_panel(weight.format));
+    let rows = items.count.min(CUBES_MAX);
+    let grid = CubeCount::Static(columns as u32, rows as u32, items.count.div_ceil(rows) as u32);
     // SAFETY: the caller checked x, y and their rows against the items, and a cube beyond them does
     // nothing.
     unsafe {
@@ -90,7 +93,7 @@ pub(crate) fn grouped(
             layout(x, weight),
             items.at,
             items.count,
-            items.kind == TileKind::Tiled,
+            cut,
         );
     }
 }
@@ -107,7 +110,7 @@ fn grouped_kernel<N: Size>(
     layout: ProductLayout,
     items_at: usize,
     num_items: usize,
-    #[comptime] is_tiled: bool,
+    #[comptime] cut: Option<Cut>,
 ) {
     let item = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) as usize;
     if item >= num_items {
@@ -120,35 +123,41 @@ fn grouped_kernel<N: Size>(
     if count == 0 {
         terminate!();
     }
-    let tile = TileRows { first, count, matrix };
-    let panel = CUBE_POS_X as usize;
-    if comptime!(is_tiled) {
-        multiply_tile::<N>(x, weight, factors, biases, sources, y, &layout, &tile, panel);
+    let column = CUBE_POS_X as usize;
+    if comptime!(cut.is_none()) {
+        let tile = TileRows { first, count, matrix };
+        multiply_tile::<N>(x, weight, factors, biases, sources, y, &layout, &tile, column);
     } else {
-        let words = comptime!(units(layout.format) * layout.format.per_chunk());
-        let mut sums = Shared::<[f32]>::new_slice(words);
+        let cut = comptime!(cut.unwrap());
+        let vectors = comptime!(cut.shared_vectors(layout.format, TILE_MAX));
+        let mut sums = Shared::<[Vec4]>::new_slice(vectors);
         // A row's arithmetic is the same in each of these, and fewer rows cost less.
+        let tile = TileRows { first, count, matrix };
         if count == 1 {
             few::<N>(
-                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, panel, 1usize,
+                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column, 1usize,
+                cut,
             );
         } else if count == 2 {
             few::<N>(
-                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, panel, 2usize,
+                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column, 2usize,
+                cut,
             );
         } else if count <= 4 {
             few::<N>(
-                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, panel, 4usize,
+                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column, 4usize,
+                cut,
             );
         } else {
             few::<N>(
-                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, panel, 8usize,
+                x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column, 8usize,
+                cut,
             );
         }
     }
 }
 
-/// Writes the products of at most `most` rows with a panel.
+/// Writes the products of at most `most` rows with a part of a panel.
 #[cube]
 fn few<N: Size>(
     x: &[Vector<f32, N>],
@@ -157,14 +166,13 @@ fn few<N: Size>(
     biases: ComptimeOption<&[f32]>,
     sources: ComptimeOption<&[u32]>,
     y: &mut [f32],
-    sums: &mut Shared<[f32]>,
+    sums: &mut Shared<[Vec4]>,
     layout: &ProductLayout,
     tile: &TileRows,
-    panel: usize,
+    column: usize,
     #[comptime] most: usize,
+    #[comptime] cut: Cut,
 ) {
-    let outputs = layout.outputs;
-    let stacked = tile.matrix * outputs.div_ceil(PANEL) + panel;
     let mut x_at = Array::<usize>::new(most);
     #[unroll]
     for r in 0..most {
@@ -172,18 +180,20 @@ fn few<N: Size>(
         let row = tile.first + min(r.runtime(), tile.count - 1);
         x_at[r] = source_of(sources, row) * layout.x_stride;
     }
-    let results = panel_sums::<N>(x, weight, factors, sums, layout, &x_at, stacked, most);
-    let unit = UNIT_POS as usize;
-    let output = panel * PANEL + output_at(unit, comptime!(layout.format));
-    if unit < PANEL && output < outputs {
-        let at = tile.matrix * outputs + output;
-        let bias: ComptimeOption<f32> = biases.map(|biases| biases[at]);
-        let bias = bias.unwrap_or_else(|| 0.0f32.runtime());
-        #[unroll]
-        for r in 0..most {
-            if r < tile.count {
-                y[(tile.first + r) * outputs + output] = results[r] + bias;
-            }
-        }
-    }
+    multiply_few::<N>(
+        x,
+        weight,
+        factors,
+        biases,
+        y,
+        sums,
+        layout,
+        &x_at,
+        tile.first,
+        tile.count,
+        tile.matrix,
+        column,
+        most,
+        cut,
+    );
 }

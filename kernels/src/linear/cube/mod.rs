@@ -1,11 +1,12 @@
 //! Products of rows and weights on a GPU, by two kernels. The kernel for few rows divides the
 //! inputs among units, so that enough loads are in flight. The kernel for many rows keeps a tile of
-//! results in registers. Both sum in the CPU's order: first each block of [`K_BLOCK`] inputs from
-//! zero, then the blocks. The choice of the kernel therefore does not change a byte. If the engine
+//! results in registers. Both sum in one order: first each block of inputs from zero, then the
+//! blocks ([`block_len`]). The choice of the kernel therefore does not change a byte. If the engine
 //! need not be deterministic, products of many rows use tensor cores ([`dense`]).
 
 mod bias;
 mod columns;
+mod cut;
 mod dense;
 mod groups;
 mod pack;
@@ -30,8 +31,18 @@ pub(crate) use stack::CubeStack;
 /// Number of outputs in a panel.
 const PANEL: usize = 64;
 
-/// Number of inputs that are summed from zero before their sum is added to the result.
-const K_BLOCK: usize = 128;
+/// Least number of inputs that are summed from zero before their sum is added to the result.
+const BLOCK_MIN: usize = 32;
+
+/// Most blocks of inputs.
+const BLOCKS_MAX: usize = 64;
+
+/// Returns the number of inputs of a block: a multiple of [`BLOCK_MIN`]. It depends on the weight
+/// alone.
+const fn block_len(inputs: usize) -> usize {
+    let blocks = inputs.div_ceil(BLOCK_MIN * BLOCKS_MAX);
+    if blocks == 0 { BLOCK_MIN } else { blocks * BLOCK_MIN }
+}
 
 /// Largest number of rows for which the kernel for few rows is faster. It reads the weight once for
 /// every eight rows.

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::CubeWeight;
+use super::{CubeWeight, block_len};
 use crate::cube::{Rows, WordFormat};
 
 /// The numbers that all cubes of a launch share.
@@ -14,8 +14,13 @@ pub(crate) struct ProductLayout {
     pub(super) x_stride: usize,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
+    /// Inputs of a block.
+    pub(super) block: usize,
     #[cube(comptime)]
     pub(super) format: WordFormat,
+    /// Inputs of a vector of x.
+    #[cube(comptime)]
+    pub(super) lanes: usize,
 }
 
 /// Returns the numbers of the product of `x` and `weight`, or of each matrix in `weight`.
@@ -25,7 +30,9 @@ pub(super) fn layout(x: &Rows, weight: &CubeWeight) -> ProductLayoutLaunch {
         x.stride(),
         weight.inputs,
         weight.outputs,
+        block_len(weight.inputs),
         weight.format,
+        x.lanes,
     )
 }
 

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::pack::{factor_at, output_at};
 use super::product::{ProductLayout, TileRows, layout, source_of};
-use super::{CubeWeight, K_BLOCK, PANEL};
+use super::{BLOCK_MIN, CubeWeight, PANEL};
 use crate::WeightVector;
 use crate::cube::{Rows, Vec4, Words, buffer, widen, words_buffer};
 
@@ -16,8 +16,9 @@ pub(super) const UNITS: usize = ROWS / 4 * (PANEL / 4);
 /// Rows of a tile.
 pub(super) const ROWS: usize = 64;
 
-/// Inputs in shared memory at a time; a divisor of [`K_BLOCK`].
+/// Inputs in shared memory at a time; a divisor of [`BLOCK_MIN`], and so of a block.
 const DEPTH: usize = 16;
+const _: () = assert!(BLOCK_MIN.is_multiple_of(DEPTH));
 
 pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let cubes = CubeCount::Static(weight.panels() as u32, x.rows.div_ceil(ROWS) as u32, 1);
@@ -99,7 +100,7 @@ pub(super) fn multiply_tile<N: Size>(
             }
         }
         k += DEPTH;
-        let in_block = k % K_BLOCK;
+        let in_block = k % layout.block;
         if in_block == 0 || k >= inputs {
             #[unroll]
             for r in 0..4usize {
