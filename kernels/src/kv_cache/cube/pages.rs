@@ -73,6 +73,15 @@ impl Pages {
         }
     }
 
+    /// Returns the place of a chunk of the value whose first chunk is at `place`.
+    pub(crate) fn value_chunk_at(&self, place: usize, chunk: usize) -> usize {
+        if comptime!(self.form.values_in_keys) {
+            place + chunk * self.block_size
+        } else {
+            place + chunk
+        }
+    }
+
     /// Returns the place of the scale of a key or of a value.
     pub(crate) fn scale_at(&self, block: usize, kv_head: usize, offset: usize) -> usize {
         (block * self.num_kv_heads + kv_head) * self.block_size + offset

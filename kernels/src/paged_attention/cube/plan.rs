@@ -1,7 +1,7 @@
 //! The work of each cube. The host decides it from lengths alone.
 
 use super::SPAN;
-use super::spans::{UNITS_A_ROW, VALUE_PARTS};
+use super::spans::UNITS_A_ROW;
 use crate::KvCacheShape;
 use crate::cube::WordFormat;
 use crate::kv_cache::cube::{CubeKv, KvForm};
@@ -9,6 +9,9 @@ use crate::paged_attention::{AttentionMask, AttentionMetadata, AttentionParams};
 
 /// Most queries of a tile.
 const ROWS_MAX: usize = 8;
+
+/// Most parts in which the values of a span are summed. Each takes shared memory.
+const VALUE_PARTS_MAX: usize = 4;
 
 /// Most shared memory of a tile. With more, few cubes would fit a processor of the device.
 const SHARED_BYTES_MAX: usize = 48 << 10;
@@ -65,11 +68,38 @@ impl Tile {
         self.group.div_ceil(self.heads)
     }
 
-    /// Returns bytes of shared memory: queries, results and their parts, scores, maxima and totals.
+    /// Returns the parts in which the values of a span are summed, so that each chunk of them
+    /// keeps several units busy. It depends on the layer alone.
+    pub(super) const fn value_parts(self) -> usize {
+        let chunks = self.value_head_dim / self.format.per_chunk();
+        let mut parts = VALUE_PARTS_MAX;
+        while parts > 1 && parts * chunks > SPAN {
+            parts /= 2;
+        }
+        parts
+    }
+
+    /// Returns the chunks of keys or values that a unit loads before it uses the first, a divisor
+    /// of the keys of a part. More rows have more to compute between two loads.
+    pub(super) const fn loads(self) -> usize {
+        match self.rows() {
+            0..=2 => 8,
+            3..=4 => 4,
+            _ => 2,
+        }
+    }
+
+    /// Returns whether keys and values have scales.
+    pub(super) const fn has_scales(self) -> bool {
+        matches!(self.format, WordFormat::Int8)
+    }
+
+    /// Returns bytes of shared memory: queries, results and their parts, scores, maxima and totals,
+    /// and of all rows together the places and scales of values.
     const fn shared_bytes(self) -> usize {
-        let of_values = (1 + VALUE_PARTS) * self.value_head_dim;
+        let of_values = (1 + self.value_parts()) * self.value_head_dim;
         let floats_of_row = self.head_dim + of_values + SPAN + 2 * UNITS_A_ROW + 2;
-        self.rows() * floats_of_row * size_of::<f32>()
+        (self.rows() * floats_of_row + 2 * SPAN) * size_of::<f32>()
     }
 }
 

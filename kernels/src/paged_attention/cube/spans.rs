@@ -24,9 +24,6 @@ use values::{add_values, join_span, join_totals, write_result};
 /// Units that find a row's largest score and the sum of its weights.
 pub(super) const UNITS_A_ROW: usize = 16;
 
-/// Parts in which the values of a span are summed, so that few rows keep more units busy.
-pub(super) const VALUE_PARTS: usize = 2;
-
 /// The numbers that all cubes of a launch share.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct SpansLayout {
@@ -147,11 +144,22 @@ fn spans_kernel(
     sync_cube();
     for s in 0..item.num_spans {
         let start = (item.first_span + s) * SPAN;
-        score(arena, key_scales, plan, slopes, biases, &layout, &item, &mut memory, start);
+        score(
+            arena,
+            key_scales,
+            value_scales,
+            plan,
+            slopes,
+            biases,
+            &layout,
+            &item,
+            &mut memory,
+            start,
+        );
         sync_cube();
         weigh(&mut memory, comptime!(layout.tile.rows()));
         sync_cube();
-        add_values(arena, value_scales, plan, &layout, &item, &mut memory, start);
+        add_values(arena, &layout, &item, &mut memory, start);
         sync_cube();
         join_span(out, plan, &layout, &item, &mut memory, start);
         sync_cube();

@@ -7,11 +7,12 @@ use super::tile_memory::TileMemory;
 use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW};
 use crate::cube::{Vec4, Words, lanes_sum, widen};
 
-/// Computes the scores of each unit's key with all queries.
+/// Computes the scores of each unit's key with all queries, and the place of the key's value.
 #[cube]
 pub(super) fn score(
     arena: &[Words],
     key_scales: ComptimeOption<&[f32]>,
+    value_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
     slopes: ComptimeOption<&[f32]>,
     biases: ComptimeOption<&[f32]>,
@@ -20,9 +21,8 @@ pub(super) fn score(
     memory: &mut TileMemory,
     start: usize,
 ) {
-    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let rows = comptime!(layout.tile.rows());
     let format = comptime!(layout.tile.format);
-    let parts = comptime!(format.per_word());
     let chunks = comptime!(layout.tile.head_dim / format.per_chunk());
     let unit = UNIT_POS as usize;
     let key = start + unit;
@@ -31,25 +31,26 @@ pub(super) fn score(
     for r in 0..rows {
         dots[r] = Vec4::new(0.0f32);
     }
+    // Keys behind the sequence repeat its last, and are hidden below.
+    let near = min(key, item.last_position);
+    let (block, offset) = item.place(plan, layout, near);
+    let from = layout.pages.key_at(block, item.kv_head, offset);
+    memory.value_places[unit] = layout.pages.value_at(block, item.kv_head, offset, 0) as u32;
+    let mut chunk = 0usize;
+    let loads = comptime!(layout.tile.loads());
+    while chunk + loads <= chunks {
+        add_products(arena, layout, memory, &mut dots, from, chunk, loads);
+        chunk += loads;
+    }
+    while chunk < chunks {
+        add_products(arena, layout, memory, &mut dots, from, chunk, 1usize);
+        chunk += 1;
+    }
     let mut key_scale = 1.0f32.runtime();
-    if key <= item.last_position {
-        let (block, offset) = item.place(plan, layout, key);
-        let from = layout.pages.key_at(block, item.kv_head, offset);
-        for chunk in 0..chunks {
-            let words = arena[from + chunk * layout.pages.block_size];
-            #[unroll]
-            for h in 0..parts {
-                let numbers = widen(words, h, format);
-                #[unroll]
-                for r in 0..rows {
-                    let query = memory.queries[comptime!(r * vectors + h) + chunk * parts];
-                    dots[r] = fma(query, numbers, dots[r]);
-                }
-            }
-        }
+    if comptime!(key_scales.is_some()) {
         let scale_at = layout.pages.scale_at(block, item.kv_head, offset);
-        let scale: ComptimeOption<f32> = key_scales.map(|scales| scales[scale_at]);
-        key_scale = scale.unwrap_or_else(|| 1.0f32.runtime());
+        key_scale = key_scales.unwrap()[scale_at];
+        memory.value_scales[unit] = value_scales.unwrap()[scale_at];
     }
     #[unroll]
     for r in 0..rows {
@@ -66,12 +67,44 @@ pub(super) fn score(
         if comptime!(biases.is_some()) {
             let head = min(comptime!(r % layout.tile.heads).runtime(), item.heads - 1);
             let row = (item.first_head + head) * layout.bias_stride + layout.bias_zero;
-            // Keys behind the sequence are hidden below, and have no biases.
-            let near = min(key, item.last_position);
             score += biases.unwrap()[row + near - item.positions[r]];
         }
         let is_seen = key <= position && key >= item.first_seen[r];
         memory.scores[comptime!(r * SPAN) + unit] = select(is_seen, score, HIDDEN.runtime());
+    }
+}
+
+/// Adds the products of `count` chunks of a key, of which `chunk` is the first, with all queries.
+#[cube]
+fn add_products(
+    arena: &[Words],
+    layout: &SpansLayout,
+    memory: &mut TileMemory,
+    dots: &mut Array<Vec4>,
+    from: usize,
+    chunk: usize,
+    #[comptime] count: usize,
+) {
+    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let format = comptime!(layout.tile.format);
+    let parts = comptime!(format.per_word());
+    // Loads that are in flight together.
+    let mut words = Array::<Words>::new(count);
+    #[unroll]
+    for i in 0..count {
+        words[i] = arena[from + (chunk + i) * layout.pages.block_size];
+    }
+    #[unroll]
+    for i in 0..count {
+        #[unroll]
+        for h in 0..parts {
+            let numbers = widen(words[i], h, format);
+            #[unroll]
+            for r in 0..rows {
+                let query = memory.queries[comptime!(r * vectors + i * parts + h) + chunk * parts];
+                dots[r] = fma(query, numbers, dots[r]);
+            }
+        }
     }
 }
 

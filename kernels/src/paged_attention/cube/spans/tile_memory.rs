@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::item::Item;
-use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW, VALUE_PARTS};
+use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW};
 use crate::cube::Vec4;
 use crate::paged_attention::cube::plan::Tile;
 
@@ -13,6 +13,9 @@ pub(super) struct TileMemory {
     pub(super) queries: Shared<[Vec4]>,
     /// One for each key of a span: first scores, then weights.
     pub(super) scores: Shared<[f32]>,
+    /// For each key of a span, the place of its value and, where values have scales, its scale.
+    pub(super) value_places: Shared<[u32]>,
+    pub(super) value_scales: Shared<[f32]>,
     /// The largest score of a span and the sum of its weights, one for each unit of the row.
     pub(super) row_maxima: Shared<[f32]>,
     pub(super) row_totals: Shared<[f32]>,
@@ -32,9 +35,11 @@ impl TileMemory {
         TileMemory {
             queries: Shared::<[Vec4]>::new_slice(comptime!(rows * vectors)),
             scores: Shared::<[f32]>::new_slice(comptime!(rows * SPAN)),
+            value_places: Shared::<[u32]>::new_slice(SPAN),
+            value_scales: Shared::<[f32]>::new_slice(SPAN),
             row_maxima: Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW)),
             row_totals: Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW)),
-            partial: Shared::<[Vec4]>::new_slice(comptime!(VALUE_PARTS * of_values)),
+            partial: Shared::<[Vec4]>::new_slice(comptime!(tile.value_parts() * of_values)),
             sums: Shared::<[Vec4]>::new_slice(of_values),
             maxima: Shared::<[f32]>::new_slice(rows),
             totals: Shared::<[f32]>::new_slice(rows),

@@ -4,16 +4,14 @@ use cubecl::prelude::*;
 
 use super::item::Item;
 use super::tile_memory::TileMemory;
-use super::{SPAN, SpansLayout, VALUE_PARTS};
+use super::{SPAN, SpansLayout};
 use crate::cube::{Vec4, Words, widen};
 use crate::paged_attention::cube::join::{factors, result};
 
-/// Adds values: each unit has one row's chunk of dimensions, and half of the values.
+/// Adds values: each unit has a chunk of dimensions and a part of the values, for all rows.
 #[cube]
 pub(super) fn add_values(
     arena: &[Words],
-    value_scales: ComptimeOption<&[f32]>,
-    plan: &[u32],
     layout: &SpansLayout,
     item: &Item,
     memory: &mut TileMemory,
@@ -23,40 +21,63 @@ pub(super) fn add_values(
     let format = comptime!(layout.tile.format);
     let parts = comptime!(format.per_word());
     let chunks = comptime!(layout.tile.value_head_dim / format.per_chunk());
-    let count = min(SPAN.runtime(), item.last_position + 1 - start);
+    let value_parts = comptime!(layout.tile.value_parts());
+    let of_part = comptime!(SPAN / value_parts);
+    let loads = comptime!(layout.tile.loads());
     let mut task = UNIT_POS as usize;
-    while task < comptime!(VALUE_PARTS * rows * chunks) {
-        let chunk = task % chunks;
-        let row = task / chunks % rows;
-        let part = task / comptime!(chunks * rows);
-        let mut acc = Array::<Vec4>::new(parts);
+    while task < comptime!(value_parts * chunks) {
+        let (chunk, part) = (task % chunks, task / chunks);
+        let mut acc = Array::<Vec4>::new(comptime!(rows * parts));
         #[unroll]
-        for h in 0..parts {
-            acc[h] = Vec4::new(0.0f32);
+        for i in 0..comptime!(rows * parts) {
+            acc[i] = Vec4::new(0.0f32);
         }
-        let mut j = part * comptime!(SPAN / VALUE_PARTS);
-        let end = min(j + comptime!(SPAN / VALUE_PARTS), count);
+        let mut j = part * of_part;
+        let end = min(j + of_part, item.last_position + 1 - start);
         while j < end {
-            let weight = memory.scores[row * SPAN + j];
-            // A hidden key's value must not be added, because it may be a NaN.
-            let is_hidden = weight < 0.0f32;
-            if !is_hidden {
-                let key = start + j;
-                let (block, offset) = item.place(plan, layout, key);
-                let words = arena[layout.pages.value_at(block, item.kv_head, offset, chunk)];
-                let scale_at = layout.pages.scale_at(block, item.kv_head, offset);
-                let scale: ComptimeOption<f32> = value_scales.map(|scales| scales[scale_at]);
-                let weight = Vec4::new(weight * scale.unwrap_or_else(|| 1.0f32.runtime()));
+            // Values behind the last repeat it, and are hidden.
+            let mut words = Array::<Words>::new(loads);
+            #[unroll]
+            for i in 0..loads {
+                let place = memory.value_places[j + i] as usize;
+                words[i] = arena[layout.pages.value_chunk_at(place, chunk)];
+            }
+            #[unroll]
+            for i in 0..loads {
+                let mut scale = 1.0f32.runtime();
+                if comptime!(layout.tile.has_scales()) {
+                    scale = memory.value_scales[j + i];
+                }
+                let mut numbers = Array::<Vec4>::new(parts);
                 #[unroll]
                 for h in 0..parts {
-                    acc[h] = fma(weight, widen(words, h, format), acc[h]);
+                    numbers[h] = widen(words[i], h, format);
+                }
+                #[unroll]
+                for r in 0..rows {
+                    let weight = memory.scores[comptime!(r * SPAN + i) + j];
+                    // A hidden key's value must not be added, because it may be a NaN.
+                    let is_hidden = weight < 0.0f32;
+                    if !is_hidden {
+                        let weight = Vec4::new(weight * scale);
+                        #[unroll]
+                        for h in 0..parts {
+                            let at = comptime!(r * parts + h);
+                            acc[at] = fma(weight, numbers[h], acc[at]);
+                        }
+                    }
                 }
             }
-            j += 1;
+            j += loads;
         }
+        let vectors = comptime!(chunks * parts);
         #[unroll]
-        for h in 0..parts {
-            memory.partial[task * parts + h] = acc[h];
+        for r in 0..rows {
+            #[unroll]
+            for h in 0..parts {
+                let to = (part * rows + r) * vectors + chunk * parts + h;
+                memory.partial[to] = acc[comptime!(r * parts + h)];
+            }
         }
         task += SPAN;
     }
@@ -80,7 +101,7 @@ pub(super) fn join_span(
         if item.sees(plan, layout, row, start) {
             let mut sum = memory.partial[at];
             #[unroll]
-            for part in 1..VALUE_PARTS {
+            for part in 1..comptime!(layout.tile.value_parts()) {
                 sum += memory.partial[comptime!(part * rows * vectors) + at];
             }
             let span_maximum = memory.maximum(row);
