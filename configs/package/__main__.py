@@ -10,7 +10,7 @@ Builds the program, or takes the one that is given, and makes packages of it in 
 - all:     all of them (the default), and SHA256SUMS
 
 The same commit, toolchain and system give the same bytes. Needs Python 3.9, git and binutils. The
-part deb also needs dpkg, and the part image busybox-static and ca-certificates.
+part deb also needs dpkg, and the part image ca-certificates.
 """
 
 import argparse

@@ -15,6 +15,7 @@ mod failure;
 mod file_limit;
 mod flags;
 mod generate;
+mod health;
 mod http;
 mod interrupt;
 mod load_bar;
@@ -68,6 +69,7 @@ Examples:
   playhouse pull Qwen/Qwen3-0.6B                   Fetch a model, or check and update it
   playhouse models gemma                           See which models are supported
   playhouse models --downloaded                    See which models are on this machine
+  playhouse health                                 Ask whether a server lives
   playhouse upgrade                                Let a running server go on as a new binary
   playhouse config --max-num-seqs 64               See what the settings come to
   playhouse completions bash                       Let a shell complete commands and flags
@@ -97,6 +99,7 @@ enum Command {
     Configured(Configured),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
+    Health(health::HealthArgs),
     Upgrade(upgrade::UpgradeArgs),
 }
 
@@ -157,6 +160,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Configured(command) => configured(command, cli.config, &cli.log),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
+        Command::Health(args) => health::run(&args),
         Command::Upgrade(args) => upgrade::run(&args),
     }
 }

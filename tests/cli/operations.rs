@@ -142,3 +142,27 @@ fn a_log_in_json_has_an_object_a_line() {
     let draining = lines.iter().find(is_listening).unwrap_or_else(|| panic!("{log}"));
     assert!(draining["timestamp"].is_string() && draining["level"] == "INFO", "{draining}");
 }
+
+#[test]
+fn a_health_check_says_whether_a_server_lives() {
+    let server = Server::start(&["--allow-chaos"]);
+    let port = server.address.rsplit(':').next().unwrap();
+    let health =
+        |flags: &[&str]| playhouse(&[&["health"], flags].concat()).env("PLAYHOUSE_PORT", port);
+    assert_eq!(health(&[]).succeeds(), "");
+    let url = format!("http://{}/", server.address);
+    assert_eq!(playhouse(&["health", "--url", &url, "--path", "/readyz"]).succeeds(), "");
+    let told = health(&["--path", "/nowhere"]).fails_with(1);
+    assert!(told.contains("/nowhere: 404"), "{told}");
+    // A listener that never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let told = playhouse(&["health", "--url", &url, "--timeout", "0.2"]).fails_with(1);
+    assert!(told.contains("no answer in 0.2 s"), "{told}");
+    drop(silent);
+    let told = playhouse(&["health", "--url", &url]).fails_with(1);
+    assert!(told.contains("onnect"), "{told}");
+    for wrong in [["--timeout", "-1"], ["--path", "livez"]] {
+        health(&wrong).fails_with(2);
+    }
+}
