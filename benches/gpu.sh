@@ -77,7 +77,7 @@ kernels() {
 in_parts() {
   local part log="$results/${1##*/}" failed=0
   rm -f "$log".*
-  "$1" cube --list --format terse | sed -n 's/: test$//p' | split --number "r/$jobs" - "$log.names."
+  "$1" cube --list --format terse | sed -n 's/: test$//p' | split --elide-empty-files --number "r/$jobs" - "$log.names."
   for part in "$log".names.*; do
     # shellcheck disable=SC2046
     PLAYHOUSE_TEST_REQUIRE_GPU=1 "$1" --exact $(cat "$part") --test-threads 1 > "$log.log.${part##*.}" 2>&1 &
