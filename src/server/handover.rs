@@ -8,10 +8,26 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{http::error::ApiError, state::AppState};
+use super::{http::error::ApiError, state::AppState, swap::Turn};
 
-/// An order to start another process. The reply is its id, or the reason why it does not serve.
-pub(crate) type UpgradeOrder = oneshot::Sender<Result<u32, String>>;
+/// An order to start another process. While it exists, the model is not swapped.
+#[derive(Debug)]
+pub(crate) struct UpgradeOrder {
+    reply: oneshot::Sender<Result<u32, String>>,
+    turn: Turn,
+}
+
+impl UpgradeOrder {
+    /// Answers with the id of the process that serves now, or with the reason why there is none.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are no upgrades"))]
+    pub(crate) fn answer(self, outcome: Result<u32, String>) {
+        if outcome.is_ok() {
+            self.turn.keep();
+        }
+        // The client may have left.
+        let _ = self.reply.send(outcome);
+    }
+}
 
 /// The parts of a server that hands its socket over, or has got it from another process.
 #[derive(Debug, Default)]
@@ -28,7 +44,7 @@ pub(crate) struct Handover {
 
 /// Answers when the other process serves. This one then ends its requests, and itself.
 pub(super) async fn upgrade(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
-    let Some(orders) = &state.upgrades else {
+    let (Some(orders), Some(swaps)) = (&state.upgrades, &state.swaps) else {
         let message = "only `playhouse serve` can be upgraded, on Unix, and not as a process whose \
                        end ends its container or service";
         return Err(ApiError::not_implemented("upgrade", message));
@@ -38,14 +54,10 @@ pub(super) async fn upgrade(State(state): State<AppState>) -> Result<Json<Value>
                        restart the server, and clients continue their streams";
         return Err(ApiError::not_implemented("upgrade", message));
     }
-    if state.swaps.as_ref().is_some_and(|swaps| swaps.has_swapped()) {
-        let message = "the model was swapped, and a new process would serve the one of its command \
-                       line: restart the server with the new model";
-        return Err(ApiError::conflict(message));
-    }
-    let over = || ApiError::conflict("another upgrade is under way or has ended");
+    let turn = swaps.begin_upgrade()?;
+    let over = || ApiError::conflict("the server ends");
     let (reply, outcome) = oneshot::channel();
-    orders.try_send(reply).map_err(|_| over())?;
+    orders.try_send(UpgradeOrder { reply, turn }).map_err(|_| over())?;
     match outcome.await.map_err(|_| over())? {
         Ok(pid) => Ok(Json(json!({"status": "upgraded", "pid": pid}))),
         Err(why) => Err(ApiError::not_upgraded(why)),

@@ -5,7 +5,7 @@
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -16,7 +16,12 @@ use std::{
 
 use reqwest::Client;
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::sleep};
+use tempfile::TempDir;
+use tokio::{
+    net::TcpListener,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use crate::{
     process::{playhouse, program},
@@ -37,6 +42,8 @@ const FLAGS: [&str; 11] = [
     "--port",
     "0",
 ];
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
+const BUILT: &str = env!("CARGO_BIN_EXE_playhouse");
 /// Longest time for the end of anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -114,6 +121,13 @@ async fn a_new_process_serves_and_the_old_one_ends_its_streams() {
     assert_eq!(log.matches("drained: all requests were answered").count(), 3, "{log}");
 }
 
+/// Returns a file of the program that a test may replace.
+fn own_program(folder: &TempDir) -> PathBuf {
+    let file = folder.path().join("playhouse");
+    fs::hard_link(BUILT, &file).or_else(|_| fs::copy(BUILT, &file).map(drop)).unwrap();
+    file
+}
+
 /// Puts another file in the place of the program.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
@@ -125,9 +139,7 @@ fn replace(file: &Path, text: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_program_leaves_the_old_process_serving() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("playhouse");
-    let built = env!("CARGO_BIN_EXE_playhouse");
-    fs::hard_link(built, &file).or_else(|_| fs::copy(built, &file).map(drop)).unwrap();
+    let file = own_program(&folder);
     let server = Server::of(program(&file, &FLAGS));
     let (client, url) = (Client::new(), server.url.clone());
     let calm = finish(begin(&client, &url, 0..2).await).await;
@@ -150,7 +162,7 @@ async fn a_broken_program_leaves_the_old_process_serving() {
     assert_eq!(finish(running).await, calm);
     assert_eq!(finish(begin(&client, &url, 0..2).await).await, calm);
     // A program that starts again is taken.
-    replace(&file, &format!("#!/bin/sh\nexec {built} \"$@\"\n"));
+    replace(&file, &format!("#!/bin/sh\nexec {BUILT} \"$@\"\n"));
     let told = playhouse(&["upgrade", "--url", &url]).finish();
     assert_eq!(told.0, Some(0), "{told:?}");
     let pid: u64 = told.2.split(' ').nth(1).unwrap().parse().unwrap();
@@ -161,28 +173,96 @@ async fn a_broken_program_leaves_the_old_process_serving() {
     until_gone(pid).await;
 }
 
+/// A server whose upgrade starts a process that never serves.
+struct NeverReady {
+    server: Server,
+    folder: TempDir,
+}
+
+impl NeverReady {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = own_program(&folder);
+        let server = Server::of(program(&file, &FLAGS));
+        let told = folder.path().join("pid");
+        replace(&file, &format!("#!/bin/sh\necho $$ > {}\nexec sleep 600\n", told.display()));
+        Self { server, folder }
+    }
+
+    /// Orders an upgrade. Returns its answer to come, and the id of the new process.
+    async fn begin_upgrade(&self) -> (JoinHandle<(u16, Value)>, u64) {
+        let (client, url) = (Client::new(), self.server.url.clone());
+        let asked = tokio::spawn(async move { upgrade(&client, &url).await });
+        let (limit, told) = (Instant::now() + PATIENCE, self.folder.path().join("pid"));
+        loop {
+            if let Ok(pid) = fs::read_to_string(&told).unwrap_or_default().trim().parse() {
+                return (asked, pid);
+            }
+            assert!(Instant::now() < limit, "the new process does not start");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_during_an_upgrade_ends_the_new_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, told) = (folder.path().join("playhouse"), folder.path().join("pid"));
-    let built = env!("CARGO_BIN_EXE_playhouse");
-    fs::hard_link(built, &file).or_else(|_| fs::copy(built, &file).map(drop)).unwrap();
-    let mut server = Server::of(program(&file, &FLAGS));
-    replace(&file, &format!("#!/bin/sh\necho $$ > {}\nexec sleep 600\n", told.display()));
-    let (client, url) = (Client::new(), server.url.clone());
-    let asked = tokio::spawn(async move { upgrade(&client, &url).await });
-    let limit = Instant::now() + PATIENCE;
-    let pid: u64 = loop {
-        if let Ok(pid) = fs::read_to_string(&told).unwrap_or_default().trim().parse() {
-            break pid;
-        }
-        assert!(Instant::now() < limit, "the new process does not start");
-        sleep(Duration::from_millis(20)).await;
-    };
-    terminate(server.pid().into());
+    let mut upgraded = NeverReady::start();
+    let (asked, pid) = upgraded.begin_upgrade().await;
+    terminate(upgraded.server.pid().into());
     let (status, answer) = asked.await.unwrap();
     assert!(status == 422 && answer.to_string().contains("the server ends"), "{status} {answer}");
-    assert_eq!(server.ended(), Some(0));
+    assert_eq!(upgraded.server.ended(), Some(0));
+    until_gone(pid).await;
+}
+
+async fn swap(client: &Client, url: &str, model: &str) -> (u16, Value) {
+    let answer = client.post(format!("{url}/swap_model")).json(&json!({"model": model}));
+    let answer = answer.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+fn assert_conflict((status, answer): &(u16, Value), expected: &str) {
+    let error = &answer["error"];
+    assert_eq!((*status, &error["type"]), (409, &json!("ConflictError")), "{answer}");
+    assert_eq!(error["message"], expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_else_changes_the_server_during_an_upgrade() {
+    let upgraded = NeverReady::start();
+    let (client, url) = (Client::new(), upgraded.server.url.clone());
+    let (asked, pid) = upgraded.begin_upgrade().await;
+    assert_conflict(&swap(&client, &url, DEMO).await, "an upgrade is under way");
+    assert_conflict(&upgrade(&client, &url).await, "another upgrade is under way");
+    terminate(pid);
+    assert_eq!(asked.await.unwrap().0, 422);
+    let (status, answer) = swap(&client, &url, DEMO).await;
+    assert_eq!(status, 200, "a failed upgrade holds up no swap: {answer}");
+    let (status, answer) = upgrade(&client, &url).await;
+    assert!(status == 409 && answer.to_string().contains("was swapped"), "{status} {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_during_a_swap_is_refused() {
+    let (hub, cache) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), tempfile::tempdir());
+    let (endpoint, cache) = (format!("http://{}", hub.local_addr().unwrap()), cache.unwrap());
+    let run = playhouse(&FLAGS).env("HF_ENDPOINT", &endpoint);
+    let server = Server::of(run.env("HF_HUB_CACHE", cache.path().to_str().unwrap()));
+    let (client, url) = (Client::new(), server.url.clone());
+    let swapping = {
+        let (client, url) = (client.clone(), url.clone());
+        tokio::spawn(async move { swap(&client, &url, "nobody/nothing").await })
+    };
+    let asks_for_files = timeout(PATIENCE, hub.accept()).await.unwrap();
+    assert_conflict(&upgrade(&client, &url).await, "a swap of the model is under way");
+    assert_conflict(&swap(&client, &url, DEMO).await, "another swap is under way");
+    drop((hub, asks_for_files));
+    let (status, answer) = swapping.await.unwrap();
+    assert_eq!(status, 422, "{answer}");
+    let (status, answer) = upgrade(&client, &url).await;
+    assert_eq!(status, 200, "a failed swap holds up no upgrade: {answer}");
+    let pid = answer["pid"].as_u64().unwrap();
+    terminate(pid);
     until_gone(pid).await;
 }
 

@@ -125,14 +125,13 @@ impl Upgrader {
 
     /// Follows orders until a new process serves.
     async fn run(mut self) {
-        while let Some(reply) = self.orders.recv().await {
+        while let Some(order) = self.orders.recv().await {
             let started = self.start().await;
             if let Err(why) = &started {
                 tracing::warn!(why, "no upgrade: this process goes on");
             }
             let is_over = started.is_ok();
-            // The client may have left.
-            let _ = reply.send(started);
+            order.answer(started);
             if is_over {
                 self.taken_over.cancel();
                 return;
