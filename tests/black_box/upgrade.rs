@@ -18,7 +18,8 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
-    net::TcpListener,
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, UnixStream},
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -29,7 +30,7 @@ use crate::{
     stream::{begin, finish},
 };
 
-const FLAGS: [&str; 11] = [
+pub(crate) const FLAGS: [&str; 11] = [
     "serve",
     "--served-model-name",
     "demo",
@@ -43,18 +44,18 @@ const FLAGS: [&str; 11] = [
     "0",
 ];
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
-const BUILT: &str = env!("CARGO_BIN_EXE_playhouse");
+pub(crate) const BUILT: &str = env!("CARGO_BIN_EXE_playhouse");
 /// Longest time for the end of anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn upgrade(client: &Client, url: &str) -> (u16, Value) {
+pub(crate) async fn upgrade(client: &Client, url: &str) -> (u16, Value) {
     let answer = client.post(format!("{url}/upgrade")).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
 /// Asks again and again until `is_over`, each time on a new connection or always on the same one.
 /// Returns the number of answers.
-fn ask_on(url: &str, is_new: bool, is_over: &Arc<AtomicBool>) -> JoinHandle<usize> {
+pub(crate) fn ask_on(url: &str, is_new: bool, is_over: &Arc<AtomicBool>) -> JoinHandle<usize> {
     let client = match is_new {
         true => Client::builder().pool_max_idle_per_host(0).build().unwrap(),
         false => Client::new(),
@@ -72,12 +73,12 @@ fn ask_on(url: &str, is_new: bool, is_over: &Arc<AtomicBool>) -> JoinHandle<usiz
     })
 }
 
-fn terminate(pid: u64) {
+pub(crate) fn terminate(pid: u64) {
     assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap().success());
 }
 
 /// Waits for the end of a process that is no child of this one.
-async fn until_gone(pid: u64) {
+pub(crate) async fn until_gone(pid: u64) {
     let limit = Instant::now() + PATIENCE;
     let is_there = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -266,19 +267,21 @@ async fn an_upgrade_during_a_swap_is_refused() {
     until_gone(pid).await;
 }
 
+/// Sends a request without a body to a server that listens on a Unix socket. Returns its answer.
+pub(crate) async fn ask_at(path: &Path, request: &str) -> String {
+    let mut connection = UnixStream::connect(path).await.unwrap();
+    let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_keeps_the_file_of_a_unix_socket() {
-    use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let ask = async |request: &str| {
-        let mut connection = UnixStream::connect(&path).await.unwrap();
-        let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        connection.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
+    let ask = async |request: &str| ask_at(&path, request).await;
     let uds = ["--engine-process", "--uds", path.to_str().unwrap()];
     let mut server = Server::of(playhouse(&[&FLAGS[..], &uds].concat()));
     let answer = ask("POST /upgrade").await;
