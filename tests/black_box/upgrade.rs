@@ -122,6 +122,12 @@ async fn a_new_process_serves_and_the_old_one_ends_its_streams() {
     assert_eq!(log.matches("drained: all requests were answered").count(), 3, "{log}");
 }
 
+/// Returns the new process that the command has reported.
+fn pid_of(told: &str) -> u64 {
+    let line = told.lines().find_map(|line| line.strip_prefix("process ")).unwrap();
+    line.strip_suffix(" serves").unwrap().parse().unwrap()
+}
+
 /// Returns a file of the program that a test may replace.
 fn own_program(folder: &TempDir) -> PathBuf {
     let file = folder.path().join("playhouse");
@@ -166,7 +172,7 @@ async fn a_broken_program_leaves_the_old_process_serving() {
     replace(&file, &format!("#!/bin/sh\nexec {BUILT} \"$@\"\n"));
     let told = playhouse(&["upgrade", "--url", &url]).finish();
     assert_eq!(told.0, Some(0), "{told:?}");
-    let pid: u64 = told.2.split(' ').nth(1).unwrap().parse().unwrap();
+    let pid = pid_of(&told.2);
     is_over.store(true, Ordering::Relaxed);
     assert!(asking.await.unwrap() > 0);
     assert_eq!(finish(begin(&client, &url, 0..2).await).await, calm);
@@ -284,13 +290,31 @@ async fn an_upgrade_keeps_the_file_of_a_unix_socket() {
     let ask = async |request: &str| ask_at(&path, request).await;
     let uds = ["--engine-process", "--uds", path.to_str().unwrap()];
     let mut server = Server::of(playhouse(&[&FLAGS[..], &uds].concat()));
-    let answer = ask("POST /upgrade").await;
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let body: Value = serde_json::from_str(body).unwrap();
-    let pid = body["pid"].as_u64().unwrap();
+    let (code, _, told) = playhouse(&["upgrade", "--uds", path.to_str().unwrap()]).finish();
+    assert_eq!(code, Some(0), "{told}");
+    let pid = pid_of(&told);
     assert_eq!(server.ended(), Some(0));
     assert!(ask("GET /health").await.starts_with("HTTP/1.1 200"));
     terminate(pid);
     until_gone(pid).await;
     assert!(!path.exists(), "the last process removes the file");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_not_ready_in_time_is_ended() {
+    let upgraded = NeverReady::start();
+    let url = &upgraded.server.url;
+    let told = playhouse(&["upgrade", "--url", url, "--timeout", "3"]).fails_with(1);
+    assert!(
+        told.starts_with("waiting until a new process has loaded the model, for 3 s"),
+        "{told}"
+    );
+    assert!(told.contains("422") && told.contains("it was not ready within 3 s"), "{told}");
+    let pid = fs::read_to_string(upgraded.folder.path().join("pid")).unwrap();
+    until_gone(pid.trim().parse().unwrap()).await;
+    let answer = Client::new().post(format!("{url}/upgrade?timeout=0")).send().await.unwrap();
+    assert_eq!(answer.status(), 400);
+    let nowhere = upgraded.folder.path().join("none");
+    let told = playhouse(&["upgrade", "--uds", nowhere.to_str().unwrap()]).fails_with(1);
+    assert!(told.contains(nowhere.to_str().unwrap()), "{told}");
 }

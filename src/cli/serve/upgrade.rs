@@ -25,8 +25,6 @@ use crate::{
     server::{AbortOnDrop, Handover, Listener, ServerError, UpgradeOrder},
 };
 
-/// Longest time in which a new process loads its model.
-const START_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Most bytes of a report.
 const REPORT_BYTES_MAX: u64 = 4096;
 /// The id of the process that systemd has started, in the environment of that process.
@@ -66,7 +64,7 @@ impl Upgrader {
     /// Follows orders until a new process serves.
     async fn run(mut self) {
         while let Some(order) = self.orders.recv().await {
-            let started = self.start().await;
+            let started = self.start(order.limit).await;
             if let Err(why) = &started {
                 tracing::warn!(why, "no upgrade: this process goes on");
             }
@@ -79,8 +77,8 @@ impl Upgrader {
         }
     }
 
-    /// Starts a process, and waits until it serves. Returns its id.
-    async fn start(&self) -> Result<u32, String> {
+    /// Starts a process, and waits until it serves, for `limit` at most. Returns its id.
+    async fn start(&self, limit: Duration) -> Result<u32, String> {
         let started = start(&self.socket, self.is_activated);
         let (mut child, report) =
             started.map_err(|error| format!("the program cannot be started: {error}"))?;
@@ -94,14 +92,14 @@ impl Upgrader {
                 () = self.ending.cancelled() => Err(io::Error::other("the server ends")),
             }
         };
-        let read = timeout(START_LIMIT, read).await;
+        let read = timeout(limit, read).await;
         let line = String::from_utf8_lossy(&line);
         if line == format!("{READY}\n") {
             child.0.take();
             return Ok(pid);
         }
         let why = match read {
-            Err(_) => format!("it was not ready within {} s", START_LIMIT.as_secs()),
+            Err(_) => format!("it was not ready within {} s", limit.as_secs()),
             Ok(Err(error)) => error.to_string(),
             Ok(Ok(())) => match line.trim() {
                 "" => "it ended before it was ready; its log has the reason".to_owned(),
