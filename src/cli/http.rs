@@ -1,15 +1,23 @@
 //! A client of HTTP servers, for the commands that talk to one.
 
+#[cfg(unix)]
+use std::path::Path;
 use std::{error::Error as _, io};
 
 use axum::body::Body;
+#[cfg(unix)]
+use hyper::client::conn::http1;
 use hyper::{
     Method, Request, StatusCode, Uri,
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use hyper_util::client::legacy::Error as HttpError;
+#[cfg(unix)]
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 
 use super::CliError;
 use crate::server::{HttpClient, http_client};
@@ -74,6 +82,31 @@ impl Http {
             None => format!("{url}: {error}"),
         })
     }
+}
+
+/// Sends a request to a server that listens on a Unix socket, on a connection of its own.
+///
+/// # Errors
+/// A text, if the server cannot be reached.
+#[cfg(unix)]
+pub(super) async fn send_to_socket(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    headers: HeaderMap,
+) -> Result<hyper::Response<Incoming>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", socket.display());
+    let stream = UnixStream::connect(socket).await.map_err(|error| failed(&error))?;
+    let connected = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = connected.map_err(|error| failed(&error))?;
+    // Its failure is that of the request.
+    tokio::spawn(connection);
+    let mut request = Request::new(String::new());
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().map_err(|error| format!("{path}: {error}"))?;
+    *request.headers_mut() = headers;
+    request.headers_mut().insert(hyper::header::HOST, HeaderValue::from_static("localhost"));
+    sender.send_request(request).await.map_err(|error| failed(&error))
 }
 
 /// Returns whether the server closed the connection before it answered, so that the request must be

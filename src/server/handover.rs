@@ -3,15 +3,44 @@
 //! The command line starts the other process, because it knows the program and its arguments
 //! (`src/cli/serve/upgrade.rs`). The server stops to accept connections when it has the socket.
 
+use std::time::Duration;
+
 use axum::{Json, extract::State};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{http::error::ApiError, state::AppState};
+use super::{
+    http::{error::ApiError, extract::QueryOf},
+    state::AppState,
+    swap::Turn,
+};
 
-/// An order to start another process. The reply is its id, or the reason why it does not serve.
-pub(crate) type UpgradeOrder = oneshot::Sender<Result<u32, String>>;
+/// The time that a new process has to load its model, and the longest: a day.
+const SECONDS: u64 = 30 * 60;
+const SECONDS_MAX: u64 = 86_400;
+
+/// An order to start another process. While it exists, the model is not swapped.
+#[derive(Debug)]
+pub(crate) struct UpgradeOrder {
+    /// The time that it has until it serves.
+    pub(crate) limit: Duration,
+    reply: oneshot::Sender<Result<u32, String>>,
+    turn: Turn,
+}
+
+impl UpgradeOrder {
+    /// Answers with the id of the process that serves now, or with the reason why there is none.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are no upgrades"))]
+    pub(crate) fn answer(self, outcome: Result<u32, String>) {
+        if outcome.is_ok() {
+            self.turn.keep();
+        }
+        // The client may have left.
+        let _ = self.reply.send(outcome);
+    }
+}
 
 /// The parts of a server that hands its socket over, or has got it from another process.
 #[derive(Debug, Default)]
@@ -26,9 +55,37 @@ pub(crate) struct Handover {
     pub(crate) listening: Option<oneshot::Sender<()>>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct UpgradeQuery {
+    /// Seconds that the new process has until it serves.
+    timeout: u64,
+}
+
+impl Default for UpgradeQuery {
+    fn default() -> Self {
+        Self { timeout: SECONDS }
+    }
+}
+
+impl UpgradeQuery {
+    fn limit(&self) -> Result<Duration, ApiError> {
+        let seconds = Some(self.timeout).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+        seconds.map(Duration::from_secs).ok_or_else(|| {
+            let seconds = self.timeout;
+            let message = format!("timeout must be in [1, {SECONDS_MAX}] seconds, got {seconds}");
+            ApiError::invalid("timeout", message)
+        })
+    }
+}
+
 /// Answers when the other process serves. This one then ends its requests, and itself.
-pub(super) async fn upgrade(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
-    let Some(orders) = &state.upgrades else {
+pub(super) async fn upgrade(
+    State(state): State<AppState>,
+    QueryOf(query): QueryOf<UpgradeQuery>,
+) -> Result<Json<Value>, ApiError> {
+    let limit = query.limit()?;
+    let (Some(orders), Some(swaps)) = (&state.upgrades, &state.swaps) else {
         let message = "only `playhouse serve` can be upgraded, on Unix, and not as a process whose \
                        end ends its container or service";
         return Err(ApiError::not_implemented("upgrade", message));
@@ -38,14 +95,10 @@ pub(super) async fn upgrade(State(state): State<AppState>) -> Result<Json<Value>
                        restart the server, and clients continue their streams";
         return Err(ApiError::not_implemented("upgrade", message));
     }
-    if state.swaps.as_ref().is_some_and(|swaps| swaps.has_swapped()) {
-        let message = "the model was swapped, and a new process would serve the one of its command \
-                       line: restart the server with the new model";
-        return Err(ApiError::conflict(message));
-    }
-    let over = || ApiError::conflict("another upgrade is under way or has ended");
+    let turn = swaps.begin_upgrade()?;
+    let over = || ApiError::conflict("the server ends");
     let (reply, outcome) = oneshot::channel();
-    orders.try_send(reply).map_err(|_| over())?;
+    orders.try_send(UpgradeOrder { limit, reply, turn }).map_err(|_| over())?;
     match outcome.await.map_err(|_| over())? {
         Ok(pid) => Ok(Json(json!({"status": "upgraded", "pid": pid}))),
         Err(why) => Err(ApiError::not_upgraded(why)),

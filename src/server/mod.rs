@@ -44,6 +44,7 @@ use axum::{
     routing::{get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::time::{Instant, timeout_at};
 use tower::util::MapRequest;
 
 pub(crate) use self::handover::Handover;
@@ -207,29 +208,37 @@ pub(crate) async fn serve_with(
     // A server that got its listener from no other process has no receiver.
     let _ = handover.listening.map(|listening| listening.send(()));
     let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
-    let (draining, superseded) = (state.draining.clone(), state.superseded.clone());
+    let (draining, leaving) = (state.draining.clone(), state.leaving.clone());
     // An engine that is replaced ends when no copy of its state is left.
     drop(state);
     let mut shutdown = pin!(shutdown);
-    tokio::select! {
-        () = reloading => {}
-        () = shutdown.as_mut() => {}
-        () = handover.taken_over.cancelled() => {
-            tracing::info!("another process accepts connections; requests of this one end");
-            listening.leave();
-            // Watchers of the engine connect anew.
-            superseded.cancel();
-            let ended = async {
-                listening.left().await;
-                responses.drained().await;
-            };
-            tokio::select! {
-                _ = tokio::time::timeout(limit, ended) => {}
-                () = shutdown => {}
-            }
+    let is_taken_over = tokio::select! {
+        () = reloading => false,
+        () = shutdown.as_mut() => false,
+        () = handover.taken_over.cancelled() => true,
+    };
+    handover.ending.cancel();
+    let limit = || match served.current().health() {
+        // In a dead engine no request ends, so a long wait would not help.
+        Health::Dead => limit.min(DEAD_DRAIN_LIMIT),
+        _ => limit,
+    };
+    let mut deadline = Instant::now() + limit();
+    if is_taken_over || listening.is_activated() {
+        let whose = if is_taken_over { "another process" } else { "the next process" };
+        tracing::info!("{whose} accepts new connections; requests of this one end");
+        listening.leave();
+        // Watchers of the engine connect anew.
+        leaving.cancel();
+        let ended = async {
+            listening.left().await;
+            responses.drained().await;
+        };
+        tokio::select! {
+            _ = timeout_at(deadline, ended) => {}
+            () = shutdown, if is_taken_over => deadline = Instant::now() + limit(),
         }
     }
-    handover.ending.cancel();
     tracing::info!(open_requests = swaps.open_requests(), "draining");
     swaps.begin_drain();
     draining.cancel();
@@ -239,9 +248,7 @@ pub(crate) async fn serve_with(
         // Some responses are made without a connection.
         responses.drained().await;
     };
-    // In a dead engine no request ends, so a long wait would not help.
-    let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
-    let is_late = tokio::time::timeout(limit, drained).await.is_err();
+    let is_late = timeout_at(deadline, drained).await.is_err();
     if let Some(journal) = engine.journal() {
         // From here on, no end is recorded: open requests continue in the next process. They may be
         // the cause only if the engine is dead.

@@ -68,7 +68,9 @@ pub(super) struct AppState {
     pub(super) swaps: Option<Arc<Swaps>>,
     /// Takes orders to start another process in the place of this one.
     pub(super) upgrades: Option<mpsc::Sender<UpgradeOrder>>,
-    /// Cancelled when another model is served.
+    /// Cancelled when another process gets the new connections.
+    pub(super) leaving: CancellationToken,
+    /// Cancelled when another model is served, or another process serves.
     pub(super) superseded: CancellationToken,
     /// Counts the copies of this state, so that the engine outlives all its handlers.
     in_use: TaskTrackerToken,
@@ -89,7 +91,8 @@ impl AppState {
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let media = Arc::new(MediaAccess::new(&config));
         let (config, open) = (Arc::new(config), OpenRequests::default());
-        let superseded = CancellationToken::new();
+        let leaving = CancellationToken::new();
+        let superseded = leaving.child_token();
         let snapshots = Arc::new(SnapshotFeed::new(engine.clone(), superseded.clone()));
         let speech = speech(&engine);
         let realtime = RealtimeSeats::new(config.max_realtime_sessions);
@@ -116,6 +119,7 @@ impl AppState {
             created,
             swaps: None,
             upgrades: None,
+            leaving,
             superseded,
             in_use: TaskTracker::new().token(),
         })
@@ -127,7 +131,7 @@ impl AppState {
     /// # Errors
     /// If a parser is not known.
     pub(super) fn successor(&self, engine: Engine) -> Result<Self, ServerError> {
-        let superseded = CancellationToken::new();
+        let superseded = self.leaving.child_token();
         Ok(Self {
             parsers: Arc::new(turn::parsers(&self.config, &engine)?),
             rendering: Arc::new(Rendering::new(&self.config, &engine)),

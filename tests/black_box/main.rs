@@ -2,6 +2,7 @@
 //! and while faults strike every part. It compares the answers byte by byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test may, as tests may")]
 
+mod activation;
 mod deadly;
 mod engine_process;
 mod engine_process_media;

@@ -1,6 +1,8 @@
 //! `POST /swap_model` on a running program: streams end on the old weights, new requests get the
 //! new ones at once, and a swap that fails changes nothing.
 
+#[cfg(target_os = "linux")]
+use std::{collections::BTreeSet, process::Command};
 use std::{
     path::Path,
     sync::{
@@ -10,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(target_os = "linux")]
+use futures_util::future::join_all;
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
@@ -122,22 +126,70 @@ async fn streams_end_on_the_old_weights_and_new_requests_get_the_new_ones() {
 async fn engine_processes_of_the_old_model_end() {
     let server = Server::of_size(SIZES, &["--data-parallel-size", "2"]);
     let (client, url) = (Client::new(), server.url.clone());
-    let pids = async || {
-        let engines = get(&client, &url, "/engines").await;
-        let engines = engines["engines"].as_array().unwrap().clone();
-        engines.iter().map(|engine| engine["pid"].as_u64().unwrap()).collect::<Vec<_>>()
-    };
-    let before = pids().await;
+    let before = of_engines(&client, &url, "pid").await;
     assert_eq!(before.len(), 2);
     swap(&client, &url, Path::new(DEMO)).await;
-    let limit = Instant::now() + PATIENCE;
-    while before.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
-        assert!(Instant::now() < limit, "{before:?} have not ended");
+    let after = of_engines(&client, &url, "pid").await;
+    assert!(after.len() == 2 && after.iter().all(|pid| !before.contains(pid)), "{after:?}");
+    until_children_are(&server, &after).await;
+    streams_end_and_new_requests_get_the_new_model(server).await;
+}
+
+/// Returns a number that each engine has.
+#[cfg(target_os = "linux")]
+async fn of_engines(client: &Client, url: &str, name: &str) -> Vec<u64> {
+    let engines = get(client, url, "/engines").await;
+    let engines = engines["engines"].as_array().unwrap().clone();
+    engines.iter().map(|engine| engine[name].as_u64().unwrap()).collect()
+}
+
+/// Waits until the server has these processes and no others.
+#[cfg(target_os = "linux")]
+async fn until_children_are(server: &Server, expected: &[u64]) {
+    let tasks = format!("/proc/{}/task", server.pid());
+    let children = || {
+        let tasks = std::fs::read_dir(&tasks).unwrap().flatten();
+        // A thread may have ended meanwhile.
+        let texts = tasks.flat_map(|task| std::fs::read_to_string(task.path().join("children")));
+        let texts: Vec<_> = texts.collect();
+        let pids = texts.iter().flat_map(|text| text.split_whitespace());
+        pids.map(|pid| pid.parse().unwrap()).collect::<BTreeSet<u64>>()
+    };
+    let (limit, expected) = (Instant::now() + PATIENCE, expected.iter().copied().collect());
+    while children() != expected {
+        assert!(Instant::now() < limit, "{:?} are there, not {expected:?}", children());
         sleep(Duration::from_millis(20)).await;
     }
-    let after = pids().await;
-    assert!(after.len() == 2 && after.iter().all(|pid| !before.contains(pid)), "{after:?}");
-    streams_end_and_new_requests_get_the_new_model(server).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_of_an_old_engine_that_dies_go_on_in_the_other_old_one() {
+    let server = Server::of_size(SIZES, &["-dp", "2"]);
+    let (client, url, folder) = (Client::new(), server.url.clone(), other());
+    let begin = async || {
+        let streams = (0..6).map(|index| {
+            let mut long = body(index);
+            long["max_tokens"] = json!(400);
+            let (client, url) = (client.clone(), url.clone());
+            async move { Begun::with(&client, &url, &long).await }
+        });
+        join_all(streams).await
+    };
+    let calm = finish(begin().await).await;
+    let old = of_engines(&client, &url, "pid").await;
+    let running = begin().await;
+    let requests = of_engines(&client, &url, "num_requests").await;
+    assert!(requests.iter().all(|requests| *requests > 0), "both have streams: {requests:?}");
+    swap(&client, &url, folder.path()).await;
+    let killed = Command::new("kill").args(["-KILL", &old[0].to_string()]).status().unwrap();
+    assert!(killed.success(), "the old engines have streams");
+    assert_eq!(finish(running).await, calm);
+    let new = of_engines(&client, &url, "pid").await;
+    until_children_are(&server, &new).await;
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("SIGKILL"), "an engine that has streams is killed: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,6 +55,13 @@ impl Run {
         self
     }
 
+    /// Reads standard input from `source`.
+    #[allow(dead_code, reason = "the tests of sockets use it")]
+    pub(crate) fn stdin(mut self, source: impl Into<Stdio>) -> Self {
+        self.command.stdin(source);
+        self
+    }
+
     /// Sends standard output to `file`.
     pub(crate) fn stdout(mut self, file: File) -> Self {
         self.command.stdout(file);

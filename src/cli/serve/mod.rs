@@ -1,6 +1,10 @@
 //! `playhouse serve`: the engine behind HTTP.
 
+#[cfg(unix)]
+mod activation;
 mod banner;
+#[cfg(unix)]
+mod inherited;
 mod last_resort;
 pub(super) mod metrics;
 mod shutdown;
@@ -14,7 +18,7 @@ use clap::Args;
 use tokio::{runtime::Handle, sync::oneshot};
 
 #[cfg(unix)]
-use self::upgrade::{Inherited, Upgrader};
+use self::{inherited::Inherited, upgrade::Upgrader};
 use self::{
     last_resort::{LastResort, end_process},
     shutdown::Signals,
@@ -23,7 +27,7 @@ use super::{CliError, engine, flags::AllFlags};
 use crate::{
     config::{Config, EngineConfig, Key, LogSettings, Origin, ServerSettings, layer::Entry},
     engine::Engine,
-    server::{self, Handover, Listener, ServedEngine},
+    server::{self, Handover, Listener, ServedEngine, ServerError},
 };
 
 /// This system hands no sockets over.
@@ -98,7 +102,7 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
     serve(config, None)
 }
 
-/// Returns the listener: another process's, or a new one.
+/// Returns the listener: of a socket that another process has opened, or of a new one.
 async fn listener(
     server: &ServerSettings,
     inherited: Option<&Inherited>,
@@ -122,6 +126,10 @@ fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> 
         // A port in use is reported now, not after the model is loaded.
         let server = config.server_with_limits();
         let listener = listener(&server, inherited).await?;
+        let server = listener.settings(server).map_err(ServerError::Io)?;
+        server
+            .validate_chaos(&config.engine)
+            .map_err(|invalid| CliError::Usage(invalid.to_string()))?;
         // The metrics need the model's context.
         let files = engine::with_files(config.engine);
         let engine_config = shutdown::or_signal(files, &mut signals).await?;

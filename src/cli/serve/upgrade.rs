@@ -1,103 +1,40 @@
-//! Two processes of one server, one after the other. The old one starts the new one. Standard input
-//! of the new one is the listening socket, and its standard output is a socket for one line of
-//! report. The line says that the new one serves, or why not.
+//! Two processes of one server, one after the other. The old one starts the new one
+//! ([`super::inherited`] is about its side). Standard input of the new one is the listening socket,
+//! and its standard output is a socket for one line of report. The line says that the new one
+//! serves, or why not.
 
 use std::{
-    env, fs, io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::UnixStream as Socket,
-    },
+    env, io,
+    os::{fd::OwnedFd, unix::net::UnixStream as Socket},
     process::{Child, Command, Stdio, id},
     time::Duration,
 };
 
-use nix::unistd::{dup2_stdin, dup2_stdout};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     net::UnixStream,
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
+use super::inherited::{ACTIVATED, READY};
 use crate::{
     cli::CliError,
-    config::{ServerSettings, layer::HANDOVER_VARIABLE},
+    config::layer::HANDOVER_VARIABLE,
     server::{AbortOnDrop, Handover, Listener, ServerError, UpgradeOrder},
 };
 
-/// Longest time in which a new process loads its model.
-const START_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Most bytes of a report.
 const REPORT_BYTES_MAX: u64 = 4096;
-const READY: &str = "ready";
 /// The id of the process that systemd has started, in the environment of that process.
 const SYSTEMD_VARIABLE: &str = "SYSTEMD_EXEC_PID";
-
-/// The sockets of a process that takes over from another one.
-pub(super) struct Inherited {
-    listener: OwnedFd,
-    report: Socket,
-}
-
-impl Inherited {
-    /// Takes the sockets out of standard input and output, if another process has started this one.
-    ///
-    /// # Errors
-    /// If they are no sockets.
-    pub(super) fn take() -> Result<Option<Self>, CliError> {
-        if env::var_os(HANDOVER_VARIABLE).is_none() {
-            return Ok(None);
-        }
-        let taken = || -> io::Result<Self> {
-            let listener = io::stdin().as_fd().try_clone_to_owned()?;
-            let report = Socket::from(io::stdout().as_fd().try_clone_to_owned()?);
-            report.peer_addr()?;
-            // Without these, the sockets would stay open to the end of the process.
-            let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-            dup2_stdin(&null)?;
-            dup2_stdout(&null)?;
-            Ok(Self { listener, report })
-        };
-        let what = format!("{HANDOVER_VARIABLE} is for processes that another server starts");
-        taken().map(Some).map_err(CliError::io(what))
-    }
-
-    /// Returns the listener.
-    pub(super) fn listener(&self, server: &ServerSettings) -> Result<Listener, CliError> {
-        let socket = self.listener.try_clone().map_err(ServerError::Io)?;
-        Ok(Listener::inherited(socket, server)?)
-    }
-
-    /// Reports the failure of this process before it serves.
-    pub(super) fn failed(&self, error: &CliError) {
-        let mut causes = vec![error.to_string()];
-        let mut next = std::error::Error::source(error);
-        while let Some(cause) = next {
-            causes.push(cause.to_string());
-            next = cause.source();
-        }
-        let line = causes.join(": ").replace('\n', " ");
-        // A process that has gone needs no report.
-        let _ = io::Write::write_all(&mut &self.report, format!("{line}\n").as_bytes());
-    }
-
-    /// Reports that this process serves, once `listening` says so. Completes if the other process
-    /// has gone meanwhile: its operator has ended the server.
-    pub(super) async fn report(&self, listening: oneshot::Receiver<()>) -> Result<(), io::Error> {
-        if listening.await.is_err() {
-            return Ok(());
-        }
-        let report = self.report.try_clone()?;
-        report.set_nonblocking(true)?;
-        UnixStream::from_std(report)?.write_all(format!("{READY}\n").as_bytes()).await
-    }
-}
 
 /// Starts new processes of the server.
 pub(super) struct Upgrader {
     socket: OwnedFd,
+    /// Whether a service manager opened it.
+    is_activated: bool,
     orders: mpsc::Receiver<UpgradeOrder>,
     taken_over: CancellationToken,
     ending: CancellationToken,
@@ -119,20 +56,20 @@ impl Upgrader {
         handover.orders = Some(sender);
         let socket = listener.handle().map_err(ServerError::Io)?;
         let (taken_over, ending) = (handover.taken_over.clone(), handover.ending.clone());
-        let upgrader = Self { socket, orders, taken_over, ending };
+        let is_activated = listener.is_activated();
+        let upgrader = Self { socket, is_activated, orders, taken_over, ending };
         Ok(Some(AbortOnDrop(tokio::spawn(upgrader.run()).abort_handle())))
     }
 
     /// Follows orders until a new process serves.
     async fn run(mut self) {
-        while let Some(reply) = self.orders.recv().await {
-            let started = self.start().await;
+        while let Some(order) = self.orders.recv().await {
+            let started = self.start(order.limit).await;
             if let Err(why) = &started {
                 tracing::warn!(why, "no upgrade: this process goes on");
             }
             let is_over = started.is_ok();
-            // The client may have left.
-            let _ = reply.send(started);
+            order.answer(started);
             if is_over {
                 self.taken_over.cancel();
                 return;
@@ -140,9 +77,9 @@ impl Upgrader {
         }
     }
 
-    /// Starts a process, and waits until it serves. Returns its id.
-    async fn start(&self) -> Result<u32, String> {
-        let started = start(&self.socket);
+    /// Starts a process, and waits until it serves, for `limit` at most. Returns its id.
+    async fn start(&self, limit: Duration) -> Result<u32, String> {
+        let started = start(&self.socket, self.is_activated);
         let (mut child, report) =
             started.map_err(|error| format!("the program cannot be started: {error}"))?;
         let pid = child.id();
@@ -155,14 +92,14 @@ impl Upgrader {
                 () = self.ending.cancelled() => Err(io::Error::other("the server ends")),
             }
         };
-        let read = timeout(START_LIMIT, read).await;
+        let read = timeout(limit, read).await;
         let line = String::from_utf8_lossy(&line);
         if line == format!("{READY}\n") {
             child.0.take();
             return Ok(pid);
         }
         let why = match read {
-            Err(_) => format!("it was not ready within {} s", START_LIMIT.as_secs()),
+            Err(_) => format!("it was not ready within {} s", limit.as_secs()),
             Ok(Err(error)) => error.to_string(),
             Ok(Ok(())) => match line.trim() {
                 "" => "it ended before it was ready; its log has the reason".to_owned(),
@@ -200,14 +137,14 @@ impl Drop for Starting {
 
 /// Starts the program that started this process, with its arguments. The file of the program may
 /// be another one by now.
-fn start(socket: &OwnedFd) -> io::Result<(Starting, UnixStream)> {
+fn start(socket: &OwnedFd, is_activated: bool) -> io::Result<(Starting, UnixStream)> {
     let (own, other) = Socket::pair()?;
     own.set_nonblocking(true)?;
     let mut arguments = env::args_os();
     let program = arguments.next().ok_or(io::ErrorKind::NotFound)?;
     let child = Command::new(program)
         .args(arguments)
-        .env(HANDOVER_VARIABLE, "1")
+        .env(HANDOVER_VARIABLE, if is_activated { ACTIVATED } else { "1" })
         .stdin(Stdio::from(socket.try_clone()?))
         .stdout(Stdio::from(OwnedFd::from(other)))
         .spawn()?;

@@ -155,7 +155,8 @@ fn admin(d: &mut Document) {
         d.absent(HttpMethod::Post, path, "Refused: prompts are rendered for this server alone");
     }
     d.post::<SwapModelRequest, Value>("/swap_model", "Serve another model from now on");
-    d.command::<Value>("/upgrade", "Serve by a new process of the program's file", vec![]);
+    let upgrade = "Serve by a new process of the program's file";
+    d.command::<Value>("/upgrade", upgrade, vec![count("timeout")]);
     let mode = || text("mode");
     d.command::<Value>("/pause", "Pause requests", vec![mode(), flag("clear_cache")]);
     d.command::<Value>("/resume", "Resume requests", vec![]);

@@ -7,9 +7,11 @@
 mod request;
 mod served;
 mod swaps;
+mod turns;
 
 pub use self::served::ServedEngine;
 pub(super) use self::{
     request::{SwapModelRequest, swap_model},
     swaps::Swaps,
+    turns::Turn,
 };

@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,7 +10,10 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::served::ServedEngine;
+use super::{
+    served::ServedEngine,
+    turns::{Change, Turn, Turns},
+};
 use crate::{
     api::{Health, PauseState, RequestError},
     config::EngineConfig,
@@ -41,7 +41,7 @@ pub(in crate::server) struct Swaps {
     app: WeakRoutes,
     frozen: WeakRoutes,
     draining: CancellationToken,
-    is_under_way: AtomicBool,
+    turns: Turns,
     retired: Mutex<Retired>,
     /// Cancelled at the server's end. Engines with requests of before end then.
     over: CancellationToken,
@@ -66,35 +66,6 @@ pub(super) struct Swapped {
     pub(super) load_time: Duration,
 }
 
-/// Marks a swap as under way until it is dropped.
-struct UnderWay(Arc<Swaps>);
-
-impl UnderWay {
-    /// # Errors
-    /// 409 if another swap is under way, or too many engines of before have requests.
-    fn enter(swaps: &Arc<Swaps>) -> Result<Self, ApiError> {
-        if swaps.is_under_way.swap(true, Ordering::AcqRel) {
-            return Err(ApiError::conflict("another swap is under way"));
-        }
-        let under_way = Self(Arc::clone(swaps));
-        let num_retired = swaps.retired.lock().engines.len();
-        if num_retired >= RETIRED_MAX {
-            let message = format!(
-                "{num_retired} earlier models still have open requests, each in the memory of its \
-                 engine; swap again when one of them has ended"
-            );
-            return Err(ApiError::conflict(message));
-        }
-        Ok(under_way)
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.is_under_way.store(false, Ordering::Release);
-    }
-}
-
 impl Swaps {
     /// Returns the swaps of a server of `served` by these routes.
     pub(in crate::server) fn new(
@@ -108,7 +79,7 @@ impl Swaps {
             app: app.downgrade(),
             frozen: frozen.downgrade(),
             draining,
-            is_under_way: AtomicBool::new(false),
+            turns: Turns::default(),
             retired: Mutex::default(),
             over: CancellationToken::new(),
             retiring: TaskTracker::new(),
@@ -126,7 +97,8 @@ impl Swaps {
         config: EngineConfig,
         drain_limit: Duration,
     ) -> Result<Swapped, ApiError> {
-        let _under_way = UnderWay::enter(&self)?;
+        let _turn = self.turns.take(Change::Swap)?;
+        self.check_retired()?;
         check(&state)?;
         let began = Instant::now();
         let name = |engine: &Engine| engine.served_model_names().first().cloned();
@@ -222,9 +194,30 @@ impl Swaps {
         tracing::info!(model, "the engine of the old model has ended");
     }
 
-    /// Returns whether the model is another one than at the start.
-    pub(in crate::server) fn has_swapped(&self) -> bool {
-        self.retired.lock().num_swaps > 0
+    /// Checks that one more engine of before may have requests.
+    fn check_retired(&self) -> Result<(), ApiError> {
+        let num_retired = self.retired.lock().engines.len();
+        if num_retired < RETIRED_MAX {
+            return Ok(());
+        }
+        Err(ApiError::conflict(format!(
+            "{num_retired} earlier models still have open requests, each in the memory of its \
+             engine; swap again when one of them has ended"
+        )))
+    }
+
+    /// Returns the turn for an upgrade. Until it is dropped, no swap begins.
+    ///
+    /// # Errors
+    /// 409 if a swap or an upgrade is under way, or if the model is another one than at the start.
+    pub(in crate::server) fn begin_upgrade(&self) -> Result<Turn, ApiError> {
+        let turn = self.turns.take(Change::Upgrade)?;
+        if self.retired.lock().num_swaps > 0 {
+            let message = "the model was swapped, and a new process would serve the one of its \
+                           command line: restart the server with the new model";
+            return Err(ApiError::conflict(message));
+        }
+        Ok(turn)
     }
 
     /// Returns the engines of before that have requests, with the table of these.

@@ -45,6 +45,8 @@ use crate::server::{ServerError, health::pulse::RuntimePulse};
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait for connections without a request, before a server that leaves ends them.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// The same if new connections wait in the system for the next server.
+const RESTART_SILENCE_LIMIT: Duration = Duration::from_secs(1);
 /// Most concurrent connections while the runtime is frozen.
 const FROZEN_CONNECTIONS_MAX: usize = 64;
 
@@ -52,6 +54,8 @@ const FROZEN_CONNECTIONS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Listener {
     acceptor: Acceptor,
+    /// Whether a service manager opened it. That keeps it open while no server runs.
+    is_activated: bool,
     #[cfg(unix)]
     file: Option<SocketFile>,
 }
@@ -79,6 +83,7 @@ impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
         Self {
             acceptor: Acceptor::Tcp(listener),
+            is_activated: false,
             #[cfg(unix)]
             file: None,
         }
@@ -103,31 +108,49 @@ impl Listener {
         })
     }
 
-    /// Takes over the socket of another process, which listens where the settings say.
+    /// Takes a socket that another process has opened: a service manager if it `is_activated`, or
+    /// else a server with these settings.
     ///
     /// # Errors
-    /// [`ServerError::Bind`] if it is no such socket.
+    /// The system's error, or the reason why it is no such socket.
     #[cfg(all(unix, feature = "cli"))]
-    pub(crate) fn inherited(socket: OwnedFd, config: &ServerSettings) -> Result<Self, ServerError> {
-        let (taken, address) = match &config.uds {
-            Some(path) => {
-                let file = SocketFile::of_another(path);
-                let taken = file.and_then(|file| {
-                    let socket = Socket::Unix(socket.into());
-                    Ok(Self { acceptor: socket.into_acceptor()?, file: Some(file) })
-                });
-                (taken, Address::Unix(path.clone()).to_string())
-            }
-            None => {
-                let acceptor = Socket::Tcp(socket.into()).into_acceptor();
-                let taken = acceptor.and_then(|acceptor| {
-                    acceptor.local_address()?;
-                    Ok(Self { acceptor, file: None })
-                });
-                (taken, format!("{}:{}", config.host, config.port))
-            }
+    pub(crate) fn inherited(
+        socket: OwnedFd,
+        is_activated: bool,
+        config: &ServerSettings,
+    ) -> io::Result<Self> {
+        let socket = Socket::of_another(socket)?;
+        let file = match (&socket, &config.uds) {
+            _ if is_activated => None,
+            (Socket::Unix(_), Some(path)) => Some(SocketFile::of_another(path)?),
+            (Socket::Tcp(_), None) => None,
+            _ => return Err(io::Error::other("the settings name a socket of another kind")),
         };
-        taken.map_err(|source| ServerError::Bind { address, source })
+        Ok(Self { acceptor: socket.into_acceptor()?, is_activated, file })
+    }
+
+    /// Returns whether a service manager opened it.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(crate) fn is_activated(&self) -> bool {
+        self.is_activated
+    }
+
+    /// Returns these settings with the address of a service manager's socket in place of theirs.
+    ///
+    /// # Errors
+    /// The system's error.
+    #[cfg(feature = "cli")]
+    pub(crate) fn settings(&self, config: ServerSettings) -> io::Result<ServerSettings> {
+        if !self.is_activated {
+            return Ok(config);
+        }
+        Ok(match self.address()? {
+            Address::Tcp(address) => {
+                let (host, port) = (address.ip().to_string(), address.port());
+                ServerSettings { host, port, uds: None, ..config }
+            }
+            Address::Unix(path) => ServerSettings { uds: Some(path), ..config },
+        })
     }
 
     /// Returns another handle to the socket, for another process.
@@ -148,14 +171,15 @@ impl Listener {
         if let Some(file) = &self.file {
             return Ok(Address::Unix(file.path().to_owned()));
         }
-        self.acceptor.local_address().map(Address::Tcp)
+        self.acceptor.address()
     }
 }
 
 #[cfg(unix)]
 async fn unix(path: &std::path::Path, config: &ServerSettings) -> io::Result<Listener> {
     let (listener, file) = uds::bind(path, config.uds_mode).await?;
-    Ok(Listener { acceptor: Acceptor::Unix(listener), file: Some(file) })
+    let acceptor = Acceptor::Unix(listener);
+    Ok(Listener { acceptor, is_activated: false, file: Some(file) })
 }
 
 #[cfg(not(unix))]
@@ -177,6 +201,7 @@ pub(in crate::server) struct Listening {
     cut: CancellationToken,
     threads: TaskTracker,
     watch: Watch,
+    is_activated: bool,
     #[cfg(unix)]
     file: Option<SocketFile>,
 }
@@ -216,6 +241,7 @@ pub(in crate::server) fn open(
         cut,
         threads,
         watch: Watch::begin(context)?,
+        is_activated: listener.is_activated,
         #[cfg(unix)]
         file: listener.file,
     })
@@ -228,6 +254,11 @@ impl Listening {
         self.file.iter_mut().for_each(|file| file.set_own(true));
     }
 
+    /// Returns whether connections can wait in the system for the next server.
+    pub(in crate::server) fn is_activated(&self) -> bool {
+        self.is_activated
+    }
+
     /// Accepts no connections from now on, because another process has the socket and its file.
     /// Connections end after their next answer.
     pub(in crate::server) fn leave(&mut self) {
@@ -237,13 +268,14 @@ impl Listening {
     }
 
     /// Completes when the requests of a server that leaves have ended, and its connections with
-    /// their last answers. Connections that stay silent are waited for a little: a request on them
-    /// may cross with their end.
+    /// their last answers. Connections that stay silent are waited for a little, because a request
+    /// on them may cross with their end.
     pub(in crate::server) async fn left(&self) {
         self.drained().await;
         self.connections.close();
         // The rest ends when the server closes.
-        let _ = timeout(SILENCE_LIMIT, self.connections.wait()).await;
+        let limit = if self.is_activated { RESTART_SILENCE_LIMIT } else { SILENCE_LIMIT };
+        let _ = timeout(limit, self.connections.wait()).await;
     }
 
     /// Completes when all requests from before the drain have ended. The server goes on to accept

@@ -1,17 +1,21 @@
 //! Listening sockets and connections of both kinds, which move from one runtime to another.
 
+use std::io;
 #[cfg(all(unix, feature = "cli"))]
 use std::os::fd::{AsFd, OwnedFd};
 #[cfg(unix)]
 use std::os::unix::net as unix;
-use std::{io, net::SocketAddr};
 
+#[cfg(all(unix, feature = "cli"))]
+use nix::sys::socket::{getsockopt, sockopt::AcceptConn};
 #[cfg(unix)]
 use tokio::net::{UnixListener, UnixStream};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
 };
+
+use super::Address;
 
 /// A connection of either kind.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -42,6 +46,26 @@ pub(super) enum Peer {
 }
 
 impl Socket {
+    /// Returns a socket that another process has opened.
+    ///
+    /// # Errors
+    /// If it is no socket of TCP or Unix, or does not listen.
+    #[cfg(all(unix, feature = "cli"))]
+    pub(super) fn of_another(socket: OwnedFd) -> io::Result<Self> {
+        if !getsockopt(&socket, AcceptConn)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
+        }
+        let tcp = std::net::TcpListener::from(socket);
+        // The system may have opened it to block, which an acceptor must not.
+        tcp.set_nonblocking(true)?;
+        if tcp.local_addr().is_ok() {
+            return Ok(Self::Tcp(tcp));
+        }
+        let unix = unix::UnixListener::from(OwnedFd::from(tcp));
+        unix.local_addr()?;
+        Ok(Self::Unix(unix))
+    }
+
     /// Returns another handle to the same socket.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
@@ -80,12 +104,16 @@ impl Acceptor {
         }
     }
 
-    /// Returns the address of a TCP socket.
-    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+    /// Returns the address where it listens.
+    pub(super) fn address(&self) -> io::Result<Address> {
         match self {
-            Self::Tcp(listener) => listener.local_addr(),
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
             #[cfg(unix)]
-            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Unix(listener) => {
+                let address = listener.local_addr()?;
+                let path = address.as_pathname().unwrap_or("(without a file)".as_ref());
+                Ok(Address::Unix(path.to_owned()))
+            }
         }
     }
 
