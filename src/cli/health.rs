@@ -25,7 +25,7 @@ pub(crate) struct HealthArgs {
     /// The server [default: http://127.0.0.1:8000, at PLAYHOUSE_PORT if that is set]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// What to ask; /livez fails only if a restart helps
+    /// The route to ask; /livez fails only if a restart helps
     #[arg(long, value_name = "PATH", default_value = "/livez")]
     path: String,
     /// Seconds until no answer is one

@@ -5,7 +5,9 @@ graphs. One case also has the products on tensor cores that are tried before one
 """
 
 
-def latency(shape: str, batch: int, *settings: str, overrides: str = "") -> list[str]:
+def latency(
+    shape: str, batch: int, *settings: str, overrides: str = "", autotune: str = "false"
+) -> list[str]:
     """The arguments for one batch. Two layers launch each kernel that all layers launch."""
     layers = '{"num_hidden_layers": 2, "vocab_size": 8192' + overrides + "}"
     return [
@@ -14,7 +16,8 @@ def latency(shape: str, batch: int, *settings: str, overrides: str = "") -> list
         "--hf-overrides", layers, "--max-model-len", "1024", "--max-num-seqs", "32",
         "--num-gpu-blocks-override", "512", "--no-enable-prefix-caching",
         "--batch-size", str(batch), "--input-len", "128", "--output-len", "4",
-        "--num-iters-warmup", "1", "--num-iters", "1", "--no-autotune", *settings,
+        "--num-iters-warmup", "1", "--num-iters", "1",
+        f"--autotune={autotune}", *settings,
     ]  # fmt: skip
 
 
@@ -29,7 +32,7 @@ CASES = {
     "0.6B int4 x1": latency("qwen3-0.6b", 1, *BF16, "--quantization", "int4"),
     "0.6B int8 keys x1": latency("qwen3-0.6b", 1, *BF16, "--kv-cache-dtype", "int8"),
     "0.6B sampled x8": latency("qwen3-0.6b", 8, *BF16, "--temperature", "0.8"),
-    "0.6B tuned x1": latency("qwen3-0.6b", 1, *BF16, "--autotune"),
+    "0.6B tuned x1": latency("qwen3-0.6b", 1, *BF16, autotune="true"),
     "8B bf16 x8": latency("llama-3.1-8b", 8, *BF16),
     "MoE bf16 x8": latency("qwen3-moe", 8, *BF16),
     "MoE int8 x8": latency("qwen3-moe", 8, *BF16, "--quantization", "int8"),

@@ -12,8 +12,8 @@ const COUNT_VARIABLE: &str = "LISTEN_FDS";
 /// The process that they are for.
 const PID_VARIABLE: &str = "LISTEN_PID";
 
-/// Takes the socket, if there is one for this process. Removes the variables, so that no child takes
-/// the socket for its own.
+/// Takes the socket, if there is one for this process. Removes the variables, so that no child
+/// takes the socket for its own.
 ///
 /// # Errors
 /// Wrong usage, if there are several, or if it is no stream socket.

@@ -1,5 +1,5 @@
-//! A listening socket that another process has opened for this one: a service manager, or the server
-//! that this one takes over from.
+//! A listening socket that another process has opened for this one: a service manager, or the
+//! server that this one takes over from.
 
 use std::{
     env, fs, io,

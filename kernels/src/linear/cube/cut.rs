@@ -6,7 +6,7 @@ use crate::cube::WordFormat;
 /// Most units of a cube: the number that every device takes.
 const UNITS_MAX: usize = 256;
 
-/// Most vectors of shared memory, 16 KiB: what every device has.
+/// Most vectors of shared memory: 16 KiB, the least that a device has.
 const SHARED_VECTORS: usize = 1024;
 
 /// Cubes that keep a large GPU busy.

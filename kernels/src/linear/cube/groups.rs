@@ -11,7 +11,7 @@ use cubecl::server::Handle;
 
 use super::cut::Cut;
 use super::product::{ProductLayout, TileRows, layout, source_of};
-use super::skinny::{TILE_MAX, multiply_few};
+use super::skinny::{TILE_MAX, multiply_few, tile_max};
 use super::stack::CubeStack;
 use super::tiled::multiply_tile;
 use super::{SKINNY_ROWS_MAX, tiled};
@@ -67,12 +67,11 @@ pub(crate) fn grouped(
     let CubeStack { weight, biases } = stack;
     assert_eq!(x.cols, weight.inputs, "grouped: width of x [{}, {}]", x.rows, x.cols);
     let panels = weight.panels();
-    let cut = match items.kind {
-        TileKind::Skinny => Some(Cut::new(weight, items.count * panels, 1)),
-        TileKind::Tiled => None,
+    let cut = Cut::new(weight, items.count * panels, 1);
+    let (units, columns) = match items.kind {
+        TileKind::Skinny => (cut.units(), panels * cut.cubes_of_panel(weight.format)),
+        TileKind::Tiled => (tiled::UNITS, panels),
     };
-    let units = cut.map_or(tiled::UNITS, Cut::units);
-    let columns = panels * cut.map_or(1, |cut| cut.cubes_of_panel(weight.format));
     let rows = items.count.min(CUBES_MAX);
     let grid = CubeCount::Static(columns as u32, rows as u32, items.count.div_ceil(rows) as u32);
     // SAFETY: the caller checked x, y and their rows against the items, and a cube beyond them does
@@ -93,6 +92,7 @@ pub(crate) fn grouped(
             layout(x, weight),
             items.at,
             items.count,
+            items.kind == TileKind::Tiled,
             cut,
         );
     }
@@ -110,7 +110,8 @@ fn grouped_kernel<N: Size>(
     layout: ProductLayout,
     items_at: usize,
     num_items: usize,
-    #[comptime] cut: Option<Cut>,
+    #[comptime] is_tiled: bool,
+    #[comptime] cut: Cut,
 ) {
     let item = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) as usize;
     if item >= num_items {
@@ -124,11 +125,10 @@ fn grouped_kernel<N: Size>(
         terminate!();
     }
     let column = CUBE_POS_X as usize;
-    if comptime!(cut.is_none()) {
+    if comptime!(is_tiled) {
         let tile = TileRows { first, count, matrix };
         multiply_tile::<N>(x, weight, factors, biases, sources, y, &layout, &tile, column);
     } else {
-        let cut = comptime!(cut.unwrap());
         let vectors = comptime!(cut.shared_vectors(layout.format, TILE_MAX));
         let mut sums = Shared::<[Vec4]>::new_slice(vectors);
         // A row's arithmetic is the same in each of these, and fewer rows cost less.
@@ -143,6 +143,17 @@ fn grouped_kernel<N: Size>(
                 x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column, 2usize,
                 cut,
             );
+        } else if comptime!(tile_max(layout.format) < TILE_MAX) {
+            let most = comptime!(tile_max(layout.format));
+            let mut done = 0usize;
+            while done < count {
+                let tile = TileRows { first: first + done, count: count - done, matrix };
+                few::<N>(
+                    x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column,
+                    most, cut,
+                );
+                done += most;
+            }
         } else if count <= 4 {
             few::<N>(
                 x, weight, factors, biases, sources, y, &mut sums, &layout, &tile, column, 4usize,
@@ -157,7 +168,7 @@ fn grouped_kernel<N: Size>(
     }
 }
 
-/// Writes the products of at most `most` rows with a part of a panel.
+/// Writes the products of the first `most` rows with a part of a panel.
 #[cube]
 fn few<N: Size>(
     x: &[Vector<f32, N>],

@@ -14,13 +14,25 @@ use super::product::{ProductLayout, layout};
 use super::{CubeWeight, PANEL};
 use crate::WeightVector;
 use crate::activation::cube::silu_gated;
-use crate::cube::{Rows, Vec4, Words, buffer, widen, words_buffer};
-
-/// Words that a unit loads before it uses the first, in chunks.
-const LOADS: usize = 8;
+use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 
 /// Most rows of a tile.
 pub(super) const TILE_MAX: usize = 8;
+
+/// Most sums of a unit, in vectors: with more, and what else it needs, registers would not do.
+const SUMS_MAX: usize = 16;
+
+/// Returns the most rows of a tile. A chunk of a narrow format has more outputs, so fewer rows
+/// have room.
+pub(super) const fn tile_max(format: WordFormat) -> usize {
+    let rows = SUMS_MAX / format.per_word();
+    if rows < TILE_MAX { rows } else { TILE_MAX }
+}
+
+/// Returns the chunks of a weight that a unit loads before it uses the first.
+const fn loads(format: WordFormat, tile: usize) -> usize {
+    if tile * format.per_word() < SUMS_MAX { 8 } else { 4 }
+}
 
 /// Writes `x Wᵀ + b`. With `swiglu` the first half of the outputs gates the second instead.
 pub(super) fn launch(
@@ -30,7 +42,7 @@ pub(super) fn launch(
     y: &CubeTensor,
     swiglu: bool,
 ) {
-    let tile = x.rows.next_power_of_two().min(TILE_MAX);
+    let tile = x.rows.next_power_of_two().min(tile_max(weight.format));
     let tiles = x.rows.div_ceil(tile);
     let of_cube = if swiglu { 2 } else { 1 };
     let panels = weight.panels() / of_cube;
@@ -206,7 +218,7 @@ fn sum_of_blocks(
     total
 }
 
-/// What a unit keeps of a block.
+/// The sums and factors that a unit has for a block.
 #[derive(CubeType)]
 struct Block {
     /// Sums, in order of row and part of the chunk.
@@ -247,18 +259,20 @@ fn block_sums<N: Size>(
     // All of these count vectors of x.
     let mut at = index * layout.block / N::value();
     let end = min((index + 1) * layout.block, layout.inputs) / N::value();
-    let together = comptime!(LOADS / layout.lanes);
+    let together = comptime!(loads(layout.format, tile) / layout.lanes);
     while at + together <= end {
         add_inputs::<N>(
             x, weight, factors, layout, x_at, panel, chunk, at, &mut block, tile, together,
         );
         at += together;
     }
-    while at < end {
-        add_inputs::<N>(
-            x, weight, factors, layout, x_at, panel, chunk, at, &mut block, tile, 1usize,
-        );
-        at += 1;
+    if comptime!(together > 1) {
+        while at < end {
+            add_inputs::<N>(
+                x, weight, factors, layout, x_at, panel, chunk, at, &mut block, tile, 1usize,
+            );
+            at += 1;
+        }
     }
     block.acc
 }
