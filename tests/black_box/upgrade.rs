@@ -295,8 +295,11 @@ async fn an_upgrade_keeps_the_file_of_a_unix_socket() {
     let pid = pid_of(&told);
     assert_eq!(server.ended(), Some(0));
     assert!(ask("GET /health").await.starts_with("HTTP/1.1 200"));
+    let health = || playhouse(&["health", "--uds", path.to_str().unwrap()]);
+    assert_eq!(health().succeeds(), "");
     terminate(pid);
     until_gone(pid).await;
+    assert!(health().fails_with(1).contains(path.to_str().unwrap()));
     assert!(!path.exists(), "the last process removes the file");
 }
 
