@@ -4,7 +4,7 @@ Each case is one run of `playhouse bench latency`: a prefill, and decode steps t
 graphs. One case also has the products on tensor cores that are tried before one is chosen.
 
 There is one request at a time, because several may share a step or not. A short prompt has the
-kernels of as many rows.
+products of as many rows. Decode steps of several requests are in no case.
 """
 
 
@@ -34,7 +34,7 @@ CASES = {
     "0.6B int8": latency("qwen3-0.6b", 128, *BF16, "--quantization", "int8"),
     "0.6B int4": latency("qwen3-0.6b", 128, *BF16, "--quantization", "int4"),
     "0.6B int8 keys": latency("qwen3-0.6b", 128, *BF16, "--kv-cache-dtype", "int8"),
-    "0.6B sampled, 8 rows": latency("qwen3-0.6b", 8, *BF16, "--temperature", "0.8"),
+    "0.6B sampled": latency("qwen3-0.6b", 8, *BF16, "--temperature", "0.8"),
     "0.6B tuned": latency("qwen3-0.6b", 128, *BF16, autotune="true"),
     "8B bf16, 8 rows": latency("llama-3.1-8b", 8, *BF16),
     "MoE bf16, 8 rows": latency("qwen3-moe", 8, *BF16),

@@ -21,7 +21,7 @@ const OTHERS: [&str; 4] = ["qwen3_moe", "deepseek_v2", "falcon_h1", "qwen3_next"
 const STRIKES: usize = 3;
 
 fn on_gpu(config: &mut EngineConfig) {
-    config.device = setting().unwrap_or_default();
+    config.device = setting().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
