@@ -9,6 +9,8 @@ use std::{
 };
 
 use clap::Args;
+#[cfg(target_os = "linux")]
+use procfs::process::{Process, Status};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -163,17 +165,31 @@ async fn start(args: &StartupArgs, config: Option<&Path>) -> Result<Start, CliEr
         return Err(CliError::Measure(error));
     }
     let first_token = Duration::from_secs_f64(output.start_time + output.ttft);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.0.id()));
-    let status = status.unwrap_or_default();
-    let [resident, peak_resident] = ["VmRSS:", "VmHWM:"].map(|field| megabytes(&status, field));
+    let (resident, peak_resident) = memory(server.0.id()).unzip();
     Ok(Start { healthy, first_token, resident, peak_resident })
 }
 
-/// Returns a field of `/proc/PID/status`, if the system has that.
-fn megabytes(status: &str, field: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    let kibibytes: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024.0 / 1e6)
+/// Returns the resident memory of a process and its children in MB: now, and at most. `None` if the
+/// system does not report it.
+#[cfg(target_os = "linux")]
+fn memory(pid: u32) -> Option<(f64, f64)> {
+    let process = |pid: u32| Process::new(pid.try_into().ok()?).ok();
+    let server = process(pid)?;
+    let children = server.tasks().ok()?.flatten().filter_map(|task| task.children().ok());
+    let children: Vec<_> = children.flatten().filter_map(process).collect();
+    let status = [&server].into_iter().chain(&children).map(Process::status);
+    let status: Vec<_> = status.collect::<Result<_, _>>().ok()?;
+    let sum = |value: fn(&Status) -> Option<u64>| {
+        let kibibytes: u64 = status.iter().map(value).sum::<Option<u64>>()?;
+        Some(kibibytes as f64 * 1024.0 / 1e6)
+    };
+    Some((sum(|status| status.vmrss)?, sum(|status| status.vmhwm)?))
+}
+
+/// Returns `None`, because only Linux reports it in this way.
+#[cfg(not(target_os = "linux"))]
+fn memory(_: u32) -> Option<(f64, f64)> {
+    None
 }
 
 fn distribution(starts: &[Start], value: fn(&Start) -> Option<f64>) -> Option<Distribution> {
@@ -209,11 +225,27 @@ fn to_json(starts: &[Start]) -> Value {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
-    fn memory_is_read_from_the_systems_table() {
-        let status = "Name:\tx\nVmHWM:\t  2000000 kB\nVmRSS:\t  1000000 kB\n";
-        assert_eq!(megabytes(status, "VmRSS:"), Some(1024.0));
-        assert_eq!(megabytes(status, "VmHWM:"), Some(2048.0));
-        assert_eq!(megabytes("", "VmRSS:"), None);
+    fn memory_is_that_of_a_process_and_its_children() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat <&0 & wait"]).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let process = Process::new(shell.id().try_into().unwrap()).unwrap();
+        let mut sums = Vec::new();
+        for _ in 0..1_000 {
+            let alone = process.status().unwrap().vmrss.unwrap() as f64 * 1024.0 / 1e6;
+            let (resident, peak) = memory(shell.id()).unwrap();
+            assert!(resident >= alone && peak >= resident, "{resident} of {alone}, most {peak}");
+            sums.push(resident > alone);
+            if sums.ends_with(&[true; 3]) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        assert!(sums.ends_with(&[true; 3]), "the child was not counted");
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert_eq!(memory(u32::MAX), None);
     }
 }

@@ -10,6 +10,8 @@
 //!   figure without faults. Only gaps that end after this strike and before the next one count.
 //! - *Tokens recomputed*: scheduled tokens less those that the requests take.
 //!
+//! With `--process` the model is in a process of its own, which is struck in place of actors.
+//!
 //! With `--requests N` it is a storm ([`storm`]): N requests without faults, then as many while an
 //! actor is struck at every interval, whether or not the last one has recovered.
 
@@ -19,6 +21,7 @@ mod pass;
 mod pictures;
 mod report;
 mod storm;
+mod target;
 
 use clap::Args;
 
@@ -27,13 +30,17 @@ use crate::api::{How, Role};
 use crate::{
     cli::{CliError, flags::EngineFlags},
     config::EngineConfig,
+    engine::Engine,
 };
+#[cfg(unix)]
+use crate::{config::LogSettings, engine::ProcessStrike};
 
 const EXAMPLES: &str = "\
 Examples:
   playhouse bench chaos                            Some 1,000 strikes over nine roles
   playhouse bench chaos --kills 10000 --interval-ms 30
   playhouse bench chaos -m models/qwen3 --clients 8 --output json
+  playhouse bench chaos --process --kills 100      The process that has the model
   playhouse bench chaos --how hang --requests 1500 --interval-ms 1000    A storm of hangs
 
 Time to recovery: from a strike to the first token committed after it, at any client.
@@ -64,6 +71,18 @@ pub(crate) struct ChaosArgs {
     /// Strike only this role; may be repeated
     #[arg(long, value_name = "ROLE")]
     role: Vec<Role>,
+    /// Strike the engine process, in which the model then is, and no actors
+    #[cfg(unix)]
+    #[arg(long, conflicts_with_all = ["role", "how", "requests"])]
+    process: bool,
+    /// Strike it in this way; may be repeated [default: SIGKILL, SIGSEGV and SIGSTOP by turns]
+    #[cfg(unix)]
+    #[arg(long, value_name = "WAY", requires = "process", value_parser = process_way)]
+    process_how: Vec<ProcessStrike>,
+    /// Keep a second engine process waiting, with its model loaded
+    #[cfg(unix)]
+    #[arg(long, requires = "process")]
+    spare_engine: bool,
     #[command(flatten)]
     sizes: Sizes,
     /// How to write the result
@@ -79,6 +98,31 @@ fn way(name: &str) -> Result<How, String> {
     known.ok_or_else(|| format!("{name:?} is no way to die: panic, kill or hang"))
 }
 
+/// Returns the way to end a process of this name.
+#[cfg(unix)]
+fn process_way(name: &str) -> Result<ProcessStrike, String> {
+    let known = ProcessStrike::ALL.into_iter().find(|how| how.as_str() == name);
+    known.ok_or_else(|| {
+        let names = ProcessStrike::ALL.map(ProcessStrike::as_str).join(", ");
+        format!("{name:?} is no way to end a process: {names}")
+    })
+}
+
+/// Loads the model, in this process or in one of its own.
+async fn start(args: &ChaosArgs, config: EngineConfig) -> Result<Engine, CliError> {
+    use crate::cli::engine;
+
+    #[cfg(unix)]
+    if args.process {
+        let log = LogSettings { level: "error".to_owned(), ..LogSettings::default() };
+        let config = EngineConfig { journal: None, ..config };
+        return engine::start_process(config, &log, args.spare_engine).await;
+    }
+    #[cfg(not(unix))]
+    let _ = args;
+    engine::start(config).await
+}
+
 /// Measures and prints.
 pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError> {
     use crate::cli::{engine, interrupt::or_interrupt, output, serve::metrics};
@@ -90,7 +134,7 @@ pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError
     hush_strikes();
     engine::run(async {
         let metrics = metrics::install(&config)?;
-        let engine = or_interrupt(engine::start(config)).await?;
+        let engine = or_interrupt(start(args, config)).await?;
         if let Some(requests) = args.requests {
             let measured = or_interrupt(storm::measure(&engine, args, requests)).await;
             engine.shutdown().await;

@@ -1,4 +1,4 @@
-//! Passes one after the other: without faults, then one role at a time.
+//! Passes one after the other: without faults, then one part at a time.
 
 use std::time::Duration;
 
@@ -10,33 +10,17 @@ use super::{
     clients::{Streams, World},
     measure::{self, Strike},
     report::{Figures, RoleFigures},
+    target::{self, Struck, Target},
 };
-use crate::api::{How, Role};
 use crate::{
     cli::{CliError, bench::progress_bar},
     engine::Engine,
 };
 
-/// The roles that are struck by default.
-pub(super) const ROLES: [Role; 11] = [
-    Role::Scheduler,
-    Role::KvCacheManager,
-    Role::StructuredOutput,
-    Role::EncoderCacheManager,
-    Role::Worker,
-    Role::EncoderWorker,
-    Role::Ledger,
-    Role::Detokenizer,
-    Role::OutputStreamer,
-    Role::InputProcessor,
-    Role::Core,
-];
-/// The kinds of strike by default, in turns.
-const WAYS: [How; 2] = [How::Panic, How::Kill];
 /// Windows of the pass without faults.
 const PEACEFUL_WINDOWS: usize = 200;
-/// Longest wait for a struck actor before the next strike.
-const COMEBACK_LIMIT: Duration = Duration::from_secs(10);
+/// Longest wait for a struck part before the next strike.
+const COMEBACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Measures all figures of the report.
 pub(super) async fn measure(
@@ -48,15 +32,14 @@ pub(super) async fn measure(
     let world = World::new(engine, args.sizes, clients, args.media_percent)
         .await
         .map_err(CliError::Ended)?;
-    let roles = if args.role.is_empty() { &ROLES[..] } else { &args.role };
-    let kills_per_role = args.kills.div_ceil(roles.len()).max(1);
-    let bar = progress_bar(PEACEFUL_WINDOWS + kills_per_role * roles.len());
+    let targets = target::targets(args);
+    let kills_each = args.kills.div_ceil(targets.len()).max(1);
+    let bar = progress_bar(PEACEFUL_WINDOWS + kills_each * targets.len());
     let mut pass = Pass {
         world,
         clients,
         interval: Duration::from_millis(args.interval_ms.max(1)),
         metrics,
-        ways: ways(args),
         random: 0,
         bar,
     };
@@ -69,20 +52,16 @@ pub(super) async fn measure(
         step: measure::step_time(&peace.streams.arrivals),
         peaceful_gap: measure::median(measure::largest_gaps(&peace.streams.arrivals, &times)),
         peace: RoleFigures::default(),
+        ways: targets.first().map(|target| target.ways()).unwrap_or_default(),
         roles: Vec::new(),
     };
     figures.peace = RoleFigures { kills: 0, ..peace.figures("nobody", figures.peaceful_gap) };
-    for &role in roles {
-        let passed = pass.run(Some(role), kills_per_role).await?;
-        figures.roles.push(passed.figures(role.as_str(), figures.peaceful_gap));
+    for target in targets {
+        let passed = pass.run(Some(target), kills_each).await?;
+        figures.roles.push(passed.figures(target.name(), figures.peaceful_gap));
     }
     pass.bar.finish_and_clear();
     Ok(figures)
-}
-
-/// Returns the kinds of strike, in turns.
-pub(super) fn ways(args: &ChaosArgs) -> &[How] {
-    if args.how.is_empty() { &WAYS } else { &args.how }
 }
 
 struct Pass<'a> {
@@ -90,7 +69,6 @@ struct Pass<'a> {
     clients: usize,
     interval: Duration,
     metrics: &'a PrometheusHandle,
-    ways: &'a [How],
     /// State of the generator of random pauses.
     random: u64,
     bar: indicatif::ProgressBar,
@@ -104,10 +82,14 @@ struct Passed {
 }
 
 impl Pass<'_> {
-    /// Lets clients stream while `role` is struck this often. Without a role, lets them stream as
-    /// long without strikes.
-    async fn run(&mut self, role: Option<Role>, strikes: usize) -> Result<Passed, CliError> {
-        self.bar.set_message(role.map_or("without faults", Role::as_str));
+    /// Lets clients stream while `target` is struck this often. Without a target, lets them stream
+    /// as long without strikes.
+    async fn run(
+        &mut self,
+        target: Option<Target<'_>>,
+        strikes: usize,
+    ) -> Result<Passed, CliError> {
+        self.bar.set_message(target.map_or("without faults", Target::name));
         let scheduled_before = self.scheduled();
         let clients = self.world.enter(self.clients);
         clients.warm_up().await;
@@ -115,9 +97,9 @@ impl Pass<'_> {
         for turn in 0..strikes {
             sleep(self.interval / 2 + self.pause()).await;
             done.push(self.note());
-            if let Some(role) = role {
-                self.strike(role, turn)?;
-                self.comeback(role).await;
+            if let Some(target) = target {
+                let struck = target.strike(&self.world.engine, turn).await?;
+                self.comeback(target, struck).await;
             }
             self.bar.inc(1);
         }
@@ -135,30 +117,18 @@ impl Pass<'_> {
         strike
     }
 
-    fn strike(&self, role: Role, turn: usize) -> Result<(), CliError> {
-        let actors = self.world.engine.actors();
-        let count = actors.iter().filter(|actor| actor.role == role).count();
-        let num_ways = self.ways.len();
-        let (index, how) = ((turn / num_ways) % count.max(1), self.ways[turn % num_ways]);
-        let struck = self.world.engine.chaos().strike(role, index, how);
-        struck.map(|_| ()).map_err(|error| CliError::Ended(error.to_string()))
-    }
-
-    /// Waits until tokens flow again and all actors of a role exist. Two strikes into one recovery
-    /// would be measured as one.
-    async fn comeback(&self, role: Role) {
-        let is_back = || {
-            let actors = self.world.engine.actors();
-            let mut struck = actors.iter().filter(|actor| actor.role == role);
-            self.world.last_strike.lock().is_none() && struck.all(|actor| actor.is_alive)
-        };
+    /// Waits until tokens flow again and the struck part has been replaced. Two strikes into one
+    /// recovery would be measured as one.
+    async fn comeback(&self, target: Target<'_>, struck: Struck) {
+        let engine = &self.world.engine;
+        let is_back = || self.world.last_strike.lock().is_none() && target.is_back(engine, struck);
         let back = async {
             while !is_back() {
                 sleep(Duration::from_millis(1)).await;
             }
         };
         if timeout(COMEBACK_LIMIT, back).await.is_err() {
-            tracing::error!(role = role.as_str(), "a struck actor does not come back");
+            tracing::error!(target = target.name(), "a struck part does not come back");
         }
     }
 

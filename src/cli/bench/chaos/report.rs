@@ -18,6 +18,8 @@ pub(super) struct Figures {
     pub(super) peaceful_gap: Duration,
     /// Without faults: the noise in the figures of the roles.
     pub(super) peace: RoleFigures,
+    /// The kinds of strike, in turns.
+    pub(super) ways: Vec<&'static str>,
     pub(super) roles: Vec<RoleFigures>,
 }
 
@@ -86,6 +88,7 @@ impl Figures {
             "model": self.model,
             "clients": self.clients,
             "interval_ms": self.interval.as_millis() as u64,
+            "ways": self.ways,
             "supervision": "unlimited restarts, no back-off",
             "fault_free": {
                 "step_ms": rounded(milliseconds(self.step)),
@@ -100,7 +103,7 @@ impl Figures {
     pub(super) fn to_table(&self) -> String {
         let mut table = format!(
             "\
-{model}, {clients} clients, a strike {interval} ms after the recovery from the last, by turns panic and kill.
+{model}, {clients} clients, a strike {interval} ms after the recovery from the last: {ways}.
 Supervision: unlimited restarts without back-off, so that it is the recovery that is measured.
 Without faults: a step takes {step:.2} ms, the largest gap between strikes would be {gap:.2} ms.
 
@@ -109,6 +112,7 @@ Without faults: a step takes {step:.2} ms, the largest gap between strikes would
             model = self.model,
             clients = self.clients,
             interval = self.interval.as_millis(),
+            ways = self.ways.join(", "),
             step = milliseconds(self.step),
             gap = milliseconds(self.peaceful_gap),
             head = HEAD,
@@ -177,11 +181,12 @@ mod tests {
             step: ms(2),
             peaceful_gap: ms(6),
             peace: RoleFigures { role: "nobody", ..RoleFigures::default() },
+            ways: vec!["panic", "kill"],
             roles: vec![role("worker", 0), role("ledger", 1)],
         };
         let json = figures.to_json();
         assert_eq!(json["roles"][0]["added_stall_steps"], json!({"p50": 2.0, "p99": 4.0}));
-        assert_eq!(json["all"]["kills"], 4);
+        assert_eq!((&json["all"]["kills"], &json["ways"]), (&json!(4), &json!(["panic", "kill"])));
         assert_eq!(json["all"]["tokens_wrong"], 1);
         let table = figures.to_table();
         let all = table.lines().find(|line| line.starts_with("all")).unwrap();

@@ -13,7 +13,7 @@ use tokio::time::interval;
 use super::{
     ChaosArgs,
     clients::{Streams, World},
-    pass,
+    target,
 };
 use crate::api::{Hangs, How, Role};
 use crate::{
@@ -58,8 +58,8 @@ pub(super) async fn measure(
     let world = World::new(engine, args.sizes, clients, args.media_percent)
         .await
         .map_err(CliError::Ended)?;
-    let roles = if args.role.is_empty() { &pass::ROLES[..] } else { &args.role };
-    let (ways, interval) = (pass::ways(args), Duration::from_millis(args.interval_ms.max(1)));
+    let roles = target::roles(args);
+    let (ways, interval) = (target::ways(args), Duration::from_millis(args.interval_ms.max(1)));
     let storm = Storm { engine, roles, ways, interval };
     let calm = storm.pass(&world, clients, requests, false).await;
     let struck = storm.pass(&world, clients, requests, true).await;
