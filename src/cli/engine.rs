@@ -123,6 +123,6 @@ pub(crate) async fn start_process(
 #[cfg(not(unix))]
 pub(crate) async fn start_process(_: EngineConfig, _: &str, _: bool) -> Result<Engine, CliError> {
     Err(CliError::Usage(
-        "server.engine_process = true: this system has no Unix sockets; expected false".to_owned(),
+        "server.single_process = false: this system has no Unix sockets; expected true".to_owned(),
     ))
 }

@@ -34,7 +34,6 @@ const FLAGS: &[(&str, Meaning)] = &[
     ("disable-log-requests", Switch("requests are logged at --log-level debug alone")),
     ("no-enable-log-requests", Switch("requests are logged at --log-level debug alone")),
     ("disable-log-stats", Switch("--stats-interval-secs 0 turns the lines about throughput off")),
-    ("disable-frontend-multiprocessing", Switch("--engine-process starts a second process")),
     ("disable-uvicorn-access-log", Switch("there is no log of accesses")),
     ("uvicorn-log-level", Valued("--log-level sets the level")),
     ("tokenizer-mode", Valued("the tokenizer's files say how it works")),
@@ -52,9 +51,13 @@ const FLAGS: &[(&str, Meaning)] = &[
 
 /// The flags that are one in vLLM with a value of one.
 const COUNTS: [&str; 2] = ["tensor-parallel-size", "pipeline-parallel-size"];
-/// vLLM's short names of flags.
-const SHORT: [(&str, &str); 3] =
-    [("-tp", COUNTS[0]), ("-pp", COUNTS[1]), ("-dp", "data-parallel-size")];
+/// vLLM's other names of flags.
+const ALIASES: [(&str, &str); 4] = [
+    ("-tp", COUNTS[0]),
+    ("-pp", COUNTS[1]),
+    ("-dp", "data-parallel-size"),
+    ("--disable-frontend-multiprocessing", "single-process"),
+];
 
 /// Returns the arguments without flags that change nothing, and a note for each of those.
 ///
@@ -98,9 +101,9 @@ pub(super) fn sort(
     Ok((kept, notes))
 }
 
-/// Returns the long form of a short flag of vLLM, which has two letters.
+/// Returns this program's form of a flag to which vLLM gives another name.
 fn long(argument: &str) -> Option<String> {
-    let (short, name) = SHORT.iter().find(|(short, _)| {
+    let (short, name) = ALIASES.iter().find(|(short, _)| {
         argument.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     })?;
     Some(format!("--{name}{}", &argument[short.len()..]))
@@ -112,7 +115,7 @@ fn find(argument: &str) -> Option<(&'static str, Meaning, Option<&str>)> {
         Some((flag, value)) => (flag, Some(value)),
         None => (argument, None),
     };
-    let short = SHORT.iter().find(|(short, _)| *short == flag).map(|(_, name)| *name);
+    let short = ALIASES.iter().find(|(short, _)| *short == flag).map(|(_, name)| *name);
     let name = short.or_else(|| flag.strip_prefix("--"))?.replace('_', "-");
     let (name, meaning) = FLAGS.iter().find(|(known, _)| *known == name)?;
     Some((name, *meaning, value))

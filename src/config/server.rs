@@ -18,12 +18,13 @@ settings! {
     /// The settings of `playhouse serve` for its socket and its clients.
     pub struct ServerSettings in server {
         "Server":
-        /// Runs the model in a process of its own, the engine process. If that process dies, of
-        /// whatever cause, another one takes over and streams go on. Only on Unix.
-        engine_process: bool = false, switch, any,
-            Usage::switch("Run the model in a process of its own, which may die of anything");
-        /// With engine_process, keeps a second engine process waiting with its model loaded. It
-        /// takes over at once if the first one dies, and needs as much memory.
+        /// Runs the model in the server's own process. Without it, the model is in a process of its
+        /// own, the engine process. If that one dies, of whatever cause, another one takes over and
+        /// streams go on. Systems without Unix sockets always have a single process.
+        single_process: bool = !cfg!(unix), switch, any,
+            Usage::switch("Run the model in the server's own process");
+        /// Keeps a second engine process waiting with its model loaded. It takes over at once if
+        /// the first one dies, and needs as much memory.
         spare_engine: bool = false, switch, any,
             Usage::switch("Keep a second engine process waiting, with its model loaded");
         /// Address to listen on. Only this machine reaches the default.

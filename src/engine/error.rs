@@ -168,8 +168,8 @@ pub enum StartError {
     Actors(#[from] ActorError),
     /// Several engines were asked for where there can be one alone.
     #[error(
-        "data_parallel_size = {0}: several engines are processes of `playhouse serve` alone; \
-         expected 1"
+        "data_parallel_size = {0}: several engines are processes of `playhouse serve` without \
+         single_process; expected 1"
     )]
     DataParallel(usize),
     /// The engine process did not load the model.

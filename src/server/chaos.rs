@@ -140,7 +140,7 @@ async fn process(
     }
     let why = match state.engine.engine_process() {
         Some(_) => "the engine process is being replaced",
-        None => "the model runs in the server's own process; start it with --engine-process",
+        None => "the model runs in the server's own process (single_process)",
     };
     Err(ApiError::invalid("how", format!("how = {:?}: {why}", request.how)))
 }

@@ -101,7 +101,7 @@ async fn a_restart_under_load_refuses_nothing_and_cuts_no_stream() {
 async fn children_see_no_variables_and_the_address_is_that_of_the_socket() {
     let (socket, url) = bind();
     // With the host of the settings, operators' routes would be closed.
-    let server = serve(&socket, &["--engine-process", "--host", "0.0.0.0"]);
+    let server = serve(&socket, &["--host", "0.0.0.0"]);
     let engines = Client::new().get(format!("{url}/engines")).send().await.unwrap();
     assert_eq!(engines.status(), 200);
     let engines: Value = engines.json().await.unwrap();

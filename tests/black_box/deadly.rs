@@ -56,7 +56,7 @@ async fn ends(client: &Client, url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_ends_every_engine_process_fails_alone() {
-    let server = Server::start(&["--engine-process"]);
+    let server = Server::start(&[]);
     let client = Client::new();
     let calm = texts(&client, &server.url).await;
     strike(&client, &server.url, json!({"how": "poison", "token": POISON})).await;
@@ -88,7 +88,7 @@ async fn a_request_that_ends_every_engine_process_fails_alone() {
 /// All threads of its runtime are blocked, and its socket is open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wedged_engine_process_is_replaced() {
-    let server = Server::start(&["--engine-process", "--hang-timeout-secs", "2"]);
+    let server = Server::start(&["--hang-timeout-secs", "2"]);
     let client = Client::new();
     let calm = texts(&client, &server.url).await;
     let url = server.url.clone();

@@ -328,7 +328,7 @@ pub(crate) async fn kill(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_every_kind_survive_the_engine_process() {
-    let server = Server::start(&["--engine-process", "--tool-call-parser", "hermes"]);
+    let server = Server::start(&["--tool-call-parser", "hermes"]);
     let client = Client::new();
     let (arrivals, asks) = (Arrivals::new(), asks());
     let calm = replay(&client, &server.url, &asks, &arrivals).await;

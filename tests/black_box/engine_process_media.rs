@@ -69,12 +69,12 @@ async fn answers_about_pictures_survive_the_engine_process() {
     }
     let flags = ["--model", model.to_str().unwrap(), "--dtype", "float32"];
     let (client, arrivals, asks) = (Client::new(), Arrivals::new(), asks());
-    let one_process = Server::start(&flags);
+    let one_process = Server::start(&[&flags[..], &["--single-process"]].concat());
     let expected = replay(&client, &one_process.url, &asks, &arrivals).await;
     let (code, log) = one_process.end();
     assert_eq!(code, Some(0), "{log}");
 
-    let server = Server::start(&[&flags[..], &["--engine-process"]].concat());
+    let server = Server::start(&flags);
     let check = |answers: Vec<String>| {
         for (index, (expected, actual)) in expected.iter().zip(answers).enumerate() {
             let difference = difference(expected, &actual);

@@ -207,13 +207,13 @@ async fn storm(client: &Client, url: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_in_a_storm_are_those_in_peace() {
-    answers_survive_a_storm(Server::start(&[])).await;
+    answers_survive_a_storm(Server::start(&["--single-process"])).await;
 }
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_of_two_processes_in_a_storm_are_those_in_peace() {
-    answers_survive_a_storm(Server::start(&["--engine-process"])).await;
+    answers_survive_a_storm(Server::start(&[])).await;
 }
 
 async fn answers_survive_a_storm(server: Server) {

@@ -288,7 +288,7 @@ async fn an_upgrade_keeps_the_file_of_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let ask = async |request: &str| ask_at(&path, request).await;
-    let uds = ["--engine-process", "--uds", path.to_str().unwrap()];
+    let uds = ["--uds", path.to_str().unwrap()];
     let mut server = Server::of(playhouse(&[&FLAGS[..], &uds].concat()));
     let (code, _, told) = playhouse(&["upgrade", "--uds", path.to_str().unwrap()]).finish();
     assert_eq!(code, Some(0), "{told}");

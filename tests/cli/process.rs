@@ -19,7 +19,7 @@ pub(crate) struct Run {
 }
 
 /// Returns a run with these arguments, in an environment without settings. With
-/// `PLAYHOUSE_TEST_ENGINE_PROCESS`, a server has its model in a process of its own.
+/// `PLAYHOUSE_TEST_SINGLE_PROCESS`, a server has its model in its own process.
 pub(crate) fn playhouse(arguments: &[&str]) -> Run {
     program(env!("CARGO_BIN_EXE_playhouse"), arguments)
 }
@@ -32,9 +32,9 @@ pub(crate) fn program(file: impl AsRef<OsStr>, arguments: &[&str]) -> Run {
         command.env_remove(name);
     }
     command.args(arguments);
-    let flag = "--engine-process";
+    let flag = "--single-process";
     let is_server = arguments.first() == Some(&"serve") && !arguments.contains(&flag);
-    if is_server && std::env::var_os("PLAYHOUSE_TEST_ENGINE_PROCESS").is_some() {
+    if is_server && std::env::var_os("PLAYHOUSE_TEST_SINGLE_PROCESS").is_some() {
         command.arg(flag);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -99,12 +99,23 @@ impl Server {
         line
     }
 
-    /// Returns the resident memory of the process.
+    /// Returns the resident memory of the server and its engine processes.
     #[cfg(target_os = "linux")]
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        let own = self.child.id().to_string();
+        let tasks = std::fs::read_dir(format!("/proc/{own}/task")).unwrap();
+        let children = tasks.map(|task| {
+            let children = task.unwrap().path().join("children");
+            std::fs::read_to_string(children).unwrap_or_default()
+        });
+        let children: String = children.collect();
+        let pids = children.split_whitespace().chain([&own[..]]);
+        let resident = pids.map(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        });
+        resident.sum()
     }
 
     /// Sends the signal that `kill` calls `name`.

@@ -75,7 +75,7 @@ pub enum DrainError {
         engine: EngineIndex,
     },
     /// The model runs in the server's own process.
-    #[error("there are no engine processes; start the server with --engine-process")]
+    #[error("there are no engine processes: the model runs in this process (single_process)")]
     NoProcesses,
 }
 

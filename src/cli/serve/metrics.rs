@@ -6,7 +6,12 @@ use metrics::counter;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
 
-use crate::{cli::logging, config::EngineConfig, model::ModelConfig, server::describe_metrics};
+use crate::{
+    cli::logging,
+    config::EngineConfig,
+    model::ModelConfig,
+    server::{ServedEngine, describe_metrics},
+};
 
 /// Interval of the recorder's upkeep, and of updates of the count of dropped log lines.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -76,13 +81,16 @@ fn one_two_five(max: usize) -> Vec<f64> {
     series.take_while(|&bucket| bucket <= max.max(1)).map(|bucket| bucket as f64).collect()
 }
 
-/// Maintains the recorder and the count of dropped log lines while it is polled.
-pub(super) async fn keep_up(metrics: PrometheusHandle) {
+/// Maintains the recorder, the count of dropped log lines and the figures of processes while it is
+/// polled.
+pub(super) async fn keep_up(metrics: PrometheusHandle, served: ServedEngine) {
     let dropped_lines = counter!("playhouse:log_lines_dropped_total");
     let process = Collector::default();
     process.describe();
     loop {
         process.collect();
+        #[cfg(target_os = "linux")]
+        super::engine_usage::collect(&served.current());
         dropped_lines.absolute(logging::dropped_lines());
         tokio::time::sleep(UPKEEP_INTERVAL).await;
         metrics.run_upkeep();

@@ -3,6 +3,8 @@
 #[cfg(unix)]
 mod activation;
 mod banner;
+#[cfg(target_os = "linux")]
+mod engine_usage;
 #[cfg(unix)]
 mod inherited;
 mod last_resort;
@@ -78,9 +80,9 @@ async fn start(
     log: &LogSettings,
     server: &ServerSettings,
 ) -> Result<Engine, CliError> {
-    match server.engine_process || config.data_parallel_size > 1 {
-        false => engine::start_with_journal(config).await,
-        true => engine::start_process(config, log, server.spare_engine).await,
+    match server.single_process {
+        true => engine::start_with_journal(config).await,
+        false => engine::start_process(config, log, server.spare_engine).await,
     }
 }
 
@@ -136,10 +138,10 @@ fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> 
         let metrics = metrics::install(&engine_config)?;
         let engine = start(engine_config, &config.log, &server);
         let engine = shutdown::or_signal(engine, &mut signals).await?;
-        let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
         banner::show(&engine, &server, &listener);
         let engine = ServedEngine::from(engine);
+        let upkeep = tokio::spawn(metrics::keep_up(metrics.clone(), engine.clone()));
         let mut handover = Handover::default();
         #[cfg(unix)]
         let upgrading = Upgrader::begin(&listener, &mut handover)?;

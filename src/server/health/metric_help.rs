@@ -88,6 +88,8 @@ const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Requests and outputs that were refused because this memory was full.",
     ),
+    ("engine_process_resident_memory_bytes", Gauge, "Memory of an engine process."),
+    ("engine_process_cpu_seconds", Gauge, "Processor time of the running engine process."),
     ("journal_degraded", Gauge, "1 while the journal cannot be written."),
     ("journal_answers", Gauge, "Answers in the journal."),
     ("journal_segment_bytes", Gauge, "Size of the journal's segment."),

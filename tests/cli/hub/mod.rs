@@ -210,13 +210,10 @@ fn a_server_has_the_name_as_its_models_name() {
     assert!(answer.contains(r#""root":"org/demo""#), "{answer}");
     assert!(answer.contains(r#""id":"pirate""#), "{answer}");
     drop(server);
-    if cfg!(unix) {
-        let server =
-            Server::start_with(&["org/demo", "--engine-process"], |run| user.variables(run));
-        let answer = server.get("/v1/models");
-        assert!(answer.contains(r#""id":"org/demo""#), "{answer}");
-        assert!(answer.contains(r#""root":"org/demo""#), "{answer}");
-    }
+    let server = Server::start_with(&["org/demo", "--single-process"], |run| user.variables(run));
+    let answer = server.get("/v1/models");
+    assert!(answer.contains(r#""id":"org/demo""#), "{answer}");
+    assert!(answer.contains(r#""root":"org/demo""#), "{answer}");
 }
 
 #[test]
