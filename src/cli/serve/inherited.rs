@@ -60,6 +60,11 @@ impl Inherited {
         Ok(Self { listener, is_activated, report: Some(report) })
     }
 
+    /// Returns whether it comes from a server that ends.
+    pub(super) fn is_of_server(&self) -> bool {
+        self.report.is_some()
+    }
+
     /// Returns the listener.
     pub(super) fn listener(&self, server: &ServerSettings) -> Result<Listener, CliError> {
         let socket = self.listener.try_clone().map_err(ServerError::Io)?;
@@ -84,15 +89,23 @@ impl Inherited {
         let _ = io::Write::write_all(&mut report, format!("{line}\n").as_bytes());
     }
 
-    /// Reports that this process serves, once `listening` says so. Completes if the other process
-    /// has gone meanwhile: its operator has ended the server.
-    pub(super) async fn report(&self, listening: oneshot::Receiver<()>) -> Result<(), io::Error> {
-        let Some(report) = &self.report else { return Ok(()) };
+    /// Reports that this process serves, once `listening` says so. Returns the connection to the
+    /// other process, if there is one.
+    ///
+    /// # Errors
+    /// The other process has gone meanwhile: its operator has ended the server.
+    pub(super) async fn report(
+        &self,
+        listening: oneshot::Receiver<()>,
+    ) -> io::Result<Option<UnixStream>> {
+        let Some(report) = &self.report else { return Ok(None) };
         if listening.await.is_err() {
-            return Ok(());
+            return Ok(None);
         }
         let report = report.try_clone()?;
         report.set_nonblocking(true)?;
-        UnixStream::from_std(report)?.write_all(format!("{READY}\n").as_bytes()).await
+        let mut report = UnixStream::from_std(report)?;
+        report.write_all(format!("{READY}\n").as_bytes()).await?;
+        Ok(Some(report))
     }
 }
