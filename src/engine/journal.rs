@@ -92,6 +92,14 @@ impl From<io::Error> for TakeoverError {
 }
 
 impl Engine {
+    /// Returns whether another process writes a journal beside this engine's.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn shares_journals(&self) -> io::Result<bool> {
+        self.inner.journals.as_ref().map_or(Ok(false), |folder| folder.is_shared())
+    }
+
     /// Takes over the journals whose processes have ended since the last call. Returns their
     /// answers, of which the engine has no requests yet. Blocks while the disk does.
     ///

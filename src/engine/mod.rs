@@ -36,7 +36,7 @@ pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
-pub(crate) use journal::JournalSharing;
+pub(crate) use journal::{JournalSharing, TakeoverError};
 pub(crate) use load::engine_threads;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{

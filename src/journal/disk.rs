@@ -1,6 +1,6 @@
 //! The files of one journal. Segments are numbered files, of which the last one counts. A segment
-//! is written under another name, synced and renamed, so each is whole from its first record on. All
-//! files are readable by their owner alone, because they hold what clients said.
+//! is written under another name, synced and renamed, so each is whole from its first record on.
+//! All files are readable by their owner alone, because they hold what clients said.
 
 use std::{
     fs::{self, File, TryLockError},

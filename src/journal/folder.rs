@@ -30,6 +30,8 @@ pub(crate) struct JournalFolder {
     lock: Mutex<Option<Lock>>,
     /// The numbers of the journals without a process that stay as they are.
     known: Mutex<BTreeSet<u64>>,
+    /// The numbers of the journals that this process has begun.
+    own: Mutex<BTreeSet<u64>>,
 }
 
 /// Journals without a process, the newest first, and their numbers. 0 is that of the folder itself.
@@ -68,7 +70,8 @@ impl JournalFolder {
 
     fn of(path: &Path) -> Result<Self> {
         disk::create_folder(path)?;
-        Ok(Self { path: path.to_owned(), lock: Mutex::default(), known: Mutex::default() })
+        let (lock, known, own) = Default::default();
+        Ok(Self { path: path.to_owned(), lock, known, own })
     }
 
     /// Takes the folder's lock, if this process does not have it and no other process does.
@@ -105,6 +108,7 @@ impl JournalFolder {
                 }
             }
         }
+        self.own.lock().insert(number);
         let folder = self.writer(number);
         let lock = Lock::create(&folder)?.ok_or_else(busy)?;
         disk::sync_folder(&self.path)?;
@@ -130,6 +134,20 @@ impl JournalFolder {
         let (numbers, left) = self.left_but(&known)?;
         known.extend(&numbers);
         Ok((numbers, left))
+    }
+
+    /// Returns whether another process writes a journal in the folder.
+    ///
+    /// # Errors
+    /// The system's errors.
+    pub(crate) fn is_shared(&self) -> Result<bool> {
+        let own = self.own.lock().clone();
+        for number in self.numbers()?.into_iter().filter(|number| !own.contains(number)) {
+            if matches!(Lock::take(&self.writer(number))?, Taken::ByAnother) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Lets [`Self::newly_left`] return these again.
@@ -216,7 +234,9 @@ mod tests {
         let mut new = second.begin().unwrap();
         new.replace(b"new").unwrap();
         assert!(second.left().unwrap().is_empty(), "the first one ends its requests");
+        assert!(second.is_shared().unwrap());
         drop((first, old));
+        assert!(!second.is_shared().unwrap());
         // A server that an operator starts now must not have it.
         let error = JournalFolder::open(folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ResourceBusy);

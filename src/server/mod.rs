@@ -214,7 +214,7 @@ pub(crate) async fn serve_with(
     }
     tokio::spawn(resume::take_over(state.clone()));
     let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
-    let estate = Estate::of(&state);
+    let (estate, predecessor) = (Estate::of(&state), state.predecessor.clone());
     let (draining, leaving) = (state.draining.clone(), state.leaving.clone());
     // An engine that is replaced ends when no copy of its state is left.
     drop(state);
@@ -242,6 +242,10 @@ pub(crate) async fn serve_with(
         let ended = async {
             listening.left().await;
             responses.drained().await;
+            // The content of an earlier process goes to the next one, too.
+            if let Some(predecessor) = &predecessor {
+                predecessor.gone().await;
+            }
             if let Some(successor) = &successor {
                 successor.drained().await;
             }

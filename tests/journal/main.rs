@@ -13,6 +13,8 @@ mod other_model;
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
 mod server;
+#[cfg(target_os = "linux")]
+mod storm;
 mod swaps;
 #[cfg(target_os = "linux")]
 mod upgrades;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Starts another process of the server. Returns its id.
-async fn upgrade(client: &Client, server: &Server) -> u64 {
+pub(crate) async fn upgrade(client: &Client, server: &Server) -> u64 {
     let answer = client.post(format!("{}/upgrade", server.url)).send().await.unwrap();
     let (status, answer): (_, Value) = (answer.status(), answer.json().await.unwrap());
     assert_eq!(status, StatusCode::OK, "{answer}");
@@ -27,7 +27,7 @@ async fn upgrade(client: &Client, server: &Server) -> u64 {
 }
 
 /// Kills a process that is no child of this one, and waits for its end.
-async fn kill(pid: u64) {
+pub(crate) async fn kill(pid: u64) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
     let limit = Instant::now() + Duration::from_secs(60);
     let is_there = || {

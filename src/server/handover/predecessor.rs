@@ -9,7 +9,7 @@ use axum::{
     extract::{MatchedPath, Path, Request, State},
     http::{
         self, HeaderName, Method, StatusCode, Version,
-        header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+        header::{CONNECTION, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE},
         request::Parts,
         uri::PathAndQuery,
     },
@@ -56,10 +56,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Unread bytes of one answer that is passed on, and of all of them.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Headers about a connection. Those of two connections differ.
-const OF_CONNECTIONS: [HeaderName; 7] = [
+/// Headers that are not passed on: those about a connection, and the origin, which this process
+/// answers for.
+const OF_CONNECTIONS: [HeaderName; 8] = [
     CONNECTION,
     HOST,
+    ORIGIN,
     TE,
     TRANSFER_ENCODING,
     UPGRADE,
@@ -156,11 +158,17 @@ impl Predecessor {
         }
     }
 
-    async fn gone(&self) {
+    /// Completes when its answers are here.
+    pub(in crate::server) async fn gone(&self) {
         let mut phase = self.phase.subscribe();
-        let gone = phase.wait_for(|phase| matches!(phase, Phase::Gone));
+        // The sender is this value's own.
+        let _ = phase.wait_for(|phase| matches!(phase, Phase::Gone)).await;
+    }
+
+    /// Does the same, unless that takes very long.
+    async fn gone_soon(&self) {
         // The request is answered in any case.
-        let _ = timeout(PATIENCE, gone).await;
+        let _ = timeout(PATIENCE, self.gone()).await;
     }
 
     /// Waits a moment for the end of the process. Returns whether it has come.
@@ -221,7 +229,7 @@ impl Predecessor {
         }
         let answer = sender.send_request(request.body(Body::empty()).ok()?).await;
         if answer.is_err() {
-            self.gone().await;
+            self.gone_soon().await;
         }
         answer.ok()
     }
@@ -318,7 +326,7 @@ pub(in crate::server) async fn pass_on(
         }
     }
     if can_repeat {
-        predecessor.gone().await;
+        predecessor.gone_soon().await;
         return again().await;
     }
     let message = "the process that has this answer has just ended; ask again".to_owned();

@@ -60,6 +60,15 @@ impl Part {
         FRAMES.encode(self, &mut bytes)?;
         Ok(bytes.into())
     }
+
+    /// Reads the first part of `bytes`. Returns it with its number of bytes, or `None` if it is not
+    /// there whole.
+    ///
+    /// # Errors
+    /// If it is damaged, or of another version.
+    pub(in crate::server) fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, DecodeError> {
+        FRAMES.decode(bytes)
+    }
 }
 
 /// The parts of a server that clients may ask the next process for. They are the same after a swap
@@ -110,7 +119,7 @@ pub(super) async fn receive(
     while let Some(piece) = pieces.next().await {
         rest.extend_from_slice(&piece.map_err(RemainderError::Connection)?);
         let mut read = 0;
-        while let Some((part, len)) = FRAMES.decode::<Part>(&rest[read..])? {
+        while let Some((part, len)) = Part::decode(&rest[read..])? {
             read += len;
             match part {
                 Part::Response(part) => responses.enter(part, &estate.keys),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::revive::revive_all;
-use crate::server::state::AppState;
+use crate::{engine::TakeoverError, server::state::AppState};
 
 /// Time between two looks for journals without a process.
 const LOOK: Duration = Duration::from_millis(250);
@@ -21,7 +21,7 @@ pub(in crate::server) async fn take_over(state: AppState) {
     let mut pause = LOOK;
     loop {
         tokio::select! {
-            () = state.superseded.cancelled() => return,
+            () = state.superseded.cancelled() => return await_predecessor(&state).await,
             () = state.draining.cancelled() => return,
             () = predecessor_ended(&state) => {}
             () = tokio::time::sleep(pause) => {
@@ -39,6 +39,18 @@ pub(in crate::server) async fn take_over(state: AppState) {
     }
 }
 
+/// Takes over the content of the process before, if another upgrade has come before its end. Its
+/// journal is for the process of that upgrade.
+async fn await_predecessor(state: &AppState) {
+    let (true, Some(predecessor)) = (state.leaving.is_cancelled(), &state.predecessor) else {
+        return;
+    };
+    tokio::select! {
+        () = state.draining.cancelled() => {}
+        () = predecessor.ended() => predecessor.enter_remainder(state),
+    }
+}
+
 /// Completes when the process before an upgrade has ended.
 async fn predecessor_ended(state: &AppState) {
     match &state.predecessor {
@@ -51,11 +63,11 @@ async fn predecessor_ended(state: &AppState) {
 /// of its content.
 async fn take_over_predecessor(state: &AppState) {
     let until = tokio::time::Instant::now() + RELEASE_LIMIT;
-    while state.engine.journal().is_some() && tokio::time::Instant::now() < until {
+    while tokio::time::Instant::now() < until {
         match look(state).await {
-            Ok(true) => break,
-            // The system has not released its journal yet.
-            Ok(false) => tokio::time::sleep(RELEASE_LOOK).await,
+            // A process ends before the system releases its journal.
+            Ok(true) => tokio::time::sleep(RELEASE_LOOK).await,
+            Ok(false) => break,
             Err(reason) => {
                 warn(&reason);
                 break;
@@ -71,20 +83,26 @@ fn warn(reason: &str) {
     tracing::warn!(reason, "a journal of another process is not taken over now");
 }
 
-/// Returns whether there was a journal to take over.
+/// Takes over the journals without a process. Returns whether another process had a journal before.
 async fn look(state: &AppState) -> Result<bool, String> {
     if state.engine.journal().is_none() {
         return Ok(false);
     }
     let engine = state.engine.clone();
-    let looked = tokio::task::spawn_blocking(move || engine.take_over_journals()).await;
-    let looked = looked.map_err(|error| error.to_string())?;
-    let Some(mut left) = looked.map_err(|error| error.to_string())? else { return Ok(false) };
+    let look = move || {
+        let is_shared = engine.shares_journals()?;
+        Ok::<_, TakeoverError>((is_shared, engine.take_over_journals()?))
+    };
+    let looked = tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?;
+    let (is_shared, left) = looked.map_err(|error| error.to_string())?;
+    let Some(mut left) = left else { return Ok(is_shared) };
     let answers = std::mem::take(&mut left.answers);
     let num_answers = answers.len();
     // A disk that does not answer must not keep the answers from their clients.
     tokio::spawn(left.settle());
     revive_all(state, answers).await;
-    tracing::info!(num_answers, "the journal of a process that has ended was taken over");
-    Ok(true)
+    if num_answers > 0 {
+        tracing::info!(num_answers, "the journal of a process that has ended was taken over");
+    }
+    Ok(is_shared)
 }
