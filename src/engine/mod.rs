@@ -23,6 +23,8 @@ mod speech;
 mod start;
 mod successor;
 mod system_config;
+#[cfg(feature = "server")]
+mod takeover;
 mod view;
 
 use std::{
@@ -36,7 +38,7 @@ pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
-pub(crate) use journal::{JournalSharing, TakeoverError};
+pub(crate) use journal::JournalSharing;
 pub(crate) use load::engine_threads;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
@@ -63,6 +65,8 @@ pub use speech::{
     LiveSound, SoundPiece, SoundPieces, Speech, SpeechTask, TooLong, UnsupportedLanguage,
 };
 pub use start::{LoadedModel, PoolerFacts, StartProgress};
+#[cfg(feature = "server")]
+pub(crate) use takeover::TakeoverError;
 
 use self::{
     adapters::{AdapterReader, AdapterRegistry},

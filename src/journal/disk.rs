@@ -16,9 +16,10 @@ const LOCK: &str = "lock";
 const NEW: &str = "segment.new";
 const PREFIX: &str = "segment-";
 
-/// The lock of a folder. The system releases it when the process ends.
+/// The lock of a folder, with the id of its process in it. The system releases it when the process
+/// ends.
 #[derive(Debug)]
-pub(super) struct Lock(#[allow(dead_code, reason = "it is open as long as the lock")] File);
+pub(super) struct Lock(File);
 
 /// The outcome of an attempt to lock a folder.
 pub(super) enum Taken {
@@ -47,7 +48,11 @@ impl Lock {
     /// The system's errors.
     pub(super) fn create(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(LOCK);
-        Self::of(files::open_to_write(&path, options().create(true).truncate(false))?)
+        let file = files::open_to_write(&path, options().create(true).truncate(false))?;
+        let Some(mut lock) = Self::of(file)? else { return Ok(None) };
+        lock.0.set_len(0)?;
+        lock.0.write_all(std::process::id().to_string().as_bytes())?;
+        Ok(Some(lock))
     }
 
     fn of(file: File) -> Result<Option<Self>> {
@@ -222,6 +227,11 @@ pub(super) fn sync_folder(folder: &Path) -> Result<()> {
     #[cfg(not(unix))]
     let _ = folder;
     Ok(())
+}
+
+/// Returns the process that has locked a folder. `None` if it has not noted that yet.
+pub(super) fn owner(folder: &Path) -> Option<u32> {
+    files::read_to_string(&folder.join(LOCK)).ok()?.parse().ok()
 }
 
 /// Returns the number of the newest segment in a folder. 0 if there is none.

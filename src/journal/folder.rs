@@ -58,14 +58,24 @@ impl JournalFolder {
         Ok(folder)
     }
 
-    /// Opens the folder beside the process that it belongs to, and that has started this one.
+    /// Opens the folder beside `starter`, the process that has started this one and ends. It writes
+    /// a journal there, or no process does.
     ///
     /// # Errors
-    /// The system's errors.
-    pub(crate) fn open_beside(path: &Path) -> Result<Self> {
+    /// [`ErrorKind::ResourceBusy`] if only other processes have it, and the system's other errors.
+    pub(crate) fn open_beside(path: &Path, starter: u32) -> Result<Self> {
         let folder = Self::of(path)?;
         folder.take_lock()?;
-        Ok(folder)
+        let is_alone = folder.lock.lock().is_some();
+        let is_starters = |number: &u64| {
+            let writer = folder.writer(*number);
+            let is_locked = matches!(Lock::take(&writer), Ok(Taken::ByAnother));
+            is_locked && disk::owner(&writer) == Some(starter)
+        };
+        match is_alone || folder.numbers()?.iter().any(is_starters) {
+            true => Ok(folder),
+            false => Err(busy()),
+        }
     }
 
     fn of(path: &Path) -> Result<Self> {
@@ -230,7 +240,10 @@ mod tests {
         let first = JournalFolder::open(folder.path()).unwrap();
         let mut old = first.begin().unwrap();
         old.replace(b"old").unwrap();
-        let second = JournalFolder::open_beside(folder.path()).unwrap();
+        let own = std::process::id();
+        let second = JournalFolder::open_beside(folder.path(), own).unwrap();
+        let error = JournalFolder::open_beside(folder.path(), own + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceBusy, "another server has the folder");
         let mut new = second.begin().unwrap();
         new.replace(b"new").unwrap();
         assert!(second.left().unwrap().is_empty(), "the first one ends its requests");

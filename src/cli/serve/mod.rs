@@ -119,9 +119,10 @@ async fn listener(
 
 /// Returns how this process shares its folder of journals with the process that started it.
 fn sharing(inherited: Option<&Inherited>) -> JournalSharing {
-    match inherited.is_some_and(is_of_server) {
-        true => JournalSharing::AfterAnother,
-        false => JournalSharing::Alone,
+    match inherited {
+        #[cfg(unix)]
+        Some(inherited) if inherited.is_of_server() => JournalSharing::After(inherited.starter()),
+        _ => JournalSharing::Alone,
     }
 }
 

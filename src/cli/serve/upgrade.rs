@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::inherited::{ACTIVATED, READY};
+use super::inherited::{READY, handover};
 use crate::{
     cli::CliError,
     config::layer::HANDOVER_VARIABLE,
@@ -162,7 +162,7 @@ fn start(socket: &OwnedFd, is_activated: bool) -> io::Result<(Starting, UnixStre
     let program = arguments.next().ok_or(io::ErrorKind::NotFound)?;
     let child = Command::new(program)
         .args(arguments)
-        .env(HANDOVER_VARIABLE, if is_activated { ACTIVATED } else { "1" })
+        .env(HANDOVER_VARIABLE, handover(is_activated))
         .stdin(Stdio::from(socket.try_clone()?))
         .stdout(Stdio::from(OwnedFd::from(other)))
         .spawn()?;

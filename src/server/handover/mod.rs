@@ -8,8 +8,10 @@
 //! to the first one ([`successor`]). At its end, the first one sends its content
 //! ([`remainder`]).
 
+#[cfg_attr(not(unix), allow(dead_code, unused, reason = "no process hands its socket over"))]
 mod predecessor;
 mod remainder;
+#[cfg_attr(not(unix), allow(dead_code, unused, reason = "no process hands its socket over"))]
 mod successor;
 
 use std::time::Duration;

@@ -72,7 +72,10 @@ impl Successor {
             .route(RESPONSES, get(stored_response))
             .with_state(Routes { estate, remainder })
             .fallback_service(counted);
+        #[cfg(unix)]
         let serving = tokio::spawn(listening.serve_process(link, routes));
+        #[cfg(not(unix))]
+        let serving = match link {};
         Self { requests, remainder: sender, taken, serving }
     }
 
