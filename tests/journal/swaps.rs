@@ -100,7 +100,8 @@ async fn streams_of_both_models_go_on_after_the_process_was_killed() {
     let log = server.kill();
     assert!(log.contains("4 answers of another model stay in"), "{log}");
     let server = Server::start(Some(folder.path()), &["--model", other]);
-    assert_eq!(metric(&client, &server, "journal_other_model_answers").await, 0.0);
+    // The clients of the first model may still ask for their streams.
+    assert_eq!(metric(&client, &server, "journal_other_model_answers").await, 4.0);
     finish(&client, &server, &asks, second, &expected_of_other).await;
 }
 
