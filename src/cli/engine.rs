@@ -10,7 +10,7 @@ use crate::engine::HowToStart;
 use crate::{
     api::HandlerProfiler,
     config::{EngineConfig, LogSettings},
-    engine::{Engine, StartError, StartProgress},
+    engine::{Engine, JournalSharing, StartError, StartProgress},
     hub::{self, DownloadProgress, HubError},
 };
 
@@ -85,13 +85,17 @@ pub(crate) fn with_bar<T>(
 /// Loads the model and starts the engine, with a progress bar on a terminal. It has no journal:
 /// only a server has clients that come back, and its journal may be in use.
 pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
-    start_with_journal(EngineConfig { journal: None, ..config }).await
+    let config = EngineConfig { journal: None, ..config };
+    start_with_journal(config, JournalSharing::Alone).await
 }
 
 /// Does the same for a server, with the journal that its settings name.
-pub(crate) async fn start_with_journal(config: EngineConfig) -> Result<Engine, CliError> {
+pub(crate) async fn start_with_journal(
+    config: EngineConfig,
+    sharing: JournalSharing,
+) -> Result<Engine, CliError> {
     let bar = LoadBar::new();
-    let engine = Engine::spawn(config, bar.listener()).await;
+    let engine = Engine::spawn_sharing(config, bar.listener(), sharing).await;
     Ok(engine?)
 }
 
@@ -112,16 +116,22 @@ pub(crate) async fn start_process(
     config: EngineConfig,
     log: &LogSettings,
     keeps_spare: bool,
+    sharing: JournalSharing,
 ) -> Result<Engine, CliError> {
     let bar = LoadBar::new();
     let how = HowToStart { program: None, keeps_spare };
-    let engine = Engine::spawn_in_process(how, config, log, bar.listener()).await;
+    let engine = Engine::spawn_in_process(how, config, log, bar.listener(), sharing).await;
     Ok(engine?)
 }
 
 /// Refuses an engine process, because this system has no Unix sockets to link it with.
 #[cfg(not(unix))]
-pub(crate) async fn start_process(_: EngineConfig, _: &str, _: bool) -> Result<Engine, CliError> {
+pub(crate) async fn start_process(
+    _: EngineConfig,
+    _: &LogSettings,
+    _: bool,
+    _: JournalSharing,
+) -> Result<Engine, CliError> {
     Err(CliError::Usage(
         "server.single_process = false: this system has no Unix sockets; expected true".to_owned(),
     ))

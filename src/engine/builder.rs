@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use super::{Engine, StartError, StartProgress};
+use super::{Engine, JournalSharing, StartError, StartProgress};
 use crate::{
     config::{EngineConfig, ParserChoice},
     model::{ModelFamily, ModelRegistry},
@@ -128,7 +128,7 @@ impl EngineBuilder {
         }
         registries.parsers.append(added_parsers)?;
         check_parser_names(&registries.parsers)?;
-        Engine::launch(config, registries, progress, |_| ()).await
+        Engine::launch(config, registries, progress, |_| (), JournalSharing::Alone).await
     }
 
     fn note<E: Into<StartError>>(mut self, registered: Result<(), E>) -> Self {

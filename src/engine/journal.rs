@@ -1,13 +1,37 @@
 //! Opens the journal of an engine.
 
+use std::sync::Arc;
+
 use playhouse_actors::system::{Journal, JournalConfig, JournalError, SystemConfig};
 use playhouse_kernels::DeviceKind;
 
 use super::{LoadedModel, StartError};
 use crate::{
     config::{EngineConfig, JournalFaultPolicy},
-    journal::{FileDisk, fingerprint},
+    journal::{JournalFolder, fingerprint},
 };
+
+/// How an engine shares the folder of journals with others.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum JournalSharing {
+    /// No process has the folder.
+    #[default]
+    Alone,
+    /// The process with this id has started this one, and ends. It has the folder, too.
+    #[cfg_attr(
+        not(all(unix, feature = "cli")),
+        allow(dead_code, reason = "no process takes over from another")
+    )]
+    After(u32),
+    /// Another engine of this process has it.
+    With(Option<Arc<JournalFolder>>),
+}
+
+/// The folder of an engine's journal, and the journal.
+pub(super) struct Opened {
+    pub(super) folder: Arc<JournalFolder>,
+    pub(super) journal: Arc<Journal>,
+}
 
 /// Opens the journal that the settings name. Blocks while the disk does.
 ///
@@ -17,12 +41,18 @@ pub(super) fn open(
     config: &EngineConfig,
     model: &LoadedModel,
     settings: &SystemConfig,
-) -> Result<Option<Journal>, StartError> {
-    let Some(folder) = &config.journal else { return Ok(None) };
+    sharing: JournalSharing,
+) -> Result<Option<Opened>, StartError> {
+    let Some(path) = &config.journal else { return Ok(None) };
     if model.device_kind != DeviceKind::Cpu && !config.deterministic {
         return Err(StartError::JournalNeedsDeterminism);
     }
-    let started = || -> Result<Journal, JournalError> {
+    let started = || -> Result<Opened, JournalError> {
+        let folder = match sharing {
+            JournalSharing::With(Some(folder)) if folder.path() == path => folder,
+            JournalSharing::After(process) => Arc::new(JournalFolder::open_beside(path, process)?),
+            JournalSharing::With(_) | JournalSharing::Alone => Arc::new(JournalFolder::open(path)?),
+        };
         let journal = JournalConfig {
             fingerprint: fingerprint(config, model)?,
             max_bytes: config.journal_max_bytes,
@@ -30,8 +60,10 @@ pub(super) fn open(
             model_name: settings.model_name.clone(),
             engine: settings.engine.clone(),
         };
-        Journal::start(Box::new(FileDisk::open(folder)?), journal)
+        let (disk, left) = (folder.begin()?, folder.left()?);
+        let journal = Arc::new(Journal::start(Box::new(disk), left, journal)?);
+        Ok(Opened { folder, journal })
     };
-    let failed = |source| StartError::Journal { folder: folder.clone(), source };
+    let failed = |source| StartError::Journal { folder: path.clone(), source };
     started().map(Some).map_err(failed)
 }

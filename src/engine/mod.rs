@@ -23,6 +23,8 @@ mod speech;
 mod start;
 mod successor;
 mod system_config;
+#[cfg(feature = "server")]
+mod takeover;
 mod view;
 
 use std::{
@@ -36,6 +38,7 @@ pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
+pub(crate) use journal::JournalSharing;
 pub(crate) use load::engine_threads;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
@@ -62,6 +65,8 @@ pub use speech::{
     LiveSound, SoundPiece, SoundPieces, Speech, SpeechTask, TooLong, UnsupportedLanguage,
 };
 pub use start::{LoadedModel, PoolerFacts, StartProgress};
+#[cfg(feature = "server")]
+pub(crate) use takeover::TakeoverError;
 
 use self::{
     adapters::{AdapterReader, AdapterRegistry},
@@ -73,7 +78,9 @@ use self::{
 use crate::{
     config::EngineConfig,
     executor::Constraints,
-    hub, parsers,
+    hub,
+    journal::JournalFolder,
+    parsers,
     token_rules::TokenRules,
     turn::{ParserChoices, TurnParsers},
 };
@@ -97,6 +104,8 @@ struct Inner {
     token_rules: Arc<TokenRules>,
     adapters: Option<AdapterRegistry>,
     how: HowStarted,
+    /// The folder of its journal, and of those of other engines.
+    journals: Option<Arc<JournalFolder>>,
 }
 
 impl Engine {
@@ -137,7 +146,20 @@ impl Engine {
         profiler: Arc<dyn HandlerProfiler>,
     ) -> Result<Self, StartError> {
         let change = |settings: &mut SystemConfig| settings.profiler = Some(profiler);
-        Self::launch(config, Registries::default(), progress, change).await
+        Self::launch(config, Registries::default(), progress, change, JournalSharing::Alone).await
+    }
+
+    /// Starts as [`Engine::spawn`] does, with a journal that other engines share in this way.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    #[cfg(feature = "cli")]
+    pub(crate) async fn spawn_sharing(
+        config: EngineConfig,
+        progress: impl FnMut(StartProgress) + Send + 'static,
+        sharing: JournalSharing,
+    ) -> Result<Self, StartError> {
+        Self::launch(config, Registries::default(), progress, |_| (), sharing).await
     }
 
     /// Starts as [`Engine::spawn`] does. `change` may change the actors' settings, including those
@@ -151,7 +173,7 @@ impl Engine {
         progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
     ) -> Result<Self, StartError> {
-        Self::launch(config, Registries::default(), progress, change).await
+        Self::launch(config, Registries::default(), progress, change, JournalSharing::Alone).await
     }
 
     async fn launch(
@@ -159,6 +181,7 @@ impl Engine {
         registries: Registries,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
+        sharing: JournalSharing,
     ) -> Result<Self, StartError> {
         if config.data_parallel_size > 1 {
             return Err(StartError::DataParallel(config.data_parallel_size));
@@ -180,7 +203,8 @@ impl Engine {
         let Constraints { grammars, token_rules } = constraints;
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
-        settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
+        let opened = journal::open(&config, &loaded, &settings, sharing)?;
+        settings.journal = opened.as_ref().map(|opened| Arc::clone(&opened.journal));
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
@@ -200,6 +224,7 @@ impl Engine {
             token_rules,
             adapters,
             how,
+            journals: opened.map(|opened| opened.folder),
         };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }

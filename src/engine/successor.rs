@@ -5,8 +5,8 @@ use std::sync::Arc;
 use playhouse_actors::system::SystemConfig;
 
 #[cfg(unix)]
-use super::process::HowToStart;
-use super::{Engine, StartError, builder::Registries};
+use super::process::{Beside, HowToStart};
+use super::{Engine, JournalSharing, StartError, builder::Registries};
 use crate::config::EngineConfig;
 #[cfg(unix)]
 use crate::config::LogSettings;
@@ -24,20 +24,24 @@ pub(super) enum HowStarted {
 impl Engine {
     /// Starts a second engine with these settings beside this one: with the same model families,
     /// parsers and token rules, in processes if this one's model is in processes. Both lease the
-    /// memory of their requests from one budget. This engine goes on as before.
+    /// memory of their requests from one budget. Each has a journal of its own, in the same folder.
+    /// This engine goes on as before.
     ///
     /// # Errors
-    /// As [`Engine::start`]. A journal belongs to one engine alone.
+    /// As [`Engine::start`].
     pub async fn start_successor(&self, config: EngineConfig) -> Result<Self, StartError> {
         let memory = Some(Arc::clone(self.memory()));
+        let sharing = JournalSharing::With(self.inner.journals.clone());
         match &self.inner.how {
             HowStarted::InThisProcess(registries) => {
                 let change = |settings: &mut SystemConfig| settings.memory = memory;
-                Self::launch(config, Registries::clone(registries), |_| (), change).await
+                let registries = Registries::clone(registries);
+                Self::launch(config, registries, |_| (), change, sharing).await
             }
             #[cfg(unix)]
             HowStarted::InProcesses(how, log) => {
-                Self::launch_process(how.clone(), config, log, |_| (), memory).await
+                let beside = Beside { memory, sharing };
+                Self::launch_process(how.clone(), config, log, |_| (), beside).await
             }
         }
     }

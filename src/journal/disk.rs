@@ -1,6 +1,6 @@
-//! The journal's folder. Segments are numbered files, of which the last one counts. A segment is
-//! written under another name, synced and renamed, so each is whole from its first record on. All
-//! files are readable by their owner alone, because they hold what clients said.
+//! The files of one journal. Segments are numbered files, of which the last one counts. A segment
+//! is written under another name, synced and renamed, so each is whole from its first record on.
+//! All files are readable by their owner alone, because they hold what clients said.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -16,36 +16,101 @@ const LOCK: &str = "lock";
 const NEW: &str = "segment.new";
 const PREFIX: &str = "segment-";
 
-/// The folder of one journal, locked for this process.
+/// The lock of a folder, with the id of its process in it. The system releases it when the process
+/// ends.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+/// The outcome of an attempt to lock a folder.
+pub(super) enum Taken {
+    Here(Lock),
+    ByAnother,
+    /// There is no such folder, or it has no lock yet.
+    Missing,
+}
+
+impl Lock {
+    /// Locks a folder that may be locked.
+    ///
+    /// # Errors
+    /// The system's errors.
+    pub(super) fn take(folder: &Path) -> Result<Taken> {
+        let file = match files::open_to_write(&folder.join(LOCK), &mut options()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Taken::Missing),
+            opened => opened?,
+        };
+        Ok(Self::of(file)?.map_or(Taken::ByAnother, Taken::Here))
+    }
+
+    /// Locks a folder, which may be new. Returns `None` if another engine or process has it.
+    ///
+    /// # Errors
+    /// The system's errors.
+    pub(super) fn create(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(LOCK);
+        let file = files::open_to_write(&path, options().create(true).truncate(false))?;
+        let Some(mut lock) = Self::of(file)? else { return Ok(None) };
+        lock.0.set_len(0)?;
+        lock.0.write_all(std::process::id().to_string().as_bytes())?;
+        Ok(Some(lock))
+    }
+
+    fn of(file: File) -> Result<Option<Self>> {
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// The files of one journal, locked for its engine.
 #[derive(Debug)]
 pub(crate) struct FileDisk {
     folder: PathBuf,
+    /// The folder for copies, which stay when the journal is removed.
+    asides: PathBuf,
     /// The number of the newest segment. 0 before the first.
     number: u64,
     /// The newest segment, if this process began it.
     segment: Option<File>,
-    /// Keeps the folder locked.
-    _lock: File,
+    /// Keeps the folder locked. `None` for the folder of all journals, which has a lock anyway.
+    lock: Option<Lock>,
 }
 
 impl FileDisk {
-    /// Locks the folder, which is created if it does not exist.
+    /// Opens the journal in a locked folder.
     ///
     /// # Errors
-    /// [`ErrorKind::ResourceBusy`] if another process has it, and the system's other errors.
-    pub(crate) fn open(folder: &Path) -> Result<Self> {
-        create_folder(folder)?;
-        let path = folder.join(LOCK);
-        let lock = files::open_to_write(&path, options().create(true).truncate(false))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                Error::new(ErrorKind::ResourceBusy, "another process has this journal open")
-            }
-            TryLockError::Error(error) => error,
-        })?;
-        let numbers = segments(folder)?;
-        let number = numbers.into_iter().max().unwrap_or(0);
-        Ok(Self { folder: folder.to_owned(), number, segment: None, _lock: lock })
+    /// The system's errors.
+    pub(super) fn new(folder: PathBuf, asides: PathBuf, lock: Lock) -> Result<Self> {
+        let number = newest(&folder)?;
+        Ok(Self { folder, asides, number, segment: None, lock: Some(lock) })
+    }
+
+    /// Opens the journal of the earlier format in the folder of all journals.
+    ///
+    /// # Errors
+    /// The system's errors.
+    pub(super) fn of_folder(folder: PathBuf) -> Result<Self> {
+        let (number, asides) = (newest(&folder)?, folder.clone());
+        Ok(Self { folder, asides, number, segment: None, lock: None })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn has_segments(&self) -> bool {
+        self.number > 0
+    }
+
+    /// Removes the folder of a journal without segments.
+    pub(super) fn remove_empty(mut self) {
+        if !self.has_segments() {
+            // An empty folder is no harm.
+            let _ = self.remove();
+        }
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -98,10 +163,34 @@ impl JournalDisk for FileDisk {
 
     fn set_aside(&mut self) -> Result<String> {
         let path = self.path(self.number);
-        let free = (1..).map(|copy| self.folder.join(format!("aside-{:08}-{copy}", self.number)));
+        let writer = match self.folder == self.asides {
+            true => String::new(),
+            false => {
+                self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned() + "-"
+            }
+        };
+        let name = format!("aside-{writer}{:08}", self.number);
+        let free = (1..).map(|copy| self.asides.join(format!("{name}-{copy}")));
         let free = free.into_iter().find(|path| !path.exists()).unwrap_or_default();
         fs::hard_link(&path, &free)?;
         Ok(free.display().to_string())
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        self.segment = None;
+        for number in segments(&self.folder)? {
+            fs::remove_file(self.path(number))?;
+        }
+        self.number = 0;
+        // A crash may have left one.
+        let _ = fs::remove_file(self.folder.join(NEW));
+        sync_folder(&self.folder)?;
+        if self.lock.is_some() {
+            // A folder without segments counts as nothing.
+            let _ = fs::remove_file(self.folder.join(LOCK));
+            let _ = fs::remove_dir(&self.folder);
+        }
+        Ok(())
     }
 }
 
@@ -113,16 +202,26 @@ fn options() -> fs::OpenOptions {
     options
 }
 
-fn create_folder(folder: &Path) -> Result<()> {
+/// Creates a folder that its owner alone can read, unless it exists.
+pub(super) fn create_folder(folder: &Path) -> Result<()> {
+    folder_builder().recursive(true).create(folder)
+}
+
+/// Does the same for a folder that must not exist.
+pub(super) fn create_new_folder(folder: &Path) -> Result<()> {
+    folder_builder().create(folder)
+}
+
+fn folder_builder() -> fs::DirBuilder {
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
+    builder
 }
 
 /// Makes the names in a folder durable.
-fn sync_folder(folder: &Path) -> Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> Result<()> {
     #[cfg(unix)]
     files::open_folder(folder)?.sync_all()?;
     #[cfg(not(unix))]
@@ -130,12 +229,27 @@ fn sync_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the process that has locked a folder. `None` if it has not noted that yet.
+pub(super) fn owner(folder: &Path) -> Option<u32> {
+    files::read_to_string(&folder.join(LOCK)).ok()?.parse().ok()
+}
+
+/// Returns the number of the newest segment in a folder. 0 if there is none.
+fn newest(folder: &Path) -> Result<u64> {
+    Ok(segments(folder)?.into_iter().max().unwrap_or(0))
+}
+
 /// Returns the numbers of the segments in a folder.
 fn segments(folder: &Path) -> Result<Vec<u64>> {
+    numbers(folder, PREFIX)
+}
+
+/// Returns the numbers after this prefix in the names of a folder's files.
+pub(super) fn numbers(folder: &Path, prefix: &str) -> Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let number = name.to_str().and_then(|name| name.strip_prefix(prefix));
         numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
     }
     Ok(numbers)
@@ -144,6 +258,12 @@ fn segments(folder: &Path) -> Result<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn open(folder: &Path) -> FileDisk {
+        create_folder(folder).unwrap();
+        let lock = Lock::create(folder).unwrap().unwrap();
+        FileDisk::new(folder.to_owned(), folder.to_owned(), lock).unwrap()
+    }
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
@@ -157,7 +277,7 @@ mod tests {
     fn the_newest_segment_counts_and_older_ones_are_removed() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("journal");
-        let mut disk = FileDisk::open(&path).unwrap();
+        let mut disk = open(&path);
         assert_eq!(disk.read().unwrap(), None);
         disk.replace(b"one").unwrap();
         disk.append(b"+two").unwrap();
@@ -169,18 +289,13 @@ mod tests {
         assert_eq!(fs::read(aside).unwrap(), b"one+two");
         drop(disk);
         fs::write(path.join(NEW), "half of a segm").unwrap();
-        let mut next = FileDisk::open(&path).unwrap();
+        let mut next = open(&path);
         assert_eq!(next.read().unwrap().unwrap(), b"three");
         next.replace(b"four").unwrap();
         assert_eq!(names(&path), ["aside-00000001-1", "lock", "segment-00000003"]);
-    }
-
-    #[test]
-    fn one_process_has_it_open() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let _first = FileDisk::open(folder.path()).unwrap();
-        let error = FileDisk::open(folder.path()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        assert!(matches!(Lock::take(&path).unwrap(), Taken::ByAnother));
+        assert!(Lock::create(&path).unwrap().is_none());
+        assert!(matches!(Lock::take(folder.path()).unwrap(), Taken::Missing));
     }
 
     #[cfg(unix)]
@@ -189,7 +304,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("journal");
-        let mut disk = FileDisk::open(&path).unwrap();
+        let mut disk = open(&path);
         disk.replace(b"secret").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o700);

@@ -2,6 +2,7 @@
 
 mod disk;
 mod fingerprint;
+mod folder;
 
-pub(crate) use disk::FileDisk;
 pub(crate) use fingerprint::fingerprint;
+pub(crate) use folder::JournalFolder;

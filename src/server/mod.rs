@@ -49,7 +49,7 @@ use tower::util::MapRequest;
 
 pub(crate) use self::handover::Handover;
 #[cfg(feature = "cli")]
-pub(crate) use self::handover::UpgradeOrder;
+pub(crate) use self::handover::{Link, UpgradeOrder};
 #[cfg(feature = "cli")]
 pub(crate) use self::http::client::{HttpClient, http_client};
 use self::{
@@ -57,6 +57,7 @@ use self::{
     completions::CompletionRequest,
     generate::handler::generate,
     generative_scoring::ScoringRequest,
+    handover::{Estate, Predecessor, Successor},
     health::{frozen, metrics, probes},
     http::{
         auth, cors, draining,
@@ -194,6 +195,7 @@ pub(crate) async fn serve_with(
     let swaps = Arc::new(Swaps::new(served.clone(), &app, &frozen, state.draining.clone()));
     state.swaps = Some(Arc::clone(&swaps));
     state.upgrades = handover.orders;
+    state.predecessor = handover.predecessor.is_some().then(|| Arc::new(Predecessor::new()));
     app.replace(router(state.clone())?);
     frozen.replace(frozen::router(state.clone()));
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
@@ -201,22 +203,29 @@ pub(crate) async fn serve_with(
     let sweep = resume::sweep(Arc::clone(&state.kept), state.config.resume_ttl_secs);
     let _sweeping = AbortOnDrop(tokio::spawn(sweep).abort_handle());
     resume::revive(&state).await;
-    let apps = Apps { app, frozen };
+    let apps = Apps { app: app.clone(), frozen };
     let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
     let mut listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
     listening.own_file();
     // A server that got its listener from no other process has no receiver.
     let _ = handover.listening.map(|listening| listening.send(()));
+    if let (Some(predecessor), Some(link)) = (&state.predecessor, handover.predecessor) {
+        tokio::spawn(Arc::clone(predecessor).follow(link, Estate::of(&state)));
+    }
+    tokio::spawn(resume::take_over(state.clone()));
     let (responses, tracer) = (state.responses.clone(), state.tracer.clone());
+    let (estate, predecessor) = (Estate::of(&state), state.predecessor.clone());
     let (draining, leaving) = (state.draining.clone(), state.leaving.clone());
     // An engine that is replaced ends when no copy of its state is left.
     drop(state);
     let mut shutdown = pin!(shutdown);
-    let is_taken_over = tokio::select! {
-        () = reloading => false,
-        () = shutdown.as_mut() => false,
-        () = handover.taken_over.cancelled() => true,
+    let link = tokio::select! {
+        () = reloading => None,
+        () = shutdown.as_mut() => None,
+        link = handover::taken_over(handover.taken_over) => Some(link),
     };
+    let is_taken_over = link.is_some();
+    let successor = link.map(|link| Successor::begin(link, &listening, app.get(), estate.clone()));
     handover.ending.cancel();
     let limit = || match served.current().health() {
         // In a dead engine no request ends, so a long wait would not help.
@@ -233,6 +242,13 @@ pub(crate) async fn serve_with(
         let ended = async {
             listening.left().await;
             responses.drained().await;
+            // The content of an earlier process goes to the next one, too.
+            if let Some(predecessor) = &predecessor {
+                predecessor.gone().await;
+            }
+            if let Some(successor) = &successor {
+                successor.drained().await;
+            }
         };
         tokio::select! {
             _ = timeout_at(deadline, ended) => {}
@@ -249,11 +265,16 @@ pub(crate) async fn serve_with(
         responses.drained().await;
     };
     let is_late = timeout_at(deadline, drained).await.is_err();
-    if let Some(journal) = engine.journal() {
+    for journal in swaps.journals() {
         // From here on, no end is recorded: open requests continue in the next process. They may be
         // the cause only if the engine is dead.
         journal.close(engine.health() != Health::Dead).await;
     }
+    if let Some(successor) = successor {
+        successor.leave(estate.remainder()).await;
+    }
+    // Some of the kept answers have the state, with the engine.
+    estate.kept.clear();
     if let Some(tracer) = tracer {
         tracer.shutdown().await;
     }
@@ -349,6 +370,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async |method: Method, uri: Uri| ApiError::not_found(&method, uri.path()))
         .layer(from_fn_with_state(state.clone(), keep_alive::comment))
+        .layer(from_fn_with_state(state.clone(), handover::pass_on))
         .layer(from_fn_with_state(state.clone(), memory::lease))
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
         .layer(from_fn_with_state(state.clone(), draining::refuse))

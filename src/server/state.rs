@@ -17,7 +17,7 @@ use super::{
     admin::Control,
     audio::RealtimeSeats,
     generate::open_requests::OpenRequests,
-    handover::UpgradeOrder,
+    handover::{Predecessor, UpgradeOrder},
     health::pulse::RuntimePulse,
     http::{auth::ApiKeys, error::ApiError},
     media::{AskedModel, MediaAccess, MediaParts},
@@ -68,6 +68,8 @@ pub(super) struct AppState {
     pub(super) swaps: Option<Arc<Swaps>>,
     /// Takes orders to start another process in the place of this one.
     pub(super) upgrades: Option<mpsc::Sender<UpgradeOrder>>,
+    /// The process before an upgrade, whose answers clients may ask this one for.
+    pub(super) predecessor: Option<Arc<Predecessor>>,
     /// Cancelled when another process gets the new connections.
     pub(super) leaving: CancellationToken,
     /// Cancelled when another model is served, or another process serves.
@@ -119,6 +121,7 @@ impl AppState {
             created,
             swaps: None,
             upgrades: None,
+            predecessor: None,
             leaving,
             superseded,
             in_use: TaskTracker::new().token(),

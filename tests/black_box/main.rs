@@ -15,6 +15,7 @@ mod server;
 mod stream;
 mod swap;
 mod upgrade;
+mod upgrade_keeps;
 
 use std::{
     collections::BTreeMap,

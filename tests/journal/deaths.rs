@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Returns a request that is computed for longer than a process takes to start.
-fn long(number: usize, max_tokens: usize) -> Ask {
+pub(crate) fn long(number: usize, max_tokens: usize) -> Ask {
     let body = json!({
         "model": "demo", "prompt": format!("Number {number}"), "max_tokens": max_tokens,
         "stream": true, "ignore_eos": true, "temperature": 1, "seed": number,
@@ -21,7 +21,7 @@ fn long(number: usize, max_tokens: usize) -> Ask {
 }
 
 /// Continues a stream that the server may hold back.
-async fn go_on(client: &Client, server: &Server, last: &str) -> Response {
+pub(crate) async fn go_on(client: &Client, server: &Server, last: &str) -> Response {
     let (stream, _) = last.split_once(':').unwrap();
     let url = format!("{}/v1/streams/{stream}?after={last}", server.url);
     for _ in 0..3_000 {

@@ -6,13 +6,25 @@ mod adapters;
 mod client;
 mod deaths;
 mod images;
+#[path = "../black_box/other_model.rs"]
+#[allow(dead_code, reason = "the tests of swaps use the rest")]
+mod other_model;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
 mod server;
+#[cfg(target_os = "linux")]
+mod storm;
+mod swaps;
+#[cfg(target_os = "linux")]
+mod upgrades;
 mod wakes;
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use client::{Ask, Reader, get, post, read, said};
 use reqwest::{Client, StatusCode};
@@ -69,7 +81,12 @@ fn workload() -> Vec<Ask> {
 
 /// Returns what an undisturbed server says.
 async fn undisturbed(asks: &[Ask]) -> Vec<Value> {
-    let server = Server::start(None, &[]);
+    undisturbed_with(asks, &[]).await
+}
+
+/// Returns what an undisturbed server with these flags says.
+async fn undisturbed_with(asks: &[Ask], flags: &[&str]) -> Vec<Value> {
+    let server = Server::start(None, flags);
     let client = Client::new();
     let mut all = Vec::new();
     for ask in asks {
@@ -252,9 +269,15 @@ async fn a_damaged_journal_is_told() {
     let response = post(&Client::new(), &server.url, &ask, None).await;
     read(response, &mut reader, |reader| reader.events.len() > 2).await;
     server.kill();
-    let segment = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    let segment = segment.into_iter().find(|path| path.to_str().unwrap().contains("segment-"));
-    let segment = segment.unwrap();
+    let entries = |folder: &Path| {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let named = |mut paths: Vec<PathBuf>, name: &str| -> PathBuf {
+        paths.retain(|path| path.to_str().unwrap().contains(name));
+        paths.pop().unwrap()
+    };
+    let writer = named(entries(folder.path()), "writer-");
+    let segment = named(entries(&writer), "segment-");
     let mut bytes = fs::read(&segment).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&segment, bytes).unwrap();

@@ -44,6 +44,13 @@ impl Server {
         Self { child, url, log: Some(std::thread::spawn(read_on)) }
     }
 
+    /// Kills the process as `kill -9` does, though others may write its log.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn kill_alone(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Asks the process to end, and waits until it has ended.
     pub(crate) fn terminate(mut self) {
         let pid = self.child.id().to_string();

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The files of one journal. One process has it open at a time.
+/// The files of one journal. One engine has it open at a time.
 pub trait JournalDisk: Send {
     /// Returns the content of the newest segment, or `None` if there is none.
     ///
@@ -36,4 +36,10 @@ pub trait JournalDisk: Send {
     /// # Errors
     /// The disk's error.
     fn set_aside(&mut self) -> io::Result<String>;
+
+    /// Removes all segments, because nothing in them is needed.
+    ///
+    /// # Errors
+    /// The disk's error. Some segments may be there then.
+    fn remove(&mut self) -> io::Result<()>;
 }

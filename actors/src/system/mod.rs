@@ -44,7 +44,7 @@ pub use config::{DeviceMode, Supervision, SystemConfig};
 pub use engine_end::{Core, EngineEnd, EngineOver};
 pub use engine_process::EngineProcessView;
 pub use engines::{DrainError, EngineStart, EngineState, EngineView};
-pub use journal::{Journal, JournalConfig, JournalError};
+pub use journal::{Journal, JournalConfig, JournalError, Left, Takeover};
 pub use memory::{ArrivingBody, Lease, MemoryBudget, MemoryError};
 pub use pause::PauseMode;
 pub use running::{Health, Status, System, Unhealthy};

@@ -198,6 +198,12 @@ impl System {
         self.context.config.journal.as_ref()
     }
 
+    /// Reserves so many ids of requests. Returns the first.
+    #[must_use]
+    pub fn reserve_requests(&self, count: u64) -> RequestId {
+        self.door.reserve(count)
+    }
+
     /// Accepts requests of one prompt that an earlier process has accepted. No limit applies to
     /// them. Returns their streams.
     ///
@@ -416,7 +422,7 @@ impl System {
         self.begin_drain();
         // Open requests continue in the next process, so their end here is not recorded.
         if let Some(journal) = self.journal() {
-            journal.close(self.health() != Health::Dead).await;
+            journal.end_engine(self.health() != Health::Dead).await;
         }
         let open = self.context.ledger().open_requests();
         if !open.is_empty() {

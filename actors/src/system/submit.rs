@@ -90,6 +90,11 @@ impl Door {
         Self { context, next_request, next_input, seed, is_draining }
     }
 
+    /// Reserves so many ids of requests. Returns the first.
+    pub(crate) fn reserve(&self, count: u64) -> RequestId {
+        RequestId(self.next_request.fetch_add(count, Ordering::Relaxed))
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
     }
@@ -275,7 +280,7 @@ impl Door {
             Work::Pool(_) => None,
         };
         let count = prompts.len() as u32;
-        let first = self.next_request.fetch_add(count.into(), Ordering::Relaxed);
+        let RequestId(first) = self.reserve(count.into());
         let seed = seed.unwrap_or_else(|| choice_seed(self.seed, first));
         // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
         let eos = &self.context.vault.executors.info().eos_token_ids;

@@ -28,8 +28,8 @@ use self::{
 use super::{CliError, engine, flags::AllFlags};
 use crate::{
     config::{Config, EngineConfig, Key, LogSettings, Origin, ServerSettings, layer::Entry},
-    engine::Engine,
-    server::{self, Handover, Listener, ServedEngine, ServerError},
+    engine::{Engine, JournalSharing},
+    server::{self, Handover, Link, Listener, ServedEngine, ServerError},
 };
 
 /// This system hands no sockets over.
@@ -79,10 +79,11 @@ async fn start(
     config: EngineConfig,
     log: &LogSettings,
     server: &ServerSettings,
+    sharing: JournalSharing,
 ) -> Result<Engine, CliError> {
     match server.single_process {
-        true => engine::start_with_journal(config).await,
-        false => engine::start_process(config, log, server.spare_engine).await,
+        true => engine::start_with_journal(config, sharing).await,
+        false => engine::start_process(config, log, server.spare_engine, sharing).await,
     }
 }
 
@@ -118,6 +119,23 @@ async fn listener(
     }
 }
 
+/// Returns how this process shares its folder of journals with the process that started it.
+fn sharing(inherited: Option<&Inherited>) -> JournalSharing {
+    match inherited {
+        #[cfg(unix)]
+        Some(inherited) if inherited.is_of_server() => JournalSharing::After(inherited.starter()),
+        _ => JournalSharing::Alone,
+    }
+}
+
+/// Returns whether the socket comes from a server that ends.
+fn is_of_server(inherited: &Inherited) -> bool {
+    #[cfg(unix)]
+    return inherited.is_of_server();
+    #[cfg(not(unix))]
+    match *inherited {}
+}
+
 fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> {
     engine::run(async {
         // Before all slow work: in a container, the default action of signals does not end the
@@ -136,7 +154,8 @@ fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> 
         let files = engine::with_files(config.engine);
         let engine_config = shutdown::or_signal(files, &mut signals).await?;
         let metrics = metrics::install(&engine_config)?;
-        let engine = start(engine_config, &config.log, &server);
+        let sharing = sharing(inherited);
+        let engine = start(engine_config, &config.log, &server, sharing);
         let engine = shutdown::or_signal(engine, &mut signals).await?;
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
         banner::show(&engine, &server, &listener);
@@ -147,8 +166,10 @@ fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> 
         let upgrading = Upgrader::begin(&listener, &mut handover)?;
         let (sender, listening) = oneshot::channel();
         handover.listening = Some(sender);
+        let (link, predecessor) = oneshot::channel();
+        handover.predecessor = inherited.filter(|one| is_of_server(one)).map(|_| predecessor);
         let requested = shutdown::requested(engine.clone(), signals);
-        let requested = until(requested, inherited, listening);
+        let requested = until(requested, inherited, listening, link);
         let served =
             server::serve_with(listener, engine.clone(), server, metrics, requested, handover);
         let served = served.await;
@@ -164,24 +185,30 @@ fn serve(config: Config, inherited: Option<&Inherited>) -> Result<(), CliError> 
     })
 }
 
-/// Completes when `requested` does. Reports to the process that started this one that it listens.
+/// Completes when `requested` does. Reports to the process that started this one that it listens,
+/// and sends the connection to that process to `link`.
 /// If that process has gone meanwhile, completes, too.
 async fn until(
     requested: impl Future<Output = ()>,
     inherited: Option<&Inherited>,
     listening: oneshot::Receiver<()>,
+    link: oneshot::Sender<Link>,
 ) {
     #[cfg(unix)]
     let report = async {
         let Some(inherited) = inherited else { return std::future::pending().await };
         match inherited.report(listening).await {
-            Ok(()) => std::future::pending().await,
+            Ok(connection) => {
+                // Without a receiver, the server ends already.
+                let _ = connection.map(|connection| link.send(connection));
+                std::future::pending().await
+            }
             Err(error) => tracing::warn!(%error, "the process before has ended, so this one ends"),
         }
     };
     #[cfg(not(unix))]
     let report = async {
-        let _ = (inherited, listening);
+        let _ = (inherited, listening, link);
         std::future::pending::<()>().await
     };
     tokio::select! {

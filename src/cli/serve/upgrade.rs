@@ -1,7 +1,7 @@
 //! Two processes of one server, one after the other. The old one starts the new one
 //! ([`super::inherited`] is about its side). Standard input of the new one is the listening socket,
 //! and its standard output is a socket for one line of report. The line says that the new one
-//! serves, or why not.
+//! serves, or why not. If it serves, the socket connects the two servers from then on.
 
 use std::{
     env, io,
@@ -11,22 +11,22 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    io::AsyncReadExt,
     net::UnixStream,
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::inherited::{ACTIVATED, READY};
+use super::inherited::{READY, handover};
 use crate::{
     cli::CliError,
     config::layer::HANDOVER_VARIABLE,
-    server::{AbortOnDrop, Handover, Listener, ServerError, UpgradeOrder},
+    server::{AbortOnDrop, Handover, Link, Listener, ServerError, UpgradeOrder},
 };
 
 /// Most bytes of a report.
-const REPORT_BYTES_MAX: u64 = 4096;
+const REPORT_BYTES_MAX: usize = 4096;
 /// The id of the process that systemd has started, in the environment of that process.
 const SYSTEMD_VARIABLE: &str = "SYSTEMD_EXEC_PID";
 
@@ -36,7 +36,7 @@ pub(super) struct Upgrader {
     /// Whether a service manager opened it.
     is_activated: bool,
     orders: mpsc::Receiver<UpgradeOrder>,
-    taken_over: CancellationToken,
+    taken_over: oneshot::Sender<Link>,
     ending: CancellationToken,
 }
 
@@ -55,7 +55,9 @@ impl Upgrader {
         let (sender, orders) = mpsc::channel(1);
         handover.orders = Some(sender);
         let socket = listener.handle().map_err(ServerError::Io)?;
-        let (taken_over, ending) = (handover.taken_over.clone(), handover.ending.clone());
+        let (taken_over, receiver) = oneshot::channel();
+        handover.taken_over = Some(receiver);
+        let ending = handover.ending.clone();
         let is_activated = listener.is_activated();
         let upgrader = Self { socket, is_activated, orders, taken_over, ending };
         Ok(Some(AbortOnDrop(tokio::spawn(upgrader.run()).abort_handle())))
@@ -68,27 +70,31 @@ impl Upgrader {
             if let Err(why) = &started {
                 tracing::warn!(why, "no upgrade: this process goes on");
             }
-            let is_over = started.is_ok();
-            order.answer(started);
-            if is_over {
-                self.taken_over.cancel();
+            let (outcome, link) = match started {
+                Ok((pid, link)) => (Ok(pid), Some(link)),
+                Err(why) => (Err(why), None),
+            };
+            order.answer(outcome);
+            if let Some(link) = link {
+                // Without a receiver, the server ends already.
+                let _ = self.taken_over.send(link);
                 return;
             }
         }
     }
 
-    /// Starts a process, and waits until it serves, for `limit` at most. Returns its id.
-    async fn start(&self, limit: Duration) -> Result<u32, String> {
+    /// Starts a process, and waits until it serves, for `limit` at most. Returns its id, and the
+    /// connection to it.
+    async fn start(&self, limit: Duration) -> Result<(u32, Link), String> {
         let started = start(&self.socket, self.is_activated);
-        let (mut child, report) =
+        let (mut child, mut report) =
             started.map_err(|error| format!("the program cannot be started: {error}"))?;
         let pid = child.id();
         tracing::info!(pid, "an upgrade begins: a new process loads the model");
         let mut line = Vec::new();
-        let mut report = BufReader::new(report.take(REPORT_BYTES_MAX));
         let read = async {
             tokio::select! {
-                read = report.read_until(b'\n', &mut line) => read.map(drop),
+                read = read_line(&mut report, &mut line) => read,
                 () = self.ending.cancelled() => Err(io::Error::other("the server ends")),
             }
         };
@@ -96,7 +102,7 @@ impl Upgrader {
         let line = String::from_utf8_lossy(&line);
         if line == format!("{READY}\n") {
             child.0.take();
-            return Ok(pid);
+            return Ok((pid, report));
         }
         let why = match read {
             Err(_) => format!("it was not ready within {} s", limit.as_secs()),
@@ -110,6 +116,18 @@ impl Upgrader {
         let how = ended.ok().flatten().map_or_else(String::new, |how| format!(" ({how})"));
         Err(format!("the new process does not serve: {why}{how}"))
     }
+}
+
+/// Reads up to the end of a line, and nothing after it.
+async fn read_line(report: &mut UnixStream, line: &mut Vec<u8>) -> io::Result<()> {
+    let mut byte = [0];
+    while line.last() != Some(&b'\n') && line.len() < REPORT_BYTES_MAX {
+        if report.read(&mut byte).await? == 0 {
+            break;
+        }
+        line.extend(byte);
+    }
+    Ok(())
 }
 
 /// A process that does not serve yet. It is ended on drop.
@@ -144,7 +162,7 @@ fn start(socket: &OwnedFd, is_activated: bool) -> io::Result<(Starting, UnixStre
     let program = arguments.next().ok_or(io::ErrorKind::NotFound)?;
     let child = Command::new(program)
         .args(arguments)
-        .env(HANDOVER_VARIABLE, if is_activated { ACTIVATED } else { "1" })
+        .env(HANDOVER_VARIABLE, handover(is_activated))
         .stdin(Stdio::from(socket.try_clone()?))
         .stdout(Stdio::from(OwnedFd::from(other)))
         .spawn()?;

@@ -27,7 +27,7 @@ pub(crate) use launcher::HowToStart;
 
 use self::{facts::Facts, launcher::ProcessLauncher};
 use super::{
-    DefaultSampling, Engine, Inner, StartError, StartProgress,
+    DefaultSampling, Engine, Inner, JournalSharing, StartError, StartProgress,
     adapters::{AdapterReader, AdapterRegistry},
     journal, load,
     start::generation_config,
@@ -40,6 +40,14 @@ use crate::{
     text::HfTextCodec,
 };
 
+/// The parts that an engine shares with others.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// The budget of the memory of requests. `None`: its own.
+    pub(super) memory: Option<Arc<MemoryBudget>>,
+    pub(super) sharing: JournalSharing,
+}
+
 impl Engine {
     /// Starts as [`Engine::spawn`] does, with the model in a process of its own. That process runs
     /// this same program. Its command line must be read by [`crate::cli::main`].
@@ -51,8 +59,10 @@ impl Engine {
         config: EngineConfig,
         log: &LogSettings,
         progress: impl FnMut(StartProgress) + Send + 'static,
+        sharing: JournalSharing,
     ) -> Result<Self, StartError> {
-        Self::launch_process(how, config, log, progress, None).await
+        let beside = Beside { memory: None, sharing };
+        Self::launch_process(how, config, log, progress, beside).await
     }
 
     /// Starts as [`Engine::start`] does, with the model in a process that runs `program`, which is
@@ -66,16 +76,17 @@ impl Engine {
         config: EngineConfig,
     ) -> Result<Self, StartError> {
         let how = HowToStart { program: Some(program.into()), keeps_spare: false };
-        Self::launch_process(how, config, &LogSettings::default(), |_| (), None).await
+        let log = LogSettings::default();
+        Self::launch_process(how, config, &log, |_| (), Beside::default()).await
     }
 
-    /// Starts with the model in processes. With `memory`, requests lease their memory there.
+    /// Starts with the model in processes.
     pub(super) async fn launch_process(
         how: HowToStart,
         config: EngineConfig,
         log: &LogSettings,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
-        memory: Option<Arc<MemoryBudget>>,
+        beside: Beside,
     ) -> Result<Self, StartError> {
         let (config, mut progress) = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
@@ -110,8 +121,9 @@ impl Engine {
         let served_model_names = config.served_names();
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
-        settings.memory = memory;
-        settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
+        settings.memory = beside.memory;
+        let opened = journal::open(&config, &loaded, &settings, beside.sharing)?;
+        settings.journal = opened.as_ref().map(|opened| Arc::clone(&opened.journal));
         let (info, codec) = (loaded.info.clone(), Arc::clone(&loaded.codec));
         let first: EngineStart = (launcher, process);
         let system = System::spawn_front(settings, info, codec, first, others, config.seed).await?;
@@ -131,6 +143,7 @@ impl Engine {
             token_rules,
             adapters,
             how: HowStarted::InProcesses(how, log.clone()),
+            journals: opened.map(|opened| opened.folder),
         };
         Self { inner: Arc::new(inner) }.with_lora_modules().await
     }

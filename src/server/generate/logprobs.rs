@@ -1,7 +1,7 @@
 //! Log-probabilities in the shapes of the two APIs. A row holds first the token at the position,
 //! then the most likely ones.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
@@ -85,14 +85,14 @@ pub(in crate::server) struct ChatLogprobs {
 }
 
 /// One token of a message.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(in crate::server) struct ChatLogprob {
     #[serde(flatten)]
     own: ChatLogprobEntry,
     top_logprobs: Vec<ChatLogprobEntry>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 struct ChatLogprobEntry {
     token: String,
     logprob: f32,

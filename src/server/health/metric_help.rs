@@ -93,6 +93,7 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("journal_degraded", Gauge, "1 while the journal cannot be written."),
     ("journal_answers", Gauge, "Answers in the journal."),
     ("journal_segment_bytes", Gauge, "Size of the journal's segment."),
+    ("journal_other_model_answers", Gauge, "Answers of other models that stay in the journal."),
     ("journal_records_total", Counter, "Records written to the journal."),
     ("journal_syncs_total", Counter, "Times that the journal was made durable."),
     ("journal_lost_records_total", Counter, "Records that the journal lost."),

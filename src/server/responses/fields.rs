@@ -99,8 +99,8 @@ impl ResponsesFields {
             reasoning: self.reasoning()?,
             text: self.text(),
             top_logprobs: logprobs("top_logprobs", self.top_logprobs)?.unwrap_or(0),
-            truncation: if self.truncates() { "auto" } else { "disabled" },
-            service_tier: "default",
+            truncation: if self.truncates() { "auto" } else { "disabled" }.into(),
+            service_tier: "default".into(),
             metadata: self.metadata()?,
             user: self.user.clone(),
             prompt_cache_key: self.prompt_cache_key.clone(),
@@ -209,7 +209,7 @@ impl ResponsesFields {
         let format = self.text.as_ref().and_then(|text| text.format.clone());
         TextAsked {
             format: format.unwrap_or_else(|| json!({"type": "text"})),
-            verbosity: self.verbosity().unwrap_or("medium"),
+            verbosity: self.verbosity().unwrap_or("medium").to_owned().into(),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Turns `input` into the items of a conversation. It rejects parts that no template could show,
 //! and names the place.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use super::{
-    ids::ItemIds,
+    ids::{ItemIds, response_of},
     items::{
         FunctionCall, FunctionCallOutput, Item, ItemStatus, Items, Message, Output, Part,
         Reasoning, Role,
@@ -28,6 +28,17 @@ pub(super) struct InputReader<'a> {
 }
 
 type Fields = Map<String, Value>;
+
+/// Returns the ids of the responses whose items `input` refers to, each once.
+pub(super) fn references(input: Option<&Value>) -> impl Iterator<Item = String> {
+    let items = input.and_then(Value::as_array).into_iter().flatten();
+    let is_reference = |item: &&Value| {
+        let kind = item.get("type").and_then(Value::as_str);
+        kind.map_or(item.get("role").is_none(), |kind| kind == "item_reference")
+    };
+    let ids = items.filter(is_reference).filter_map(|item| item.get("id").and_then(Value::as_str));
+    ids.filter_map(response_of).collect::<BTreeSet<_>>().into_iter()
+}
 
 impl InputReader<'_> {
     /// Returns the items. A text alone becomes a user's message.

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::server::generate::logprobs::ChatLogprob;
 
 /// A message, thought, call, or result of a call.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Item {
     Message(Message),
@@ -17,7 +17,7 @@ pub(super) enum Item {
     FunctionCallOutput(FunctionCallOutput),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ItemStatus {
     InProgress,
@@ -25,7 +25,7 @@ pub(super) enum ItemStatus {
     Incomplete,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Message {
     pub(super) id: String,
     pub(super) status: ItemStatus,
@@ -33,7 +33,7 @@ pub(super) struct Message {
     pub(super) content: Vec<Part>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
     User,
@@ -43,7 +43,7 @@ pub(super) enum Role {
 }
 
 /// A piece of text, whose kind shows its author, or an image.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Part {
     InputText {
@@ -72,7 +72,7 @@ pub(super) enum Part {
 }
 
 /// Thoughts.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reasoning {
     pub(super) id: String,
     pub(super) status: ItemStatus,
@@ -82,7 +82,7 @@ pub(super) struct Reasoning {
     pub(super) encrypted_content: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct FunctionCall {
     pub(super) id: String,
     pub(super) status: ItemStatus,
@@ -93,7 +93,7 @@ pub(super) struct FunctionCall {
     pub(super) arguments: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct FunctionCallOutput {
     pub(super) id: String,
     pub(super) status: ItemStatus,
@@ -102,7 +102,7 @@ pub(super) struct FunctionCallOutput {
 }
 
 /// The result of a function.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Output {
     Text(String),

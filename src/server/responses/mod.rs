@@ -27,6 +27,7 @@ mod store;
 mod stored;
 mod text_format;
 mod tools;
+mod transfer;
 mod weight;
 mod writer;
 
@@ -37,3 +38,4 @@ pub(super) use count::{InputTokens, count_input_tokens};
 pub(super) use kept::{cancel, delete, input_items, retrieve};
 pub(super) use protocol::ResponsesRequest;
 pub(super) use store::ResponseStore;
+pub(super) use transfer::ResponsePart;

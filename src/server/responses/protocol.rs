@@ -9,7 +9,7 @@ use super::{
     answer::ResponseAnswer,
     fields::ResponsesFields,
     ids::{self, ItemIds},
-    input::InputReader,
+    input::{self, InputReader},
     items::Items,
     keeper::Keeper,
     messages::messages,
@@ -32,6 +32,7 @@ use crate::server::{
         structured_outputs::StructuredOutputFields,
         unsupported::UnsupportedFields,
     },
+    handover::StillRuns,
     http::{
         error::ApiError,
         limits::at_most,
@@ -42,6 +43,9 @@ use crate::server::{
     state::AppState,
     turn::TurnRequest,
 };
+
+/// The field that names the response before.
+const PREVIOUS: &str = "previous_response_id";
 
 /// The body of `POST /v1/responses`.
 pub(in crate::server) struct ResponsesRequest {
@@ -92,6 +96,7 @@ impl Protocol for ResponsesRequest {
         ])?;
         let store = self.store(state)?;
         let is_streamed = self.sampling.is_streamed();
+        self.fetch(state, owner).await?;
         let history = self.history(state, owner)?;
         let id = ids::response_id(&exchange.draws.name);
         let mut ids = ItemIds::new(&id);
@@ -234,18 +239,30 @@ impl ResponsesRequest {
         }
     }
 
+    /// Fetches the responses that the request refers to from the process before this one, if only
+    /// that one has them.
+    async fn fetch(&self, state: &AppState, owner: Owner) -> Result<(), ApiError> {
+        let Some(predecessor) = &state.predecessor else { return Ok(()) };
+        let missing = |id: &String| state.responses.get(owner, id).is_err();
+        if let Some(id) = self.fields.previous_response_id.as_ref().filter(|id| missing(id)) {
+            let fetched = predecessor.fetch_response(state, owner, id).await;
+            fetched.map_err(|StillRuns| not_over(id))?;
+        }
+        for id in input::references(self.fields.input.as_ref()).filter(missing) {
+            // An item of a response that still runs is not found, as in one process.
+            let _ = predecessor.fetch_response(state, owner, &id).await;
+        }
+        Ok(())
+    }
+
     /// Returns the turns of the conversation that the request continues.
     fn history(&self, state: &AppState, owner: Owner) -> Result<Vec<Arc<Turn>>, ApiError> {
-        const FIELD: &str = "previous_response_id";
         let Some(id) = &self.fields.previous_response_id else { return Ok(Vec::new()) };
         let previous = state.responses.get(owner, id).map_err(|error| {
             let message = format!("Previous response with id '{id}' not found.");
-            ApiError { message, ..error.with_param(FIELD) }
+            ApiError { message, ..error.with_param(PREVIOUS) }
         })?;
-        previous.conversation().ok_or_else(|| {
-            let message = format!("The response '{id}' is not over yet.");
-            ApiError::invalid(FIELD, message)
-        })
+        previous.conversation().ok_or_else(|| not_over(id))
     }
 
     fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
@@ -259,4 +276,8 @@ impl ResponsesRequest {
         }
         Ok(kwargs)
     }
+}
+
+fn not_over(id: &str) -> ApiError {
+    ApiError::invalid(PREVIOUS, format!("The response '{id}' is not over yet."))
 }

@@ -1,18 +1,18 @@
 //! A response as clients see it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::items::{Item, Items};
 use crate::server::{http::error::ApiError, state::unix_seconds};
 
 /// The body of `/v1/responses`, complete at any time.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::server) struct Response {
     pub(super) id: String,
-    object: &'static str,
+    object: Cow<'static, str>,
     created_at: u64,
     completed_at: Option<u64>,
     pub(super) status: Status,
@@ -24,7 +24,7 @@ pub(in crate::server) struct Response {
     pub(super) asked: Arc<Asked>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
     Queued,
@@ -37,7 +37,7 @@ pub(super) enum Status {
 }
 
 /// The client's fields, with the defaults of absent ones.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Asked {
     pub(super) model: String,
     pub(super) instructions: Option<String>,
@@ -56,40 +56,40 @@ pub(super) struct Asked {
     pub(super) presence_penalty: f32,
     pub(super) frequency_penalty: f32,
     pub(super) top_logprobs: u32,
-    pub(super) truncation: &'static str,
-    pub(super) service_tier: &'static str,
+    pub(super) truncation: Cow<'static, str>,
+    pub(super) service_tier: Cow<'static, str>,
     pub(super) metadata: Map<String, Value>,
     pub(super) user: Option<String>,
     pub(super) prompt_cache_key: Option<String>,
     pub(super) safety_identifier: Option<String>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ReasoningAsked {
     pub(super) effort: Option<String>,
     pub(super) summary: Option<String>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TextAsked {
     pub(super) format: Value,
-    pub(super) verbosity: &'static str,
+    pub(super) verbosity: Cow<'static, str>,
 }
 
 /// Why a response failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ResponseError {
-    pub(super) code: &'static str,
+    pub(super) code: Cow<'static, str>,
     pub(super) message: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct IncompleteDetails {
-    pub(super) reason: &'static str,
+    pub(super) reason: Cow<'static, str>,
 }
 
 /// The tokens of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ResponseUsage {
     input_tokens: usize,
     input_tokens_details: InputTokensDetails,
@@ -98,14 +98,14 @@ pub(super) struct ResponseUsage {
     total_tokens: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct InputTokensDetails {
     cached_tokens: usize,
     /// Tokens charged for writing the cache: always zero.
     cache_write_tokens: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputTokensDetails {
     reasoning_tokens: usize,
 }
@@ -115,7 +115,7 @@ impl Response {
     pub(super) fn new(id: String, created_at: u64, status: Status, asked: Asked) -> Self {
         Self {
             id,
-            object: "response",
+            object: "response".into(),
             created_at,
             completed_at: None,
             status,
@@ -134,7 +134,8 @@ impl Response {
         self.usage = usage;
         self.completed_at = (status == Status::Completed).then(unix_seconds);
         if status == Status::Incomplete {
-            self.incomplete_details = Some(IncompleteDetails { reason: "max_output_tokens" });
+            self.incomplete_details =
+                Some(IncompleteDetails { reason: "max_output_tokens".into() });
         }
     }
 }
@@ -168,6 +169,6 @@ impl From<&ApiError> for ResponseError {
             400..500 => "invalid_prompt",
             _ => "server_error",
         };
-        Self { code, message: error.message.clone() }
+        Self { code: code.into(), message: error.message.clone() }
     }
 }

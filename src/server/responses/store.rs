@@ -120,6 +120,25 @@ impl ResponseStore {
         kept.make_room(&self.limits, &self.total, now);
     }
 
+    /// Stores a response that another process has stored so long ago.
+    pub(super) fn insert_aged(&self, owner: Owner, stored: Arc<Stored>, age: Duration) {
+        let now = Instant::now();
+        let mut kept = self.kept.lock();
+        kept.insert(owner, stored, now.checked_sub(age).unwrap_or(now));
+        kept.make_room(&self.limits, &self.total, now);
+    }
+
+    /// Returns all responses with their owners and ages, in the order in which they were stored.
+    pub(super) fn all(&self, now: Instant) -> Vec<(Owner, Arc<Stored>, Duration)> {
+        let kept = self.kept.lock();
+        let mut entries: Vec<_> = kept.entries.iter().collect();
+        entries.sort_by_key(|(_, entry)| entry.since);
+        let all = entries.into_iter().map(|((owner, _), entry)| {
+            (*owner, Arc::clone(&entry.stored), now.saturating_duration_since(entry.since))
+        });
+        all.collect()
+    }
+
     /// Removes responses until the store is within its limits.
     pub(super) fn make_room(&self) {
         self.kept.lock().make_room(&self.limits, &self.total, Instant::now());
@@ -127,7 +146,7 @@ impl ResponseStore {
 
     /// # Errors
     /// 404 if there is no such response, or if it belongs to another owner.
-    pub(super) fn get(&self, owner: Owner, id: &str) -> Result<Arc<Stored>, ApiError> {
+    pub(in crate::server) fn get(&self, owner: Owner, id: &str) -> Result<Arc<Stored>, ApiError> {
         let found = self.kept.lock().get(owner, id, &self.limits, Instant::now());
         found.ok_or_else(|| unknown(id))
     }

@@ -27,7 +27,7 @@ pub(super) struct Turn {
 }
 
 /// A response in its current state, and the conversation that it belongs to.
-pub(super) struct Stored {
+pub(in crate::server) struct Stored {
     /// Whether it runs without its client.
     is_background: bool,
     /// Whether its events are stored.
@@ -134,7 +134,7 @@ impl Stored {
         self.progress.borrow().response.clone()
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::server) fn is_over(&self) -> bool {
         self.progress.borrow().response.status.is_over()
     }
 
@@ -144,6 +144,16 @@ impl Stored {
 
     pub(super) fn is_streamed(&self) -> bool {
         self.is_streamed
+    }
+
+    /// Returns the turns that this response continues.
+    pub(super) fn history(&self) -> &[Arc<Turn>] {
+        &self.history
+    }
+
+    /// Returns its events so far. Empty if they are not stored.
+    pub(super) fn frames(&self) -> Vec<Bytes> {
+        self.progress.borrow().frames.clone()
     }
 
     /// Returns the turns that a response after this one continues. `None` before it has ended.
@@ -184,6 +194,21 @@ impl Stored {
 }
 
 impl Turn {
+    /// Returns a turn of another process. Its weight counts towards the same store as `weight`.
+    pub(super) fn new(input: Arc<Items>, output: Arc<Items>, weight: &Weight) -> Self {
+        let _weight = weight.another(items_bytes(&input) + items_bytes(&output));
+        let output_index = ItemIndex::new(&output);
+        Self { input, output, output_index, _weight }
+    }
+
+    pub(super) fn input(&self) -> &Items {
+        &self.input
+    }
+
+    pub(super) fn output(&self) -> &Items {
+        &self.output
+    }
+
     pub(super) fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.input.iter().chain(self.output.iter())
     }

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tower::ServiceExt;
 
 use super::{
+    Rendering,
     keeping::Keeping,
     position::Position,
     prompt::{Prompt, check_place},
@@ -37,6 +38,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(in crate::server) struct Dormant {
     /// Hash of the route and the body.
     pub(super) request_hash: [u8; 32],
+    /// The state with its model. Another model may be served when its client asks. `None` once the
+    /// engine has ended.
+    home: Mutex<Option<AppState>>,
     owner: Option<Tenant>,
     since: Instant,
     /// The requests that were accepted for it.
@@ -55,6 +59,7 @@ struct Asleep {
 
 impl Dormant {
     pub(super) fn new(
+        home: AppState,
         owner: Option<Tenant>,
         keeping: Keeping,
         prompts: Option<Vec<Prompt>>,
@@ -64,7 +69,23 @@ impl Dormant {
         let requests = prompts.iter().flatten().flat_map(Prompt::ids).collect();
         let asleep = Mutex::new(Some(Asleep { keeping, prompts }));
         let is_held_back = AtomicBool::new(false);
-        Self { request_hash, owner, since: Instant::now(), requests, asleep, is_held_back }
+        let (home, since) = (Mutex::new(Some(home)), Instant::now());
+        Self { request_hash, home, owner, since, requests, asleep, is_held_back }
+    }
+
+    /// Returns the state with its model.
+    ///
+    /// # Errors
+    /// 503 if the engine has ended. A process with the model can continue it.
+    pub(super) fn home(&self) -> Result<AppState, ApiError> {
+        let message = "the model of this stream is no longer loaded: another one has its place";
+        let gone = || ApiError::unavailable(message.to_owned(), RETRY_AFTER);
+        self.home.lock().clone().ok_or_else(gone)
+    }
+
+    /// Gives the state with its model up, if it is the one with this `rendering`.
+    pub(super) fn lose_model(&self, rendering: &Arc<Rendering>) -> Option<AppState> {
+        self.home.lock().take_if(|state| Arc::ptr_eq(&state.rendering, rendering))
     }
 
     /// Returns whether it has waited for longer than `ttl`.

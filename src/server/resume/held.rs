@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::timeout};
 
-use super::keeping::Keeping;
+use super::{keeping::Keeping, transfer::EndedStream};
 use crate::{
     api::Lease,
     server::http::{error::ApiError, sse},
@@ -43,7 +43,7 @@ pub(in crate::server) struct Held {
     log: Mutex<Log>,
     news: Notify,
     source: tokio::sync::Mutex<Option<Source>>,
-    _keeping: Keeping,
+    _keeping: Option<Keeping>,
 }
 
 struct Log {
@@ -87,25 +87,52 @@ impl Held {
         lease: Lease,
     ) -> Arc<Self> {
         let grace = Duration::from_millis(keeping.exchange().grace_ms);
-        let log = Log {
-            events: VecDeque::new(),
-            num_removed: 0,
-            num_bytes: 0,
-            state: State::Open,
-            num_readers: 0,
-            num_departures: 0,
-            awaited_since: None,
-        };
         Arc::new(Self {
             request_hash,
             grace,
             base,
             lease,
-            log: Mutex::new(log),
+            log: Mutex::new(Log::new()),
             news: Notify::new(),
             source: tokio::sync::Mutex::new(Some(source)),
-            _keeping: keeping,
+            _keeping: Some(keeping),
         })
+    }
+
+    /// Returns a stream that has ended in another process. `None` if there is no memory for it.
+    pub(super) fn of_another(
+        stream: EndedStream,
+        request_hash: [u8; 32],
+        ended: Instant,
+        lease: Lease,
+    ) -> Option<Arc<Self>> {
+        let events = stream.events.into_iter();
+        let events = events.map(|(position, bytes)| Event { position, bytes: bytes.into() });
+        let mut log = Log { events: events.collect(), ..Log::new() };
+        log.num_bytes = log.events.iter().map(Event::memory).sum();
+        lease.add(log.num_bytes).ok()?;
+        log.state = State::Over(ended);
+        Some(Arc::new(Self {
+            request_hash,
+            grace: Duration::ZERO,
+            base: stream.base,
+            lease,
+            log: Mutex::new(log),
+            news: Notify::new(),
+            source: tokio::sync::Mutex::new(None),
+            _keeping: None,
+        }))
+    }
+
+    /// Returns the events of a stream that has ended, and the time since. `None` if it runs, or
+    /// does not keep all of its events.
+    pub(super) fn ended(&self, now: Instant) -> Option<(EndedStream, Duration)> {
+        let log = self.log.lock();
+        let State::Over(since) = log.state else { return None };
+        let copy = |event: &Event| (event.position.clone(), event.bytes.to_vec());
+        let events = log.events.iter().map(copy).collect();
+        let stream = EndedStream { base: self.base.clone(), events };
+        (log.num_removed == 0).then(|| (stream, now.saturating_duration_since(since)))
     }
 
     /// Keeps the stream, of an earlier process, until a connection has begun to read it. A client
@@ -159,10 +186,7 @@ impl Held {
 
     fn push(&self, events: Vec<Event>) {
         let mut log = self.log.lock();
-        let size = |event: &Event| {
-            event.bytes.len() + event.position.as_ref().map_or(0, String::len) + EVENT_BYTES
-        };
-        let added = events.iter().map(size).sum::<usize>();
+        let added = events.iter().map(Event::memory).sum::<usize>();
         let num_new = events.len();
         log.events.extend(events);
         if self.lease.add(added).is_ok() {
@@ -216,7 +240,27 @@ impl Held {
     }
 }
 
+impl Event {
+    /// Returns the bytes of memory that it takes.
+    fn memory(&self) -> usize {
+        self.bytes.len() + self.position.as_ref().map_or(0, String::len) + EVENT_BYTES
+    }
+}
+
 impl Log {
+    /// Returns the log of a stream that begins.
+    fn new() -> Self {
+        Self {
+            events: VecDeque::new(),
+            num_removed: 0,
+            num_bytes: 0,
+            state: State::Open,
+            num_readers: 0,
+            num_departures: 0,
+            awaited_since: None,
+        }
+    }
+
     /// Returns whether the stream is unfinished, and no connection reads it.
     fn is_deserted(&self) -> bool {
         self.num_readers == 0 && self.state == State::Open && self.awaited_since.is_none()

@@ -9,11 +9,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{dormant::Dormant, held::Held, whole::Whole};
+use super::{Rendering, dormant::Dormant, held::Held, whole::Whole};
 use crate::{api::Tenant, server::http::error::ApiError};
 
 /// The owner of an answer. `None` stands for all clients of a server without keys.
 type Owner = Option<Tenant>;
+
+type ById = Vec<((Owner, String), Kept)>;
+type ByKey = Vec<((Owner, String), Arc<Whole>)>;
 
 /// All kept answers.
 #[derive(Default)]
@@ -81,9 +84,55 @@ impl KeptAnswers {
         Ok((whole, true))
     }
 
-    /// Enters an answer of an earlier process by its key.
+    /// Enters an answer of an earlier process, unless this one has an answer with the same id.
+    pub(super) fn restore(&self, owner: Owner, id: String, kept: Kept) {
+        self.tables.lock().answers.entry((owner, id)).or_insert(kept);
+    }
+
+    /// Enters an answer of an earlier process by its key, unless this one has an answer with it.
     pub(super) fn restore_key(&self, owner: Owner, key: String, whole: Arc<Whole>) {
-        self.tables.lock().keys.insert((owner, key), whole);
+        self.tables.lock().keys.entry((owner, key)).or_insert(whole);
+    }
+
+    /// Lets answers of an earlier process wait without their model, which ends. It is that of the
+    /// state with this `rendering`.
+    pub(in crate::server) fn lose_model(&self, rendering: &Arc<Rendering>) {
+        let mut homes = Vec::new();
+        for kept in self.tables.lock().answers.values() {
+            if let Kept::Dormant(dormant) = kept {
+                homes.extend(dormant.lose_model(rendering));
+            }
+        }
+        // The drop of a state may end an engine.
+        drop(homes);
+    }
+
+    /// Returns whether the owner has an answer with this id.
+    pub(in crate::server) fn has(&self, owner: Owner, id: &str) -> bool {
+        self.tables.lock().answers.contains_key(&(owner, id.to_owned()))
+    }
+
+    /// Returns whether the owner has an answer by this `Idempotency-Key`.
+    pub(in crate::server) fn has_key(&self, owner: Owner, key: &str) -> bool {
+        let tables = self.tables.lock();
+        let known = tables.keys.get(&(owner, key.to_owned()));
+        known.is_some_and(|known| !known.is_gone())
+    }
+
+    /// Returns all answers: by their ids, and by their keys.
+    pub(super) fn all(&self) -> (ById, ByKey) {
+        let tables = self.tables.lock();
+        let answers = tables.answers.iter().map(|(id, kept)| (id.clone(), kept.clone()));
+        (
+            answers.collect(),
+            tables.keys.iter().map(|(key, whole)| (key.clone(), whole.clone())).collect(),
+        )
+    }
+
+    /// Forgets all answers at the end of the server.
+    pub(in crate::server) fn clear(&self) {
+        let tables = std::mem::take(&mut *self.tables.lock());
+        drop(tables);
     }
 
     /// Removes answers that ended, or were restored, longer than `ttl` ago.

@@ -9,7 +9,8 @@
 //! - With a journal, the exchange is recorded ([`exchange`], [`keeping`]). Another process gives
 //!   its accepted requests to the engine again ([`revive`]). When the client asks, it repeats the
 //!   exchange over their outputs and leaves out the events that the client has ([`dormant`]).
-//!   Requests that may have killed the process are started with care ([`trial`]).
+//!   Requests that may have killed the process are started with care ([`trial`]). The answers of a
+//!   process that ends while this one serves are continued then ([`takeover`]).
 
 mod dormant;
 mod exchange;
@@ -23,7 +24,9 @@ mod rendering;
 mod revive;
 mod route;
 mod stream;
+mod takeover;
 mod ticket;
+mod transfer;
 mod trial;
 mod whole;
 
@@ -33,15 +36,22 @@ use axum::response::Response;
 
 pub(super) use self::held::Event;
 use self::kept::Kept;
+pub(super) use self::position::escaped as answer_id;
 pub(super) use self::{
     exchange::Mode, exchange::Served, kept::KeptAnswers, marks::Marks, position::Batch,
     position::Position, rendering::Rendering, revive::revive, route::continue_stream,
-    stream::KeptStream, ticket::Entry, ticket::Prompts, ticket::Ticket,
+    stream::KeptStream, takeover::take_over, ticket::Entry, ticket::IDEMPOTENCY_KEY,
+    ticket::LAST_EVENT_ID, ticket::Prompts, ticket::Ticket, transfer::AnswerPart,
 };
 use crate::{
     api::Tenant,
     server::{http::error::ApiError, state::AppState},
 };
+
+/// Returns the stream of an event, escaped, if `last_event` is the id of one.
+pub(super) fn stream_of(last_event: &str) -> Option<String> {
+    position::split(last_event).ok().map(|(stream, _)| stream.to_owned())
+}
 
 /// Time between two looks for answers that are kept no longer.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,21 +83,17 @@ pub(super) async fn resume(
     if hash != ticket.request_hash() {
         return Err(ApiError::other_stream());
     }
-    answer(state, kept, Some(after.clone())).await
+    answer(kept, Some(after.clone())).await
 }
 
-async fn answer(
-    state: &AppState,
-    kept: Kept,
-    after: Option<Position>,
-) -> Result<Response, ApiError> {
+async fn answer(kept: Kept, after: Option<Position>) -> Result<Response, ApiError> {
     match kept {
         Kept::Stream(held) => {
             let after = after.map(|position| position.to_string());
             held.follow(after.as_deref())
         }
         Kept::Whole(whole) => whole.answer().await,
-        Kept::Dormant(dormant) => dormant.wake(state, after).await,
+        Kept::Dormant(dormant) => dormant.wake(&dormant.home()?, after).await,
     }
 }
 

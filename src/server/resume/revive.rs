@@ -38,11 +38,17 @@ pub(super) struct Restored {
     whole: Option<Arc<Whole>>,
 }
 
-/// Continues the answers that the journal holds. Their unfinished requests are computed from now
-/// on. A stream waits for its client, and an answer in one piece is made at once.
+/// Continues the answers that the journal holds from its start.
 pub(in crate::server) async fn revive(state: &AppState) {
+    if let Some(journal) = state.engine.journal() {
+        revive_all(state, journal.take_restored()).await;
+    }
+}
+
+/// Continues answers of earlier processes, which the journal holds. Their unfinished requests are
+/// computed from now on. A stream waits for its client, and an answer in one piece is made at once.
+pub(super) async fn revive_all(state: &AppState, answers: Vec<KeptAnswer>) {
     let Some(journal) = state.engine.journal() else { return };
-    let answers = journal.take_restored();
     let (mut num_continued, total) = (0, answers.len());
     let mut restored = Vec::new();
     for answer in answers {
@@ -97,12 +103,12 @@ fn restore(state: &AppState, answer: &KeptAnswer) -> Result<Option<Restored>, St
     let (mode, key) = (exchange.mode, exchange.key.clone());
     let has_prompts = prompts.is_some();
     let keeping = Keeping::of(journal, exchange);
-    let dormant = Arc::new(Dormant::new(owner, keeping, prompts));
+    let dormant = Arc::new(Dormant::new(state.clone(), owner, keeping, prompts));
     let has_ended = |request: &KeptRequest| request.end.is_some();
     let is_open = !has_prompts || !answer.requests.iter().all(has_ended);
     let whole = match mode {
         Mode::Stream => {
-            state.kept.enter(owner, id, Kept::Dormant(Arc::clone(&dormant)));
+            state.kept.restore(owner, id, Kept::Dormant(Arc::clone(&dormant)));
             None
         }
         Mode::Background => None,
@@ -193,7 +199,7 @@ fn enter_whole(
     if let Some(key) = key {
         state.kept.restore_key(owner, key, Arc::clone(&whole));
     }
-    state.kept.enter(owner, id, Kept::Whole(whole));
+    state.kept.restore(owner, id, Kept::Whole(whole));
 }
 
 /// Returns the tenant of the key that the exchange came with.

@@ -38,7 +38,7 @@ pub(in crate::server) async fn continue_stream(
     let after = last_event.or(after.as_deref());
     let after = after.map(|after| place(&id, after)).transpose()?;
     let kept = state.kept.get(caller.tenant, &id)?;
-    answer(&state, kept, after).await
+    answer(kept, after).await
 }
 
 fn place(id: &str, after: &str) -> Result<Position, ApiError> {

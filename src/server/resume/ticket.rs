@@ -26,9 +26,10 @@ use crate::{
     },
 };
 
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(in crate::server) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const DETACH_GRACE: HeaderName = HeaderName::from_static("x-detach-grace");
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(in crate::server) const IDEMPOTENCY_KEY: HeaderName =
+    HeaderName::from_static("idempotency-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest key, as other APIs have it.
 const KEY_LENGTH_MAX: usize = 255;

@@ -23,7 +23,7 @@ use crate::{
 pub(in crate::server) struct Whole {
     pub(super) request_hash: [u8; 32],
     progress: watch::Sender<Progress>,
-    held: Mutex<Option<(Keeping, Option<Lease>)>>,
+    held: Mutex<(Option<Keeping>, Option<Lease>)>,
 }
 
 #[derive(Clone)]
@@ -50,18 +50,39 @@ impl Whole {
         lease: Lease,
     ) -> Self {
         let whole = Self::new(request_hash);
-        *whole.held.lock() = Some((keeping, Some(lease)));
-        whole.set(answer);
+        *whole.held.lock() = (Some(keeping), Some(lease));
+        whole.set(answer, Instant::now());
         whole
     }
 
-    fn set(&self, answer: WholeAnswer) {
-        self.progress.send_replace(Progress::Answered(Arc::new(answer), Instant::now()));
+    /// Returns an answer that another process gave at `since`. The journal does not have it.
+    pub(super) fn of_another(
+        request_hash: [u8; 32],
+        answer: WholeAnswer,
+        since: Instant,
+        lease: Lease,
+    ) -> Self {
+        let whole = Self::new(request_hash);
+        *whole.held.lock() = (None, Some(lease));
+        whole.set(answer, since);
+        whole
+    }
+
+    fn set(&self, answer: WholeAnswer, since: Instant) {
+        self.progress.send_replace(Progress::Answered(Arc::new(answer), since));
+    }
+
+    /// Returns the answer and the time since when it is there, if it is.
+    pub(super) fn answered(&self) -> Option<(Arc<WholeAnswer>, Instant)> {
+        match &*self.progress.borrow() {
+            Progress::Answered(answer, since) => Some((Arc::clone(answer), *since)),
+            _ => None,
+        }
     }
 
     /// Answers all clients with `error`, for as long as an answer is kept.
     pub(super) fn refuse(&self, error: ApiError, keeping: Option<Keeping>) {
-        *self.held.lock() = keeping.map(|keeping| (keeping, None));
+        *self.held.lock() = (keeping, None);
         self.progress.send_replace(Progress::Refused(error, Instant::now()));
     }
 
@@ -79,10 +100,10 @@ impl Whole {
         lease.add(answer.body.len())?;
         if let Some(mut keeping) = ticket.take_keeping() {
             keeping.answered(answer.clone())?;
-            *self.held.lock() = Some((keeping, Some(lease)));
+            *self.held.lock() = (Some(keeping), Some(lease));
         }
         let response = answer.to_response();
-        self.set(answer);
+        self.set(answer, Instant::now());
         Ok(response)
     }
 

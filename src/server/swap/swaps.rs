@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ use super::{
     turns::{Change, Turn, Turns},
 };
 use crate::{
-    api::{Health, PauseState, RequestError},
+    api::{Health, Journal, PauseState, RequestError},
     config::EngineConfig,
     engine::Engine,
     server::{
@@ -25,6 +25,7 @@ use crate::{
             error::ApiError,
             listen::{CurrentRoutes, WeakRoutes},
         },
+        resume,
         state::AppState,
     },
 };
@@ -55,6 +56,8 @@ struct Retired {
     is_closed: bool,
     num_swaps: u64,
     engines: BTreeMap<u64, (Engine, OpenRequests)>,
+    /// The journals of these engines, and of earlier ones. Kept answers hold them.
+    journals: Vec<Weak<Journal>>,
 }
 
 /// A completed swap.
@@ -109,7 +112,13 @@ impl Swaps {
         })?;
         let load_time = began.elapsed();
         let model = name(&engine).unwrap_or_default();
-        if let Err(error) = self.change(state, engine.clone(), drain_limit) {
+        let changed = async {
+            let next = state.successor(engine.clone()).map_err(not_loaded)?;
+            // Before a client can ask for them.
+            resume::revive(&next).await;
+            self.change(state, next, drain_limit)
+        };
+        if let Err(error) = changed.await {
             engine.shutdown().await;
             return Err(error);
         }
@@ -137,17 +146,16 @@ impl Swaps {
         started.map_err(|error| ApiError::not_loaded(error.to_string()))
     }
 
-    /// Gives new requests to `engine`, at once.
+    /// Gives new requests to the engine of `next`, at once.
     fn change(
         self: &Arc<Self>,
         state: AppState,
-        engine: Engine,
+        next: AppState,
         drain_limit: Duration,
     ) -> Result<(), ApiError> {
-        let failed = |error: crate::server::ServerError| ApiError::not_loaded(error.to_string());
-        let next = state.successor(engine.clone()).map_err(failed)?;
+        let engine = next.engine.clone();
         let frozen_routes = frozen::router(next.clone());
-        let routes = crate::server::router(next).map_err(failed)?;
+        let routes = crate::server::router(next.clone()).map_err(not_loaded)?;
         let mut retired = self.retired.lock();
         let (app, frozen) = match (self.app.upgrade(), self.frozen.upgrade()) {
             (Some(app), Some(frozen)) if !retired.is_closed => (app, frozen),
@@ -159,9 +167,22 @@ impl Swaps {
         retired.num_swaps += 1;
         let number = retired.num_swaps;
         retired.engines.insert(number, (old.clone(), state.open.clone()));
+        if let Some(journal) = old.journal() {
+            // Its answers stay until their clients can no longer ask for them.
+            journal.outlive_engine();
+            retired.journals.retain(|journal| journal.strong_count() > 0);
+            retired.journals.push(Arc::downgrade(journal));
+        }
         state.superseded.cancel();
-        let users = state.users();
-        self.retiring.spawn(Arc::clone(self).retire(number, old, users, drain_limit));
+        tokio::spawn(resume::take_over(next));
+        let (users, kept) = (state.users(), Arc::clone(&state.kept));
+        let rendering = Arc::clone(&state.rendering);
+        drop(state);
+        let retire = Arc::clone(self).retire(number, old, users, drain_limit);
+        self.retiring.spawn(async move {
+            retire.await;
+            kept.lose_model(&rendering);
+        });
         Ok(())
     }
 
@@ -243,6 +264,13 @@ impl Swaps {
         of_retired + self.served.current().open_requests()
     }
 
+    /// Returns the journals of all engines, the present one's first.
+    pub(in crate::server) fn journals(&self) -> Vec<Arc<Journal>> {
+        let present = self.served.current().journal().cloned();
+        let retired = self.retired.lock();
+        present.into_iter().chain(retired.journals.iter().filter_map(Weak::upgrade)).collect()
+    }
+
     /// Ends the engines of before.
     pub(in crate::server) async fn end(&self) {
         self.over.cancel();
@@ -251,16 +279,15 @@ impl Swaps {
     }
 }
 
+fn not_loaded(error: crate::server::ServerError) -> ApiError {
+    ApiError::not_loaded(error.to_string())
+}
+
 /// Checks that the model of this state can be swapped.
 fn check(state: &AppState) -> Result<(), ApiError> {
     let engine = &state.engine;
     if state.superseded.is_cancelled() {
         return Err(ApiError::conflict("another swap has just ended"));
-    }
-    if engine.journal().is_some() {
-        let message = "swap_model is not supported with a journal: its requests belong to one \
-                       model; restart the server with the new one";
-        return Err(ApiError::not_implemented("model", message));
     }
     let is_paused = engine.pause_state() != PauseState::Unpaused;
     if is_paused || engine.is_sleeping() || state.control.dozes() {

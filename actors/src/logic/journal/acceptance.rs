@@ -64,6 +64,17 @@ impl Acceptance {
         self.first.answer_id.as_ref()
     }
 
+    /// Adds `by` to the ids of its requests, and to the ids in them of other requests.
+    pub(super) fn move_ids(&mut self, by: u64) {
+        move_ids(&mut self.first, by);
+        for other in &mut self.others {
+            match other {
+                Other::Like { id, .. } => *id = moved(*id, by),
+                Other::Unlike(request) => move_ids(request, by),
+            }
+        }
+    }
+
     /// Returns roughly how much memory it takes, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -108,4 +119,15 @@ impl Other {
             }
         }
     }
+}
+
+fn move_ids(request: &mut Arc<EngineRequest>, by: u64) {
+    let request = Arc::make_mut(request);
+    request.id = moved(request.id, by);
+    request.group = moved(request.group, by);
+}
+
+/// Returns the id that is `by` higher.
+pub(super) fn moved(id: RequestId, by: u64) -> RequestId {
+    RequestId(id.0.saturating_add(by))
 }

@@ -11,23 +11,23 @@ use crate::logic::{
 /// The answers that clients may still ask for, with their requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Live {
-    fingerprint: Fingerprint,
-    next_request: RequestId,
-    answers: BTreeMap<Arc<str>, Held>,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) next_request: RequestId,
+    pub(super) answers: BTreeMap<Arc<str>, Held>,
     /// The answer of each request.
-    owners: BTreeMap<RequestId, Arc<str>>,
-    num_bytes: usize,
+    pub(super) owners: BTreeMap<RequestId, Arc<str>>,
+    pub(super) num_bytes: usize,
 }
 
 /// One answer, as its records made it.
 #[derive(Debug, Clone, PartialEq)]
-struct Held {
+pub(super) struct Held {
     data: Arc<[u8]>,
-    acceptances: Vec<Acceptance>,
+    pub(super) acceptances: Vec<Acceptance>,
     /// The requests that ended, each with whether the end can be repeated.
-    ends: BTreeMap<RequestId, bool>,
+    pub(super) ends: BTreeMap<RequestId, bool>,
     /// Whether the server has the whole answer, so that its requests are not needed.
-    is_made: bool,
+    pub(super) is_made: bool,
     trial: Trial,
     num_bytes: usize,
 }
@@ -137,7 +137,7 @@ impl Live {
         self.owners.extend(ids.into_iter().map(|id| (id, Arc::clone(name))));
     }
 
-    fn put(&mut self, name: &Arc<str>, held: Held) {
+    pub(super) fn put(&mut self, name: &Arc<str>, held: Held) {
         self.num_bytes += held.num_bytes;
         let ids = held.acceptances.iter().flat_map(Acceptance::ids);
         self.owners.extend(ids.map(|id| (id, Arc::clone(name))));
@@ -197,13 +197,6 @@ impl Live {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()
-    }
-
-    /// Drops all answers. The ids of their requests stay used.
-    pub fn clear(&mut self) {
-        self.answers.clear();
-        self.owners.clear();
-        self.num_bytes = 0;
     }
 }
 

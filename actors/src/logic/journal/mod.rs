@@ -11,6 +11,7 @@
 mod acceptance;
 mod fingerprint;
 mod live;
+mod merge;
 mod record;
 mod segment;
 #[cfg(test)]

@@ -2,11 +2,15 @@
 
 use std::{
     io::{Error, Result},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use parking_lot::{Condvar, Mutex};
 
+use super::Left;
 use crate::ports::JournalDisk;
 
 /// A fault of the next operation of its kind, or of all operations.
@@ -26,6 +30,8 @@ pub(super) enum DiskFault {
     Dead,
     /// A sync does not return until the disk is repaired.
     Hangs,
+    /// The segments cannot be removed.
+    RemoveFails,
 }
 
 /// The disk. Clones share it, so a test keeps it over a crash.
@@ -47,10 +53,32 @@ struct State {
     fault: Option<DiskFault>,
     /// Ranges of the segment that a failed sync lost. They read as zeros after a crash.
     holes: Vec<std::ops::Range<usize>>,
-    num_aside: usize,
+    num_aside: Arc<AtomicUsize>,
 }
 
 impl FaultDisk {
+    /// Moves the content to another disk, as if it belonged to an earlier process. Returns that
+    /// disk. `None` if there is no content.
+    pub(super) fn leave(&self) -> Option<Self> {
+        let mut state = self.0.state.lock();
+        let left = State {
+            segment: state.segment.take(),
+            durable: state.durable.take(),
+            fault: None,
+            holes: std::mem::take(&mut state.holes),
+            num_aside: Arc::clone(&state.num_aside),
+        };
+        left.segment.is_some().then(|| {
+            let shared = Shared { state: Mutex::new(left), repaired: Condvar::new() };
+            Self(Arc::new(shared))
+        })
+    }
+
+    /// Returns it as a journal that another process has left.
+    pub(super) fn to_left(&self) -> Left {
+        Left { disk: Box::new(self.clone()), place: "the disk".to_owned() }
+    }
+
     /// Lets the next operation of the fault's kind fail. `None` repairs the disk.
     pub(super) fn inject(&self, fault: Option<DiskFault>) {
         self.0.state.lock().fault = fault;
@@ -84,7 +112,7 @@ impl FaultDisk {
 
     /// Returns the number of segments that were set aside.
     pub(super) fn num_aside(&self) -> usize {
-        self.0.state.lock().num_aside
+        self.0.state.lock().num_aside.load(Ordering::Relaxed)
     }
 }
 
@@ -151,8 +179,17 @@ impl JournalDisk for FaultDisk {
     }
 
     fn set_aside(&mut self) -> Result<String> {
+        let num_before = self.0.state.lock().num_aside.fetch_add(1, Ordering::Relaxed);
+        Ok(format!("aside-{}", num_before + 1))
+    }
+
+    fn remove(&mut self) -> Result<()> {
         let mut state = self.0.state.lock();
-        state.num_aside += 1;
-        Ok(format!("aside-{}", state.num_aside))
+        if state.is_hit_by(DiskFault::RemoveFails) {
+            return Err(error("input/output error"));
+        }
+        state.segment = None;
+        state.durable = None;
+        Ok(())
     }
 }

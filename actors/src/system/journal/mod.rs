@@ -9,9 +9,13 @@
 //! succeeds. Meanwhile the journal is *degraded*, and its setting says whether requests are refused
 //! or go on without it. The first request that waits too long for a disk that hangs makes the
 //! journal degraded too, until the disk answers. Nothing waits for it meanwhile.
+//!
+//! Each engine has a journal of its own. A journal takes over the content of others whose processes
+//! have ended ([`left`]): at its start, and later when they end.
 
 #[cfg(test)]
 mod fault_disk;
+mod left;
 mod metrics;
 mod queue;
 #[cfg(test)]
@@ -22,7 +26,10 @@ mod thread;
 mod writer;
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -30,7 +37,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use self::metrics::JournalMetrics;
-pub use self::writer::{JournalError, JournalFault, Opened, Writer};
+pub use self::{
+    left::{Left, Takeover},
+    writer::{JournalError, JournalFault, Opened, Writer},
+};
 use self::{
     queue::{Progress, Queue},
     thread::WriterThread,
@@ -68,6 +78,8 @@ pub struct JournalConfig {
 
 /// The journal of one system.
 pub struct Journal {
+    fingerprint: Fingerprint,
+    max_bytes: usize,
     queue: Arc<Queue>,
     progress: Arc<watch::Sender<Progress>>,
     metrics: Arc<JournalMetrics>,
@@ -76,22 +88,34 @@ pub struct Journal {
     zero: u64,
     next_request: RequestId,
     restored: Mutex<Vec<Answer>>,
+    /// Whether the journal goes on when its engine has ended.
+    outlives_engine: AtomicBool,
+    /// Whether the engine has ended, so that the ends of its requests are not recorded.
+    has_no_engine: AtomicBool,
 }
 
 impl Journal {
-    /// Opens the journal on `disk` and starts its thread.
+    /// Begins a journal on `disk`, which is empty, with the content of those in `left`, of which
+    /// the newest is the first. Starts its thread.
     ///
     /// # Errors
     /// [`JournalError`] if it cannot be opened, for the operator.
-    pub fn start(disk: Box<dyn JournalDisk>, config: JournalConfig) -> Result<Self, JournalError> {
+    pub fn start(
+        disk: Box<dyn JournalDisk>,
+        left: Vec<Left>,
+        config: JournalConfig,
+    ) -> Result<Self, JournalError> {
         let zero = unix_micros();
         let JournalConfig { fingerprint, max_bytes, refuses_on_fault, model_name, engine } = config;
-        let (writer, opened) = Writer::open(disk, fingerprint, max_bytes, zero)?;
+        let (writer, opened) = Writer::open(disk, left, fingerprint.clone(), max_bytes, zero)?;
         opened.told.iter().for_each(|event| tracing::warn!("{event}"));
         tracing::info!(answers = opened.answers.len(), "the journal is open");
         let queue = Arc::new(Queue::new(max_bytes.clamp(*QUEUE_BYTES.start(), *QUEUE_BYTES.end())));
-        let progress = Arc::new(watch::Sender::new(Progress::default()));
+        let num_bytes = writer.live().num_bytes();
+        let progress = Progress { num_bytes, ..Progress::default() };
+        let progress = Arc::new(watch::Sender::new(progress));
         let metrics = Arc::new(JournalMetrics::new(&model_name, &engine));
+        metrics.have_other_models(opened.num_of_other_models);
         let (next_request, restored) = (opened.next_request, Mutex::new(opened.answers));
         let shared = (Arc::clone(&queue), Arc::clone(&progress), Arc::clone(&metrics));
         let (thread_queue, thread_progress, thread_metrics) = shared;
@@ -102,7 +126,81 @@ impl Journal {
             metrics: thread_metrics,
         };
         thread.spawn()?;
-        Ok(Self { queue, progress, metrics, refuses_on_fault, zero, next_request, restored })
+        Ok(Self {
+            fingerprint,
+            max_bytes,
+            queue,
+            progress,
+            metrics,
+            refuses_on_fault,
+            zero,
+            next_request,
+            restored,
+            outlives_engine: AtomicBool::new(false),
+            has_no_engine: AtomicBool::new(false),
+        })
+    }
+
+    /// Reads journals whose processes have ended since the start. Blocks while the disk does.
+    ///
+    /// # Errors
+    /// [`JournalError`] if a disk fails, or a journal has another version.
+    pub fn read_left(&self, left: Vec<Left>) -> Result<Takeover, JournalError> {
+        let takeover = Takeover::read(left, &self.fingerprint)?;
+        takeover.told.iter().for_each(|event| tracing::warn!("{event}"));
+        self.metrics.have_other_models(takeover.num_of_other_models);
+        Ok(takeover)
+    }
+
+    /// Returns whether the content of `takeover` fits this journal's limit.
+    #[must_use]
+    pub fn has_room_for(&self, takeover: &Takeover) -> bool {
+        let num_bytes = self.progress.borrow().num_bytes;
+        num_bytes.saturating_add(takeover.num_bytes()) <= self.max_bytes
+    }
+
+    /// Takes the content of `takeover` into this journal. `reserve` reserves so many ids of
+    /// requests in the engine, and returns the first. Returns the answers. `None` if the journal is
+    /// closed.
+    pub fn take_over(
+        &self,
+        takeover: &mut Takeover,
+        reserve: impl FnOnce(u64) -> RequestId,
+    ) -> Option<Vec<Answer>> {
+        let live = std::mem::take(&mut takeover.live);
+        let first = reserve(live.next_request().0);
+        let live = live.moved(first.0);
+        let records = live.snapshot(&self.fingerprint).collect();
+        self.queue.push_whole(records).then(|| live.answers(self.zero))
+    }
+
+    /// Completes once all records so far are durable, however long that takes. Returns `false` if
+    /// the journal ends before.
+    pub async fn written(&self) -> bool {
+        let target = self.queue.hurry();
+        let mut progress = self.progress.subscribe();
+        let written = progress
+            .wait_for(|progress| progress.num_durable >= target || progress.has_ended)
+            .await;
+        written.is_ok_and(|progress| progress.num_durable >= target)
+    }
+
+    /// Lets the journal go on after its engine, for the answers that clients may still ask for.
+    pub fn outlive_engine(&self) {
+        self.outlives_engine.store(true, Ordering::Release);
+    }
+
+    /// Records no end from here on, because the engine ends: its open requests continue in the next
+    /// process. Closes the journal, unless it goes on after its engine. `is_wanted` is that of
+    /// [`Self::close`].
+    pub(crate) async fn end_engine(&self, is_wanted: bool) {
+        if !self.outlives_engine.load(Ordering::Acquire) {
+            return self.close(is_wanted).await;
+        }
+        self.has_no_engine.store(true, Ordering::Release);
+        if is_wanted {
+            self.record(Record::Closed);
+        }
     }
 
     /// Appends a record. A closed journal drops it, and so does one whose disk takes none for long.
@@ -114,6 +212,9 @@ impl Journal {
 
     /// Records an event of the ledger, if the journal needs it.
     pub(crate) fn on_ledger_event(&self, event: &LedgerEvent, state: &GroundState) {
+        if self.has_no_engine.load(Ordering::Acquire) {
+            return;
+        }
         let is_kept =
             |request| state.get(request).is_some_and(|entry| entry.request().answer_id.is_some());
         if let Some(record) = Record::of(event, self.zero, is_kept) {

@@ -38,12 +38,27 @@ struct Pending {
     num_recorded: u64,
     /// Whether a request waits for records that were not taken.
     is_urgent: bool,
+    /// Whether some of the records must become durable together, or not at all.
+    is_whole: bool,
     is_closed: bool,
+}
+
+/// Records that the thread writes at once.
+pub(super) struct Batch {
+    pub(super) records: Vec<Record>,
+    /// Number of all records so far.
+    pub(super) num_recorded: u64,
+    /// Whether they must become durable together, or not at all.
+    pub(super) is_whole: bool,
+    /// Whether no more follow.
+    pub(super) is_last: bool,
 }
 
 /// The thread's news.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
+    /// Number of bytes of the content.
+    pub(super) num_bytes: usize,
     /// Number of records that are durable.
     pub(super) num_durable: u64,
     /// Number of records that the thread has tried to write.
@@ -77,6 +92,18 @@ impl Queue {
         !is_taken
     }
 
+    /// Appends records that become durable together, whatever room there is. Returns `false` if the
+    /// queue is closed.
+    pub(super) fn push_whole(&self, records: Vec<Record>) -> bool {
+        let mut pending = self.pending.lock();
+        if !pending.is_closed {
+            pending.is_whole = true;
+            records.into_iter().for_each(|record| pending.append(record));
+            self.news.notify_one();
+        }
+        !pending.is_closed
+    }
+
     /// Takes no further records. If the operator wants the end of the process, that is the last
     /// record.
     pub(super) fn close(&self, is_wanted: bool) {
@@ -106,9 +133,8 @@ impl Queue {
         pending.num_recorded
     }
 
-    /// Waits for records, or for the end. Returns the records, the number of all records so far,
-    /// and whether no more follow. For a degraded journal, it waits no longer than a pause.
-    pub(super) fn take(&self, is_degraded: bool) -> (Vec<Record>, u64, bool) {
+    /// Waits for records, or for the end. For a degraded journal, it waits no longer than a pause.
+    pub(super) fn take(&self, is_degraded: bool) -> Batch {
         let mut pending = self.pending.lock();
         while pending.records.is_empty() && !pending.is_closed {
             if !is_degraded {
@@ -126,7 +152,12 @@ impl Queue {
         }
         pending.is_urgent = false;
         pending.num_bytes = 0;
-        (std::mem::take(&mut pending.records), pending.num_recorded, pending.is_closed)
+        Batch {
+            records: std::mem::take(&mut pending.records),
+            num_recorded: pending.num_recorded,
+            is_whole: std::mem::take(&mut pending.is_whole),
+            is_last: pending.is_closed,
+        }
     }
 }
 

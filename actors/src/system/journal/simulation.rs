@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Writer,
+    Opened, Writer,
     fault_disk::{DiskFault, FaultDisk},
 };
 use crate::logic::{
@@ -40,6 +40,8 @@ struct Expected {
 struct World {
     rng: Rng,
     disk: FaultDisk,
+    /// Journals that were taken over and could not be removed, the newest first.
+    undead: Vec<FaultDisk>,
     writer: Writer,
     /// All that was recorded, and the part of it whose write succeeded.
     recorded: BTreeMap<Arc<str>, Expected>,
@@ -57,19 +59,19 @@ fn request(id: u64, name: &Arc<str>) -> Arc<EngineRequest> {
     Arc::new(EngineRequest { answer_id, seed: id * 3, ..EngineRequest::for_test(id, prompt) })
 }
 
-fn open(disk: &FaultDisk) -> (Writer, Vec<Answer>) {
-    let (writer, opened) =
-        Writer::open(Box::new(disk.clone()), Fingerprint::default(), MAX_BYTES, 0).unwrap();
-    (writer, opened.answers)
+/// Begins a journal on an empty disk with the content of those in `left`.
+fn open(disk: &FaultDisk, left: &[FaultDisk]) -> (Writer, Opened) {
+    let left = left.iter().map(FaultDisk::to_left).collect();
+    Writer::open(Box::new(disk.clone()), left, Fingerprint::default(), MAX_BYTES, 0).unwrap()
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let disk = FaultDisk::default();
-        let (writer, _) = open(&disk);
+        let (writer, _) = open(&disk, &[]);
         let (recorded, durable, begun) = Default::default();
-        let (rng, is_deceived) = (Rng(seed), false);
-        Self { rng, disk, writer, recorded, durable, begun, next: 1, is_deceived }
+        let (rng, undead, is_deceived) = (Rng(seed), Vec::new(), false);
+        Self { rng, disk, undead, writer, recorded, durable, begun, next: 1, is_deceived }
     }
 
     fn step(&mut self, deceives: bool) {
@@ -151,12 +153,29 @@ impl World {
                 }
             });
         }
-        let (writer, answers) = open(&self.disk);
-        let found: BTreeMap<_, _> = answers.iter().map(check_content).collect();
+        let mut left: Vec<_> = self.disk.leave().into_iter().collect();
+        let was_undead = !self.undead.is_empty();
+        left.append(&mut self.undead);
+        let stays = self.rng.below(4) == 0;
+        left.iter().for_each(|disk| disk.inject(stays.then_some(DiskFault::RemoveFails)));
+        let (writer, opened) = open(&self.disk, &left);
+        self.writer = writer;
+        self.next = self.next.max(opened.next_request.0);
+        let mut found: BTreeMap<_, _> = opened.answers.iter().map(check_content).collect();
+        if was_undead {
+            // A journal that could not be removed may have answers that were dropped since.
+            let is_dropped = |name: &&Arc<str>| !self.recorded.contains_key(*name);
+            let names: Vec<_> = found.keys().filter(is_dropped).cloned().collect();
+            names.iter().for_each(|name| drop(found.remove(name)));
+            let records: Vec<_> = names.into_iter().map(|name| Record::Dropped { name }).collect();
+            self.writer.write(&records).unwrap();
+        }
+        if stays {
+            self.undead = left;
+        }
         if !self.is_deceived {
             self.check_survival(&found);
         }
-        self.writer = writer;
         self.recorded.clone_from(&found);
         self.durable = found;
         self.begun.clear();
@@ -186,7 +205,11 @@ fn check_content(answer: &Answer) -> (Arc<str>, Expected) {
     let mut expected = Expected::default();
     for held in &answer.requests {
         let id = held.request.id.0;
-        assert_eq!(held.request, request(id, &answer.name), "another request than was accepted");
+        // The journal of another process may have given it another id.
+        let accepted = request(held.request.seed / 3, &answer.name);
+        let (id_now, group) = (held.request.id, held.request.group);
+        let accepted = EngineRequest { id: id_now, group, ..EngineRequest::clone(&accepted) };
+        assert_eq!(*held.request, accepted, "another request than was accepted");
         expected.requests.push(id);
         if held.end.is_some() {
             expected.ended.insert(id);

@@ -22,7 +22,8 @@ fn config(refuses_on_fault: bool) -> JournalConfig {
 }
 
 fn start(disk: &FaultDisk, config: JournalConfig) -> Result<Journal, JournalError> {
-    Journal::start(Box::new(disk.clone()), config)
+    let left = disk.leave().iter().map(FaultDisk::to_left).collect();
+    Journal::start(Box::new(disk.clone()), left, config)
 }
 
 fn answer(journal: &Journal, name: &str, id: u64) {
@@ -196,44 +197,149 @@ async fn what_comes_after_the_close_is_not_recorded() {
     assert_eq!(names(&start(&disk, config(true)).unwrap()), ["a"]);
 }
 
+/// Begins a journal with the content of those in `left`.
+fn open(
+    left: &[&FaultDisk],
+    fingerprint: &Fingerprint,
+) -> Result<(FaultDisk, Writer, Opened), JournalError> {
+    let (disk, left) = (FaultDisk::default(), left.iter().map(|disk| disk.to_left()).collect());
+    let opened = Writer::open(Box::new(disk.clone()), left, fingerprint.clone(), 1 << 20, 0);
+    opened.map(|(writer, opened)| (disk, writer, opened))
+}
+
+fn begun(name: &str, needs_requests: bool) -> Record {
+    Record::Answer { name: name.into(), data: Arc::from(&b"data"[..]), needs_requests }
+}
+
+fn opened_names(opened: &Opened) -> Vec<&str> {
+    opened.answers.iter().map(|answer| &*answer.name).collect()
+}
+
 #[test]
-fn other_models_and_versions_are_refused_and_other_builds_start_over() {
-    let disk = FaultDisk::default();
-    let open =
-        |fingerprint: Fingerprint| Writer::open(Box::new(disk.clone()), fingerprint, 1 << 20, 0);
+fn answers_of_another_model_stay_until_that_model_is_started() {
     let own = config(true).fingerprint;
-    let (mut writer, _) = open(own.clone()).unwrap();
-    let data = Arc::from(&b"data"[..]);
-    let answer = Record::Answer { name: "a".into(), data, needs_requests: true };
-    writer.write(std::slice::from_ref(&answer)).unwrap();
-    let error = open(Fingerprint { weights: "x".to_owned(), ..own.clone() }).unwrap_err();
-    let expected = "the journal holds 1 answers of another model (weights: \"w\" then, \"x\" now)";
-    assert!(error.to_string().starts_with(expected), "{error}");
-    let (_, opened) = open(Fingerprint { build: "x".to_owned(), ..own.clone() }).unwrap();
-    assert_eq!((opened.answers.len(), opened.told.len(), disk.num_aside()), (0, 1, 1));
+    let other = Fingerprint { weights: "x".to_owned(), ..own.clone() };
+    let (disk, mut writer, _) = open(&[], &own).unwrap();
+    writer.write(&[begun("open", true), begun("made", false)]).unwrap();
+    let (taken, _, opened) = open(&[&disk], &other).unwrap();
+    assert_eq!(opened_names(&opened), ["made"], "a whole answer needs no model");
+    assert_eq!(opened.num_of_other_models, 1);
+    let told = &opened.told[0];
+    let expected = "1 answers of another model stay in the disk (weights: \"w\" then, \"x\" now)";
+    assert!(told.starts_with(expected), "{told}");
+    let (_, _, opened) = open(&[&taken, &disk], &own).unwrap();
+    assert_eq!(opened_names(&opened), ["made", "open"]);
+    assert_eq!(disk.to_left().disk.read().unwrap(), None, "it was taken over");
+}
+
+#[test]
+fn another_build_keeps_whole_answers_alone() {
+    let own = config(true).fingerprint;
+    let (disk, mut writer, _) = open(&[], &own).unwrap();
+    writer.write(&[begun("open", true), begun("made", false)]).unwrap();
+    let newer = Fingerprint { build: "x".to_owned(), ..own };
+    let (_, _, opened) = open(&[&disk], &newer).unwrap();
+    assert_eq!((opened_names(&opened), opened.told.len()), (vec!["made"], 1));
+    assert_eq!((disk.num_aside(), disk.to_left().disk.read().unwrap()), (1, None));
+}
+
+#[test]
+fn another_version_is_refused() {
+    let own = config(true).fingerprint;
+    let (disk, mut writer, _) = open(&[], &own).unwrap();
+    writer.write(&[begun("a", true)]).unwrap();
     let newer = crate::codec::Frames { version: FRAMES.version + 1, ..FRAMES };
     disk.damage(|segment| {
         segment.clear();
-        newer.encode(&answer, segment).unwrap();
+        newer.encode(&begun("a", true), segment).unwrap();
     });
-    assert!(matches!(open(own), Err(JournalError::Version { found: 3, expected: 2 })));
+    let error = open(&[&disk], &own).map(drop).unwrap_err();
+    assert!(matches!(error, JournalError::Version { found: 3, expected: 2 }), "{error}");
+}
+
+#[test]
+fn requests_of_several_journals_get_ids_of_their_own() {
+    let own = config(true).fingerprint;
+    let accepted = |name: &str, id| {
+        let request =
+            EngineRequest { answer_id: Some(name.into()), ..EngineRequest::for_test(id, [1, 2]) };
+        Record::Accepted(Acceptance::new(0, &[Arc::new(request)]).unwrap())
+    };
+    let ended = Record::Ended { request: RequestId(3), is_reproducible: true };
+    let (newer, mut writer, _) = open(&[], &own).unwrap();
+    writer.write(&[begun("b", true), accepted("b", 3)]).unwrap();
+    let (older, mut writer, _) = open(&[], &own).unwrap();
+    writer.write(&[begun("a", true), accepted("a", 3), ended.clone()]).unwrap();
+    writer.write(&[begun("b", true), accepted("b", 2)]).unwrap();
+    let (_, _, opened) = open(&[&newer, &older], &own).unwrap();
+    let found = |answer: &Answer| {
+        let request = &answer.requests[0];
+        (answer.name.to_string(), request.request.id.0, request.request.group.0, request.end)
+    };
+    let found: Vec<_> = opened.answers.iter().map(found).collect();
+    let expected = [("a".to_owned(), 7, 7, Some(true)), ("b".to_owned(), 3, 3, None)];
+    assert_eq!((found.as_slice(), opened.next_request), (&expected[..], RequestId(8)));
+}
+
+/// The journal of a process that ends while this one runs.
+#[tokio::test]
+async fn a_running_journal_takes_over_another_one() {
+    let (mine, theirs) = (FaultDisk::default(), FaultDisk::default());
+    let journal = start(&mine, config(true)).unwrap();
+    answer(&journal, "a", 0);
+    let other = start(&theirs, config(true)).unwrap();
+    answer(&other, "b", 0);
+    journal.durable().await.unwrap();
+    other.durable().await.unwrap();
+    theirs.crash(|_| 0);
+    let mut takeover = journal.read_left(vec![theirs.to_left()]).unwrap();
+    assert!(journal.has_room_for(&takeover) && !takeover.is_empty());
+    mine.inject(Some(DiskFault::Dead));
+    let answers = journal.take_over(&mut takeover, |_| RequestId(10)).unwrap();
+    let [answer] = answers.as_slice() else { panic!("{answers:?}") };
+    assert_eq!((&*answer.name, answer.requests[0].request.id), ("b", RequestId(10)));
+    assert_eq!(answer.trial.num_deaths, 1);
+    let written = journal.written();
+    tokio::pin!(written);
+    let soon = tokio::time::timeout(Duration::from_millis(50), &mut written).await;
+    assert!(soon.is_err(), "nothing is durable on a dead disk");
+    mine.inject(None);
+    assert!(written.await);
+    takeover.settle();
+    assert_eq!(theirs.to_left().disk.read().unwrap(), None);
+    mine.crash(|_| 0);
+    assert_eq!(names(&start(&mine, config(true)).unwrap()), ["a", "b"]);
+}
+
+/// The engine before a swap ends. Its journal goes on for the answers that clients have not read.
+#[tokio::test]
+async fn a_journal_may_outlive_its_engine() {
+    let disk = FaultDisk::default();
+    let journal = start(&disk, config(true)).unwrap();
+    ["a", "b"].into_iter().zip(1..).for_each(|(name, id)| answer(&journal, name, id));
+    journal.outlive_engine();
+    journal.end_engine(true).await;
+    journal.record(Record::Dropped { name: "a".into() });
+    journal.durable().await.unwrap();
+    disk.crash(|_| 0);
+    let next = start(&disk, config(true)).unwrap();
+    let restored = next.take_restored();
+    let found: Vec<_> = restored.iter().map(|one| (&*one.name, one.trial.num_deaths)).collect();
+    assert_eq!(found, [("b", 0)], "its engine ended as the operator wanted");
 }
 
 #[test]
 fn a_damaged_segment_is_kept_and_told() {
-    let disk = FaultDisk::default();
     let own = config(true).fingerprint;
-    let open = || Writer::open(Box::new(disk.clone()), own.clone(), 1 << 20, 0).unwrap();
-    let (mut writer, _) = open();
+    let (disk, mut writer, _) = open(&[], &own).unwrap();
     for name in ["a", "b"] {
-        let data = Arc::from(&b"data"[..]);
-        writer.write(&[Record::Answer { name: name.into(), data, needs_requests: true }]).unwrap();
+        writer.write(&[begun(name, true)]).unwrap();
     }
     disk.damage(|segment| {
         let last = segment.len() - 1;
         segment[last] ^= 1;
     });
-    let (_, opened) = open();
+    let (_, _, opened) = open(&[&disk], &own).unwrap();
     assert_eq!(opened.answers.len(), 1);
     let [told] = opened.told.as_slice() else { panic!("{:?}", opened.told) };
     assert!(told.starts_with("the journal is damaged after 2 records"), "{told}");

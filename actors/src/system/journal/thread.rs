@@ -36,9 +36,14 @@ impl WriterThread {
         self.metrics.show(&self.writer, false);
         loop {
             let is_degraded = self.progress.borrow().fault.is_some();
-            let (records, num_recorded, is_closed) = self.queue.take(is_degraded);
-            self.write(&records, num_recorded);
-            if is_closed {
+            let batch = self.queue.take(is_degraded);
+            if batch.is_whole {
+                // A new segment is there whole, or not at all.
+                self.writer.distrust();
+            }
+            self.write(&batch.records, batch.num_recorded);
+            if batch.is_last {
+                self.metrics.ended();
                 self.progress.send_modify(|progress| progress.has_ended = true);
                 return;
             }
@@ -64,6 +69,7 @@ impl WriterThread {
             // A request that takes the disk to hang shows that at the same place.
             self.metrics.show(&self.writer, fault.is_some());
             progress.num_tried = num_recorded;
+            progress.num_bytes = self.writer.live().num_bytes();
             if fault.is_none() {
                 progress.num_durable = num_recorded;
             }

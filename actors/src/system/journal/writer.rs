@@ -2,9 +2,10 @@
 
 use std::io;
 
+use super::left::{Left, Takeover};
 use crate::{
     logic::{
-        journal::{Answer, FRAMES, Fingerprint, Live, Record, ScanFault, scan},
+        journal::{Answer, FRAMES, Fingerprint, Live, Record},
         planted::{Bug, planted},
         request::ids::RequestId,
     },
@@ -14,7 +15,7 @@ use crate::{
 /// Bytes that a segment may have beyond twice those of its content, before a new one begins.
 const SLACK_BYTES: usize = 4 << 20;
 
-/// The journal of one process, open for writing.
+/// The journal of one engine, open for writing.
 pub struct Writer {
     disk: Box<dyn JournalDisk>,
     fingerprint: Fingerprint,
@@ -68,17 +69,6 @@ pub enum JournalError {
         /// The version that this program reads.
         expected: u16,
     },
-    /// Another model wrote it, and its answers are not complete.
-    #[error(
-        "the journal holds {num_answers} answers of another model ({difference}): start with that \
-         model, or choose another folder"
-    )]
-    OtherModel {
-        /// Number of its answers.
-        num_answers: usize,
-        /// The first difference.
-        difference: String,
-    },
     /// The answers do not fit the limit.
     #[error(transparent)]
     Write(#[from] JournalFault),
@@ -91,43 +81,34 @@ pub struct Opened {
     pub answers: Vec<Answer>,
     /// The lowest id that no request has had.
     pub next_request: RequestId,
+    /// Number of incomplete answers of other models. Their journals stay.
+    pub num_of_other_models: usize,
     /// Events for the log, each a sentence.
     pub told: Vec<String>,
 }
 
 impl Writer {
-    /// Opens the journal on `disk` for a process with this fingerprint. Reads the longest intact
-    /// beginning of the newest segment, and begins a new segment with its content. The times of the
-    /// requests count from `zero`, in microseconds since 1970.
+    /// Begins a journal on `disk`, which is empty, for a process with this fingerprint. Its content
+    /// is that of the journals in `left`, of which the newest is the first. They are removed then.
+    /// The times of the requests count from `zero`, in microseconds since 1970.
     ///
     /// # Errors
-    /// [`JournalError`] if the disk fails, or the journal is of another version or model.
+    /// [`JournalError`] if a disk fails, or a journal is of another version.
     pub fn open(
-        mut disk: Box<dyn JournalDisk>,
+        disk: Box<dyn JournalDisk>,
+        left: Vec<Left>,
         fingerprint: Fingerprint,
         max_bytes: usize,
         zero: u64,
     ) -> Result<(Self, Opened), JournalError> {
-        let mut told = Vec::new();
-        let scan = scan(&disk.read()?.unwrap_or_default());
-        if let Some(fault) = &scan.fault {
-            if let ScanFault::Damaged { cause, .. } = fault
-                && let crate::codec::DecodeError::Version { found, expected } = *cause
-            {
-                return Err(JournalError::Version { found, expected });
-            }
-            let aside = disk.set_aside()?;
-            let intact = scan.num_records;
-            told.push(format!(
-                "the journal is damaged after {intact} records: {fault}; the segment is kept as \
-                 {aside}"
-            ));
-        }
-        let mut live = scan.live;
-        judge(&mut live, &fingerprint, &mut disk, &mut told)?;
-        live.count_death();
-        let opened =
-            Opened { answers: live.answers(zero), next_request: live.next_request(), told };
+        let mut takeover = Takeover::read(left, &fingerprint)?;
+        let live = std::mem::take(&mut takeover.live);
+        let opened = Opened {
+            answers: live.answers(zero),
+            next_request: live.next_request(),
+            num_of_other_models: takeover.num_of_other_models,
+            told: std::mem::take(&mut takeover.told),
+        };
         let mut writer = Self {
             disk,
             fingerprint,
@@ -140,6 +121,7 @@ impl Writer {
             num_syncs: 0,
         };
         writer.write(&[])?;
+        takeover.settle();
         Ok((writer, opened))
     }
 
@@ -220,37 +202,6 @@ impl Writer {
     pub fn live(&self) -> &Live {
         &self.live
     }
-}
-
-/// Decides whether a process with this fingerprint may continue the answers. A process draws the
-/// same tokens if its fingerprint is the same. Otherwise clients would see tokens that do not
-/// continue those that they have.
-fn judge(
-    live: &mut Live,
-    fingerprint: &Fingerprint,
-    disk: &mut Box<dyn JournalDisk>,
-    told: &mut Vec<String>,
-) -> Result<(), JournalError> {
-    let differences = live.fingerprint().differences(fingerprint);
-    let num_answers = live.len();
-    if differences.is_empty() || num_answers == 0 {
-        return Ok(());
-    }
-    let is_other_model =
-        |fact: &&crate::logic::journal::Difference| matches!(fact.fact, "weights" | "numbers");
-    if let Some(difference) = differences.iter().find(is_other_model) {
-        let difference = difference.to_string();
-        return Err(JournalError::OtherModel { num_answers, difference });
-    }
-    let aside = disk.set_aside()?;
-    let differences: Vec<_> = differences.iter().map(ToString::to_string).collect();
-    told.push(format!(
-        "{num_answers} answers in the journal are dropped, because this process may draw other \
-         tokens ({}); the segment is kept as {aside}",
-        differences.join("; ")
-    ));
-    live.clear();
-    Ok(())
 }
 
 impl std::fmt::Debug for Writer {

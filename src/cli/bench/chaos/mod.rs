@@ -33,7 +33,10 @@ use crate::{
     engine::Engine,
 };
 #[cfg(unix)]
-use crate::{config::LogSettings, engine::ProcessStrike};
+use crate::{
+    config::LogSettings,
+    engine::{JournalSharing, ProcessStrike},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -116,7 +119,8 @@ async fn start(args: &ChaosArgs, config: EngineConfig) -> Result<Engine, CliErro
     if args.process {
         let log = LogSettings { level: "error".to_owned(), ..LogSettings::default() };
         let config = EngineConfig { journal: None, ..config };
-        return engine::start_process(config, &log, args.spare_engine).await;
+        let sharing = JournalSharing::Alone;
+        return engine::start_process(config, &log, args.spare_engine, sharing).await;
     }
     #[cfg(not(unix))]
     let _ = args;

@@ -13,6 +13,8 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::timeout,
 };
+#[cfg(unix)]
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::{
@@ -85,6 +87,16 @@ impl ConnectionServer {
             silence: Duration::from_secs(config.keep_alive_timeout_secs),
         };
         Self { http, app, tls, patience, write_limit, phases }
+    }
+
+    /// Returns a server of `app` for another process of the same server. It has no deadlines, and
+    /// no phases but the end.
+    #[cfg(unix)]
+    pub(super) fn for_process(&self, app: CurrentRoutes, closing: CancellationToken) -> Self {
+        let never = Duration::from_secs(365 * 86_400);
+        let phases = Phases::of_process(closing);
+        let patience = Patience { headers: never, silence: never };
+        Self { app, tls: None, patience, phases, ..self.clone() }
     }
 
     /// Serves `connection` until it ends. Once the server closes, serves it until its requests are

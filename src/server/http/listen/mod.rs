@@ -202,6 +202,7 @@ pub(in crate::server) struct Listening {
     threads: TaskTracker,
     watch: Watch,
     is_activated: bool,
+    server: ConnectionServer,
     #[cfg(unix)]
     file: Option<SocketFile>,
 }
@@ -222,9 +223,10 @@ pub(in crate::server) fn open(
     let phases = Phases::new(draining);
     let (connections, threads) = (TaskTracker::new(), TaskTracker::new());
     let (cut, max) = (CancellationToken::new(), config.max_connections);
+    let server = ConnectionServer::new(apps.app, tls.clone(), config, phases.clone());
     let context = AcceptContext {
         socket: Arc::new(listener.acceptor.into_socket()?),
-        server: ConnectionServer::new(apps.app, tls.clone(), config, phases.clone()),
+        server: server.clone(),
         runtime: Handle::current(),
         seats: Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))),
         frozen: ConnectionServer::new(apps.frozen, tls, config, phases.clone()),
@@ -242,6 +244,7 @@ pub(in crate::server) fn open(
         threads,
         watch: Watch::begin(context)?,
         is_activated: listener.is_activated,
+        server,
         #[cfg(unix)]
         file: listener.file,
     })
@@ -265,6 +268,19 @@ impl Listening {
         self.phases.leaving.cancel();
         #[cfg(unix)]
         self.file.iter_mut().for_each(|file| file.set_own(false));
+    }
+
+    /// Serves `routes` to the process that takes over, until that process or this server ends. Its
+    /// requests are not those of clients: a drain does not wait for them.
+    #[cfg(unix)]
+    pub(in crate::server) fn serve_process(
+        &self,
+        link: tokio::net::UnixStream,
+        routes: axum::Router,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let closing = self.phases.closing.clone();
+        let server = self.server.for_process(CurrentRoutes::new(routes), closing);
+        async move { server.serve(Box::new(link)).await }
     }
 
     /// Completes when the requests of a server that leaves have ended, and its connections with

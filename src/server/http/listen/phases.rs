@@ -25,6 +25,12 @@ impl Phases {
         Self { leaving, draining, closing, accepted: TaskTracker::new() }
     }
 
+    /// Returns the phases of a connection to another process of the same server: the end alone.
+    #[cfg(unix)]
+    pub(super) fn of_process(closing: CancellationToken) -> Self {
+        Self { closing, ..Self::new(CancellationToken::new()) }
+    }
+
     /// Makes the drain wait until the token is dropped, unless the drain has begun.
     pub(super) fn accept_request(&self) -> Option<TaskTrackerToken> {
         (!self.draining.is_cancelled()).then(|| self.accepted.token())

@@ -21,7 +21,7 @@ impl CurrentRoutes {
     }
 
     /// Returns the routes for the next request.
-    pub(super) fn get(&self) -> Router {
+    pub(in crate::server) fn get(&self) -> Router {
         self.0.read().clone()
     }
 

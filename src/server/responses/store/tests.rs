@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::*;
+use crate::server::handover::Part;
+use crate::server::http::auth::ApiKeys;
 use crate::server::responses::{
     items::{Item, ItemStatus, Items, Message, Part, Role},
     response::{Asked, Response, Status},
@@ -219,4 +221,49 @@ fn an_item_is_shared_with_those_that_refer_to_it() {
     for missing in ["msg_a_2", "msg_a_00", "msg_b_1", "msg_a"] {
         assert!(store.item(None, missing).is_none(), "{missing}");
     }
+}
+
+/// A process before an upgrade hands its responses over.
+#[test]
+fn responses_move_to_another_store_with_their_conversations() {
+    let keys = ApiKeys::new(&ServerConfig::default()).unwrap();
+    let (old, new) = (store(LIMITS), store(LIMITS));
+    let first = stored(&old, "resp_a", "one", None);
+    let second = stored(&old, "resp_b", "two", Some(&first));
+    let third = stored(&old, "resp_c", "three", Some(&second));
+    for stored in [&first, &third] {
+        old.insert(None, stored.clone());
+    }
+    old.insert(None, running(&old, "resp_run"));
+    let (parts, num_lost) = old.all_parts(&keys);
+    assert_eq!((parts.len(), num_lost), (3, 0), "two responses, and the turn between them");
+    let enter = |bytes: &[u8]| {
+        let mut heir = new.heir();
+        let mut rest = bytes;
+        while let Some((part, len)) = Part::decode(rest).unwrap() {
+            rest = &rest[len..];
+            match part {
+                Part::Response(part) => heir.enter(part, &keys),
+                Part::Answer(_) => panic!("there are no answers"),
+            }
+        }
+    };
+    // One of them was fetched before.
+    enter(&old.parts_of(None, &first, &keys).unwrap());
+    enter(&parts.concat());
+    let json = |stored: &Stored| serde_json::to_value(stored.response()).unwrap();
+    for before in [&first, &third] {
+        let after = new.get(None, &before.response().id).unwrap();
+        assert_eq!(json(&after), json(before));
+        let items = |stored: &Stored| {
+            let turns = stored.conversation().unwrap();
+            turns.iter().flat_map(|turn| turn.items()).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(items(&after), items(before));
+    }
+    assert!(!has(&new, "resp_run"), "it is not over");
+    let after = new.get(None, "resp_c").unwrap();
+    assert_eq!(after.history().len(), 2);
+    let own = new.get(None, "resp_a").unwrap().conversation().unwrap().pop().unwrap();
+    assert!(Arc::ptr_eq(&after.history()[0], &own), "the turn is shared");
 }

@@ -130,3 +130,18 @@ async fn without_memory_the_newest_events_are_still_sent() {
     assert_eq!(held.follow(Some("0")).unwrap_err().status, 404, "it is kept no longer");
     assert!(held.follow(Some("63")).is_ok());
 }
+
+/// A process before an upgrade hands its streams over.
+#[tokio::test]
+async fn a_stream_that_has_ended_moves_to_another_process() {
+    let old = held(iter((0..3).map(|number| vec![event(number)])).boxed(), 0, 16 << 20);
+    assert!(old.ended(Instant::now()).is_none(), "it runs");
+    assert_eq!(text(old.follow(None).unwrap()).await, "0;1;2;");
+    let (stream, _) = old.ended(Instant::now()).unwrap();
+    let lease = || MemoryBudget::new(16 << 20, "m", "0").lease();
+    let new = Held::of_another(stream, [0; 32], Instant::now(), lease()).unwrap();
+    assert_eq!(text(new.follow(None).unwrap()).await, "0;1;2;");
+    assert_eq!(text(new.follow(Some("0")).unwrap()).await, "1;2;");
+    let later = Instant::now() + Duration::from_secs(9);
+    assert!(new.has_expired(Duration::from_secs(9), later));
+}

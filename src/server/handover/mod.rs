@@ -2,6 +2,17 @@
 //!
 //! The command line starts the other process, because it knows the program and its arguments
 //! (`src/cli/serve/upgrade.rs`). The server stops to accept connections when it has the socket.
+//!
+//! Clients of the first process come to the second one for their streams, answers and stored
+//! responses. So the two stay connected: the second one ([`predecessor`]) passes these requests on
+//! to the first one ([`successor`]). At its end, the first one sends its content
+//! ([`remainder`]).
+
+#[cfg_attr(not(unix), allow(dead_code, unused, reason = "no process hands its socket over"))]
+mod predecessor;
+mod remainder;
+#[cfg_attr(not(unix), allow(dead_code, unused, reason = "no process hands its socket over"))]
+mod successor;
 
 use std::time::Duration;
 
@@ -11,6 +22,11 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::{
+    predecessor::{Predecessor, StillRuns, pass_on},
+    remainder::{Estate, Part},
+    successor::{Successor, taken_over},
+};
 use super::{
     http::{error::ApiError, extract::QueryOf},
     state::AppState,
@@ -42,13 +58,25 @@ impl UpgradeOrder {
     }
 }
 
+/// The connection between a process and the one that takes its socket over.
+#[cfg(unix)]
+pub(crate) type Link = tokio::net::UnixStream;
+/// This system hands no sockets over.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub(crate) enum Link {}
+
 /// The parts of a server that hands its socket over, or has got it from another process.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
     /// Takes orders. `None`: the server cannot be upgraded.
     pub(crate) orders: Option<mpsc::Sender<UpgradeOrder>>,
-    /// Cancelled when another process has the socket.
-    pub(crate) taken_over: CancellationToken,
+    /// Gets the connection to the process that has the socket now. `None`: the server cannot be
+    /// upgraded.
+    pub(crate) taken_over: Option<oneshot::Receiver<Link>>,
+    /// Gets the connection to the process that had the socket before, once this one has reported
+    /// that it serves. `None`: there is no such process.
+    pub(crate) predecessor: Option<oneshot::Receiver<Link>>,
     /// Cancelled when the server begins to end. A process that does not serve yet ends, too.
     pub(crate) ending: CancellationToken,
     /// Gets a message when the server listens.
@@ -90,11 +118,6 @@ pub(super) async fn upgrade(
                        end ends its container or service";
         return Err(ApiError::not_implemented("upgrade", message));
     };
-    if state.engine.journal().is_some() {
-        let message = "upgrade is not supported with a journal, which one process has at a time: \
-                       restart the server, and clients continue their streams";
-        return Err(ApiError::not_implemented("upgrade", message));
-    }
     let turn = swaps.begin_upgrade()?;
     let over = || ApiError::conflict("the server ends");
     let (reply, outcome) = oneshot::channel();
