@@ -19,6 +19,9 @@ mod pause;
 mod pooling;
 #[cfg(unix)]
 mod process;
+mod recorder;
+pub(crate) mod replay;
+pub(crate) mod settings;
 mod speech;
 mod start;
 mod successor;
@@ -181,6 +184,7 @@ impl Engine {
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
         settings.journal = journal::open(&config, &loaded, &settings)?.map(Arc::new);
+        settings.recorder = recorder::start(&config, &loaded, &settings.scheduler)?;
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;

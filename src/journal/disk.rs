@@ -36,7 +36,7 @@ impl FileDisk {
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         create_folder(folder)?;
         let path = folder.join(LOCK);
-        let lock = files::open_to_write(&path, options().create(true).truncate(false))?;
+        let lock = files::open_to_write(&path, private().create(true).truncate(false))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
                 Error::new(ErrorKind::ResourceBusy, "another process has this journal open")
@@ -74,7 +74,7 @@ impl JournalDisk for FileDisk {
         {
             return Err(error);
         }
-        let mut file = files::open_to_write(&new, options().create_new(true))?;
+        let mut file = files::open_to_write(&new, private().create_new(true))?;
         file.write_all(content)?;
         file.sync_all()?;
         let number = self.number + 1;
@@ -105,7 +105,8 @@ impl JournalDisk for FileDisk {
     }
 }
 
-fn options() -> fs::OpenOptions {
+/// Returns options to write a file that its owner alone can read.
+pub(crate) fn private() -> fs::OpenOptions {
     let mut options = File::options();
     options.write(true);
     #[cfg(unix)]
@@ -113,7 +114,11 @@ fn options() -> fs::OpenOptions {
     options
 }
 
-fn create_folder(folder: &Path) -> Result<()> {
+/// Creates a folder that its owner alone can open, unless it exists.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn create_folder(folder: &Path) -> Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

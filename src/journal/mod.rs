@@ -3,5 +3,5 @@
 mod disk;
 mod fingerprint;
 
-pub(crate) use disk::FileDisk;
+pub(crate) use disk::{FileDisk, create_folder, private};
 pub(crate) use fingerprint::fingerprint;
