@@ -118,7 +118,10 @@ fn a_planted_difference_is_found_at_its_step() {
         }
     };
     let error = planted(longer).to_string();
-    assert!(error.starts_with("step 3: the schedule differs for request 2: 4 tokens of request 2 in "), "{error}");
+    assert!(
+        error.starts_with("step 3: the schedule differs for request 2: 4 tokens of request 2 in "),
+        "{error}"
+    );
     let other_hash = |_, entry: &mut Entry| {
         if let Entry::StepPlanned(planned) = entry
             && planned.step.0 == 4
