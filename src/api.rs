@@ -64,6 +64,25 @@ pub use playhouse_actors::codec::{DecodeError, EncodeError, Frames, MAX_PAYLOAD_
 // Why an output cannot be continued where it was.
 pub use playhouse_actors::system::sink::OutputDiffers;
 
+// --- Recordings of engines.
+
+/// A recording, its entries, and its replay.
+pub mod recording {
+    pub use playhouse_actors::{
+        codec::hash,
+        logic::{
+            observe::BlockMap,
+            recording::{
+                Began, Device, DeviceFault, Entry, Event, FRAMES, NoDevice, RedactError, Replay,
+                ReplayError, RowDone, Scan, ScanFault, StopCause, encode, redacted, scan,
+                schedule_hash, tokens_hash,
+            },
+            request::ids::Step,
+            scheduler::{RequestView, Scheduled, SchedulerView, WaitingReason},
+        },
+    };
+}
+
 // --- Text.
 
 // The tokenizer with its chat template, and its decoder.

@@ -20,6 +20,7 @@ use std::io;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Serialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
 
 /// Number of bytes of a header.
 pub const HEADER_LEN: usize = 14;
@@ -126,6 +127,30 @@ pub fn payload_len<T: Serialize>(value: &T) -> usize {
     match bincode::serde::encode_into_std_write(value, &mut counted, BINCODE) {
         Ok(_) => counted.len,
         Err(_) => usize::MAX,
+    }
+}
+
+/// Returns the first eight bytes of the SHA-256 of a value's payload, big-endian. A value that
+/// bincode does not write has the hash of the bytes before the fault.
+#[must_use]
+pub fn hash<T: Serialize>(value: &T) -> u64 {
+    let mut hashed = Hashed(Sha256::new());
+    let _ = bincode::serde::encode_into_std_write(value, &mut hashed, BINCODE);
+    let digest: [u8; 32] = hashed.0.finalize().into();
+    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+/// Hashes what is written.
+struct Hashed(Sha256);
+
+impl io::Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,10 @@ use std::{error::Error, io, process::ExitCode};
 use super::{output, style::Style};
 use crate::api::RequestError;
 use crate::{
-    config::ConfigError, engine::StartError, hub::HubError, server::ServerError,
+    config::ConfigError,
+    engine::{StartError, replay::LoadForReplayError},
+    hub::HubError,
+    server::ServerError,
     text::TextLoadError,
 };
 
@@ -63,6 +66,12 @@ pub(crate) enum CliError {
     /// A measurement could not be made.
     #[error("{0}")]
     Measure(String),
+    /// A replay differs from its recording, or the recording cannot be read.
+    #[error("{0}")]
+    Replay(String),
+    /// The model of a replay could not be loaded.
+    #[error("the recording cannot be computed again")]
+    ReplayModel(#[from] LoadForReplayError),
     /// The HTTP server cannot serve. All its errors come before it serves.
     #[error("the server did not start")]
     Server(#[from] ServerError),

@@ -27,6 +27,7 @@ mod output;
 mod pooling;
 mod profile;
 mod pull;
+mod replay;
 mod run_batch;
 mod serve;
 mod sse;
@@ -66,6 +67,7 @@ Examples:
                                                    What quantization costs in quality
   playhouse bench serve --base-url URL             Measure a server
   playhouse profile                                See where a step's time goes
+  playhouse replay recordings/FILE                 Run a recording of a server again
   playhouse pull Qwen/Qwen3-0.6B                   Fetch a model, or check and update it
   playhouse models gemma                           See which models are supported
   playhouse models --downloaded                    See which models are on this machine
@@ -117,6 +119,7 @@ enum Configured {
     Bench(Box<bench::BenchArgs>),
     Eval(Box<eval::EvalArgs>),
     Profile(Box<profile::ProfileArgs>),
+    Replay(Box<replay::ReplayArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
     Pull(pull::PullArgs),
@@ -178,6 +181,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Bench(args) => args.entries(),
         Configured::Eval(args) => args.entries(),
         Configured::Profile(args) => args.engine.entries(),
+        Configured::Replay(args) => args.engine.entries(),
         Configured::Config(args) => args.entries(),
         Configured::Tokenize(args) => args.entries(),
         Configured::Pull(args) => args.entries(),
@@ -188,6 +192,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Bench(args) => args.defaults(),
         Configured::Profile(_) => profile::defaults(),
         Configured::RunBatch(_) => run_batch::defaults(),
+        Configured::Replay(args) => args.defaults(),
         Configured::Embed(_)
         | Configured::Classify(_)
         | Configured::Score(_)
@@ -212,6 +217,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Bench(args) => bench::run(*args, resolved.config.engine, file.as_deref()),
         Configured::Eval(args) => eval::run(*args, resolved.config.engine),
         Configured::Profile(args) => profile::run(&args, resolved.config.engine),
+        Configured::Replay(args) => replay::run(&args, resolved.config.engine),
         Configured::Tokenize(args) => tokenize::run(args, resolved.config.engine),
         Configured::CollectEnv(args) => collect_env::run(&args),
         Configured::Pull(args) => pull::run(&args, &resolved.config.engine),

@@ -376,6 +376,17 @@ settings! {
         journal_on_fault: JournalFaultPolicy = JournalFaultPolicy::Refuse, plain, any,
             Usage::new("WORD", "New requests while the journal cannot be written: refuse, continue")
                 .words(&["refuse", "continue"]);
+        /// Folder of recordings: each engine writes its requests and steps to a file, which
+        /// `playhouse replay` runs again. The files hold what clients said. Only the server's user
+        /// can read them.
+        record: Option<PathBuf> = None, plain, any,
+            Usage::new("FOLDER", "Folder where each engine records its requests and steps")
+                .default("nothing is recorded")
+                .example(r#""/var/lib/playhouse/recordings""#);
+        /// Maximum size of one recording in bytes. A recording that reaches it ends. The engine
+        /// goes on.
+        record_max_bytes: usize = 256 << 20, bytes_usize, at_least(1 << 16),
+            Usage::new("BYTES", "Maximum size of one recording, which then ends");
 
         "Scheduling":
         /// Maximum number of requests that run at a time. A step reads all weights once for all of

@@ -155,6 +155,14 @@ pub enum StartError {
          tokens than clients have seen"
     )]
     JournalNeedsDeterminism,
+    /// The recording could not be started.
+    #[error("record: {}: {source}", folder.display())]
+    Recording {
+        /// The folder of recordings.
+        folder: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The folder of the exchange of encoders' results cannot be used.
     #[error("ec_transfer_config: shared_storage_path {}: {source}", folder.display())]
     EncoderExchange {

@@ -19,6 +19,9 @@ mod pause;
 mod pooling;
 #[cfg(unix)]
 mod process;
+mod recorder;
+pub(crate) mod replay;
+pub(crate) mod settings;
 mod speech;
 mod start;
 mod successor;
@@ -205,6 +208,7 @@ impl Engine {
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
         let opened = journal::open(&config, &loaded, &settings, sharing)?;
         settings.journal = opened.as_ref().map(|opened| Arc::clone(&opened.journal));
+        settings.recorder = recorder::start(&config, &loaded, &settings.scheduler)?;
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;

@@ -53,6 +53,7 @@ pub(super) fn system_config(
         max_message_bytes: defaults.max_message_bytes,
         device: defaults.device,
         journal: defaults.journal,
+        recorder: defaults.recorder,
         profiler: defaults.profiler,
     }
 }

@@ -35,7 +35,7 @@ mod tuned_products;
 mod warm_up;
 
 pub(crate) use adapters::AdapterStore;
-pub(crate) use drafters::{DraftMethod, DraftSettings};
+pub(crate) use drafters::{DraftMethod, DraftSettings, RecordedGuesses};
 pub(crate) use encoder_connector::{DiskConnector, EncoderExchange};
 pub(crate) use factory::{DraftWeights, RunnerFactory};
 pub(crate) use kv_arena::KvSettings;

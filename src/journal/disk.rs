@@ -35,7 +35,7 @@ impl Lock {
     /// # Errors
     /// The system's errors.
     pub(super) fn take(folder: &Path) -> Result<Taken> {
-        let file = match files::open_to_write(&folder.join(LOCK), &mut options()) {
+        let file = match files::open_to_write(&folder.join(LOCK), &mut private()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Taken::Missing),
             opened => opened?,
         };
@@ -48,7 +48,7 @@ impl Lock {
     /// The system's errors.
     pub(super) fn create(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(LOCK);
-        let file = files::open_to_write(&path, options().create(true).truncate(false))?;
+        let file = files::open_to_write(&path, private().create(true).truncate(false))?;
         let Some(mut lock) = Self::of(file)? else { return Ok(None) };
         lock.0.set_len(0)?;
         lock.0.write_all(std::process::id().to_string().as_bytes())?;
@@ -139,7 +139,7 @@ impl JournalDisk for FileDisk {
         {
             return Err(error);
         }
-        let mut file = files::open_to_write(&new, options().create_new(true))?;
+        let mut file = files::open_to_write(&new, private().create_new(true))?;
         file.write_all(content)?;
         file.sync_all()?;
         let number = self.number + 1;
@@ -194,7 +194,8 @@ impl JournalDisk for FileDisk {
     }
 }
 
-fn options() -> fs::OpenOptions {
+/// Returns options to write a file that its owner alone can read.
+pub(crate) fn private() -> fs::OpenOptions {
     let mut options = File::options();
     options.write(true);
     #[cfg(unix)]
@@ -203,7 +204,7 @@ fn options() -> fs::OpenOptions {
 }
 
 /// Creates a folder that its owner alone can read, unless it exists.
-pub(super) fn create_folder(folder: &Path) -> Result<()> {
+pub(crate) fn create_folder(folder: &Path) -> Result<()> {
     folder_builder().recursive(true).create(folder)
 }
 

@@ -4,5 +4,6 @@ mod disk;
 mod fingerprint;
 mod folder;
 
+pub(crate) use disk::{create_folder, private};
 pub(crate) use fingerprint::fingerprint;
 pub(crate) use folder::JournalFolder;

@@ -11,6 +11,7 @@ mod other_model;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
+mod replay;
 mod server;
 mod stream;
 mod swap;

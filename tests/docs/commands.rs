@@ -89,6 +89,7 @@ fn flags_in_prose_exist() {
         "models",
         "config",
         "profile",
+        "replay",
         "eval perplexity",
         "bench serve",
         "bench throughput",

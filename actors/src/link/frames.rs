@@ -263,4 +263,6 @@ pub enum Observation {
     ActorHangs(Role),
     /// A step hangs.
     StepHangs,
+    /// A recording ended before its engine.
+    RecordingTruncated,
 }

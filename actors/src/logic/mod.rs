@@ -13,6 +13,7 @@ pub mod load_balancer;
 pub mod memory;
 pub mod observe;
 pub mod planted;
+pub mod recording;
 pub mod recovery;
 pub mod request;
 pub mod scheduler;

@@ -1,6 +1,6 @@
 //! The KV cache manager's shell: executes the scheduler's plans and updates the block directory.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -13,7 +13,8 @@ use crate::{
             allocation::{Allocation, AllocationOp, AllocationPlan, PlanError},
         },
         observe::BlockMap,
-        request::ids::Epoch,
+        recording::{Entry, KvCacheBegan, KvContentKept},
+        request::ids::{Epoch, RequestId},
     },
     message::KvCacheManagerMessage,
     supervision::watched::Long,
@@ -54,6 +55,7 @@ impl KvCacheManagerActor {
             let lengths = self.context.live_lengths();
             let num_tokens = |request| lengths.get(&request).copied();
             let inheritance = self.context.vault.begin_epoch(epoch, num_tokens, before);
+            self.record(epoch, &lengths, &inheritance);
             let manager = match inheritance {
                 Inheritance::Living(manager) => *manager,
                 Inheritance::Directory(directory) => {
@@ -64,6 +66,26 @@ impl KvCacheManagerActor {
             *state = State { epoch, manager: Some(manager) };
         }
         state.manager.as_mut().filter(|_| epoch == state.epoch)
+    }
+
+    /// Notes the begin of an epoch, if the engine is recorded.
+    fn record(
+        &self,
+        epoch: Epoch,
+        lengths: &BTreeMap<RequestId, usize>,
+        inheritance: &Inheritance,
+    ) {
+        let Some(recorder) = &self.context.config.recorder else { return };
+        let content = match inheritance {
+            Inheritance::Living(_) => KvContentKept::Manager,
+            Inheritance::Directory(directory) if directory.is_empty() => KvContentKept::Nothing,
+            Inheritance::Directory(_) => KvContentKept::Directory,
+        };
+        recorder.note(|| {
+            let live = lengths.iter().map(|(&request, &length)| (request, length)).collect();
+            let executed = recorder.last_executed();
+            Entry::KvCacheBegan(KvCacheBegan { epoch, content, live, executed })
+        });
     }
 
     fn execute(
@@ -79,6 +101,10 @@ impl KvCacheManagerActor {
         let is_reset = |op: &AllocationOp| *op == AllocationOp::ResetPrefixCache;
         let _long = plan.ops.iter().any(is_reset).then(Long::begin);
         let allocation = manager.execute(plan);
+        if let Some(recorder) = self.context.config.recorder.as_ref().filter(|_| allocation.is_ok())
+        {
+            recorder.executed(plan);
+        }
         // This comes before the answer, because after the answer a step may overwrite an evicted
         // block.
         self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());

@@ -13,6 +13,7 @@ pub mod input_processor;
 pub mod kv_cache_manager;
 pub mod ledger;
 pub mod output_streamer;
+mod recorded_scheduler;
 pub mod scheduler;
 pub mod structured_output;
 pub mod worker;

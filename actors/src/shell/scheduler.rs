@@ -17,13 +17,16 @@ use crate::{
             lora::LoraRequest,
             outputs::{StepOutput, StepReport},
         },
-        scheduler::{RecoveredRequest, Resource, Scheduled, Scheduler},
+        scheduler::{RecoveredRequest, Resource, Scheduled},
     },
     message::{
         CompiledGrammar, EncoderCacheManagerMessage, KvCacheManagerMessage, LedgerMessage,
         SchedulerMessage, SchedulerOrder, StructuredOutputMessage, WorkerMessage,
     },
-    shell::adapter_threads::{AdapterState, ask_for_adapter},
+    shell::{
+        adapter_threads::{AdapterState, ask_for_adapter},
+        recorded_scheduler::RecordedScheduler,
+    },
     supervision::watched::yield_now,
     system::context::Context,
 };
@@ -37,7 +40,7 @@ pub struct SchedulerActor {
 /// The scheduler's state, all of it derived from the ledger.
 #[derive(Debug)]
 pub struct State {
-    scheduler: Scheduler,
+    scheduler: RecordedScheduler,
     /// Whether steps are planned: from the ledger's first word of the epoch until a message is
     /// lost.
     is_ready: bool,
@@ -124,15 +127,9 @@ impl SchedulerActor {
     fn on_order(&self, stamp: Stamp, order: SchedulerOrder, state: &mut State) {
         match state.orders.receive(stamp) {
             Arrival::InOrder => match order {
-                SchedulerOrder::Add(requests) => {
-                    for request in requests {
-                        state.scheduler.add(request);
-                    }
-                }
-                SchedulerOrder::Abort(requests) => {
-                    state.scheduler.finish(&requests);
-                }
-                SchedulerOrder::Restrict(restriction) => restrict(restriction, state),
+                SchedulerOrder::Add(requests) => state.scheduler.add(requests),
+                SchedulerOrder::Abort(requests) => state.scheduler.finish(&requests),
+                SchedulerOrder::Restrict(restriction) => state.scheduler.restrict(restriction),
             },
             Arrival::Stale => self.context.observers.stale(1),
             Arrival::Gap => self.lost(stamp.epoch, "an order to the scheduler", state),
@@ -172,7 +169,7 @@ impl SchedulerActor {
         let last_step = self.context.ground.last_step();
         state.scheduler.recover(epoch, last_step, live);
         state.scheduler.set_pause(self.context.ground.hold.in_force());
-        restrict(restriction, state);
+        state.scheduler.restrict(restriction);
         state.orders.begin(epoch);
         state.reports.begin(epoch);
         state.steps.begin(epoch);
@@ -252,11 +249,6 @@ impl SchedulerActor {
     }
 }
 
-fn restrict(restriction: Restriction, state: &mut State) {
-    state.scheduler.set_cohort(restriction.cohort);
-    state.scheduler.set_token_budget(restriction.token_budget);
-}
-
 impl Actor for SchedulerActor {
     type Msg = SchedulerMessage;
     type State = State;
@@ -267,8 +259,9 @@ impl Actor for SchedulerActor {
         _myself: ActorRef<SchedulerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
+        let config = &self.context.config;
         Ok(State {
-            scheduler: Scheduler::new(self.context.config.scheduler.clone()),
+            scheduler: RecordedScheduler::new(config.scheduler.clone(), config.recorder.clone()),
             is_ready: false,
             orders: Inbox::default(),
             reports: Outbox::default(),
@@ -346,6 +339,9 @@ impl Actor for SchedulerActor {
                 // The message about a change may have been lost.
                 state.scheduler.set_pause(self.context.ground.hold.in_force());
                 self.compare_notes(state);
+                if state.scheduler.take_truncation() {
+                    self.context.observers.recording_truncated();
+                }
                 self.context.vault.adapter_loads.sweep(self.context.now());
                 if !planted(Bug::AskForGrammarOnce) {
                     self.ask_for(state.scheduler.awaited(), state);

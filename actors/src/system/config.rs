@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{journal::Journal, memory::MemoryBudget};
+use super::{journal::Journal, memory::MemoryBudget, recorder::Recorder};
 use crate::{
     codec::MAX_PAYLOAD_LEN,
     logic::{
@@ -69,6 +69,8 @@ pub struct SystemConfig {
     pub device: DeviceMode,
     /// The journal that keeps requests of answers. `None`: they end with the process.
     pub journal: Option<Arc<Journal>>,
+    /// The recorder of the engine in this process. `None`: there is no recording.
+    pub recorder: Option<Arc<Recorder>>,
     /// The profiler that gets the time of every message. `None`: no message is timed.
     pub profiler: Option<Arc<dyn HandlerProfiler>>,
 }
@@ -180,6 +182,7 @@ impl SystemConfig {
             max_message_bytes: MAX_PAYLOAD_LEN,
             device: DeviceMode::Thread,
             journal: None,
+            recorder: None,
             profiler: None,
         }
     }

@@ -164,10 +164,15 @@ impl EngineEnd {
     }
 
     async fn attached(self, attach: Attach, core: Core) -> EngineOver {
-        match Running::start(self.outgoing, attach, core).await {
+        let recorder = core.config.recorder.clone();
+        let over = match Running::start(self.outgoing, attach, core).await {
             Ok(running) => running.serve(self.incoming, self.beats).await,
             Err(error) => error.into(),
+        };
+        if let Some(recorder) = recorder {
+            recorder.close().await;
         }
+        over
     }
 }
 

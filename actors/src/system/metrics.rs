@@ -66,6 +66,8 @@ pub struct SystemMetrics {
     request_n: Histogram,
     /// Messages of a past epoch or generation, and repeated messages.
     pub stale_messages: Counter,
+    /// Recordings that ended before their engine.
+    pub(crate) truncated_recordings: Counter,
     /// Committed tokens of the requests that a new core continued.
     replayed_tokens: Counter,
     recomputed_tokens: Counter,
@@ -161,6 +163,7 @@ impl SystemMetrics {
             request_max_tokens: histogram!("playhouse:request_params_max_tokens", l.iter()),
             request_n: histogram!("playhouse:request_params_n", l.iter()),
             stale_messages: counter!("playhouse:stale_messages_total", l.iter()),
+            truncated_recordings: counter!("playhouse:truncated_recordings_total", l.iter()),
             replayed_tokens: counter!("playhouse:replayed_tokens_total", l.iter()),
             recomputed_tokens: counter!("playhouse:recomputed_tokens_total", l.iter()),
             adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),

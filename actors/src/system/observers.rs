@@ -78,6 +78,14 @@ impl Observers {
         }
     }
 
+    /// Counts a recording that ended before its engine.
+    pub(crate) fn recording_truncated(&self) {
+        match &self.uplink {
+            None => self.own().truncated_recordings.increment(1),
+            Some(front) => front.observe(Observation::RecordingTruncated),
+        }
+    }
+
     /// Counts the guesses that a step verified.
     pub(crate) fn drafted(&self, output: &StepOutput) {
         let drafts = output.outputs.iter().map(|output| output.drafts);
@@ -130,6 +138,7 @@ impl Observers {
             &Observation::Restarted(role) => metrics.restarted(role),
             Observation::ActorHangs(role) => metrics.hung(role.as_str()),
             Observation::StepHangs => metrics.hung("step"),
+            Observation::RecordingTruncated => metrics.truncated_recordings.increment(1),
         }
     }
 }

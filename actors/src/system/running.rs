@@ -439,6 +439,9 @@ impl System {
         while !self.root_task.is_finished() {
             tokio::task::yield_now().await;
         }
+        if let Some(recorder) = &self.context.config.recorder {
+            recorder.close().await;
+        }
         self.context.observers.metrics.ended();
     }
 }

@@ -16,16 +16,14 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use super::{
-    facts::{self, Facts},
-    settings,
-};
+use super::facts::{self, Facts};
 use crate::{
     config::{Config, ConfigError, EngineConfig},
     engine::{
         StartError, StartProgress,
         builder::Registries,
         load::{self, LoadRegistries, Loaded},
+        recorder, settings,
         system_config::system_config,
     },
 };
@@ -106,11 +104,14 @@ async fn serve(mut end: EngineEnd, prepare: impl FnOnce(&Config)) -> Result<(), 
         Err(error) => return without_front(error),
     };
     match loaded {
-        Ok(loaded) => over(end.serve(facts_of(&loaded), core(&config, loaded)).await),
-        Err(error) => {
-            end.failed(in_full(&error)).await;
-            Ok(())
+        Ok(loaded) => {
+            let facts = facts_of(&loaded);
+            match core(&config, loaded) {
+                Ok(core) => over(end.serve(facts, core).await),
+                Err(error) => refuse(end, &error).await,
+            }
         }
+        Err(error) => refuse(end, &error).await,
     }
 }
 
@@ -140,11 +141,19 @@ fn facts_of(loaded: &Loaded) -> Vec<u8> {
     facts::write(&Facts::of(&loaded.model))
 }
 
-fn core(config: &EngineConfig, loaded: Loaded) -> Core {
+fn core(config: &EngineConfig, loaded: Loaded) -> Result<Core, StartError> {
     let Loaded { model, executors, constraints, .. } = loaded;
     let names = config.served_names();
-    let config = system_config(config, &model.info, model.device_kind, &names);
-    Core { config, executors, codec: model.codec, grammars: constraints.grammars }
+    let mut settings = system_config(config, &model.info, model.device_kind, &names);
+    settings.recorder = recorder::start(config, &model, &settings.scheduler)?;
+    let (codec, grammars) = (model.codec, constraints.grammars);
+    Ok(Core { config: settings, executors, codec, grammars })
+}
+
+/// Reports that the model cannot be served.
+async fn refuse(end: EngineEnd, error: &StartError) -> Result<(), ChildError> {
+    end.failed(in_full(error)).await;
+    Ok(())
 }
 
 /// Returns an error with its causes.

@@ -6,7 +6,6 @@ mod child;
 mod facts;
 mod launcher;
 mod memory;
-mod settings;
 mod strike;
 
 #[cfg(feature = "testing")]
@@ -29,7 +28,7 @@ use self::{facts::Facts, launcher::ProcessLauncher};
 use super::{
     DefaultSampling, Engine, Inner, JournalSharing, StartError, StartProgress,
     adapters::{AdapterReader, AdapterRegistry},
-    journal, load,
+    journal, load, settings,
     start::generation_config,
     successor::HowStarted,
     system_config::system_config,

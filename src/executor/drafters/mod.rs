@@ -2,11 +2,13 @@
 //!
 //! A guess costs time and nothing else. It may be wrong, stale or missing, because only a guess
 //! that equals the model's own draw is accepted. [`lookup`] guesses by earlier text, [`model`] with
-//! a smaller model, and [`head`] with a head over the model's hidden states.
+//! a smaller model, and [`head`] with a head over the model's hidden states. [`recorded`] has the
+//! guesses of a replay.
 
 mod head;
 mod lookup;
 mod model;
+mod recorded;
 
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ use playhouse_actors::{
 pub(super) use self::head::HeadDrafter;
 use self::lookup::{NgramDrafter, SuffixDrafter};
 pub(super) use self::model::ModelDrafter;
+pub(crate) use self::recorded::RecordedGuesses;
 use super::{batch::Sequence, kv_arena::KvMemory};
 use crate::model::HeadInput;
 
@@ -111,6 +114,8 @@ pub(crate) enum DraftMethod {
     Suffix(SuffixConfig),
     /// A smaller model or a head, which is loaded beside the model.
     Loaded,
+    /// The tokens of a recording.
+    Recorded(RecordedGuesses),
 }
 
 /// The settings of guesses.
@@ -189,6 +194,7 @@ impl Drafts {
             DraftMethod::Ngram(lookup) => Some(Box::new(NgramDrafter::new(lookup))),
             DraftMethod::Suffix(config) => Some(Box::new(SuffixDrafter::new(config))),
             DraftMethod::Loaded => loaded,
+            DraftMethod::Recorded(ref guesses) => Some(Box::new(guesses.clone())),
         };
         Self { settings, drafter, cost: StepCost::default() }
     }
@@ -205,9 +211,10 @@ impl Drafts {
 
     /// Returns how many guesses of the drafter a request with so many places may have.
     pub(super) fn most_guesses(&self, sequence: &Sequence, num_places: usize) -> usize {
-        match self.drafter {
-            Some(_) => num_places.min(sequence.guessing.num_wanted),
-            None => 0,
+        match (&self.drafter, &self.settings.method) {
+            (Some(_), DraftMethod::Recorded(_)) => num_places,
+            (Some(_), _) => num_places.min(sequence.guessing.num_wanted),
+            (None, _) => 0,
         }
     }
 

@@ -72,6 +72,11 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("hangs_total", Counter, "Actors and steps that were found to hang, by role."),
     ("model_non_finite_logits", Gauge, "1 while the model's logits are not finite."),
     ("stale_messages_total", Counter, "Messages of a past epoch, and repeated messages."),
+    (
+        "truncated_recordings_total",
+        Counter,
+        "Recordings that ended before their engine, because of their size or the disk.",
+    ),
     ("replayed_tokens_total", Counter, "Committed tokens of requests that a new core continued."),
     ("recomputed_tokens_total", Counter, "Tokens that were computed again."),
     ("adopted_tail_tokens_total", Counter, "Tokens of partial blocks that a new core found."),

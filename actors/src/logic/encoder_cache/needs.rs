@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::logic::request::{
     failure::Failure,
     ids::{Epoch, RequestId},
@@ -29,7 +31,7 @@ pub struct EncoderNeed {
 }
 
 /// The state of the items of a list.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EncoderAnswer {
     /// The epoch of the list.
     pub epoch: Epoch,

@@ -108,6 +108,12 @@ impl BlockDirectory {
         last
     }
 
+    /// Returns whether it names no content.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sealed.is_empty() && self.tails.is_empty()
+    }
+
     /// Returns the blocks whose content is complete, in order of blocks.
     pub fn sealed(&self) -> impl Iterator<Item = (BlockId, BlockKey)> {
         self.sealed.iter().map(|(&block, &key)| (block, key))

@@ -11,6 +11,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{Scheduler, WaitingReason, request_state::Status};
 use crate::logic::{
     planted::{Bug, planted},
@@ -21,7 +23,7 @@ use crate::logic::{
 };
 
 /// A resource that a request needs before it can be admitted.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Resource {
     /// The compiled grammar of this format, from the structured output actor.
     Grammar(Arc<StructuredOutput>),

@@ -17,6 +17,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::{
     device::{BLOCK_SIZE, EOS},
+    recording,
     world::{Crash, SAME_GROUP, World},
 };
 use crate::harness::request;
@@ -171,7 +172,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
 
 /// Runs the operations. Returns how many steps were planned while one was computed.
 fn live(config: SchedulerConfig, ops: Vec<Op>) -> usize {
-    let mut world = World::new(config);
+    let mut world = World::new(config.clone());
     for op in ops {
         world.now += 1;
         match op {
@@ -192,7 +193,9 @@ fn live(config: SchedulerConfig, ops: Vec<Op>) -> usize {
             Op::Wait(time) => world.now += time,
         }
     }
+    let before_end = (world.recorded.len(), world.end_state());
     world.run_out();
+    recording::check(&config, &world, before_end);
     world.num_planned_ahead
 }
 

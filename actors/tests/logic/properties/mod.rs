@@ -6,6 +6,7 @@ mod device;
 mod engine;
 mod hits;
 mod poison;
+mod recording;
 mod shares;
 mod tails;
 mod world;

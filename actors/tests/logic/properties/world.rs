@@ -12,14 +12,16 @@ use playhouse_actors::logic::{
         block_pool::BlockKey,
         hashes::{extra_keys, hash_block, none_hash},
     },
+    ledger::Restriction,
+    recording::{Entry as Recorded, Executed, KvCacheBegan, KvContentKept, PlannedStep, RowDone},
     request::{
         EngineRequest, FinishReason,
         ids::{BlockId, Epoch, Micros, RequestId, TokenId},
         outputs::Commit,
     },
     scheduler::{
-        PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig, StepStats,
-        output::SchedulerOutput,
+        PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig, SchedulerView,
+        StepStats, output::SchedulerOutput,
     },
 };
 
@@ -63,6 +65,20 @@ pub(crate) struct World {
     pub(crate) num_planned_ahead: usize,
     /// Statistics of the last planned step.
     pub(crate) stats: StepStats,
+    /// The entries of a recording so far.
+    pub(crate) recorded: Vec<Recorded>,
+    executed: Executed,
+}
+
+/// Returns the block tables, the free blocks in their order, and the scheduler's queues.
+pub(crate) fn end_state(scheduler: &Scheduler, kv_cache: &KvCacheManager) -> String {
+    let tables: Vec<_> = kv_cache.tables().collect();
+    let free: Vec<BlockId> = kv_cache.pool().free_block_ids().collect();
+    // A scheduler that dies while it plans may have counted more than its replay.
+    let SchedulerView { epoch, pause, running, waiting, .. } =
+        scheduler.view(usize::MAX, usize::MAX);
+    let step = scheduler.step();
+    format!("{tables:?} {free:?} {epoch:?} {step:?} {pause:?} {running:?} {waiting:?}")
 }
 
 impl World {
@@ -84,6 +100,8 @@ impl World {
             now: 0,
             num_planned_ahead: 0,
             stats: StepStats::default(),
+            recorded: Vec::new(),
+            executed: Executed::default(),
             config,
         }
     }
@@ -109,11 +127,13 @@ impl World {
             finish: None,
         };
         self.ledger.insert(request.id, entry);
+        self.recorded.push(Recorded::Added(vec![Arc::clone(&request)]));
         assert!(self.scheduler.add(request));
     }
 
     pub(crate) fn abort(&mut self, id: RequestId) {
         let is_live = self.ledger.get(&id).is_some_and(|entry| entry.finish.is_none());
+        self.recorded.push(Recorded::Aborted(vec![id]));
         assert_eq!(self.scheduler.finish(&[id]).len(), usize::from(is_live));
         if is_live {
             self.ledger.get_mut(&id).unwrap().finish = Some(FinishReason::Abort);
@@ -121,19 +141,28 @@ impl World {
     }
 
     pub(crate) fn set_pause(&mut self, pause: PauseState) {
+        self.recorded.push(Recorded::Paused(pause));
         self.scheduler.set_pause(pause);
     }
 
     pub(crate) fn set_cohort(&mut self, cohort: Option<BTreeSet<u64>>) {
         self.cohort = cohort.map(|ids| ids.into_iter().map(RequestId).collect());
         self.scheduler.set_cohort(self.cohort.clone());
+        self.record_restriction();
     }
 
     pub(crate) fn set_token_budget(&mut self, tokens: usize) {
         self.scheduler.set_token_budget(tokens);
+        self.record_restriction();
+    }
+
+    fn record_restriction(&mut self) {
+        let (cohort, token_budget) = (self.cohort.clone(), self.scheduler.token_budget());
+        self.recorded.push(Recorded::Restricted(Restriction { cohort, token_budget }));
     }
 
     pub(crate) fn reset_prefix_cache(&mut self, reset_running: bool) {
+        self.recorded.push(Recorded::ResetAsked { reset_running });
         self.scheduler.reset_prefix_cache(reset_running);
     }
 
@@ -147,6 +176,9 @@ impl World {
         if let Some(id) = aborted {
             self.abort(id);
         }
+        let rows = output.outputs.iter().map(RowDone::of).collect();
+        let (epoch, step, now) = (output.epoch, output.step, self.now);
+        self.recorded.push(Recorded::StepDone { epoch, step, now, rows });
         let commits = self.scheduler.update_from_output(output, self.now);
         self.commit(commits);
     }
@@ -173,6 +205,8 @@ impl World {
         if !keep_scheduler {
             self.scheduler = Scheduler::new(self.config.clone());
             self.scheduler.set_cohort(self.cohort.clone());
+            self.recorded.push(Recorded::SchedulerStarted);
+            self.record_restriction();
         }
         let live = self.ledger.values().filter(|entry| entry.finish.is_none());
         let live = live.map(|entry| RecoveredRequest {
@@ -180,16 +214,34 @@ impl World {
             output_token_ids: entry.output.clone(),
             num_prompt_logprobs: entry.num_prompt_logprobs,
         });
-        self.scheduler.recover(self.epoch, last_step, live.collect());
+        let live: Vec<_> = live.collect();
+        let (epoch, recovered) = (self.epoch, live.clone());
+        self.recorded.push(Recorded::Recovered { epoch, last_step, live: recovered });
+        self.scheduler.recover(self.epoch, last_step, live);
         assert_eq!(self.scheduler.step(), last_step, "steps are never reset");
         self.check_directory();
-        if !keep_kv_cache {
-            let ledger = &self.ledger;
-            self.directory.begin_epoch(self.epoch, |id| {
-                let entry = ledger.get(&id).filter(|entry| entry.finish.is_none())?;
-                Some(entry.request.num_prompt_tokens() + entry.output.len())
-            });
-            let (sealed, tails) = (self.directory.sealed(), self.directory.tails());
+        self.begin_kv_cache(keep_kv_cache);
+    }
+
+    /// Lets the KV cache manager, or another one, begin the epoch.
+    fn begin_kv_cache(&mut self, is_kept: bool) {
+        let live = self.ledger.iter().filter(|(_, entry)| entry.finish.is_none());
+        let length = |entry: &Entry| entry.request.num_prompt_tokens() + entry.output.len();
+        let lengths: BTreeMap<_, _> = live.map(|(id, entry)| (*id, length(entry))).collect();
+        self.recorded.push(Recorded::KvCacheBegan(KvCacheBegan {
+            epoch: self.epoch,
+            content: match is_kept {
+                true => KvContentKept::Manager,
+                false => KvContentKept::Directory,
+            },
+            live: lengths.iter().map(|(&id, &length)| (id, length)).collect(),
+            executed: self.executed,
+        }));
+        self.directory.begin_epoch(self.epoch, |id| lengths.get(&id).copied());
+        let (sealed, tails) = (self.directory.sealed(), self.directory.tails());
+        if is_kept {
+            self.kv_cache.continue_in(self.epoch, tails);
+        } else {
             let config = self.config.kv_cache();
             self.kv_cache = KvCacheManager::from_directory(&config, self.epoch, sealed, tails);
         }
@@ -198,7 +250,7 @@ impl World {
     /// Runs without failures until the end. All requests must be served, and no block may stay in
     /// use.
     pub(crate) fn run_out(&mut self) {
-        self.scheduler.set_pause(PauseState::Unpaused);
+        self.set_pause(PauseState::Unpaused);
         let mut num_steps = 0;
         while self.scheduler.has_work() {
             self.step(0, None);
@@ -211,6 +263,10 @@ impl World {
         assert_eq!(self.kv_cache.kept_tails().count(), 0);
         assert_eq!(self.kv_cache.pool().num_free(), self.kv_cache.pool().num_usable());
         self.check_directory();
+    }
+
+    pub(crate) fn end_state(&self) -> String {
+        end_state(&self.scheduler, &self.kv_cache)
     }
 
     fn can_plan(&self) -> bool {
@@ -238,12 +294,14 @@ impl World {
     /// Plans a step. Stops after `num_plans` allocation plans, as if the scheduler had died.
     fn plan(&mut self, num_plans: u8) -> Option<Scheduled> {
         let cohort = self.live_cohort();
+        self.recorded.push(Recorded::StepBegan { now: self.now });
         self.scheduler.begin_step(self.now).unwrap();
         let mut num_left = num_plans;
         while let Some(plan) = self.scheduler.next_plan() {
             assert!(self.scheduler.next_plan().is_none(), "one plan at a time");
             num_left = num_left.checked_sub(1)?;
             let allocation = self.kv_cache.execute(&plan).unwrap();
+            self.executed = Executed { step: plan.step, rounds: plan.round + 1 };
             let updates = self.kv_cache.drain_directory_updates();
             self.check_updates(&updates);
             self.directory.begin_epoch(plan.epoch, |_| Some(usize::MAX));
@@ -253,6 +311,7 @@ impl World {
             self.scheduler.apply(allocation).unwrap();
         }
         let scheduled = self.scheduler.finish_step().unwrap();
+        self.recorded.push(Recorded::StepPlanned(PlannedStep::of(&scheduled)));
         self.stats = scheduled.stats.clone();
         self.check_budgets(&scheduled);
         self.check_cohort(&scheduled, &cohort);

@@ -1,4 +1,4 @@
-//! The settings of an engine process, as they travel over the link: a JSON object of sections.
+//! Settings as they travel to an engine process and into recordings: a JSON object of sections.
 
 use serde_json::{Value as Json, json};
 use toml::Value;
@@ -9,7 +9,7 @@ use crate::config::{
 };
 
 /// Returns the settings of the model and of the log.
-pub(super) fn encode(config: &EngineConfig, log: &LogSettings) -> Vec<u8> {
+pub(crate) fn encode(config: &EngineConfig, log: &LogSettings) -> Vec<u8> {
     json!({ "engine": config, "log": log }).to_string().into_bytes()
 }
 
@@ -17,14 +17,20 @@ pub(super) fn encode(config: &EngineConfig, log: &LogSettings) -> Vec<u8> {
 ///
 /// # Errors
 /// [`ConfigError`] if a value is invalid. The front has checked them all.
-pub(super) fn decode(settings: &[u8]) -> Result<Config, ConfigError> {
+pub(crate) fn decode(settings: &[u8]) -> Result<Config, ConfigError> {
+    Ok(Resolved::new(entries(settings))?.config)
+}
+
+/// Returns the settings in bytes that [`encode`] wrote. Settings that this program does not know
+/// are left out.
+pub(crate) fn entries(settings: &[u8]) -> Vec<Entry> {
     let sections: Json = serde_json::from_slice(settings).unwrap_or_default();
     let entry = |setting: &'static Setting| {
         let value = to_toml(&sections[setting.section][setting.name])?;
         let key = Key::new(setting.section, setting.name);
         Some(Entry { key, value, origin: Origin::Default })
     };
-    Ok(Resolved::new(Setting::all().filter_map(entry))?.config)
+    Setting::all().filter_map(entry).collect()
 }
 
 /// Returns a value of JSON in TOML. Integers are smaller there, so larger ones are texts. There is

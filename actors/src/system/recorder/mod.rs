@@ -1,0 +1,169 @@
+//! The recorder: it writes a [recording](crate::logic::recording) of the engine in this process.
+//!
+//! The scheduler and the KV cache manager note entries, and a thread writes them. A queue that is
+//! full, a file that has its maximum size, or a fault of the disk ends the recording. The engine
+//! never waits for it.
+
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use flume::{Receiver, Sender, TrySendError};
+use parking_lot::Mutex;
+
+use self::thread::RecorderThread;
+use crate::logic::{
+    kv_cache::allocation::AllocationPlan,
+    recording::{Began, Entry, Executed, StopCause},
+    request::ids::Epoch,
+};
+
+/// Largest number of entries that wait for the thread. A step has about three.
+const QUEUE_MAX: usize = 16_384;
+
+/// Longest wait for the last entries at the end of the process.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A file that was opened for a recording.
+pub type RecordingFile = Box<dyn io::Write + Send>;
+
+/// Opens the file of a recording, before its first entry.
+pub type OpenRecording = Box<dyn FnOnce() -> io::Result<RecordingFile> + Send>;
+
+/// The settings of a recorder.
+pub struct RecorderConfig {
+    /// The first entry.
+    pub began: Began,
+    /// Maximum size of the file, bytes.
+    pub max_bytes: usize,
+    /// Opens the file.
+    pub open: OpenRecording,
+}
+
+impl std::fmt::Debug for RecorderConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecorderConfig").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
+    }
+}
+
+/// Notes the inputs of one engine's scheduler and KV cache manager.
+#[derive(Debug)]
+pub struct Recorder {
+    queue: Sender<Entry>,
+    state: Arc<State>,
+    /// The last executed plans, and their epoch.
+    executed: Mutex<(Epoch, Executed)>,
+    /// Number of schedulers so far.
+    num_schedulers: AtomicU64,
+    has_ended: Receiver<()>,
+    is_reported: AtomicBool,
+}
+
+/// The state of a recording, which the thread and the actors share.
+#[derive(Debug, Default)]
+struct State {
+    /// Whether no further entry is taken.
+    is_over: AtomicBool,
+    /// Whether the recording ended before the engine.
+    is_truncated: AtomicBool,
+    /// Whether the reason is a full queue.
+    was_full: AtomicBool,
+}
+
+impl State {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Ends the recording before the engine.
+    fn truncate(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.is_truncated.store(true, Ordering::Release);
+    }
+}
+
+impl Recorder {
+    /// Starts the thread of a recording.
+    ///
+    /// # Errors
+    /// The system's error if it gives no thread.
+    pub fn start(config: RecorderConfig) -> io::Result<Self> {
+        Self::with_queue(config, QUEUE_MAX)
+    }
+
+    fn with_queue(config: RecorderConfig, max_entries: usize) -> io::Result<Self> {
+        let (queue, entries) = flume::bounded(max_entries);
+        let (ended, has_ended) = flume::bounded(1);
+        let state = Arc::new(State::default());
+        RecorderThread::new(config, entries, Arc::clone(&state), ended).spawn()?;
+        Ok(Self {
+            queue,
+            state,
+            executed: Mutex::default(),
+            num_schedulers: AtomicU64::new(0),
+            has_ended,
+            is_reported: AtomicBool::new(false),
+        })
+    }
+
+    /// Notes an entry, if the recording goes on. It never waits.
+    pub(crate) fn note(&self, entry: impl FnOnce() -> Entry) {
+        if self.state.is_over() {
+            return;
+        }
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(entry()) {
+            self.state.was_full.store(true, Ordering::Release);
+            self.state.truncate();
+            tracing::warn!("{}; the recording stops, the engine goes on", StopCause::QueueFull);
+        }
+    }
+
+    /// Returns the number of a new scheduler, from 1. Only the latest one is recorded: a scheduler
+    /// that was abandoned may go on for a moment.
+    pub(crate) fn next_scheduler(&self) -> u64 {
+        self.num_schedulers.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Returns whether no later scheduler has started.
+    pub(crate) fn is_latest(&self, scheduler: u64) -> bool {
+        self.num_schedulers.load(Ordering::Acquire) == scheduler
+    }
+
+    /// Notes that the KV cache manager has executed a plan. Plans of abandoned managers, which are
+    /// of past epochs, do not count.
+    pub(crate) fn executed(&self, plan: &AllocationPlan) {
+        let mut executed = self.executed.lock();
+        if plan.epoch >= executed.0 {
+            let rounds = plan.round.saturating_add(1);
+            *executed = (plan.epoch, Executed { step: plan.step, rounds });
+        }
+    }
+
+    /// Returns the last executed plans.
+    pub(crate) fn last_executed(&self) -> Executed {
+        self.executed.lock().1
+    }
+
+    /// Returns whether the recording has ended before the engine since the last call.
+    pub(crate) fn take_truncation(&self) -> bool {
+        self.state.is_truncated.load(Ordering::Acquire)
+            && !self.is_reported.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends the recording, because the engine ends. Waits a moment until it is written.
+    pub(crate) async fn close(&self) {
+        self.note(|| Entry::Stopped(StopCause::Closed));
+        self.state.is_over.store(true, Ordering::Release);
+        // A disk that hangs keeps nothing from ending.
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.has_ended.recv_async()).await;
+    }
+}
