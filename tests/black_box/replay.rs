@@ -84,7 +84,8 @@ fn check(paths: &[PathBuf]) {
 async fn a_recording_of_a_storm_is_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let guesses = r#"{"method": "ngram", "num_speculative_tokens": 3}"#;
-    let paths = recorded(folder.path(), &["--speculative-config", guesses]).await;
+    let paths =
+        recorded(folder.path(), &["--single-process", "--speculative-config", guesses]).await;
     assert_eq!(paths.len(), 1, "one for each engine");
     check(&paths);
     planted(&paths[0]);
@@ -95,7 +96,7 @@ async fn a_recording_of_a_storm_is_run_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recordings_of_engine_processes_are_run_again() {
     let folder = tempfile::tempdir().unwrap();
-    let paths = recorded(folder.path(), &["--engine-process", "--async-scheduling"]).await;
+    let paths = recorded(folder.path(), &["--async-scheduling"]).await;
     assert!(!paths.is_empty());
     check(&paths);
 }
