@@ -35,7 +35,7 @@ async fn recorded(folder: &Path, flags: &[&str]) -> Vec<PathBuf> {
     };
     for (strike, role) in ROLES.iter().enumerate() {
         sleep(PAUSE).await;
-        let body = json!({"role": role, "how": ["kill", "panic"][strike % 2]});
+        let body = json!({"role": role, "how": (["kill", "panic"][strike % 2])});
         let url = format!("{}/chaos/kill", server.url);
         // A part that is being replaced is not struck.
         client.post(url).json(&body).send().await.unwrap();

@@ -66,10 +66,10 @@ impl RecorderThread {
 
     fn record(&mut self) -> Result<(), Fault> {
         while let Ok(first) = self.entries.recv() {
+            self.begin()?;
             let more = self.entries.try_iter().take(FRAME_ENTRIES - 1);
             let batch: Vec<Entry> = [first].into_iter().chain(more).collect();
             let is_end = matches!(batch.last(), Some(Entry::Stopped(_)));
-            self.begin()?;
             self.write(&batch)?;
             if is_end {
                 return Ok(());
