@@ -82,6 +82,7 @@ fn crash() -> impl Strategy<Value = Op> {
         Just(Crash::BetweenSteps),
         (0..4u8).prop_map(Crash::Planning),
         any::<u64>().prop_map(Crash::Computing),
+        (0..4u8, any::<u64>()).prop_map(|(plans, cut)| Crash::Process(plans, cut)),
     ];
     (crash, any::<bool>(), any::<bool>()).prop_map(|(crash, keep_kv_cache, keep_scheduler)| {
         Op::Crash { crash, keep_kv_cache, keep_scheduler }

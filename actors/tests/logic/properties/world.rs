@@ -23,7 +23,10 @@ use playhouse_actors::logic::{
     },
 };
 
-use super::device::{BLOCK_SIZE, Device, EOS, expected_output};
+use super::{
+    device::{BLOCK_SIZE, Device, EOS, expected_output},
+    kept_words::KeptWords,
+};
 
 /// The value that stands for the group of the request before.
 pub(crate) const SAME_GROUP: RequestId = RequestId(u64::MAX);
@@ -36,6 +39,9 @@ pub(crate) enum Crash {
     Planning(u8),
     /// While the device computes. The bits say which slots are left half-written.
     Computing(u64),
+    /// The whole process, while the directory is written for this allocation plan of a step. The
+    /// bits say after which of the plan's stores.
+    Process(u8, u64),
 }
 
 #[derive(Debug)]
@@ -55,6 +61,8 @@ pub(crate) struct World {
     planned: VecDeque<SchedulerOutput>,
     ledger: BTreeMap<RequestId, Entry>,
     directory: BlockDirectory,
+    /// The directory in memory that outlives the process.
+    kept: KeptWords,
     epoch: Epoch,
     /// The scheduler's cohort, which a new scheduler gets too.
     cohort: Option<BTreeSet<RequestId>>,
@@ -79,6 +87,7 @@ impl World {
             planned: VecDeque::new(),
             ledger: BTreeMap::new(),
             directory: BlockDirectory::default(),
+            kept: KeptWords::new(&config.kv_cache()),
             epoch: Epoch::default(),
             cohort: None,
             now: 0,
@@ -166,7 +175,23 @@ impl World {
                     self.device.crash(step, torn);
                 }
             }
+            Crash::Process(num_plans, cut) => {
+                // The plans so far were answered, so their stores are there.
+                self.kept.settle();
+                if self.can_plan() {
+                    drop(self.plan(num_plans));
+                }
+                match self.planned.front().filter(|_| cut % 2 == 1) {
+                    // The device computes a step, whose plans are written.
+                    Some(step) => self.device.crash(step, cut),
+                    None => self.kept.cut(cut),
+                }
+                self.directory = self.kept.adopt();
+            }
         }
+        let keeps_core = !matches!(crash, Crash::Process(..));
+        let [keep_kv_cache, keep_scheduler] =
+            [keep_kv_cache, keep_scheduler].map(|keep| keep && keeps_core);
         self.planned.clear();
         self.epoch = self.epoch.next();
         let last_step = self.scheduler.step();
@@ -185,10 +210,11 @@ impl World {
         self.check_directory();
         if !keep_kv_cache {
             let ledger = &self.ledger;
-            self.directory.begin_epoch(self.epoch, |id| {
+            let forgotten = self.directory.begin_epoch(self.epoch, |id| {
                 let entry = ledger.get(&id).filter(|entry| entry.finish.is_none())?;
                 Some(entry.request.num_prompt_tokens() + entry.output.len())
             });
+            self.kept.forget(&forgotten);
             let (sealed, tails) = (self.directory.sealed(), self.directory.tails());
             let config = self.config.kv_cache();
             self.kv_cache = KvCacheManager::from_directory(&config, self.epoch, sealed, tails);
@@ -246,8 +272,11 @@ impl World {
             let allocation = self.kv_cache.execute(&plan).unwrap();
             let updates = self.kv_cache.drain_directory_updates();
             self.check_updates(&updates);
-            self.directory.begin_epoch(plan.epoch, |_| Some(usize::MAX));
+            let forgotten = self.directory.begin_epoch(plan.epoch, |_| Some(usize::MAX));
+            self.kept.forget(&forgotten);
+            self.kept.update(&updates);
             self.directory.update(plan.epoch, updates);
+            self.kept.check(&self.directory);
             self.check_pool();
             self.check_tails();
             self.scheduler.apply(allocation).unwrap();
