@@ -119,6 +119,12 @@ impl io::Write for Bounded<'_> {
     }
 }
 
+/// Returns the checksum of bytes that are in no frame.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
 /// Returns the number of bytes of a value's payload. A value that bincode does not write has the
 /// largest number.
 #[must_use]

@@ -10,6 +10,7 @@ use crate::{
     fault::{EdgeFaults, How},
     logic::{
         encoder_cache::EncoderCacheView,
+        kv_cache::Adoption,
         ledger::Restriction,
         observe::{BlockMap, Timelines},
         recovery::message_numbers::Stamp,
@@ -27,7 +28,7 @@ use crate::{
 };
 
 /// The format of all frames. Both ends are the same program, so another version is garbage.
-pub const FRAMES: Frames = Frames { version: 1, max_len: MAX_PAYLOAD_LEN };
+pub const FRAMES: Frames = Frames { version: 2, max_len: MAX_PAYLOAD_LEN };
 
 /// A frame from the front.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,6 +84,8 @@ pub struct Attach {
     pub pause: PauseState,
     /// Whether an observer looks at the steps.
     pub is_watched: bool,
+    /// The part of the KV cache of the processes before that this one adopts.
+    pub adoption: Adoption,
 }
 
 /// A question about the core, or an operator's order that has an answer.

@@ -16,6 +16,9 @@ pub trait EngineLauncher: fmt::Debug + Send + Sync + 'static {
     fn keeps_spare(&self) -> bool {
         false
     }
+
+    /// Frees the memory in which processes leave their KV cache. No process that may use it lives.
+    fn forget_kv_cache(&self) {}
 }
 
 /// A process that was started.
@@ -61,6 +64,8 @@ pub struct Exit {
     pub how: String,
     /// Whether another process has ended it, so that no step can be the cause.
     pub is_from_outside: bool,
+    /// Whether it ended because memory was used up.
+    pub is_out_of_memory: bool,
 }
 
 impl fmt::Display for Exit {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdapterLoader, EncoderFactory};
+use super::{AdapterLoader, EncoderFactory, KeptMemory};
 use crate::logic::{
     kv_cache::KvSpec,
     request::{ids::Epoch, outputs::StepOutput, pooling_params::ModelHeads},
@@ -71,6 +71,14 @@ pub trait ExecutorFactory: Send + Sync + 'static {
     /// is the last epoch whose plans rely on that content: executors of that epoch and of earlier
     /// epochs get no new cache. Without a loss, nothing happens.
     fn forgotten(&self, _last: Epoch) {}
+
+    /// Puts the KV cache into memory that outlives this process, if there is some, and returns that
+    /// memory. Its directory has `num_words` words. This is called at most once, before the first
+    /// executor is created, and after the process that used the memory before has ended. `None`,
+    /// which is the default: the KV cache ends with the process.
+    fn keep_kv_cache(&self, _num_words: usize) -> Option<Arc<dyn KeptMemory>> {
+        None
+    }
 
     /// Releases the KV cache's memory to the system until a step or
     /// [`ExecutorFactory::restore_kv_cache`] needs it again. The content is lost, so this is called

@@ -7,6 +7,7 @@ pub mod encoder;
 pub mod executor;
 pub mod grammar;
 pub mod journal;
+pub mod kept_memory;
 pub mod media;
 pub mod profiler;
 pub mod text;
@@ -16,6 +17,7 @@ pub use encoder::{EncoderExecutor, EncoderFactory};
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
 pub use journal::JournalDisk;
+pub use kept_memory::KeptMemory;
 pub use media::{
     ExpandedPrompt, MEDIA_IO_KWARGS, MediaError, MediaProcessor, MediaSource, RawMedia, ReadyMedia,
     expanded_prompt,

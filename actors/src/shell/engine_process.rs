@@ -148,11 +148,13 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     process.attach(&line);
     let _attached = Attached { context, process };
     let pause = context.ground.hold.in_force();
+    let requests_move = context.part.front().is_some_and(|engines| engines.are_several());
     let attach = Attach {
         now: context.now(),
         last_step: process.last_step(),
         pause,
         is_watched: process.is_watched(),
+        adoption: process.adoption(&line, requests_move),
     };
     // A link that is down is noticed below.
     let _ = line.link.send(&ToEngine::Attach(attach));

@@ -107,7 +107,9 @@ impl KvCacheManagerActor {
         }
         // This comes before the answer, because after the answer a step may overwrite an evicted
         // block.
-        self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());
+        let updates = manager.drain_directory_updates();
+        let has_finished = plan.completed_step.is_some();
+        self.context.vault.update_blocks(plan.epoch, updates, has_finished);
         self.context.observers.chaos.observe(&Observed::KvCache { plan, manager });
         match allocation {
             Ok(allocation) => Ok(Some(allocation)),

@@ -209,6 +209,7 @@ impl Running {
         let context = Arc::new(context);
         context.ground.planned(attach.last_step);
         context.observers.steps.set_watched(attach.is_watched);
+        context.vault.keep_blocks(&context.config, attach.adoption);
         let ledger = Address::Link(Arc::new(ToLedger(Arc::downgrade(&context))));
         context.directory.ledger.set(ledger, Arc::default());
         let (root, root_task) = tree::spawn(&context)

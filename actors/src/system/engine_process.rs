@@ -13,21 +13,21 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::{
-    link::frames::Fault,
-    logic::request::ids::{EngineIndex, TokenId},
-};
+use super::predecessors::Predecessors;
 use crate::{
     link::{
         EngineLauncher, LoadError, Loaded, Loading, Process,
         calls::Calls,
-        frames::{Answer, Question, Status, ToEngine},
+        frames::{Answer, Fault, Question, Status, ToEngine},
         outgoing::{NotSent, Outgoing},
         spare::Spare,
     },
-    logic::request::{
-        ids::{Micros, Step},
-        lora::AdapterFingerprint,
+    logic::{
+        kv_cache::Adoption,
+        request::{
+            ids::{EngineIndex, Micros, Step, TokenId},
+            lora::AdapterFingerprint,
+        },
     },
     message::Edge,
     ports::AdapterCheckError,
@@ -65,6 +65,7 @@ pub(crate) struct EngineProcess {
     /// The process that was started before the system.
     first: Mutex<Option<Loaded>>,
     spare: Mutex<Option<Spare>>,
+    predecessors: Predecessors,
     line: RwLock<Option<Arc<Line>>>,
     state: Mutex<State>,
     is_watched: AtomicBool,
@@ -156,6 +157,7 @@ impl EngineProcess {
             launcher,
             first: Mutex::new(Some(first)),
             spare: Mutex::new(None),
+            predecessors: Predecessors::default(),
             line: RwLock::new(None),
             state: Mutex::default(),
             is_watched: AtomicBool::new(false),
@@ -218,6 +220,10 @@ impl EngineProcess {
         if let Some(first) = first {
             return Ok(first);
         }
+        if self.predecessors.end().await {
+            // The next one would run into the same limit.
+            self.launcher.forget_kv_cache();
+        }
         let spare = self.spare.lock().take();
         match spare {
             Some(spare) => spare.take().await,
@@ -236,6 +242,13 @@ impl EngineProcess {
     /// Ends the spare process.
     pub(crate) fn drop_spare(&self) {
         drop(self.spare.lock().take());
+    }
+
+    /// Returns the part of the KV cache of earlier processes that the next one adopts, which is
+    /// about to be attached. `requests_move` says whether the requests of a process that ends go
+    /// on in another engine.
+    pub(crate) fn adoption(&self, line: &Line, requests_move: bool) -> Adoption {
+        self.predecessors.succeed(&line.process, requests_move)
     }
 
     /// Begins with a process that has loaded its model.

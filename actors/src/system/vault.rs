@@ -6,11 +6,12 @@ use std::sync::{Arc, atomic::AtomicU64};
 use parking_lot::Mutex;
 
 use super::{
-    adapters::AdapterLoads, config::SystemConfig, grammars::Grammars, text_jobs::TextJobs,
+    adapters::AdapterLoads, config::SystemConfig, grammars::Grammars, kept_blocks::KeptDirectory,
+    text_jobs::TextJobs,
 };
 use crate::{
     logic::{
-        kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager},
+        kv_cache::{Adoption, BlockDirectory, DirectoryUpdate, KeptLayout, KvCacheManager},
         recovery::step_time::StepTime,
         request::ids::{Epoch, RequestId},
     },
@@ -22,7 +23,7 @@ use crate::{
 pub(crate) struct Vault {
     /// Creates executors over the weights and the arena.
     pub(crate) executors: Arc<dyn ExecutorFactory>,
-    blocks: Mutex<BlockDirectory>,
+    blocks: Mutex<Blocks>,
     /// Number of encoder cache managers so far.
     pub(crate) num_encoder_caches: AtomicU64,
     /// Known times of steps on the device.
@@ -37,6 +38,13 @@ pub(crate) struct Vault {
     pub(crate) grammars: Arc<Grammars>,
     /// The adapters that are being loaded.
     pub(crate) adapter_loads: AdapterLoads,
+}
+
+/// The block directory, and its copy in memory that outlives the process.
+#[derive(Default)]
+struct Blocks {
+    directory: BlockDirectory,
+    kept: Option<KeptDirectory>,
 }
 
 /// The beginning of a new epoch's KV cache manager.
@@ -69,9 +77,37 @@ impl Vault {
         }
     }
 
+    /// Puts the KV cache into memory that outlives this process, if the executors have some, and
+    /// adopts the content there. Called before the first actor starts.
+    pub(crate) fn keep_blocks(&self, config: &SystemConfig, adoption: Adoption) {
+        // A recording is of one process, and begins with an empty cache.
+        if adoption == Adoption::Nothing || config.recorder.is_some() {
+            return;
+        }
+        let layout = KeptLayout::new(&config.scheduler.kv_cache());
+        let Some(memory) = self.executors.keep_kv_cache(layout.num_words()) else { return };
+        let opened = KeptDirectory::open(layout, memory, adoption);
+        if let Some((kept, directory)) = opened {
+            *self.blocks.lock() = Blocks { directory, kept: Some(kept) };
+        }
+    }
+
     /// Updates the block directory. Only the KV cache manager of the current epoch changes it.
-    pub(crate) fn update_blocks(&self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
-        self.blocks.lock().update(epoch, updates);
+    /// `has_finished` says whether a step of this manager's has finished.
+    pub(crate) fn update_blocks(
+        &self,
+        epoch: Epoch,
+        updates: Vec<DirectoryUpdate>,
+        has_finished: bool,
+    ) {
+        let Blocks { directory, kept } = &mut *self.blocks.lock();
+        if let Some(kept) = kept.as_mut().filter(|_| directory.is_written_by(epoch)) {
+            updates.iter().for_each(|update| kept.write(update));
+            if has_finished {
+                kept.proven();
+            }
+        }
+        directory.update(epoch, updates);
     }
 
     /// Returns the beginning of a new epoch's KV cache manager. From now on that manager alone
@@ -83,9 +119,11 @@ impl Vault {
         num_tokens: impl Fn(RequestId) -> Option<usize>,
         before: Option<KvCacheManager>,
     ) -> Inheritance {
-        let mut directory = self.blocks.lock();
+        let Blocks { directory, kept } = &mut *self.blocks.lock();
         let living = before.filter(|manager| directory.is_written_by(manager.epoch()));
-        directory.begin_epoch(epoch, num_tokens);
+        for request in directory.begin_epoch(epoch, num_tokens) {
+            kept.iter_mut().for_each(|kept| kept.tail_gone(request));
+        }
         match living {
             Some(mut manager) => {
                 manager.continue_in(epoch, directory.tails());
@@ -103,7 +141,13 @@ impl Vault {
     pub(crate) fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
         if self.executors.reclaim(epoch)? == KvContent::Lost {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
-            let last = self.blocks.lock().lose_content();
+            let mut blocks = self.blocks.lock();
+            // The new cache ends with the process. The thread that hangs keeps the other one.
+            if let Some(kept) = blocks.kept.take() {
+                kept.end();
+            }
+            let last = blocks.directory.lose_content();
+            drop(blocks);
             self.executors.forgotten(last);
         }
         Ok(())

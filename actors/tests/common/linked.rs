@@ -20,7 +20,11 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{FakeCodec, FakeFactory, FakeGrammars, Faults, settings};
+use super::{
+    FakeCodec, FakeFactory, FakeGrammars, Faults,
+    kept::{FakeMemory, OfProcess},
+    settings,
+};
 
 /// Size of the link's buffers. Few frames fit, so a kill cuts most links within a frame.
 const BUFFER_LEN: usize = 96;
@@ -37,6 +41,10 @@ pub(crate) struct FakeLauncher {
     /// Number of further processes that never say a word.
     pub(crate) mute: AtomicU64,
     pub(crate) keeps_spare: bool,
+    /// Whether the system does not report the ends of processes.
+    pub(crate) hides_ends: Arc<AtomicBool>,
+    /// The memory in which processes leave their KV cache.
+    pub(crate) kept: Arc<FakeMemory>,
     started: parking_lot::Mutex<Vec<Arc<FakeProcess>>>,
 }
 
@@ -48,6 +56,7 @@ pub(crate) struct FakeProcess {
     is_stopped: AtomicBool,
     task: AbortHandle,
     exit: watch::Sender<Option<String>>,
+    hides_end: Arc<AtomicBool>,
 }
 
 impl FakeProcess {
@@ -89,11 +98,16 @@ impl Process for FakeProcess {
 
     fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>> {
         let mut exit = self.exit.subscribe();
+        let hides_end = Arc::clone(&self.hides_end);
         Box::pin(async move {
+            while hides_end.load(Ordering::Acquire) {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
             let exit = exit.wait_for(Option::is_some).await;
             let how = exit.ok().and_then(|exit| exit.clone()).unwrap_or_default();
             let is_from_outside = how == "SIGKILL";
-            Exit { how, is_from_outside }
+            let is_out_of_memory = how.contains("out of memory");
+            Exit { how, is_from_outside, is_out_of_memory }
         })
     }
 }
@@ -133,7 +147,9 @@ impl EngineLauncher for FakeLauncher {
         let mortal = Mortal { stream: engine, is_dead: of_dead, is_silent: of_silent };
         let (reader, writer) = split(mortal);
         let is_broken = is_one_of(&self.broken);
-        let executors = FakeFactory::new(self.info.clone(), Arc::clone(&self.faults));
+        let mut executors = FakeFactory::new(self.info.clone(), Arc::clone(&self.faults));
+        let (memory, of_memory) = (Arc::clone(&self.kept), Arc::clone(&is_dead));
+        executors.kept = Some(OfProcess { memory, is_dead: of_memory });
         let of_executors = Arc::clone(&executors.process);
         let core = Core {
             config: self.config.clone(),
@@ -151,8 +167,15 @@ impl EngineLauncher for FakeLauncher {
         let number = self.processes.fetch_add(1, Ordering::AcqRel) + 1;
         let (exit, _) = watch::channel(None);
         let (is_stopped, task_of) = (AtomicBool::new(false), task.abort_handle());
-        let process = FakeProcess { number, is_dead, is_silent, is_stopped, task: task_of, exit };
-        let process = Arc::new(process);
+        let process = Arc::new(FakeProcess {
+            number,
+            is_dead,
+            is_silent,
+            is_stopped,
+            task: task_of,
+            exit,
+            hides_end: Arc::clone(&self.hides_ends),
+        });
         let _ = of_executors.set(Arc::clone(&process));
         let of_end = Arc::clone(&process);
         tokio::spawn(async move {
@@ -167,6 +190,10 @@ impl EngineLauncher for FakeLauncher {
 
     fn keeps_spare(&self) -> bool {
         self.keeps_spare
+    }
+
+    fn forget_kv_cache(&self) {
+        self.kept.lock().fill(0);
     }
 }
 
@@ -244,6 +271,8 @@ pub(crate) fn launcher(
         broken: AtomicU64::new(0),
         mute: AtomicU64::new(0),
         keeps_spare,
+        hides_ends: Arc::default(),
+        kept: Arc::default(),
         started: parking_lot::Mutex::default(),
     };
     (config, Arc::new(launcher))

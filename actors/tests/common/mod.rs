@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod kept;
 pub(crate) mod linked;
 
 use std::{
@@ -31,7 +32,7 @@ use playhouse_actors::{
     message::input_processor::{Prompt, RawRequest},
     ports::{
         ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, GrammarCompiler, GrammarError,
-        IncrementalDecoder, ModelExecutor, ModelInfo, TextCodec, TextError,
+        IncrementalDecoder, KeptMemory, ModelExecutor, ModelInfo, TextCodec, TextError,
     },
     system::{ChoiceStream, System, SystemConfig},
 };
@@ -69,6 +70,8 @@ pub(crate) struct Faults {
     pub(crate) panic_at: AtomicU64,
     /// Number of the step that blocks its thread for four seconds; 0: none.
     pub(crate) hang_at: AtomicU64,
+    /// Milliseconds that each step takes.
+    pub(crate) step_ms: AtomicU64,
     /// Maximum number of tokens in a step. Larger steps run out of memory; 0: no limit.
     pub(crate) memory: AtomicU64,
     /// Token that makes every step panic if a prompt contains it; 0: none.
@@ -111,6 +114,8 @@ pub(crate) struct FakeFactory {
     pub(crate) faults: Arc<Faults>,
     /// The process that has the model, if that is another one.
     process: Arc<OnceLock<Arc<linked::FakeProcess>>>,
+    /// The memory that outlives the process.
+    kept: Option<kept::OfProcess>,
 }
 
 impl FakeFactory {
@@ -130,13 +135,19 @@ impl FakeFactory {
     }
 
     fn new(info: ModelInfo, faults: Arc<Faults>) -> Self {
-        Self { info, faults, process: Arc::default() }
+        Self { info, faults, process: Arc::default(), kept: None }
     }
 }
 
 impl ExecutorFactory for FakeFactory {
     fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    fn keep_kv_cache(&self, num_words: usize) -> Option<Arc<dyn KeptMemory>> {
+        let kept = self.kept.clone()?;
+        kept.resize(num_words);
+        Some(Arc::new(kept))
     }
 
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {
@@ -191,6 +202,11 @@ impl ModelExecutor for FakeExecutor {
         assert!(self.faults.panic_at.load(Ordering::Relaxed) != count, "planted panic");
         if self.faults.hang_at.load(Ordering::Relaxed) == count {
             block();
+        }
+        let step_ms = self.faults.step_ms.load(Ordering::Relaxed);
+        if step_ms > 0 {
+            #[allow(clippy::disallowed_methods, reason = "it stands for computation")]
+            std::thread::sleep(Duration::from_millis(step_ms));
         }
         let memory = self.faults.memory.load(Ordering::Relaxed);
         if memory > 0 && step.total_num_scheduled_tokens as u64 > memory {

@@ -7,6 +7,7 @@ mod common;
 mod engine_process;
 mod engines;
 mod failures;
+mod kept_kv_cache;
 mod long_prompts;
 mod overload;
 mod pause;

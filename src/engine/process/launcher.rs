@@ -26,6 +26,7 @@ use nix::{
 };
 use parking_lot::Mutex;
 use playhouse_actors::link::{EngineLauncher, Exit, Launched, Process, ProcessState};
+use playhouse_kernels::EXIT_OUT_OF_MEMORY;
 use tokio::{net::UnixStream, sync::watch};
 
 use super::{child::COMMAND, memory};
@@ -159,10 +160,14 @@ impl ChildProcess {
             // A system that does not count may have ended it because a step needs memory.
             let is_from_outside =
                 status.as_ref().is_ok_and(is_kill) && kills_now.is_some() && !is_oom_kill;
+            let is_refused = |status: &ExitStatus| status.code() == Some(EXIT_OUT_OF_MEMORY.into());
+            let is_out_of_memory = status
+                .as_ref()
+                .is_ok_and(|status| is_kill(status) && is_oom_kill || is_refused(status));
             let words = |status| words(status, is_oom_kill);
             let how = status.map_or_else(|error| error.to_string(), words);
             // Without a receiver, nothing asks.
-            let _ = ended.send(Some(Exit { how, is_from_outside }));
+            let _ = ended.send(Some(Exit { how, is_from_outside, is_out_of_memory }));
         };
         thread::Builder::new().name("playhouse-waiter".to_owned()).spawn(wait)?;
         Ok(Self { pid, is_known, exit })
@@ -193,7 +198,11 @@ impl Process for ChildProcess {
     fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>> {
         let mut exit = self.exit.clone();
         Box::pin(async move {
-            let unknown = || Exit { how: "its end is unknown".to_owned(), is_from_outside: false };
+            let unknown = || Exit {
+                how: "its end is unknown".to_owned(),
+                is_from_outside: false,
+                is_out_of_memory: false,
+            };
             match exit.wait_for(Option::is_some).await {
                 Ok(exit) => exit.clone().unwrap_or_else(unknown),
                 Err(_) => unknown(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::tails::Tail;
+use super::{kept::KeptBlocks, tails::Tail};
 use crate::logic::{
     kv_cache::{block_pool::BlockKey, hashes::BlockHash},
     planted::{Bug, planted},
@@ -55,6 +55,13 @@ pub struct BlockDirectory {
 }
 
 impl BlockDirectory {
+    /// Returns the directory of a cache whose content an earlier process has left.
+    #[must_use]
+    pub fn adopted(kept: KeptBlocks) -> Self {
+        let KeptBlocks { sealed, tails, .. } = kept;
+        Self { epoch: Epoch::default(), sealed, tails }
+    }
+
     /// Applies updates. Updates from a KV cache manager of another epoch change nothing.
     pub fn update(&mut self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
         if epoch != self.epoch {
@@ -80,13 +87,18 @@ impl BlockDirectory {
 
     /// Begins an epoch: from now on only the KV cache manager of `epoch` may write. `num_tokens`
     /// returns a live request's number of prompt and output tokens. The directory forgets the tails
-    /// of ended requests, and of requests that had not caught up yet.
-    pub fn begin_epoch(&mut self, epoch: Epoch, num_tokens: impl Fn(RequestId) -> Option<usize>) {
+    /// of ended requests, and of requests that had not caught up yet. Returns these requests.
+    pub fn begin_epoch(
+        &mut self,
+        epoch: Epoch,
+        num_tokens: impl Fn(RequestId) -> Option<usize>,
+    ) -> Vec<RequestId> {
         self.epoch = self.epoch.max(epoch);
-        self.tails.retain(|&request, tail| {
+        let forgotten = self.tails.extract_if(.., |&request, tail| {
             let is_committed = |count| count > tail.caught_up_at || planted(Bug::TrustOpenTail);
-            num_tokens(request).is_some_and(is_committed)
+            !num_tokens(request).is_some_and(is_committed)
         });
+        forgotten.map(|(request, _)| request).collect()
     }
 
     /// Returns whether only the KV cache manager of `epoch` has written since the epoch began. The

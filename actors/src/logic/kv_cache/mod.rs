@@ -11,6 +11,7 @@ mod demand;
 mod directory;
 mod full;
 pub mod hashes;
+mod kept;
 mod operations;
 mod seals;
 mod sliding;
@@ -34,6 +35,7 @@ pub use self::{
     block_ids::BlockIds,
     demand::{Demand, Growth, Held},
     directory::{BlockDirectory, DirectoryUpdate},
+    kept::{Adoption, KeptBlocks, KeptLayout, KeptWriter, Store, Unusable},
     spec::{KvGroup, KvKind, KvSpec},
     tails::Tail,
 };

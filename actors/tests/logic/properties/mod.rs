@@ -5,6 +5,8 @@ mod block_pool;
 mod device;
 mod engine;
 mod hits;
+mod kept;
+mod kept_words;
 mod poison;
 mod recording;
 mod shares;

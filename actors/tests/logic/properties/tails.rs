@@ -15,8 +15,15 @@ use super::{
 use crate::harness::request;
 
 const REQUESTS: usize = 7;
-const CRASHES: [Crash; 4] =
-    [Crash::BetweenSteps, Crash::Planning(0), Crash::Planning(1), Crash::Computing(0x5a3c_96f0)];
+const CRASHES: [Crash; 6] = [
+    Crash::BetweenSteps,
+    Crash::Planning(0),
+    Crash::Planning(1),
+    Crash::Computing(0x5a3c_96f0),
+    Crash::Process(0, 0),
+    // After all stores of the plan.
+    Crash::Process(1, u64::MAX),
+];
 
 /// Returns a world after `num_steps` steps, with prompts of 1 to 13 tokens that share nothing.
 fn world(num_steps: usize, config: SchedulerConfig) -> World {

@@ -25,7 +25,10 @@ use playhouse_actors::logic::{
     },
 };
 
-use super::device::{BLOCK_SIZE, Device, EOS, expected_output};
+use super::{
+    device::{BLOCK_SIZE, Device, EOS, expected_output},
+    kept_words::KeptWords,
+};
 
 /// The value that stands for the group of the request before.
 pub(crate) const SAME_GROUP: RequestId = RequestId(u64::MAX);
@@ -38,6 +41,9 @@ pub(crate) enum Crash {
     Planning(u8),
     /// While the device computes. The bits say which slots are left half-written.
     Computing(u64),
+    /// The whole process, while the directory is written for this allocation plan of a step. The
+    /// bits say after which of the plan's stores.
+    Process(u8, u64),
 }
 
 #[derive(Debug)]
@@ -57,6 +63,8 @@ pub(crate) struct World {
     planned: VecDeque<SchedulerOutput>,
     ledger: BTreeMap<RequestId, Entry>,
     directory: BlockDirectory,
+    /// The directory in memory that outlives the process.
+    kept: KeptWords,
     epoch: Epoch,
     /// The scheduler's cohort, which a new scheduler gets too.
     cohort: Option<BTreeSet<RequestId>>,
@@ -67,6 +75,8 @@ pub(crate) struct World {
     pub(crate) stats: StepStats,
     /// The entries of a recording so far.
     pub(crate) recorded: Vec<Recorded>,
+    /// Whether the whole process has died.
+    pub(crate) has_lost_process: bool,
     executed: Executed,
 }
 
@@ -95,12 +105,14 @@ impl World {
             planned: VecDeque::new(),
             ledger: BTreeMap::new(),
             directory: BlockDirectory::default(),
+            kept: KeptWords::new(&config.kv_cache()),
             epoch: Epoch::default(),
             cohort: None,
             now: 0,
             num_planned_ahead: 0,
             stats: StepStats::default(),
             recorded: Vec::new(),
+            has_lost_process: false,
             executed: Executed::default(),
             config,
         }
@@ -198,7 +210,24 @@ impl World {
                     self.device.crash(step, torn);
                 }
             }
+            Crash::Process(num_plans, cut) => {
+                self.has_lost_process = true;
+                // The plans so far were answered, so their stores are there.
+                self.kept.settle();
+                if self.can_plan() {
+                    drop(self.plan(num_plans));
+                }
+                match self.planned.front().filter(|_| cut % 2 == 1) {
+                    // The device computes a step, whose plans are written.
+                    Some(step) => self.device.crash(step, cut),
+                    None => self.kept.cut(cut),
+                }
+                self.directory = self.kept.adopt();
+            }
         }
+        let keeps_core = !matches!(crash, Crash::Process(..));
+        let [keep_kv_cache, keep_scheduler] =
+            [keep_kv_cache, keep_scheduler].map(|keep| keep && keeps_core);
         self.planned.clear();
         self.epoch = self.epoch.next();
         let last_step = self.scheduler.step();
@@ -237,7 +266,8 @@ impl World {
             live: lengths.iter().map(|(&id, &length)| (id, length)).collect(),
             executed: self.executed,
         }));
-        self.directory.begin_epoch(self.epoch, |id| lengths.get(&id).copied());
+        let forgotten = self.directory.begin_epoch(self.epoch, |id| lengths.get(&id).copied());
+        self.kept.forget(&forgotten);
         let (sealed, tails) = (self.directory.sealed(), self.directory.tails());
         if is_kept {
             self.kv_cache.continue_in(self.epoch, tails);
@@ -304,8 +334,11 @@ impl World {
             self.executed = Executed { step: plan.step, rounds: plan.round + 1 };
             let updates = self.kv_cache.drain_directory_updates();
             self.check_updates(&updates);
-            self.directory.begin_epoch(plan.epoch, |_| Some(usize::MAX));
+            let forgotten = self.directory.begin_epoch(plan.epoch, |_| Some(usize::MAX));
+            self.kept.forget(&forgotten);
+            self.kept.update(&updates);
             self.directory.update(plan.epoch, updates);
+            self.kept.check(&self.directory);
             self.check_pool();
             self.check_tails();
             self.scheduler.apply(allocation).unwrap();
