@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::server::handover::Part;
+use crate::server::handover;
 use crate::server::http::auth::ApiKeys;
 use crate::server::responses::{
     items::{Item, ItemStatus, Items, Message, Part, Role},
@@ -240,11 +240,11 @@ fn responses_move_to_another_store_with_their_conversations() {
     let enter = |bytes: &[u8]| {
         let mut heir = new.heir();
         let mut rest = bytes;
-        while let Some((part, len)) = Part::decode(rest).unwrap() {
+        while let Some((part, len)) = handover::Part::decode(rest).unwrap() {
             rest = &rest[len..];
             match part {
-                Part::Response(part) => heir.enter(part, &keys),
-                Part::Answer(_) => panic!("there are no answers"),
+                handover::Part::Response(part) => heir.enter(part, &keys),
+                handover::Part::Answer(_) => panic!("there are no answers"),
             }
         }
     };
