@@ -4,4 +4,4 @@ mod disk;
 mod fingerprint;
 
 pub(crate) use disk::FileDisk;
-pub(crate) use fingerprint::fingerprint;
+pub(crate) use fingerprint::{fingerprint, model_hash};
