@@ -3,24 +3,34 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::KernelError;
 use crate::allocator::fallible;
 use crate::mapped_file::MappedRange;
+use crate::shared_memory::Pages;
 
-const CACHE_LINE_BYTES: usize = 64;
+pub(crate) const CACHE_LINE_BYTES: usize = 64;
 
 /// Least size of a buffer that is mapped on its own, on huge pages. Streaming gigabytes over small
 /// pages loses a third of the bandwidth to address translation. Untouched parts cost nothing.
 const MAPPED_BYTES_MIN: usize = 2 << 20;
 
-/// A fixed-length, zero-initialised slice on a 64-byte boundary.
+/// A fixed-length slice on a 64-byte boundary. It is zero at first, unless its memory is shared.
 pub(crate) struct AlignedBuf<T: bytemuck::Pod> {
     ptr: NonNull<T>,
     len: usize,
-    layout: Layout,
-    /// Whether it has pages of its own, rather than memory of the allocator.
-    is_mapped: bool,
+    memory: Memory,
+}
+
+/// The owner of a buffer's memory.
+enum Memory {
+    /// The allocator.
+    Allocator(Layout),
+    /// The buffer, which has pages of its own.
+    Pages(Layout),
+    /// A map of shared memory, of which the buffer has a part.
+    Shared(#[expect(dead_code, reason = "its drop unmaps the memory")] Arc<Pages>),
 }
 
 // SAFETY: the buffer owns its memory, and `T: Pod` has no interior mutability or thread affinity.
@@ -46,7 +56,19 @@ impl<T: bytemuck::Pod> AlignedBuf<T> {
             fallible(|| unsafe { alloc_zeroed(layout) })
         };
         let ptr = NonNull::new(raw.cast::<T>()).ok_or(refused)?;
-        Ok(Self { ptr, len, layout, is_mapped })
+        let memory = if is_mapped { Memory::Pages(layout) } else { Memory::Allocator(layout) };
+        Ok(Self { ptr, len, memory })
+    }
+
+    /// Returns the `len` elements at `start`, a part of `pages`.
+    ///
+    /// # Safety
+    /// The part must lie within the pages, on a cache line. Nothing else may access it while the
+    /// buffer lives.
+    pub(crate) unsafe fn shared(start: *mut T, len: usize, pages: Arc<Pages>) -> Self {
+        // SAFETY: a place within a map is not null.
+        let ptr = unsafe { NonNull::new_unchecked(start) };
+        Self { ptr, len, memory: Memory::Shared(pages) }
     }
 }
 
@@ -90,7 +112,7 @@ impl<T: bytemuck::Pod> Deref for AlignedBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `ptr` points at `len` initialised (zeroed) elements that live as long as `self`.
+        // SAFETY: `ptr` points at `len` initialised elements that live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -104,17 +126,26 @@ impl<T: bytemuck::Pod> DerefMut for AlignedBuf<T> {
 
 impl<T: bytemuck::Pod> Drop for AlignedBuf<T> {
     fn drop(&mut self) {
-        let raw = self.ptr.as_ptr();
-        #[cfg(unix)]
-        if self.is_mapped {
-            // SAFETY: mapped in `zeroed` with this size, and no reference to it is left.
-            unsafe { libc::munmap(raw.cast(), self.layout.size()) };
-            return;
+        let raw: *mut u8 = self.ptr.as_ptr().cast();
+        match &self.memory {
+            // SAFETY: allocated in `zeroed` with this layout.
+            Memory::Allocator(layout) => unsafe { dealloc(raw, *layout) },
+            Memory::Pages(layout) => unmap(raw, *layout),
+            Memory::Shared(_) => {}
         }
-        // SAFETY: allocated in `zeroed` with this layout.
-        unsafe { dealloc(raw.cast(), self.layout) }
     }
 }
+
+/// Frees pages of [`map`], to which no reference is left.
+#[cfg(unix)]
+fn unmap(raw: *mut u8, layout: Layout) {
+    // SAFETY: mapped in `zeroed` with this size.
+    unsafe { libc::munmap(raw.cast(), layout.size()) };
+}
+
+/// Never called: [`wants_pages`] is false here.
+#[cfg(not(unix))]
+fn unmap(_: *mut u8, _: Layout) {}
 
 /// Read-only elements, in memory of their own or in a mapped file. All processes that map the file
 /// share its pages.
@@ -190,7 +221,7 @@ mod tests {
     fn a_mapped_buffer_is_zeroed_aligned_and_writable() {
         let len = 3 * MAPPED_BYTES_MIN / size_of::<u16>() + 7;
         let mut buf = AlignedBuf::<u16>::zeroed(len, "test").unwrap();
-        assert!(buf.is_mapped);
+        assert!(matches!(buf.memory, Memory::Pages(_)));
         assert_eq!(buf.as_ptr() as usize % CACHE_LINE_BYTES, 0);
         assert!(buf.iter().all(|x| *x == 0));
         buf[len - 1] = 9;

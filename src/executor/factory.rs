@@ -1,6 +1,9 @@
 //! The state that outlives every runner: the weights and the KV cache.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
 use playhouse_actors::{
@@ -9,8 +12,8 @@ use playhouse_actors::{
         request::ids::Epoch,
     },
     ports::{
-        AdapterLoader, EncoderFactory, ExecuteError, ExecutorFactory, KvContent, ModelExecutor,
-        ModelInfo,
+        AdapterLoader, EncoderFactory, ExecuteError, ExecutorFactory, KeptMemory, KvContent,
+        ModelExecutor, ModelInfo,
     },
 };
 use playhouse_kernels::{KernelError, KvCacheShape};
@@ -21,6 +24,8 @@ use super::{
     drafters::{DraftCache, DraftSettings, Drafter, Drafts, HeadDrafter, ModelDrafter},
     encoder::{EncoderStore, Encoders},
     encoder_connector::EncoderExchange,
+    execute_error,
+    kept::{KeptCache, KeptFile},
     kv_arena::{KvArena, KvMemory, KvSettings},
     runner::{Constraints, KvLayout, ModelRunner},
     threads::ComputeThreads,
@@ -33,6 +38,12 @@ pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<Model>,
     kv_arena: KvArena,
+    kv_shape: KvCacheShape,
+    kv_settings: KvSettings,
+    /// The file in which the KV cache may outlive this process.
+    kept_file: Mutex<Option<KeptFile>>,
+    /// The KV cache's memory if it outlives this process.
+    kept: OnceLock<Arc<KeptCache>>,
     kv_layout: KvLayout,
     constraints: Constraints,
     adapters: Option<Arc<AdapterStore>>,
@@ -89,6 +100,10 @@ impl RunnerFactory {
             info,
             model,
             kv_arena,
+            kv_shape: shape,
+            kv_settings,
+            kept_file: Mutex::new(None),
+            kept: OnceLock::new(),
             kv_layout,
             constraints,
             adapters: None,
@@ -147,6 +162,23 @@ impl RunnerFactory {
         Ok(self)
     }
 
+    /// Lets the KV cache outlive this process in a file in memory, if the actors ask for it. The
+    /// device is the CPU.
+    pub(crate) fn may_keep_in(&self, file: KeptFile) {
+        *self.kept_file.lock() = Some(file);
+    }
+
+    /// Moves the KV cache to the file.
+    fn keep_in(&self, file: KeptFile, num_words: usize) -> Result<Arc<KeptCache>, ExecuteError> {
+        let (shape, settings) = (self.kv_shape, self.kv_settings.clone());
+        let kept = KeptCache::new(file, num_words, shape.bytes(settings.dtype))
+            .map_err(|error| ExecuteError::Device(error.to_string()))?;
+        let (queue, of_arena) = (self.threads.lock().queue(), Arc::clone(&kept));
+        let open = move || KvMemory::shared(shape, &settings, queue, of_arena.arena()?);
+        self.kv_arena.move_to(open).map_err(execute_error)?;
+        Ok(kept)
+    }
+
     /// Returns the drafter with weights of a new executor.
     fn drafter(&self, threads: &ComputeThreads) -> Option<Box<dyn Drafter>> {
         let (weights, cache) = self.draft.clone()?;
@@ -203,8 +235,26 @@ impl ExecutorFactory for RunnerFactory {
         self.kv_arena.forgotten(last);
     }
 
+    fn keep_kv_cache(&self, num_words: usize) -> Option<Arc<dyn KeptMemory>> {
+        let file = self.kept_file.lock().take()?;
+        if self.draft.is_some() || self.kv_shape.num_layers == 0 {
+            // A drafter's cache ends with the process, and so would its guesses be worse.
+            return None;
+        }
+        match self.keep_in(file, num_words) {
+            Ok(kept) => Some(Arc::clone(self.kept.get_or_init(|| kept)) as Arc<dyn KeptMemory>),
+            Err(error) => {
+                tracing::warn!(%error, "the KV cache ends with its process");
+                None
+            }
+        }
+    }
+
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {
         self.kv_arena.release();
+        if let Some(kept) = self.kept.get() {
+            kept.free_arena();
+        }
         Ok(())
     }
 

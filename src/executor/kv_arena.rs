@@ -18,7 +18,7 @@ use playhouse_actors::{
     ports::{ExecuteError, KvContent},
 };
 use playhouse_kernels::{
-    DeviceStream, KernelError, KvCache, KvCacheShape, KvDtype, StepGraphs, trim_memory,
+    DeviceStream, KernelError, KvCache, KvCacheShape, KvDtype, SharedArena, StepGraphs, trim_memory,
 };
 
 use super::execute_error;
@@ -62,6 +62,21 @@ impl KvMemory {
             bytes => StepGraphs::new(device, bytes),
         };
         Ok(Self { cache, graphs, device: device.clone(), queue })
+    }
+
+    /// Returns a cache of the CPU in shared memory, with the content that it has there.
+    ///
+    /// # Errors
+    /// As [`KvCache::shared`].
+    pub(super) fn shared(
+        shape: KvCacheShape,
+        settings: &KvSettings,
+        queue: DeviceStream,
+        memory: SharedArena,
+    ) -> Result<Self, KernelError> {
+        let KvSettings { dtype, device, .. } = settings;
+        let cache = KvCache::shared(shape, *dtype, device, memory)?;
+        Ok(Self { cache, graphs: StepGraphs::default(), device: device.clone(), queue })
     }
 
     /// Frees the cache, and returns its memory to the device.
@@ -126,6 +141,24 @@ impl KvArena {
             allocate: Arc::clone(&allocate),
         };
         Ok(Self { current: Mutex::new(Arc::new(first)), allocate })
+    }
+
+    /// Puts the cache into other memory, which `open` maps with its content, also after a release.
+    /// A cache that replaces one in use is allocated as before. No lease was given yet.
+    ///
+    /// # Errors
+    /// The error of `open`. The cache is as before.
+    pub(super) fn move_to(
+        &self,
+        open: impl Fn() -> Result<KvMemory, KernelError> + Send + Sync + 'static,
+    ) -> Result<(), KernelError> {
+        let allocate: Arc<Allocate> = Arc::new(open);
+        let kv_cache = Mutex::new(Some(allocate()?));
+        let mut current = self.current.lock();
+        let good = AtomicU64::new(current.good.load(Ordering::Acquire));
+        let is_open = AtomicBool::new(true);
+        *current = Arc::new(Arena { good, is_open, kv_cache, allocate });
+        Ok(())
     }
 
     /// Returns a lease. It is good until a lease for a later epoch is given, or

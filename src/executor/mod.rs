@@ -5,7 +5,8 @@
 //! [`constraint`] limits the next tokens, and [`sampler`] turns logits into tokens. [`drafters`]
 //! guess tokens that a step verifies. [`encoder`] encodes images and sounds, and [`media`] puts
 //! them into steps. [`factory`] holds the state that outlives every runner:
-//! weights and KV cache. [`kv_arena`] leases the cache to one runner at a time. A GPU begins with
+//! weights and KV cache. [`kv_arena`] leases the cache to one runner at a time, and [`kept`]
+//! lets it outlive an engine process. A GPU begins with
 //! [`warm_up`], whose measurements [`tuned_products`] keeps.
 
 mod adapters;
@@ -17,6 +18,7 @@ mod drafters;
 mod encoder;
 mod encoder_connector;
 mod factory;
+mod kept;
 mod kv_arena;
 #[cfg(test)]
 mod many_requests_tests;
@@ -38,6 +40,7 @@ pub(crate) use adapters::AdapterStore;
 pub(crate) use drafters::{DraftMethod, DraftSettings, RecordedGuesses};
 pub(crate) use encoder_connector::{DiskConnector, EncoderExchange};
 pub(crate) use factory::{DraftWeights, RunnerFactory};
+pub(crate) use kept::KeptFile;
 pub(crate) use kv_arena::KvSettings;
 pub(crate) use runner::Constraints;
 pub(crate) use threads::ComputeThreads;

@@ -24,10 +24,10 @@ pub(crate) fn fingerprint(config: &EngineConfig, model: &LoadedModel) -> io::Res
     let build = hash(&[std::env::current_exe()?])?;
     let weights = match model_files::is_demo_model(&config.model) {
         true => format!("the demo model of {build}"),
-        false => hash(&model_paths(&config.model)?)?,
+        false => model_hash(&config.model)?,
     };
     // Another tokenizer cuts other texts out of the same tokens.
-    let tokenizer = config.tokenizer.as_ref().map(|path| hash(&model_paths(path)?)).transpose()?;
+    let tokenizer = config.tokenizer.as_ref().map(|path| model_hash(path)).transpose()?;
     let numbers = format!(
         "weights {:?}, quantized {:?}, activations {:?}, KV cache {:?}, load format {:?}, \
          tokenizer {tokenizer:?}",
@@ -44,6 +44,14 @@ pub(crate) fn fingerprint(config: &EngineConfig, model: &LoadedModel) -> io::Res
         instruction_set: packed_layout().to_string(),
         device: format!("{:?}", model.device_kind),
     })
+}
+
+/// Returns a hash of the files of a model.
+///
+/// # Errors
+/// The system's error for one of them.
+pub(crate) fn model_hash(model: &Path) -> io::Result<String> {
+    hash(&model_paths(model)?)
 }
 
 /// Returns the files of a model, in the order of their names.

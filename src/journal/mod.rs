@@ -5,5 +5,5 @@ mod fingerprint;
 mod folder;
 
 pub(crate) use disk::{create_folder, private};
-pub(crate) use fingerprint::fingerprint;
+pub(crate) use fingerprint::{fingerprint, model_hash};
 pub(crate) use folder::JournalFolder;

@@ -7,6 +7,7 @@ mod deadly;
 mod engine_process;
 mod engine_process_media;
 mod engines;
+mod kept_kv_cache;
 mod other_model;
 #[path = "../cli/process.rs"]
 #[allow(dead_code, reason = "the tests of the command line use the rest")]

@@ -81,6 +81,6 @@ fn memory(shape: &KvCacheShape) -> CpuKv {
         // Batches differ a little in length.
         let num_blocks = shape.num_blocks.next_multiple_of(32);
         let shape = KvCacheShape { num_blocks, ..*shape };
-        CpuKv::new(&shape, KvDtype::F32).unwrap_or_else(|error| panic!("{error}"))
+        CpuKv::new(&shape, KvDtype::F32, None).unwrap_or_else(|error| panic!("{error}"))
     })
 }

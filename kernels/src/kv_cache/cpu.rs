@@ -7,6 +7,7 @@ use burn_flex::FlexTensor;
 use super::{KvCacheShape, KvDtype, KvElement, KvLayer, KvLayout};
 use crate::KernelError;
 use crate::aligned::AlignedBuf;
+use crate::shared_memory::SharedArena;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, values};
 use crate::threads::{SharedMut, for_each_piece};
@@ -44,13 +45,18 @@ pub(crate) struct HeadBlock<'a, E> {
 }
 
 impl CpuKv {
-    pub(crate) fn new(shape: &KvCacheShape, dtype: KvDtype) -> Result<Self, KernelError> {
+    /// Allocates an empty arena, or takes one from `memory` with its content.
+    pub(crate) fn new(
+        shape: &KvCacheShape,
+        dtype: KvDtype,
+        memory: Option<&mut SharedArena>,
+    ) -> Result<Self, KernelError> {
         let layout = KvLayout::new(shape);
         let data = match dtype {
-            KvDtype::F32 => CpuKvData::F32(Arenas::new(&layout)?),
+            KvDtype::F32 => CpuKvData::F32(Arenas::new(&layout, memory)?),
             KvDtype::F16 => return Err(KernelError::not_on_cpu("KV cache", "float16")),
-            KvDtype::Bf16 => CpuKvData::Bf16(Arenas::new(&layout)?),
-            KvDtype::Int8 => CpuKvData::Int8(Arenas::new(&layout)?),
+            KvDtype::Bf16 => CpuKvData::Bf16(Arenas::new(&layout, memory)?),
+            KvDtype::Int8 => CpuKvData::Int8(Arenas::new(&layout, memory)?),
         };
         Ok(Self { shape: *shape, layout, data })
     }
@@ -108,9 +114,13 @@ impl StatePages<'_> {
 }
 
 impl<E: KvElement> Arenas<E> {
-    fn new(layout: &KvLayout) -> Result<Self, KernelError> {
+    fn new(layout: &KvLayout, memory: Option<&mut SharedArena>) -> Result<Self, KernelError> {
         let len = layout.num_blocks.saturating_mul(layout.page_len::<E>());
-        Ok(Self { pages: AlignedBuf::zeroed(len, "KV cache")? })
+        let pages = match memory {
+            Some(memory) => memory.take(len, "KV cache")?,
+            None => AlignedBuf::zeroed(len, "KV cache")?,
+        };
+        Ok(Self { pages })
     }
 
     /// Returns one head's keys in one block.

@@ -29,6 +29,7 @@ use burn::tensor::{Device, Tensor};
 use crate::KernelError;
 use crate::device::Place;
 use crate::hot_ops::HotOps;
+use crate::shared_memory::SharedArena;
 pub use dtype::KvDtype;
 pub(crate) use element::KvElement;
 pub(crate) use layout::KvLayout;
@@ -67,6 +68,29 @@ impl KvCache {
     /// Another dimension of zero, an odd `head_dim`, a device without kernels, a width that a GPU's
     /// kernels do not take, or too little memory.
     pub fn new(shape: KvCacheShape, dtype: KvDtype, device: &Device) -> Result<Self, KernelError> {
+        Self::with(shape, dtype, device, None)
+    }
+
+    /// Returns an arena of the CPU in shared memory, with the content that it has there. `memory`
+    /// has at least [`KvCacheShape::bytes`].
+    ///
+    /// # Errors
+    /// As [`KvCache::new`]; another device than the CPU.
+    pub fn shared(
+        shape: KvCacheShape,
+        dtype: KvDtype,
+        device: &Device,
+        mut memory: SharedArena,
+    ) -> Result<Self, KernelError> {
+        Self::with(shape, dtype, device, Some(&mut memory))
+    }
+
+    fn with(
+        shape: KvCacheShape,
+        dtype: KvDtype,
+        device: &Device,
+        mut memory: Option<&mut SharedArena>,
+    ) -> Result<Self, KernelError> {
         let place = Place::of(device, "KV cache")?;
         if shape.num_layers == 0 {
             return Ok(Self { shape, dtype, layers: Vec::new() });
@@ -75,7 +99,15 @@ impl KvCache {
         let layers = (0..shape.num_layers)
             .map(|_| {
                 let storage = match &place {
-                    Place::Cpu => KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?),
+                    Place::Cpu => {
+                        KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype, memory.as_deref_mut())?)
+                    }
+                    #[cfg(feature = "gpu")]
+                    Place::Cube(device) if memory.is_some() => {
+                        let device = format!("{device:?}");
+                        let (what, built) = ("KV cache in shared memory", "cpu (flex)");
+                        return Err(KernelError::UnsupportedDevice { what, device, built });
+                    }
                     #[cfg(feature = "gpu")]
                     Place::Cube(device) => {
                         KvStorage::Cube(Box::new(cube::CubeKv::new(&shape, dtype, device)?))

@@ -2,6 +2,7 @@
 //! front is gone.
 
 use std::{
+    fs::File,
     io,
     os::{fd::AsFd, unix::net::UnixStream as Socket},
     sync::Arc,
@@ -16,7 +17,10 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use super::facts::{self, Facts};
+use super::{
+    facts::{self, Facts},
+    kv_memory,
+};
 use crate::{
     config::{Config, ConfigError, EngineConfig},
     engine::{
@@ -66,10 +70,11 @@ pub(crate) async fn run(prepare: impl FnOnce(&Config) + Send + 'static) -> Resul
     // open requests, which need this process.
     let _ignored = ignore_signals();
     let link = link().map_err(ChildError::NoLink)?;
+    let kept = kv_memory::take().map_err(ChildError::NoLink)?;
     // On a worker of the runtime: a sign of life shows that its threads run.
     let served = tokio::spawn(async move {
         let (reader, writer) = link.into_split();
-        serve(EngineEnd::new(Box::new(reader), Box::new(writer)), prepare).await
+        serve(EngineEnd::new(Box::new(reader), Box::new(writer)), kept, prepare).await
     });
     match served.await {
         Ok(outcome) => outcome,
@@ -78,7 +83,11 @@ pub(crate) async fn run(prepare: impl FnOnce(&Config) + Send + 'static) -> Resul
     }
 }
 
-async fn serve(mut end: EngineEnd, prepare: impl FnOnce(&Config)) -> Result<(), ChildError> {
+async fn serve(
+    mut end: EngineEnd,
+    kept: Option<File>,
+    prepare: impl FnOnce(&Config),
+) -> Result<(), ChildError> {
     let sent = match end.settings().await {
         Ok(sent) => sent,
         Err(error) => return without_front(error),
@@ -96,7 +105,11 @@ async fn serve(mut end: EngineEnd, prepare: impl FnOnce(&Config)) -> Result<(), 
     let load = tokio::task::spawn_blocking(move || {
         let mut progress = |progress: StartProgress| report(facts::write(&progress));
         let Registries { families, token_rules, .. } = Registries::default();
-        load::load(&of_load, LoadRegistries { families, token_rules }, &mut progress)
+        let loaded = load::load(&of_load, LoadRegistries { families, token_rules }, &mut progress)?;
+        if let Some(kept) = kept {
+            kv_memory::offer(kept, &of_load, &loaded);
+        }
+        Ok(loaded)
     });
     let loaded = match end.while_loading(load).await {
         Ok(Ok(loaded)) => loaded,

@@ -2,7 +2,9 @@
 //! input. They end with this process, whatever ends it.
 
 use std::{
-    fmt, fs, io,
+    fmt,
+    fs::{self, File},
+    io,
     os::{
         fd::OwnedFd,
         unix::{
@@ -29,7 +31,7 @@ use playhouse_actors::link::{EngineLauncher, Exit, Launched, Process, ProcessSta
 use playhouse_kernels::EXIT_OUT_OF_MEMORY;
 use tokio::{net::UnixStream, sync::watch};
 
-use super::{child::COMMAND, memory};
+use super::{child::COMMAND, kv_memory, memory};
 
 /// A child with the socket of its link, or the reason why there is none.
 type Started = io::Result<(Child, Socket)>;
@@ -47,6 +49,8 @@ pub(crate) struct HowToStart {
 pub(super) struct ProcessLauncher {
     settings: Mutex<Vec<u8>>,
     keeps_spare: bool,
+    /// The file in which a process leaves its KV cache to the next one.
+    kept: Option<File>,
     /// The thread that starts processes. A child is killed when the thread that started it ends, so
     /// this thread lives as long as the launcher.
     starter: Mutex<SyncSender<SyncSender<Started>>>,
@@ -65,16 +69,20 @@ impl ProcessLauncher {
     /// When the system provides no thread.
     pub(super) fn new(how: HowToStart, settings: Vec<u8>) -> io::Result<Self> {
         let HowToStart { program, keeps_spare } = how;
+        let kept = kv_memory::create();
+        let of_thread = kept.as_ref().map(File::try_clone).transpose()?;
         let (starter, orders) = sync_channel::<SyncSender<Started>>(1);
         let thread = thread::Builder::new().name("playhouse-starter".to_owned());
         thread.spawn(move || {
             for order in orders {
-                if let Err(undelivered) = order.send(start(program.as_deref())) {
+                if let Err(undelivered) = order.send(start(program.as_deref(), of_thread.as_ref()))
+                {
                     abandon(undelivered.0);
                 }
             }
         })?;
-        Ok(Self { settings: Mutex::new(settings), keeps_spare, starter: Mutex::new(starter) })
+        let (settings, starter) = (Mutex::new(settings), Mutex::new(starter));
+        Ok(Self { settings, keeps_spare, kept, starter })
     }
 
     /// Gives later processes other settings.
@@ -99,18 +107,23 @@ impl EngineLauncher for ProcessLauncher {
     fn keeps_spare(&self) -> bool {
         self.keeps_spare
     }
+
+    fn forget_kv_cache(&self) {
+        self.kept.iter().for_each(kv_memory::free);
+    }
 }
 
-/// Starts a child that waits for its settings.
-fn start(program: Option<&Path>) -> Started {
+/// Starts a child that waits for its settings. It gets the file `kept`.
+fn start(program: Option<&Path>, kept: Option<&File>) -> Started {
     let (own, other) = Socket::pair()?;
     own.set_nonblocking(true)?;
     let program = program.map_or_else(this_program, |program| Ok(program.to_owned()))?;
+    let kept = kept.map(File::try_clone).transpose()?;
     let child = Command::new(program)
         .arg0("playhouse")
         .arg(COMMAND)
         .stdin(Stdio::from(OwnedFd::from(other)))
-        .stdout(Stdio::null())
+        .stdout(kept.map_or_else(Stdio::null, Stdio::from))
         .spawn()?;
     Ok((child, own))
 }

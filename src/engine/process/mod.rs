@@ -4,6 +4,7 @@
 
 mod child;
 mod facts;
+mod kv_memory;
 mod launcher;
 mod memory;
 mod strike;

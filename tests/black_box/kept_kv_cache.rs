@@ -1,0 +1,114 @@
+//! The KV cache outlives its engine process: streams of every kind equal those of a calm run, and
+//! few tokens are computed again. Damaged content costs tokens, and changes none.
+#![cfg(target_os = "linux")]
+#![allow(clippy::print_stdout, reason = "the figures of the test")]
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileExt, MetadataExt},
+    sync::Arc,
+    time::Duration,
+};
+
+use reqwest::Client;
+use tokio::time::sleep;
+
+use crate::{
+    engine_process::{Arrivals, asks, difference, kill, replay},
+    server::Server,
+};
+
+/// Rooms for all requests, so that none is preempted.
+const SIZES: &str = "--max-num-seqs 32 --max-num-batched-tokens 512 --num-gpu-blocks-override 900";
+const WAYS: [&str; 3] = ["SIGKILL", "SIGSEGV", "SIGSTOP"];
+const KILLS: usize = 9;
+/// Most tokens that a kill from outside may cost, with some twenty requests in flight.
+const TOKENS_MAX: u64 = 100;
+/// The same where each request of the step is a suspect. Suspects compute their last blocks again.
+const TOKENS_OF_SUSPECTS_MAX: u64 = 700;
+
+/// Returns the number of tokens that were computed again so far.
+async fn recomputed(client: &Client, url: &str) -> u64 {
+    let metrics = client.get(format!("{url}/metrics")).send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let is_count = |line: &&str| line.starts_with("playhouse:recomputed_tokens_total");
+    let count = metrics.lines().find(is_count).and_then(|line| line.rsplit(' ').next());
+    count.unwrap().parse::<f64>().unwrap() as u64
+}
+
+/// Returns the file in which processes leave their KV cache.
+fn kept_file(server: &Server) -> File {
+    let folder = format!("/proc/{}/fd", server.pid());
+    let is_it = |path: &std::path::PathBuf| {
+        fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("playhouse-kv-cache"))
+    };
+    let mut paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let path = paths.find(is_it).expect("the front has the file");
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// Checks that answers are those of a calm run.
+fn check(calm: &[String], answers: &[String]) {
+    for (index, (expected, actual)) in calm.iter().zip(answers).enumerate() {
+        assert_eq!(difference(expected, actual), None, "request {index}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_tokens_are_computed_again() {
+    let more = ["--engine-process", "--spare-engine", "--tool-call-parser", "hermes"];
+    let server = Server::of_size(SIZES, &more);
+    let (client, arrivals, asks) = (Client::new(), Arrivals::new(), asks());
+    let calm = replay(&client, &server.url, &asks, &arrivals).await;
+    let mut kills = 0;
+    while kills < KILLS {
+        let run = {
+            let (client, url, asks) = (client.clone(), server.url.clone(), asks.clone());
+            let arrivals = Arc::clone(&arrivals);
+            tokio::spawn(async move { replay(&client, &url, &asks, &arrivals).await })
+        };
+        while !run.is_finished() && kills < KILLS {
+            sleep(Duration::from_millis(400)).await;
+            let (how, before) = (WAYS[kills % WAYS.len()], recomputed(&client, &server.url).await);
+            let [_, goes_on] = kill(&client, &server.url, how, &arrivals).await;
+            sleep(Duration::from_millis(200)).await;
+            let tokens = recomputed(&client, &server.url).await - before;
+            println!("{how}: {tokens} tokens computed again, a stream goes on after {goes_on:?}");
+            let most = if how == "SIGSEGV" { TOKENS_OF_SUSPECTS_MAX } else { TOKENS_MAX };
+            assert!(tokens <= most, "{how}: {tokens} tokens");
+            kills += 1;
+        }
+        check(&calm, &run.await.unwrap());
+    }
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("the KV cache of the process before is adopted"), "{log}");
+    assert!(!log.contains("is not adopted"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_content_costs_tokens_and_changes_none() {
+    let server = Server::of_size(SIZES, &["--engine-process", "--tool-call-parser", "hermes"]);
+    let (client, arrivals, asks) = (Client::new(), Arrivals::new(), asks());
+    let calm = replay(&client, &server.url, &asks, &arrivals).await;
+    let file = kept_file(&server);
+    let metadata = file.metadata().unwrap();
+    assert!(metadata.blocks() * 512 < metadata.len(), "its memory is allocated where it is used");
+    for place in [0, 8 * 64 + 3, 8 * 64 + 8 * 5 * 40] {
+        let run = {
+            let (client, url, asks) = (client.clone(), server.url.clone(), asks.clone());
+            let arrivals = Arc::clone(&arrivals);
+            tokio::spawn(async move { replay(&client, &url, &asks, &arrivals).await })
+        };
+        sleep(Duration::from_millis(300)).await;
+        let mut bytes = [0; 400];
+        file.read_exact_at(&mut bytes, place).unwrap();
+        bytes.iter_mut().for_each(|byte| *byte ^= 0x5A);
+        file.write_all_at(&bytes, place).unwrap();
+        kill(&client, &server.url, "SIGKILL", &arrivals).await;
+        check(&calm, &run.await.unwrap());
+    }
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(log.matches("is not adopted").count(), 3, "{log}");
+}
