@@ -376,9 +376,8 @@ settings! {
         journal_on_fault: JournalFaultPolicy = JournalFaultPolicy::Refuse, plain, any,
             Usage::new("WORD", "New requests while the journal cannot be written: refuse, continue")
                 .words(&["refuse", "continue"]);
-        /// Folder of recordings: each engine writes its requests and steps to a file, which
-        /// `playhouse replay` runs again. The files hold what clients said. Only the server's user
-        /// can read them.
+        /// Folder of recordings: each engine writes its requests and steps to a file that only the
+        /// server's user can read. `playhouse replay` runs it again. It holds what clients said.
         record: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder where each engine records its requests and steps")
                 .default("nothing is recorded")

@@ -56,7 +56,7 @@ fn check(calm: &[String], answers: &[String]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_tokens_are_computed_again() {
-    let more = ["--engine-process", "--spare-engine", "--tool-call-parser", "hermes"];
+    let more = ["--spare-engine", "--tool-call-parser", "hermes"];
     let server = Server::of_size(SIZES, &more);
     let (client, arrivals, asks) = (Client::new(), Arrivals::new(), asks());
     let calm = replay(&client, &server.url, &asks, &arrivals).await;
@@ -88,7 +88,7 @@ async fn few_tokens_are_computed_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_content_costs_tokens_and_changes_none() {
-    let server = Server::of_size(SIZES, &["--engine-process", "--tool-call-parser", "hermes"]);
+    let server = Server::of_size(SIZES, &["--tool-call-parser", "hermes"]);
     let (client, arrivals, asks) = (Client::new(), Arrivals::new(), asks());
     let calm = replay(&client, &server.url, &asks, &arrivals).await;
     let file = kept_file(&server);

@@ -413,7 +413,6 @@ pub(crate) const RULES: &[Rule] = &[
             "src/config/kv_memory.rs",
             "src/cli/collect_env",
             "src/cli/bench/overload.rs",
-            "src/cli/bench/startup.rs",
             "src/engine/process",
         ],
         forbidden: &[

@@ -4,7 +4,7 @@
 //! content over: it makes the content durable in its own journal, and then removes the first one.
 //! A death between the two leaves the content in both, and the newest journal counts.
 
-use super::writer::{JournalError, JournalFault};
+use super::error::{JournalError, JournalFault};
 use crate::{
     codec::DecodeError,
     logic::journal::{FRAMES, Fingerprint, Live, ScanFault, scan},

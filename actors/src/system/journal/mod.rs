@@ -13,6 +13,7 @@
 //! Each engine has a journal of its own. A journal takes over the content of others whose processes
 //! have ended ([`left`]): at its start, and later when they end.
 
+mod error;
 #[cfg(test)]
 mod fault_disk;
 mod left;
@@ -38,8 +39,9 @@ use tokio::sync::watch;
 
 pub(crate) use self::metrics::JournalMetrics;
 pub use self::{
+    error::{JournalError, JournalFault},
     left::{Left, Takeover},
-    writer::{JournalError, JournalFault, Opened, Writer},
+    writer::{Opened, Writer},
 };
 use self::{
     queue::{Progress, Queue},

@@ -4,6 +4,8 @@
 //! full, a file that has its maximum size, or a fault of the disk ends the recording. The engine
 //! never waits for it.
 
+mod config;
+mod state;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -20,10 +22,11 @@ use std::{
 use flume::{Receiver, Sender, TrySendError};
 use parking_lot::Mutex;
 
-use self::thread::RecorderThread;
+pub use self::config::{OpenRecording, RecorderConfig, RecordingFile};
+use self::{state::State, thread::RecorderThread};
 use crate::logic::{
     kv_cache::allocation::AllocationPlan,
-    recording::{Began, Entry, Executed, StopCause},
+    recording::{Entry, Executed, StopCause},
     request::ids::Epoch,
 };
 
@@ -32,28 +35,6 @@ const QUEUE_MAX: usize = 16_384;
 
 /// Longest wait for the last entries at the end of the process.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-
-/// A file that was opened for a recording.
-pub type RecordingFile = Box<dyn io::Write + Send>;
-
-/// Opens the file of a recording, before its first entry.
-pub type OpenRecording = Box<dyn FnOnce() -> io::Result<RecordingFile> + Send>;
-
-/// The settings of a recorder.
-pub struct RecorderConfig {
-    /// The first entry.
-    pub began: Began,
-    /// Maximum size of the file, bytes.
-    pub max_bytes: usize,
-    /// Opens the file.
-    pub open: OpenRecording,
-}
-
-impl std::fmt::Debug for RecorderConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecorderConfig").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
-    }
-}
 
 /// Notes the inputs of one engine's scheduler and KV cache manager.
 #[derive(Debug)]
@@ -66,29 +47,6 @@ pub struct Recorder {
     num_schedulers: AtomicU64,
     has_ended: Receiver<()>,
     is_reported: AtomicBool,
-}
-
-/// The state of a recording, which the thread and the actors share.
-#[derive(Debug, Default)]
-struct State {
-    /// Whether no further entry is taken.
-    is_over: AtomicBool,
-    /// Whether the recording ended before the engine.
-    is_truncated: AtomicBool,
-    /// Whether the reason is a full queue.
-    was_full: AtomicBool,
-}
-
-impl State {
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
-    }
-
-    /// Ends the recording before the engine.
-    fn truncate(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.is_truncated.store(true, Ordering::Release);
-    }
 }
 
 impl Recorder {

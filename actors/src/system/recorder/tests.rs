@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::logic::{
     journal::Fingerprint,
-    recording::{Scan, scan},
+    recording::{Began, Scan, scan},
     request::{EngineRequest, ids::RequestId},
     scheduler::SchedulerConfig,
 };

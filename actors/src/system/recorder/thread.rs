@@ -4,7 +4,10 @@ use std::{io, sync::Arc, sync::atomic::Ordering};
 
 use flume::{Receiver, Sender};
 
-use super::{OpenRecording, RecorderConfig, RecordingFile, State};
+use super::{
+    config::{OpenRecording, RecorderConfig, RecordingFile},
+    state::State,
+};
 use crate::{
     codec::EncodeError,
     logic::recording::{Began, Entry, FRAMES, StopCause},

@@ -1,0 +1,27 @@
+//! The settings of a recorder.
+
+use std::io;
+
+use crate::logic::recording::Began;
+
+/// A file that was opened for a recording.
+pub type RecordingFile = Box<dyn io::Write + Send>;
+
+/// Opens the file of a recording, before its first entry.
+pub type OpenRecording = Box<dyn FnOnce() -> io::Result<RecordingFile> + Send>;
+
+/// The settings of a recorder.
+pub struct RecorderConfig {
+    /// The first entry.
+    pub began: Began,
+    /// Maximum size of the file, bytes.
+    pub max_bytes: usize,
+    /// Opens the file.
+    pub open: OpenRecording,
+}
+
+impl std::fmt::Debug for RecorderConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecorderConfig").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
+    }
+}
