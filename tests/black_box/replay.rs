@@ -104,23 +104,36 @@ async fn recordings_of_engine_processes_are_run_again() {
 /// Another seed in the recording is found at the first step that draws with it.
 fn planted(path: &Path) {
     let Scan { mut entries, began, num_bytes, fault } = scan(&fs::read(path).unwrap()).unwrap();
-    let is_sampled = |entry: &&mut Entry| match entry {
-        Entry::Added(requests) => requests[0].sampling().is_some_and(|it| it.temperature == 1.0),
-        _ => false,
+    let steps_of = |id| {
+        let of_request = move |entry: &Entry| match entry {
+            Entry::StepDone { step, rows, .. } => {
+                let mut rows = rows.iter().filter(|row| row.request() == id);
+                rows.any(|row| !row.tokens().is_empty()).then_some(step.0)
+            }
+            _ => None,
+        };
+        entries.iter().filter_map(of_request).collect::<Vec<u64>>()
     };
-    let added = entries.iter_mut().filter(is_sampled).last().unwrap();
-    let Entry::Added(requests) = added else { unreachable!() };
-    let request = Arc::make_mut(&mut requests[0]);
-    request.seed ^= 1;
-    let id = request.id;
-    let of_request = |entry: &Entry| match entry {
-        Entry::StepDone { step, rows, .. } => {
-            let mut rows = rows.iter().filter(|row| row.request() == id);
-            rows.any(|row| !row.tokens().is_empty()).then_some(step.0)
+    let is_sampled = |entry: &Entry| match entry {
+        Entry::Added(requests) => {
+            let sampling = requests[0].sampling();
+            sampling.is_some_and(|it| it.temperature == 1.0).then_some(requests[0].id)
         }
         _ => None,
     };
-    let steps: Vec<u64> = entries.iter().filter_map(of_request).collect();
+    let sampled = entries.iter().filter_map(is_sampled);
+    let id = sampled.max_by_key(|&id| steps_of(id).len()).unwrap();
+    let steps = steps_of(id);
+    for entry in &mut entries {
+        let requests: Vec<_> = match entry {
+            Entry::Added(requests) => requests.iter_mut().collect(),
+            Entry::Recovered { live, .. } => live.iter_mut().map(|it| &mut it.request).collect(),
+            _ => Vec::new(),
+        };
+        for request in requests.into_iter().filter(|request| request.id == id) {
+            Arc::make_mut(request).seed ^= 1;
+        }
+    }
     let other = path.with_extension("planted");
     let scan = Scan { entries, began, num_bytes, fault };
     fs::write(&other, encode(&scan).unwrap()).unwrap();

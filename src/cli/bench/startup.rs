@@ -176,14 +176,14 @@ fn memory(pid: u32) -> Option<(f64, f64)> {
     let process = |pid: u32| Process::new(pid.try_into().ok()?).ok();
     let server = process(pid)?;
     let children = server.tasks().ok()?.flatten().filter_map(|task| task.children().ok());
-    let children: Vec<_> = children.flatten().filter_map(process).collect();
-    let status = [&server].into_iter().chain(&children).map(Process::status);
-    let status: Vec<_> = status.collect::<Result<_, _>>().ok()?;
+    // A child that has just begun or ended has no memory.
+    let children = children.flatten().filter_map(|pid| process(pid)?.status().ok());
+    let all: Vec<Status> = [server.status().ok()?].into_iter().chain(children).collect();
     let sum = |value: fn(&Status) -> Option<u64>| {
-        let kibibytes: u64 = status.iter().map(value).sum::<Option<u64>>()?;
-        Some(kibibytes as f64 * 1024.0 / 1e6)
+        let kibibytes: u64 = all.iter().filter_map(value).sum();
+        kibibytes as f64 * 1024.0 / 1e6
     };
-    Some((sum(|status| status.vmrss)?, sum(|status| status.vmhwm)?))
+    Some((sum(|status| status.vmrss), sum(|status| status.vmhwm)))
 }
 
 /// Returns `None`, because only Linux reports it in this way.
