@@ -80,7 +80,7 @@ async fn metric(client: &Client, server: &Server, name: &str) -> f64 {
 async fn streams_of_both_models_go_on_after_the_process_was_killed() {
     let (folder, other, client) = (tempfile::tempdir().unwrap(), other(), Client::new());
     let other = other.path().to_str().unwrap();
-    let asks: Vec<_> = (0..4).map(|number| long(number, 3_000)).collect();
+    let asks: Vec<_> = (0..4).map(|number| long(number, 1_200)).collect();
     let expected = undisturbed(&asks).await;
     let expected_of_other = undisturbed_with(&asks, &["--model", other]).await;
     assert_ne!(expected, expected_of_other);
@@ -111,7 +111,7 @@ async fn streams_of_both_models_go_on_after_the_process_was_killed() {
 async fn a_swap_continues_the_answers_of_its_model() {
     let (folder, other, client) = (tempfile::tempdir().unwrap(), other(), Client::new());
     let other = other.path().to_str().unwrap();
-    let asks: Vec<_> = (0..3).map(|number| long(number, 2_000)).collect();
+    let asks: Vec<_> = (0..3).map(|number| long(number, 1_000)).collect();
     let expected = undisturbed_with(&asks, &["--model", other]).await;
     let server = Server::start(Some(folder.path()), &["--model", other]);
     let begun = begin(&client, &server, &asks).await;

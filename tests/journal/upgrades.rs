@@ -49,7 +49,7 @@ fn journals(folder: &Path) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_go_on_after_both_processes_were_killed() {
     let (folder, client) = (tempfile::tempdir().unwrap(), Client::new());
-    let asks: Vec<_> = (0..6).map(|number| long(number, 3_000)).collect();
+    let asks: Vec<_> = (0..6).map(|number| long(number, 1_200)).collect();
     let expected = undisturbed(&asks).await;
     let server = Server::start(Some(folder.path()), &[]);
     let mut begun = begin(&client, &server, &asks[..3]).await;
@@ -71,7 +71,7 @@ async fn streams_go_on_after_both_processes_were_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_go_on_in_the_new_process_after_the_old_one_was_killed() {
     let (folder, client) = (tempfile::tempdir().unwrap(), Client::new());
-    let asks: Vec<_> = (0..6).map(|number| long(number, 3_000)).collect();
+    let asks: Vec<_> = (0..6).map(|number| long(number, 1_200)).collect();
     let expected = undisturbed(&asks).await;
     let mut server = Server::start(Some(folder.path()), &[]);
     let begun = begin(&client, &server, &asks).await;
