@@ -12,9 +12,10 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
+    error::JournalFault,
     metrics::JournalMetrics,
     queue::{Progress, Queue},
-    writer::{JournalFault, Writer},
+    writer::Writer,
 };
 use crate::logic::journal::Record;
 

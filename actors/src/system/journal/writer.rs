@@ -1,7 +1,5 @@
 //! Writes records to the disk. It knows no clock, no thread and no client.
 
-use std::io;
-
 use super::{
     error::{JournalError, JournalFault},
     left::{Left, Takeover},
