@@ -9,7 +9,7 @@ use std::{
 };
 
 use playhouse_actors::logic::{
-    kv_cache::{BlockDirectory, KvCacheManager},
+    kv_cache::{BlockDirectory, Demand, KvCacheManager},
     ledger::Restriction,
     recording::{Entry as Recorded, Executed, KvCacheBegan, KvContentKept, PlannedStep, RowDone},
     request::{
