@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn memory_is_that_of_a_process_and_its_children() {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "cat <&0 & wait"]).stdin(Stdio::piped());
+        shell.args(["-c", "sleep 600 & read line; kill $!"]).stdin(Stdio::piped());
         let mut shell = shell.spawn().unwrap();
         let process = Process::new(shell.id().try_into().unwrap()).unwrap();
         let mut sums = Vec::new();
