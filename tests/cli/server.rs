@@ -99,7 +99,7 @@ impl Server {
         line
     }
 
-    /// Returns the resident memory of the server and its engine processes.
+    /// Returns the resident memory of the server and its engine processes, without that of files.
     #[cfg(target_os = "linux")]
     pub(crate) fn resident_bytes(&self) -> u64 {
         let own = self.child.id().to_string();
@@ -112,8 +112,12 @@ impl Server {
         let pids = children.split_whitespace().chain([&own[..]]);
         let resident = pids.map(|pid| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-            1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+            // Pages of the program's file come and go.
+            let fields = ["RssAnon:", "RssShmem:"].map(|field| {
+                let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+                line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+            });
+            1024 * fields.iter().sum::<u64>()
         });
         resident.sum()
     }
