@@ -241,7 +241,7 @@ mod tests {
             if sums.ends_with(&[true; 3]) {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
         assert!(sums.ends_with(&[true; 3]), "the child was not counted");
         drop(shell.stdin.take());
