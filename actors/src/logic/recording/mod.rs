@@ -5,7 +5,7 @@
 //! KV cache manager of its own, and compares each planned step with the recorded one. A [`Device`]
 //! may compute the steps again. Without one, the recorded tokens are taken.
 //!
-//! A [redacted](redacted) recording has the same schedule and no text.
+//! A [`redacted`] recording has the same schedule and no text.
 
 mod digest;
 mod entry;

@@ -11,7 +11,7 @@
 //! journal degraded too, until the disk answers. Nothing waits for it meanwhile.
 //!
 //! Each engine has a journal of its own. A journal takes over the content of others whose processes
-//! have ended ([`left`]): at its start, and later when they end.
+//! have ended ([`Left`]): at its start, and later when they end.
 
 mod error;
 #[cfg(test)]
