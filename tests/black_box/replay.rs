@@ -143,8 +143,8 @@ fn planted(path: &Path) {
     assert!(rest.starts_with(&format!("the results differ for request {id}: tokens [")), "{err}");
     // Several first tokens may be the same with both seeds. They are in the steps before this one.
     let at = steps.iter().position(|of| of.to_string() == step);
-    let at = at.unwrap_or_else(|| panic!("{err}: {steps:?}"));
-    if let Some(before) = at.checked_sub(1) {
+    assert!(at.is_some(), "{err}: {steps:?}");
+    if let Some(before) = at.unwrap().checked_sub(1) {
         assert_eq!(report(&other, &["--until", &steps[before].to_string()])["equal"], true);
     }
     assert_eq!(report(&other, &["--schedule-only"])["equal"], true);
