@@ -150,6 +150,7 @@ struct DotPairs(f32);
 
 impl Kernel for DotPairs {
     type Output = f32;
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
@@ -191,6 +192,7 @@ struct Accumulators;
 
 impl Kernel for Accumulators {
     type Output = usize;
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> usize {

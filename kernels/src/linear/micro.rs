@@ -272,9 +272,9 @@ impl<S: Simd, F: Form<S>, A: Ahead> Block<'_, S, F, A> {
     /// Sums all vectors of a panel at once where the registers hold their sums, else one by one.
     #[inline(always)]
     fn vectors<const R: usize>(&self, s: S, totals: &mut [[f32; PANEL]]) {
-        if R * VECTORS <= S::TILE_VECTORS {
+        if const { R * VECTORS <= S::TILE_VECTORS } {
             self.sum::<R, VECTORS>(s, 0, totals);
-        } else if R <= S::TILE_VECTORS {
+        } else if const { R <= S::TILE_VECTORS } {
             for vector in 0..VECTORS {
                 self.sum::<R, 1>(s, vector, totals);
             }

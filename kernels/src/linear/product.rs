@@ -27,6 +27,7 @@ pub(super) struct Product<'a> {
 
 impl Kernel for Product<'_> {
     type Output = ();
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

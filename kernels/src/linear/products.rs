@@ -41,6 +41,7 @@ struct Products<'a> {
 
 impl Kernel for Products<'_> {
     type Output = ();
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

@@ -89,6 +89,8 @@ impl<E: KvElement> Batch<'_, E> {
 
 impl<E: KvElement> Kernel for Batch<'_, E> {
     type Output = ();
+    /// Formats that take several dimensions a step multiply them in pairs.
+    const HAS_PAIRS: bool = E::INPUTS > 1;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {

@@ -1,6 +1,7 @@
 //! The products `q·k` of a tile with the keys of a span.
 
 use super::span::{Keys, Span, SpanHead};
+use super::tile::rows_max;
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, Tiles, prefetch_l2};
 use crate::workspace::Scratch;
@@ -51,11 +52,21 @@ pub(super) fn fill<S: Simd, E: KvElement>(
             let x = &queries[tile.start * steps..tile.end * steps];
             let rows = scores[tile.start * lanes..tile.end * lanes].as_chunks_mut().0;
             match tile.len() {
-                12 => chunk::<S, E, 12>(s, head, first..end, x, rows),
-                8 => chunk::<S, E, 8>(s, head, first..end, x, rows),
-                4 => chunk::<S, E, 4>(s, head, first..end, x, rows),
-                3 => chunk::<S, E, 3>(s, head, first..end, x, rows),
-                2 => chunk::<S, E, 2>(s, head, first..end, x, rows),
+                12 if const { rows_max::<S>() >= 12 } => {
+                    chunk::<S, E, 12>(s, head, first..end, x, rows)
+                }
+                8 if const { rows_max::<S>() >= 8 } => {
+                    chunk::<S, E, 8>(s, head, first..end, x, rows)
+                }
+                4 if const { rows_max::<S>() >= 4 } => {
+                    chunk::<S, E, 4>(s, head, first..end, x, rows)
+                }
+                3 if const { rows_max::<S>() >= 3 } => {
+                    chunk::<S, E, 3>(s, head, first..end, x, rows)
+                }
+                2 if const { rows_max::<S>() >= 2 } => {
+                    chunk::<S, E, 2>(s, head, first..end, x, rows)
+                }
                 _ => chunk::<S, E, 1>(s, head, first..end, x, rows),
             }
         }
@@ -73,7 +84,7 @@ fn chunk<S: Simd, E: KvElement, const R: usize>(
 ) {
     let mut v = vectors.start;
     while v < vectors.end {
-        if vectors.end - v >= 2 && R * 2 <= S::TILE_VECTORS {
+        if const { R * 2 <= S::TILE_VECTORS } && vectors.end - v >= 2 {
             products::<S, E, R, 2>(s, head, v, x, scores);
             v += 2;
         } else {

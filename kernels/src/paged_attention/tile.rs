@@ -55,6 +55,11 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Returns the most rows of a register tile. Each has two vectors at least.
+pub(super) const fn rows_max<S: Simd>() -> usize {
+    S::TILE_VECTORS / 2
+}
+
 /// The task of computing a part on one thread.
 pub(super) struct PartTask<'a, E: KvElement> {
     pub(super) batch: &'a Batch<'a, E>,
@@ -124,7 +129,7 @@ impl<S: Simd, E: KvElement> Task<S> for PartTask<'_, E> {
         let mut total = Record::new(total, rows);
         total.clear();
 
-        let tiles = Tiles::new(rows, S::TILE_VECTORS / 2);
+        let tiles = Tiles::new(rows, rows_max::<S>());
         let head_dim = layout.head_dim;
         let query = |r: usize| &batch.q[batch.place(tile, r) * head_dim..][..head_dim];
         let steps = head_dim / E::INPUTS;

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::span::{Span, SpanHead};
+use super::tile::rows_max;
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, Tiles, sum_of};
 
@@ -26,11 +27,11 @@ pub(super) fn fill<S: Simd, E: KvElement>(
         let weights = weights[tile.start * lanes..tile.end * lanes].as_chunks().0;
         let sums = &mut sums[tile.start * dim..tile.end * dim];
         match tile.len() {
-            12 => rows::<S, E, 12>(s, head, weights, sums),
-            8 => rows::<S, E, 8>(s, head, weights, sums),
-            4 => rows::<S, E, 4>(s, head, weights, sums),
-            3 => rows::<S, E, 3>(s, head, weights, sums),
-            2 => rows::<S, E, 2>(s, head, weights, sums),
+            12 if const { rows_max::<S>() >= 12 } => rows::<S, E, 12>(s, head, weights, sums),
+            8 if const { rows_max::<S>() >= 8 } => rows::<S, E, 8>(s, head, weights, sums),
+            4 if const { rows_max::<S>() >= 4 } => rows::<S, E, 4>(s, head, weights, sums),
+            3 if const { rows_max::<S>() >= 3 } => rows::<S, E, 3>(s, head, weights, sums),
+            2 if const { rows_max::<S>() >= 2 } => rows::<S, E, 2>(s, head, weights, sums),
             _ => rows::<S, E, 1>(s, head, weights, sums),
         }
     }
@@ -51,9 +52,9 @@ fn rows<S: Simd, E: KvElement, const R: usize>(
     while first < len {
         // The number of dimensions is even.
         let left = most.min(len - first);
-        first += if left >= 8 && R <= 3 {
+        first += if const { R * 8 <= S::TILE_VECTORS } && left >= 8 {
             dims::<S, E, R, 8>(s, head, first, weights, sums)
-        } else if left >= 4 && R <= 4 {
+        } else if const { R * 4 <= S::TILE_VECTORS } && left >= 4 {
             dims::<S, E, R, 4>(s, head, first, weights, sums)
         } else {
             dims::<S, E, R, 2>(s, head, first, weights, sums)
@@ -76,11 +77,15 @@ fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
         let keys = head.keys(v).groups;
         let lanes = span.lanes_in_use(v);
         let is_whole = lanes == (0..LANES);
-        let values: [S::V; N] = std::array::from_fn(|n| {
+        // Closures do not inherit the instruction set, hence the loop.
+        let mut values = [s.splat(0.0); N];
+        for (n, value) in values.iter_mut().enumerate() {
             let d = first + n;
-            let value = E::widen_dim(s, &keys[d / E::INPUTS * stride], d % E::INPUTS);
-            if is_whole { value } else { within(s, value, &lanes) }
-        });
+            *value = E::widen_dim(s, &keys[d / E::INPUTS * stride], d % E::INPUTS);
+            if !is_whole {
+                *value = within(s, *value, &lanes);
+            }
+        }
         let weights = &weights[v * R..].as_chunks::<R>().0[0];
         for (sums, weights) in sums.iter_mut().zip(weights) {
             // A weight has the scale of its key, which is NaN in a lane with old content.

@@ -1,6 +1,7 @@
 //! The sums `Σ weight · v` of a tile over a span.
 
 use super::span::{Span, SpanHead};
+use super::tile::rows_max;
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, Tiles, prefetch_l2};
 
@@ -34,9 +35,15 @@ pub(super) fn fill<S: Simd, E: KvElement>(
         };
         for tile in tiles.clone() {
             match count {
-                8 => rows::<S, E, 8>(s, head, first, tile, weights, sums),
-                4 => rows::<S, E, 4>(s, head, first, tile, weights, sums),
-                2 => rows::<S, E, 2>(s, head, first, tile, weights, sums),
+                8 if const { S::TILE_VECTORS >= 8 } => {
+                    rows::<S, E, 8>(s, head, first, tile, weights, sums)
+                }
+                4 if const { S::TILE_VECTORS >= 4 } => {
+                    rows::<S, E, 4>(s, head, first, tile, weights, sums)
+                }
+                2 if const { S::TILE_VECTORS >= 2 } => {
+                    rows::<S, E, 2>(s, head, first, tile, weights, sums)
+                }
                 _ => rows::<S, E, 1>(s, head, first, tile, weights, sums),
             }
         }
@@ -60,11 +67,11 @@ fn rows<S: Simd, E: KvElement, const N: usize>(
     let sums = &mut sums[tile.start * dim..tile.end * dim];
     let weights = weights.as_chunks().0;
     match tile.len() {
-        12 => dims::<S, E, 12, N>(s, head, first, weights, sums),
-        8 => dims::<S, E, 8, N>(s, head, first, weights, sums),
-        4 => dims::<S, E, 4, N>(s, head, first, weights, sums),
-        3 => dims::<S, E, 3, N>(s, head, first, weights, sums),
-        2 => dims::<S, E, 2, N>(s, head, first, weights, sums),
+        12 if const { rows_max::<S>() >= 12 } => dims::<S, E, 12, N>(s, head, first, weights, sums),
+        8 if const { rows_max::<S>() >= 8 } => dims::<S, E, 8, N>(s, head, first, weights, sums),
+        4 if const { rows_max::<S>() >= 4 } => dims::<S, E, 4, N>(s, head, first, weights, sums),
+        3 if const { rows_max::<S>() >= 3 } => dims::<S, E, 3, N>(s, head, first, weights, sums),
+        2 if const { rows_max::<S>() >= 2 } => dims::<S, E, 2, N>(s, head, first, weights, sums),
         _ => dims::<S, E, 1, N>(s, head, first, weights, sums),
     }
 }
@@ -78,8 +85,8 @@ fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
     weights: &[[f32; LANES]],
     out: &mut [f32],
 ) {
-    if R * N > S::TILE_VECTORS {
-        // The condition is a constant, so that no code is compiled for these sizes.
+    // A constant, so that no code is compiled for these sizes.
+    if const { R * N > S::TILE_VECTORS } {
         unreachable!("{R} rows of {N} vectors are more than the registers hold");
     }
     let (dim, vectors) = (out.len() / R, head.span.vectors());
@@ -94,10 +101,14 @@ fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
                 prefetch_l2(next.wrapping_add((at + line) * size_of::<E>()));
             }
             let value = &values[at..][..N * LANES];
-            let value: [S::V; N] = std::array::from_fn(|n| E::widen_at(s, value, n));
+            // Closures do not inherit the instruction set, hence the loop.
+            let mut widened = [s.splat(0.0); N];
+            for (n, widened) in widened.iter_mut().enumerate() {
+                *widened = E::widen_at(s, value, n);
+            }
             for (sums, weights) in sums.iter_mut().zip(weights) {
                 let weight = s.splat(weights[j]);
-                for (sum, v) in sums.iter_mut().zip(value) {
+                for (sum, v) in sums.iter_mut().zip(widened) {
                     *sum = s.fma(weight, v, *sum);
                 }
             }

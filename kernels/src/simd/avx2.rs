@@ -66,11 +66,12 @@ impl Simd for Avx2 {
     fn widen(self, src: &[u16; LANES]) -> Halves {
         // SAFETY: `self` proves the feature; `src` is 32 bytes, and the loads are unaligned.
         unsafe {
-            let low = _mm_loadu_si128(src.as_ptr().cast());
-            let high = _mm_loadu_si128(src.as_ptr().add(8).cast());
-            [low, high].map(|bits| {
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
-            })
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(src.as_ptr().cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(src.as_ptr().add(8).cast()));
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            ]
         }
     }
 
@@ -79,8 +80,10 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves the feature; `src` is 16 bytes, and the load is unaligned.
         unsafe {
             let bytes = _mm_loadu_si128(src.as_ptr().cast());
-            [bytes, _mm_unpackhi_epi64(bytes, bytes)]
-                .map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+            [
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes))),
+            ]
         }
     }
 
@@ -92,10 +95,12 @@ impl Simd for Avx2 {
             let mask = _mm256_set1_epi32(mask.cast_signed());
             let base = _mm256_castps_si256(_mm256_set1_ps(FIELD_BASE));
             let shift = _mm_cvtsi32_si128(SHIFT.cast_signed());
-            [_mm256_loadu_si256(src), _mm256_loadu_si256(src.add(1))].map(|words| {
-                let field = _mm256_and_si256(_mm256_srl_epi32(words, shift), mask);
-                _mm256_castsi256_ps(_mm256_or_si256(field, base))
-            })
+            let low = _mm256_srl_epi32(_mm256_loadu_si256(src), shift);
+            let high = _mm256_srl_epi32(_mm256_loadu_si256(src.add(1)), shift);
+            [
+                _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(low, mask), base)),
+                _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(high, mask), base)),
+            ]
         }
     }
 
@@ -145,11 +150,12 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves the feature.
         unsafe {
             let bias = _mm256_set1_epi32(127);
+            let low = _mm256_add_epi32(_mm256_cvtps_epi32(n[0]), bias);
+            let high = _mm256_add_epi32(_mm256_cvtps_epi32(n[1]), bias);
             [
-                _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n[0]), bias)),
-                _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n[1]), bias)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(high)),
             ]
-            .map(|bits| _mm256_castsi256_ps(bits))
         }
     }
 

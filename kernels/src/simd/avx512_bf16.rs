@@ -25,6 +25,11 @@ impl Avx512Bf16 {
         let leaf = __cpuid(0);
         [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
     }
+
+    /// Returns the same instructions without those that multiply pairs.
+    pub(super) fn without_pairs(self) -> Avx512 {
+        self.0
+    }
 }
 
 impl Simd for Avx512Bf16 {

@@ -36,6 +36,9 @@ enum Level {
 pub(crate) trait Kernel {
     /// The result.
     type Output;
+    /// Whether it multiplies bfloat16 in pairs ([`Simd::dot_pair`], [`Simd::dot_bf16`]). Without
+    /// pairs, both kinds of AVX-512 are the same, so the kernel is compiled for one of them.
+    const HAS_PAIRS: bool = false;
     /// Computes the result.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
@@ -136,7 +139,13 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Level::Amx(_, simd) | Level::Avx512(simd) => simd.enter(kernel),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512Bf16(simd) => simd.enter(kernel),
+            Level::Avx512Bf16(simd) => {
+                if const { K::HAS_PAIRS } {
+                    simd.enter(kernel)
+                } else {
+                    simd.without_pairs().enter(kernel)
+                }
+            }
             #[cfg(target_arch = "x86_64")]
             Level::Avx2Fma(simd) => simd.enter(kernel),
             #[cfg(target_arch = "aarch64")]

@@ -41,6 +41,7 @@ struct DotPair([f32; 2], [u16; 2 * LANES]);
 
 impl Kernel for DotPair {
     type Output = [f32; LANES];
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> [f32; LANES] {
@@ -70,6 +71,7 @@ struct Fields<'a>(&'a [u8; 4 * LANES]);
 
 impl Kernel for Fields<'_> {
     type Output = ([[f32; LANES]; 3], Option<[u16; 2 * LANES]>);
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Self::Output {

@@ -76,25 +76,28 @@ impl Dots for Avx2 {
         // SAFETY: `self` proves the feature.
         unsafe {
             let low = _mm256_set1_epi8(15);
+            let shifted = [_mm256_srli_epi16::<4>(both[0]), _mm256_srli_epi16::<4>(both[1])];
             [
-                both.map(|both| _mm256_and_si256(both, low)),
-                both.map(|both| _mm256_and_si256(_mm256_srli_epi16::<4>(both), low)),
+                [_mm256_and_si256(both[0], low), _mm256_and_si256(both[1], low)],
+                [_mm256_and_si256(shifted[0], low), _mm256_and_si256(shifted[1], low)],
             ]
         }
     }
 
     #[inline(always)]
-    fn dot_u8(self, acc: IntHalves, w: IntHalves, x: u32) -> IntHalves {
+    fn dot_u8(self, mut acc: IntHalves, w: IntHalves, x: u32) -> IntHalves {
         // SAFETY: `self` proves the feature.
         unsafe {
             let x = _mm256_set1_epi32(x as i32);
             let lower = _mm256_set1_epi8(-128);
-            std::array::from_fn(|half| {
-                let w = _mm256_xor_si256(w[half], lower);
+            // Closures do not inherit the instruction set, hence the loop.
+            for (acc, w) in acc.iter_mut().zip(w) {
+                let w = _mm256_xor_si256(w, lower);
                 let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-                widen_add(acc[half], pairs)
-            })
+                *acc = widen_add(*acc, pairs);
+            }
         }
+        acc
     }
 
     #[inline(always)]
@@ -102,7 +105,7 @@ impl Dots for Avx2 {
         // SAFETY: `self` proves the feature; the table is 16 bytes, and the load is unaligned.
         unsafe {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(INTEGERS.as_ptr().cast()));
-            codes.map(|codes| _mm256_shuffle_epi8(table, codes))
+            [_mm256_shuffle_epi8(table, codes[0]), _mm256_shuffle_epi8(table, codes[1])]
         }
     }
 
@@ -111,7 +114,10 @@ impl Dots for Avx2 {
         // SAFETY: `self` proves the feature.
         unsafe {
             let x = _mm256_set1_epi32(x as i32);
-            std::array::from_fn(|half| widen_add(acc[half], _mm256_maddubs_epi16(w[half], x)))
+            [
+                widen_add(acc[0], _mm256_maddubs_epi16(w[0], x)),
+                widen_add(acc[1], _mm256_maddubs_epi16(w[1], x)),
+            ]
         }
     }
 
@@ -147,15 +153,17 @@ impl Dots for Avx2 {
         // SAFETY: `self` proves the feature; `src` is 16 bytes, and the load is unaligned.
         unsafe {
             let bytes = _mm_loadu_si128(src.as_ptr().cast());
-            [bytes, _mm_unpackhi_epi64(bytes, bytes)]
-                .map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+            [
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes))),
+            ]
         }
     }
 
     #[inline(always)]
     fn to_floats(self, x: IntHalves) -> FloatHalves {
         // SAFETY: `self` proves the feature.
-        unsafe { x.map(|x| _mm256_cvtepi32_ps(x)) }
+        unsafe { [_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])] }
     }
 
     #[inline(always)]

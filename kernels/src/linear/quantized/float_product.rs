@@ -30,6 +30,7 @@ pub(super) struct FloatProduct<'a> {
 
 impl Kernel for FloatProduct<'_> {
     type Output = ();
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -145,7 +146,7 @@ impl<S: Simd, F: Multiplied<S>> Task<S> for Piece<'_, S, F> {
         let is_stream = self.plan.tiles.count == 1;
         let ahead = if is_stream { STREAM_AHEAD } else { weight.header.panel_bytes() };
         let mut decoder = Decoder::new(weight, F::BLOCK, ahead);
-        if S::TILE_VECTORS >= TILE_VECTORS_MIN {
+        if const { S::TILE_VECTORS >= TILE_VECTORS_MIN } {
             match self.plan.tiles.rows {
                 1 => return self.few::<1>(s, &mut decoder),
                 ROWS_MAX => return self.few::<ROWS_MAX>(s, &mut decoder),

@@ -42,6 +42,7 @@ struct FloatProducts<'a> {
 
 impl Kernel for FloatProducts<'_> {
     type Output = ();
+    const HAS_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

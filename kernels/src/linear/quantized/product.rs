@@ -172,11 +172,13 @@ impl Piece<'_> {
         for tile in self.tiles.clone() {
             for panel in self.panels.clone() {
                 match tile.len() {
-                    12 if D::ROWS_MAX >= 12 => self.tile::<D, C, 12, 1>(dots, &tile, panel),
-                    8 if D::ROWS_MAX >= 8 => self.tile::<D, C, 8, 1>(dots, &tile, panel),
-                    4 if D::ROWS_MAX >= 4 => self.tile::<D, C, 4, 2>(dots, &tile, panel),
-                    3 if D::ROWS_MAX >= 3 => self.tile::<D, C, 3, 2>(dots, &tile, panel),
-                    2 if D::ROWS_MAX >= 2 => self.tile::<D, C, 2, 2>(dots, &tile, panel),
+                    12 if const { D::ROWS_MAX >= 12 } => {
+                        self.tile::<D, C, 12, 1>(dots, &tile, panel)
+                    }
+                    8 if const { D::ROWS_MAX >= 8 } => self.tile::<D, C, 8, 1>(dots, &tile, panel),
+                    4 if const { D::ROWS_MAX >= 4 } => self.tile::<D, C, 4, 2>(dots, &tile, panel),
+                    3 if const { D::ROWS_MAX >= 3 } => self.tile::<D, C, 3, 2>(dots, &tile, panel),
+                    2 if const { D::ROWS_MAX >= 2 } => self.tile::<D, C, 2, 2>(dots, &tile, panel),
                     _ => self.tile::<D, C, 1, 2>(dots, &tile, panel),
                 }
             }
@@ -212,22 +214,24 @@ impl Piece<'_> {
         for scales in scales {
             let mut block = [[dots.floats(0.0); VECTORS]; R];
             for ((x, codes), sums) in each_group.by_ref().take(groups.per_block()) {
-                let factor = |kind: usize, v: usize| {
-                    factors.load(dots, first_factor + kind * PANEL + v * LANES)
-                };
                 let mut dot = [[[dots.ints(0); VECTORS]; R]; CHAINS];
                 for (dot, sum) in dot[0].iter_mut().zip(sums) {
                     *dot = [dots.ints(sum.wrapping_mul(lower).wrapping_neg()); VECTORS];
                 }
                 self.group::<D, C, R, CHAINS>(dots, x, codes, &mut dot);
-                let weight_scales: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(0, v));
-                let zero_points = zero_points.next().map(|zero_points| {
-                    std::array::from_fn::<_, VECTORS, _>(|v| dots.load_i8(&zero_points[v]))
-                });
+                // Closures do not inherit the instruction set, hence no functions of arrays.
+                let weight_scales =
+                    [factors.load(dots, first_factor), factors.load(dots, first_factor + LANES)];
+                let zero_points = match zero_points.next() {
+                    Some([first, second]) => Some([dots.load_i8(first), dots.load_i8(second)]),
+                    _ => None,
+                };
                 for (r, totals) in block.iter_mut().enumerate() {
                     for (v, total) in totals.iter_mut().enumerate() {
-                        let sum = (1..CHAINS)
-                            .fold(dot[0][r][v], |sum, chain| dots.add(sum, dot[chain][r][v]));
+                        let mut sum = dot[0][r][v];
+                        for chain in &dot[1..] {
+                            sum = dots.add(sum, chain[r][v]);
+                        }
                         let mut sum = dots.to_floats(sum);
                         if let Some(zero_points) = zero_points {
                             sum = dots.fma(zero_points[v], dots.floats(-sums[r] as f32), sum);
@@ -236,7 +240,10 @@ impl Piece<'_> {
                     }
                 }
                 if header.offsets == OffsetKind::Values {
-                    let offsets: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(1, v));
+                    let offsets = [
+                        factors.load(dots, first_factor + PANEL),
+                        factors.load(dots, first_factor + PANEL + LANES),
+                    ];
                     for (totals, sum) in block.iter_mut().zip(sums) {
                         let sum = dots.floats(*sum as f32);
                         for (total, offset) in totals.iter_mut().zip(offsets) {
@@ -340,7 +347,7 @@ impl Code for U8 {
     #[inline(always)]
     fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2] {
         let src: &[CodeVector] = src.as_chunks().0;
-        std::array::from_fn(|word| std::array::from_fn(|v| dots.codes(&src[word * VECTORS + v])))
+        [[dots.codes(&src[0]), dots.codes(&src[1])], [dots.codes(&src[2]), dots.codes(&src[3])]]
     }
 
     #[inline(always)]
@@ -360,8 +367,8 @@ impl Code for U4 {
     #[inline(always)]
     fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2] {
         let src: &[CodeVector] = src.as_chunks().0;
-        let halves: [_; VECTORS] = std::array::from_fn(|v| dots.halves(&src[v]));
-        std::array::from_fn(|word| std::array::from_fn(|v| halves[v][word]))
+        let (first, second) = (dots.halves(&src[0]), dots.halves(&src[1]));
+        [[first[0], second[0]], [first[1], second[1]]]
     }
 
     #[inline(always)]
@@ -380,7 +387,11 @@ impl Code for E2M1 {
 
     #[inline(always)]
     fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2] {
-        U4::pair(dots, src).map(|word| word.map(|codes| dots.e2m1(codes)))
+        let mut words = U4::pair(dots, src);
+        for codes in words.as_flattened_mut() {
+            *codes = dots.e2m1(*codes);
+        }
+        words
     }
 
     #[inline(always)]
