@@ -122,8 +122,11 @@ fn products<S: Simd, E: KvElement, const R: usize, const N: usize>(
     for (n, keys) in keys.iter().enumerate() {
         let out = &mut scores[(first + n) * R..][..R];
         for (out, sums) in out.iter_mut().zip(&sums) {
-            let scales = keys.scales.first();
-            s.store(out, scales.map_or(sums[n], |scales| s.mul(sums[n], s.load(scales))));
+            let sum = match keys.scales.first() {
+                Some(scales) => s.mul(sums[n], s.load(scales)),
+                None => sums[n],
+            };
+            s.store(out, sum);
         }
     }
 }

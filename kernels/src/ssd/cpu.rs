@@ -175,33 +175,46 @@ impl Token<'_> {
     ) {
         let mut padded = [[0.0f32; LANES]; V];
         padded.as_flattened_mut()[..x.len()].copy_from_slice(x);
-        let x = padded.map(|x| s.load(&x));
-        let input = x.map(|x| s.mul(x, s.splat(self.delta)));
+        // Closures do not inherit the instruction set, hence the loops.
+        let mut input = [s.splat(0.0); V];
+        for (input, x) in input.iter_mut().zip(&padded) {
+            *input = s.mul(s.load(x), s.splat(self.delta));
+        }
         let decay = s.splat(self.decay);
-        let mut sums = [[s.splat(0.0); V]; 2];
+        let (mut even, mut odd) = ([s.splat(0.0); V], [s.splat(0.0); V]);
         let mut rows = state.chunks_mut(stride);
-        let mut element = |b: f32, c: f32, sums: &mut [S::V; V]| {
-            let Some(row) = rows.next() else { return };
-            let (b, c) = (s.splat(b), s.splat(c));
-            let (vectors, _) = row.as_chunks_mut::<LANES>();
-            for v in 0..V {
-                let next = s.fma(input[v], b, s.mul(s.load(&vectors[v]), decay));
-                s.store(&mut vectors[v], next);
-                sums[v] = s.fma(next, c, sums[v]);
+        let mut factors = self.b.iter().zip(self.c);
+        while let (Some(row), Some((b, c))) = (rows.next(), factors.next()) {
+            advance_row(s, decay, &input, [*b, *c], row, &mut even);
+            if let (Some(row), Some((b, c))) = (rows.next(), factors.next()) {
+                advance_row(s, decay, &input, [*b, *c], row, &mut odd);
             }
-        };
-        let ((b, last_b), (c, last_c)) = (self.b.as_chunks::<2>(), self.c.as_chunks::<2>());
-        for ([b, next_b], [c, next_c]) in b.iter().zip(c) {
-            element(*b, *c, &mut sums[0]);
-            element(*next_b, *next_c, &mut sums[1]);
         }
-        if let ([b], [c]) = (last_b, last_c) {
-            element(*b, *c, &mut sums[0]);
-        }
-        for v in 0..V {
-            let sum = s.add(sums[0][v], sums[1][v]);
-            s.store(&mut padded[v], s.fma(x[v], s.splat(self.d), sum));
+        for (v, x) in padded.iter_mut().enumerate() {
+            let sum = s.add(even[v], odd[v]);
+            let y = s.fma(s.load(x), s.splat(self.d), sum);
+            s.store(x, y);
         }
         y.copy_from_slice(&padded.as_flattened()[..y.len()]);
+    }
+}
+
+/// Takes one row of the state over a token, `row · decay + input · b`, and adds its product with c
+/// to `sums`.
+#[inline(always)]
+fn advance_row<S: Simd, const V: usize>(
+    s: S,
+    decay: S::V,
+    input: &[S::V; V],
+    [b, c]: [f32; 2],
+    row: &mut [f32],
+    sums: &mut [S::V; V],
+) {
+    let (b, c) = (s.splat(b), s.splat(c));
+    let (vectors, _) = row.as_chunks_mut::<LANES>();
+    for ((element, input), sum) in vectors.iter_mut().zip(input).zip(sums) {
+        let next = s.fma(*input, b, s.mul(s.load(element), decay));
+        s.store(element, next);
+        *sum = s.fma(next, c, *sum);
     }
 }
