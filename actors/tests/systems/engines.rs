@@ -115,7 +115,7 @@ async fn streams_of_a_dead_engine_go_on_in_the_living_one() {
         launchers[dead.0].process().end("SIGKILL");
         until(&system, |system| loads(system)[dead.0] == 0).await;
         until(&system, |system| is_restarting(system, dead)).await;
-        // One engine lives. It begins a new epoch with the requests of the dead one.
+        // One engine lives, although it may be late with a step on a busy machine.
         until(&system, |system| system.health() == Health::Ready).await;
         assert!(is_restarting(&system, dead));
         // New requests go to the living one.
