@@ -21,6 +21,19 @@ fn f64_of(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap()
 }
 
+/// The server has one of the two adapters, so every second request fails.
+#[test]
+fn requests_name_adapters_by_turns() {
+    let pirate = concat!("pirate=", env!("CARGO_MANIFEST_DIR"), "/examples/demo-model/pirate");
+    let server = Server::start(&["--enable-lora", "--lora-modules", pirate]);
+    let flags = ["--num-prompts=4", "--random-input-len=9", "--random-output-len=3"];
+    let adapters = ["--lora-assignment=round-robin", "--lora-modules", "pirate", "parrot"];
+    let result = bench_serve(&server, &[&flags[..], &adapters].concat());
+    assert_eq!((&result["completed"], &result["failed"]), (&json!(2), &json!(2)), "{result}");
+    let result = bench_serve(&server, &[&flags[..], &["--lora-modules", "pirate"]].concat());
+    assert_eq!((&result["completed"], &result["failed"]), (&json!(4), &json!(0)), "{result}");
+}
+
 /// The fields that vLLM 0.32's client saves for this kind of run, except `rtfx`, which is about
 /// audio.
 const VLLM_FIELDS: &[&str] = &[

@@ -378,8 +378,7 @@ fn garbage_that_is_seen_shows() {
 fn long_chunks_in_one_piece_agree_with_the_reference() {
     let (Some(device), Some((client, _))) = (test_device(), test_client()) else { return };
     let worlds = [(KvDtype::Bf16, 24, 2, 2), (KvDtype::Int8, 8, 1, 1)];
-    for ((dtype, block_size, kv_heads, group), routine) in
-        by_turns(&worlds, &Routine::all(&client))
+    for ((dtype, block_size, kv_heads, group), routine) in by_turns(&worlds, &Routine::all(&client))
     {
         // A device without tensor cores compiles each width for a minute.
         let head_dim = if routine == Routine::Unit { 32 } else { 64 / kv_heads };

@@ -3,6 +3,7 @@
 //!
 //! The client uses one thread, so that a server on the same machine keeps the others.
 
+mod adapters;
 mod arrivals;
 mod client;
 mod datasets;
@@ -16,7 +17,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
-use self::{arrivals::Rate, datasets::DatasetArgs, metrics::Goodput, report::Shown};
+use self::{
+    adapters::AdapterArgs, arrivals::Rate, datasets::DatasetArgs, metrics::Goodput, report::Shown,
+};
 use super::{Report, distribution::parse_percentiles};
 use crate::cli::{CliError, http::headers};
 
@@ -74,6 +77,8 @@ pub(crate) struct ServeArgs {
     traffic: TrafficArgs,
     #[command(flatten)]
     generation: GenerationArgs,
+    #[command(flatten)]
+    adapters: AdapterArgs,
     #[command(flatten)]
     result: ResultArgs,
 }

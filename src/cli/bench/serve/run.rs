@@ -60,12 +60,13 @@ async fn measure(args: &ServeArgs) -> Result<(), CliError> {
     if requests.is_empty() {
         return Err(CliError::Usage("--num-prompts must be at least 1".to_owned()));
     }
-    warm_up(args, &client, &requests).await?;
+    let clients = args.adapters.clients(&client, requests.len(), &mut rng);
+    warm_up(args, &clients, &requests).await?;
 
     let times = arrivals::arrivals(rate, requests.len(), &mut rng);
     let drafts_before = drafts(&client).await;
     let begun = Instant::now();
-    let mut outputs = send(&client, args.traffic.max_concurrency, requests, &times, begun).await;
+    let mut outputs = send(&clients, args.traffic.max_concurrency, requests, &times, begun).await;
     let duration = begun.elapsed().as_secs_f64();
     let drafts = drafts(&client).await.since(&drafts_before);
     count_tokens(&mut outputs, &codec)?;
@@ -142,10 +143,10 @@ async fn first_model(client: &Client, limit: Duration) -> Result<(String, Option
 /// Repeats the first request until it is served, if there is time, and then as often as requested.
 async fn warm_up(
     args: &ServeArgs,
-    client: &Client,
+    clients: &[Client],
     requests: &[SampleRequest],
 ) -> Result<(), CliError> {
-    let Some(first) = requests.first() else { return Ok(()) };
+    let (Some(first), Some(client)) = (requests.first(), clients.first()) else { return Ok(()) };
     let limit = Duration::from_secs(args.ready_check_timeout_sec);
     let begun = Instant::now();
     while !limit.is_zero() {
@@ -159,14 +160,14 @@ async fn warm_up(
     }
     let warmups = vec![first.clone(); args.num_warmups];
     let times = vec![0.0; args.num_warmups];
-    drop(send(client, args.traffic.max_concurrency, warmups, &times, begun).await);
+    drop(send(clients, args.traffic.max_concurrency, warmups, &times, begun).await);
     Ok(())
 }
 
 /// Sends each request at its time, in seconds after `begun`. If too many are open, it waits until
-/// another one ends. Outputs have the order of the requests.
+/// another one ends. Outputs have the order of the requests. `clients` take turns.
 async fn send(
-    client: &Client,
+    clients: &[Client],
     max_concurrency: Option<usize>,
     requests: Vec<SampleRequest>,
     times: &[f64],
@@ -180,7 +181,8 @@ async fn send(
         || RequestOutput { error: Some("its client died".to_owned()), ..Default::default() };
     let mut outputs = vec![unknown(); requests.len()];
     let mut tasks = JoinSet::new();
-    for (index, (request, &at)) in requests.into_iter().zip(times).enumerate() {
+    let requests = requests.into_iter().zip(times).zip(clients.iter().cycle());
+    for (index, ((request, &at), client)) in requests.enumerate() {
         if at > 0.0 {
             sleep_until((begun + Duration::from_secs_f64(at)).into()).await;
         }

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Compares the gaps between tokens of text streams while images are encoded, and without images.
+
+    cargo build --release
+    benches/media.py                                  8 streams, one client with images
+    benches/media.py --text-layers 28 --rate 0.2      the text model's 28 layers, an image each 5 s
+
+The model is LLaVA's, with SigLIP's tower of the base shape (224 pixels, 196 embeddings an image)
+and the first layers of Qwen3 0.6B. Weights are made up. Phases with and without images alternate.
+"""
+import argparse, base64, json, os, random, socket, statistics, struct, subprocess, sys, tempfile, threading, time
+import urllib.request, zlib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SIDE = 224
+TEMPLATE = ("{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}"
+            "{% for part in message.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}"
+            "{% endif %}{% endfor %}{% endif %}{% endfor %}")
+
+
+def write(path, value):
+    with open(path, "w") as file:
+        json.dump(value, file)
+
+
+def make(folder, num_layers):
+    """Writes all files of the model but its weights."""
+    with open(f"{ROOT}/benches/shapes/qwen3-0.6b/config.json") as file:
+        text = {**json.load(file), "num_hidden_layers": num_layers}
+    with open(f"{ROOT}/examples/demo-model/tokenizer.json") as file:
+        tokenizer = json.load(file)
+    token = 1 + max([*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])])
+    tokenizer["added_tokens"].append({"id": token, "content": "<image>", "single_word": False, "lstrip": False,
+                                      "rstrip": False, "normalized": False, "special": True})
+    write(f"{folder}/tokenizer.json", tokenizer)
+    write(f"{folder}/tokenizer_config.json", {"chat_template": TEMPLATE})
+    write(f"{folder}/config.json", {
+        "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "text_config": text,
+        "image_token_index": token, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full", "vision_config": {
+            "model_type": "siglip_vision_model", "hidden_size": 768, "intermediate_size": 3072,
+            "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": SIDE, "patch_size": 16,
+            "num_channels": 3, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+            "vision_use_head": False}})
+    half = [0.5, 0.5, 0.5]
+    write(f"{folder}/preprocessor_config.json", {
+        "image_processor_type": "SiglipImageProcessor", "image_mean": half, "image_std": half, "resample": 3,
+        "size": {"height": SIDE, "width": SIDE}})
+
+
+def png(draw):
+    """Returns an image of random colours."""
+    chunk = lambda kind, data: (struct.pack(">I", len(data)) + kind + data
+                                + struct.pack(">I", zlib.crc32(kind + data)))
+    rows = b"".join(b"\0" + draw.randbytes(3 * SIDE) for _ in range(SIDE))
+    header = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1))
+    data += chunk(b"IEND", b"")
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+class Phase:
+    """Streams of text for some seconds, with or without images beside them."""
+
+    def __init__(self, url, args, seed):
+        self.url, self.args, self.draw = url, args, random.Random(seed)
+        self.end = time.monotonic() + args.seconds
+        self.gaps, self.images, self.latencies = [], 0, []
+
+    def post(self, body):
+        data = json.dumps({"model": "base", "temperature": 0, "ignore_eos": True, **body}).encode()
+        request = urllib.request.Request(f"{self.url}/v1/chat/completions", data, {"content-type": "application/json"})
+        return urllib.request.urlopen(request, timeout=600)
+
+    def stream(self, number):
+        while time.monotonic() < self.end:
+            text = f"{number} {self.draw.random()} " * 4
+            answer = self.post({"messages": [{"role": "user", "content": text}], "max_tokens": 200, "stream": True})
+            last = None
+            for line in answer:
+                if not line.startswith(b"data: {"):
+                    continue
+                now = time.monotonic()
+                if last is not None and now < self.end:
+                    self.gaps.append(now - last)
+                last = now
+
+    def show(self):
+        while time.monotonic() < self.end:
+            begun = time.monotonic()
+            image = {"type": "image_url", "image_url": {"url": png(self.draw)}}
+            self.post({"messages": [{"role": "user", "content": [image]}], "max_tokens": 1}).read()
+            self.latencies.append(time.monotonic() - begun)
+            self.images += 1
+            time.sleep(max(0, begun + 1 / self.args.rate - time.monotonic()) if self.args.rate else 0)
+
+    def run(self, has_images):
+        threads = [threading.Thread(target=self.stream, args=(n,)) for n in range(self.args.streams)]
+        threads += [threading.Thread(target=self.show)] if has_images else []
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.gaps.sort()
+        at = lambda share: 1e3 * self.gaps[int(share * (len(self.gaps) - 1))]
+        return {"p50": at(0.5), "p99": at(0.99), "tokens/s": len(self.gaps) / self.args.seconds,
+                "images/s": self.images / self.args.seconds,
+                "image, s": statistics.median(self.latencies) if self.latencies else 0.0}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--program", default=os.path.join(ROOT, "target/release/playhouse"))
+    parser.add_argument("--text-layers", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--rate", type=float, help="images a second; default: one after the other")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--repetitions", type=int, default=3)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        make(folder, args.text_layers)
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        server = subprocess.Popen([
+            args.program, "serve", "-m", folder, "--load-format", "dummy", "--port", str(port),
+            "--max-model-len", "1024", "--served-model-name", "base", "--log-level", "warn"])
+        url, rows = f"http://127.0.0.1:{port}", {False: [], True: []}
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"{url}/readyz").close()
+                    break
+                except OSError:
+                    if server.poll() is not None:
+                        sys.exit("the server ended")
+                    time.sleep(0.2)
+            Phase(url, argparse.Namespace(**{**vars(args), "seconds": 3}), -1).run(True)
+            for repetition in range(args.repetitions):
+                for has_images in (False, True):
+                    rows[has_images].append(Phase(url, args, 2 * repetition + has_images).run(has_images))
+        finally:
+            server.terminate()
+            server.wait()
+    print("| | without images | with images | ratio |\n|---|---|---|---|")
+    for name in rows[True][0]:
+        without, beside = (statistics.median(row[name] for row in rows[kind]) for kind in (False, True))
+        ratio = f"{beside / without:.2f}" if without else ""
+        unit = ", ms between tokens" if name[0] == "p" else ""
+        print(f"| {name}{unit} | {without:.2f} | {beside:.2f} | {ratio} |")
+
+
+if __name__ == "__main__":
+    main()
