@@ -6,8 +6,8 @@ use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, Tiles, prefetch_l2};
 use crate::workspace::Scratch;
 
-/// Vectors of keys that stay in L1 while all rows pass over them.
-const CHUNK: usize = 4;
+/// Bytes of keys that stay in L1 while all rows pass over them.
+const CHUNK_BYTES: usize = 1 << 14;
 
 /// Lays out the steps of each register tile as `[step][row of the tile]`, tile after tile, so that
 /// a tile reads forward from one place.
@@ -46,8 +46,9 @@ pub(super) fn fill<S: Simd, E: KvElement>(
     let layout = head.span.layout;
     let (lanes, steps) = (Span::lanes(layout), layout.head_dim / E::INPUTS);
     let vectors = head.span.vectors();
-    for first in vectors.clone().step_by(CHUNK) {
-        let end = vectors.end.min(first + CHUNK);
+    let chunk_len = (CHUNK_BYTES / (steps * size_of::<E::Group>())).max(2);
+    for first in vectors.clone().step_by(chunk_len) {
+        let end = vectors.end.min(first + chunk_len);
         for tile in tiles.clone() {
             let x = &queries[tile.start * steps..tile.end * steps];
             let rows = scores[tile.start * lanes..tile.end * lanes].as_chunks_mut().0;
@@ -57,6 +58,9 @@ pub(super) fn fill<S: Simd, E: KvElement>(
                 }
                 8 if const { rows_max::<S>() >= 8 } => {
                     chunk::<S, E, 8>(s, head, first..end, x, rows)
+                }
+                6 if const { rows_max::<S>() == 6 } => {
+                    chunk::<S, E, 6>(s, head, first..end, x, rows)
                 }
                 4 if const { rows_max::<S>() >= 4 } => {
                     chunk::<S, E, 4>(s, head, first..end, x, rows)

@@ -107,8 +107,9 @@ impl<'a> Span<'a> {
         let offset = v % stride * LANES;
         let first = self.start + v / stride * self.layout.block_size + offset;
         let count = self.layout.block_size.saturating_sub(offset).min(LANES);
-        let end = wanted.end.clamp(first, first + count) - first;
-        wanted.start.clamp(first, first + end) - first..end
+        // `clamp` would be a call, which spills the sums of the loop around it.
+        let end = wanted.end.max(first).min(first + count) - first;
+        wanted.start.max(first).min(first + end) - first..end
     }
 
     /// Returns the lanes of vector `v` that hold keys that a row sees.

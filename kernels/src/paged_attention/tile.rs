@@ -55,9 +55,10 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the most rows of a register tile. Each has two vectors at least.
+/// Returns the most rows of a register tile. Each has two vectors, or one where the registers hold
+/// few.
 pub(super) const fn rows_max<S: Simd>() -> usize {
-    S::TILE_VECTORS / 2
+    if S::TILE_VECTORS < 24 { S::TILE_VECTORS } else { S::TILE_VECTORS / 2 }
 }
 
 /// The task of computing a part on one thread.

@@ -29,6 +29,7 @@ pub(super) fn fill<S: Simd, E: KvElement>(
         match tile.len() {
             12 if const { rows_max::<S>() >= 12 } => rows::<S, E, 12>(s, head, weights, sums),
             8 if const { rows_max::<S>() >= 8 } => rows::<S, E, 8>(s, head, weights, sums),
+            6 if const { rows_max::<S>() == 6 } => rows::<S, E, 6>(s, head, weights, sums),
             4 if const { rows_max::<S>() >= 4 } => rows::<S, E, 4>(s, head, weights, sums),
             3 if const { rows_max::<S>() >= 3 } => rows::<S, E, 3>(s, head, weights, sums),
             2 if const { rows_max::<S>() >= 2 } => rows::<S, E, 2>(s, head, weights, sums),
@@ -50,14 +51,16 @@ fn rows<S: Simd, E: KvElement, const R: usize>(
     let most = S::TILE_VECTORS / R;
     let mut first = 0;
     while first < len {
-        // The number of dimensions is even.
         let left = most.min(len - first);
         first += if const { R * 8 <= S::TILE_VECTORS } && left >= 8 {
             dims::<S, E, R, 8>(s, head, first, weights, sums)
         } else if const { R * 4 <= S::TILE_VECTORS } && left >= 4 {
             dims::<S, E, R, 4>(s, head, first, weights, sums)
-        } else {
+        } else if const { R * 2 <= S::TILE_VECTORS } {
+            // The number of dimensions is even.
             dims::<S, E, R, 2>(s, head, first, weights, sums)
+        } else {
+            dims::<S, E, R, 1>(s, head, first, weights, sums)
         };
     }
 }

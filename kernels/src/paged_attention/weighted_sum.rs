@@ -69,6 +69,7 @@ fn rows<S: Simd, E: KvElement, const N: usize>(
     match tile.len() {
         12 if const { rows_max::<S>() >= 12 } => dims::<S, E, 12, N>(s, head, first, weights, sums),
         8 if const { rows_max::<S>() >= 8 } => dims::<S, E, 8, N>(s, head, first, weights, sums),
+        6 if const { rows_max::<S>() == 6 } => dims::<S, E, 6, N>(s, head, first, weights, sums),
         4 if const { rows_max::<S>() >= 4 } => dims::<S, E, 4, N>(s, head, first, weights, sums),
         3 if const { rows_max::<S>() >= 3 } => dims::<S, E, 3, N>(s, head, first, weights, sums),
         2 if const { rows_max::<S>() >= 2 } => dims::<S, E, 2, N>(s, head, first, weights, sums),
@@ -95,19 +96,20 @@ fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
         let (values, lanes) = head.values(v);
         let next = head.after_values(v);
         let weights = &weights[v * R..].as_chunks::<R>().0[0];
-        for j in lanes {
+        let values = values[lanes.start * dim + first * LANES..].chunks(dim);
+        for (j, value) in lanes.zip(values) {
             let at = j * dim + first * LANES;
             for line in (0..N * LANES).step_by(CACHE_LINE_BYTES / size_of::<E>()) {
                 prefetch_l2(next.wrapping_add((at + line) * size_of::<E>()));
             }
-            let value = &values[at..][..N * LANES];
+            let value = &value[..N * LANES];
             // Closures do not inherit the instruction set, hence the loop.
             let mut widened = [s.splat(0.0); N];
             for (n, widened) in widened.iter_mut().enumerate() {
                 *widened = E::widen_at(s, value, n);
             }
             for (sums, weights) in sums.iter_mut().zip(weights) {
-                let weight = s.splat(weights[j]);
+                let weight = s.splat(weights[j % LANES]);
                 for (sum, v) in sums.iter_mut().zip(widened) {
                     *sum = s.fma(weight, v, *sum);
                 }

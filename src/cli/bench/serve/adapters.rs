@@ -1,7 +1,7 @@
 //! The LoRA adapters that requests name as their model, by vLLM's flags.
 
 use clap::{Args, ValueEnum};
-use rand::{Rng as _, rngs::StdRng};
+use rand::{RngExt as _, rngs::StdRng};
 
 use super::client::Client;
 
