@@ -63,10 +63,7 @@ struct TypeTable {
 impl Backbone for Decoder {
     fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         let hidden = self.embed_tokens.forward(token_ids, adapters);
-        let hidden = match self.embedding.multiplier {
-            1.0 => hidden,
-            multiplier => scale(hidden, multiplier),
-        };
+        let hidden = scaled(hidden, self.embedding.multiplier);
         let hidden = match &self.project_in {
             None => hidden,
             Some(projection) => projection.forward(hidden, adapters),
@@ -97,6 +94,7 @@ impl Backbone for Decoder {
         step: &mut Step<'_>,
         wanted: &[usize],
     ) -> (Tensor<2>, Vec<Tensor<2>>) {
+        hidden = scaled(hidden, self.embedding.input_multiplier);
         let rotary = self.axes.as_ref().and_then(|axes| axes.of_step(positions.axes()));
         let positions = match &rotary {
             None => positions,
@@ -143,6 +141,10 @@ impl Backbone for Decoder {
     fn mapped_bytes(&self) -> u64 {
         self.layers.iter().map(DecoderLayer::mapped_bytes).sum()
     }
+}
+
+fn scaled(hidden: Tensor<2>, factor: f32) -> Tensor<2> {
+    if factor == 1.0 { hidden } else { scale(hidden, factor) }
 }
 
 impl LearnedPositions {

@@ -108,8 +108,8 @@ def qwen(config, model_type, visual, processor, tied=False, **text):
 
 def llava(vision, processor, text="llama", image_token=509, **rest):
     config = LlavaConfig(
-        text_config=text_config(text), vision_config=vision, image_token_index=image_token,
-        tie_word_embeddings=False, **rest,
+        text_config=text if isinstance(text, dict) else text_config(text), vision_config=vision,
+        image_token_index=image_token, **dict(tie_word_embeddings=False) | rest,
     )
     return config, processor
 
@@ -125,6 +125,22 @@ def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **proce
         crop_size=dict(height=42, width=42), resample=3, **CLIP,
     )
     return config, pixels | processor
+
+
+def granite_vision(text, **rest):
+    pinpoints = [[42, 84], [84, 42], [84, 84], [126, 42]]
+    config = LlavaNextConfig(
+        text_config=text, vision_config=siglip(), image_token_index=509,
+        image_grid_pinpoints=pinpoints, vision_feature_select_strategy="full", **rest,
+    )
+    return config, dict(
+        image_processor_type="LlavaNextImageProcessor", image_grid_pinpoints=pinpoints,
+        size=dict(height=42, width=42), crop_size=dict(height=42, width=42), resample=3, **UNIT,
+    )
+
+
+def siglip():
+    return clip(model_type="siglip_vision_model", patch_size=7, vision_use_head=False)
 
 
 def clip(**changes):
@@ -320,12 +336,15 @@ def models():
             projector_hidden_act="relu", multimodal_projector_bias=False,
         ),
         "llava-siglip": lambda: llava(
-            clip(model_type="siglip_vision_model", patch_size=7, vision_use_head=False),
+            siglip(),
             dict(
                 image_processor_type="SiglipImageProcessor", size=dict(height=42, width=42),
                 resample=2, **UNIT,
             ),
             vision_feature_layer=-1, vision_feature_select_strategy="full",
+        ),
+        "llava-qwen3": lambda: llava(
+            clip(), clip_processor(), text_config("qwen3", head_dim=16), tie_word_embeddings=True,
         ),
         "qwen2_vl": lambda: qwen(
             Qwen2VLConfig, "qwen2_vl_text",
@@ -396,6 +415,14 @@ def models():
         "llava_next-wide": lambda: llava_next(
             clip(patch_size=21, num_attention_heads=3), [[42, 168], [126, 84]], "mistral",
             vision_feature_layer=[-2, -1], size=dict(height=42, width=42),
+        ),
+        "granite_vision": lambda: granite_vision(
+            text_config("granite", embedding_multiplier=3.0, attention_multiplier=0.2,
+                        residual_multiplier=0.7, logits_scaling=2.0),
+            vision_feature_layer=[-3, -1], tie_word_embeddings=True,
+        ),
+        "granite_vision-one": lambda: granite_vision(
+            text_config("qwen3", head_dim=8), vision_feature_layer=-2, tie_word_embeddings=False,
         ),
         "idefics3": lambda: idefics3(Idefics3Config, 32, 96, {}, 2),
         "smolvlm": lambda: idefics3(

@@ -43,6 +43,7 @@ impl EmbedsLayout {
                 VisionFamily::Clip
                 | VisionFamily::Siglip
                 | VisionFamily::LlavaNext
+                | VisionFamily::LlavaNextSiglip
                 | VisionFamily::InternVl,
             ) => plain,
             Some(VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3_5) => {

@@ -74,7 +74,7 @@ pub(crate) fn processor_for(
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             Arc::new(pixtral::Pixtral::read(family, outer, &processor, &*encode)?)
         }
-        VisionFamily::LlavaNext => {
+        VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
             Arc::new(llava_next::LlavaNext::read(family, outer, &processor)?)
         }
         VisionFamily::Gemma3 => {

@@ -103,8 +103,10 @@ pub(crate) struct NormedResidual {
 /// The path from tokens to the hidden states before the first layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EmbeddingConfig {
-    /// The factor of embeddings.
+    /// The factor of tokens' embeddings.
     pub multiplier: f32,
+    /// The factor of all inputs: embeddings of tokens, of media, and those that a request brings.
+    pub(crate) input_multiplier: f32,
     /// The row of the table of learned positions that belongs to position 0. `None`: no table.
     pub learned_positions: Option<usize>,
     /// The table of the types of tokens, whose rows are added.
@@ -310,6 +312,7 @@ impl ModelConfig {
             has_final_norm: true,
             embedding: EmbeddingConfig {
                 multiplier: 1.0,
+                input_multiplier: 1.0,
                 learned_positions: None,
                 token_types: None,
                 has_norm: false,

@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
 /// Reads the four factors.
 pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     let factor = |field| Ok::<_, ConfigError>(fields.positive(field)?.unwrap_or(1.0) as f32);
-    config.embedding.multiplier = factor("embedding_multiplier")?;
+    config.embedding.input_multiplier = factor("embedding_multiplier")?;
     config.residual_multiplier = factor("residual_multiplier")?;
     let scale = factor("attention_multiplier")?;
     config.attentions().for_each(|attention| attention.scale = scale);

@@ -1,7 +1,9 @@
 //! Multimodal classes that see an image in tiles, and the families of their text models.
 
 use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
-use super::{Family, TextModel, TextPlace, VisionFamily, Wrapper, llama, mistral, qwen2, qwen3};
+use super::{
+    Family, TextModel, TextPlace, VisionFamily, Wrapper, granite, llama, mistral, qwen2, qwen3,
+};
 
 const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
 const IDEFICS3_CLASS: &str = "Idefics3ForConditionalGeneration";
@@ -15,7 +17,7 @@ const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm
 pub(super) const LLAVA_NEXT: Wrapper = Wrapper {
     architecture: LLAVA_NEXT_CLASS,
     model_type: "llava_next",
-    models: "LLaVA 1.6 (LLaVA-NeXT)",
+    models: "LLaVA 1.6 (LLaVA-NeXT), Granite Vision",
     texts: &[
         TextModel {
             family: Family { architecture: LLAVA_NEXT_CLASS, ..llama::FAMILY },
@@ -32,6 +34,16 @@ pub(super) const LLAVA_NEXT: Wrapper = Wrapper {
             sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
             experts: &[],
         },
+        TextModel {
+            family: Family { architecture: LLAVA_NEXT_CLASS, ..qwen3::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: LLAVA_NEXT_CLASS, ..granite::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        },
     ],
     may_be_flat: false,
     places: &[BESIDE, INSIDE],
@@ -43,7 +55,7 @@ pub(super) const LLAVA_NEXT: Wrapper = Wrapper {
         "model.multi_modal_projector",
         "model.image_newline",
     ],
-    vision: &[VisionFamily::LlavaNext],
+    vision: &[VisionFamily::LlavaNext, VisionFamily::LlavaNextSiglip],
     audio: None,
 };
 

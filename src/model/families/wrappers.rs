@@ -8,8 +8,8 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, gemma3, gemma3n, glm4, glm4_moe, hearing, in_tiles, llama, llama4,
-    ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    WindowRule, Wrapper, gemma3, gemma3n, glm4, glm4_moe, granite, hearing, in_tiles, llama,
+    llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -104,7 +104,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     Wrapper {
         architecture: LLAVA,
         model_type: "llava",
-        models: "LLaVA 1.5, Pixtral 12B, and others with a text model of Llama, Mistral or Qwen2",
+        models: "LLaVA 1.5, Pixtral 12B, and others with a text model of Llama, Mistral, Qwen2, Qwen3 \
+                 or Granite",
         texts: &[
             TextModel {
                 family: Family { architecture: LLAVA, ..llama::FAMILY },
@@ -119,6 +120,16 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             TextModel {
                 family: Family { architecture: LLAVA, ..qwen2::FAMILY },
                 sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA, ..qwen3::FAMILY },
+                sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: LLAVA, ..granite::FAMILY },
+                sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
                 experts: &[],
             },
         ],

@@ -184,7 +184,7 @@ fn vit(
         feature_layers,
         last_norm: has_last_norm.then_some(last_norm),
         drops_class: drops_first(outer, &projector, family)?,
-        ends_rows: family == VisionFamily::LlavaNext,
+        ends_rows: matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip),
         projector,
     })
 }
@@ -388,7 +388,10 @@ fn drops_first(
         return Ok(false);
     }
     let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
+    // SigLIP has no state of a class. Without its first state, a tile is no square.
+    let needs_all = family == VisionFamily::LlavaNextSiglip;
     match outer.text(STRATEGY)?.unwrap_or("default") {
+        "default" if needs_all => Err(outer.invalid(STRATEGY, "\"full\"")),
         "default" => Ok(true),
         "full" if !needs_squares => Ok(false),
         "full" => Err(outer.invalid(STRATEGY, "\"default\"")),

@@ -55,6 +55,8 @@ pub(crate) enum VisionFamily {
     Siglip,
     /// The tower and the projector of LLaVA, over tiles.
     LlavaNext,
+    /// The same with SigLIP: Granite Vision.
+    LlavaNextSiglip,
     /// The tower of Pixtral with the projector of LLaVA.
     Pixtral,
     /// The same with the projector of Mistral 3, which merges patches.
@@ -107,7 +109,7 @@ impl VisionFamily {
     fn model_type(self) -> Option<&'static str> {
         match self {
             Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
-            Self::Siglip | Self::Gemma3 => Some("siglip_vision_model"),
+            Self::Siglip | Self::LlavaNextSiglip | Self::Gemma3 => Some("siglip_vision_model"),
             Self::Pixtral => Some("pixtral"),
             _ => None,
         }
