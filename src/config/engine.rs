@@ -367,6 +367,13 @@ settings! {
             Usage::new("FOLDER", "Folder that keeps accepted requests over the end of the process")
                 .default("requests end with the process")
                 .example(r#""/var/lib/playhouse/journal""#);
+        /// File with the key that encrypts the journal: 32 bytes, or 64 hexadecimal digits. Others
+        /// than its owner and group must not be able to read it. Content from before there was a
+        /// key is read, and encrypted from then on.
+        journal_key_file: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "File with the key that encrypts the journal")
+                .default("the journal is not encrypted")
+                .example(r#""/etc/playhouse/journal.key""#);
         /// Maximum size of the journal's content in bytes: the requests whose answers clients may
         /// still ask for. The files take up to three times as much for a moment.
         journal_max_bytes: usize = 1 << 30, bytes_usize, at_least(1 << 20),

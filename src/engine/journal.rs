@@ -8,7 +8,7 @@ use playhouse_kernels::DeviceKind;
 use super::{LoadedModel, StartError};
 use crate::{
     config::{EngineConfig, JournalFaultPolicy},
-    journal::{JournalFolder, fingerprint},
+    journal::{JournalFolder, JournalKey, fingerprint},
 };
 
 /// How an engine shares the folder of journals with others.
@@ -48,10 +48,15 @@ pub(super) fn open(
         return Err(StartError::JournalNeedsDeterminism);
     }
     let started = || -> Result<Opened, JournalError> {
+        let key = config.journal_key_file.as_deref().map(JournalKey::read).transpose()?;
         let folder = match sharing {
             JournalSharing::With(Some(folder)) if folder.path() == path => folder,
-            JournalSharing::After(process) => Arc::new(JournalFolder::open_beside(path, process)?),
-            JournalSharing::With(_) | JournalSharing::Alone => Arc::new(JournalFolder::open(path)?),
+            JournalSharing::After(process) => {
+                Arc::new(JournalFolder::open_beside(path, key, process)?)
+            }
+            JournalSharing::With(_) | JournalSharing::Alone => {
+                Arc::new(JournalFolder::open(path, key)?)
+            }
         };
         let journal = JournalConfig {
             fingerprint: fingerprint(config, model)?,

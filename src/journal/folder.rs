@@ -18,7 +18,11 @@ use std::{
 use parking_lot::Mutex;
 use playhouse_actors::system::Left;
 
-use super::disk::{self, FileDisk, Lock, Taken};
+use super::{
+    disk::{self, FileDisk, Lock, Taken},
+    key::JournalKey,
+    sealed::SealedDisk,
+};
 
 const PREFIX: &str = "writer-";
 
@@ -26,6 +30,8 @@ const PREFIX: &str = "writer-";
 #[derive(Debug)]
 pub(crate) struct JournalFolder {
     path: PathBuf,
+    /// Encrypts the journals.
+    key: Option<JournalKey>,
     /// The lock of the folder. `None` while the process before an upgrade has it.
     lock: Mutex<Option<Lock>>,
     /// The numbers of the journals without a process that stay as they are.
@@ -42,8 +48,8 @@ impl JournalFolder {
     ///
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if another process has it, and the system's other errors.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let folder = Self::of(path)?;
+    pub(crate) fn open(path: &Path, key: Option<JournalKey>) -> Result<Self> {
+        let folder = Self::of(path, key)?;
         let lock = Lock::create(path)?.ok_or_else(busy)?;
         for number in folder.numbers()? {
             let writer = folder.writer(number);
@@ -63,8 +69,8 @@ impl JournalFolder {
     ///
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if only other processes have it, and the system's other errors.
-    pub(crate) fn open_beside(path: &Path, starter: u32) -> Result<Self> {
-        let folder = Self::of(path)?;
+    pub(crate) fn open_beside(path: &Path, key: Option<JournalKey>, starter: u32) -> Result<Self> {
+        let folder = Self::of(path, key)?;
         folder.take_lock()?;
         let is_alone = folder.lock.lock().is_some();
         let is_starters = |number: &u64| {
@@ -78,10 +84,10 @@ impl JournalFolder {
         }
     }
 
-    fn of(path: &Path) -> Result<Self> {
+    fn of(path: &Path, key: Option<JournalKey>) -> Result<Self> {
         disk::create_folder(path)?;
         let (lock, known, own) = Default::default();
-        Ok(Self { path: path.to_owned(), lock, known, own })
+        Ok(Self { path: path.to_owned(), key, lock, known, own })
     }
 
     /// Takes the folder's lock, if this process does not have it and no other process does.
@@ -105,7 +111,7 @@ impl JournalFolder {
     ///
     /// # Errors
     /// The system's errors.
-    pub(crate) fn begin(&self) -> Result<FileDisk> {
+    pub(crate) fn begin(&self) -> Result<SealedDisk> {
         let mut number = self.numbers()?.into_iter().max().unwrap_or(0);
         loop {
             number += 1;
@@ -122,7 +128,8 @@ impl JournalFolder {
         let folder = self.writer(number);
         let lock = Lock::create(&folder)?.ok_or_else(busy)?;
         disk::sync_folder(&self.path)?;
-        FileDisk::new(folder, self.path.clone(), lock)
+        let files = FileDisk::new(folder, self.path.clone(), lock)?;
+        Ok(SealedDisk::new(files, self.key.clone()))
     }
 
     /// Locks the journals without a process, and returns them. The newest is the first.
@@ -175,7 +182,8 @@ impl JournalFolder {
             if disk.has_segments() {
                 let place = disk.folder().display().to_string();
                 numbers.push(number);
-                left.push(Left { disk: Box::new(disk), place });
+                let disk = Box::new(SealedDisk::new(disk, self.key.clone()));
+                left.push(Left { disk, place });
             }
         };
         for number in candidates {
@@ -227,22 +235,22 @@ mod tests {
     #[test]
     fn one_process_has_the_folder() {
         let folder = tempfile::TempDir::new().unwrap();
-        let first = JournalFolder::open(folder.path()).unwrap();
-        let error = JournalFolder::open(folder.path()).unwrap_err();
+        let first = JournalFolder::open(folder.path(), None).unwrap();
+        let error = JournalFolder::open(folder.path(), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ResourceBusy);
         drop(first);
-        JournalFolder::open(folder.path()).unwrap();
+        JournalFolder::open(folder.path(), None).unwrap();
     }
 
     #[test]
     fn a_process_that_another_one_started_has_the_folder_after_it() {
         let folder = tempfile::TempDir::new().unwrap();
-        let first = JournalFolder::open(folder.path()).unwrap();
+        let first = JournalFolder::open(folder.path(), None).unwrap();
         let mut old = first.begin().unwrap();
         old.replace(b"old").unwrap();
         let own = std::process::id();
-        let second = JournalFolder::open_beside(folder.path(), own).unwrap();
-        let error = JournalFolder::open_beside(folder.path(), own + 1).unwrap_err();
+        let second = JournalFolder::open_beside(folder.path(), None, own).unwrap();
+        let error = JournalFolder::open_beside(folder.path(), None, own + 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ResourceBusy, "another server has the folder");
         let mut new = second.begin().unwrap();
         new.replace(b"new").unwrap();
@@ -251,7 +259,7 @@ mod tests {
         drop((first, old));
         assert!(!second.is_shared().unwrap());
         // A server that an operator starts now must not have it.
-        let error = JournalFolder::open(folder.path()).unwrap_err();
+        let error = JournalFolder::open(folder.path(), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ResourceBusy);
         second.take_lock().unwrap();
         let (numbers, left) = second.newly_left().unwrap();
@@ -260,20 +268,20 @@ mod tests {
         second.forget(&numbers);
         assert_eq!(second.newly_left().unwrap().1.len(), 1);
         drop((second, new));
-        let third = JournalFolder::open(folder.path()).unwrap();
+        let third = JournalFolder::open(folder.path(), None).unwrap();
         assert_eq!(contents(third.left().unwrap()), [b"new", b"old"]);
     }
 
     #[test]
     fn a_journal_that_was_taken_over_is_removed() {
         let folder = tempfile::TempDir::new().unwrap();
-        let first = JournalFolder::open(folder.path()).unwrap();
+        let first = JournalFolder::open(folder.path(), None).unwrap();
         first.begin().unwrap().replace(b"one").unwrap();
         // A process may die before its first segment.
         fs::create_dir(folder.path().join("writer-00000002")).unwrap();
         drop(first.begin().unwrap());
         drop(first);
-        let second = JournalFolder::open(folder.path()).unwrap();
+        let second = JournalFolder::open(folder.path(), None).unwrap();
         assert_eq!(names(folder.path()), ["lock", "writer-00000001"]);
         let mut own = second.begin().unwrap();
         own.replace(b"own").unwrap();
@@ -290,7 +298,7 @@ mod tests {
     fn segments_of_the_earlier_format_are_read() {
         let folder = tempfile::TempDir::new().unwrap();
         fs::write(folder.path().join("segment-00000007"), b"earlier").unwrap();
-        let journals = JournalFolder::open(folder.path()).unwrap();
+        let journals = JournalFolder::open(folder.path(), None).unwrap();
         let mut own = journals.begin().unwrap();
         own.replace(b"own").unwrap();
         let mut left = journals.left().unwrap();

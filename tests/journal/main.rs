@@ -5,6 +5,7 @@
 mod adapters;
 mod client;
 mod deaths;
+mod encryption;
 mod images;
 #[path = "../black_box/other_model.rs"]
 #[allow(dead_code, reason = "the tests of swaps use the rest")]
