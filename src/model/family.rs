@@ -408,6 +408,8 @@ pub(crate) struct MoeNames {
     /// The projections before and after all experts, in families whose experts have a width of
     /// their own.
     pub(crate) latent: [&'static str; 2],
+    /// The tensor that is added to the output, in families that have one.
+    pub(crate) output_bias: &'static str,
 }
 
 /// The modules of experts.
@@ -427,6 +429,9 @@ pub(crate) enum ExpertNames {
     },
     /// All experts in one tensor `{name}`, `[num_experts, outputs, inputs]`.
     FusedByOutput { inner: &'static str, down_proj: &'static str },
+    /// All experts one below the other in one matrix `{name}`, `[num_experts * width, hidden]`.
+    /// That of the projection back has its transpose.
+    Rows { inner: &'static str, down_proj: &'static str },
 }
 
 impl WeightNames {

@@ -173,6 +173,14 @@ impl Tensors {
                 self.0.push((module.clone(), vec![*count, *outputs, inputs]));
                 return;
             }
+            Arrangement::Below { count, is_transposed, .. } => {
+                let [rows, columns] = match is_transposed {
+                    false => [*outputs, inputs],
+                    true => [inputs, *outputs],
+                };
+                self.0.push((module.clone(), vec![count * rows, columns]));
+                return;
+            }
             Arrangement::Fused { count, .. } => {
                 self.0.push((module.clone(), vec![*count, inputs, *outputs]));
                 if has_bias {
@@ -462,6 +470,9 @@ fn add_moe(
         let has_biases = moe.has_expert_biases;
         inner.iter().for_each(|part| tensors.part(part, moe.width(hidden), has_biases));
         down.iter().for_each(|part| tensors.part(part, moe.intermediate_size, has_biases));
+    }
+    if moe.has_output_bias {
+        tensors.0.push((module(names.moe.output_bias), vec![hidden]));
     }
     for (part, inputs) in latent_parts(&names.moe, moe, hidden, &module).iter().flatten() {
         tensors.part(part, *inputs, moe.bias);

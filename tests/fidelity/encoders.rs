@@ -1,5 +1,6 @@
 //! Compares encoders with transformers and sentence-transformers in float32. `make_encoders.py`
-//! made the models and their answers.
+//! made the models and their answers. `make_authors_encoders.py` made those whose code is in the
+//! folders of their authors.
 
 use std::path::PathBuf;
 
@@ -179,6 +180,8 @@ encoders! {
     nomic_mean: "nomic-mean",
     nomic_authors: "nomic-authors",
     nomic_class: "nomic-class",
+    nomic_moe: "nomic-moe",
+    nomic_moe_plain: "nomic-moe-plain",
     jina_mean: "jina-mean",
     jina_class: "jina-class",
     gte_cls: "gte-cls",

@@ -563,6 +563,7 @@ def makers(maker):
             dense=[(48, 32, torch.nn.Identity())],
             kind=hf.T5EncoderModel,
         ),
+        # Qwen 2's class of tokenizers adds a token.
         "gemma3-mean-dense": lambda n: vectors(
             n,
             "modern",

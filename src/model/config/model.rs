@@ -224,6 +224,7 @@ impl ModelConfig {
         requested_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
         let family = families::of_model_type(family, source.fields.text("model_type")?);
+        let family = families::encoders::of_fields(family, &source.fields)?;
         let mut config = Self::from_fields(&source.fields, family, requested_len)?;
         if let Some(layout) = &source.layout {
             layout.apply(&mut config);

@@ -110,6 +110,7 @@ pub(super) const MOE: MoeNames = MoeNames {
     },
     shared_gate: "mlp.shared_expert_gate",
     latent: [""; 2],
+    output_bias: "",
 };
 
 /// The norms of q and k heads as most families that have them call them.

@@ -57,6 +57,7 @@ const NAMES: WeightNames = WeightNames {
         },
         shared_gate: "ffn_gate_inp_shexp",
         latent: ["ffn_latent_down", "ffn_latent_up"],
+        output_bias: "",
     },
     mamba: "mamba",
     norm: "output_norm",

@@ -12,9 +12,10 @@ mod t5;
 
 // The vocabulary of the files in this folder.
 use super::{
-    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MixerKind, MlpNames,
-    MlpRule, ModelConfig, NormKind, NormRule, PositionRule, QkvNames, RopeRule, SlidingRope,
-    WeightNames, WindowRule, llama,
+    AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
+    LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
+    PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
+    llama,
 };
 use crate::model::config::{DistanceBiasConfig, TokenTypes};
 use crate::model::encoder_class::{
@@ -35,6 +36,45 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         t5::CLASSES,
     ];
     all.into_iter().flatten().copied()
+}
+
+/// A family that a field tells from the one that `architectures` names.
+struct Variant {
+    named: &'static Family,
+    field: &'static str,
+    value: &'static str,
+    family: &'static Family,
+}
+
+const VARIANTS: &[Variant] = &[
+    Variant {
+        named: &nomic_bert::FAMILY,
+        field: "activation_function",
+        value: nomic_bert::UNGATED_ACTIVATION,
+        family: &nomic_bert::UNGATED,
+    },
+];
+
+/// Returns the family of a model, of which `named` has the entry of `architectures`.
+pub(in crate::model) fn of_fields(
+    named: &'static Family,
+    fields: &Fields,
+) -> Result<&'static Family, ConfigError> {
+    for variant in VARIANTS.iter().filter(|variant| variant.named == named) {
+        if fields.text(variant.field)? == Some(variant.value) {
+            return Ok(variant.family);
+        }
+    }
+    Ok(named)
+}
+
+/// Returns the models of a class whose code is in no library. They are compared with the formulas
+/// of that code.
+pub(in crate::model) fn of_authors(class: &EncoderClass) -> Option<&'static str> {
+    match class.architecture {
+        "NomicBertModel" => Some(nomic_bert::UNGATED.models),
+        _ => None,
+    }
 }
 
 /// Makes all attention that to both sides. A window then has tokens on each side.
@@ -96,6 +136,14 @@ fn distance_biases(
 /// Refuses a boolean that is not `expected`.
 fn require_flag(fields: &Fields, field: &str, expected: bool) -> Result<(), ConfigError> {
     match fields.flag(field)? {
+        Some(value) if value != expected => Err(fields.invalid(field, &expected.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a number that is not `expected`.
+fn require_number(fields: &Fields, field: &str, expected: f64) -> Result<(), ConfigError> {
+    match fields.number(field)? {
         Some(value) if value != expected => Err(fields.invalid(field, &expected.to_string())),
         _ => Ok(()),
     }

@@ -1,0 +1,119 @@
+//! The fields that only some families of encoders have.
+
+use serde_json::{Value, json};
+
+use super::{Outcome, Row, honoured, refused, unchanged};
+use crate::model::config::file::fields;
+use crate::model::config::{ConfigError, FeedForward, LayerConfig, ModelConfig};
+use crate::model::families::{Entry, encoders};
+
+/// Returns the config of a model of the class `architecture`.
+fn read(architecture: &str, config: &Value) -> Result<ModelConfig, ConfigError> {
+    let class = encoders::classes().find(|class| class.architecture == architecture).unwrap();
+    let source = fields(config.clone()).into();
+    ModelConfig::of_entry(&source, Entry::Family(class.family), None)
+}
+
+fn with(mut config: Value, more: Value) -> Value {
+    for (field, value) in more.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    config
+}
+
+/// Checks the effect of each field on the model of `config`.
+fn check(architecture: &str, config: &Value, rows: Vec<Row>) {
+    let before = read(architecture, config).unwrap();
+    for (field, value, outcome) in rows {
+        let changed = with(config.clone(), json!({ field: value.clone() }));
+        match (outcome, read(architecture, &changed)) {
+            (Outcome::Honoured, Ok(after)) => {
+                assert_ne!(after, before, "{architecture}: {field} {value}");
+            }
+            (Outcome::Unchanged, Ok(after)) => {
+                assert_eq!(after, before, "{architecture}: {field} {value}");
+            }
+            (Outcome::Refused, Err(error)) => {
+                let error = error.to_string();
+                assert!(error.contains(field), "{architecture}: {field}: {error}");
+            }
+            (outcome, after) => {
+                panic!("{architecture}: {field} {value}: {outcome:?}, {after:?}")
+            }
+        }
+    }
+}
+
+/// Fields that the code of Nomic Embed's authors reads.
+fn of_nomics_authors() -> Value {
+    json!({
+        "model_type": "nomic_bert", "vocab_size": 512, "n_embd": 64, "n_inner": 96, "n_layer": 4,
+        "n_head": 4, "n_positions": 128, "rotary_emb_fraction": 1.0,
+    })
+}
+
+#[test]
+fn nomic_embed_1() {
+    let config = with(of_nomics_authors(), json!({ "activation_function": "swiglu" }));
+    let rows = vec![
+        honoured("rotary_emb_base", json!(77.0)),
+        honoured("layer_norm_epsilon", json!(0.5)),
+        honoured("type_vocab_size", json!(0)),
+        honoured("qkv_proj_bias", json!(true)),
+        honoured("mlp_fc1_bias", json!(true)),
+        honoured("mlp_fc2_bias", json!(true)),
+        honoured("activation_function", json!("geglu")),
+        refused("activation_function", json!("glu")),
+        refused("activation_function", json!("gelu_new")),
+        refused("num_experts", json!(8)),
+        unchanged("num_experts", json!(0)),
+        refused("rotary_emb_fraction", json!(0.5)),
+        refused("rotary_emb_interleaved", json!(true)),
+        refused("rotary_scaling_factor", json!(2.0)),
+        refused("rotary_emb_scale_base", json!(512.0)),
+        refused("prenorm", json!(true)),
+        refused("causal", json!(true)),
+        refused("parallel_block", json!(true)),
+        refused("use_rms_norm", json!(true)),
+    ];
+    check("NomicBertModel", &config, rows);
+}
+
+#[test]
+fn nomic_embed_2() {
+    let experts = json!({
+        "activation_function": "gelu", "num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2,
+    });
+    let config = with(of_nomics_authors(), experts);
+    let rows = vec![
+        honoured("num_experts", json!(4)),
+        honoured("num_experts", json!(0)),
+        honoured("moe_top_k", json!(3)),
+        honoured("moe_every_n_layers", json!(3)),
+        honoured("n_inner", json!(80)),
+        honoured("qkv_proj_bias", json!(false)),
+        honoured("mlp_fc1_bias", json!(false)),
+        honoured("mlp_fc2_bias", json!(false)),
+        honoured("rotary_emb_base", json!(77.0)),
+        honoured("layer_norm_epsilon", json!(0.5)),
+        honoured("type_vocab_size", json!(1)),
+        refused("moe_top_k", json!(9)),
+        refused("moe_top_k", json!(null)),
+        refused("moe_every_n_layers", json!(1)),
+        refused("moe_every_n_layers", json!(null)),
+        refused("moe_normalize_expert_weights", json!(true)),
+        unchanged("moe_normalize_expert_weights", json!(false)),
+        refused("expert_choice_router", json!(true)),
+        refused("num_shared_experts", json!(1)),
+        unchanged("num_shared_experts", json!(0)),
+        refused("ffn_div", json!(2)),
+        refused("rotary_emb_fraction", json!(null)),
+        refused("rotary_emb_fraction", json!(0.5)),
+        refused("rotary_scaling_factor", json!(2.0)),
+        refused("prenorm", json!(true)),
+    ];
+    check("NomicBertModel", &config, rows);
+    let model = read("NomicBertModel", &config).unwrap();
+    let has_experts = |layer: &LayerConfig| matches!(layer.feed_forward, FeedForward::Moe(_));
+    assert_eq!(Vec::from_iter(model.layers.iter().map(has_experts)), [false, true, false, true]);
+}

@@ -1,0 +1,105 @@
+"""Builds encoders whose code is in the folders of their authors, and records their answers.
+
+    python tests/fidelity/make_authors_encoders.py             # all of them, into encoders
+    python tests/fidelity/make_authors_encoders.py nomic-moe   # some of them
+
+`authors_encoders.py` has the forward passes. The folders and `golden.json` are in the form of
+`make_encoders.py`.
+
+Needs what `make_encoders.py` needs. Nothing is downloaded.
+"""
+
+import json
+import shutil
+import sys
+
+import torch
+from safetensors.torch import save_file
+from torch.nn.functional import normalize
+
+from authors_encoders import HIDDEN, nomic_moe
+from make_encoders import OUT, PAIRS, TEXTS, Maker, checked, rows_of
+
+class Recorder:
+    def __init__(self):
+        self.tokenizers = Maker().tokenizers
+
+    def inputs(self, tokenizer, model, text, pair=None):
+        encoded = self.tokenizers[tokenizer](text, pair, return_tensors="pt")
+        ids = encoded["input_ids"][0]
+        types = encoded.get("token_type_ids", torch.zeros(1, len(ids), dtype=torch.long))[0]
+        return ids, types.clamp(max=model.config.get("type_vocab_size", 1) - 1)
+
+    def save(self, name, tokenizer, model, golden, modules=()):
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        save_file(model.weights.stored, folder / "model.safetensors", metadata=dict(format="pt"))
+        self.tokenizers[tokenizer].save_pretrained(folder)
+        config = dict(model.config, dtype="bfloat16")
+        config.pop("eps")
+        self.write(folder / "config.json", config)
+        self.write(folder / "golden.json", golden, None)
+        kinds = [("", "models.Transformer", None)]
+        kinds += [(f"{at + 1}_{kind}", f"models.{kind}", own) for at, (kind, own) in enumerate(modules)]
+        for path, _, own in kinds[1:]:
+            (folder / path).mkdir()
+            if own is not None:
+                self.write(folder / path / "config.json", own)
+        if modules:
+            listed = [
+                dict(idx=at, name=str(at), path=path, type=f"sentence_transformers.{kind}")
+                for at, (path, kind, _) in enumerate(kinds)
+            ]
+            self.write(folder / "modules.json", listed)
+            self.write(folder / "sentence_bert_config.json", dict(max_seq_length=500))
+
+    def write(self, path, value, indent=1):
+        path.write_text(json.dumps(value, indent=indent) + "\n")
+
+    def vectors(self, name, tokenizer, model, pooling="mean", without_files=False):
+        """Vectors of length 1: the mean of hidden states, or the first one. Without files of
+        sentence-transformers, the config names the pooling.
+        """
+
+        def vector(model, *texts):
+            hidden = model.of_tokens(model, *self.inputs(tokenizer, model, *texts))
+            hidden = hidden.mean(0, keepdim=True) if pooling == "mean" else hidden[:1]
+            return normalize(hidden, dim=-1)
+
+        texts = TEXTS + [text for pair in PAIRS for text in pair]
+        rows = checked(lambda model: [vector(model, text) for text in texts], model)
+        of_pairs = iter(rows[len(TEXTS) :])
+        pairs = [
+            dict(text_1=a, text_2=b, score=float(next(of_pairs)[0] @ next(of_pairs)[0]))
+            for a, b in PAIRS
+        ]
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        golden = dict(task="embed", texts=texts, pairs=pairs)
+        own = dict(word_embedding_dimension=HIDDEN, pooling_mode_mean_tokens=pooling == "mean")
+        own |= dict(pooling_mode_cls_token=pooling != "mean")
+        modules = [] if without_files else [("Pooling", own), ("Normalize", None)]
+        self.save(name, tokenizer, model, golden, modules)
+
+
+def recorders(recorder):
+    vectors = recorder.vectors
+    return {
+        "nomic-moe": lambda n: vectors(n, "xlmr", nomic_moe(41, every=2, top_k=2)),
+        "nomic-moe-plain": lambda n: vectors(
+            n, "words", nomic_moe(42, every=3, top_k=1, biases=False, experts=5, types=2), "cls"
+        ),
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    known = recorders(Recorder())
+    with torch.no_grad():
+        for name in sys.argv[1:] or list(known):
+            known[name](name)
+            print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()
