@@ -117,3 +117,30 @@ fn nomic_embed_2() {
     let has_experts = |layer: &LayerConfig| matches!(layer.feed_forward, FeedForward::Moe(_));
     assert_eq!(Vec::from_iter(model.layers.iter().map(has_experts)), [false, true, false, true]);
 }
+
+/// The fields of models in BERT's shape, with further ones.
+fn of_bert(more: Value) -> Value {
+    let config = json!({
+        "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 128,
+    });
+    with(config, more)
+}
+
+#[test]
+fn eurobert() {
+    let rows = vec![
+        honoured("attention_bias", json!(true)),
+        honoured("mlp_bias", json!(true)),
+        honoured("hidden_act", json!("gelu")),
+        honoured("rms_norm_eps", json!(0.5)),
+        honoured("num_key_value_heads", json!(2)),
+        honoured("head_dim", json!(8)),
+        honoured("rope_theta", json!(77.0)),
+        unchanged("clf_pooling", json!("late")),
+        refused("clf_pooling", json!("mean")),
+    ];
+    check("EuroBertModel", &of_bert(json!({ "model_type": "eurobert" })), rows);
+    let both = json!({ "classifier_pooling": "mean", "clf_pooling": "mean" });
+    assert!(read("EuroBertModel", &of_bert(both)).is_ok());
+}

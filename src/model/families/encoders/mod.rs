@@ -2,6 +2,7 @@
 
 mod bert;
 mod distilbert;
+mod eurobert;
 mod gte;
 mod jina;
 mod modernbert;
@@ -19,7 +20,8 @@ use super::{
 };
 use crate::model::config::{DistanceBiasConfig, TokenTypes};
 use crate::model::encoder_class::{
-    ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, MaskedLmHead, dense,
+    ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
+    PoolingField, dense,
 };
 
 /// The classes of all encoders.
@@ -30,6 +32,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         distilbert::CLASSES,
         mpnet::CLASSES,
         modernbert::CLASSES,
+        eurobert::CLASSES,
         nomic_bert::CLASSES,
         gte::CLASSES,
         jina::CLASSES,
