@@ -50,8 +50,8 @@ pub(crate) struct Family {
     pub(crate) mixers: &'static [MixerKind],
     /// The names of its tensors.
     pub(crate) names: WeightNames,
-    /// The names of its tensors in other checkpoints: those without the first layer's output
-    /// projection of attention by its usual name.
+    /// The names of its tensors in other checkpoints: those without one of the first layer's output
+    /// projections by its usual name. If they have norms of heads, so has the model.
     pub(crate) other_names: Option<&'static WeightNames>,
     /// Reads the fields that only this family has, and rejects those that are not supported.
     pub(crate) adjust: Adjust,
@@ -208,6 +208,8 @@ pub(crate) enum HeadNormRule {
     Layer,
     /// The same, with a module for each head: `{name}.norms.{head}`.
     LayerByHead,
+    /// A layer norm with a bias over all heads of a token together.
+    LayerAcrossHeads,
     /// An RMS norm over each head, without a weight.
     Unit,
 }
@@ -322,6 +324,9 @@ pub(crate) struct WeightNames {
     pub(crate) layer: &'static str,
     pub(crate) norms: LayerNorms,
     pub(crate) attention: AttentionNames,
+    /// The norm of the sum of the residual stream and the output of attention, in families that add
+    /// the stream to that norm once more.
+    pub(crate) attention_norm: Option<&'static str>,
     pub(crate) mlp: MlpNames,
     pub(crate) moe: MoeNames,
     /// The module of the state-space model, in families that have one.

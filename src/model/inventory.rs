@@ -277,6 +277,7 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
     for norm in [before_attention, after_attention, before_mlp, after_mlp] {
         norm.iter().for_each(|norm| tensors.norm(&module(norm), config));
     }
+    names.attention_norm.iter().for_each(|norm| tensors.norm(&module(norm), config));
     let of_mamba = |name: &str| module(&format!("{}.{name}", names.mamba));
     match &layer.mixer {
         Mixer::Attention(attention) => {
@@ -345,6 +346,10 @@ fn add_attention(
                 tensors.0.push((format!("{norm}.bias"), vec![head_dim]));
             }
             HeadNormRule::RmsAcrossHeads => tensors.weight(&norm, &[heads * head_dim]),
+            HeadNormRule::LayerAcrossHeads => {
+                tensors.weight(&norm, &[heads * head_dim]);
+                tensors.0.push((format!("{norm}.bias"), vec![heads * head_dim]));
+            }
             HeadNormRule::Layer => tensors.weight(&norm, &[heads, head_dim]),
             HeadNormRule::Unit => {}
             HeadNormRule::LayerByHead => (0..heads)

@@ -118,7 +118,9 @@ impl SupportedModels {
         }
         if family.names.attention.q_norm.is_some() {
             option(match family.head_norm {
-                HeadNormRule::RmsAcrossHeads => "norms over all heads",
+                HeadNormRule::RmsAcrossHeads | HeadNormRule::LayerAcrossHeads => {
+                    "norms over all heads"
+                }
                 _ => "norms of heads",
             });
         }

@@ -7,7 +7,7 @@ names of the checkpoints. `make_authors_encoders.py` records the answers.
 import math
 
 import torch
-from torch.nn.functional import embedding, gelu, layer_norm, linear
+from torch.nn.functional import embedding, gelu, layer_norm, linear, relu
 
 from make_encoders import VOCAB
 
@@ -170,5 +170,92 @@ def nomic_moe(seed, every, top_k, biases=True, experts=4, types=1):
         use_rms_norm=False,
         parallel_block=False,
         pad_token_id=1,
+    )
+    return Model(weights, config | dict(eps=eps), forward)
+
+
+def slopes_of(heads):
+    """The slopes of ALiBi, as `JinaBertEncoder.rebuild_alibi_tensor` has them."""
+
+    def of_power(count):
+        start = 2 ** (-(2 ** -(math.log2(count) - 3)))
+        return [start * start**at for at in range(count)]
+
+    if math.log2(heads).is_integer():
+        return of_power(heads)
+    whole = 2 ** math.floor(math.log2(heads))
+    return of_power(whole) + slopes_of(2 * whole)[0::2][: heads - whole]
+
+
+def jina_bert(seed, form="geglu", heads=HEADS, code=False, prefix="", head=None):
+    """`JinaBertModel` of jina-bert-implementation, or for code of jina-bert-v2-qk-post-norm."""
+    eps = 1e-3
+    act = dict(geglu=gelu, reglu=relu)[form]
+    weights = Weights(seed)
+    for kind, rows in (("word", VOCAB), ("token_type", 2)):
+        weights.add(f"{prefix}embeddings.{kind}_embeddings.weight", rows, HIDDEN)
+    weights.norm(f"{prefix}embeddings.LayerNorm")
+    inner, down = ("up_gated_layer", "down_layer") if code else ("gated_layers", "wo")
+    for index in range(LAYERS):
+        at = f"{prefix}encoder.layer.{index}"
+        for name in ("query", "key", "value"):
+            weights.linear(f"{at}.attention.self.{name}", HIDDEN, HIDDEN)
+        weights.linear(f"{at}.attention.output.dense", HIDDEN, HIDDEN)
+        weights.norm(f"{at}.attention.output.LayerNorm")
+        weights.linear(f"{at}.mlp.{inner}", 2 * INNER, HIDDEN, bias=False)
+        weights.linear(f"{at}.mlp.{down}", HIDDEN, INNER)
+        norms = ["mlp.layernorm"]
+        if code:
+            norms = ["attention.self.layer_norm_q", "attention.self.layer_norm_k"]
+            norms += ["layer_norm_1", "layer_norm_2"]
+        for norm in norms:
+            weights.norm(f"{at}.{norm}")
+    if head is not None:
+        head(weights)
+
+    def layer(model, x, at, biases):
+        q, k, v = (model.linear(x, f"{at}.attention.self.{name}") for name in ("query", "key", "value"))
+        if code:
+            q = model.norm(q, f"{at}.attention.self.layer_norm_q")
+            k = model.norm(k, f"{at}.attention.self.layer_norm_k")
+        attended = model.linear(attention(q, k, v, heads, biases), f"{at}.attention.output.dense")
+        y = model.norm(attended + x, f"{at}.attention.output.LayerNorm")
+        if code:
+            y = model.norm(x + y, f"{at}.layer_norm_1")
+        first, second = model.linear(y, f"{at}.mlp.{inner}").chunk(2, -1)
+        gated = first * act(second) if code else act(first) * second
+        norm = "layer_norm_2" if code else "mlp.layernorm"
+        return model.norm(y + model.linear(gated, f"{at}.mlp.{down}"), f"{at}.{norm}")
+
+    def forward(model, ids, kinds):
+        x = model.table(ids, f"{prefix}embeddings.word_embeddings")
+        x = x + model.table(kinds, f"{prefix}embeddings.token_type_embeddings")
+        x = model.norm(x, f"{prefix}embeddings.LayerNorm")
+        places = torch.arange(len(ids))
+        distances = (places[None] - places[:, None]).abs().to(x.dtype)
+        biases = -torch.tensor(slopes_of(heads)).to(x.dtype)[:, None, None] * distances
+        for index in range(LAYERS):
+            x = layer(model, x, f"{prefix}encoder.layer.{index}", biases)
+        return x
+
+    folder = "jinaai/jina-bert-v2-qk-post-norm" if code else "jinaai/jina-bert-implementation"
+    config = dict(
+        architectures=["JinaBertModel"],
+        auto_map={"AutoModel": f"{folder}--modeling_bert.JinaBertModel"},
+        model_type="bert",
+        attn_implementation="torch",
+        emb_pooler="mean",
+        feed_forward_type=form,
+        hidden_act="gelu",
+        hidden_size=HIDDEN,
+        intermediate_size=INNER,
+        layer_norm_eps=eps,
+        max_position_embeddings=512,
+        num_attention_heads=heads,
+        num_hidden_layers=LAYERS,
+        pad_token_id=0,
+        position_embedding_type="alibi",
+        type_vocab_size=2,
+        vocab_size=VOCAB,
     )
     return Model(weights, config | dict(eps=eps), forward)

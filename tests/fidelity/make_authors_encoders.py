@@ -15,9 +15,9 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from torch.nn.functional import normalize
+from torch.nn.functional import linear, normalize
 
-from authors_encoders import HIDDEN, nomic_moe
+from authors_encoders import HIDDEN, jina_bert, nomic_moe
 from make_encoders import OUT, PAIRS, TEXTS, Maker, checked, rows_of
 
 class Recorder:
@@ -82,12 +82,80 @@ class Recorder:
         self.save(name, tokenizer, model, golden, modules)
 
 
+    def classes(self, name, tokenizer, model, pooler, labels):
+        """Probabilities of classes from the first token, with the scores of pairs for one class."""
+        model.config["id2label"] = {str(label): f"LABEL_{label}" for label in range(labels)}
+
+        def probabilities(model, *texts):
+            hidden = model.of_tokens(model, *self.inputs(tokenizer, model, *texts))[:1]
+            logits = model.linear(model.linear(hidden, pooler).tanh(), "classifier")
+            return logits.sigmoid() if labels == 1 else logits.softmax(-1)
+
+        inputs = [(text,) for text in TEXTS] + PAIRS * (labels == 1)
+        rows = checked(lambda model: [probabilities(model, *one) for one in inputs], model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        pairs = [
+            dict(text_1=a, text_2=b, score=row.item())
+            for (a, b), row in zip(PAIRS, rows[len(TEXTS) :])
+        ]
+        self.save(name, tokenizer, model, dict(task="classify", texts=texts, pairs=pairs))
+
+    def by_token(self, name, tokenizer, model):
+        """ColBERT: a projection of each token, of length 1."""
+
+        def vectors(model, text):
+            hidden = model.of_tokens(model, *self.inputs(tokenizer, model, text))
+            return normalize(linear(hidden, model.tensors["linear.weight"]), dim=-1)
+
+        rows = checked(lambda model: [vectors(model, text) for text in TEXTS], model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.save(name, tokenizer, model, dict(task="token_embed", texts=texts))
+
+
+def projection(weights):
+    weights.linear("linear", 16, HIDDEN, bias=False)
+
+
+def classifier(pooler, labels):
+    def add(weights):
+        weights.linear(pooler, HIDDEN, HIDDEN)
+        weights.linear("classifier", labels, HIDDEN)
+
+    return add
+
+
+def named(model, architecture):
+    model.config["architectures"] = [architecture]
+    return model
+
+
 def recorders(recorder):
-    vectors = recorder.vectors
+    vectors, classes, by_token = recorder.vectors, recorder.classes, recorder.by_token
     return {
         "nomic-moe": lambda n: vectors(n, "xlmr", nomic_moe(41, every=2, top_k=2)),
         "nomic-moe-plain": lambda n: vectors(
             n, "words", nomic_moe(42, every=3, top_k=1, biases=False, experts=5, types=2), "cls"
+        ),
+        "jina-bert-mean": lambda n: vectors(
+            n, "words", named(jina_bert(43), "JinaBertForMaskedLM"), without_files=True
+        ),
+        "jina-bert-reglu": lambda n: vectors(n, "words", jina_bert(44, "reglu", heads=6), "cls"),
+        "jina-bert-code": lambda n: vectors(n, "roberta", jina_bert(45, code=True)),
+        "jina-bert-code-6": lambda n: vectors(
+            n, "roberta", jina_bert(46, "reglu", heads=6, code=True), "cls"
+        ),
+        "jina-bert-score": lambda n: classes(
+            n,
+            "words",
+            named(
+                jina_bert(47, prefix="bert.", head=classifier("bert.pooler.dense", 1)),
+                "JinaBertForSequenceClassification",
+            ),
+            "bert.pooler.dense",
+            1,
+        ),
+        "jina-colbert-1": lambda n: by_token(
+            n, "words", named(jina_bert(48, prefix="bert.", head=projection), "HF_ColBERT")
         ),
     }
 

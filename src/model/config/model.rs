@@ -238,11 +238,16 @@ impl ModelConfig {
             wrapped.fit(&mut self, checkpoint);
         }
         if let Some(names) = self.family.other_names {
-            let known = self.names.of_layer(0, self.names.attention.o_proj);
-            let known = format!("{known}.weight");
-            if !checkpoint.names().any(|name| *name == known) {
+            let is_stored = |module: &str| {
+                let known = format!("{}.weight", self.names.of_layer(0, module));
+                checkpoint.names().any(|name| *name == known)
+            };
+            let outputs = [self.names.attention.o_proj, self.names.mlp.down_proj];
+            if !outputs.into_iter().all(is_stored) {
                 self.names = *names;
                 self.norms = names.norms;
+                let head_norm = names.attention.q_norm.map(|_| self.family.head_norm);
+                self.attentions().for_each(|attention| attention.head_norm = head_norm);
             }
         }
         self

@@ -84,6 +84,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
         k_norm: None,
         o_proj: "self_attn.o_proj",
     },
+    attention_norm: None,
     mlp: MlpNames { inner: &["mlp.gate_proj", "mlp.up_proj"], down_proj: "mlp.down_proj" },
     moe: MOE,
     mamba: "",

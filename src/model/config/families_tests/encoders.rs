@@ -128,6 +128,30 @@ fn of_bert(more: Value) -> Value {
 }
 
 #[test]
+fn jina_embeddings_2() {
+    let own = json!({
+        "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu",
+    });
+    let rows = vec![
+        honoured("feed_forward_type", json!("reglu")),
+        refused("feed_forward_type", json!("original")),
+        refused("feed_forward_type", json!(null)),
+        honoured("num_attention_heads", json!(8)),
+        honoured("type_vocab_size", json!(3)),
+        honoured("layer_norm_eps", json!(0.5)),
+        refused("position_embedding_type", json!("absolute")),
+        refused("position_embedding_type", json!(null)),
+        refused("is_decoder", json!(true)),
+        refused("model_type", json!("roberta")),
+    ];
+    check("JinaBertModel", &of_bert(own.clone()), rows);
+    // The class of ColBERT's authors, and BERT's, have the family that the field names.
+    let named = read("JinaBertModel", &of_bert(own.clone())).unwrap();
+    assert_eq!(read("HF_ColBERT", &of_bert(own)).unwrap(), named);
+    assert_ne!(read("HF_ColBERT", &of_bert(json!({}))).unwrap(), named);
+}
+
+#[test]
 fn eurobert() {
     let rows = vec![
         honoured("attention_bias", json!(true)),

@@ -43,6 +43,7 @@ const NAMES: WeightNames = WeightNames {
         k_norm: Some("attn_k_norm"),
         o_proj: "attn_output",
     },
+    attention_norm: None,
     mlp: MlpNames { inner: &["ffn_gate", "ffn_up"], down_proj: "ffn_down" },
     moe: MoeNames {
         router: "ffn_gate_inp",

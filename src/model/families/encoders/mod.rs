@@ -5,6 +5,7 @@ mod distilbert;
 mod eurobert;
 mod gte;
 mod jina;
+mod jina_bert;
 mod modernbert;
 mod mpnet;
 mod nomic_bert;
@@ -16,7 +17,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    llama,
+    bloom::slopes as alibi_slopes, llama,
 };
 use crate::model::config::{DistanceBiasConfig, TokenTypes};
 use crate::model::encoder_class::{
@@ -35,6 +36,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         eurobert::CLASSES,
         nomic_bert::CLASSES,
         gte::CLASSES,
+        jina_bert::CLASSES,
         jina::CLASSES,
         t5::CLASSES,
     ];
@@ -56,6 +58,13 @@ const VARIANTS: &[Variant] = &[
         value: nomic_bert::UNGATED_ACTIVATION,
         family: &nomic_bert::UNGATED,
     },
+    // Models of the class of ColBERT's authors.
+    Variant {
+        named: &bert::FAMILY,
+        field: "position_embedding_type",
+        value: jina_bert::POSITIONS,
+        family: &jina_bert::FAMILY,
+    },
 ];
 
 /// Returns the family of a model, of which `named` has the entry of `architectures`.
@@ -76,6 +85,8 @@ pub(in crate::model) fn of_fields(
 pub(in crate::model) fn of_authors(class: &EncoderClass) -> Option<&'static str> {
     match class.architecture {
         "NomicBertModel" => Some(nomic_bert::UNGATED.models),
+        "HF_ColBERT" => Some("JinaColBERT"),
+        _ if class.family == &jina_bert::FAMILY => Some("all models"),
         _ => None,
     }
 }
