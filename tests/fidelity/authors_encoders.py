@@ -40,11 +40,42 @@ class Model:
 
     def __init__(self, weights, config, forward):
         self.weights, self.config, self.of_tokens = weights, config, forward
-        self.tensors = {}
+        self.tensors, self.adapters = {}, None
 
     def to(self, dtype):
         self.tensors = {name: tensor.to(dtype) for name, tensor in self.weights.stored.items()}
+        for name in [name for name in self.tensors if name.endswith(".original")]:
+            module = name.removesuffix(".parametrizations.weight.original")
+            self.tensors[f"{module}.weight"] = self.adapted(module, self.tensors.pop(name))
         return self
+
+    def with_tasks(self, tasks, rank, alpha, chosen=None):
+        """Adds adapters of tasks to all matrices, as `XLMRobertaLoRA` has them."""
+        matrices = {name: t for name, t in self.weights.stored.items() if t.dim() == 2}
+        for name, tensor in matrices.items():
+            at = f"{name.removesuffix('.weight')}.parametrizations.weight"
+            self.weights.stored[f"{at}.original"] = self.weights.stored.pop(name)
+            rows, columns = tensor.shape
+            shapes = [(rank, columns), (rows, rank)]
+            if "embeddings" in name:
+                shapes = [(rows, rank), (rank, columns)]
+            for part, shape in zip("AB", shapes):
+                self.weights.add(f"{at}.0.lora_{part}", len(tasks), *shape, scale=0.3)
+        self.config |= dict(lora_adaptations=tasks, lora_rank=rank, lora_alpha=alpha)
+        self.config |= dict(lora_dropout_p=0.0, load_trained_adapters=True)
+        if chosen is not None:
+            self.config["default_task"] = chosen
+            self.adapters = (tasks.index(chosen), alpha / rank)
+        return self
+
+    def adapted(self, module, matrix):
+        if self.adapters is None:
+            return matrix
+        index, scale = self.adapters
+        a, b = (
+            self.tensors[f"{module}.parametrizations.weight.0.lora_{part}"][index] for part in "AB"
+        )
+        return matrix + scale * (a @ b if "embeddings" in module else b @ a)
 
     def double(self):
         return self.to(torch.float64)
@@ -257,5 +288,62 @@ def jina_bert(seed, form="geglu", heads=HEADS, code=False, prefix="", head=None)
         position_embedding_type="alibi",
         type_vocab_size=2,
         vocab_size=VOCAB,
+    )
+    return Model(weights, config | dict(eps=eps), forward)
+
+
+def xlm_roberta_flash(seed, act="gelu", base=3_000.0, head=None):
+    """`XLMRobertaModel` of xlm-roberta-flash-implementation, with rotary positions."""
+    eps = 1e-3
+    approximate = "none" if act == "gelu" else "tanh"
+    weights = Weights(seed)
+    for kind, rows in (("word", VOCAB), ("token_type", 1)):
+        weights.add(f"roberta.embeddings.{kind}_embeddings.weight", rows, HIDDEN)
+    weights.norm("roberta.emb_ln")
+    for index in range(LAYERS):
+        at = f"roberta.encoder.layers.{index}"
+        weights.linear(f"{at}.mixer.Wqkv", 3 * HIDDEN, HIDDEN)
+        weights.linear(f"{at}.mixer.out_proj", HIDDEN, HIDDEN)
+        weights.linear(f"{at}.mlp.fc1", INNER, HIDDEN)
+        weights.linear(f"{at}.mlp.fc2", HIDDEN, INNER)
+        weights.norm(f"{at}.norm1")
+        weights.norm(f"{at}.norm2")
+    if head is not None:
+        head(weights)
+
+    def forward(model, ids, kinds):
+        x = model.table(ids, "roberta.embeddings.word_embeddings")
+        x = model.norm(x + model.table(kinds, "roberta.embeddings.token_type_embeddings"), "roberta.emb_ln")
+        for index in range(LAYERS):
+            at = f"roberta.encoder.layers.{index}"
+            q, k, v = model.linear(x, f"{at}.mixer.Wqkv").chunk(3, -1)
+            q, k = rotated(q, HEADS, base), rotated(k, HEADS, base)
+            attended = model.linear(attention(q, k, v, HEADS), f"{at}.mixer.out_proj")
+            x = model.norm(x + attended, f"{at}.norm1")
+            inner = gelu(model.linear(x, f"{at}.mlp.fc1"), approximate=approximate)
+            x = model.norm(x + model.linear(inner, f"{at}.mlp.fc2"), f"{at}.norm2")
+        return x
+
+    folder = "jinaai/xlm-roberta-flash-implementation"
+    config = dict(
+        architectures=["XLMRobertaModel"],
+        auto_map={"AutoModel": f"{folder}--modeling_xlm_roberta.XLMRobertaModel"},
+        model_type="xlm-roberta",
+        emb_pooler="mean",
+        hidden_act=act,
+        hidden_size=HIDDEN,
+        intermediate_size=INNER,
+        layer_norm_eps=eps,
+        max_position_embeddings=512,
+        num_attention_heads=HEADS,
+        num_hidden_layers=LAYERS,
+        position_embedding_type="rotary",
+        rotary_emb_base=base,
+        type_vocab_size=1,
+        use_flash_attn=True,
+        vocab_size=VOCAB,
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
     )
     return Model(weights, config | dict(eps=eps), forward)

@@ -17,8 +17,11 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.functional import linear, normalize
 
-from authors_encoders import HIDDEN, jina_bert, nomic_moe
+from authors_encoders import HIDDEN, jina_bert, nomic_moe, xlm_roberta_flash
 from make_encoders import OUT, PAIRS, TEXTS, Maker, checked, rows_of
+
+TASKS = ["retrieval.query", "separation", "text-matching"]
+
 
 class Recorder:
     def __init__(self):
@@ -156,6 +159,18 @@ def recorders(recorder):
         ),
         "jina-colbert-1": lambda n: by_token(
             n, "words", named(jina_bert(48, prefix="bert.", head=projection), "HF_ColBERT")
+        ),
+        "jina-flash-mean": lambda n: vectors(
+            n, "xlmr", xlm_roberta_flash(49), without_files=True
+        ),
+        "jina-flash-tasks": lambda n: vectors(
+            n, "xlmr", xlm_roberta_flash(54).with_tasks(TASKS, 4, 1)
+        ),
+        "jina-flash-task": lambda n: vectors(
+            n, "xlmr", xlm_roberta_flash(55).with_tasks(TASKS, 3, 2, "separation"), "cls"
+        ),
+        "jina-colbert-2": lambda n: by_token(
+            n, "xlmr", named(xlm_roberta_flash(50, "gelu_new", 9_000.0, projection), "HF_ColBERT")
         ),
     }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
-use crate::weights::{Checkpoint, Quantization, StoredDtype};
+use crate::weights::{Checkpoint, Quantization, StoredDtype, TaskAdapters};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -63,6 +63,8 @@ pub struct ModelConfig {
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
     pub layers: Vec<LayerConfig>,
+    /// The adapters of tasks that matrices of the checkpoint have.
+    pub(crate) task_adapters: Option<TaskAdapters>,
     /// Layers of the checkpoint after the last, which predict several tokens a step and are not
     /// read.
     pub(crate) num_nextn_layers: usize,
@@ -331,6 +333,7 @@ impl ModelConfig {
             pooler_tensors: Vec::new(),
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
+            task_adapters: None,
             num_nextn_layers: 0,
             max_position_embeddings,
             max_model_len,

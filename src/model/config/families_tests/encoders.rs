@@ -152,6 +152,42 @@ fn jina_embeddings_2() {
 }
 
 #[test]
+fn jina_colbert_2() {
+    let own = json!({ "model_type": "xlm-roberta", "position_embedding_type": "rotary" });
+    let rows = vec![
+        honoured("rotary_emb_base", json!(77.0)),
+        honoured("hidden_act", json!("gelu_new")),
+        honoured("type_vocab_size", json!(1)),
+        honoured("layer_norm_eps", json!(0.5)),
+        refused("position_embedding_type", json!("absolute")),
+        refused("position_embedding_type", json!(null)),
+        refused("rotary_emb_interleaved", json!(true)),
+        refused("rotary_emb_scale_base", json!(512.0)),
+        refused("rotary_emb_dim", json!(8)),
+        unchanged("rotary_emb_dim", json!(16)),
+        refused("hidden_act", json!("relu")),
+        honoured("lora_adaptations", json!(["text-matching"])),
+        unchanged("lora_adaptations", json!([])),
+        refused("lora_adaptations", json!([1])),
+        refused("default_task", json!("text-matching")),
+    ];
+    check("ColBERTJinaRobertaModel", &of_bert(own.clone()), rows);
+    let named = read("ColBERTJinaRobertaModel", &of_bert(own.clone())).unwrap();
+    let tasks = with(own.clone(), json!({ "lora_adaptations": ["separation", "text-matching"] }));
+    let rows = vec![
+        honoured("default_task", json!("text-matching")),
+        refused("default_task", json!("retrieval")),
+        honoured("lora_rank", json!(2)),
+        honoured("lora_alpha", json!(3)),
+        refused("lora_alpha", json!(0)),
+    ];
+    check("XLMRobertaModel", &of_bert(tasks), rows);
+    for other in ["HF_ColBERT", "XLMRobertaModel"] {
+        assert_eq!(read(other, &of_bert(own.clone())).unwrap(), named, "{other}");
+    }
+}
+
+#[test]
 fn eurobert() {
     let rows = vec![
         honoured("attention_bias", json!(true)),

@@ -11,6 +11,7 @@ mod mpnet;
 mod nomic_bert;
 mod roberta;
 mod t5;
+mod xlm_flash;
 
 // The vocabulary of the files in this folder.
 use super::{
@@ -38,6 +39,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         gte::CLASSES,
         jina_bert::CLASSES,
         jina::CLASSES,
+        xlm_flash::CLASSES,
         t5::CLASSES,
     ];
     all.into_iter().flatten().copied()
@@ -65,6 +67,18 @@ const VARIANTS: &[Variant] = &[
         value: jina_bert::POSITIONS,
         family: &jina_bert::FAMILY,
     },
+    Variant {
+        named: &bert::FAMILY,
+        field: "position_embedding_type",
+        value: xlm_flash::POSITIONS,
+        family: &xlm_flash::FAMILY,
+    },
+    Variant {
+        named: &roberta::XLM,
+        field: "position_embedding_type",
+        value: xlm_flash::POSITIONS,
+        family: &xlm_flash::FAMILY,
+    },
 ];
 
 /// Returns the family of a model, of which `named` has the entry of `architectures`.
@@ -86,7 +100,8 @@ pub(in crate::model) fn of_authors(class: &EncoderClass) -> Option<&'static str>
     match class.architecture {
         "NomicBertModel" => Some(nomic_bert::UNGATED.models),
         "HF_ColBERT" => Some("JinaColBERT"),
-        _ if class.family == &jina_bert::FAMILY => Some("all models"),
+        "XLMRobertaModel" => Some(xlm_flash::FAMILY.models),
+        _ if [&jina_bert::FAMILY, &xlm_flash::FAMILY].contains(&class.family) => Some("all models"),
         _ => None,
     }
 }

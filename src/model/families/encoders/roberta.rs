@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     ..bert::FAMILY
 };
 
-const XLM: Family = Family {
+pub(super) const XLM: Family = Family {
     architecture: "XLMRobertaModel",
     model_type: "xlm-roberta",
     models: "XLM-RoBERTa, multilingual E5, BGE-M3, Snowflake Arctic Embed 2",
