@@ -66,6 +66,15 @@ EURO = dict(
     bos_token_id=2,
     eos_token_id=3,
 )
+DECODER = dict(
+    TINY,
+    num_key_value_heads=2,
+    rms_norm_eps=1e-3,
+    rope_parameters=dict(rope_type="default", rope_theta=3_000.0),
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
+)
 T5 = dict(
     vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=3, num_heads=4, pad_token_id=0,
     decoder_start_token_id=0,
@@ -611,6 +620,29 @@ def makers(maker):
             kind=hf.T5EncoderModel,
         ),
         # Qwen 2's class of tokenizers adds a token.
+        "qwen2-both-sides": lambda n: vectors(
+            n,
+            "modern",
+            hf.Qwen2Config(**dict(DECODER, vocab_size=VOCAB + 1), is_causal=False),
+            51,
+            "lasttoken",
+        ),
+        "qwen3-both-sides": lambda n: vectors(
+            n,
+            "modern",
+            hf.Qwen3Config(**DECODER, head_dim=16, is_causal=False),
+            52,
+            "mean",
+            dense=[(48, 32, tanh)],
+        ),
+        "llama-both-sides": lambda n: classes(
+            n,
+            "modern",
+            hf.LlamaForSequenceClassification,
+            hf.LlamaConfig(**DECODER, is_causal=False),
+            53,
+            3,
+        ),
         "gemma3-mean-dense": lambda n: vectors(
             n,
             "modern",

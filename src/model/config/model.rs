@@ -6,7 +6,7 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, MlpConfig,
-    layer, max_model_len, quantization, unsupported, wrapped,
+    causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
@@ -343,6 +343,7 @@ impl ModelConfig {
             eos_token_ids: config.token_ids("eos_token_id")?,
         };
         (family.adjust)(config, &mut model)?;
+        causality::apply(config, family, &mut model)?;
         Ok(model)
     }
 }

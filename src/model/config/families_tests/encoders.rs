@@ -197,6 +197,7 @@ fn eurobert() {
         honoured("num_key_value_heads", json!(2)),
         honoured("head_dim", json!(8)),
         honoured("rope_theta", json!(77.0)),
+        unchanged("is_causal", json!(false)),
         unchanged("clf_pooling", json!("late")),
         refused("clf_pooling", json!("mean")),
     ];
