@@ -40,8 +40,18 @@ pub(crate) struct ClassHead {
     pub(crate) layers: &'static [HeadModule],
     /// The module of the classifier, which has a bias.
     pub(crate) classifier: &'static str,
-    /// The field that names the pooling before the layers. Without one, it is the first token.
-    pub(crate) pooling: Option<&'static str>,
+    /// The field that names the pooling. Without one, it is the first token.
+    pub(crate) pooling: Option<PoolingField>,
+}
+
+/// A field that names a pooling: "cls" or "bos" for the first token, "mean" for the mean before the
+/// layers, "late" for the mean of the classes of all tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolingField {
+    pub(crate) field: &'static str,
+    pub(crate) default: &'static str,
+    /// The poolings of the class.
+    pub(crate) accepted: &'static [&'static str],
 }
 
 /// A layer of a head.
@@ -62,22 +72,30 @@ pub(crate) enum HeadActivation {
     Field(&'static str, &'static str),
 }
 
-/// The head of a masked language model. Its matrix is that of the embedding, unless
-/// `tie_word_embeddings` is false.
+/// The head of a masked language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaskedLmHead {
-    /// The module of the layer before the norm.
+    /// The layer before the matrix, in classes that have one.
+    pub(crate) transform: Option<LmTransform>,
+    /// The module of the matrix to the vocabulary.
+    pub(crate) decoder: &'static str,
+    /// The module of its bias, and whether there is one.
+    pub(crate) bias: (&'static str, Bias),
+    /// Whether the matrix is that of the embedding, without the field `tie_word_embeddings`.
+    pub(crate) is_tied: bool,
+}
+
+/// A layer, its activation, and a norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LmTransform {
+    /// The module of the layer.
     pub(crate) dense: &'static str,
-    /// Whether that layer has a bias.
-    pub(crate) dense_bias: Bias,
+    /// Whether the layer has a bias.
+    pub(crate) bias: Bias,
     /// Its activation.
     pub(crate) activation: HeadActivation,
     /// The module of the norm.
     pub(crate) norm: &'static str,
-    /// The module of the matrix to the vocabulary.
-    pub(crate) decoder: &'static str,
-    /// The module of its bias.
-    pub(crate) bias: &'static str,
 }
 
 impl ClassHead {

@@ -50,8 +50,8 @@ pub(crate) struct Family {
     pub(crate) mixers: &'static [MixerKind],
     /// The names of its tensors.
     pub(crate) names: WeightNames,
-    /// The names of its tensors in other checkpoints: those without the first layer's output
-    /// projection of attention by its usual name.
+    /// The names of its tensors in other checkpoints: those without one of the first layer's output
+    /// projections by its usual name. If they have norms of heads, so has the model.
     pub(crate) other_names: Option<&'static WeightNames>,
     /// Reads the fields that only this family has, and rejects those that are not supported.
     pub(crate) adjust: Adjust,
@@ -208,6 +208,8 @@ pub(crate) enum HeadNormRule {
     Layer,
     /// The same, with a module for each head: `{name}.norms.{head}`.
     LayerByHead,
+    /// A layer norm with a bias over all heads of a token together.
+    LayerAcrossHeads,
     /// An RMS norm over each head, without a weight.
     Unit,
 }
@@ -322,6 +324,9 @@ pub(crate) struct WeightNames {
     pub(crate) layer: &'static str,
     pub(crate) norms: LayerNorms,
     pub(crate) attention: AttentionNames,
+    /// The norm of the sum of the residual stream and the output of attention, in families that add
+    /// the stream to that norm once more.
+    pub(crate) attention_norm: Option<&'static str>,
     pub(crate) mlp: MlpNames,
     pub(crate) moe: MoeNames,
     /// The module of the state-space model, in families that have one.
@@ -408,6 +413,8 @@ pub(crate) struct MoeNames {
     /// The projections before and after all experts, in families whose experts have a width of
     /// their own.
     pub(crate) latent: [&'static str; 2],
+    /// The tensor that is added to the output, in families that have one.
+    pub(crate) output_bias: &'static str,
 }
 
 /// The modules of experts.
@@ -427,6 +434,9 @@ pub(crate) enum ExpertNames {
     },
     /// All experts in one tensor `{name}`, `[num_experts, outputs, inputs]`.
     FusedByOutput { inner: &'static str, down_proj: &'static str },
+    /// All experts one below the other in one matrix `{name}`, `[num_experts * width, hidden]`.
+    /// That of the projection back has its transpose.
+    Rows { inner: &'static str, down_proj: &'static str },
 }
 
 impl WeightNames {

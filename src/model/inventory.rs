@@ -173,6 +173,14 @@ impl Tensors {
                 self.0.push((module.clone(), vec![*count, *outputs, inputs]));
                 return;
             }
+            Arrangement::Below { count, is_transposed, .. } => {
+                let [rows, columns] = match is_transposed {
+                    false => [*outputs, inputs],
+                    true => [inputs, *outputs],
+                };
+                self.0.push((module.clone(), vec![count * rows, columns]));
+                return;
+            }
             Arrangement::Fused { count, .. } => {
                 self.0.push((module.clone(), vec![*count, inputs, *outputs]));
                 if has_bias {
@@ -269,6 +277,7 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
     for norm in [before_attention, after_attention, before_mlp, after_mlp] {
         norm.iter().for_each(|norm| tensors.norm(&module(norm), config));
     }
+    names.attention_norm.iter().for_each(|norm| tensors.norm(&module(norm), config));
     let of_mamba = |name: &str| module(&format!("{}.{name}", names.mamba));
     match &layer.mixer {
         Mixer::Attention(attention) => {
@@ -337,6 +346,10 @@ fn add_attention(
                 tensors.0.push((format!("{norm}.bias"), vec![head_dim]));
             }
             HeadNormRule::RmsAcrossHeads => tensors.weight(&norm, &[heads * head_dim]),
+            HeadNormRule::LayerAcrossHeads => {
+                tensors.weight(&norm, &[heads * head_dim]);
+                tensors.0.push((format!("{norm}.bias"), vec![heads * head_dim]));
+            }
             HeadNormRule::Layer => tensors.weight(&norm, &[heads, head_dim]),
             HeadNormRule::Unit => {}
             HeadNormRule::LayerByHead => (0..heads)
@@ -462,6 +475,9 @@ fn add_moe(
         let has_biases = moe.has_expert_biases;
         inner.iter().for_each(|part| tensors.part(part, moe.width(hidden), has_biases));
         down.iter().for_each(|part| tensors.part(part, moe.intermediate_size, has_biases));
+    }
+    if moe.has_output_bias {
+        tensors.0.push((module(names.moe.output_bias), vec![hidden]));
     }
     for (part, inputs) in latent_parts(&names.moe, moe, hidden, &module).iter().flatten() {
         tensors.part(part, *inputs, moe.bias);

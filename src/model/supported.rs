@@ -70,7 +70,11 @@ impl SupportedModels {
             EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
         };
         let Family { model_type, models, .. } = *family;
-        Self { architecture, model_type, models, options: vec![head.to_owned()] }
+        let mut options = vec![head.to_owned()];
+        if let Some(models) = encoders::of_authors(&class) {
+            options.push(format!("{models}: compared with the formulas of the authors' code"));
+        }
+        Self { architecture, model_type, models, options }
     }
 
     fn of(family: &Family) -> Self {
@@ -114,7 +118,9 @@ impl SupportedModels {
         }
         if family.names.attention.q_norm.is_some() {
             option(match family.head_norm {
-                HeadNormRule::RmsAcrossHeads => "norms over all heads",
+                HeadNormRule::RmsAcrossHeads | HeadNormRule::LayerAcrossHeads => {
+                    "norms over all heads"
+                }
                 _ => "norms of heads",
             });
         }

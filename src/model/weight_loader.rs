@@ -285,7 +285,8 @@ impl<'a> WeightLoader<'a> {
                 | Arrangement::Transposed
                 | Arrangement::Slice { .. }
                 | Arrangement::Fused { .. }
-                | Arrangement::FusedByOutput { .. } => biases.extend(stored),
+                | Arrangement::FusedByOutput { .. }
+                | Arrangement::Below { .. } => biases.extend(stored),
             }
         }
         let module = parts.first().map_or("", |part| &part.module);
@@ -321,6 +322,18 @@ impl<'a> WeightLoader<'a> {
             Arrangement::FusedByOutput { index, count } => {
                 let tensor = self.tensor(module, &[*count, *outputs, inputs])?;
                 Ok(StoredMatrix::slice(tensor, *index, [*outputs, inputs]))
+            }
+            Arrangement::Below { index, count, is_transposed: false } => {
+                let tensor = self.tensor(module, &[count * outputs, inputs])?;
+                Ok(StoredMatrix::slice(tensor, *index, [*outputs, inputs]))
+            }
+            Arrangement::Below { index, count, is_transposed: true } => {
+                let tensor = self.tensor(module, &[count * inputs, *outputs])?;
+                let matrix = StoredMatrix::slice(tensor, *index, [inputs, *outputs]);
+                let module = || module.clone();
+                matrix
+                    .transposed()
+                    .ok_or_else(|| ModelError::QuantizedTransposed { module: module() })
             }
             Arrangement::Fused { index, count, is_interleaved } => {
                 let shape = [*outputs, inputs];

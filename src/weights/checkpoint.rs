@@ -3,6 +3,7 @@
 mod fused;
 mod names;
 mod open;
+mod task_adapters;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use playhouse_kernels::{KernelError, Offsets};
 
+pub use self::task_adapters::TaskAdapters;
 use super::dummy;
 use super::gguf::{self, BlockFormat};
 use super::header::Entry;
@@ -33,6 +35,7 @@ pub struct Checkpoint {
     absent_base: Option<&'static str>,
     /// A part of the model's names, and the part that the files have in its place.
     renamed: Option<(&'static str, &'static str)>,
+    task_adapters: Option<TaskAdapters>,
 }
 
 /// Names and storage of a checkpoint's tensors.
@@ -76,13 +79,22 @@ impl Checkpoint {
             layout: Layout::Dummy(dtype),
             absent_base: None,
             renamed: None,
+            task_adapters: None,
         }
     }
 
     fn of_one_file(file: WeightsFile, layout: Layout) -> Self {
         let file_of = file.entries.keys().map(|name| (name.clone(), 0)).collect();
         let root = file.path.clone();
-        Self { root, files: vec![file], file_of, layout, absent_base: None, renamed: None }
+        Self {
+            root,
+            files: vec![file],
+            file_of,
+            layout,
+            absent_base: None,
+            renamed: None,
+            task_adapters: None,
+        }
     }
 
     /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF
@@ -209,7 +221,8 @@ impl Checkpoint {
         let raw = self.raw(name, expected)?;
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
-        Ok(StoredTensor { path, shape: Cow::Borrowed(shape), dtype, bytes: Cow::Borrowed(bytes) })
+        let (shape, bytes) = (Cow::Borrowed(shape), Cow::Borrowed(bytes));
+        self.adapted(name, StoredTensor { path, shape, dtype, bytes })
     }
 
     /// Returns the tensor `name` of `len` integers.

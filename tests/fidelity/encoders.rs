@@ -1,5 +1,6 @@
 //! Compares encoders with transformers and sentence-transformers in float32. `make_encoders.py`
-//! made the models and their answers.
+//! made the models and their answers. `make_authors_encoders.py` made those whose code is in the
+//! folders of their authors.
 
 use std::path::PathBuf;
 
@@ -179,6 +180,28 @@ encoders! {
     nomic_mean: "nomic-mean",
     nomic_authors: "nomic-authors",
     nomic_class: "nomic-class",
+    nomic_moe: "nomic-moe",
+    nomic_moe_plain: "nomic-moe-plain",
+    jina_bert_mean: "jina-bert-mean",
+    jina_bert_reglu: "jina-bert-reglu",
+    jina_bert_code: "jina-bert-code",
+    jina_bert_code_6: "jina-bert-code-6",
+    jina_bert_score: "jina-bert-score",
+    jina_colbert_1: "jina-colbert-1",
+    jina_colbert_2: "jina-colbert-2",
+    jina_flash_mean: "jina-flash-mean",
+    jina_flash_tasks: "jina-flash-tasks",
+    jina_flash_task: "jina-flash-task",
+    eurobert_mean: "eurobert-mean",
+    eurobert_late: "eurobert-late",
+    eurobert_class: "eurobert-class",
+    eurobert_score: "eurobert-score",
+    eurobert_tokens: "eurobert-tokens",
+    eurobert_splade: "eurobert-splade",
+    eurobert_splade_tied: "eurobert-splade-tied",
+    qwen2_both_sides: "qwen2-both-sides",
+    qwen3_both_sides: "qwen3-both-sides",
+    llama_both_sides: "llama-both-sides",
     jina_mean: "jina-mean",
     jina_class: "jina-class",
     gte_cls: "gte-cls",

@@ -57,6 +57,24 @@ MODERN = dict(
     bos_token_id=2,
     eos_token_id=3,
 )
+EURO = dict(
+    TINY,
+    num_key_value_heads=2,
+    rms_norm_eps=1e-3,
+    rope_parameters=dict(rope_type="default", rope_theta=250_000.0),
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
+)
+DECODER = dict(
+    TINY,
+    num_key_value_heads=2,
+    rms_norm_eps=1e-3,
+    rope_parameters=dict(rope_type="default", rope_theta=3_000.0),
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
+)
 T5 = dict(
     vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=3, num_heads=4, pad_token_id=0,
     decoder_start_token_id=0,
@@ -504,6 +522,44 @@ def makers(maker):
             hf.ModernBertConfig(**MODERN, attention_bias=True, classifier_bias=True),
             19,
         ),
+        "eurobert-mean": lambda n: vectors(n, "modern", hf.EuroBertConfig(**EURO), 33, "mean"),
+        "eurobert-late": lambda n: classes(
+            n,
+            "modern",
+            hf.EuroBertForSequenceClassification,
+            hf.EuroBertConfig(**EURO, attention_bias=True),
+            34,
+            3,
+        ),
+        "eurobert-score": lambda n: classes(
+            n,
+            "modern",
+            hf.EuroBertForSequenceClassification,
+            hf.EuroBertConfig(**EURO, classifier_pooling="bos", head_dim=16),
+            35,
+            1,
+        ),
+        "eurobert-class": lambda n: classes(
+            n,
+            "modern",
+            hf.EuroBertForSequenceClassification,
+            hf.EuroBertConfig(**EURO, classifier_pooling="mean", mlp_bias=True),
+            36,
+            2,
+        ),
+        "eurobert-tokens": lambda n: by_token(
+            n, "modern", hf.EuroBertForTokenClassification, hf.EuroBertConfig(**EURO), 37
+        ),
+        "eurobert-splade": lambda n: sparse(
+            n, "modern", hf.EuroBertForMaskedLM, hf.EuroBertConfig(**EURO, mlp_bias=True), 38
+        ),
+        "eurobert-splade-tied": lambda n: sparse(
+            n,
+            "modern",
+            hf.EuroBertForMaskedLM,
+            hf.EuroBertConfig(**EURO, tie_word_embeddings=True),
+            39,
+        ),
         "nomic-mean": lambda n: vectors(n, "words", hf.NomicBertConfig(**nomic), 20, "mean"),
         "nomic-authors": lambda n: maker.renamed(
             n,
@@ -562,6 +618,30 @@ def makers(maker):
             "mean",
             dense=[(48, 32, torch.nn.Identity())],
             kind=hf.T5EncoderModel,
+        ),
+        # Qwen 2's class of tokenizers adds a token.
+        "qwen2-both-sides": lambda n: vectors(
+            n,
+            "modern",
+            hf.Qwen2Config(**dict(DECODER, vocab_size=VOCAB + 1), is_causal=False),
+            51,
+            "lasttoken",
+        ),
+        "qwen3-both-sides": lambda n: vectors(
+            n,
+            "modern",
+            hf.Qwen3Config(**DECODER, head_dim=16, is_causal=False),
+            52,
+            "mean",
+            dense=[(48, 32, tanh)],
+        ),
+        "llama-both-sides": lambda n: classes(
+            n,
+            "modern",
+            hf.LlamaForSequenceClassification,
+            hf.LlamaConfig(**DECODER, is_causal=False),
+            53,
+            3,
         ),
         "gemma3-mean-dense": lambda n: vectors(
             n,

@@ -1,6 +1,7 @@
 //! The fields that only some families have: the effect of a value that is not the default.
 //! `fields_tests` has the fields of all families.
 
+mod encoders;
 mod more;
 mod states;
 
@@ -30,6 +31,10 @@ pub(super) fn honoured(field: &'static str, value: Value) -> Row {
 
 pub(super) fn refused(field: &'static str, value: Value) -> Row {
     (field, value, Refused)
+}
+
+pub(super) fn unchanged(field: &'static str, value: Value) -> Row {
+    (field, value, Unchanged)
 }
 
 /// Returns the fields of the families that `fields_tests` does not have.

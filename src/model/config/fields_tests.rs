@@ -96,7 +96,8 @@ fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
             Some((json!(300), yarn, Honoured))
         }
         "hidden_act" => honoured(json!("gelu")),
-        "is_causal" => refused(json!(false)),
+        // Mistral has a window by default.
+        "is_causal" => Some((json!(false), json!({ "sliding_window": null }), Honoured)),
         "is_encoder_decoder" | "add_cross_attention" => refused(json!(true)),
         "pruned_heads" => refused(json!({ "0": [1] })),
         "per_layer_config" => refused(json!({ "0": { "sliding_window": 4 } })),

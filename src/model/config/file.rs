@@ -123,6 +123,14 @@ impl Fields {
         })
     }
 
+    /// Returns a list of strings; an empty one if the field is absent.
+    pub(crate) fn texts(&self, field: &str) -> Result<Vec<&str>, ConfigError> {
+        let list = self.parse(field, "a list of strings", |value| {
+            value.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()
+        })?;
+        Ok(list.unwrap_or_default())
+    }
+
     /// Returns a list of indices of layers; an empty one if the field is absent.
     pub(crate) fn indices(&self, field: &str) -> Result<Vec<usize>, ConfigError> {
         let list = self.parse(field, "a list of layers", |value| {

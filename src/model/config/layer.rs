@@ -99,7 +99,8 @@ pub struct AttentionConfig {
     pub norms_after_rope: bool,
     /// Queries, keys and values are clamped to this and its negative.
     pub clip: Option<f32>,
-    /// ALiBi's slope of each query head: `[num_heads]`.
+    /// ALiBi's slope of each query head: `[num_heads]`. Without causality, the distance to a key
+    /// counts on both sides.
     pub alibi: Option<Arc<[f32]>>,
     /// Whether the biases of ALiBi are rounded to bfloat16, and scaled with the products.
     pub rounds_alibi: bool,

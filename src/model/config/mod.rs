@@ -2,6 +2,7 @@
 //! `generation_config.json`. The metadata of a GGUF file is translated into the same form.
 
 mod altup;
+mod causality;
 mod error;
 mod file;
 mod generation;

@@ -6,12 +6,12 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, MlpConfig,
-    layer, max_model_len, quantization, unsupported, wrapped,
+    causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
-use crate::weights::{Checkpoint, Quantization, StoredDtype};
+use crate::weights::{Checkpoint, Quantization, StoredDtype, TaskAdapters};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -63,6 +63,8 @@ pub struct ModelConfig {
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
     pub layers: Vec<LayerConfig>,
+    /// The adapters of tasks that matrices of the checkpoint have.
+    pub(crate) task_adapters: Option<TaskAdapters>,
     /// Layers of the checkpoint after the last, which predict several tokens a step and are not
     /// read.
     pub(crate) num_nextn_layers: usize,
@@ -226,6 +228,7 @@ impl ModelConfig {
         requested_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
         let family = families::of_model_type(family, source.fields.text("model_type")?);
+        let family = families::encoders::of_fields(family, &source.fields)?;
         let mut config = Self::from_fields(&source.fields, family, requested_len)?;
         if let Some(layout) = &source.layout {
             layout.apply(&mut config);
@@ -239,11 +242,16 @@ impl ModelConfig {
             wrapped.fit(&mut self, checkpoint);
         }
         if let Some(names) = self.family.other_names {
-            let known = self.names.of_layer(0, self.names.attention.o_proj);
-            let known = format!("{known}.weight");
-            if !checkpoint.names().any(|name| *name == known) {
+            let is_stored = |module: &str| {
+                let known = format!("{}.weight", self.names.of_layer(0, module));
+                checkpoint.names().any(|name| *name == known)
+            };
+            let outputs = [self.names.attention.o_proj, self.names.mlp.down_proj];
+            if !outputs.into_iter().all(is_stored) {
                 self.names = *names;
                 self.norms = names.norms;
+                let head_norm = names.attention.q_norm.map(|_| self.family.head_norm);
+                self.attentions().for_each(|attention| attention.head_norm = head_norm);
             }
         }
         self
@@ -328,6 +336,7 @@ impl ModelConfig {
             pooler_tensors: Vec::new(),
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
+            task_adapters: None,
             num_nextn_layers: 0,
             max_position_embeddings,
             max_model_len,
@@ -337,6 +346,7 @@ impl ModelConfig {
             eos_token_ids: config.token_ids("eos_token_id")?,
         };
         (family.adjust)(config, &mut model)?;
+        causality::apply(config, family, &mut model)?;
         Ok(model)
     }
 }

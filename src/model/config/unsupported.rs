@@ -13,12 +13,7 @@ struct Unsupported {
     expected: &'static str,
 }
 
-const FIELDS: [Unsupported; 5] = [
-    Unsupported {
-        field: "is_causal",
-        changes_nothing: |value| *value == Value::Bool(true),
-        expected: "true: a token attends to none after it",
-    },
+const FIELDS: [Unsupported; 4] = [
     Unsupported {
         field: "is_encoder_decoder",
         changes_nothing: |value| *value == Value::Bool(false),

@@ -15,6 +15,7 @@ use crate::model::{ModelError, Positions, Step};
 /// |---|---|
 /// | in turn | `x + r·after(attention(before(x)))`, then the same with the feed-forward part |
 /// | post-norm | `after(x + attention(x))`, then the same with the feed-forward part |
+/// | twice post-norm | `after(x + of(x + attention(x)))`, then `after(x + mlp(x))` |
 /// | of norms | `a·h + b·attention(h)` with `h = before(x)`, then the same |
 /// | parallel | `x + attention(before(x)) + mlp(before(x))` |
 ///
@@ -38,6 +39,8 @@ struct Norms {
     after_attention: Option<Norm>,
     before_mlp: Option<Norm>,
     after_mlp: Option<Norm>,
+    /// That of the first of two sums with the residual stream after attention.
+    of_attention: Option<Norm>,
 }
 
 impl DecoderLayer {
@@ -50,7 +53,7 @@ impl DecoderLayer {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> (Tensor<2>, Option<Tensor<2>>) {
-        let Norms { before_attention, after_attention, before_mlp, after_mlp } = &self.norms;
+        let Norms { before_attention, after_attention, before_mlp, after_mlp, .. } = &self.norms;
         if self.is_post_norm {
             let (hidden, _) = add_and_norm(before_attention.as_ref(), hidden, residual);
             return (self.forward_post_norm(hidden, positions, step), None);
@@ -87,9 +90,12 @@ impl DecoderLayer {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
-        let Norms { after_attention, after_mlp, .. } = &self.norms;
+        let Norms { after_attention, after_mlp, of_attention, .. } = &self.norms;
         if let Some(mixer) = &self.mixer {
-            let attended = self.scaled(None, mixer.forward(x.clone(), positions, step));
+            let mut attended = self.scaled(None, mixer.forward(x.clone(), positions, step));
+            if of_attention.is_some() {
+                attended = add_and_normed(of_attention.as_ref(), attended, x.clone());
+            }
             x = add_and_normed(after_attention.as_ref(), attended, x);
         }
         if let Some(feed_forward) = &self.feed_forward {
@@ -149,6 +155,7 @@ impl DecoderLayer {
             after_attention: norm(loader, names.after_attention)?,
             before_mlp: norm(loader, names.before_mlp)?,
             after_mlp: norm(loader, names.after_mlp)?,
+            of_attention: norm(loader, config.names.attention_norm)?,
         };
         Ok(Self {
             norms,

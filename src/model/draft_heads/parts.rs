@@ -183,6 +183,7 @@ pub(super) fn load_with(
         dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
         base: "model",
         renamed,
+        task_adapters: None,
     };
     let dtype = config.dtype;
     let check = |checkpoint: &Checkpoint| Ok(((), stored_dtype(dtype, checkpoint, probe)?));

@@ -48,6 +48,7 @@ pub(super) const FAMILY: Family = Family {
             k_norm: None,
             o_proj: "attn.c_proj",
         },
+        attention_norm: None,
         mlp: MlpNames { inner: &["mlp.c_fc"], down_proj: "mlp.c_proj" },
         moe: llama::MOE,
         mamba: "",

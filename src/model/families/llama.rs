@@ -84,6 +84,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
         k_norm: None,
         o_proj: "self_attn.o_proj",
     },
+    attention_norm: None,
     mlp: MlpNames { inner: &["mlp.gate_proj", "mlp.up_proj"], down_proj: "mlp.down_proj" },
     moe: MOE,
     mamba: "",
@@ -110,6 +111,7 @@ pub(super) const MOE: MoeNames = MoeNames {
     },
     shared_gate: "mlp.shared_expert_gate",
     latent: [""; 2],
+    output_bias: "",
 };
 
 /// The norms of q and k heads as most families that have them call them.

@@ -40,6 +40,7 @@ pub(super) const FAMILY: Family = Family {
             after_mlp: None,
         },
         attention: AttentionNames { o_proj: "self_attn.out_proj", ..llama::NAMES.attention },
+        attention_norm: None,
         mlp: MlpNames { inner: &["fc1"], down_proj: "fc2" },
         moe: llama::MOE,
         mamba: "",

@@ -23,6 +23,9 @@ pub(in crate::model) enum Arrangement {
     Fused { index: usize, count: usize, is_interleaved: bool },
     /// Matrix `index` of a tensor without an ending, `[count, outputs, inputs]`.
     FusedByOutput { index: usize, count: usize },
+    /// Matrix `index` of `count` ones below each other in a tensor without an ending,
+    /// `[count * outputs, inputs]`. If transposed, `[count * inputs, outputs]`.
+    Below { index: usize, count: usize, is_transposed: bool },
 }
 
 /// A module of the checkpoint, and the rows that a layer takes from it.
@@ -65,7 +68,8 @@ impl Part {
         match &self.arrangement {
             Arrangement::Slice { index, .. }
             | Arrangement::Fused { index, .. }
-            | Arrangement::FusedByOutput { index, .. } => format!("{}.{index}", self.module),
+            | Arrangement::FusedByOutput { index, .. }
+            | Arrangement::Below { index, .. } => format!("{}.{index}", self.module),
             Arrangement::SomeRows { rows, .. } => {
                 let first = rows.first().copied().unwrap_or_default();
                 format!("{}.from_{first}", self.module)
@@ -82,6 +86,11 @@ impl Part {
     /// Returns matrix `index` of a tensor of `count` matrices `[outputs, inputs]`.
     pub(in crate::model) fn fused_by_output(self, index: usize, count: usize) -> Self {
         Self { arrangement: Arrangement::FusedByOutput { index, count }, ..self }
+    }
+
+    /// Returns matrix `index` of `count` ones that are below each other in a tensor.
+    pub(in crate::model) fn below(self, index: usize, count: usize, is_transposed: bool) -> Self {
+        Self { arrangement: Arrangement::Below { index, count, is_transposed }, ..self }
     }
 
     /// Returns the same module, stored as `[inputs, outputs]` if `is_transposed`.

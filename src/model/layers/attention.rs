@@ -13,9 +13,9 @@ use playhouse_kernels::{
 use super::padding::Padding;
 use super::relative_positions;
 use super::rotary::RotaryTables;
-use super::{LayerPlace, Linear, Part, gate_part, head_rows, qkv_parts};
-use crate::model::config::{AttentionConfig, TemperatureConfig};
-use crate::model::family::HeadNormRule;
+use super::{LayerPlace, Linear, Norm, Part, gate_part, head_rows, qkv_parts};
+use crate::model::config::{AttentionConfig, NormConfig, TemperatureConfig};
+use crate::model::family::{HeadNormRule, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
 
@@ -34,6 +34,8 @@ pub(in crate::model) struct Attention {
     /// The gates of the output, before their sigmoid.
     gate: Option<Linear>,
     heads: QkvHeads,
+    /// The norms over all heads of queries and of keys, which precede other changes of heads.
+    across: Option<[Norm; 2]>,
     padding: Padding,
     o_proj: Linear,
     rotary: Option<Arc<RotaryTable>>,
@@ -82,7 +84,8 @@ impl Attention {
 
     /// Returns whether keys and values go to the KV cache as [`qk_norm_rope`] makes them.
     fn caches_heads_as_they_are(&self) -> bool {
-        self.is_causal && self.values_norm.is_none() && !self.padding.adds()
+        let is_changed = self.values_norm.is_some() || self.across.is_some();
+        self.is_causal && !is_changed && !self.padding.adds()
     }
 
     /// Returns the results of all heads, whose keys and values the operation before writes.
@@ -107,6 +110,10 @@ impl Attention {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
+        let qkv = match &self.across {
+            None => qkv,
+            Some(norms) => self.normed_across(qkv, norms),
+        };
         let (q, k, v) = timed("qk_norm_rope", || {
             let (rows, table) = positions.of_table(self.rotary.as_deref());
             qk_norm_rope(qkv, &self.heads, rows, table)
@@ -118,6 +125,15 @@ impl Attention {
         };
         let heads = [q, k, v].map(|heads| self.padding.added(heads));
         self.padding.removed(self.attend(heads, step))
+    }
+
+    /// Returns queries, keys and values, of which the first two are normalised over all heads.
+    fn normed_across(&self, qkv: Tensor<2>, [of_q, of_k]: &[Norm; 2]) -> Tensor<2> {
+        let QkvHeads { num_heads, num_kv_heads, head_dim, .. } = self.heads;
+        let (q_size, kv_size) = (num_heads * head_dim, num_kv_heads * head_dim);
+        let q = of_q.forward(qkv.clone().narrow(1, 0, q_size));
+        let k = of_k.forward(qkv.clone().narrow(1, q_size, kv_size));
+        Tensor::cat(vec![q, k, qkv.narrow(1, q_size + kv_size, kv_size)], 1)
     }
 
     /// Returns the queries with the temperature of their positions.
@@ -199,6 +215,7 @@ impl Attention {
         let slopes = attention
             .alibi
             .as_ref()
+            .filter(|_| attention.is_causal)
             .map(|slopes| loader.on_device("the slopes of ALiBi", slopes.to_vec()));
         let sinks =
             attention.sinks.map(|sinks| loader.vector(&place.module(sinks), attention.num_heads));
@@ -206,12 +223,19 @@ impl Attention {
         let values_norm =
             attention.normalizes_values.then(|| loader.on_device("the norm of values", ones()));
         let positions = place.config.max_model_len;
-        let distance_biases = attention
-            .distance_biases
-            .map(|biases| relative_positions::load(loader, biases, attention.num_heads, positions));
+        let distance_biases = match (attention.distance_biases, &attention.alibi) {
+            (Some(biases), _) => {
+                let num_heads = attention.num_heads;
+                Some(relative_positions::load(loader, biases, num_heads, positions)?)
+            }
+            (None, Some(slopes)) if !attention.is_causal => {
+                Some(relative_positions::of_slopes(loader, slopes, positions)?)
+            }
+            (None, _) => None,
+        };
         let params = AttentionParams {
             mask: mask(attention),
-            distance_biases: distance_biases.transpose()?,
+            distance_biases,
             soft_cap: attention.soft_cap,
             alibi_slopes: slopes.transpose()?,
             rounds_alibi: attention.rounds_alibi,
@@ -224,6 +248,7 @@ impl Attention {
             .map_err(refused(&place.module(names.attention.o_proj)))?;
         Ok(Self {
             heads: heads(loader, place, attention)?,
+            across: norms_across(loader, place, attention)?,
             padding: Padding::of(attention),
             gate: gate.transpose()?,
             qkv_proj: Linear::load(loader, &qkv, inputs, attention.qkv_bias)?,
@@ -261,6 +286,27 @@ impl TemperatureConfig {
     }
 }
 
+/// Loads the layer norms over all heads of queries and of keys.
+fn norms_across(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    attention: &AttentionConfig,
+) -> Result<Option<[Norm; 2]>, ModelError> {
+    let AttentionConfig { num_heads, num_kv_heads, head_dim, head_norm, .. } = *attention;
+    let names = &place.names().attention;
+    let (Some(HeadNormRule::LayerAcrossHeads), Some(q_norm), Some(k_norm)) =
+        (head_norm, names.q_norm, names.k_norm)
+    else {
+        return Ok(None);
+    };
+    let kind = NormKind::Layer { has_bias: true };
+    let config = NormConfig { kind, ..place.config.norm };
+    let mut load = |name: &str, heads: usize| {
+        Norm::load(loader, &place.module(name), heads * head_dim, config)
+    };
+    Ok(Some([load(q_norm, num_heads)?, load(k_norm, num_kv_heads)?]))
+}
+
 /// Loads the norms of heads, and returns the heads with them.
 fn heads(
     loader: &mut WeightLoader<'_>,
@@ -271,6 +317,7 @@ fn heads(
     let names = &place.names().attention;
     let mut norm = |name: Option<&str>, heads: usize| match (attention.head_norm, name) {
         (Some(HeadNormRule::Unit), _) => Ok(Some(HeadNorm::Unit)),
+        (Some(HeadNormRule::LayerAcrossHeads), _) => Ok(None),
         (Some(rule), Some(name)) => {
             let head = HeadNormPlace { module: place.module(name), rule, heads };
             head.load(loader, attention).map(Some)
@@ -314,7 +361,7 @@ impl HeadNormPlace {
                 loader.values(&name, &[dim])?
             }
             HeadNormRule::RmsAcrossHeads => loader.values(&name, &[heads * dim])?,
-            HeadNormRule::Unit => return Ok(HeadNorm::Unit),
+            HeadNormRule::Unit | HeadNormRule::LayerAcrossHeads => return Ok(HeadNorm::Unit),
             HeadNormRule::Layer => loader.values(&name, &[heads, dim])?,
             HeadNormRule::LayerByHead => {
                 let mut all = Vec::new();
@@ -339,7 +386,7 @@ impl HeadNormPlace {
                 HeadNorm::LayerBiased { weight, bias: loader.on_device(&name, ordered(&bias))? }
             }
             HeadNormRule::Rms | HeadNormRule::RmsPlusOne => HeadNorm::Rms(weight),
-            HeadNormRule::Unit => HeadNorm::Unit,
+            HeadNormRule::Unit | HeadNormRule::LayerAcrossHeads => HeadNorm::Unit,
             HeadNormRule::RmsAcrossHeads => HeadNorm::RmsAcrossHeads(weight),
             HeadNormRule::Layer | HeadNormRule::LayerByHead => HeadNorm::Layer(weight),
         })

@@ -11,24 +11,37 @@ use crate::model::{Adapters, LmHead, ModelError};
 /// The modules of the head.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::model) struct MaskedLmPlan {
-    pub(in crate::model) dense: &'static str,
-    pub(in crate::model) has_dense_bias: bool,
-    pub(in crate::model) activation: ActivationName,
-    pub(in crate::model) norm: &'static str,
+    pub(in crate::model) transform: Option<LmTransformPlan>,
     /// The matrix to the vocabulary.
     pub(in crate::model) decoder: &'static str,
     /// Whether that is the embedding.
     pub(in crate::model) is_tied: bool,
-    pub(in crate::model) bias: &'static str,
+    /// The module of the bias, if there is one.
+    pub(in crate::model) bias: Option<&'static str>,
 }
 
-/// `decoder(norm(act(dense(x)))) + bias`.
+/// The modules before the matrix to the vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::model) struct LmTransformPlan {
+    pub(in crate::model) dense: &'static str,
+    pub(in crate::model) has_bias: bool,
+    pub(in crate::model) activation: ActivationName,
+    pub(in crate::model) norm: &'static str,
+}
+
+/// `decoder(norm(act(dense(x)))) + bias`, or `decoder(x) + bias`.
 #[derive(Debug)]
 pub(in crate::model) struct MaskedLm {
+    transform: Option<LmTransform>,
+    decoder: Linear,
+}
+
+/// `norm(act(dense(x)))`.
+#[derive(Debug)]
+struct LmTransform {
     dense: Linear,
     activation: Activation,
     norm: Norm,
-    decoder: Linear,
 }
 
 impl MaskedLm {
@@ -39,19 +52,37 @@ impl MaskedLm {
         model: &ModelConfig,
     ) -> Result<Self, ModelError> {
         let (hidden, vocab) = (model.hidden_size, model.vocab_size);
-        let MaskedLmPlan { dense, has_dense_bias, norm, decoder, bias, .. } = plan;
-        let table = if plan.is_tied { model.names.embed_tokens } else { decoder };
+        let MaskedLmPlan { transform, decoder, is_tied, bias } = plan;
+        let table = if is_tied { model.names.embed_tokens } else { decoder };
+        let transform = transform.map(|plan| LmTransform::load(loader, plan, model)).transpose()?;
+        let decoder = Linear::lm_head(loader, table, decoder, hidden, vocab)?;
+        let decoder = match bias {
+            Some(bias) => decoder.with_bias(loader, &[Part::new(bias.to_owned(), vocab)])?,
+            None => decoder,
+        };
+        Ok(Self { transform, decoder })
+    }
+}
+
+impl LmTransform {
+    fn load(
+        loader: &mut WeightLoader<'_>,
+        plan: LmTransformPlan,
+        model: &ModelConfig,
+    ) -> Result<Self, ModelError> {
+        let LmTransformPlan { dense, has_bias, activation, norm } = plan;
+        let hidden = model.hidden_size;
         let dense = [Part::new(dense.to_owned(), hidden)];
-        let bias = [Part::new(bias.to_owned(), vocab)];
-        // No activation of these classes has weights of its own.
-        let activation = activation::plain(plan.activation).unwrap_or(Activation::Gelu);
         Ok(Self {
-            dense: Linear::load(loader, &dense, hidden, has_dense_bias)?,
-            activation,
+            dense: Linear::load(loader, &dense, hidden, has_bias)?,
+            // No activation of these classes has weights of its own.
+            activation: activation::plain(activation).unwrap_or(Activation::Gelu),
             norm: Norm::load(loader, norm, hidden, model.norm)?,
-            decoder: Linear::lm_head(loader, table, decoder, hidden, vocab)?
-                .with_bias(loader, &bias)?,
         })
+    }
+
+    fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
+        self.norm.forward(activate(self.dense.forward(x, adapters), self.activation))
     }
 }
 
@@ -60,13 +91,17 @@ impl LmHead for MaskedLm {
         timed("lm_head", || {
             let selected = adapters.of_rows(rows);
             let adapters = Adapters::of(&selected);
-            let x = self.dense.forward(select_rows(hidden, rows), adapters);
-            let x = self.norm.forward(activate(x, self.activation));
+            let x = select_rows(hidden, rows);
+            let x = match &self.transform {
+                Some(transform) => transform.forward(x, adapters),
+                None => x,
+            };
             self.decoder.forward(x, adapters)
         })
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.dense.mapped_bytes() + self.decoder.mapped_bytes()
+        let transform = self.transform.as_ref();
+        transform.map_or(0, |it| it.dense.mapped_bytes()) + self.decoder.mapped_bytes()
     }
 }

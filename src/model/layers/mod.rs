@@ -36,7 +36,7 @@ pub(super) use linear::{Linear, by_patches};
 pub(super) use lm_head::LinearHead;
 pub(super) use mamba::{Mamba, NORM_NAMES as MAMBA_NORM_NAMES};
 pub(super) use mamba2::Mamba2;
-pub(super) use masked_lm::{MaskedLm, MaskedLmPlan};
+pub(super) use masked_lm::{LmTransformPlan, MaskedLm, MaskedLmPlan};
 pub(super) use mixer::MixerLayer;
 pub(super) use mlp::{Mlp, inner_parts};
 pub(super) use moe::{Moe, expert_parts, latent_parts, shared_mlp};

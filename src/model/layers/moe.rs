@@ -3,9 +3,9 @@
 
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{
-    ExpertActivation, ExpertGroups, ExpertWeights, Experts, GroupScore, Router, RouterConfig,
-    Routing, Scoring as RouterScoring, WeightVector, add, experts, experts_with_lora, gate_rows,
-    profile::timed, route,
+    EmbeddingTable, ExpertActivation, ExpertGroups, ExpertWeights, Experts, GroupScore, Router,
+    RouterConfig, Routing, Scoring as RouterScoring, WeightDtype, WeightVector, WeightView, add,
+    embedding, experts, experts_with_lora, gate_rows, profile::timed, route,
 };
 
 use super::arrangement::Part;
@@ -28,6 +28,8 @@ pub(in crate::model) struct Moe {
     /// The projections around the experts, if they have a width of their own.
     latent: Option<[Linear; 2]>,
     shared: Option<Shared>,
+    /// The only row of a table: the bias of the output.
+    output_bias: Option<EmbeddingTable>,
 }
 
 /// The expert of all tokens.
@@ -50,9 +52,16 @@ impl Moe {
                 from.forward(self.experts(x, &routing, adapters), adapters)
             }
         });
-        match shared {
+        let output = match shared {
             None => routed,
             Some(shared) => add(routed, shared),
+        };
+        match &self.output_bias {
+            None => output,
+            Some(bias) => {
+                let rows = vec![0; output.dims()[0]];
+                add(output, embedding(bias, &rows))
+            }
         }
     }
 
@@ -133,6 +142,7 @@ impl Moe {
             sites,
             latent: latent(loader, place, moe)?,
             shared: shared(loader, place, moe)?,
+            output_bias: output_bias(loader, place, moe)?,
         })
     }
 }
@@ -162,6 +172,22 @@ impl Shared {
             }
         }
     }
+}
+
+/// Loads the bias of the output, `[hidden]`.
+fn output_bias(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    moe: &MoeConfig,
+) -> Result<Option<EmbeddingTable>, ModelError> {
+    if !moe.has_output_bias {
+        return Ok(None);
+    }
+    let (name, hidden) = (place.module(place.names().moe.output_bias), place.config.hidden_size);
+    let values = loader.values(&name, &[hidden])?;
+    let (row, dtype) = (WeightView::F32(&values), WeightDtype::F32);
+    let table = EmbeddingTable::new(row, 1, hidden, dtype, loader.device());
+    table.map(Some).map_err(refused(&name))
 }
 
 /// Loads the projections around the experts.
@@ -283,6 +309,12 @@ pub(in crate::model) fn expert_parts(
             let part = |name, outputs| Part::new(module(name), outputs);
             let of_expert = |part: Part| part.fused_by_output(expert, moe.num_experts);
             [vec![of_expert(part(inner, total))], vec![of_expert(part(down_proj, width))]]
+        }
+        ExpertNames::Rows { inner, down_proj } => {
+            let part = |name, outputs, is_transposed| {
+                Part::new(module(name), outputs).below(expert, moe.num_experts, is_transposed)
+            };
+            [vec![part(inner, total, false)], vec![part(down_proj, width, true)]]
         }
         ExpertNames::Fused { inner, down_proj, is_interleaved } => {
             let part = |name, outputs, is_interleaved| {

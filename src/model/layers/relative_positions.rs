@@ -22,6 +22,20 @@ pub(super) fn load(
     DistanceBiases::new(num_heads, positions, bias, loader.device()).map_err(refused(&name))
 }
 
+/// Returns the biases of ALiBi on both sides (<https://arxiv.org/abs/2310.19923>): a head's slope
+/// times the distance, below zero.
+pub(super) fn of_slopes(
+    loader: &WeightLoader<'_>,
+    slopes: &[f32],
+    positions: usize,
+) -> Result<DistanceBiases, ModelError> {
+    let bias = |head: usize, distance: i64| {
+        -slopes.get(head).copied().unwrap_or_default() * distance.unsigned_abs() as f32
+    };
+    let biases = DistanceBiases::new(slopes.len(), positions, bias, loader.device());
+    biases.map_err(refused("the biases of ALiBi"))
+}
+
 /// Returns the bucket of a distance `j - i`. Half of the buckets are for keys after the query. Of a
 /// side's buckets, the first half has one distance each, and the others have ranges that grow up to
 /// `max_distance`.

@@ -10,11 +10,18 @@ use crate::{
     model::{
         ConfigError, ModelError,
         config::ActivationName,
-        encoder_class::{ClassHead, EncoderHead, HeadActivation, HeadModule, MaskedLmHead},
+        encoder_class::{
+            ClassHead, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
+            PoolingField,
+        },
         family::{Bias, NormKind},
-        layers::MaskedLmPlan,
+        layers::{LmTransformPlan, MaskedLmPlan},
     },
 };
+
+/// The field that names the pooling of vectors in Jina's classes, and the pooling of others.
+const VECTORS_POOLING: PoolingField =
+    PoolingField { field: "emb_pooler", default: "cls", accepted: &["cls", "mean"] };
 
 /// A layer of a head to load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +34,8 @@ pub(super) enum LayerPlan {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::model) struct EncoderPlan {
     pub(super) sequence: SequencePooling,
+    /// Whether the pooling is that of the classes of all tokens.
+    pub(super) pools_classes: bool,
     /// The head of a masked language model, for a sparse pooling.
     pub(super) vocabulary: Option<MaskedLmPlan>,
     /// The module of the projection of each token.
@@ -59,7 +68,8 @@ impl EncoderPlan {
             EncoderHead::TokenVectors { module } => Some(module),
             _ => None,
         };
-        Ok(Self { sequence: fields.pooling(head.class_head())?, vocabulary, projection })
+        let (sequence, pools_classes) = fields.pooling(head.class_head())?;
+        Ok(Self { sequence, pools_classes, vocabulary, projection })
     }
 
     /// Returns the tensors of the head of a masked language model, with their shapes: of hidden
@@ -71,12 +81,15 @@ impl EncoderPlan {
         vocab: usize,
     ) -> Vec<(String, Vec<usize>)> {
         let Some(plan) = self.vocabulary else { return Vec::new() };
-        let mut tensors = tensors_of(plan.dense, &[width, width], plan.has_dense_bias);
-        tensors.extend(tensors_of(plan.norm, &[width], kind.has_bias()));
+        let mut tensors = Vec::new();
+        if let Some(LmTransformPlan { dense, has_bias, norm, .. }) = plan.transform {
+            tensors.extend(tensors_of(dense, &[width, width], has_bias));
+            tensors.extend(tensors_of(norm, &[width], kind.has_bias()));
+        }
         if !plan.is_tied {
             tensors.extend(tensors_of(plan.decoder, &[vocab, width], false));
         }
-        tensors.push((format!("{}.bias", plan.bias), vec![vocab]));
+        tensors.extend(plan.bias.map(|bias| (format!("{bias}.bias"), vec![vocab])));
         tensors
     }
 }
@@ -168,32 +181,43 @@ impl HeadFields<'_> {
     }
 
     fn masked_lm(&self, head: MaskedLmHead) -> Result<MaskedLmPlan, ModelError> {
-        let MaskedLmHead { dense, dense_bias, activation, norm, decoder, bias } = head;
-        let (name, field) = self.activation(activation);
-        let activation = ActivationName::from_name(name);
-        let activation = activation.filter(|name| *name != ActivationName::XIelu);
-        let is_tied = self.flag("tie_word_embeddings").unwrap_or(true);
+        let MaskedLmHead { transform, decoder, bias: (bias, has_bias), is_tied } = head;
+        let transform = transform.map(|LmTransform { dense, bias, activation, norm }| {
+            let (name, field) = self.activation(activation);
+            let activation = ActivationName::from_name(name);
+            let activation = activation.filter(|name| *name != ActivationName::XIelu);
+            let activation =
+                activation.ok_or_else(|| self.invalid(field, "an activation of transformers"))?;
+            let has_bias = self.has_bias(bias);
+            Ok::<_, ModelError>(LmTransformPlan { dense, has_bias, activation, norm })
+        });
         Ok(MaskedLmPlan {
-            dense,
-            has_dense_bias: self.has_bias(dense_bias),
-            activation: activation
-                .ok_or_else(|| self.invalid(field, "an activation of transformers"))?,
-            norm,
+            transform: transform.transpose()?,
             decoder,
-            is_tied,
-            bias,
+            is_tied: self.flag("tie_word_embeddings").unwrap_or(is_tied),
+            bias: self.has_bias(has_bias).then_some(bias),
         })
     }
 
-    /// Returns the pooling of an encoder: that of its head, or the first token as in vLLM.
-    fn pooling(&self, head: Option<ClassHead>) -> Result<SequencePooling, ModelError> {
-        let Some(field) = head.and_then(|head| head.pooling) else {
-            return Ok(SequencePooling::Cls);
+    /// Returns the pooling of an encoder, and whether it pools classes of tokens: that of its head,
+    /// or the first token as in vLLM.
+    fn pooling(&self, head: Option<ClassHead>) -> Result<(SequencePooling, bool), ModelError> {
+        let field = match head {
+            Some(head) => head.pooling,
+            None => Some(VECTORS_POOLING),
         };
-        match self.text(field) {
-            None | Some("cls") => Ok(SequencePooling::Cls),
-            Some("mean") => Ok(SequencePooling::Mean),
-            Some(_) => Err(self.invalid(field, "\"cls\" or \"mean\"")),
+        let Some(PoolingField { field, default, accepted }) = field else {
+            return Ok((SequencePooling::Cls, false));
+        };
+        let name = self.text(field).unwrap_or(default);
+        if !accepted.contains(&name) {
+            let names: Vec<String> = accepted.iter().map(|name| format!("\"{name}\"")).collect();
+            return Err(self.invalid(field, &names.join(" or ")));
         }
+        Ok(match name {
+            "mean" => (SequencePooling::Mean, false),
+            "late" => (SequencePooling::Mean, true),
+            _ => (SequencePooling::Cls, false),
+        })
     }
 }

@@ -38,6 +38,7 @@ pub(in crate::model) fn load(
         Ok::<_, ModelError>(classifier)
     });
     let classifier = classifier.transpose()?;
+    let pools_classes = encoder.is_some_and(|plan| plan.pools_classes);
     let vocabulary = encoder.and_then(|plan| plan.vocabulary).map(|plan| {
         let head = Arc::new(MaskedLm::load(loader, plan, model)?);
         Ok::<_, ModelError>(VocabularyHead { head, vocab_size: model.vocab_size })
@@ -78,6 +79,7 @@ pub(in crate::model) fn load(
         hidden_size,
         dense,
         classifier,
+        pools_classes,
         vocabulary,
         activation,
         matryoshka,

@@ -25,6 +25,9 @@ pub struct Pooler {
     pub dense: Vec<Dense>,
     /// The head of classes, for tasks that classify.
     pub classifier: Option<Classifier>,
+    /// Whether a mean for a classification is that of the logits of all tokens, and not that of
+    /// their hidden states.
+    pub pools_classes: bool,
     /// The head of weights of the vocabulary. With it, [`Pooler::gather`] gets logits in place of
     /// hidden states, and a vector is sparse: for each token of the vocabulary its largest weight.
     pub vocabulary: Option<VocabularyHead>,
@@ -76,7 +79,7 @@ pub struct PoolerRequest<'a> {
 pub struct Gathered {
     /// Rows of the result.
     values: Vec<f32>,
-    /// The sums of all hidden states of each chunk, for a mean.
+    /// The sums of all hidden states of each chunk, or of all logits, for a mean.
     sums: Vec<f64>,
     /// The largest logit of each token of the vocabulary, for a sparse vector.
     largest: Vec<f32>,
@@ -180,6 +183,15 @@ impl Pooler {
             return Ok(());
         }
         let is_mean = self.is_mean(request.task);
+        if self.has_mean_of_classes(request.task) {
+            let classifier = self.classifier_of(request)?;
+            gathered.sums.resize(classifier.num_classes(), 0.0);
+            for row in hidden.chunks_exact(self.hidden_size.max(1)) {
+                let sums = gathered.sums.iter_mut().zip(classifier.logits(row));
+                sums.for_each(|(sum, logit)| *sum += f64::from(logit));
+            }
+            return Ok(());
+        }
         if is_mean {
             gathered.sums.resize(self.hidden_size * request.chunk_ends.len().max(1), 0.0);
         }
@@ -210,6 +222,13 @@ impl Pooler {
             values = largest.iter().map(|logit| logit.max(0.0).ln_1p()).collect();
             self.finish_vector(request, &mut values);
         }
+        if self.has_mean_of_classes(request.task) {
+            values = sums.iter().map(|sum| (sum / num_tokens as f64) as f32).collect();
+            if request.activation {
+                self.classifier_of(request)?.activation.apply(&mut values);
+            }
+            return Ok(PoolerOutput { width: values.len(), values });
+        }
         let mut start = 0;
         for (chunk, sums) in sums.chunks_exact(self.hidden_size.max(1)).enumerate() {
             let end = request.chunk_ends.get(chunk).map_or(num_tokens, |end| *end as usize);
@@ -234,14 +253,25 @@ impl Pooler {
         is_by_token(task) && self.token == TokenPooling::Step
     }
 
+    /// Returns whether a task's result is the mean of the logits of all tokens.
+    fn has_mean_of_classes(&self, task: PoolerTask) -> bool {
+        self.pools_classes && task == PoolerTask::Classify && self.is_mean(task)
+    }
+
+    /// Returns the classifier of a request.
+    fn classifier_of<'a>(
+        &'a self,
+        request: &PoolerRequest<'a>,
+    ) -> Result<&'a Classifier, PoolerError> {
+        let own = request.classifier.or(self.classifier.as_ref());
+        own.ok_or(PoolerError::NoHead(request.task))
+    }
+
     /// Returns the result of one hidden state.
     fn row(&self, request: &PoolerRequest<'_>, hidden: &[f32]) -> Result<Vec<f32>, PoolerError> {
         let classifier = match request.task {
             PoolerTask::Embed | PoolerTask::TokenEmbed => None,
-            task => {
-                let own = request.classifier.or(self.classifier.as_ref());
-                Some(own.ok_or(PoolerError::NoHead(task))?)
-            }
+            PoolerTask::Classify | PoolerTask::TokenClassify => Some(self.classifier_of(request)?),
         };
         let mut values = match classifier {
             Some(classifier) => classifier.logits(hidden),
@@ -300,6 +330,7 @@ fn normalize(vector: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Calibration, ClassifierActivation, DenseActivation};
     use super::*;
 
     fn pooler(sequence: SequencePooling) -> Pooler {
@@ -312,6 +343,7 @@ mod tests {
             hidden_size: 2,
             dense: Vec::new(),
             classifier: None,
+            pools_classes: false,
             vocabulary: None,
             activation: true,
             matryoshka: Matryoshka::Fixed,
@@ -384,6 +416,41 @@ mod tests {
             let output = mean.finish(&request, gathered).unwrap();
             assert_eq!((output.values, output.width), (vec![3.0, 4.0, 3.0, 1.0], 2), "{steps:?}");
         }
+    }
+
+    #[test]
+    fn classes_of_tokens_have_a_mean() {
+        let layer = |weight: &[f32], activation| Dense {
+            weight: weight.to_vec(),
+            bias: Vec::new(),
+            inputs: 2,
+            activation,
+            norm: None,
+        };
+        let classifier = Classifier {
+            layers: vec![
+                layer(&[1.0, -1.0, -1.0, 1.0], DenseActivation::Relu),
+                layer(&[1.0, 0.0, 0.0, 2.0], DenseActivation::Identity),
+            ],
+            calibration: Calibration::default(),
+            activation: ClassifierActivation::Softmax,
+            labels: Vec::new(),
+            takes_one_text: false,
+        };
+        let late = Pooler {
+            classifier: Some(classifier),
+            pools_classes: true,
+            ..pooler(SequencePooling::Mean)
+        };
+        for ends in [&[3][..], &[1, 3], &[1, 2, 3]] {
+            let result = pooled(&late, PoolerTask::Classify, ends, false).unwrap();
+            assert_eq!(result, [5.0 / 3.0, 4.0 / 3.0], "{ends:?}");
+            let of_tokens = pooled(&late, PoolerTask::TokenClassify, ends, false).unwrap();
+            assert_eq!(of_tokens, [0.0, 2.0, 5.0, 0.0, 0.0, 2.0]);
+        }
+        // The mean of hidden states has other classes.
+        let early = Pooler { pools_classes: false, ..late };
+        assert_eq!(pooled(&early, PoolerTask::Classify, &[3], false), Ok(vec![1.0, 0.0]));
     }
 
     #[test]

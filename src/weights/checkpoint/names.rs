@@ -37,10 +37,15 @@ impl Checkpoint {
     pub fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let is_gguf = self.is_gguf();
         let stored = self.file_of.keys().map(String::as_str);
-        let to_load = stored.filter(move |name| !(is_gguf && gguf::OF_METADATA.contains(name)));
+        let to_load = stored.filter(move |name| {
+            !(is_gguf && gguf::OF_METADATA.contains(name) || self.is_of_adapter(name))
+        });
         let absent_base = self.absent_base;
         to_load.map(move |name| {
-            let name = usual_name(name);
+            let name = match self.adapted_name(name) {
+                Cow::Borrowed(name) => usual_name(name),
+                adapted => adapted,
+            };
             match absent_base {
                 Some(base) => Cow::Owned(format!("{base}.{name}")),
                 None => name,
@@ -57,7 +62,8 @@ impl Checkpoint {
                 if let Some((own, stored)) = self.renamed.filter(|(own, _)| name.contains(own)) {
                     return Cow::Owned(name.replacen(own, stored, 1));
                 }
-                self.tensorflow_name(name).map_or(Cow::Borrowed(name), Cow::Owned)
+                let other = self.tensorflow_name(name).or_else(|| self.original_name(name));
+                other.map_or(Cow::Borrowed(name), Cow::Owned)
             }
             Layout::Gguf => Cow::Borrowed(name),
         }

@@ -114,6 +114,7 @@ impl Checkpoint {
             layout: Layout::HuggingFace(None),
             absent_base: None,
             renamed: None,
+            task_adapters: None,
         })
     }
 }

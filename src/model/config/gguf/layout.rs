@@ -43,6 +43,7 @@ const NAMES: WeightNames = WeightNames {
         k_norm: Some("attn_k_norm"),
         o_proj: "attn_output",
     },
+    attention_norm: None,
     mlp: MlpNames { inner: &["ffn_gate", "ffn_up"], down_proj: "ffn_down" },
     moe: MoeNames {
         router: "ffn_gate_inp",
@@ -57,6 +58,7 @@ const NAMES: WeightNames = WeightNames {
         },
         shared_gate: "ffn_gate_inp_shexp",
         latent: ["ffn_latent_down", "ffn_latent_up"],
+        output_bias: "",
     },
     mamba: "mamba",
     norm: "output_norm",

@@ -65,6 +65,7 @@ pub(crate) fn kinds(layers: &[LayerConfig]) -> Vec<MixerKind> {
 fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
     let attention = mixer.attention().map(|attention| match attention.distance_biases {
         Some(_) => MixerKind::RelativePositions,
+        None if attention.alibi.is_some() && !attention.is_causal => MixerKind::RelativePositions,
         None if attention.rounds_alibi => MixerKind::RoundedAlibi,
         None => MixerKind::Attention,
     });

@@ -56,6 +56,8 @@ pub struct MoeConfig {
     pub scale: f32,
     /// The expert of all tokens.
     pub shared: Option<SharedExpert>,
+    /// Whether a bias is added to the output of the mixture.
+    pub has_output_bias: bool,
 }
 
 /// The function from a router's logits to scores.
@@ -157,6 +159,7 @@ impl MoeConfig {
             group_scoring: GroupScoring::TopTwoSum,
             scale: 1.0,
             shared: None,
+            has_output_bias: false,
         }
     }
 

@@ -4,9 +4,9 @@
 
 use super::{
     AttentionNames, Bias, ClassHead, ConfigError, Defaults, EncoderClass, EncoderHead, Family,
-    Fields, HeadActivation, HeadModule, LayerNorms, MaskedLmHead, MlpNames, MlpRule, ModelConfig,
-    NormKind, NormRule, PositionRule, QkvNames, WeightNames, attend_to_both_sides, dense, llama,
-    norm_after_sums, require_flag, require_text, sum_embeddings,
+    Fields, HeadActivation, HeadModule, LayerNorms, LmTransform, MaskedLmHead, MlpNames, MlpRule,
+    ModelConfig, NormKind, NormRule, PositionRule, QkvNames, WeightNames, attend_to_both_sides,
+    dense, llama, norm_after_sums, require_flag, require_text, sum_embeddings,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -79,12 +79,15 @@ pub(super) const CLASSES: &[EncoderClass] = &[
         architecture: "BertForMaskedLM",
         family: &FAMILY,
         head: EncoderHead::MaskedLm(MaskedLmHead {
-            dense: "cls.predictions.transform.dense",
-            dense_bias: Bias::Always,
-            activation: HeadActivation::Field("hidden_act", "gelu"),
-            norm: "cls.predictions.transform.LayerNorm",
+            transform: Some(LmTransform {
+                dense: "cls.predictions.transform.dense",
+                bias: Bias::Always,
+                activation: HeadActivation::Field("hidden_act", "gelu"),
+                norm: "cls.predictions.transform.LayerNorm",
+            }),
             decoder: "cls.predictions.decoder",
-            bias: "cls.predictions",
+            bias: ("cls.predictions", Bias::Always),
+            is_tied: true,
         }),
     },
     // The class of the authors of ColBERT.

@@ -4,8 +4,9 @@
 
 use super::{
     AttentionNames, Bias, ClassHead, ConfigError, EncoderClass, EncoderHead, Family, Fields,
-    HeadActivation, HeadModule, LayerNorms, MaskedLmHead, MlpNames, MlpRule, ModelConfig, QkvNames,
-    WeightNames, attend_to_both_sides, bert, dense, norm_after_sums, sum_embeddings,
+    HeadActivation, HeadModule, LayerNorms, LmTransform, MaskedLmHead, MlpNames, MlpRule,
+    ModelConfig, QkvNames, WeightNames, attend_to_both_sides, bert, dense, norm_after_sums,
+    sum_embeddings,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -65,12 +66,15 @@ pub(super) const CLASSES: &[EncoderClass] = &[
         architecture: "DistilBertForMaskedLM",
         family: &FAMILY,
         head: EncoderHead::MaskedLm(MaskedLmHead {
-            dense: "vocab_transform",
-            dense_bias: Bias::Always,
-            activation: HeadActivation::Field("activation", "gelu"),
-            norm: "vocab_layer_norm",
+            transform: Some(LmTransform {
+                dense: "vocab_transform",
+                bias: Bias::Always,
+                activation: HeadActivation::Field("activation", "gelu"),
+                norm: "vocab_layer_norm",
+            }),
             decoder: "vocab_projector",
-            bias: "vocab_projector",
+            bias: ("vocab_projector", Bias::Always),
+            is_tied: true,
         }),
     },
 ];

@@ -6,9 +6,9 @@
 
 use super::{
     AttentionNames, Bias, ClassHead, ConfigError, Defaults, EncoderClass, EncoderHead, Family,
-    Fields, HeadActivation, HeadModule, LayerNorms, MaskedLmHead, MlpNames, MlpRule, ModelConfig,
-    PositionRule, QkvNames, WeightNames, attend_to_both_sides, bert, dense, llama, norm_after_sums,
-    require_flag, require_text, sum_embeddings,
+    Fields, HeadActivation, HeadModule, LayerNorms, LmTransform, MaskedLmHead, MlpNames, MlpRule,
+    ModelConfig, PositionRule, QkvNames, WeightNames, attend_to_both_sides, bert, dense, llama,
+    norm_after_sums, require_flag, require_text, sum_embeddings,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -93,12 +93,15 @@ const fn class(
 const TOKENS: EncoderHead = EncoderHead::Tokens(ClassHead::plain("classifier"));
 
 const MASKED_LM: EncoderHead = EncoderHead::MaskedLm(MaskedLmHead {
-    dense: "lm_head.dense",
-    dense_bias: Bias::Always,
-    activation: HeadActivation::Fixed("gelu"),
-    norm: "lm_head.layer_norm",
+    transform: Some(LmTransform {
+        dense: "lm_head.dense",
+        bias: Bias::Always,
+        activation: HeadActivation::Fixed("gelu"),
+        norm: "lm_head.layer_norm",
+    }),
     decoder: "lm_head.decoder",
-    bias: "lm_head.decoder",
+    bias: ("lm_head.decoder", Bias::Always),
+    is_tied: true,
 });
 
 pub(super) const CLASSES: &[EncoderClass] = &[

@@ -42,7 +42,7 @@ const NAMES: WeightNames = WeightNames {
 };
 
 /// The names of the authors' folders, with which transformers also saves.
-const OF_THE_AUTHORS: WeightNames = WeightNames {
+pub(super) const OF_THE_AUTHORS: WeightNames = WeightNames {
     embed_norm: "roberta.emb_ln",
     layer: "roberta.encoder.layers",
     norms: LayerNorms { after_attention: Some("norm1"), after_mlp: Some("norm2"), ..NAMES.norms },

@@ -2,23 +2,28 @@
 
 mod bert;
 mod distilbert;
+mod eurobert;
 mod gte;
 mod jina;
+mod jina_bert;
 mod modernbert;
 mod mpnet;
 mod nomic_bert;
 mod roberta;
 mod t5;
+mod xlm_flash;
 
 // The vocabulary of the files in this folder.
 use super::{
-    AttentionNames, Bias, ConfigError, Defaults, Family, Fields, LayerNorms, MixerKind, MlpNames,
-    MlpRule, ModelConfig, NormKind, NormRule, PositionRule, QkvNames, RopeRule, SlidingRope,
-    WeightNames, WindowRule, llama,
+    AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
+    LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
+    PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
+    bloom::slopes as alibi_slopes, llama,
 };
 use crate::model::config::{DistanceBiasConfig, TokenTypes};
 use crate::model::encoder_class::{
-    ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, MaskedLmHead, dense,
+    ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
+    PoolingField, dense,
 };
 
 /// The classes of all encoders.
@@ -29,12 +34,76 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         distilbert::CLASSES,
         mpnet::CLASSES,
         modernbert::CLASSES,
+        eurobert::CLASSES,
         nomic_bert::CLASSES,
         gte::CLASSES,
+        jina_bert::CLASSES,
         jina::CLASSES,
+        xlm_flash::CLASSES,
         t5::CLASSES,
     ];
     all.into_iter().flatten().copied()
+}
+
+/// A family that a field tells from the one that `architectures` names.
+struct Variant {
+    named: &'static Family,
+    field: &'static str,
+    value: &'static str,
+    family: &'static Family,
+}
+
+const VARIANTS: &[Variant] = &[
+    Variant {
+        named: &nomic_bert::FAMILY,
+        field: "activation_function",
+        value: nomic_bert::UNGATED_ACTIVATION,
+        family: &nomic_bert::UNGATED,
+    },
+    // Models of the class of ColBERT's authors.
+    Variant {
+        named: &bert::FAMILY,
+        field: "position_embedding_type",
+        value: jina_bert::POSITIONS,
+        family: &jina_bert::FAMILY,
+    },
+    Variant {
+        named: &bert::FAMILY,
+        field: "position_embedding_type",
+        value: xlm_flash::POSITIONS,
+        family: &xlm_flash::FAMILY,
+    },
+    Variant {
+        named: &roberta::XLM,
+        field: "position_embedding_type",
+        value: xlm_flash::POSITIONS,
+        family: &xlm_flash::FAMILY,
+    },
+];
+
+/// Returns the family of a model, of which `named` has the entry of `architectures`.
+pub(in crate::model) fn of_fields(
+    named: &'static Family,
+    fields: &Fields,
+) -> Result<&'static Family, ConfigError> {
+    for variant in VARIANTS.iter().filter(|variant| variant.named == named) {
+        if fields.text(variant.field)? == Some(variant.value) {
+            return Ok(variant.family);
+        }
+    }
+    Ok(named)
+}
+
+/// Returns the models of a class whose code is in no library. They are compared with the formulas
+/// of that code.
+pub(in crate::model) fn of_authors(class: &EncoderClass) -> Option<&'static str> {
+    match class.architecture {
+        "NomicBertModel" => Some(nomic_bert::UNGATED.models),
+        "HF_ColBERT" => Some("JinaColBERT"),
+        "XLMRobertaModel" => Some(xlm_flash::FAMILY.models),
+        _ if [&jina_bert::FAMILY, &xlm_flash::FAMILY].contains(&class.family) => Some("all models"),
+        _ => None,
+    }
 }
 
 /// Makes all attention that to both sides. A window then has tokens on each side.
@@ -96,6 +165,14 @@ fn distance_biases(
 /// Refuses a boolean that is not `expected`.
 fn require_flag(fields: &Fields, field: &str, expected: bool) -> Result<(), ConfigError> {
     match fields.flag(field)? {
+        Some(value) if value != expected => Err(fields.invalid(field, &expected.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a number that is not `expected`.
+fn require_number(fields: &Fields, field: &str, expected: f64) -> Result<(), ConfigError> {
+    match fields.number(field)? {
         Some(value) if value != expected => Err(fields.invalid(field, &expected.to_string())),
         _ => Ok(()),
     }

@@ -6,9 +6,9 @@
 
 use super::{
     AttentionNames, Bias, ClassHead, ConfigError, Defaults, EncoderClass, EncoderHead, Family,
-    Fields, HeadActivation, HeadModule, LayerNorms, MaskedLmHead, MlpNames, MlpRule, ModelConfig,
-    NormKind, NormRule, PositionRule, QkvNames, RopeRule, SlidingRope, WeightNames, WindowRule,
-    attend_to_both_sides, llama,
+    Fields, HeadActivation, HeadModule, LayerNorms, LmTransform, MaskedLmHead, MlpNames, MlpRule,
+    ModelConfig, NormKind, NormRule, PoolingField, PositionRule, QkvNames, RopeRule, SlidingRope,
+    WeightNames, WindowRule, attend_to_both_sides, llama,
 };
 
 /// Tokens of a window on both sides together, without the field.
@@ -71,8 +71,11 @@ const DENSE_ACTIVATION: HeadActivation = HeadActivation::Field("classifier_activ
 
 const LAYERS: &[HeadModule] = &[DENSE, HeadModule::Norm { module: "head.norm" }];
 
+const POOLING: PoolingField =
+    PoolingField { field: "classifier_pooling", default: "cls", accepted: &["cls", "mean"] };
+
 const HEAD: ClassHead =
-    ClassHead { layers: LAYERS, classifier: "classifier", pooling: Some("classifier_pooling") };
+    ClassHead { layers: LAYERS, classifier: "classifier", pooling: Some(POOLING) };
 
 pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass { architecture: "ModernBertModel", family: &FAMILY, head: EncoderHead::Vectors },
@@ -90,12 +93,15 @@ pub(super) const CLASSES: &[EncoderClass] = &[
         architecture: "ModernBertForMaskedLM",
         family: &FAMILY,
         head: EncoderHead::MaskedLm(MaskedLmHead {
-            dense: "head.dense",
-            dense_bias: DENSE_BIAS,
-            activation: DENSE_ACTIVATION,
-            norm: "head.norm",
+            transform: Some(LmTransform {
+                dense: "head.dense",
+                bias: DENSE_BIAS,
+                activation: DENSE_ACTIVATION,
+                norm: "head.norm",
+            }),
             decoder: "decoder",
-            bias: "decoder",
+            bias: ("decoder", Bias::Always),
+            is_tied: true,
         }),
     },
 ];

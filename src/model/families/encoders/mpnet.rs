@@ -4,9 +4,9 @@
 
 use super::{
     AttentionNames, Bias, ClassHead, ConfigError, EncoderClass, EncoderHead, Family, Fields,
-    HeadActivation, HeadModule, LayerNorms, MaskedLmHead, MixerKind, ModelConfig, PositionRule,
-    QkvNames, WeightNames, attend_to_both_sides, bert, dense, distance_biases, norm_after_sums,
-    sum_embeddings,
+    HeadActivation, HeadModule, LayerNorms, LmTransform, MaskedLmHead, MixerKind, ModelConfig,
+    PositionRule, QkvNames, WeightNames, attend_to_both_sides, bert, dense, distance_biases,
+    norm_after_sums, sum_embeddings,
 };
 
 /// The rows of the table of positions that no position has, whatever `pad_token_id` is.
@@ -58,12 +58,15 @@ pub(super) const CLASSES: &[EncoderClass] = &[
         architecture: "MPNetForMaskedLM",
         family: &FAMILY,
         head: EncoderHead::MaskedLm(MaskedLmHead {
-            dense: "lm_head.dense",
-            dense_bias: Bias::Always,
-            activation: HeadActivation::Fixed("gelu"),
-            norm: "lm_head.layer_norm",
+            transform: Some(LmTransform {
+                dense: "lm_head.dense",
+                bias: Bias::Always,
+                activation: HeadActivation::Fixed("gelu"),
+                norm: "lm_head.layer_norm",
+            }),
             decoder: "lm_head.decoder",
-            bias: "lm_head",
+            bias: ("lm_head", Bias::Always),
+            is_tied: true,
         }),
     },
 ];

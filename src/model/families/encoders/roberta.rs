@@ -5,7 +5,8 @@
 
 use super::{
     Bias, ClassHead, ConfigError, Defaults, EncoderClass, EncoderHead, Family, Fields,
-    HeadActivation, HeadModule, MaskedLmHead, ModelConfig, PositionRule, WeightNames, bert, dense,
+    HeadActivation, HeadModule, LmTransform, MaskedLmHead, ModelConfig, PositionRule, WeightNames,
+    bert, dense,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -26,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     ..bert::FAMILY
 };
 
-const XLM: Family = Family {
+pub(super) const XLM: Family = Family {
     architecture: "XLMRobertaModel",
     model_type: "xlm-roberta",
     models: "XLM-RoBERTa, multilingual E5, BGE-M3, Snowflake Arctic Embed 2",
@@ -51,12 +52,15 @@ const SEQUENCE: EncoderHead = EncoderHead::Sequence(ClassHead {
 const TOKENS: EncoderHead = EncoderHead::Tokens(ClassHead::plain("classifier"));
 
 const MASKED_LM: EncoderHead = EncoderHead::MaskedLm(MaskedLmHead {
-    dense: "lm_head.dense",
-    dense_bias: Bias::Always,
-    activation: HeadActivation::Fixed("gelu"),
-    norm: "lm_head.layer_norm",
+    transform: Some(LmTransform {
+        dense: "lm_head.dense",
+        bias: Bias::Always,
+        activation: HeadActivation::Fixed("gelu"),
+        norm: "lm_head.layer_norm",
+    }),
     decoder: "lm_head.decoder",
-    bias: "lm_head",
+    bias: ("lm_head", Bias::Always),
+    is_tied: true,
 });
 
 const fn class(

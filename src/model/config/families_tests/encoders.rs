@@ -1,0 +1,207 @@
+//! The fields that only some families of encoders have.
+
+use serde_json::{Value, json};
+
+use super::{Outcome, Row, honoured, refused, unchanged};
+use crate::model::config::file::fields;
+use crate::model::config::{ConfigError, FeedForward, LayerConfig, ModelConfig};
+use crate::model::families::{Entry, encoders};
+
+/// Returns the config of a model of the class `architecture`.
+fn read(architecture: &str, config: &Value) -> Result<ModelConfig, ConfigError> {
+    let class = encoders::classes().find(|class| class.architecture == architecture).unwrap();
+    let source = fields(config.clone()).into();
+    ModelConfig::of_entry(&source, Entry::Family(class.family), None)
+}
+
+fn with(mut config: Value, more: Value) -> Value {
+    for (field, value) in more.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    config
+}
+
+/// Checks the effect of each field on the model of `config`.
+fn check(architecture: &str, config: &Value, rows: Vec<Row>) {
+    let before = read(architecture, config).unwrap();
+    for (field, value, outcome) in rows {
+        let changed = with(config.clone(), json!({ field: value.clone() }));
+        match (outcome, read(architecture, &changed)) {
+            (Outcome::Honoured, Ok(after)) => {
+                assert_ne!(after, before, "{architecture}: {field} {value}");
+            }
+            (Outcome::Unchanged, Ok(after)) => {
+                assert_eq!(after, before, "{architecture}: {field} {value}");
+            }
+            (Outcome::Refused, Err(error)) => {
+                let error = error.to_string();
+                assert!(error.contains(field), "{architecture}: {field}: {error}");
+            }
+            (outcome, after) => {
+                panic!("{architecture}: {field} {value}: {outcome:?}, {after:?}")
+            }
+        }
+    }
+}
+
+/// Fields that the code of Nomic Embed's authors reads.
+fn of_nomics_authors() -> Value {
+    json!({
+        "model_type": "nomic_bert", "vocab_size": 512, "n_embd": 64, "n_inner": 96, "n_layer": 4,
+        "n_head": 4, "n_positions": 128, "rotary_emb_fraction": 1.0,
+    })
+}
+
+#[test]
+fn nomic_embed_1() {
+    let config = with(of_nomics_authors(), json!({ "activation_function": "swiglu" }));
+    let rows = vec![
+        honoured("rotary_emb_base", json!(77.0)),
+        honoured("layer_norm_epsilon", json!(0.5)),
+        honoured("type_vocab_size", json!(0)),
+        honoured("qkv_proj_bias", json!(true)),
+        honoured("mlp_fc1_bias", json!(true)),
+        honoured("mlp_fc2_bias", json!(true)),
+        honoured("activation_function", json!("geglu")),
+        refused("activation_function", json!("glu")),
+        refused("activation_function", json!("gelu_new")),
+        refused("num_experts", json!(8)),
+        unchanged("num_experts", json!(0)),
+        refused("rotary_emb_fraction", json!(0.5)),
+        refused("rotary_emb_interleaved", json!(true)),
+        refused("rotary_scaling_factor", json!(2.0)),
+        refused("rotary_emb_scale_base", json!(512.0)),
+        refused("prenorm", json!(true)),
+        refused("causal", json!(true)),
+        refused("parallel_block", json!(true)),
+        refused("use_rms_norm", json!(true)),
+    ];
+    check("NomicBertModel", &config, rows);
+}
+
+#[test]
+fn nomic_embed_2() {
+    let experts = json!({
+        "activation_function": "gelu", "num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2,
+    });
+    let config = with(of_nomics_authors(), experts);
+    let rows = vec![
+        honoured("num_experts", json!(4)),
+        honoured("num_experts", json!(0)),
+        honoured("moe_top_k", json!(3)),
+        honoured("moe_every_n_layers", json!(3)),
+        honoured("n_inner", json!(80)),
+        honoured("qkv_proj_bias", json!(false)),
+        honoured("mlp_fc1_bias", json!(false)),
+        honoured("mlp_fc2_bias", json!(false)),
+        honoured("rotary_emb_base", json!(77.0)),
+        honoured("layer_norm_epsilon", json!(0.5)),
+        honoured("type_vocab_size", json!(1)),
+        refused("moe_top_k", json!(9)),
+        refused("moe_top_k", json!(null)),
+        refused("moe_every_n_layers", json!(1)),
+        refused("moe_every_n_layers", json!(null)),
+        refused("moe_normalize_expert_weights", json!(true)),
+        unchanged("moe_normalize_expert_weights", json!(false)),
+        refused("expert_choice_router", json!(true)),
+        refused("num_shared_experts", json!(1)),
+        unchanged("num_shared_experts", json!(0)),
+        refused("ffn_div", json!(2)),
+        refused("rotary_emb_fraction", json!(null)),
+        refused("rotary_emb_fraction", json!(0.5)),
+        refused("rotary_scaling_factor", json!(2.0)),
+        refused("prenorm", json!(true)),
+    ];
+    check("NomicBertModel", &config, rows);
+    let model = read("NomicBertModel", &config).unwrap();
+    let has_experts = |layer: &LayerConfig| matches!(layer.feed_forward, FeedForward::Moe(_));
+    assert_eq!(Vec::from_iter(model.layers.iter().map(has_experts)), [false, true, false, true]);
+}
+
+/// The fields of models in BERT's shape, with further ones.
+fn of_bert(more: Value) -> Value {
+    let config = json!({
+        "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 128,
+    });
+    with(config, more)
+}
+
+#[test]
+fn jina_embeddings_2() {
+    let own = json!({
+        "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu",
+    });
+    let rows = vec![
+        honoured("feed_forward_type", json!("reglu")),
+        refused("feed_forward_type", json!("original")),
+        refused("feed_forward_type", json!(null)),
+        honoured("num_attention_heads", json!(8)),
+        honoured("type_vocab_size", json!(3)),
+        honoured("layer_norm_eps", json!(0.5)),
+        refused("position_embedding_type", json!("absolute")),
+        refused("position_embedding_type", json!(null)),
+        refused("is_decoder", json!(true)),
+        refused("model_type", json!("roberta")),
+    ];
+    check("JinaBertModel", &of_bert(own.clone()), rows);
+    // The class of ColBERT's authors, and BERT's, have the family that the field names.
+    let named = read("JinaBertModel", &of_bert(own.clone())).unwrap();
+    assert_eq!(read("HF_ColBERT", &of_bert(own)).unwrap(), named);
+    assert_ne!(read("HF_ColBERT", &of_bert(json!({}))).unwrap(), named);
+}
+
+#[test]
+fn jina_colbert_2() {
+    let own = json!({ "model_type": "xlm-roberta", "position_embedding_type": "rotary" });
+    let rows = vec![
+        honoured("rotary_emb_base", json!(77.0)),
+        honoured("hidden_act", json!("gelu_new")),
+        honoured("type_vocab_size", json!(1)),
+        honoured("layer_norm_eps", json!(0.5)),
+        refused("position_embedding_type", json!("absolute")),
+        refused("position_embedding_type", json!(null)),
+        refused("rotary_emb_interleaved", json!(true)),
+        refused("rotary_emb_scale_base", json!(512.0)),
+        refused("rotary_emb_dim", json!(8)),
+        unchanged("rotary_emb_dim", json!(16)),
+        refused("hidden_act", json!("relu")),
+        honoured("lora_adaptations", json!(["text-matching"])),
+        unchanged("lora_adaptations", json!([])),
+        refused("lora_adaptations", json!([1])),
+        refused("default_task", json!("text-matching")),
+    ];
+    check("ColBERTJinaRobertaModel", &of_bert(own.clone()), rows);
+    let named = read("ColBERTJinaRobertaModel", &of_bert(own.clone())).unwrap();
+    let tasks = with(own.clone(), json!({ "lora_adaptations": ["separation", "text-matching"] }));
+    let rows = vec![
+        honoured("default_task", json!("text-matching")),
+        refused("default_task", json!("retrieval")),
+        honoured("lora_rank", json!(2)),
+        honoured("lora_alpha", json!(3)),
+        refused("lora_alpha", json!(0)),
+    ];
+    check("XLMRobertaModel", &of_bert(tasks), rows);
+    for other in ["HF_ColBERT", "XLMRobertaModel"] {
+        assert_eq!(read(other, &of_bert(own.clone())).unwrap(), named, "{other}");
+    }
+}
+
+#[test]
+fn eurobert() {
+    let rows = vec![
+        honoured("attention_bias", json!(true)),
+        honoured("mlp_bias", json!(true)),
+        honoured("hidden_act", json!("gelu")),
+        honoured("rms_norm_eps", json!(0.5)),
+        honoured("num_key_value_heads", json!(2)),
+        honoured("head_dim", json!(8)),
+        honoured("rope_theta", json!(77.0)),
+        unchanged("is_causal", json!(false)),
+        unchanged("clf_pooling", json!("late")),
+        refused("clf_pooling", json!("mean")),
+    ];
+    check("EuroBertModel", &of_bert(json!({ "model_type": "eurobert" })), rows);
+    let both = json!({ "classifier_pooling": "mean", "clf_pooling": "mean" });
+    assert!(read("EuroBertModel", &of_bert(both)).is_ok());
+}
