@@ -222,7 +222,7 @@ impl Session<'_> {
                 self.core_started(&status);
                 LedgerMessage::CoreStarted
             }
-            ToFront::Beat(Some(status)) => return self.on_status(&status),
+            ToFront::Beat(Some(status)) => return self.on_beat(&status),
             ToFront::Observed(observation) => {
                 return self.context.observers.observed(self.process.engine(), &observation);
             }
@@ -252,6 +252,16 @@ impl Session<'_> {
             self.process.keep_spare(self.context.config.hang_timeout);
         }
         self.on_status(status);
+    }
+
+    /// Takes a sign of life. If the message that the core has started was lost, this shows it.
+    fn on_beat(&mut self, status: &Status) {
+        if !self.has_started && status.actors.iter().all(|actor| actor.is_alive) {
+            self.core_started(status);
+            self.context.directory.ledger.receive(LedgerMessage::CoreStarted);
+        } else {
+            self.on_status(status);
+        }
     }
 
     fn seat<M: Letter>(&self, slot: &Slot<M>, status: &Status)
