@@ -147,12 +147,12 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     let line = Arc::new(Line::new(peer.outgoing().clone(), Arc::clone(peer.process())));
     process.attach(&line);
     let _attached = Attached { context, process };
-    let pause = context.ground.hold.in_force();
+    let told = (context.ground.hold.number(), context.ground.hold.in_force());
     let requests_move = context.part.front().is_some_and(|engines| engines.are_several());
     let attach = Attach {
         now: context.now(),
         last_step: process.last_step(),
-        pause,
+        pause: told.1,
         is_watched: process.is_watched(),
         adoption: process.adoption(&line, requests_move),
     };
@@ -165,7 +165,7 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     tracing::info!(pid = peer.process().id(), "an engine process serves");
     let (commits, steps) = (Gathered::new(), StepsInFlight::default());
     let has_started = false;
-    let mut session = Session { context, process, line, has_started, pause, commits, steps };
+    let mut session = Session { context, process, line, has_started, told, commits, steps };
     loop {
         match peer.next().await {
             Ok(News::Frame(frame)) => session.on_frame(frame),
@@ -187,8 +187,8 @@ struct Session<'a> {
     line: Arc<Line>,
     /// Whether its actors have started.
     has_started: bool,
-    /// The pause that it was told last.
-    pause: PauseState,
+    /// The number of pauses and resumptions, and the pause in force, when it was told last.
+    told: (u64, PauseState),
     /// The commits of a report that is about to come.
     commits: Gathered<Stamp, Commit>,
     /// The steps that it computes.
@@ -310,9 +310,11 @@ impl Session<'_> {
 
     /// Repeats the pause if the message about it was lost.
     fn look(&mut self) {
-        let pause = self.context.ground.hold.in_force();
-        if std::mem::replace(&mut self.pause, pause) != pause {
-            let _ = self.line.link.send(&ToEngine::Pause(pause));
+        let hold = &self.context.ground.hold;
+        // The number, too: a pause may begin and end between two looks, and only its end be lost.
+        let told = (hold.number(), hold.in_force());
+        if std::mem::replace(&mut self.told, told) != told {
+            let _ = self.line.link.send(&ToEngine::Pause(told.1));
         }
     }
 }
