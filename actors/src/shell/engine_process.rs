@@ -7,6 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinHandle;
 
 use crate::{
+    fault::{Bug, planted},
     link::{
         LoadError,
         frames::{Attach, Question, Status, ToEngine, ToFront},
@@ -268,6 +269,9 @@ impl Session<'_> {
     where
         ToCore: Carrier<M>,
     {
+        if planted(Bug::KeepOldLine) && slot.get().is_some() {
+            return;
+        }
         if let Some(stats) = status.actors.iter().find(|stats| stats.role == slot.role()) {
             let (line, context) = (Arc::clone(&self.line), Arc::downgrade(self.context));
             slot.set_elsewhere(Arc::new(ToCore { line, context }), stats.clone());
@@ -303,6 +307,9 @@ impl Session<'_> {
     /// that ends every process is found as one that makes every step fail.
     fn blame(&self, end: &str) {
         let Some((epoch, requests)) = self.steps.suspects() else { return };
+        if planted(Bug::BlameNothing) {
+            return;
+        }
         let failure = StepFailure::ProcessEnded(end.to_owned());
         let failed = LedgerMessage::StepFailed { epoch, requests, failure };
         self.context.directory.ledger.receive(failed);
@@ -313,7 +320,7 @@ impl Session<'_> {
         let hold = &self.context.ground.hold;
         // The number, too: a pause may begin and end between two looks, and only its end be lost.
         let told = (hold.number(), hold.in_force());
-        if std::mem::replace(&mut self.told, told) != told {
+        if std::mem::replace(&mut self.told, told) != told && !planted(Bug::TellPauseOnce) {
             let _ = self.line.link.send(&ToEngine::Pause(told.1));
         }
     }
