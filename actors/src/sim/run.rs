@@ -204,9 +204,7 @@ async fn serve_all(context: &Arc<RunContext>, plan: &FaultPlan, mut tasks: JoinS
         });
     }
     let mut others = JoinSet::new();
-    for &strike in &plan.in_recovery {
-        others.spawn(strike_in_recovery(Arc::clone(context), strike));
-    }
+    others.spawn(strike_in_recovery(Arc::clone(context), plan.in_recovery.clone()));
     others.spawn(live_on(Arc::clone(context), plan.end.filter(|_| !plan.is_calm())));
     // A panic of a task is in the record.
     while tasks.join_next().await.is_some() {}
@@ -214,10 +212,14 @@ async fn serve_all(context: &Arc<RunContext>, plan: &FaultPlan, mut tasks: JoinS
 }
 
 /// Strikes when the system recovers.
-async fn strike_in_recovery(context: Arc<RunContext>, planned: RecoveryStrike) {
-    let RecoveryStrike { recovery, delay, strike } = planned;
+async fn strike_in_recovery(context: Arc<RunContext>, mut planned: Vec<RecoveryStrike>) {
+    // One task: tokio wakes several that wait for one event in any order.
+    planned.sort_by_key(|planned| planned.recovery);
     let mut recoveries = context.checker.recoveries();
-    if recoveries.wait_for(|count| *count >= recovery).await.is_ok() {
+    for RecoveryStrike { recovery, delay, strike } in planned {
+        if recoveries.wait_for(|count| *count >= recovery).await.is_err() {
+            return;
+        }
         sleep(delay).await;
         // The actor may have no successor yet.
         let _ = context.system.chaos().strike(strike.role, strike.index, strike.how);
