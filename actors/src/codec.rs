@@ -125,6 +125,21 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
+/// Returns a frame whose payload is damaged, with checksums that match the damage. Planted bugs
+/// need it: a reader without checksums reads these bytes.
+#[must_use]
+pub fn with_checksums(bytes: &[u8]) -> Vec<u8> {
+    let (mut bytes, length) = (bytes.to_vec(), bytes.first_chunk().copied().unwrap_or_default());
+    let end = HEADER_LEN.saturating_add(u32::from_le_bytes(length) as usize);
+    let payload = checksum(bytes.get(HEADER_LEN..end).unwrap_or_default());
+    if let Some(header) = bytes.first_chunk_mut::<HEADER_LEN>() {
+        header[6..10].copy_from_slice(&payload.to_le_bytes());
+        let sum = checksum(&header[..10]);
+        header[10..].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
 /// Returns the number of bytes of a value's payload. A value that bincode does not write has the
 /// largest number.
 #[must_use]

@@ -6,9 +6,15 @@
 //! The model is fake, but strict ([`device`]): its next token depends on the whole history, and it
 //! reads all KV that attention would read.
 //!
+//! The seed also says which processes there are ([`world`]). In three runs of four, all actors are
+//! in one process. In the others, one to three engines have [`processes`] of their own, behind
+//! links in memory that carry the real frames. In one run of twelve there is a journal, the whole
+//! system dies once or twice, and the next one starts from the journal's disk.
+//!
 //! [`checker`] checks invariants after each step, [`client`] compares streams with an [`oracle`],
-//! and [`run()`] looks for leaks at the end. [`crate::fault::Bug`] lists bugs that the simulator
-//! must find. `playhouse-sim --seed N --trace` shows a run.
+//! and [`run()`] looks for leaks at the end. After the faults of most runs have ended, each request
+//! must end within a bound that the checker computes. [`crate::fault::Bug`] lists bugs that the
+//! simulator must find. `playhouse-sim --seed N --trace` shows a run.
 
 pub mod adapter;
 mod blocks;
@@ -17,10 +23,14 @@ pub mod client;
 pub mod device;
 pub mod faults;
 pub mod grammar;
+mod liveness;
+mod lives;
 pub mod media;
 pub mod memory;
 pub mod model;
 pub mod oracle;
+pub mod outcome;
+pub mod processes;
 pub mod record;
 pub mod regressions;
 pub mod rng;
@@ -28,6 +38,7 @@ pub mod run;
 pub mod sweep;
 pub mod vocabulary;
 pub mod workload;
+pub mod world;
 
 pub use self::{
     regressions::REGRESSIONS,

@@ -5,7 +5,7 @@ use playhouse_actors::{
     sim::{Options, sweep},
 };
 
-const SEEDS: u64 = 6_000;
+const SEEDS: u64 = 10_000;
 
 #[test]
 fn every_planted_bug_is_found() {

@@ -28,7 +28,8 @@ fn no_seed_fails() {
 #[test]
 fn seeds_that_failed_once_now_succeed() {
     for regression in REGRESSIONS {
-        let options = Options::default();
+        let is_first_world = regression.is_first_world;
+        let options = Options { is_first_world, ..Options::default() };
         let outcome = run(regression.seed, options);
         let why = regression.why;
         assert_eq!(outcome.violation, None, "{why}\n{}", explain(regression.seed, options));

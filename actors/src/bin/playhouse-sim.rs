@@ -23,6 +23,7 @@ const USAGE: &str = concat!(
     "  --seed N       Run one seed\n",
     "  --trace        With --seed: show all events\n",
     "  --calm         Run without faults\n",
+    "  --first-world  Run all actors in one process, as seeds of the first version\n",
     "  --bug NAME     Plant this bug, for example NoDedup\n",
     "  --help         Show this\n",
     "",
@@ -60,6 +61,7 @@ impl Arguments {
                 "--seed" => arguments.seed = Some(value(&name, &mut given)?),
                 "--trace" => arguments.trace = true,
                 "--calm" => arguments.options.without_faults = true,
+                "--first-world" => arguments.options.is_first_world = true,
                 "--bug" => arguments.options.bug = Some(bug(&value::<String>(&name, &mut given)?)?),
                 "--help" | "-h" => return Ok(None),
                 other => return Err(format!("there is no {other}; see --help")),
@@ -90,12 +92,13 @@ fn execute(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<bool> 
         let violation = outcome.violation.as_deref().unwrap_or("all is well");
         writeln!(
             out,
-            "seed {seed}: {violation}\n{} requests, {} steps, {} faults, {} deaths, {} events, \
-             {:?} simulated, trace {:016x}",
+            "seed {seed}: {violation}\n{} requests, {} steps, {} faults, {} deaths, {} processes, \
+             {} events, {:?} simulated, trace {:016x}",
             outcome.num_requests,
             outcome.num_steps,
             outcome.num_faults,
             outcome.num_deaths,
+            outcome.num_processes,
             outcome.num_events,
             outcome.simulated,
             outcome.digest,
@@ -119,14 +122,15 @@ fn execute(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<bool> 
     }
     writeln!(
         out,
-        "{} seeds, {} failed; {} requests, {} steps, {} faults, {} deaths, {} tails adopted; \
-         longest stall {:?}; {:.1} s, {:.0} seeds a second on {threads} threads",
+        "{} seeds, {} failed; {} requests, {} steps, {} faults, {} deaths, {} processes, \
+         {} tails adopted; longest stall {:?}; {:.1} s, {:.0} seeds a second on {threads} threads",
         total.num_seeds,
         total.failures.len(),
         total.num_requests,
         total.num_steps,
         total.num_faults,
         total.num_deaths,
+        total.num_processes,
         total.num_adopted,
         total.longest_stall,
         total.took.as_secs_f64(),

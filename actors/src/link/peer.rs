@@ -13,9 +13,12 @@ use super::{
     outgoing::Outgoing,
     process::{EngineLauncher, Process, ProcessState},
 };
-use crate::logic::{
-    recovery::heartbeat::{Heartbeat, Verdict},
-    request::ids::Micros,
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        recovery::heartbeat::{Heartbeat, Verdict},
+        request::ids::Micros,
+    },
 };
 
 /// Time between two looks at a process.
@@ -179,7 +182,8 @@ fn end(process: &Arc<dyn Process>, error: LinkError) -> impl Future<Output = End
         if matches!(error, LinkError::Closed | LinkError::Io(_))
             && let Ok(exit) = timeout(END_LIMIT, process.ended()).await
         {
-            return End { how: format!("ended: {exit}"), is_by_step: !exit.is_from_outside };
+            let is_by_step = !exit.is_from_outside || planted(Bug::BlameOutsider);
+            return End { how: format!("ended: {exit}"), is_by_step };
         }
         process.kill();
         End { how: format!("was killed: {error}"), is_by_step: true }

@@ -102,6 +102,36 @@ pub enum Bug {
     AcceptAnyDraft,
     /// The next step begins after wrong guesses, so their KV stays in the request's blocks.
     KeepRejectedKv,
+    /// A frame from the link is read though its checksum does not match.
+    AcceptDamagedFrame,
+    /// A commit is accepted from an engine that no longer has the request.
+    CommitOfFormerEngine,
+    /// An engine does not learn that requests of another one go on in it.
+    MoveSilently,
+    /// A block that gets new content stays in the directory that outlives the process.
+    KeepEvictedBlock,
+    /// A process adopts the KV cache of one that may still write there.
+    AdoptFromLiving,
+    /// A process that gives no sign of life is not ended.
+    DeafToSilence,
+    /// The requests of a process that was killed from outside are suspected.
+    BlameOutsider,
+    /// The requests of a process that died of a step are not suspected.
+    BlameNothing,
+    /// Messages go on to a process that was replaced.
+    KeepOldLine,
+    /// A process that missed the change of a pause does not learn of it.
+    TellPauseOnce,
+    /// A record of the journal is read though its checksum does not match.
+    AcceptDamagedRecord,
+    /// The journal forgets which ids its requests have had.
+    ReuseRequestIds,
+    /// All choices of a journaled prompt get the seed of the first.
+    ForgetChoiceSeeds,
+    /// A new segment of the journal lacks the requests of earlier processes.
+    CompactRequests,
+    /// A journal is removed before its content is durable in the next one.
+    RemoveBeforeDurable,
     /// The journal says that an acceptance is durable before it is.
     EarlyDurable,
     /// The journal forgets that a request ended.
@@ -112,7 +142,22 @@ pub enum Bug {
 
 impl Bug {
     /// The bugs that the simulator of a whole system must find.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 64] = [
+        Self::AcceptDamagedRecord,
+        Self::ReuseRequestIds,
+        Self::ForgetChoiceSeeds,
+        Self::CompactRequests,
+        Self::RemoveBeforeDurable,
+        Self::AcceptDamagedFrame,
+        Self::CommitOfFormerEngine,
+        Self::MoveSilently,
+        Self::KeepEvictedBlock,
+        Self::AdoptFromLiving,
+        Self::DeafToSilence,
+        Self::BlameOutsider,
+        Self::BlameNothing,
+        Self::KeepOldLine,
+        Self::TellPauseOnce,
         Self::LeakPin,
         Self::SkipEncoder,
         Self::KeepFailedItem,

@@ -7,6 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinHandle;
 
 use crate::{
+    fault::{Bug, planted},
     link::{
         LoadError,
         frames::{Attach, Question, Status, ToEngine, ToFront},
@@ -147,12 +148,12 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     let line = Arc::new(Line::new(peer.outgoing().clone(), Arc::clone(peer.process())));
     process.attach(&line);
     let _attached = Attached { context, process };
-    let pause = context.ground.hold.in_force();
+    let told = (context.ground.hold.number(), context.ground.hold.in_force());
     let requests_move = context.part.front().is_some_and(|engines| engines.are_several());
     let attach = Attach {
         now: context.now(),
         last_step: process.last_step(),
-        pause,
+        pause: told.1,
         is_watched: process.is_watched(),
         adoption: process.adoption(&line, requests_move),
     };
@@ -165,7 +166,7 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     tracing::info!(pid = peer.process().id(), "an engine process serves");
     let (commits, steps) = (Gathered::new(), StepsInFlight::default());
     let has_started = false;
-    let mut session = Session { context, process, line, has_started, pause, commits, steps };
+    let mut session = Session { context, process, line, has_started, told, commits, steps };
     loop {
         match peer.next().await {
             Ok(News::Frame(frame)) => session.on_frame(frame),
@@ -187,8 +188,8 @@ struct Session<'a> {
     line: Arc<Line>,
     /// Whether its actors have started.
     has_started: bool,
-    /// The pause that it was told last.
-    pause: PauseState,
+    /// The number of pauses and resumptions, and the pause in force, when it was told last.
+    told: (u64, PauseState),
     /// The commits of a report that is about to come.
     commits: Gathered<Stamp, Commit>,
     /// The steps that it computes.
@@ -222,7 +223,7 @@ impl Session<'_> {
                 self.core_started(&status);
                 LedgerMessage::CoreStarted
             }
-            ToFront::Beat(Some(status)) => return self.on_status(&status),
+            ToFront::Beat(Some(status)) => return self.on_beat(&status),
             ToFront::Observed(observation) => {
                 return self.context.observers.observed(self.process.engine(), &observation);
             }
@@ -254,10 +255,23 @@ impl Session<'_> {
         self.on_status(status);
     }
 
+    /// Takes a sign of life. If the message that the core has started was lost, this shows it.
+    fn on_beat(&mut self, status: &Status) {
+        if !self.has_started && status.actors.iter().all(|actor| actor.is_alive) {
+            self.core_started(status);
+            self.context.directory.ledger.receive(LedgerMessage::CoreStarted);
+        } else {
+            self.on_status(status);
+        }
+    }
+
     fn seat<M: Letter>(&self, slot: &Slot<M>, status: &Status)
     where
         ToCore: Carrier<M>,
     {
+        if planted(Bug::KeepOldLine) && slot.get().is_some() {
+            return;
+        }
         if let Some(stats) = status.actors.iter().find(|stats| stats.role == slot.role()) {
             let (line, context) = (Arc::clone(&self.line), Arc::downgrade(self.context));
             slot.set_elsewhere(Arc::new(ToCore { line, context }), stats.clone());
@@ -293,6 +307,9 @@ impl Session<'_> {
     /// that ends every process is found as one that makes every step fail.
     fn blame(&self, end: &str) {
         let Some((epoch, requests)) = self.steps.suspects() else { return };
+        if planted(Bug::BlameNothing) {
+            return;
+        }
         let failure = StepFailure::ProcessEnded(end.to_owned());
         let failed = LedgerMessage::StepFailed { epoch, requests, failure };
         self.context.directory.ledger.receive(failed);
@@ -300,9 +317,11 @@ impl Session<'_> {
 
     /// Repeats the pause if the message about it was lost.
     fn look(&mut self) {
-        let pause = self.context.ground.hold.in_force();
-        if std::mem::replace(&mut self.pause, pause) != pause {
-            let _ = self.line.link.send(&ToEngine::Pause(pause));
+        let hold = &self.context.ground.hold;
+        // The number, too: a pause may begin and end between two looks, and only its end be lost.
+        let told = (hold.number(), hold.in_force());
+        if std::mem::replace(&mut self.told, told) != told && !planted(Bug::TellPauseOnce) {
+            let _ = self.line.link.send(&ToEngine::Pause(told.1));
         }
     }
 }

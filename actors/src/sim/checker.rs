@@ -1,5 +1,7 @@
 //! Invariants, checked after each step against what the observer sees.
 
+mod bounds;
+mod cores;
 mod wakeups;
 
 use std::{
@@ -9,23 +11,23 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
+use self::cores::Core;
 use super::{
-    blocks::{check_blocks, check_tails},
     faults::FaultPlan,
     grammar,
+    liveness::{Liveness, longest_time},
     record::Record,
-    rng::mix,
 };
 use crate::{
     fault::{Delivery, Observed, Observer},
     logic::{
         admission::Tenant,
-        encoder_cache::EncoderCacheView,
-        kv_cache::KvCacheManager,
         ledger::{GroundState, LedgerEvent},
         request::{
-            ids::{EngineIndex, Epoch, Micros, RequestId, Step},
+            EngineRequest,
+            ids::{EngineIndex, Epoch, Micros, RequestId},
             outputs::Commit,
             structured_output::StructuredOutput,
         },
@@ -41,9 +43,9 @@ const LONGEST_STALL: Duration = Duration::from_secs(3);
 /// Longest time granted to a step: ten times its prediction, which late results of earlier steps
 /// make too long.
 const LONGEST_GRANT: Duration = Duration::from_secs(20);
-
-/// A longer step counts as a hang.
-const LONGEST_STEP: Duration = Duration::from_secs(1);
+/// Longest time from the fault of a process until its successor serves: to notice its silence, to
+/// wait for its end twice, and to load the model.
+const LONGEST_FAILOVER: Duration = Duration::from_secs(8);
 
 /// A copy of the ledger, kept by simpler rules, and the latest state of the KV cache manager.
 #[derive(Debug)]
@@ -53,27 +55,23 @@ pub struct Checker {
     config: SystemConfig,
     is_calm: bool,
     stall_limit: Micros,
+    /// Number of engine processes at a time. 0: all actors run in one process.
+    num_engines: usize,
+    /// Number of epochs seen.
+    recoveries: watch::Sender<u64>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of steps sent to the device.
-    num_executions: u64,
+    /// The last epoch of any engine, and the current one of each engine.
     epoch: Epoch,
+    epochs: BTreeMap<EngineIndex, Epoch>,
     requests: BTreeMap<RequestId, Shadow>,
-    last_step: Step,
-    /// Blocks in tables of the KV cache manager when last seen.
-    num_held: usize,
-    /// Held and kept tails at the same time.
-    num_tails: usize,
-    /// Embeddings in use when the encoder cache manager was last seen.
-    num_held_embeds: usize,
-    num_encodings: u64,
+    /// The cores, by engine. There is one if all actors run in one process.
+    cores: BTreeMap<usize, Core>,
     /// Requests of a new epoch that continued in their tail.
     num_adopted: u64,
-    /// Reference counts, reused from check to check.
-    references: Vec<u32>,
     num_epochs: u64,
     num_deaths: u64,
     /// For each step that the device has and has not reported: whether it computes tokens.
@@ -91,6 +89,7 @@ struct State {
     /// Whether the operator pauses requests.
     is_paused: bool,
     longest_stall: Micros,
+    liveness: Liveness,
     /// The fold of the events seen.
     replayed: Option<GroundState>,
 }
@@ -98,6 +97,10 @@ struct State {
 #[derive(Debug, Default, Clone, Copy)]
 struct Shadow {
     num_tokens: usize,
+    /// The engine that has it.
+    engine: EngineIndex,
+    /// Longest time that it takes without faults.
+    longest_time: Micros,
     tenant: Option<Tenant>,
     /// Time since which its client lacks some output.
     news_since: Option<Micros>,
@@ -132,13 +135,15 @@ pub struct Remains {
 
 impl Checker {
     /// Returns a checker of a run with the faults of `plan` that reports to `record`. `is_calm`
-    /// says that there is no fault, in the plan or elsewhere.
+    /// says that there is no fault, in the plan or elsewhere. `num_engines` is the number of engine
+    /// processes, or 0.
     #[must_use]
     pub fn new(
         record: Arc<Record>,
         plan: FaultPlan,
         config: SystemConfig,
         is_calm: bool,
+        num_engines: usize,
     ) -> Arc<Self> {
         let mut limit = LONGEST_STALL;
         if plan.hangs_supervisors() {
@@ -147,14 +152,26 @@ impl Checker {
         if !plan.hangs.is_empty() && plan.hides_results() {
             limit += LONGEST_GRANT;
         }
+        if num_engines > 0 {
+            limit += LONGEST_FAILOVER;
+        }
         let (stall_limit, state) = (limit.as_micros() as u64, Mutex::default());
-        Arc::new(Self { record, plan, config, is_calm, stall_limit, state })
+        let (recoveries, _) = watch::channel(0);
+        Arc::new(Self {
+            record,
+            plan,
+            config,
+            is_calm,
+            stall_limit,
+            num_engines,
+            recoveries,
+            state,
+        })
     }
 
-    /// Records that the operator pauses or resumes requests.
-    pub fn set_paused(&self, is_paused: bool) {
-        self.record.trouble();
-        self.state.lock().is_paused = is_paused;
+    /// Returns the number of epochs seen, which changes as they begin.
+    pub fn recoveries(&self) -> watch::Receiver<u64> {
+        self.recoveries.subscribe()
     }
 
     /// Records that a client that reads at once has `num_tokens`, or the end.
@@ -188,13 +205,21 @@ impl Checker {
         state.moved_at = now;
     }
 
-    fn check_acceptance(&self, request: RequestId, tenant: Option<Tenant>) {
+    fn check_acceptance(&self, accepted: &EngineRequest, tenant: Option<Tenant>) {
+        let request = accepted.id;
+        let interval = self.config.scheduler.prefill_schedule_interval;
+        let longest_time = longest_time(accepted, interval);
         let mut state = self.state.lock();
+        state.liveness.accepted(self.record.now(), longest_time);
         if state.num_live == 0 {
             state.moved_at = self.record.now();
         }
         state.num_live += 1;
-        if state.requests.insert(request, Shadow { tenant, ..Shadow::default() }).is_some() {
+        if state
+            .requests
+            .insert(request, Shadow { tenant, longest_time, ..Shadow::default() })
+            .is_some()
+        {
             self.record.violate(|| format!("request {request} is accepted twice"));
         }
         let is_of_tenant = |shadow: &&Shadow| shadow.tenant == tenant && !shadow.has_ended;
@@ -231,13 +256,14 @@ impl Checker {
         let state = self.state.lock();
         let count =
             |is_it: fn(&Shadow) -> bool| state.requests.values().filter(|s| is_it(s)).count();
+        let of_cores = |count: fn(&Core) -> usize| state.cores.values().map(count).sum();
         Remains {
             num_accepted: state.requests.len(),
             num_open: count(|shadow| !shadow.has_ended),
             num_remembered: count(|shadow| !shadow.is_forgotten),
-            num_held_blocks: state.num_held,
-            num_tails: state.num_tails,
-            num_held_embeds: state.num_held_embeds,
+            num_held_blocks: of_cores(|core| core.num_held),
+            num_tails: of_cores(|core| core.num_tails),
+            num_held_embeds: of_cores(|core| core.num_held_embeds),
             num_adopted: state.num_adopted,
             num_epochs: state.num_epochs,
             num_deaths: state.num_deaths,
@@ -249,6 +275,11 @@ impl Checker {
     /// a request is forgotten.
     fn replay(&self, event: &LedgerEvent, ledger: &GroundState) {
         let mut state = self.state.lock();
+        if self.num_engines > 0 && state.replayed.is_none() {
+            // Engines may have begun epochs before the observer was set.
+            state.replayed = Some(ledger.clone());
+            return;
+        }
         let replayed = state.replayed.get_or_insert_with(|| {
             // The first epoch began before the observer was set.
             let mut replayed = GroundState::new(self.config.ledger());
@@ -269,7 +300,7 @@ impl Checker {
     fn observe_ledger(&self, event: &LedgerEvent) {
         let record = &self.record;
         match event {
-            &LedgerEvent::EpochBegan { epoch, ref why, .. } => {
+            &LedgerEvent::EpochBegan { engine, epoch, ref why } => {
                 record.note("epoch", &[epoch.0]);
                 record.explain(|| why.clone().into_owned());
                 let mut state = self.state.lock();
@@ -279,11 +310,14 @@ impl Checker {
                     record.violate(|| format!("{epoch:?} begins after {last:?}"));
                 }
                 state.epoch = epoch;
+                state.epochs.insert(engine, epoch);
+                drop(state);
+                self.recoveries.send_modify(|count| *count += 1);
             }
             &LedgerEvent::Accepted { ref requests, tenant, .. } => {
                 for request in requests {
                     record.note("accepted", &[request.id.0]);
-                    self.check_acceptance(request.id, tenant);
+                    self.check_acceptance(request, tenant);
                 }
             }
             LedgerEvent::Committed { epoch, commit, .. } => {
@@ -300,8 +334,16 @@ impl Checker {
                 record.note("forgotten", &[request.0]);
                 self.check_forgotten(request);
             }
-            LedgerEvent::Assigned { .. }
-            | LedgerEvent::Scheduled(_)
+            LedgerEvent::Assigned { requests, engine } => {
+                let mut state = self.state.lock();
+                for request in requests {
+                    record.note("assigned", &[request.0, engine.0 as u64]);
+                    if let Some(shadow) = state.requests.get_mut(request) {
+                        shadow.engine = *engine;
+                    }
+                }
+            }
+            LedgerEvent::Scheduled(_)
             | LedgerEvent::StepSucceeded
             | LedgerEvent::EndMoved { .. }
             | LedgerEvent::OutOfMemory
@@ -314,13 +356,13 @@ impl Checker {
         let mut locked = self.state.lock();
         let state = &mut *locked;
         self.moved(state);
-        // The first epoch began before the observer was set, so its event was not seen.
-        let current = if state.num_epochs == 0 { epoch } else { state.epoch };
         let request = commit.request;
         let Some(shadow) = state.requests.get_mut(&request) else {
             self.record.violate(|| format!("a commit for request {request} without acceptance"));
             return;
         };
+        // The first epoch began before the observer was set, so its event was not seen.
+        let current = state.epochs.get(&shadow.engine).copied().unwrap_or(epoch);
         if epoch != current {
             self.record.violate(|| format!("a commit of {epoch:?} is taken in {current:?}"));
         }
@@ -370,26 +412,6 @@ impl Checker {
             _ => self.record.violate(|| format!("request {request} is forgotten again")),
         }
     }
-
-    /// Checks blocks and tails with [`check_blocks`] and [`check_tails`].
-    fn check_kv_cache(&self, manager: &KvCacheManager) {
-        let mut state = self.state.lock();
-        let spec = &self.config.scheduler.kv_spec;
-        state.num_held = check_blocks(manager, spec, &mut state.references, &self.record);
-        state.num_tails = check_tails(manager, &self.record);
-    }
-
-    fn check_step(&self, output: &SchedulerOutput) {
-        let (step, block_size) = (output.step, self.config.scheduler.kv_spec.block_size);
-        let mut state = self.state.lock();
-        let computed = output.scheduled_new.iter().map(|new| new.num_computed_tokens);
-        state.num_adopted += computed.filter(|count| count % block_size != 0).count() as u64;
-        if step <= state.last_step {
-            let last = state.last_step.0;
-            self.record.violate(|| format!("step {} is planned after step {last}", step.0));
-        }
-        state.last_step = step;
-    }
 }
 
 impl Observer for Checker {
@@ -398,24 +420,28 @@ impl Observer for Checker {
     }
 
     fn encode_delay(&self) -> Duration {
-        let mut state = self.state.lock();
-        state.num_encodings += 1;
-        Duration::from_millis(mix(self.plan.step_seed ^ state.num_encodings) % 40)
+        self.encode_delay_of(0)
     }
 
     fn step_delay(&self) -> Duration {
-        let mut state = self.state.lock();
-        state.num_executions += 1;
-        let time = self.plan.step_time(state.num_executions);
-        if time > LONGEST_STEP {
-            self.record.trouble();
-        }
-        time
+        self.step_delay_of(0)
     }
 
     fn observe(&self, what: &Observed<'_>) {
-        let record = &self.record;
         self.check_wakeup(what);
+        if let Observed::Ledger { event, state } = *what {
+            self.replay(event, state);
+            self.observe_ledger(event);
+        }
+        self.check_core(0, what);
+        self.note(what);
+    }
+}
+
+impl Checker {
+    /// Records an event of actors and messages.
+    fn note(&self, what: &Observed<'_>) {
+        let record = &self.record;
         match *what {
             Observed::Message { edge, delivery } => {
                 let Delivery { copies, delay } = delivery;
@@ -442,30 +468,10 @@ impl Observer for Checker {
                     record.violate(|| format!("{} died: {cause}", role.as_str()));
                 }
             }
-            Observed::Ledger { event, state } => {
-                self.replay(event, state);
-                self.observe_ledger(event);
-            }
-            Observed::KvCache { plan, manager } => {
-                record.note("kv_cache", &[plan.epoch.0, plan.step.0, plan.ops.len() as u64]);
-                self.check_kv_cache(manager);
-            }
-            Observed::EncoderCache { cache } => {
-                let EncoderCacheView { cache_size, num_free, num_freeable, .. } = cache.view();
-                record.note("encoder_cache", &[num_free as u64, num_freeable as u64]);
-                record.explain(|| format!("{:?}", cache.answer()));
-                if num_free > num_freeable || num_freeable > cache_size {
-                    record.violate(|| format!("the encoder cache is {:?}", cache.view()));
-                }
-                self.state.lock().num_held_embeds = cache_size.saturating_sub(num_freeable);
-            }
-            Observed::Step { output } => {
-                let tokens = output.total_num_scheduled_tokens as u64;
-                record.note("step", &[output.epoch.0, output.step.0, tokens]);
-                record.explain(|| format!("{:?}", brief(output)));
-                self.check_step(output);
-                self.check_deadlines(output);
-            }
+            Observed::Ledger { .. }
+            | Observed::KvCache { .. }
+            | Observed::EncoderCache { .. }
+            | Observed::Step { .. } => {}
         }
     }
 }

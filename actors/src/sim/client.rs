@@ -9,6 +9,7 @@ use super::{
     oracle::Answer,
     record::Record,
     workload::{ClientPlan, Manner, Workload},
+    world::World,
 };
 use crate::{
     error::RequestError,
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// A stream without news for this time is stuck.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A client that is refused for this time will never be admitted.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(300);
@@ -34,8 +35,10 @@ const LONGEST_REFUSAL: Duration = Duration::from_secs(300);
 pub struct RunContext {
     /// The engine.
     pub system: System,
+    /// The parts of the engine that faults reach.
+    pub world: World,
     /// The run's workload.
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     /// The run's record.
     pub record: Arc<Record>,
     /// The checker, which learns of deliveries.
@@ -252,7 +255,7 @@ fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<
 }
 
 /// Returns why the engine must refuse this client, if it must.
-fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
+pub(super) fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
     let config = &workload.config.scheduler;
     let prompt = plan.prompt.len();
     let room = config.max_model_len.saturating_sub(prompt);

@@ -2,7 +2,10 @@
 //! fails when a plan says so.
 
 mod content;
+mod engine;
+mod factory;
 mod garbage;
+mod kept;
 mod outputs;
 mod row;
 
@@ -10,18 +13,20 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
 
+pub use self::{
+    engine::EngineDevice,
+    factory::{Factory, Parts},
+};
 use self::{
     garbage::Reports,
     outputs::{empty, fail, pool},
     row::Row,
 };
 use super::{
-    adapter::Loader,
-    grammar::{self, Compiler},
-    media::{Encoder, Encoders, least_memory},
+    grammar,
+    media::least_memory,
     memory::Memory,
     model::logprobs,
-    record::Record,
     rng::mix,
     workload::{Effect, Poison},
 };
@@ -37,10 +42,7 @@ use crate::{
         },
         scheduler::output::SchedulerOutput,
     },
-    ports::{
-        AdapterLoader, EncoderFactory, ExecuteError, ExecutorFactory, KvContent, ModelExecutor,
-        ModelInfo,
-    },
+    ports::{ExecuteError, ModelExecutor},
 };
 
 /// A fault of a step on the device.
@@ -54,6 +56,10 @@ pub enum DeviceFault {
     OutOfMemory,
     /// The row of this index, modulo the number of rows, is not finite.
     Garbage(usize),
+    /// The step ends the process, half of the step's KV written.
+    Death,
+    /// The process is killed from outside, half of the step's KV written.
+    Kill,
 }
 
 /// The limits of one device's steps, and the device's faults.
@@ -75,17 +81,16 @@ pub struct DevicePlan {
     pub max_num_seqs: usize,
     /// Whether a step may be planned while the one before is being computed.
     pub async_scheduling: bool,
+    /// Whether the KV cache outlives its process.
+    pub keeps_kv_cache: bool,
+    /// Stores to the directory of that cache, by number, right after which the process ends.
+    pub last_stores: Vec<u64>,
 }
 
-/// A device, which creates executors over one memory that outlives them.
+/// A device of one process, which creates executors over one memory that outlives them.
 #[derive(Debug)]
 pub struct Device {
-    info: ModelInfo,
-    plan: DevicePlan,
-    grammars: Arc<Compiler>,
-    adapters: Arc<Loader>,
-    encoder: Arc<Encoder>,
-    record: Arc<Record>,
+    engine: Arc<EngineDevice>,
     state: Mutex<State>,
 }
 
@@ -98,102 +103,12 @@ struct State {
     newest_epoch: Epoch,
     /// Whether the content was lost and the loss is not confirmed yet.
     is_lost: bool,
-    num_executions: u64,
-    num_attempts: u64,
     last: (Epoch, Step),
-    reports: Reports,
-}
-
-impl Device {
-    /// Returns a device that follows `plan`. It looks up the compiled grammars in
-    /// `grammars`, the adapters in `adapters`, and images in `encoder`.
-    #[must_use]
-    pub fn new(
-        info: ModelInfo,
-        plan: DevicePlan,
-        grammars: Arc<Compiler>,
-        adapters: Arc<Loader>,
-        encoder: Arc<Encoder>,
-        record: Arc<Record>,
-    ) -> Arc<Self> {
-        let memory = Memory::new(info.num_blocks, info.kv_spec.block_size);
-        let last = (Epoch::default(), Step::default());
-        let newest_epoch = Epoch::default();
-        let (generation, num_executions, num_attempts) = (0, 0, 0);
-        let state = State {
-            memory,
-            generation,
-            newest_epoch,
-            is_lost: false,
-            num_executions,
-            num_attempts,
-            last,
-            reports: Reports::default(),
-        };
-        let state = Mutex::new(state);
-        Arc::new(Self { info, plan, grammars, adapters, encoder, record, state })
-    }
-
-    /// Returns the number of steps executed so far.
-    pub fn num_executions(&self) -> u64 {
-        self.state.lock().num_executions
-    }
-}
-
-/// [`Device`] as an executor factory.
-#[derive(Debug)]
-pub struct Factory(pub Arc<Device>);
-
-impl ExecutorFactory for Factory {
-    fn info(&self) -> &ModelInfo {
-        &self.0.info
-    }
-
-    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
-        let mut state = self.0.state.lock();
-        state.newest_epoch = state.newest_epoch.max(epoch.next());
-        state.generation += 1;
-        if !self.0.plan.is_memory_held {
-            return Ok(KvContent::Kept);
-        }
-        state.is_lost = true;
-        state.memory = Memory::new(self.0.info.num_blocks, self.0.info.kv_spec.block_size);
-        Ok(KvContent::Lost)
-    }
-
-    fn forgotten(&self, last: Epoch) {
-        let mut state = self.0.state.lock();
-        if std::mem::take(&mut state.is_lost) {
-            state.newest_epoch = state.newest_epoch.max(last.next());
-        }
-    }
-
-    fn adapters(&self) -> Option<Arc<dyn AdapterLoader>> {
-        let adapters = Arc::clone(&self.0.adapters);
-        Some(adapters)
-    }
-
-    fn encoder(&self) -> Option<Arc<dyn EncoderFactory>> {
-        Some(Arc::new(Encoders(Arc::clone(&self.0.encoder))))
-    }
-
-    fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
-        let mut state = self.0.state.lock();
-        if state.newest_epoch > epoch && !planted(Bug::KeepStaleStep) {
-            return Err(ExecuteError::Device(format!("{epoch:?} is past")));
-        }
-        if state.is_lost {
-            return Err(ExecuteError::Device("a loss was not confirmed".to_owned()));
-        }
-        state.num_attempts += 1;
-        if self.0.plan.refusals.contains(&state.num_attempts) {
-            self.0.record.trouble();
-            return Err(ExecuteError::Device("planned: there is no executor".to_owned()));
-        }
-        state.newest_epoch = epoch;
-        let (device, generation) = (Arc::clone(&self.0), state.generation);
-        Ok(Box::new(Executor { device, epoch, generation, rows: BTreeMap::new(), num_draws: 0 }))
-    }
+    /// Whether the memory outlives the process.
+    is_kept: bool,
+    /// Whether the process is dead. Its tasks may still run for a moment, as those of a real one do
+    /// not.
+    is_dead: bool,
 }
 
 /// A request's part of a step.
@@ -212,6 +127,7 @@ type Broken = (RequestId, RowFailure);
 #[derive(Debug)]
 struct Executor {
     device: Arc<Device>,
+    parts: Parts,
     epoch: Epoch,
     generation: u64,
     rows: BTreeMap<RequestId, Row>,
@@ -222,28 +138,32 @@ impl ModelExecutor for Executor {
     fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
         let device = Arc::clone(&self.device);
         let mut state = device.state.lock();
+        let mut engine = device.engine.lock();
+        if state.is_dead {
+            return Err(ExecuteError::Device("the process is dead".to_owned()));
+        }
         let is_owner = (state.generation, state.newest_epoch) == (self.generation, self.epoch);
         if !is_owner && !planted(Bug::KeepStaleStep) {
             return Err(ExecuteError::Device("the memory was taken away".to_owned()));
         }
-        state.num_executions += 1;
-        let execution = state.num_executions;
+        engine.num_executions += 1;
+        let execution = engine.num_executions;
         self.check_order(step, &mut state);
         self.check_budgets(step);
-        state.reports.begin_execution(step.epoch, execution, device.plan.async_scheduling);
-        let (spans, broken) = self.receive(step, &mut state.reports, execution)?;
-        let fault = self.fault(step, &spans, execution);
+        let is_async = device.engine.plan.async_scheduling;
+        engine.reports.begin_execution(step.epoch, execution, is_async);
+        let (spans, broken) = self.receive(step, &mut engine.reports, execution)?;
+        let fault = self.fault(step, &spans, execution, engine.are_faults_over);
         if fault.is_some() {
-            device.record.trouble();
+            device.engine.record.trouble();
         }
-        if let Some(fault @ (DeviceFault::Panic | DeviceFault::Error | DeviceFault::OutOfMemory)) =
-            fault
-        {
+        if let Some(fault) = fault.filter(|fault| !matches!(fault, DeviceFault::Garbage(_))) {
             self.tear(&spans, &mut state.memory);
-            drop(state);
+            drop((state, engine));
+            self.parts.end_process(fault);
             return fail(fault);
         }
-        let State { memory, reports, .. } = &mut *state;
+        let (memory, reports) = (&mut state.memory, &mut engine.reports);
         for index in self.in_order(&spans, memory.block_size()) {
             let span = spans[index];
             let is_garbage = self.is_garbage(fault, index, spans.len(), span)
@@ -270,15 +190,21 @@ impl ModelExecutor for Executor {
 
 impl Executor {
     fn violate(&self, what: impl FnOnce() -> String) {
-        self.device.record.violate(what);
+        self.device.engine.record.violate(what);
     }
 
     /// Returns the fault of a step, if it has one.
-    fn fault(&self, step: &SchedulerOutput, spans: &[Span], execution: u64) -> Option<DeviceFault> {
-        let plan = &self.device.plan;
+    fn fault(
+        &self,
+        step: &SchedulerOutput,
+        spans: &[Span],
+        execution: u64,
+        are_faults_over: bool,
+    ) -> Option<DeviceFault> {
+        let plan = &self.device.engine.plan;
         // A prompt that is computed whole has memory when it is alone.
-        let is_smallest = self.device.info.kv_spec.groups.is_empty() && spans.len() < 2;
-        let least = least_memory(&self.device.info);
+        let is_smallest = self.device.engine.info.kv_spec.groups.is_empty() && spans.len() < 2;
+        let least = least_memory(&self.device.engine.info);
         let is_too_large = plan.memory.is_some_and(|(from, most)| {
             let most = most.max(least);
             execution >= from && step.total_num_scheduled_tokens > most && !is_smallest
@@ -286,9 +212,9 @@ impl Executor {
         if is_too_large {
             Some(DeviceFault::OutOfMemory)
         } else if spans.iter().any(|span| self.is_poisoned(*span, Effect::Panic)) {
-            Some(DeviceFault::Panic)
+            Some(self.parts.effect_of_poison())
         } else {
-            plan.faults.get(&execution).copied()
+            plan.faults.get(&execution).copied().filter(|_| !are_faults_over)
         }
     }
 
@@ -303,7 +229,7 @@ impl Executor {
     }
 
     fn check_budgets(&self, step: &SchedulerOutput) {
-        let DevicePlan { max_num_batched_tokens, max_num_seqs, .. } = self.device.plan;
+        let DevicePlan { max_num_batched_tokens, max_num_seqs, .. } = self.device.engine.plan;
         let (mut tokens, mut seqs) = (0, 0);
         for (_, count) in step.num_scheduled_tokens() {
             tokens += count;
@@ -334,11 +260,12 @@ impl Executor {
             let (request, start) = (new.request.id, new.num_computed_tokens);
             let params = new.request.sampling();
             let format = params.and_then(|params| params.structured_output.as_deref());
-            if format.is_some_and(|format| !self.device.grammars.has(format)) {
+            if format.is_some_and(|format| !self.parts.grammars.has(format)) {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
-            let (num_groups, life) = (self.device.info.kv_spec.groups.len(), reports.begin_life());
-            let adapter = new.request.lora.as_ref().map(|lora| self.device.adapters.get(lora));
+            let (num_groups, life) =
+                (self.device.engine.info.kv_spec.groups.len(), reports.begin_life());
+            let adapter = new.request.lora.as_ref().map(|lora| self.parts.adapters.get(lora));
             // Only in a step of a past epoch, whose result is dropped. Otherwise the request fails.
             let missing = (adapter == Some(None))
                 .then(|| RowFailure::Adapter(format!("request {request} lacks its adapter")));
@@ -371,11 +298,11 @@ impl Executor {
             let Range { start, end } = cached.certain_tokens(row.num_computed);
             row.num_computed = end;
             if cached.num_lookahead_tokens > 0 && end != row.tokens.len() {
-                let record = &self.device.record;
+                let record = &self.device.engine.record;
                 record.violate(|| format!("request {request} guesses before its last token"));
             }
             // Its own token shows the poison, not a guess before it.
-            let poison = self.device.plan.poison.as_ref();
+            let poison = self.device.engine.plan.poison.as_ref();
             let may_guess = poison.is_none_or(|poison| {
                 poison.effect != Effect::Garbage || !poison.is_in(&row.request.prompt_token_ids)
             });
@@ -388,20 +315,21 @@ impl Executor {
         for span in std::mem::take(&mut spans) {
             let Some(row) = self.rows.get_mut(&span.request) else { continue };
             // Only of a request that has ended meanwhile. Otherwise it begins again.
-            if self.device.encoder.lacks(&row.request.mm_features, span.start..span.end) {
+            if self.parts.encoder.lacks(&row.request.mm_features, span.start..span.end) {
                 row.broken = Some(RowFailure::Media);
                 let images = &row.request.mm_features;
-                self.device.record.explain(|| format!("{span:?} lacks one of {images:?}"));
+                self.device.engine.record.explain(|| format!("{span:?} lacks one of {images:?}"));
                 broken.push((span.request, RowFailure::Media));
             } else {
                 spans.push(span);
             }
         }
-        let computes_whole = self.device.info.kv_spec.groups.is_empty();
+        let computes_whole = self.device.engine.info.kv_spec.groups.is_empty();
         for span in &spans {
             let row = self.rows.get(&span.request);
             let known = row.map_or(0, |row| row.tokens.len());
-            if self.device.info.attends_within_items && row.is_some_and(|row| row.is_cut(span.end))
+            if self.device.engine.info.attends_within_items
+                && row.is_some_and(|row| row.is_cut(span.end))
             {
                 self.violate(|| format!("{span:?} ends within an image"));
             }
@@ -430,7 +358,7 @@ impl Executor {
     }
 
     fn is_poisoned(&self, span: Span, effect: Effect) -> bool {
-        let Some(poison) = &self.device.plan.poison else { return false };
+        let Some(poison) = &self.device.engine.plan.poison else { return false };
         let request = &self.rows[&span.request].request;
         let is_it = poison.effect == effect && poison.is_in(&request.prompt_token_ids);
         let is_within = poison.within.is_some_and(|first| span.end > first);

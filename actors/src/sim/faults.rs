@@ -1,7 +1,10 @@
 //! The faults of one run: a function of the seed.
 
+mod processes;
+
 use std::{collections::BTreeMap, time::Duration};
 
+pub use self::processes::{LoadFault, ProcessFault, ProcessFaults, ProcessStrike};
 use super::{device::DeviceFault, rng::Rng, workload::Workload};
 use crate::{
     fault::{Chaos, EdgeFaults, How, Strikes},
@@ -60,6 +63,17 @@ pub struct Strike {
     pub how: How,
 }
 
+/// A strike while the system recovers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoveryStrike {
+    /// Number of the recovery, from 1: of the epoch that begins, after the first one.
+    pub recovery: u64,
+    /// Time after its begin.
+    pub delay: Duration,
+    /// The strike, whose time does not count.
+    pub strike: Strike,
+}
+
 /// All faults of one run.
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
@@ -87,12 +101,39 @@ pub struct FaultPlan {
     pub step_seed: u64,
     /// Probability that an actor yields before a message, in percent. This is no fault.
     pub yield_percent: u64,
+    /// Faults of engine processes.
+    pub processes: ProcessFaults,
+    /// Strikes while the system recovers.
+    pub in_recovery: Vec<RecoveryStrike>,
+    /// Time at which all faults end. `None`: they end when their number is used up.
+    pub end: Option<Duration>,
 }
 
 impl FaultPlan {
     /// Returns the faults of `seed` for its workload.
     #[must_use]
     pub fn of(seed: u64, workload: &Workload) -> Self {
+        let mut plan = Self::of_actors(seed, workload);
+        let rng = Rng::new(seed ^ 0xfa17);
+        if let Some(engines) = &workload.engines {
+            let num_failures = plan.device.len() + plan.hangs.len();
+            let by_step_max = 2_usize.saturating_sub(num_failures);
+            plan.processes = ProcessFaults::of(&mut rng.fork(10), engines, by_step_max);
+        }
+        if workload.engines.is_some() && workload.has_pauses() {
+            plan.add_pause_faults(&mut rng.fork(13));
+        }
+        plan.add_recovery_strikes(&mut rng.fork(11));
+        let mut end = rng.fork(12);
+        if !plan.is_calm() && end.percent(60) {
+            plan.end = Some(Duration::from_millis(end.pick(&[100, 300, 1_000, 4_000])));
+        }
+        plan
+    }
+
+    /// Returns the faults of actors, messages and the device.
+    #[must_use]
+    pub fn of_actors(seed: u64, workload: &Workload) -> Self {
         // A prompt with poison already gives garbage.
         let has_poison = workload.poison.is_some();
         let rng = Rng::new(seed ^ 0xfa17);
@@ -134,6 +175,26 @@ impl FaultPlan {
         let rng = Rng::new(seed ^ 0xfa17);
         let (step_seed, yield_percent) = (rng.fork(2).next_u64(), yield_percent(&rng));
         Self { step_seed, yield_percent, ..Self::default() }
+    }
+
+    /// Loses messages about pauses on their way to the process in one run of two.
+    fn add_pause_faults(&mut self, rng: &mut Rng) {
+        if rng.percent(50) {
+            let faults = EdgeFaults { drop: 0.5, ..EdgeFaults::default() };
+            self.edges.push((edge!(Door -> Scheduler), faults));
+        }
+    }
+
+    /// Lets faults strike while the system recovers from the first ones, in one run of six.
+    fn add_recovery_strikes(&mut self, rng: &mut Rng) {
+        if self.is_calm() || !rng.percent(16) {
+            return;
+        }
+        for _ in 0..rng.within(1, 3) {
+            let (recovery, strike) = (1 + rng.below(3), strike(rng));
+            let delay = Duration::from_micros(rng.pick(&[0, 0, 300, 2_000, 20_000]));
+            self.in_recovery.push(RecoveryStrike { recovery, delay, strike });
+        }
     }
 
     fn add_device_faults(&mut self, rng: &mut Rng, has_poison: bool) {
@@ -228,15 +289,17 @@ impl FaultPlan {
             && self.hangs.is_empty()
             && self.refusals.is_empty()
             && self.memory.is_none()
+            && self.processes.is_empty()
     }
 
-    /// Returns the time of an execution: a few milliseconds, or an hour for a hang.
+    /// Returns the time of an execution of an engine's: a few milliseconds, or an hour for a hang.
     #[must_use]
-    pub fn step_time(&self, execution: u64) -> Duration {
-        if self.hangs.contains(&execution) {
+    pub fn step_time(&self, engine: usize, execution: u64) -> Duration {
+        if engine == 0 && self.hangs.contains(&execution) {
             return Duration::from_secs(3_600);
         }
-        let drawn = Rng::new(self.step_seed).fork(execution).next_u64();
+        let seed = self.step_seed.wrapping_add(engine as u64);
+        let drawn = Rng::new(seed).fork(execution).next_u64();
         Duration::from_millis(match drawn % 16 {
             0 => 0,
             1 => 50,
@@ -246,8 +309,23 @@ impl FaultPlan {
 
     /// Starts the random faults.
     pub fn begin(&self, chaos: &Chaos) {
-        chaos.set_yields(self.seed, self.yield_percent);
-        chaos.reseed(self.seed);
+        self.begin_in(chaos, self.seed);
+    }
+
+    /// Starts the random faults of an engine process. Those of its first processes are limited in
+    /// number, and later ones have none.
+    pub fn begin_process(&self, chaos: &Chaos, engine: usize, process: u32) {
+        let rng = Rng::new(self.seed).fork(1 + engine as u64).fork(u64::from(process));
+        let seed = rng.clone().next_u64();
+        match process {
+            1..4 => self.begin_in(chaos, seed),
+            _ => chaos.set_yields(seed, self.yield_percent),
+        }
+    }
+
+    fn begin_in(&self, chaos: &Chaos, seed: u64) {
+        chaos.set_yields(seed, self.yield_percent);
+        chaos.reseed(seed);
         chaos.set_budget(self.budget);
         self.edges.iter().for_each(|&(edge, faults)| chaos.set_edge(edge, faults));
         self.strikes.iter().for_each(|&(role, strikes)| chaos.set_strikes(role, strikes));

@@ -22,6 +22,10 @@ pub struct Record {
 #[derive(Debug)]
 struct Inner {
     started: Option<Instant>,
+    /// Time before the current life of the system.
+    base: u64,
+    /// The time while no life runs.
+    stopped: Option<u64>,
     num_events: u64,
     digest: u64,
     violation: Option<String>,
@@ -37,6 +41,8 @@ impl Record {
         let log = verbose.then(Vec::new);
         let inner = Inner {
             started: None,
+            base: 0,
+            stopped: None,
             num_events: 0,
             digest: 0,
             violation: None,
@@ -44,6 +50,19 @@ impl Record {
             log,
         };
         Arc::new(Self { inner: Mutex::new(inner) })
+    }
+
+    /// Begins a life of the system, in a runtime of its own. Time goes on.
+    pub fn begin_life(&self) {
+        let mut inner = self.inner.lock();
+        inner.started = None;
+        inner.base = inner.stopped.take().unwrap_or(inner.base);
+    }
+
+    /// Ends a life of the system. Time stands still until the next.
+    pub fn end_life(&self) {
+        let mut inner = self.inner.lock();
+        inner.stopped = Some(inner.micros());
     }
 
     /// Records an event, described by `what` and numbers.
@@ -146,9 +165,12 @@ impl Inner {
 
     /// Returns the simulated time since the first event, in microseconds.
     fn micros(&mut self) -> u64 {
+        if let Some(stopped) = self.stopped {
+            return stopped;
+        }
         let now = Instant::now();
         let started = *self.started.get_or_insert(now);
-        (now - started).as_micros() as u64
+        self.base + (now - started).as_micros() as u64
     }
 }
 

@@ -7,10 +7,16 @@ pub struct Regression {
     pub seed: u64,
     /// The cause of the failure.
     pub why: &'static str,
+    /// Whether it failed in the first version of the world, which had one process.
+    pub is_first_world: bool,
 }
 
 const fn failed(seed: u64, why: &'static str) -> Regression {
-    Regression { seed, why }
+    Regression { seed, why, is_first_world: true }
+}
+
+const fn failed_with_processes(seed: u64, why: &'static str) -> Regression {
+    Regression { seed, why, is_first_world: false }
 }
 
 /// All regressions.
@@ -36,4 +42,6 @@ pub const REGRESSIONS: &[Regression] = &[
     failed(480_702, "a grammar that took too long was accepted when no actor checked in time"),
     failed(505_242, "a grammar that took too long was accepted when no actor checked in time"),
     failed(912_074, "a request was convicted before its first token's commit had arrived"),
+    failed_with_processes(77, "the message that a process's core had started was lost"),
+    failed_with_processes(15_973, "the end of a pause was lost that began after the last look"),
 ];

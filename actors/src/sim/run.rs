@@ -5,97 +5,55 @@ use std::{sync::Arc, time::Duration};
 use tokio::{
     runtime::{Builder, Handle},
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 
+pub use super::outcome::{Options, Outcome};
 use super::{
-    adapter::Loader,
     checker::{Checker, Remains},
     client::{RunContext, visit},
-    device::{Device, DevicePlan, Factory},
-    faults::FaultPlan,
-    grammar::{Compiler, GRAMMAR_TIMEOUT},
-    media::Encoder,
+    faults::{FaultPlan, RecoveryStrike},
+    grammar::GRAMMAR_TIMEOUT,
+    lives,
     record::{Record, with_panics_recorded},
-    vocabulary::Vocabulary,
     workload::{Effect, Order, Workload},
+    world::World,
 };
 use crate::{
-    fault::Bug,
     logic::{admission::Tenant, planted::plant, scheduler::PauseState},
-    system::{Health, System, SystemConfig, config::DeviceMode},
+    system::{Health, Journal, SystemConfig, config::DeviceMode},
 };
 
 /// Longest time until all clients are served, in simulated time.
 const LONGEST_LIFE: Duration = Duration::from_secs(4 * 3_600);
 /// Longest time until the engine has cleared all state after its last request.
 const LONGEST_DRAIN: Duration = Duration::from_secs(120);
+/// Time between two looks whether there is a bound for the end of all requests.
+const LIVENESS_PAUSE: Duration = Duration::from_secs(1);
 /// Time until the last timer has ended: longer than a step that hangs.
 const LAST_TIMER: Duration = Duration::from_secs(2 * 3_600);
-
-/// The options of a run.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Whether all events are kept.
-    pub verbose: bool,
-    /// Whether the run has no faults.
-    pub without_faults: bool,
-    /// A planted bug.
-    pub bug: Option<Bug>,
-}
-
-/// The result of a run.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// The seed.
-    pub seed: u64,
-    /// The first violation, if there was one.
-    pub violation: Option<String>,
-    /// Digest of all events.
-    pub digest: u64,
-    /// Number of events.
-    pub num_events: u64,
-    /// Number of steps that the device computed.
-    pub num_steps: u64,
-    /// Number of random and planned faults, without those of the device.
-    pub num_faults: u64,
-    /// Number of actors that died.
-    pub num_deaths: u64,
-    /// Number of accepted requests.
-    pub num_requests: u64,
-    /// Number of requests of a new epoch that continued in the block that they had been filling.
-    pub num_adopted: u64,
-    /// Longest time without a token while there was no fault.
-    pub longest_stall: Duration,
-    /// Length of the run, in simulated time.
-    pub simulated: Duration,
-    /// Events, if they were kept.
-    pub log: Vec<String>,
-}
 
 /// Runs one seed.
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Outcome {
     let record = Record::new(options.verbose);
-    let mut outcome = Outcome {
-        seed,
-        violation: None,
-        digest: 0,
-        num_events: 0,
-        num_steps: 0,
-        num_faults: 0,
-        num_deaths: 0,
-        num_requests: 0,
-        num_adopted: 0,
-        longest_stall: Duration::ZERO,
-        simulated: Duration::ZERO,
-        log: Vec::new(),
-    };
+    let mut outcome = Outcome::of(seed);
     plant(options.bug);
     with_panics_recorded(&record, || {
-        match Builder::new_current_thread().enable_time().start_paused(true).build() {
-            Ok(runtime) => runtime.block_on(live(seed, options, &record, &mut outcome)),
-            Err(error) => record.violate(|| format!("there is no runtime: {error}")),
+        let workload = Arc::new(match options.is_first_world {
+            true => Workload::in_one_process(seed),
+            false => Workload::new(seed),
+        });
+        let plan = match options.without_faults {
+            true => FaultPlan::without_faults(seed),
+            false if options.is_first_world => FaultPlan::of_actors(seed, &workload),
+            false => FaultPlan::of(seed, &workload),
+        };
+        match workload.lives.clone() {
+            Some(lives) => {
+                lives::live(seed, options, &record, (workload, plan), &lives, &mut outcome);
+            }
+            None => with_runtime(&record, live(options, &record, (workload, plan), &mut outcome)),
         }
     });
     plant(None);
@@ -106,65 +64,83 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     outcome
 }
 
-async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut Outcome) {
-    let started = Instant::now();
-    let workload = Workload::new(seed);
-    let plan = match options.without_faults {
-        true => FaultPlan::without_faults(seed),
-        false => FaultPlan::of(seed, &workload),
-    };
+/// Runs a life of the system in a runtime of its own, in simulated time. All tasks end with it.
+pub(super) fn with_runtime(record: &Record, life: impl Future<Output = ()>) {
+    match Builder::new_current_thread().enable_time().start_paused(true).build() {
+        Ok(runtime) => runtime.block_on(async {
+            record.begin_life();
+            life.await;
+            record.end_life();
+        }),
+        Err(error) => record.violate(|| format!("there is no runtime: {error}")),
+    }
+}
+
+async fn live(
+    options: Options,
+    record: &Arc<Record>,
+    (workload, plan): (Arc<Workload>, FaultPlan),
+    outcome: &mut Outcome,
+) {
+    let parts = (workload, plan.clone());
+    let Some(context) = begin(options, record, parts, None).await else { return };
+    let mut clients = JoinSet::new();
+    for index in 0..context.workload.clients.len() {
+        clients.spawn(visit(Arc::clone(&context), index));
+    }
+    serve(&context, &plan, clients).await;
+    finish(context, outcome).await;
+}
+
+/// Starts the system of a run, with its faults.
+pub(super) async fn begin(
+    options: Options,
+    record: &Arc<Record>,
+    (workload, plan): (Arc<Workload>, FaultPlan),
+    journal: Option<Arc<Journal>>,
+) -> Option<Arc<RunContext>> {
     record.explain(|| format!("clients {:#?}", workload.clients));
     record.explain(|| format!("orders {:?}, poison {:?}", workload.orders, workload.poison));
+    record.explain(|| format!("{:?}, {:?}", workload.engines, workload.lives));
     record.explain(|| format!("{plan:#?}"));
-    let device_plan = DevicePlan {
-        faults: plan.device.clone(),
-        refusals: plan.refusals.clone(),
-        memory: plan.memory,
-        is_memory_held: plan.is_memory_held,
-        poison: workload.poison.clone(),
-        max_num_batched_tokens: workload.config.scheduler.max_num_batched_tokens,
-        max_num_seqs: workload.config.scheduler.max_num_seqs,
-        async_scheduling: workload.config.scheduler.async_scheduling,
-    };
-    let grammars = Arc::new(Compiler::default());
-    let adapters = Arc::new(Loader::new(workload.adapter_slots));
-    let (of_device, of_record) = (Arc::clone(&grammars), Arc::clone(record));
-    let cache_size = workload.config.scheduler.encoder_cache_size;
-    let encoder = Encoder::new(cache_size, Arc::clone(record));
-    let info = workload.info.clone();
-    let device = Device::new(info, device_plan, of_device, adapters, encoder, of_record);
     let panics = workload.poison.as_ref().is_some_and(|poison| poison.effect == Effect::Panic);
-    let has_faults = panics || !plan.is_calm();
-    let config = config(&workload);
-    let checker = Checker::new(Arc::clone(record), plan.clone(), config.clone(), !has_faults);
+    let dies = workload.lives.is_some() && !options.without_faults;
+    let has_faults = panics || dies || !plan.is_calm();
+    let config = SystemConfig { journal, ..config(&workload) };
+    let num_engines = workload.engines.map_or(0, |engines| engines.count);
+    let of_checker = (Arc::clone(record), plan.clone(), config.clone());
+    let (of_record, of_plan, of_config) = of_checker;
+    let checker = Checker::new(of_record, of_plan, of_config, !has_faults, num_engines);
     record.explain(|| format!("{config:#?}"));
-    let factory = Arc::new(Factory(Arc::clone(&device)));
-    let door_seed = workload.door_seed;
-    let codec = Arc::new(Vocabulary);
-    let system = match System::spawn(config, factory, codec, grammars, door_seed).await {
-        Ok(system) => system,
-        Err(error) => return record.violate(|| format!("no system: {error}")),
+    let (system, world) = match World::start(&config, &workload, &plan, &checker, record).await {
+        Ok(started) => started,
+        Err(error) => {
+            record.violate(|| format!("no system: {error}"));
+            return None;
+        }
     };
-    system.chaos().source().set_observer(checker.clone());
+    system.chaos().source().set_observer(Arc::<Checker>::clone(&checker));
     plan.begin(system.chaos().source());
-    let (record, of_context) = (Arc::clone(record), Arc::clone(&checker));
-    let context = RunContext { system, workload, record, checker: of_context, has_faults };
-    let context = Arc::new(context);
-    if timeout(LONGEST_LIFE, serve(&context, &plan)).await.is_err() {
-        context.record.violate(|| "clients are still waiting".to_owned());
-    }
-    outcome.num_faults = context.system.chaos().source().num_faults();
-    context.system.chaos().calm();
-    close(&context, &checker).await;
-    check_remains(&context, checker.remains());
-    let remains = checker.remains();
-    outcome.num_steps = device.num_executions();
-    outcome.num_deaths = remains.num_deaths;
-    outcome.num_requests = remains.num_accepted as u64;
-    outcome.num_adopted = remains.num_adopted;
-    outcome.longest_stall = Duration::from_micros(remains.longest_stall);
-    outcome.simulated = started.elapsed();
-    end(context, device).await;
+    let record = Arc::clone(record);
+    Some(Arc::new(RunContext { system, world, workload, record, checker, has_faults }))
+}
+
+/// Ends the faults, waits until the engine has cleared its state, and ends it.
+pub(super) async fn finish(context: Arc<RunContext>, outcome: &mut Outcome) {
+    outcome.num_faults += context.world.num_faults(&context.system);
+    context.world.calm(&context.system);
+    close(&context, &context.checker).await;
+    let remains = context.checker.remains();
+    check_remains(&context, remains);
+    outcome.num_steps += context.world.num_executions();
+    outcome.num_processes += context.world.num_processes();
+    outcome.num_deaths += remains.num_deaths;
+    outcome.num_requests += remains.num_accepted as u64;
+    outcome.num_adopted += remains.num_adopted;
+    let stall = Duration::from_micros(remains.longest_stall);
+    outcome.longest_stall = outcome.longest_stall.max(stall);
+    outcome.simulated = Duration::from_micros(context.record.now());
+    end(context).await;
 }
 
 /// Returns the engine's settings, without those that need threads.
@@ -185,11 +161,26 @@ fn config(workload: &Workload) -> SystemConfig {
 }
 
 /// Runs the clients, the operator's orders and the strikes at set times.
-async fn serve(context: &Arc<RunContext>, plan: &FaultPlan) {
-    let mut tasks = JoinSet::new();
-    for index in 0..context.workload.clients.len() {
-        tasks.spawn(visit(Arc::clone(context), index));
+pub(super) async fn serve(context: &Arc<RunContext>, plan: &FaultPlan, clients: JoinSet<()>) {
+    let served = timeout(LONGEST_LIFE, serve_all(context, plan, clients));
+    tokio::select! {
+        biased;
+        served = served => if served.is_err() {
+            context.record.violate(|| "clients are still waiting".to_owned());
+        },
+        // The rest of the run would show nothing.
+        () = violated(&context.record) => {}
     }
+}
+
+/// Waits until something is wrong.
+async fn violated(record: &Record) {
+    while record.violation().is_none() {
+        sleep(10 * LIVENESS_PAUSE).await;
+    }
+}
+
+async fn serve_all(context: &Arc<RunContext>, plan: &FaultPlan, mut tasks: JoinSet<()>) {
     for &(at, order) in &context.workload.orders {
         let context = Arc::clone(context);
         tasks.spawn(async move {
@@ -205,8 +196,55 @@ async fn serve(context: &Arc<RunContext>, plan: &FaultPlan) {
             let _ = context.system.chaos().strike(strike.role, strike.index, strike.how);
         });
     }
+    for &strike in &plan.processes.strikes {
+        let context = Arc::clone(context);
+        tasks.spawn(async move {
+            sleep(strike.at).await;
+            context.world.strike(&context.system, strike.engine, strike.fault);
+        });
+    }
+    let mut others = JoinSet::new();
+    others.spawn(strike_in_recovery(Arc::clone(context), plan.in_recovery.clone()));
+    others.spawn(live_on(Arc::clone(context), plan.end.filter(|_| !plan.is_calm())));
     // A panic of a task is in the record.
     while tasks.join_next().await.is_some() {}
+    others.shutdown().await;
+}
+
+/// Strikes when the system recovers.
+async fn strike_in_recovery(context: Arc<RunContext>, mut planned: Vec<RecoveryStrike>) {
+    // One task: tokio wakes several that wait for one event in any order.
+    planned.sort_by_key(|planned| planned.recovery);
+    let mut recoveries = context.checker.recoveries();
+    for RecoveryStrike { recovery, delay, strike } in planned {
+        if recoveries.wait_for(|count| *count >= recovery).await.is_err() {
+            return;
+        }
+        sleep(delay).await;
+        // The actor may have no successor yet.
+        let _ = context.system.chaos().strike(strike.role, strike.index, strike.how);
+    }
+}
+
+/// Ends the faults at their end, and then checks that all requests end in time.
+async fn live_on(context: Arc<RunContext>, end: Option<Duration>) {
+    if let Some(end) = end {
+        sleep(end).await;
+        context.world.calm(&context.system);
+    } else if context.has_faults {
+        return;
+    }
+    context.checker.faults_ended();
+    loop {
+        match context.checker.bound() {
+            Some(bound) => {
+                let left = bound.saturating_sub(context.record.now());
+                sleep(Duration::from_micros(left) + LIVENESS_PAUSE).await;
+            }
+            None => sleep(LIVENESS_PAUSE).await,
+        }
+        context.checker.check_bound();
+    }
 }
 
 async fn obey(context: &RunContext, order: Order) {
@@ -224,6 +262,9 @@ async fn obey(context: &RunContext, order: Order) {
         Order::Status => {
             let _ = context.system.status().await;
         }
+        // The other engine may be drained already.
+        Order::Drain(engine, moves) => drop(context.system.drain_engine(engine, moves)),
+        Order::Undrain(engine) => drop(context.system.undrain_engine(engine)),
     }
 }
 
@@ -283,17 +324,21 @@ fn check_remains(context: &RunContext, remains: Remains) {
 }
 
 /// Shuts the engine down and checks that no task outlives it.
-async fn end(context: Arc<RunContext>, device: Arc<Device>) {
+async fn end(context: Arc<RunContext>) {
     context.system.shutdown().await;
     let record = Arc::clone(&context.record);
+    let (devices, launchers) = (context.world.devices.clone(), context.world.launchers.clone());
     drop(context);
     sleep(LAST_TIMER).await;
     let num_tasks = Handle::current().metrics().num_alive_tasks();
     if num_tasks > 0 {
         record.violate(|| format!("{num_tasks} tasks outlive the engine"));
     }
-    // The engine owns the factory, which owns the device.
-    if Arc::strong_count(&device) > 1 {
+    // The engine owns the factories, which own the devices. The memory of a dead process does not
+    // matter: it ends with the process.
+    let is_device_used = devices.iter().any(|device| Arc::strong_count(device) > 1);
+    let is_launcher_used = launchers.iter().any(|launcher| Arc::strong_count(launcher) > 1);
+    if is_launcher_used || (is_device_used && launchers.is_empty()) {
         record.violate(|| "the engine is still referenced".to_owned());
     }
 }

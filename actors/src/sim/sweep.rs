@@ -25,6 +25,8 @@ pub struct Sweep {
     pub num_faults: u64,
     /// Number of actors that died.
     pub num_deaths: u64,
+    /// Number of engine processes that were started.
+    pub num_processes: u64,
     /// Number of accepted requests.
     pub num_requests: u64,
     /// Number of requests of a new epoch that continued in the block that they had been filling.
@@ -43,6 +45,7 @@ impl Sweep {
         self.num_steps += outcome.num_steps;
         self.num_faults += outcome.num_faults;
         self.num_deaths += outcome.num_deaths;
+        self.num_processes += outcome.num_processes;
         self.num_requests += outcome.num_requests;
         self.num_adopted += outcome.num_adopted;
         self.longest_stall = self.longest_stall.max(outcome.longest_stall);

@@ -1,14 +1,23 @@
 //! The workload of one run: the engine's settings, the clients and their requests, and the
 //! operator's orders. All of it is a function of the seed.
 
+mod engines;
 mod images;
+mod lives;
+mod orders;
 mod poison;
 
 use std::{sync::Arc, time::Duration};
 
-pub use self::poison::{Effect, Poison};
+pub use self::{
+    engines::EnginesPlan,
+    lives::LivesPlan,
+    orders::Order,
+    poison::{Effect, Poison},
+};
 use self::{
     images::{set_images, set_whole},
+    orders::orders,
     poison::{poison, poison_within},
 };
 use super::{
@@ -29,7 +38,7 @@ use crate::{
             pooling_params::{ModelHeads, PoolingParams, PoolingTask},
             sampling_params::SamplingParams,
         },
-        scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
+        scheduler::{SchedulerConfig, SchedulingPolicy},
     },
     message::{
         Role,
@@ -59,6 +68,10 @@ pub struct Workload {
     pub poison: Option<Poison>,
     /// Number of adapters that the memory holds.
     pub adapter_slots: usize,
+    /// The engine processes. `None`: all actors run in one process.
+    pub engines: Option<EnginesPlan>,
+    /// The deaths of the whole system, which has a journal then.
+    pub lives: Option<LivesPlan>,
 }
 
 /// One client.
@@ -89,21 +102,20 @@ pub enum Manner {
     Aborts(usize),
 }
 
-/// An order of the operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Sets which requests are paused.
-    Pause(PauseState),
-    /// Resets the prefix cache. With `true`, it preempts requests first.
-    ResetPrefixCache(bool),
-    /// Reads the status.
-    Status,
-}
-
 impl Workload {
     /// Returns the workload of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::draw(seed, false)
+    }
+
+    /// Returns the workload of `seed` in one process that never dies.
+    #[must_use]
+    pub fn in_one_process(seed: u64) -> Self {
+        Self::draw(seed, true)
+    }
+
+    fn draw(seed: u64, is_one_process: bool) -> Self {
         let rng = Rng::new(seed);
         let mut config = scheduler_config(&mut rng.fork(1));
         config.async_scheduling = rng.fork(11).percent(50);
@@ -140,7 +152,14 @@ impl Workload {
         let share = if is_encoder { 100 } else { 50 };
         set_poolings(&mut rng.fork(14), &mut clients, share);
         let adapter_slots = set_adapters(&mut rng.fork(15), &mut config, &mut clients);
-        let orders = orders(&mut rng.fork(5));
+        let engines = EnginesPlan::of(&mut rng.fork(18)).filter(|_| !is_one_process);
+        let has_lives = !is_one_process && poison.is_none() && rng.fork(20).percent(12);
+        let has_lives = has_lives && clients.iter().all(|client| client.raw.media.is_empty());
+        let lives = has_lives.then(|| LivesPlan::of(&mut rng.fork(21), &mut clients));
+        let mut orders = orders(&mut rng.fork(5));
+        if let Some(engines) = &engines {
+            engines.add_drains(&mut rng.fork(19), &mut orders);
+        }
         Self {
             config,
             info,
@@ -149,6 +168,8 @@ impl Workload {
             orders,
             poison,
             adapter_slots,
+            engines,
+            lives,
         }
     }
 
@@ -476,24 +497,4 @@ fn set_fragility(rng: &mut Rng, config: &mut SystemConfig) {
             .into_iter()
             .fold(Supervision::uniform(seldom), |all, role| all.with(role, often));
     }
-}
-
-fn orders(rng: &mut Rng) -> Vec<(Duration, Order)> {
-    let mut orders = Vec::new();
-    if rng.percent(15) {
-        let pause = rng.pick(&[PauseState::PausedNew, PauseState::PausedAll]);
-        let start = Duration::from_millis(rng.below(60));
-        let length = Duration::from_millis(rng.within(1, 2_000) as u64);
-        orders.push((start, Order::Pause(pause)));
-        orders.push((start + length, Order::Pause(PauseState::Unpaused)));
-    }
-    if rng.percent(15) {
-        let at = Duration::from_millis(rng.below(100));
-        orders.push((at, Order::ResetPrefixCache(rng.percent(50))));
-    }
-    if rng.percent(5) {
-        orders.push((Duration::from_millis(rng.below(50)), Order::Status));
-    }
-    orders.sort_by_key(|(at, _)| *at);
-    orders
 }

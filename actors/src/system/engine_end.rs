@@ -34,7 +34,7 @@ use crate::{
     ports::{AdapterCheckError, ExecutorFactory, GrammarCompiler, TextCodec},
     supervision::{address::Address, watchdog},
 };
-use crate::{link::frames::Fault, message::Edge};
+use crate::{fault::Chaos, link::frames::Fault, message::Edge};
 
 /// Time between two signs of life.
 const BEAT_PERIOD: Duration = Duration::from_millis(50);
@@ -70,7 +70,11 @@ pub struct EngineEnd {
     incoming: Incoming<ToEngine>,
     outgoing: Outgoing<ToFront>,
     beats: Interval,
+    begin: Option<Begin>,
 }
+
+/// Gets the source of faults of the core before its actors start.
+type Begin = Box<dyn FnOnce(&Chaos) + Send>;
 
 impl std::fmt::Debug for EngineEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -89,7 +93,12 @@ impl EngineEnd {
         }));
         let mut beats = interval(BEAT_PERIOD);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { incoming: Incoming::new(reader), outgoing, beats }
+        Self { incoming: Incoming::new(reader), outgoing, beats, begin: None }
+    }
+
+    /// Lets `begin` observe the core, or plan its faults, before the core's actors start.
+    pub fn set_begin(&mut self, begin: impl FnOnce(&Chaos) + Send + 'static) {
+        self.begin = Some(Box::new(begin));
     }
 
     /// Waits for the settings.
@@ -124,6 +133,7 @@ impl EngineEnd {
         let mut load = std::pin::pin!(load);
         loop {
             tokio::select! {
+                biased;
                 loaded = &mut load => return Ok(loaded),
                 _ = self.beats.tick() => self.beat(),
                 // The front says nothing until the model is loaded.
@@ -149,6 +159,7 @@ impl EngineEnd {
         let _ = self.outgoing.send(&ToFront::Ready(facts));
         loop {
             tokio::select! {
+                biased;
                 _ = self.beats.tick() => self.beat(),
                 frame = self.incoming.next() => match frame {
                     Ok(ToEngine::Attach(attach)) => return self.attached(attach, core).await,
@@ -165,7 +176,7 @@ impl EngineEnd {
 
     async fn attached(self, attach: Attach, core: Core) -> EngineOver {
         let recorder = core.config.recorder.clone();
-        let over = match Running::start(self.outgoing, attach, core).await {
+        let over = match Running::start(self.outgoing, attach, core, self.begin).await {
             Ok(running) => running.serve(self.incoming, self.beats).await,
             Err(error) => error.into(),
         };
@@ -201,12 +212,16 @@ impl Running {
         outgoing: Outgoing<ToFront>,
         attach: Attach,
         core: Core,
+        begin: Option<Begin>,
     ) -> Result<Self, ActorError> {
         let Core { config, executors, codec, grammars } = core;
         let uplink = Arc::new(Uplink::new(outgoing));
         let part = Part::Engine(Arc::clone(&uplink));
         let context = Context::of_part(part, attach.now, config, executors, codec, grammars);
         let context = Arc::new(context);
+        if let Some(begin) = begin {
+            begin(&context.observers.chaos);
+        }
         context.ground.planned(attach.last_step);
         context.observers.steps.set_watched(attach.is_watched);
         context.vault.keep_blocks(&context.config, attach.adoption);

@@ -6,7 +6,11 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::{link::Process, logic::kv_cache::Adoption};
+use crate::{
+    fault::{Bug, planted},
+    link::Process,
+    logic::kv_cache::Adoption,
+};
 
 /// Longest wait for the end of a process that was killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -43,7 +47,7 @@ impl Predecessors {
     /// `requests_move` says whether the requests of a process that ends go on in another engine.
     pub(super) fn succeed(&self, process: &Arc<dyn Process>, requests_move: bool) -> Adoption {
         let past = &mut *self.0.lock();
-        let are_dead = past.living.is_empty();
+        let are_dead = past.living.is_empty() || planted(Bug::AdoptFromLiving);
         let adoption = match are_dead {
             false => Adoption::Nothing,
             true if requests_move || past.was_apart => Adoption::Sealed,

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::logic::request::{
-    EngineRequest,
-    ids::{Micros, RequestId},
+use crate::logic::{
+    planted::{Bug, planted},
+    request::{
+        EngineRequest,
+        ids::{Micros, RequestId},
+    },
 };
 
 /// The choices of one prompt.
@@ -43,7 +46,14 @@ impl Acceptance {
     /// Returns the requests, with times that count from `zero`. A time before it becomes 0.
     #[must_use]
     pub fn requests(&self, zero: u64) -> Vec<Arc<EngineRequest>> {
-        let others = self.others.iter().map(|other| other.expand(&self.first));
+        let others = self.others.iter().map(|other| {
+            let request = other.expand(&self.first);
+            let seed = if planted(Bug::ForgetChoiceSeeds) { self.first.seed } else { request.seed };
+            match seed == request.seed {
+                true => request,
+                false => Arc::new(EngineRequest { seed, ..EngineRequest::clone(&request) }),
+            }
+        });
         let all = [Arc::clone(&self.first)].into_iter().chain(others);
         all.map(|request| self.moved(request, zero)).collect()
     }

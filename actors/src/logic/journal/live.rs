@@ -128,7 +128,9 @@ impl Live {
             return;
         }
         let last = ids.iter().max().map_or(0, |id| id.0.saturating_add(1));
-        self.next_request = self.next_request.max(RequestId(last));
+        if !planted(Bug::ReuseRequestIds) {
+            self.next_request = self.next_request.max(RequestId(last));
+        }
         let Some(held) = self.answers.get_mut(name) else { return };
         held.acceptances.push(acceptance.clone());
         held.trial.is_running = true;
@@ -204,7 +206,8 @@ impl Held {
     fn records(&self, name: &Arc<str>) -> impl Iterator<Item = Record> {
         let (needs_requests, data) = (!self.is_made, Arc::clone(&self.data));
         let answer = Record::Answer { name: Arc::clone(name), data, needs_requests };
-        let acceptances = self.acceptances.iter().cloned().map(Record::Accepted);
+        let acceptances = self.acceptances.iter().filter(|_| !planted(Bug::CompactRequests));
+        let acceptances = acceptances.cloned().map(Record::Accepted);
         let end = |(&request, &is_reproducible)| Record::Ended { request, is_reproducible };
         let tries = Record::Tries { name: Arc::clone(name), trial: self.trial };
         // An acceptance says that its answer is computed.

@@ -96,7 +96,7 @@ impl GroundState {
             return CommitVerdict::Ended;
         }
         // Another engine has the request since.
-        if is_stale(engine == Some(entry.engine())) {
+        if is_stale(engine == Some(entry.engine())) && !planted(Bug::CommitOfFormerEngine) {
             return CommitVerdict::StaleEpoch;
         }
         match commit.position.cmp(&entry.output().len()) {

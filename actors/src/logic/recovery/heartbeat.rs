@@ -1,6 +1,9 @@
 //! Decides whether an engine process lives, by its signs of life and by the system's report on it.
 
-use crate::logic::request::ids::Micros;
+use crate::logic::{
+    planted::{Bug, planted},
+    request::ids::Micros,
+};
 
 /// Time that a process may be stopped by a signal. A shell stops and continues a whole job, so the
 /// front may see its process stopped for a moment.
@@ -49,7 +52,7 @@ impl Heartbeat {
         self.stopped_for = if is_stopped { self.stopped_for + passed } else { 0 };
         if self.stopped_for >= STOPPED_MAX {
             Verdict::Stopped
-        } else if self.silent_for >= self.limit {
+        } else if self.silent_for >= self.limit && !planted(Bug::DeafToSilence) {
             Verdict::Silent
         } else {
             Verdict::Alive

@@ -78,7 +78,7 @@ impl Executor {
         reports: &Reports,
     ) -> bool {
         let mut is_garbage = false;
-        for group in 0..self.device.info.kv_spec.groups.len() {
+        for group in 0..self.device.engine.info.kv_spec.groups.len() {
             for position in read_before(self.kind(group), span) {
                 is_garbage |= self.reads(span, group, position, memory, reports);
             }
@@ -102,7 +102,7 @@ impl Executor {
     }
 
     fn kind(&self, group: usize) -> KvKind {
-        self.device.info.kv_spec.groups[group].kind
+        self.device.engine.info.kv_spec.groups[group].kind
     }
 
     /// Writes as a crash within a step does: some slots are written, others torn.
@@ -125,7 +125,7 @@ impl Executor {
     /// Reads all KV that attention reads for a span. Returns whether any of it is garbage.
     pub(super) fn reads_garbage(&self, span: Span, memory: &mut Memory, reports: &Reports) -> bool {
         let mut is_nan = false;
-        for (group, of_group) in self.device.info.kv_spec.groups.iter().enumerate() {
+        for (group, of_group) in self.device.engine.info.kv_spec.groups.iter().enumerate() {
             // The state before the span was read before it was written over.
             let positions = match of_group.kind.keeps_tokens_apart() {
                 true => of_group.kind.num_unread(span.start)..span.end,

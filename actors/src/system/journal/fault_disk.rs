@@ -15,7 +15,7 @@ use crate::ports::JournalDisk;
 
 /// A fault of the next operation of its kind, or of all operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DiskFault {
+pub enum DiskFault {
     /// An append writes a part of its bytes and fails: no space is left.
     Full,
     /// A sync fails. The bytes since the last sync never reach the disk.
@@ -36,7 +36,13 @@ pub(super) enum DiskFault {
 
 /// The disk. Clones share it, so a test keeps it over a crash.
 #[derive(Clone, Default)]
-pub(super) struct FaultDisk(Arc<Shared>);
+pub struct FaultDisk(Arc<Shared>);
+
+impl std::fmt::Debug for FaultDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultDisk").finish_non_exhaustive()
+    }
+}
 
 #[derive(Default)]
 struct Shared {
@@ -59,7 +65,8 @@ struct State {
 impl FaultDisk {
     /// Moves the content to another disk, as if it belonged to an earlier process. Returns that
     /// disk. `None` if there is no content.
-    pub(super) fn leave(&self) -> Option<Self> {
+    #[must_use]
+    pub fn leave(&self) -> Option<Self> {
         let mut state = self.0.state.lock();
         let left = State {
             segment: state.segment.take(),
@@ -75,18 +82,19 @@ impl FaultDisk {
     }
 
     /// Returns it as a journal that another process has left.
-    pub(super) fn to_left(&self) -> Left {
+    #[must_use]
+    pub fn to_left(&self) -> Left {
         Left { disk: Box::new(self.clone()), place: "the disk".to_owned() }
     }
 
     /// Lets the next operation of the fault's kind fail. `None` repairs the disk.
-    pub(super) fn inject(&self, fault: Option<DiskFault>) {
+    pub fn inject(&self, fault: Option<DiskFault>) {
         self.0.state.lock().fault = fault;
         self.0.repaired.notify_all();
     }
 
     /// Loses all that is not durable. Of the unsynced bytes, `keep` decides how many survive.
-    pub(super) fn crash(&self, keep: impl FnOnce(usize) -> usize) {
+    pub fn crash(&self, keep: impl FnOnce(usize) -> usize) {
         let mut state = self.0.state.lock();
         let State { segment, durable, holes, .. } = &mut *state;
         if let (Some(segment), Some(durable)) = (&*segment, &mut *durable) {
@@ -102,7 +110,7 @@ impl FaultDisk {
     }
 
     /// Changes the durable segment.
-    pub(super) fn damage(&self, change: impl FnOnce(&mut Vec<u8>)) {
+    pub fn damage(&self, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.0.state.lock();
         if let Some(durable) = &mut state.durable {
             change(durable);
@@ -111,7 +119,8 @@ impl FaultDisk {
     }
 
     /// Returns the number of segments that were set aside.
-    pub(super) fn num_aside(&self) -> usize {
+    #[must_use]
+    pub fn num_aside(&self) -> usize {
         self.0.state.lock().num_aside.load(Ordering::Relaxed)
     }
 }

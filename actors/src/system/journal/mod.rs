@@ -14,8 +14,8 @@
 //! have ended ([`Left`]): at its start, and later when they end.
 
 mod error;
-#[cfg(test)]
-mod fault_disk;
+#[cfg(any(test, feature = "sim"))]
+pub mod fault_disk;
 mod left;
 mod metrics;
 mod queue;
@@ -107,7 +107,35 @@ impl Journal {
         left: Vec<Left>,
         config: JournalConfig,
     ) -> Result<Self, JournalError> {
-        let zero = unix_micros();
+        let (journal, thread) = Self::open(disk, left, config, unix_micros())?;
+        thread.spawn()?;
+        Ok(journal)
+    }
+
+    /// Begins a journal that is written by a task of the current runtime, in simulated time.
+    /// Times count from `zero`, and `write_time` returns the time of the next write.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    #[cfg(feature = "sim")]
+    pub fn start_in_simulated_time(
+        disk: Box<dyn JournalDisk>,
+        left: Vec<Left>,
+        config: JournalConfig,
+        zero: u64,
+        write_time: impl FnMut() -> Duration + Send + 'static,
+    ) -> Result<Self, JournalError> {
+        let (journal, thread) = Self::open(disk, left, config, zero)?;
+        drop(tokio::spawn(thread.run_in_simulated_time(write_time)));
+        Ok(journal)
+    }
+
+    fn open(
+        disk: Box<dyn JournalDisk>,
+        left: Vec<Left>,
+        config: JournalConfig,
+        zero: u64,
+    ) -> Result<(Self, WriterThread), JournalError> {
         let JournalConfig { fingerprint, max_bytes, refuses_on_fault, model_name, engine } = config;
         let (writer, opened) = Writer::open(disk, left, fingerprint.clone(), max_bytes, zero)?;
         opened.told.iter().for_each(|event| tracing::warn!("{event}"));
@@ -127,8 +155,7 @@ impl Journal {
             progress: thread_progress,
             metrics: thread_metrics,
         };
-        thread.spawn()?;
-        Ok(Self {
+        let journal = Self {
             fingerprint,
             max_bytes,
             queue,
@@ -140,7 +167,8 @@ impl Journal {
             restored,
             outlives_engine: AtomicBool::new(false),
             has_no_engine: AtomicBool::new(false),
-        })
+        };
+        Ok((journal, thread))
     }
 
     /// Reads journals whose processes have ended since the start. Blocks while the disk does.

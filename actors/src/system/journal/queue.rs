@@ -25,6 +25,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Queue {
     pending: Mutex<Pending>,
     news: Condvar,
+    /// The same for a task in simulated time.
+    #[cfg(feature = "sim")]
+    news_in_simulated_time: tokio::sync::Notify,
     max_bytes: usize,
 }
 
@@ -74,7 +77,19 @@ pub(super) struct Progress {
 impl Queue {
     /// Returns a queue for so many bytes of answers and acceptances.
     pub(super) fn new(max_bytes: usize) -> Self {
-        Self { pending: Mutex::default(), news: Condvar::new(), max_bytes }
+        Self {
+            pending: Mutex::default(),
+            news: Condvar::new(),
+            #[cfg(feature = "sim")]
+            news_in_simulated_time: tokio::sync::Notify::new(),
+            max_bytes,
+        }
+    }
+
+    fn notify(&self) {
+        self.news.notify_one();
+        #[cfg(feature = "sim")]
+        self.news_in_simulated_time.notify_one();
     }
 
     /// Appends a record, unless the queue is closed. Returns whether the record is lost, because
@@ -87,7 +102,7 @@ impl Queue {
         let is_taken = pending.takes(&record, self.max_bytes);
         if is_taken {
             pending.append(record);
-            self.news.notify_one();
+            self.notify();
         }
         !is_taken
     }
@@ -99,7 +114,7 @@ impl Queue {
         if !pending.is_closed {
             pending.is_whole = true;
             records.into_iter().for_each(|record| pending.append(record));
-            self.news.notify_one();
+            self.notify();
         }
         !pending.is_closed
     }
@@ -112,7 +127,7 @@ impl Queue {
             pending.append(Record::Closed);
         }
         pending.is_closed = true;
-        self.news.notify_one();
+        self.notify();
     }
 
     /// Returns whether a record of this answer was lost.
@@ -129,7 +144,7 @@ impl Queue {
     pub(super) fn hurry(&self) -> u64 {
         let mut pending = self.pending.lock();
         pending.is_urgent = true;
-        self.news.notify_one();
+        self.notify();
         pending.num_recorded
     }
 
@@ -150,18 +165,49 @@ impl Queue {
                 break;
             }
         }
-        pending.is_urgent = false;
-        pending.num_bytes = 0;
-        Batch {
-            records: std::mem::take(&mut pending.records),
-            num_recorded: pending.num_recorded,
-            is_whole: std::mem::take(&mut pending.is_whole),
-            is_last: pending.is_closed,
+        pending.batch()
+    }
+
+    /// Does the same in simulated time.
+    #[cfg(feature = "sim")]
+    pub(super) async fn take_in_simulated_time(&self, is_degraded: bool) -> Batch {
+        use tokio::time::{Instant, timeout, timeout_at};
+        let is_idle = |pending: &Pending| pending.records.is_empty() && !pending.is_closed;
+        while is_idle(&self.pending.lock()) {
+            let news = self.news_in_simulated_time.notified();
+            if !is_degraded {
+                news.await;
+            } else if timeout(RETRY_PAUSE, news).await.is_err() {
+                break;
+            }
         }
+        let until = Instant::now() + LINGER;
+        let waits = |pending: &Pending| {
+            !pending.is_urgent && !pending.is_closed && !pending.records.is_empty()
+        };
+        while waits(&self.pending.lock()) {
+            let news = self.news_in_simulated_time.notified();
+            if timeout_at(until, news).await.is_err() {
+                break;
+            }
+        }
+        self.pending.lock().batch()
     }
 }
 
 impl Pending {
+    /// Takes all records.
+    fn batch(&mut self) -> Batch {
+        self.is_urgent = false;
+        self.num_bytes = 0;
+        Batch {
+            records: std::mem::take(&mut self.records),
+            num_recorded: self.num_recorded,
+            is_whole: std::mem::take(&mut self.is_whole),
+            is_last: self.is_closed,
+        }
+    }
+
     /// Returns whether there is room for a record. If not, its answer is lost.
     fn takes(&mut self, record: &Record, max_bytes: usize) -> bool {
         let num_bytes = self.num_bytes.saturating_add(record.bytes());

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::{
     error::JournalFault,
     metrics::JournalMetrics,
-    queue::{Progress, Queue},
+    queue::{Batch, Progress, Queue},
     writer::Writer,
 };
 use crate::logic::journal::Record;
@@ -38,17 +38,40 @@ impl WriterThread {
         loop {
             let is_degraded = self.progress.borrow().fault.is_some();
             let batch = self.queue.take(is_degraded);
-            if batch.is_whole {
-                // A new segment is there whole, or not at all.
-                self.writer.distrust();
-            }
-            self.write(&batch.records, batch.num_recorded);
-            if batch.is_last {
-                self.metrics.ended();
-                self.progress.send_modify(|progress| progress.has_ended = true);
+            if !self.take(&batch) {
                 return;
             }
         }
+    }
+
+    /// Does the same as a task, in simulated time. `write_time` returns the time of the next write.
+    #[cfg(feature = "sim")]
+    pub(super) async fn run_in_simulated_time(
+        mut self,
+        mut write_time: impl FnMut() -> std::time::Duration + Send,
+    ) {
+        loop {
+            let is_degraded = self.progress.borrow().fault.is_some();
+            let batch = self.queue.take_in_simulated_time(is_degraded).await;
+            tokio::time::sleep(write_time()).await;
+            if !self.take(&batch) {
+                return;
+            }
+        }
+    }
+
+    /// Writes a batch. Returns whether more may follow.
+    fn take(&mut self, batch: &Batch) -> bool {
+        if batch.is_whole {
+            // A new segment is there whole, or not at all.
+            self.writer.distrust();
+        }
+        self.write(&batch.records, batch.num_recorded);
+        if batch.is_last {
+            self.metrics.ended();
+            self.progress.send_modify(|progress| progress.has_ended = true);
+        }
+        !batch.is_last
     }
 
     fn write(&mut self, records: &[Record], num_recorded: u64) {

@@ -77,6 +77,9 @@ impl Writer {
             is_torn: true,
             num_syncs: 0,
         };
+        if planted(Bug::RemoveBeforeDurable) {
+            std::mem::take(&mut takeover).settle();
+        }
         writer.write(&[])?;
         takeover.settle();
         Ok((writer, opened))

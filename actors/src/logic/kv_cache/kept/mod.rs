@@ -24,7 +24,10 @@ pub use self::read::{KeptBlocks, Unusable};
 use super::{DirectoryUpdate, KvCacheConfig, Tail, hashes::BlockHash};
 use crate::{
     codec::checksum,
-    logic::request::ids::{BlockId, RequestId},
+    logic::{
+        planted::{Bug, planted},
+        request::ids::{BlockId, RequestId},
+    },
 };
 
 /// The first word of a directory. It has the version of the format.
@@ -168,7 +171,7 @@ impl KeptWriter {
                 self.seal(*block, hash, *group, stores);
             }
             DirectoryUpdate::Evicted { block } => {
-                if *block < self.layout.num_blocks {
+                if *block < self.layout.num_blocks && !planted(Bug::KeepEvictedBlock) {
                     stores.push(Store { place: self.layout.block_at(*block), value: 0 });
                 }
             }

@@ -1,0 +1,50 @@
+//! The engine processes of a run.
+
+use std::time::Duration;
+
+use super::Order;
+use crate::{logic::request::ids::EngineIndex, sim::rng::Rng};
+
+/// The engine processes of one run, without their faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EnginesPlan {
+    /// Number of engines.
+    pub count: usize,
+    /// Whether each keeps a second process waiting.
+    pub keeps_spare: bool,
+    /// Whether the KV cache outlives its process.
+    pub keeps_kv_cache: bool,
+    /// Number of bytes that a link holds in each direction. Few of them cut most frames.
+    pub link_len: usize,
+    /// Time that a process takes to load its model.
+    pub load_time: Duration,
+    /// Whether a prompt that the model cannot compute ends the process.
+    pub is_poison_deadly: bool,
+}
+
+impl EnginesPlan {
+    /// Gives one run in four engine processes.
+    pub(super) fn of(rng: &mut Rng) -> Option<Self> {
+        rng.percent(25).then(|| Self {
+            count: rng.pick(&[1, 1, 1, 2, 2, 3]),
+            keeps_spare: rng.percent(20),
+            keeps_kv_cache: rng.percent(65),
+            link_len: rng.pick(&[96, 700, 16_384]),
+            load_time: Duration::from_millis(rng.pick(&[1, 20, 150])),
+            is_poison_deadly: rng.percent(50),
+        })
+    }
+
+    /// Lets the operator drain an engine in one run of several engines in four.
+    pub(super) fn add_drains(&self, rng: &mut Rng, orders: &mut Vec<(Duration, Order)>) {
+        if self.count < 2 || !rng.percent(25) {
+            return;
+        }
+        let engine = EngineIndex(rng.below(self.count as u64) as usize);
+        let start = Duration::from_millis(rng.below(80));
+        let length = Duration::from_millis(rng.within(1, 300) as u64);
+        orders.push((start, Order::Drain(engine, rng.percent(60))));
+        orders.push((start + length, Order::Undrain(engine)));
+        orders.sort_by_key(|(at, _)| *at);
+    }
+}
