@@ -1,4 +1,4 @@
-"""The Debian package: program, manual, settings in /etc/playhouse, and the systemd unit."""
+"""The Debian package: program, manual, settings in /etc/playhouse, and the systemd units."""
 
 import gzip
 import hashlib
@@ -49,7 +49,8 @@ Description: inference server for large language models
  that part is replaced, and running answers continue.
  .
  The systemd service playhouse.service is installed and not started. Its first
- API key is in /etc/playhouse/keys.
+ API key is in /etc/playhouse/keys. With playhouse.socket, no connection is
+ refused while the service restarts.
 """
 
 
@@ -65,9 +66,12 @@ def depends(elf):
     return ", ".join(found)
 
 
-def unit():
-    """Returns the systemd unit, for the program's place in the package."""
-    text = (ROOT / "configs/playhouse.service").read_text()
+UNITS = ("playhouse.service", "playhouse.socket")
+
+
+def unit(name):
+    """Returns a systemd unit, for the program's place in the package."""
+    text = (ROOT / "configs" / name).read_text()
     # The lines before it explain how to install it by hand.
     _, begin, rest = text.partition("[Unit]")
     return (begin + rest).replace("/usr/local/bin/", "/usr/bin/").encode()
@@ -92,7 +96,7 @@ def files(release):
     changes = CHANGELOG.format(version=release.version, maintainer=MAINTAINER, date=date)
     tree[f"{doc}/changelog.gz"] = zipped(changes.encode())
     tree[f"{doc}/copyright"] = (DEBIAN / "copyright").read_bytes()
-    tree["usr/lib/systemd/system/playhouse.service"] = unit()
+    tree.update({f"usr/lib/systemd/system/{name}": unit(name) for name in UNITS})
     tree["etc/playhouse/playhouse.toml"] = release.files["share/doc/playhouse/playhouse.toml"]
     return tree
 

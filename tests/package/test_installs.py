@@ -112,9 +112,10 @@ class Debian(unittest.TestCase):
         self.inside("dpkg", "-i", "/playhouse.deb")
         self.assertEqual(self.inside("dpkg", "-V", "playhouse"), "")
         self.assertTrue(self.inside("playhouse", "chat", "-q", place.QUESTION).strip())
-        self.inside("systemd-analyze", "verify", "/usr/lib/systemd/system/playhouse.service")
+        for unit in ("playhouse.service", "playhouse.socket"):
+            self.inside("systemd-analyze", "verify", f"/usr/lib/systemd/system/{unit}")
         # Installed, and not enabled.
-        self.assertEqual(list(self.root.glob("etc/systemd/system/*.wants/playhouse.service")), [])
+        self.assertEqual(list(self.root.glob("etc/systemd/system/*.wants/playhouse.*")), [])
         self.first_key_opens_the_server()
         keys = self.root / "etc/playhouse/keys"
         first = keys.read_text()
