@@ -100,11 +100,8 @@ settings! {
         /// Source of the weights: auto (the model's files) or dummy (generated values, for
         /// measuring speed).
         load_format: LoadFormat = LoadFormat::Auto, plain, any,
-            Usage::new(
-                "FORMAT",
-                "Source of the weights: auto (the model's files) or dummy (generated, for \
-                 measuring)",
-            )
+            Usage::new("FORMAT", "Source of the weights: auto (the model's files) or dummy \
+                (generated, for measuring)")
                 .words(&["auto", "dummy"]);
         /// Format that weights are kept and computed in: auto (the checkpoint's), float32,
         /// bfloat16; on a GPU also float16.
@@ -307,7 +304,8 @@ settings! {
         /// Maximum number of pixels of an image, or of the frames of a video together. Larger ones
         /// are refused before they are decoded.
         mm_max_pixels: usize = 64 << 20, count, at_least(1),
-            Usage::new("N", "Maximum number of pixels of an image, or of a video's frames together");
+            Usage::new("N", "Maximum number of pixels of an image, or of a video's frames \
+                together");
         "LoRA":
         /// Whether requests may name a LoRA adapter as their model.
         enable_lora: bool = false, switch, any,
@@ -343,19 +341,13 @@ settings! {
         /// that hangs although it has a processor is replaced earlier: after 0.1 s or ten times its
         /// message's usual time, whichever is longer.
         hang_timeout_secs: f64 = 5.0, number, seconds,
-            Usage::new(
-                "SECONDS",
-                "Seconds at one message after which an actor is replaced",
-            );
+            Usage::new("SECONDS", "Seconds at one message after which an actor is replaced");
         /// Factor by which actors may die more often than by default. Above that, their supervisor
         /// is replaced too, and finally the process exits with code 70. With allow_chaos there is
         /// no limit by default.
         restart_tolerance: Option<f64> = None, some_number, tolerance,
-            Usage::new(
-                "X",
-                "How many times as often as by default actors may die before the engine gives \
-                 up",
-            ).example("1.0");
+            Usage::new("X", "How many times as often as by default actors may die before the \
+                engine gives up").example("1.0");
         /// Lets operators break parts of the engine on purpose, through /chaos/* and the page. Only
         /// a server that no other machine reaches may have it.
         allow_chaos: bool = false, switch, any,

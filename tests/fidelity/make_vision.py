@@ -128,6 +128,8 @@ def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **proce
 
 
 def granite_vision(text, **rest):
+    """Text models of Granite keep `logits_scaling` at 1: transformers' class has an output layer of
+    its own, which does not know the field. vLLM applies it, and so does Playhouse."""
     pinpoints = [[42, 84], [84, 42], [84, 84], [126, 42]]
     config = LlavaNextConfig(
         text_config=text, vision_config=siglip(), image_token_index=509,
@@ -418,7 +420,7 @@ def models():
         ),
         "granite_vision": lambda: granite_vision(
             text_config("granite", embedding_multiplier=3.0, attention_multiplier=0.2,
-                        residual_multiplier=0.7, logits_scaling=2.0),
+                        residual_multiplier=0.7),
             vision_feature_layer=[-3, -1], tie_word_embeddings=True,
         ),
         "granite_vision-one": lambda: granite_vision(
