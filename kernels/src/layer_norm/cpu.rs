@@ -6,7 +6,8 @@ use burn_flex::FlexTensor;
 use crate::WeightVector;
 use crate::rms_norm::cpu::{AddRows, Sum};
 use crate::simd::{
-    Isa, Kernel, Map, PairMap, Simd, map_in_place, map_onto, sum_of_row, sum_of_squared_deviations,
+    Isa, Kernel, Map, PairMap, Simd, map_in_place, map_onto, map_row, sum_of_row,
+    sum_of_squared_deviations,
 };
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::{SharedMut, for_each_rows};
@@ -109,8 +110,17 @@ impl Kernel for NormRows<'_> {
     fn run<S: Simd>(self, s: S) {
         let Norm { features, weight, bias, eps } = self.norm;
         for (row, out) in self.x.chunks_exact(features).zip(self.y.chunks_exact_mut(features)) {
-            out.copy_from_slice(row);
-            norm_in_place(s, out, weight, bias, eps);
+            let standard = Standard::of(s, row, eps);
+            match weight {
+                Some(weight) => map_row(s, row, weight, out, standard),
+                None => {
+                    out.copy_from_slice(row);
+                    map_in_place(s, out, standard);
+                }
+            }
+            if let Some(bias) = bias {
+                map_onto(s, out, bias, Sum);
+            }
         }
     }
 }
@@ -124,10 +134,7 @@ pub(crate) fn norm_in_place<S: Simd>(
     bias: Option<&[f32]>,
     eps: f32,
 ) {
-    let features = row.len() as f32;
-    let mean = sum_of_row(s, row) / features;
-    let variance = sum_of_squared_deviations(s, row, mean) / features;
-    let standard = Standard { mean, scale: 1.0 / (variance + eps).sqrt() };
+    let standard = Standard::of(s, row, eps);
     match weight {
         Some(weight) => map_onto(s, row, weight, standard),
         None => map_in_place(s, row, standard),
@@ -142,6 +149,17 @@ pub(crate) fn norm_in_place<S: Simd>(
 struct Standard {
     mean: f32,
     scale: f32,
+}
+
+impl Standard {
+    /// Returns the map that gives `row` mean 0 and variance 1.
+    #[inline(always)]
+    fn of<S: Simd>(s: S, row: &[f32], eps: f32) -> Self {
+        let features = row.len() as f32;
+        let mean = sum_of_row(s, row) / features;
+        let variance = sum_of_squared_deviations(s, row, mean) / features;
+        Self { mean, scale: 1.0 / (variance + eps).sqrt() }
+    }
 }
 
 impl Map for Standard {

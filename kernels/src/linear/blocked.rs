@@ -14,6 +14,9 @@ const PIECE_PANELS: usize = 4;
 /// Rows of a piece. With 128 inputs they are a block of 240 KiB, with as many bytes of sums.
 const PIECE_ROWS: usize = 480;
 
+/// Rows whose results are written at once.
+const ROWS_AT_ONCE: usize = 16;
+
 /// Pieces a thread, so that other threads can take over the pieces of a delayed one.
 const PIECES_PER_THREAD: usize = 3;
 
@@ -99,9 +102,14 @@ impl<S: Simd, F: Form<S>> Task<S> for Blocked<'_, S, F> {
             }
         }
         let (first, second) = totals.split_at_mut(part_len);
-        for (p, first) in first.chunks_exact_mut(rows.len()).enumerate() {
-            let second = second.get(p * rows.len()..(p + 1) * rows.len()).unwrap_or_default();
-            output.finish(s, self.panels.start + p, rows.start, first, second);
+        // Rows of y lie on different pages. A few rows at a time keep theirs at hand for all panels.
+        for start in (0..rows.len()).step_by(ROWS_AT_ONCE) {
+            let end = rows.len().min(start + ROWS_AT_ONCE);
+            for (p, panel) in self.panels.clone().enumerate() {
+                let of_panel = p * rows.len() + start..p * rows.len() + end;
+                let second = second.get(of_panel.clone()).unwrap_or_default();
+                output.finish(s, panel, rows.start + start, &mut first[of_panel], second);
+            }
         }
     }
 }

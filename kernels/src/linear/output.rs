@@ -63,19 +63,26 @@ impl Output<'_> {
     pub(super) fn write(&self, panel: usize, first_row: usize, totals: &[[f32; PANEL]]) {
         let first = panel * PANEL;
         let width = PANEL.min(self.outputs - first);
+        let mut bias = [0.0; PANEL];
+        let has_bias = match self.epilogue {
+            Epilogue::Bias(Some(all)) => {
+                bias[..width].copy_from_slice(&all[first..first + width]);
+                true
+            }
+            _ => false,
+        };
         for (r, total) in totals.iter().enumerate() {
+            let mut total = *total;
+            if has_bias {
+                for (total, bias) in total.iter_mut().zip(&bias) {
+                    *total += bias;
+                }
+            }
             // SAFETY: only one piece writes a panel of a row.
             let out = unsafe { self.y.slice((first_row + r) * self.outputs + first, width) };
-            match self.epilogue {
-                Epilogue::Bias(Some(bias)) => {
-                    for ((o, t), b) in out.iter_mut().zip(total).zip(&bias[first..]) {
-                        *o = t + b;
-                    }
-                }
-                _ => match <&mut [_; PANEL]>::try_from(&mut *out) {
-                    Ok(out) => *out = *total,
-                    Err(_) => out.copy_from_slice(&total[..width]),
-                },
+            match <&mut [_; PANEL]>::try_from(&mut *out) {
+                Ok(out) => *out = total,
+                Err(_) => out.copy_from_slice(&total[..width]),
             }
         }
     }

@@ -7,8 +7,8 @@ use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
 use super::pack::{CodeFormat, Header, OffsetKind, PackedQuantized};
 use crate::linear::groups::{Counted, RowGroups};
 use crate::linear::pack::PANEL;
-use crate::simd::{Isa, LANES, Tiles, prefetch_l2};
-use crate::threads::{SharedMut, for_each_piece_of_stream};
+use crate::simd::{Isa, LANES, Tiles, prefetch, prefetch_l2};
+use crate::threads::{SharedMut, for_each_piece_of_stream, num_threads};
 
 /// Vectors across a panel.
 const VECTORS: usize = PANEL / LANES;
@@ -20,11 +20,18 @@ const PIECE_BYTES: usize = 1 << 17;
 /// The piece stays in L2, and each tile is fetched once a piece.
 const TILED_PIECE_BYTES: usize = 1 << 19;
 
+/// Pieces for each thread where rows come in several tiles, so that no thread waits long for the
+/// last piece of another.
+const TILED_PIECES_PER_THREAD: usize = 4;
+
 /// Most rows that wait for memory rather than for sums, and therefore prefetch.
 const STREAMED_ROWS_MAX: usize = 4;
 
-/// Bytes between reads and prefetches.
+/// Bytes between reads and prefetches of a stream from memory.
 const PREFETCH_BYTES: usize = 4096;
+
+/// The same for a piece in L2, which each tile brings to L1.
+const TILED_PREFETCH_BYTES: usize = 1024;
 
 /// Computes `x Wᵀ + b` on one instruction set, from row-major x `[rows, inputs]` to y
 /// `[rows, outputs]`.
@@ -97,12 +104,16 @@ impl Job<'_> {
         Tiles::new(self.rows.len(), D::ROWS_MAX)
     }
 
-    /// Returns the panels of a piece.
+    /// Returns the panels of a piece, of `jobs` products on `threads` threads.
     #[inline(always)]
-    fn per_piece<D: Dots>(&self) -> usize {
-        let is_tiled = self.tiles::<D>().nth(1).is_some();
-        let bytes = if is_tiled { TILED_PIECE_BYTES } else { PIECE_BYTES };
-        bytes.div_ceil(self.weight.header.panel_bytes())
+    fn per_piece<D: Dots>(&self, jobs: usize, threads: usize) -> usize {
+        let header = &self.weight.header;
+        if self.tiles::<D>().nth(1).is_none() {
+            return PIECE_BYTES.div_ceil(header.panel_bytes());
+        }
+        let pieces = (TILED_PIECES_PER_THREAD * threads).div_ceil(jobs);
+        let most = header.panels().div_ceil(pieces).max(1);
+        TILED_PIECE_BYTES.div_ceil(header.panel_bytes()).min(most)
     }
 }
 
@@ -127,14 +138,15 @@ fn multiply<'a, D: Dots>(
         (first + tile.start..first + tile.end, job.weight.input_order.as_deref())
     });
     drop(tiles);
+    let threads = num_threads();
     let pieces = Counted::new(jobs, |j| {
         let job = job(j);
-        job.weight.header.panels().div_ceil(job.per_piece::<D>())
+        job.weight.header.panels().div_ceil(job.per_piece::<D>(jobs, threads))
     });
     for_each_piece_of_stream(pieces.total(), work, |piece| {
         let (j, piece) = pieces.place(piece);
         let job = job(j);
-        let (tiles, per_piece) = (job.tiles::<D>(), job.per_piece::<D>());
+        let (tiles, per_piece) = (job.tiles::<D>(), job.per_piece::<D>(jobs, threads));
         let panels = piece * per_piece..job.weight.header.panels().min((piece + 1) * per_piece);
         let Job { rows, weight, bias } = job;
         let y = &y.part(rows.start * outputs, rows.len() * outputs);
@@ -253,14 +265,14 @@ impl Piece<'_> {
                 }
                 first_factor += header.group_factors();
             }
-            for ((totals, block), scale) in totals.iter_mut().zip(block).zip(scales) {
+            for ((totals, block), scale) in totals.iter_mut().zip(&block).zip(scales) {
                 let scale = dots.floats(*scale);
                 for (total, block) in totals.iter_mut().zip(block) {
-                    *total = dots.fma(block, scale, *total);
+                    *total = dots.fma(*block, scale, *total);
                 }
             }
         }
-        self.write(dots, tile.start, panel, totals);
+        self.write(dots, tile.start, panel, &totals);
     }
 
     /// Adds the products of a group to the sums of a tile.
@@ -274,9 +286,11 @@ impl Piece<'_> {
     ) {
         let pairs = codes.chunks_exact(C::FORMAT.pair_bytes());
         for (x, codes) in x.as_chunks::<2>().0.iter().zip(pairs) {
-            if R <= STREAMED_ROWS_MAX {
-                for line in (0..C::FORMAT.pair_bytes()).step_by(64) {
+            for line in (0..C::FORMAT.pair_bytes()).step_by(64) {
+                if R <= STREAMED_ROWS_MAX {
                     prefetch_l2(codes.as_ptr().wrapping_add(PREFETCH_BYTES + line));
+                } else {
+                    prefetch(codes.as_ptr().wrapping_add(TILED_PREFETCH_BYTES + line));
                 }
             }
             for (half, (x, w)) in x.iter().zip(C::pair(dots, codes)).enumerate() {
@@ -297,25 +311,32 @@ impl Piece<'_> {
         dots: D,
         first_row: usize,
         panel: usize,
-        totals: [[D::Floats; VECTORS]; R],
+        totals: &[[D::Floats; VECTORS]; R],
     ) {
         let outputs = self.weight.header.outputs;
         let first = panel * PANEL;
         let width = PANEL.min(outputs - first);
-        for (r, total) in totals.into_iter().enumerate() {
-            let mut values = [0.0; PANEL];
-            for (values, total) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(total) {
-                dots.store(values, total);
-            }
+        // References alone: totals that are passed by value go through memory, and are read again
+        // before they are there.
+        let mut values = [0.0; PANEL];
+        let bias = self.bias.map(|bias| {
+            values[..width].copy_from_slice(&bias[first..first + width]);
+            [dots.load(&values[..].as_chunks().0[0]), dots.load(&values[..].as_chunks().0[1])]
+        });
+        for (r, total) in totals.iter().enumerate() {
             // SAFETY: only one piece writes a panel, to the panel's own columns of each row.
             let out = unsafe { self.y.slice((first_row + r) * outputs + first, width) };
-            match self.bias {
-                None => out.copy_from_slice(&values[..width]),
-                Some(bias) => {
-                    for ((out, value), bias) in out.iter_mut().zip(values).zip(&bias[first..]) {
-                        *out = value + bias;
-                    }
-                }
+            let is_whole = width == PANEL;
+            let columns = if is_whole { &mut *out } else { &mut values[..] }.as_chunks_mut().0;
+            for (v, (columns, total)) in columns.iter_mut().zip(total).enumerate() {
+                let value = match bias {
+                    Some(bias) => dots.fma(*total, dots.floats(1.0), bias[v]),
+                    None => *total,
+                };
+                dots.store(columns, value);
+            }
+            if !is_whole {
+                out.copy_from_slice(&values[..width]);
             }
         }
     }
