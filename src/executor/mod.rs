@@ -35,6 +35,7 @@ mod tests;
 mod threads;
 mod tuned_products;
 mod warm_up;
+mod whole_prompts;
 
 pub(crate) use adapters::AdapterStore;
 pub(crate) use drafters::{DraftMethod, DraftSettings, RecordedGuesses};

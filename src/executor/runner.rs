@@ -30,6 +30,7 @@ use super::{
     encoder::EncoderStore,
     kv_arena::{KvLease, KvMemory},
     threads::ComputeThreads,
+    whole_prompts,
 };
 use crate::{
     grammar::GrammarStore,
@@ -172,6 +173,14 @@ impl ModelRunner {
         let RaggedBatch { token_ids, types, groups, adapters, media, axes, .. } = batch;
         let (types, adapters): (&[u32], _) = (types, &*adapters);
         let (media, axes): (&StepMedia, &[[u32; 3]]) = (media, axes);
+        let is_plain = adapters.is_empty() && media.is_empty() && axes.is_empty();
+        if is_plain && self.kv_layout.sizes.num_groups == 0 {
+            // Hardly two batches of whole prompts have the same shape, so none is recorded.
+            let last = self
+                .threads
+                .run(|| whole_prompts::forward(backbone, token_ids, types, &groups[0], cache));
+            return Ok(HiddenStates { last, inputs: Vec::new() });
+        }
         let (wanted, mut inputs) = (self.drafts.layers_read(), Vec::new());
         let mut forward = |token_ids: &[u32], metas: &[AttentionMetadata]| {
             let step = Step::of_groups(metas, places, cache).with_adapters(adapters);
@@ -182,12 +191,6 @@ impl ModelRunner {
             inputs = read;
             last
         };
-        if self.kv_layout.sizes.num_groups == 0 {
-            // Hardly two batches of whole prompts have the same shape, so none is recorded.
-            let last = self.threads.run(|| forward(token_ids, groups));
-            return Ok(HiddenStates { last, inputs: Vec::new() });
-        }
-        let is_plain = adapters.is_empty() && media.is_empty() && axes.is_empty();
         let last = self.threads.run(|| match is_plain && wanted.is_empty() {
             true => graphs.run(token_ids, groups, forward),
             // A recorded step has no place for the weights of adapters or for images, and returns
