@@ -25,6 +25,7 @@ Needs what `make_models.py` needs. Nothing is downloaded.
 """
 
 import argparse
+import copy
 import json
 import random
 import re
@@ -52,6 +53,8 @@ START_SECONDS = 30
 IGNORED = {
     "add_cross_attention", "is_decoder", "is_encoder_decoder", "output_attentions",
     "output_hidden_states", "output_router_logits", "pretraining_tp", "return_dict",
+    # With it, a model is an encoder.
+    "use_bidirectional_attention",
     "rescale_prenorm_residual", "slow_but_exact", "tie_word_embeddings", "use_cache", "use_mamba_kernels",
     "architectures", "bos_token_id", "dtype", "eos_token_id", "id2label", "label2id",
     "model_type", "pad_token_id", "transformers_version", "vocab_size",
@@ -115,8 +118,11 @@ def random_changes(config, rng):
 
 
 def load(folder, dtype):
+    # Falcon's eager attention adds ALiBi a second time, with the mask, in transformers 5.24.
+    is_falcon = json.loads((folder / "config.json").read_text())["model_type"] == "falcon"
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
+        folder, dtype=dtype, attn_implementation="sdpa" if is_falcon else "eager",
+        experts_implementation="eager",
     )
     return model.eval()
 
@@ -250,7 +256,10 @@ def families(words):
             continue
         if words and not any(word.lower() in name.lower() for word in words):
             continue
-        found.setdefault(name, []).append(spec["config"])
+        config = copy.deepcopy(spec["config"])
+        # All are asked with the tokens of one tokenizer.
+        config.vocab_size = max(config.vocab_size, make_models.VOCAB_SIZE)
+        found.setdefault(name, []).append(config)
     return found
 
 
