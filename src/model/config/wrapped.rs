@@ -98,13 +98,13 @@ fn class_of(fields: &Fields, wrapper: &'static Wrapper) -> Result<&'static TextM
 
 /// Returns what the two objects say about the output layer. transformers 4 reads the field of
 /// `text_config`. transformers 5 reads the one beside it, which some classes set if `text_config`
-/// has it. Where both leave it to a default, the defaults of the two versions differ.
+/// has it. The versions differ where the two objects do, and where both leave it to a default.
 fn tie(outer: &Fields, nested: Option<&Fields>) -> Result<Tie, ConfigError> {
     const FIELD: &str = "tie_word_embeddings";
     let of_text = nested.map(|nested| nested.flag(FIELD)).transpose()?.flatten();
     Ok(match (outer.flag(FIELD)?, of_text) {
-        (_, Some(true)) | (Some(true), None) => Tie::Yes,
-        (None, None) | (Some(true), Some(false)) => Tie::AsStored,
+        (None | Some(true), Some(true)) | (Some(true), None) => Tie::Yes,
+        (None, None) | (Some(true), Some(false)) | (Some(false), Some(true)) => Tie::AsStored,
         (Some(false), _) | (None, Some(false)) => Tie::No,
     })
 }

@@ -149,7 +149,7 @@ fn the_checkpoint_decides_about_the_output_layer_where_the_config_does_not() {
         (&yes, &absent, Tie::Yes),
         (&yes, &yes, Tie::Yes),
         (&absent, &yes, Tie::Yes),
-        (&no, &yes, Tie::Yes),
+        (&no, &yes, Tie::AsStored),
         (&no, &absent, Tie::No),
         (&no, &no, Tie::No),
         (&absent, &no, Tie::No),
