@@ -20,6 +20,7 @@ mod latent;
 mod media_engine;
 mod poolers;
 mod quantized;
+mod random_vision;
 mod rope;
 mod runner;
 mod sharpness;

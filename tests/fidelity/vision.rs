@@ -119,11 +119,15 @@ struct Videos {
 }
 
 fn check(name: &str) {
-    let folder = folder(name);
+    check_folder(name, &folder(name));
+}
+
+/// Compares the model in `folder` with the recorded answers beside it.
+pub(crate) fn check_folder(name: &str, folder: &Path) {
     let golden = std::fs::read(folder.join("golden.json")).unwrap();
     let golden: Golden = serde_json::from_slice(&golden).unwrap();
     let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
-    let model = load_model(&folder, &options, &mut |_| {}).unwrap();
+    let model = load_model(folder, &options, &mut |_| {}).unwrap();
     let outputs = check_images(name, &model, &golden.images);
     for prompt in &golden.prompts {
         check_prompt(name, &model, prompt, &outputs);
