@@ -416,6 +416,34 @@ int cuLaunchKernel(struct kernel *kernel, unsigned grid_x, unsigned grid_y, unsi
     return is_valid ? SUCCESS : INVALID_VALUE;
 }
 
+/* --- Tensor maps --- */
+
+/* Bytes of an element, by CUtensorMapDataType. */
+static const size_t ELEMENTS[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+
+/* The limits of cuda.h for maps that are not interleaved, which the engine's are. The map's 128
+ * bytes are opaque, and no kernel reads them here. */
+int cuTensorMapEncodeTiled(void *map, unsigned type, unsigned rank, uintptr_t start,
+                           const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
+                           const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+    (void)promotion, (void)fill;
+    if (type >= sizeof ELEMENTS / sizeof *ELEMENTS || rank < 1 || rank > 5 || interleave != 0
+        || device()->major < 9 || start % 16 || !is_allocated(start, 1))
+        return INVALID_VALUE;
+    for (unsigned i = 0; i < rank; i++) {
+        if (!dims[i] || dims[i] > 1ull << 32 || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8)
+            return INVALID_VALUE;
+        if (i + 1 < rank && (strides[i] % 16 || strides[i] >= 1ull << 40)) return INVALID_VALUE;
+    }
+    size_t inner = box[0] * ELEMENTS[type];
+    size_t inner_max = swizzle == 0 ? SIZE_MAX : swizzle < 3 ? 16u << swizzle : 128;
+    if (inner % 16 || inner > inner_max) return INVALID_VALUE;
+    memset(map, 0, 128);
+    record("tensor_map\t%ux%u", box[0], rank > 1 ? box[1] : 1);
+    return SUCCESS;
+}
+
 /* --- Graphs --- */
 
 int cuStreamBeginCapture_v2(struct stream *stream, int mode) {

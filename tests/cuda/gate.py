@@ -2,13 +2,14 @@
 
 A program built with the feature `cuda` runs on a driver without a GPU (`driver.c`), which keeps the
 PTX of each kernel and records the launches. NVIDIA's assembler compiles the PTX, and what it says
-of each kernel is compared with the tables of this folder: `sm_90.llvm.tsv` and so on.
+of each kernel is compared with the tables of this folder: `sm_90.llvm.tsv` and so on. A recorded
+decode step may have no more launches than `steps.llvm.tsv` says, and each case must replay one.
 
 Usage: gate.py [PROGRAM] [--compiler llvm] [--arch sm_80 sm_90 sm_100] [--write]
 
 PROGRAM (default: target/debug/playhouse) is built with `--features cuda` (llvm) or
 `--features cuda-nvrtc` (nvrtc). The tools are Python packages: nvidia-cuda-nvcc,
-nvidia-cuda-nvdisasm, and for nvrtc nvidia-cuda-nvrtc and nvidia-cuda-runtime. --write writes the
+nvidia-cuda-nvdisasm, and for nvrtc nvidia-cuda-nvrtc and nvidia-cuda-cccl. --write writes the
 tables, and without it a difference that costs time is an error.
 """
 
@@ -19,16 +20,18 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cases import CASES
 from sass import Assembler
-from table import Row, read, regressions, write
+from table import Row, Step, more_launches, read, regressions, write
 
 HERE = Path(__file__).parent
 HASH = re.compile(r"_[0-9a-f]{8}$")
 ROOT = HERE.parent.parent
+ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
 
 
 def tools() -> Path:
@@ -63,11 +66,25 @@ def run(program: Path, case: str, arch: str, folder: Path, nvidia: Path) -> None
         sys.exit(f"{case} on {arch}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
 
 
+def calls(folder: Path, kind: str) -> list[list[str]]:
+    """The calls of a kind, without its name."""
+    lines = [line.split("\t") for line in (folder / "calls.tsv").read_text().splitlines()]
+    return [fields for name, *fields in lines if name == kind]
+
+
+def step(case: str, folder: Path, arch: str) -> Step:
+    """The recorded step that was replayed. No other engine runs before it in its process, so a
+    first recording works (<https://github.com/tracel-ai/burn/issues/5772>)."""
+    replayed = [int(launches) for (launches,) in calls(folder, "graph")]
+    if not replayed:
+        sys.exit(f"{case} on {arch}: no recorded step was replayed")
+    return Step(arch, case, max(replayed))
+
+
 def rows(case: str, folder: Path, assembler: Assembler, arch: str) -> list[Row]:
     """The kernels that a case launched, in the order of their first launches. Names lose cubecl's
     hash, which is another one after each change. Kernels of one name are numbered."""
-    launches = [line.split("\t") for line in (folder / "calls.tsv").read_text().splitlines()]
-    launches = [fields[1:] for fields in launches if fields[0] == "launch"]
+    launches = calls(folder, "launch")
     refused = [fields for fields in launches if fields[-1] == "refused"]
     if refused:
         sys.exit(f"{case} on {arch}: the driver refuses a launch: {refused[0]}")
@@ -87,17 +104,37 @@ def rows(case: str, folder: Path, assembler: Assembler, arch: str) -> list[Row]:
     return result
 
 
+def in_order(steps: list[Step]) -> list[Step]:
+    return sorted(steps, key=lambda step: ARCHITECTURES.index(step.arch))
+
+
+def kept(path: Path, kind: type) -> list:
+    """The rows of a table, or none if there is no such table."""
+    return read(path, kind) if path.exists() else []
+
+
+def checked(path: Path, now: list, kind: type, compare: Callable, is_written: bool) -> list[str]:
+    """Compares rows with those of a table, or writes the table. Returns a line for each fault."""
+    if is_written:
+        write(path, now)
+    elif not path.exists():
+        print(f"there is no {path.name} to compare with: --write makes it")
+    else:
+        return [f"{path.name}: {fault}" for fault in compare(kept(path, kind), now)]
+    return []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     program = ROOT / "target" / "debug" / "playhouse"
     parser.add_argument("program", type=Path, nargs="?", default=program)
     parser.add_argument("--compiler", choices=["llvm", "nvrtc"], default="llvm")
-    parser.add_argument("--arch", nargs="+", default=["sm_80", "sm_90", "sm_100"])
+    parser.add_argument("--arch", nargs="+", choices=ARCHITECTURES, default=ARCHITECTURES)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--work", type=Path, help="a folder to keep the PTX in")
     options = parser.parse_args()
     nvidia = tools()
-    faults = []
+    faults, steps = [], []
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
@@ -105,21 +142,21 @@ def main() -> None:
         for arch in options.arch:
             assembler = Assembler(nvidia / "bin", arch, work / "sass")
 
-            def of_case(case: str) -> list[Row]:
+            def of_case(case: str) -> tuple[Step, list[Row]]:
                 folder = work / arch / case.replace(" ", "-")
                 run(options.program.resolve(), case, arch, folder, nvidia)
-                return rows(case, folder, assembler, arch)
+                return step(case, folder, arch), rows(case, folder, assembler, arch)
 
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                table = [row for case in pool.map(of_case, CASES) for row in case]
+                results = list(pool.map(of_case, CASES))
+            steps += [step for step, _ in results]
+            table = [row for _, rows in results for row in rows]
             path = HERE / f"{arch}.{options.compiler}.tsv"
-            if options.write:
-                write(path, table)
-            elif not path.exists():
-                print(f"there is no {path.name} to compare with: --write makes it")
-            else:
-                faults += [f"{path.name}: {fault}" for fault in regressions(read(path), table)]
+            faults += checked(path, table, Row, regressions, options.write)
             print(f"{arch}, {options.compiler}: {len(table)} kernels of {len(CASES)} cases")
+    path = HERE / f"steps.{options.compiler}.tsv"
+    others = [known for known in kept(path, Step) if known.arch not in options.arch]
+    faults += checked(path, in_order(others + steps), Step, more_launches, options.write)
     if faults:
         sys.exit("\n".join(faults))
 

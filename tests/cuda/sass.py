@@ -40,6 +40,7 @@ class Sass:
     stores: int
     wide_stores: int
     tensor_cores: int
+    bulk_loads: int
 
     def occupancy(self, arch: str, threads: int, dynamic_shared: int) -> float:
         """The share of a multiprocessor's warps that blocks of `threads` threads can fill."""
@@ -108,4 +109,5 @@ def parsed(report: str, listing: str) -> Sass:
         stores=count("STG"),
         wide_stores=count("STG", ".128"),
         tensor_cores=sum(bool(TENSOR_CORES.match(op)) for op in opcodes),
+        bulk_loads=count("UTMALDG") + count("UBLKCP"),
     )

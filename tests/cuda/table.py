@@ -1,4 +1,4 @@
-"""Tables of compiled kernels, and which differences between two cost time."""
+"""Tables of compiled kernels and of steps, and which differences between two cost time."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,7 +13,8 @@ TOLERANCE = 0.05
 class Row:
     """A kernel of a case. Memory is in bytes, and occupancy in percent of a multiprocessor's warps.
 
-    Wide loads and stores move 128 bits a thread. The other loads and stores move less.
+    Wide loads and stores move 128 bits a thread. The other loads and stores move less. Bulk loads
+    are those of the tensor memory accelerator.
     """
 
     case: str
@@ -29,6 +30,7 @@ class Row:
     stores: int
     wide_stores: int
     tensor_cores: int
+    bulk_loads: int
 
     @staticmethod
     def of(case: str, kernel: str, threads: int, dynamic: int, occupancy: float, sass: Sass) -> "Row":
@@ -41,29 +43,58 @@ class Row:
         return self.case, self.kernel
 
 
-def write(path: Path, rows: list[Row]) -> None:
-    lines = ["\t".join(field.name for field in fields(Row))]
+@dataclass(frozen=True)
+class Step:
+    """The launches of a case's recorded decode step, layers and all else."""
+
+    arch: str
+    case: str
+    launches: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.arch, self.case
+
+
+def write(path: Path, rows: list[Row] | list[Step]) -> None:
+    lines = ["\t".join(field.name for field in fields(rows[0]))]
     lines += ["\t".join(str(value) for value in asdict(row).values()) for row in rows]
     path.write_text("\n".join(lines) + "\n")
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path, kind: type) -> list:
     """Raises ValueError if the columns are others."""
     header, *lines = path.read_text().splitlines()
-    if header.split("\t") != [field.name for field in fields(Row)]:
+    if header.split("\t") != [field.name for field in fields(kind)]:
         raise ValueError(f"{path} has other columns: write it again with --write")
-    types = [field.type for field in fields(Row)]
+    types = [field.type for field in fields(kind)]
     return [
-        Row(*(kind(value) for kind, value in zip(types, line.split("\t"), strict=True)))
+        kind(*(of(value) for of, value in zip(types, line.split("\t"), strict=True)))
         for line in lines
     ]
+
+
+def came_or_went(old: dict, new: dict) -> list[str]:
+    faults = [f"{' / '.join(key)} is new: --write adds it" for key in new.keys() - old.keys()]
+    faults += [f"{' / '.join(key)} is gone: --write removes it" for key in old.keys() - new.keys()]
+    return faults
+
+
+def more_launches(before: list[Step], now: list[Step]) -> list[str]:
+    """Steps that launch more than before, and those that came or went: one line each."""
+    old, new = ({step.key: step for step in steps} for steps in (before, now))
+    faults = came_or_went(old, new)
+    for key in sorted(old.keys() & new.keys()):
+        was, is_now = old[key].launches, new[key].launches
+        if is_now > was:
+            faults.append(f"{' / '.join(key)}: launches of a recorded step: {was}, now {is_now}")
+    return faults
 
 
 def regressions(before: list[Row], now: list[Row]) -> list[str]:
     """What is worse now, and kernels that came or went: one line each."""
     old, new = ({row.key: row for row in rows} for rows in (before, now))
-    faults = [f"{' / '.join(key)} is new: --write adds it" for key in new.keys() - old.keys()]
-    faults += [f"{' / '.join(key)} is gone: --write removes it" for key in old.keys() - new.keys()]
+    faults = came_or_went(old, new)
     for key in sorted(old.keys() & new.keys()):
         then, row = old[key], new[key]
         narrow = [(r.loads - r.wide_loads, r.stores - r.wide_stores) for r in (then, row)]
@@ -78,6 +109,10 @@ def regressions(before: list[Row], now: list[Row]) -> list[str]:
         for what, was, is_now in compared:
             if is_now > was * (1 + TOLERANCE):
                 faults.append(f"{' / '.join(key)}: {what}: {was}, now {is_now}")
-        if row.tensor_cores < then.tensor_cores * (1 - TOLERANCE):
-            faults.append(f"{' / '.join(key)}: tensor cores: {then.tensor_cores}, now {row.tensor_cores}")
+        for what, was, is_now in [
+            ("tensor cores", then.tensor_cores, row.tensor_cores),
+            ("bulk loads", then.bulk_loads, row.bulk_loads),
+        ]:
+            if is_now < was * (1 - TOLERANCE):
+                faults.append(f"{' / '.join(key)}: {what}: {was}, now {is_now}")
     return faults
