@@ -29,6 +29,12 @@ impl Matrices {
         Self { handle, shape: [1, rows, cols], strides: [rows * stride, stride, 1] }
     }
 
+    /// Returns the first `cols` columns of the first `rows` rows of a larger matrix in `handle`.
+    #[cfg(test)]
+    pub(super) fn part(handle: Handle, rows: usize, cols: usize, stride: usize) -> Self {
+        Self { handle, shape: [1, rows, cols], strides: [rows * stride, stride, 1] }
+    }
+
     pub(super) fn binding(self) -> TensorBinding {
         let (shape, strides) = (Shape::new(self.shape), Strides::new(&self.strides));
         // SAFETY: the buffer was made for this shape and these strides.

@@ -28,6 +28,9 @@ pub(super) enum Routine {
     /// Works without tensor cores, for tests.
     #[cfg(test)]
     SimpleUnit,
+    /// The same with the next tiles loaded meanwhile, for tests.
+    #[cfg(test)]
+    DoubleUnit,
 }
 
 impl Routine {
@@ -52,6 +55,8 @@ impl Routine {
             Self::SpecializedTmaMma => "SpecializedTmaMma",
             #[cfg(test)]
             Self::SimpleUnit => "SimpleUnit",
+            #[cfg(test)]
+            Self::DoubleUnit => "DoubleUnit",
         }
     }
 
@@ -70,6 +75,8 @@ impl Routine {
             Self::SpecializedTmaMma => Strategy::SpecializedTmaMma(Default::default()),
             #[cfg(test)]
             Self::SimpleUnit => Strategy::SimpleUnit(Default::default()),
+            #[cfg(test)]
+            Self::DoubleUnit => Strategy::DoubleUnit(Default::default()),
         }
     }
 
