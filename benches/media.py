@@ -2,17 +2,20 @@
 """Compares the gaps between tokens of text streams while images are encoded, and without images.
 
     cargo build --release
-    benches/media.py                                  8 streams, one client with images
+    benches/media.py                                  8 streams, two images a second
     benches/media.py --text-layers 28 --rate 0.2      the text model's 28 layers, an image each 5 s
 
 The model is LLaVA's, with SigLIP's tower of the base shape (224 pixels, 196 embeddings an image)
-and the first layers of Qwen3 0.6B. Weights are made up. Phases with and without images alternate.
+and the first layers of Qwen3 0.6B. Weights are made up. Three kinds of phases alternate: the streams
+alone, with prompts of as many tokens as an image has, and with images. So the difference between
+the last two is that of encoding.
 """
 import argparse, base64, json, os, random, socket, statistics, struct, subprocess, sys, tempfile, threading, time
 import urllib.request, zlib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SIDE = 224
+SIDE, EMBEDDINGS = 224, 196
+KINDS = ["alone", "prompts", "images"]
 TEMPLATE = ("{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}"
             "{% for part in message.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}"
             "{% endif %}{% endfor %}{% endif %}{% endfor %}")
@@ -60,7 +63,7 @@ def png(draw):
 
 
 class Phase:
-    """Streams of text for some seconds, with or without images beside them."""
+    """Streams of text for some seconds, with other prompts or images beside them."""
 
     def __init__(self, url, args, seed):
         self.url, self.args, self.draw = url, args, random.Random(seed)
@@ -85,18 +88,24 @@ class Phase:
                     self.gaps.append(now - last)
                 last = now
 
-    def show(self):
+    def content(self, kind):
+        if kind == "images":
+            return [{"type": "image_url", "image_url": {"url": png(self.draw)}}]
+        # The demo model's tokenizer has a token for each digit.
+        return "".join(str(self.draw.randrange(10)) for _ in range(EMBEDDINGS))
+
+    def show(self, kind):
         while time.monotonic() < self.end:
             begun = time.monotonic()
-            image = {"type": "image_url", "image_url": {"url": png(self.draw)}}
-            self.post({"messages": [{"role": "user", "content": [image]}], "max_tokens": 1}).read()
+            message = {"role": "user", "content": self.content(kind)}
+            self.post({"messages": [message], "max_tokens": 1}).read()
             self.latencies.append(time.monotonic() - begun)
             self.images += 1
-            time.sleep(max(0, begun + 1 / self.args.rate - time.monotonic()) if self.args.rate else 0)
+            time.sleep(max(0, begun + 1 / self.args.rate - time.monotonic()))
 
-    def run(self, has_images):
+    def run(self, kind):
         threads = [threading.Thread(target=self.stream, args=(n,)) for n in range(self.args.streams)]
-        threads += [threading.Thread(target=self.show)] if has_images else []
+        threads += [threading.Thread(target=self.show, args=(kind,))] if kind != "alone" else []
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -104,8 +113,8 @@ class Phase:
         self.gaps.sort()
         at = lambda share: 1e3 * self.gaps[int(share * (len(self.gaps) - 1))]
         return {"p50": at(0.5), "p99": at(0.99), "tokens/s": len(self.gaps) / self.args.seconds,
-                "images/s": self.images / self.args.seconds,
-                "image, s": statistics.median(self.latencies) if self.latencies else 0.0}
+                "prompts/s": self.images / self.args.seconds,
+                "prompt, s": statistics.median(self.latencies) if self.latencies else 0.0}
 
 
 def main():
@@ -113,7 +122,7 @@ def main():
     parser.add_argument("--program", default=os.path.join(ROOT, "target/release/playhouse"))
     parser.add_argument("--text-layers", type=int, default=2)
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--rate", type=float, help="images a second; default: one after the other")
+    parser.add_argument("--rate", type=float, default=2.0, help="images or prompts a second, at most")
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--repetitions", type=int, default=3)
     args = parser.parse_args()
@@ -125,7 +134,7 @@ def main():
         server = subprocess.Popen([
             args.program, "serve", "-m", folder, "--load-format", "dummy", "--port", str(port),
             "--max-model-len", "1024", "--served-model-name", "base", "--log-level", "warn"])
-        url, rows = f"http://127.0.0.1:{port}", {False: [], True: []}
+        url, rows = f"http://127.0.0.1:{port}", {kind: [] for kind in KINDS}
         try:
             for _ in range(600):
                 try:
@@ -135,19 +144,18 @@ def main():
                     if server.poll() is not None:
                         sys.exit("the server ended")
                     time.sleep(0.2)
-            Phase(url, argparse.Namespace(**{**vars(args), "seconds": 3}), -1).run(True)
+            Phase(url, argparse.Namespace(**{**vars(args), "seconds": 3}), -1).run("images")
             for repetition in range(args.repetitions):
-                for has_images in (False, True):
-                    rows[has_images].append(Phase(url, args, 2 * repetition + has_images).run(has_images))
+                for number, kind in enumerate(KINDS):
+                    rows[kind].append(Phase(url, args, 3 * repetition + number).run(kind))
         finally:
             server.terminate()
             server.wait()
-    print("| | without images | with images | ratio |\n|---|---|---|---|")
-    for name in rows[True][0]:
-        without, beside = (statistics.median(row[name] for row in rows[kind]) for kind in (False, True))
-        ratio = f"{beside / without:.2f}" if without else ""
-        unit = ", ms between tokens" if name[0] == "p" else ""
-        print(f"| {name}{unit} | {without:.2f} | {beside:.2f} | {ratio} |")
+    print("| | alone | beside prompts | beside images | images to prompts |\n|---|---|---|---|---|")
+    for name in rows["alone"][0]:
+        alone, prompts, images = (statistics.median(row[name] for row in rows[kind]) for kind in KINDS)
+        unit = ", ms between tokens" if name[0] == "p" and name[1:].isdigit() else ""
+        print(f"| {name}{unit} | {alone:.2f} | {prompts:.2f} | {images:.2f} | {images / prompts:.2f} |")
 
 
 if __name__ == "__main__":

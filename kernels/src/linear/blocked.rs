@@ -102,7 +102,7 @@ impl<S: Simd, F: Form<S>> Task<S> for Blocked<'_, S, F> {
             }
         }
         let (first, second) = totals.split_at_mut(part_len);
-        // Rows of y lie on different pages. A few rows at a time keep theirs at hand for all panels.
+        // Rows of y lie on different pages. A few rows at a time keep them at hand for all panels.
         for start in (0..rows.len()).step_by(ROWS_AT_ONCE) {
             let end = rows.len().min(start + ROWS_AT_ONCE);
             for (p, panel) in self.panels.clone().enumerate() {

@@ -3,6 +3,7 @@
 mod affinity;
 mod gate;
 mod pool;
+mod priority;
 #[cfg(test)]
 mod tests;
 
