@@ -171,9 +171,8 @@ pub(crate) struct Encoders(pub(crate) Arc<EncoderStore>);
 
 impl EncoderFactory for Encoders {
     fn create(&self) -> Result<Box<dyn EncoderExecutor>, ExecuteError> {
-        // Those of an executor that hangs stay with it. A stream of text notices each image less
-        // than an image notices text.
-        let threads = self.0.threads.in_background();
+        // Those of an executor that hangs stay with it.
+        let threads = self.0.threads.beside();
         let threads = threads.map_err(|error| ExecuteError::Device(error.to_string()))?;
         Ok(Box::new(Executor { store: Arc::clone(&self.0), threads }))
     }

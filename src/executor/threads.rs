@@ -83,17 +83,8 @@ impl ComputeThreads {
     ///
     /// # Errors
     /// As [`ComputeThreads::own`].
-    fn beside(&self) -> io::Result<Self> {
+    pub(super) fn beside(&self) -> io::Result<Self> {
         let pool = ThreadPool::new(self.pool.num_threads(), self.pin)?;
-        Ok(Self { pool, stream: self.stream, pin: self.pin, running: Arc::default() })
-    }
-
-    /// Returns as many new threads with the same queue, for work that may wait: these go first.
-    ///
-    /// # Errors
-    /// As [`ComputeThreads::own`].
-    pub(super) fn in_background(&self) -> io::Result<Self> {
-        let pool = ThreadPool::in_background(self.pool.num_threads(), self.pin)?;
         Ok(Self { pool, stream: self.stream, pin: self.pin, running: Arc::default() })
     }
 }

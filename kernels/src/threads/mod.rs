@@ -3,7 +3,6 @@
 mod affinity;
 mod gate;
 mod pool;
-mod priority;
 #[cfg(test)]
 mod tests;
 

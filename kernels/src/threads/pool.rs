@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use super::affinity;
 use super::gate::{Deal, Gate};
-use super::{affinity, priority};
 
 thread_local! {
     /// The pool that this thread works with. `None`: the common one.
@@ -32,8 +32,6 @@ struct Inner {
     num_threads: usize,
     /// The core of a caller while it computes, and the cores where it may run otherwise.
     caller_cpus: Option<([usize; 1], Arc<[usize]>)>,
-    /// Whether its threads let others go first.
-    is_background: bool,
 }
 
 impl std::fmt::Debug for Inner {
@@ -58,19 +56,6 @@ impl ThreadPool {
     /// # Errors
     /// If the system refuses to start that many threads.
     pub fn new(num_threads: usize, pin: bool) -> io::Result<Self> {
-        Self::start(num_threads, pin, false)
-    }
-
-    /// Starts the same pool for work that may wait: its threads let others go first. A thread that
-    /// [installs](Self::install) it stays like that.
-    ///
-    /// # Errors
-    /// As [`ThreadPool::new`].
-    pub fn in_background(num_threads: usize, pin: bool) -> io::Result<Self> {
-        Self::start(num_threads, pin, true)
-    }
-
-    fn start(num_threads: usize, pin: bool, is_background: bool) -> io::Result<Self> {
         // Pools and processes begin on different cores, so that not all callers run on the first.
         static POOLS: AtomicUsize = AtomicUsize::new(0);
         let num_threads = num_threads.max(1);
@@ -81,7 +66,7 @@ impl ThreadPool {
         };
         let gate = Arc::new(Gate::new(num_threads));
         let caller_cpus = cpu(0).map(|cpu| ([cpu], Arc::from(&allowed[..])));
-        let inner = Inner { gate, num_threads, caller_cpus, is_background };
+        let inner = Inner { gate, num_threads, caller_cpus };
         let pool = Self { inner: Arc::new(inner) };
         for helper in 1..num_threads {
             let (gate, cpu) = (Arc::clone(&pool.inner.gate), cpu(helper));
@@ -89,9 +74,6 @@ impl ThreadPool {
             thread::Builder::new().name(name).spawn(move || {
                 if let Some(cpu) = cpu {
                     affinity::bind(&[cpu]);
-                }
-                if is_background {
-                    priority::lower();
                 }
                 // An operation within a piece has no helpers.
                 Self::alone().install(|| gate.help(helper));
@@ -123,8 +105,7 @@ impl ThreadPool {
 
     /// Returns a pool of the caller alone.
     fn alone() -> Self {
-        let gate = Arc::new(Gate::new(1));
-        let inner = Inner { gate, num_threads: 1, caller_cpus: None, is_background: false };
+        let inner = Inner { gate: Arc::new(Gate::new(1)), num_threads: 1, caller_cpus: None };
         Self { inner: Arc::new(inner) }
     }
 
@@ -168,9 +149,6 @@ impl Installed {
             affinity::bind(bound);
             Arc::clone(free)
         });
-        if pool.inner.is_background {
-            priority::lower();
-        }
         let before = CURRENT.with_borrow_mut(|current| current.replace(pool));
         Self { before, cpus }
     }

@@ -136,28 +136,3 @@ fn rows_are_cut_without_a_rest() {
         }
     }
 }
-
-/// Pieces that wait for each other run on both threads.
-#[test]
-#[cfg(target_os = "linux")]
-fn threads_in_the_background_let_others_go_first() {
-    // SAFETY: the call has no memory; 0 is this thread.
-    let niceness = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    let lowered = thread::spawn(move || {
-        let before = niceness();
-        let (pool, barrier) = (ThreadPool::in_background(2, false).unwrap(), Barrier::new(2));
-        let lowest = std::sync::Mutex::new(Vec::new());
-        // A second use changes nothing.
-        for _ in 0..2 {
-            pool.install(|| {
-                pool.run(2, Deal::InTurn, &|_| {
-                    barrier.wait();
-                    lowest.lock().unwrap().push(niceness() - before);
-                });
-            });
-        }
-        lowest.into_inner().unwrap()
-    });
-    assert_eq!(lowered.join().unwrap(), [5; 4]);
-    assert_eq!(niceness(), thread::spawn(niceness).join().unwrap());
-}
