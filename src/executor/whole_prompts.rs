@@ -80,7 +80,10 @@ fn part(batch: &AttentionMetadata, seqs: Range<usize>, tokens: Range<usize>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::model::{LoadOptions, load_model};
 
     fn batch(lens: &[u32]) -> AttentionMetadata {
         let mut batch = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
@@ -114,6 +117,35 @@ mod tests {
                 assert_eq!(part.meta.positions, alone.positions, "{lens:?}");
             }
             assert_eq!(next, batch.num_tokens());
+        }
+    }
+
+    /// The second part has two sequences, so its rows are not where they are in the batch.
+    #[test]
+    fn a_batch_in_parts_has_the_bytes_of_each_sequence_alone() {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/encoders/bert-mean");
+        let model = load_model(&folder, &LoadOptions::default(), &mut |_| {}).unwrap();
+        let (shape, device) = (model.kv_cache_shape(2, 16), Device::flex());
+        let mut cache = KvCache::new(shape, model.dtype.into(), &device).unwrap();
+        let lens = [300, 300, 7];
+        let batch = batch(&lens);
+        assert_eq!(parts(&batch).len(), 2);
+        let tokens: Vec<u32> = (0..607).map(|row| 5 + row * 7 % 300).collect();
+        let types: Vec<u32> = (0..607).map(|row| row / 3 % 2).collect();
+        let backbone = &*model.backbone;
+        let mut states = |tokens: &[u32], types: &[u32], batch: &AttentionMetadata| {
+            let hidden = forward(backbone, tokens, types, batch, &mut cache);
+            hidden.into_data().try_into_vec::<f32>().unwrap()
+        };
+        let all = states(&tokens, &types, &batch);
+        let (mut first, width) = (0, all.len() / 607);
+        for len in lens {
+            let rows = first..first + len as usize;
+            let alone = super::tests::batch(&[len]);
+            let alone = states(&tokens[rows.clone()], &types[rows.clone()], &alone);
+            assert!(alone == all[rows.start * width..rows.end * width], "{rows:?}");
+            first = rows.end;
         }
     }
 }
