@@ -34,6 +34,7 @@ export class Thread {
     this.#act = act;
     this.#ask = ask;
     this.#list.addEventListener('scroll', () => this.#onScroll(), { passive: true });
+    this.#list.addEventListener('keydown', (event) => this.#onKey(event));
   }
 
   get #list() {
@@ -58,6 +59,16 @@ export class Thread {
     if (rest < (isUp ? 2 : FOLLOW_PX)) this.#isFollowing = true;
     else if (isUp) this.#isFollowing = false;
     this.#lastTop = scrollTop;
+  }
+
+  /**
+   * The key End means the end of the answer as it grows. The browser scrolls to where the end was
+   * when the key was pressed, and a quick answer is further by then.
+   */
+  #onKey(event) {
+    if (event.key !== 'End' || event.shiftKey || event.target.matches('textarea, input')) return;
+    event.preventDefault();
+    this.follow(true);
   }
 
   /** Keeps the end in view, unless the user reads further up. */
