@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         print!("{}", delta.text);
     }
     println!();
-    if let Some(cache) = engine.encoder_cache().await {
+    if let Some(Some(cache)) = engine.encoder_caches().await.first() {
         println!("encoded: {} pictures", cache.num_encoded);
     }
     engine.shutdown().await;

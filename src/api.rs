@@ -127,7 +127,7 @@ pub use playhouse_actors::logic::{
     scheduler::{RequestView, SchedulerView, WaitingReason, output::SchedulerOutput},
 };
 // One snapshot, and the counts since the start.
-pub use playhouse_actors::system::{SystemView, totals::TotalsView};
+pub use playhouse_actors::system::{CoreView, SystemView, totals::TotalsView};
 
 // --- Faults on purpose.
 

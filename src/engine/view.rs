@@ -11,10 +11,10 @@ impl Engine {
         self.inner.system.look().await
     }
 
-    /// Returns the figures of the encoder cache. `None` if the model takes no images and sounds, or
-    /// the cache's manager is dead or hangs.
-    pub async fn encoder_cache(&self) -> Option<EncoderCacheView> {
-        self.inner.system.encoder_cache().await
+    /// Returns the figures of the encoder cache of each engine, by its index. `None` if the model
+    /// takes no images and sounds, or the cache's manager is dead or hangs.
+    pub async fn encoder_caches(&self) -> Vec<Option<EncoderCacheView>> {
+        self.inner.system.encoder_caches().await
     }
 
     /// Sets whether a client calls [`Engine::look`] again and again. While it does, the steps of

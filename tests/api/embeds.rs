@@ -147,7 +147,7 @@ async fn exchanged(role: &str, folder: &Path) -> Option<(Vec<(String, f64)>, u64
     let image = json!({"type": "image_url", "image_url": {"url": url}, "uuid": role});
     let (status, answer) = ask(&served, image).await;
     assert_eq!(status, 200, "{answer}");
-    let num_received = served.engine.encoder_cache().await.unwrap().num_received;
+    let num_received = served.engine.encoder_caches().await[0].unwrap().num_received;
     served.stop().await;
     Some((tokens(&answer), num_received))
 }

@@ -167,7 +167,7 @@ async fn a_key_sees_and_ends_its_own_requests_only() {
     let seen = async |key: &str| {
         let house = ask(&served, key, &Method::GET, "/house", &Value::Null).await;
         let house: Value = house.json().await.unwrap();
-        house["scheduler"]["requests"].as_array().map_or(0, Vec::len)
+        house["engines"][0]["scheduler"]["requests"].as_array().map_or(0, Vec::len)
     };
     let (alices, bobs) = (long(&served, "alice"), long(&served, "bob"));
     let both = async {

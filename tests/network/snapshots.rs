@@ -144,24 +144,27 @@ async fn a_snapshot_has_actors_requests_and_blocks_but_no_texts() {
     let request = Client::new().post(format!("{}/v1/completions", served.url)).json(&body);
     let stream = request.send().await.unwrap();
     let busy = watch.until(|snapshot| {
-        let requests = snapshot["scheduler"]["requests"].as_array();
+        let requests = snapshot["engines"][0]["scheduler"]["requests"].as_array();
         let runs = requests.and_then(|requests| requests.first()).is_some_and(|request| {
             request["waits_for"].is_null() && request["num_output_tokens"].as_u64() > Some(20)
         });
-        runs && snapshot["kv_cache"]["runs"].as_array().is_some_and(|runs| runs.len() > 1)
+        runs && snapshot["engines"][0]["kv_cache"]["runs"]
+            .as_array()
+            .is_some_and(|runs| runs.len() > 1)
             && snapshot["inter_token_latency"]["count"].as_u64() > Some(0)
     });
     let busy = busy.await;
-    let request = &busy["scheduler"]["requests"][0];
+    let request = &busy["engines"][0]["scheduler"]["requests"][0];
     let id = &request["id"];
-    let blocks = busy["kv_cache"]["runs"].as_array().unwrap();
+    let blocks = busy["engines"][0]["kv_cache"]["runs"].as_array().unwrap();
     assert!(blocks.iter().any(|run| run[1] == 3 && &run[2] == id), "{blocks:?}");
     let count = |run: &Value| run[0].as_u64().unwrap();
     assert_eq!(
         blocks.iter().map(count).sum::<u64>(),
-        busy["kv_cache"]["num_blocks"].as_u64().unwrap()
+        busy["engines"][0]["kv_cache"]["num_blocks"].as_u64().unwrap()
     );
-    let timeline = busy["timelines"].as_array().unwrap().iter().find(|one| &one["id"] == id);
+    let timeline =
+        busy["engines"][0]["timelines"].as_array().unwrap().iter().find(|one| &one["id"] == id);
     let segments = timeline.unwrap()["segments"].as_array().unwrap();
     assert_eq!(segments[0][0], 0, "it begins with its prompt");
     assert_eq!(segments.last().unwrap()[0], 2, "it has come to decoding");
@@ -239,7 +242,7 @@ async fn the_events_go_on_while_actors_die() {
     assert_eq!(in_chaos, in_peace);
     let after = watch.until(|snapshot| snapshot["health"] == "ready").await;
     assert!(after["epoch"].as_u64() > Some(3), "{}", after["epoch"]);
-    assert!(after["scheduler"]["age_ms"].is_u64());
+    assert!(after["engines"][0]["scheduler"]["age_ms"].is_u64());
     served.stop().await;
 }
 
@@ -249,7 +252,7 @@ async fn the_events_go_on_while_actors_die() {
 async fn a_hanging_scheduler_is_shown_in_its_last_state() {
     let served = serve(ServerConfig::default()).await;
     let mut watch = Watch::start(&served).await;
-    watch.until(|snapshot| snapshot["scheduler"]["age_ms"] == 0).await;
+    watch.until(|snapshot| snapshot["engines"][0]["scheduler"]["age_ms"] == 0).await;
     // A scheduler that hangs is replaced within a fifth of a second. So the test strikes it again
     // and again, until a snapshot falls into that time.
     let strikes = async {
@@ -259,17 +262,18 @@ async fn a_hanging_scheduler_is_shown_in_its_last_state() {
             let _ = served.engine.chaos().strike(Role::Scheduler, 0, How::Hang);
         }
     };
-    let is_old = |snapshot: &Value| snapshot["scheduler"]["age_ms"].as_u64() > Some(0);
+    let is_old =
+        |snapshot: &Value| snapshot["engines"][0]["scheduler"]["age_ms"].as_u64() > Some(0);
     let stale = tokio::select! {
         stale = watch.until(is_old) => stale,
         () = strikes => unreachable!(),
     };
-    assert!(stale["scheduler"]["step"].is_u64());
+    assert!(stale["engines"][0]["scheduler"]["step"].is_u64());
     let asked = Instant::now();
     assert_eq!(get(&served, "/house").await.status(), StatusCode::OK);
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     let back = |snapshot: &Value| {
-        snapshot["scheduler"]["age_ms"] == 0
+        snapshot["engines"][0]["scheduler"]["age_ms"] == 0
             && actor(snapshot, "scheduler")["restarts"].as_u64() > Some(0)
     };
     watch.until(back).await;

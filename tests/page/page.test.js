@@ -10,6 +10,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
+import { CORE } from '../../src/server/page/engines.js';
 import { until } from './browser.js';
 import { screenshots } from './screenshots.js';
 import { load, serve } from './server.js';
@@ -268,6 +269,34 @@ test('a server without chaos routes has no buttons for them', async (t) => {
   assert.equal(await page.locator('.room').count(), snapshot.actors.length);
   assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
   assert.match(await page.textContent('#room'), /started with --allow-chaos/);
+});
+
+test('of several engines the page shows the one that is chosen', async (t) => {
+  const snapshot = await (await fetch(`${server.url}/house`)).json();
+  const cache = (blocks) => ({
+    age_ms: 0, num_blocks: blocks, num_free: blocks, num_cached: 0, num_shared: 0, blocks_per_cell: 1, runs: [[blocks, 0, 0, 0]],
+  });
+  const engines = [64, 96].map((blocks) => ({ ...snapshot.engines[0], kv_cache: cache(blocks) }));
+  const others = snapshot.actors.filter(({ role }) => CORE.has(role)).map((actor) => ({ ...actor, index: 1 }));
+  const page = await open(t);
+  await go(page, 'memory');
+  await page.locator('#memory-facts h2').first().waitFor();
+  assert.equal(await page.isVisible('#engine-choice'), false, 'there is one engine');
+  await page.route('**/house/events', (route) => route.fulfill({
+    contentType: 'text/event-stream',
+    body: `data: ${JSON.stringify({ ...snapshot, engines, actors: [...snapshot.actors, ...others] })}\n\n`,
+  }));
+  await page.goto(`${server.url}/#/memory`);
+  await page.reload();
+  await until('the first engine', async () => /^64 blocks/.test(await page.textContent('#memory-note')));
+  await page.selectOption('#engine', '1');
+  await until('the other engine', async () => /^96 blocks/.test(await page.textContent('#memory-note')));
+  await go(page, 'house');
+  await page.locator('[data-room="scheduler/1"]').waitFor();
+  assert.equal(await page.locator('[data-room="scheduler/0"]').count(), 0);
+  assert.equal(await page.locator('.room').count(), snapshot.actors.length);
+  await go(page, 'chat');
+  assert.equal(await page.isVisible('#engine-choice'), false);
 });
 
 test('a server with a key asks for it, and again when it is wrong', async () => {

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { queuesOf, seenFrom } from '../../src/server/page/engines.js';
 import { GLOW_MS, Glow } from '../../src/server/page/glow.js';
 import { holdingsOf } from '../../src/server/page/holds.js';
 import { planOf, waysOf, waysOut } from '../../src/server/page/plan.js';
@@ -22,7 +23,7 @@ const snapshot = (at, more = {}) => ({
   actors: ACTORS,
   totals: { output_tokens: at, scheduled_tokens: 2 * at, steps: at / 10, preemptions: 0 },
   edges: [{ edge: 'scheduler->worker', messages: at / 5 }],
-  scheduler: { num_running: 1, num_waiting: 2 },
+  engines: [{ scheduler: { num_running: 1, num_waiting: 2 } }],
   time_to_first_token: {},
   inter_token_latency: {},
   ...more,
@@ -120,6 +121,23 @@ test('messages have ways between rooms', () => {
     assert.equal(waysOut(plan).length, 2);
     for (const way of waysOf(plan, 'streamer->ledger')) assert.ok(!/NaN|undefined/.test(way), way);
   }
+});
+
+test('of several engines one is shown, and the queues are those of all', () => {
+  const engines = [{ kv_cache: 'a', scheduler: null }, { kv_cache: 'b', scheduler: { num_running: 2, num_waiting: 3 } }];
+  const two = snapshot(1000, { engines });
+  assert.deepEqual([0, 1, 5].map((engine) => seenFrom(two, engine).kv_cache), ['a', 'b', 'b']);
+  assert.equal(seenFrom(two, 5).engine, 1);
+  assert.deepEqual(queuesOf(two), { running: 2, waiting: 3 });
+  for (const isNarrow of [false, true]) {
+    const { rooms } = planOf(ACTORS, isNarrow, 1);
+    assert.ok(rooms.has('scheduler/1') && rooms.has('core/1') && !rooms.has('scheduler/0'));
+    assert.ok(rooms.has('ledger/0') && rooms.has('streamer/1'));
+  }
+  const twice = [...ACTORS, { role: 'scheduler', index: 1, state: 'alive', restarts: 0 }];
+  const replaced = twice.map((actor) => ({ ...actor, restarts: actor.role === 'scheduler' ? 1 : 0 }));
+  const told = news(snapshot(1000, { actors: twice }), snapshot(1250, { actors: replaced }));
+  assert.deepEqual(told.map(({ text }) => text.split(' was ')[0]), ['Scheduler of engine 0', 'Scheduler of engine 1']);
 });
 
 test('an axis ends at a round number', () => {

@@ -1,7 +1,7 @@
 //! The engines of one front, each in a process of its own. There is one, unless the settings ask
 //! for more.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -9,7 +9,7 @@ use super::engine_process::{EngineProcess, EngineProcessView};
 use crate::{
     link::{
         EngineLauncher, Loaded,
-        frames::{Answer, Fault, Question, ToEngine},
+        frames::{Fault, ToEngine},
     },
     logic::request::{
         ids::{EngineIndex, Micros, TokenId},
@@ -206,16 +206,6 @@ impl Engines {
             sum.iter_mut().zip(process.hangs()).for_each(|(sum, more)| *sum += more);
             sum
         })
-    }
-
-    /// Asks a running process: the first that answers in time.
-    pub(crate) async fn ask(&self, question: Question, limit: Duration) -> Option<Answer> {
-        for process in self.all() {
-            if let Some(answer) = process.ask(question.clone(), limit).await {
-                return Some(answer);
-            }
-        }
-        None
     }
 
     /// Lets a process read and check the adapter in the folder `path`. All engines have the same

@@ -55,4 +55,4 @@ pub use running::{Health, Status, System, Unhealthy};
 pub use sink::{ChoiceStream, OutputDelta};
 pub use submit::Submission;
 pub use text_jobs::{TextJobError, TextJobs};
-pub use view::SystemView;
+pub use view::{CoreView, SystemView};

@@ -1,9 +1,11 @@
 //! A view of the running system from outside: its actors, their messages, the KV cache and the
 //! requests. Three actors are asked, each for a short time and at most once a view. An actor that
-//! does not answer is missing in the view, and nothing waits for it. With several engines, the
-//! caches and the steps are those of one of them.
+//! does not answer is missing in the view, and nothing waits for it. Several engines are asked at the
+//! same time.
 
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use super::{running::System, totals::TotalsView};
 use crate::{
@@ -12,10 +14,10 @@ use crate::{
     logic::{
         encoder_cache::EncoderCacheView,
         observe::{BlockMap, Timelines},
-        request::ids::{Epoch, Micros},
+        request::ids::{EngineIndex, Epoch, Micros},
         scheduler::SchedulerView,
     },
-    message::{Edge, EncoderCacheManagerMessage, KvCacheManagerMessage, Role, SchedulerMessage},
+    message::{Edge, EncoderCacheManagerMessage, KvCacheManagerMessage, SchedulerMessage},
     supervision::directory::{ActorStats, CoreSlots},
 };
 
@@ -37,6 +39,13 @@ pub struct SystemView {
     pub edges: Vec<(Edge, u64)>,
     /// The counts since the start.
     pub totals: TotalsView,
+    /// The core of each engine, by its index.
+    pub cores: Vec<CoreView>,
+}
+
+/// The state of one engine's core.
+#[derive(Debug)]
+pub struct CoreView {
     /// The scheduler's view, if it answered.
     pub scheduler: Result<SchedulerView, ActorError>,
     /// The map of the KV cache, if its manager answered. `None` before the manager's first plan.
@@ -48,62 +57,42 @@ pub struct SystemView {
 }
 
 impl System {
-    /// Returns the state of the system now. Takes at most as long as one answer of each engine may
-    /// take, because the actors of an engine answer at the same time.
+    /// Returns the state of the system now. Takes at most as long as one answer may take, because
+    /// all actors answer at the same time.
     pub async fn look(&self) -> SystemView {
         let context = self.context();
-        // They are read before the two calls, so they do not count the calls themselves.
+        // They are read before the calls, so they do not count the calls themselves.
         let (at, actors, epoch) = (context.now(), self.actors(), self.epoch());
         let edges = self.edges();
         let totals = context.observers.metrics.totals().view();
-        let scheduler = self.schedulers();
-        let manager = &self.seen_core().kv_cache_manager;
-        let kv_cache = manager.call("view", ANSWER_LIMIT, KvCacheManagerMessage::View);
-        let (scheduler, kv_cache, encoder_cache, timelines) =
-            tokio::join!(scheduler, kv_cache, self.encoder_cache(), self.timelines());
-        SystemView {
-            at,
-            epoch,
-            actors,
-            edges,
-            totals,
-            scheduler,
-            kv_cache,
-            encoder_cache,
-            timelines,
-        }
+        let cores = context.directory.cores().enumerate();
+        let cores =
+            join_all(cores.map(|(engine, core)| self.core(EngineIndex(engine), core))).await;
+        SystemView { at, epoch, actors, edges, totals, cores }
     }
 
-    /// Returns the views of all schedulers that answer together.
-    async fn schedulers(&self) -> Result<SchedulerView, ActorError> {
-        let mut all: Option<Result<SchedulerView, ActorError>> = None;
-        for core in self.context().directory.cores() {
-            let ask = |reply| SchedulerMessage::View { most: MAX_REQUESTS, reply };
-            let view = core.scheduler.call("view", ANSWER_LIMIT, ask).await;
-            all = Some(match (all, view) {
-                (Some(Ok(all)), Ok(view)) => Ok(all.and(view)),
-                (Some(Ok(all)), Err(_)) => Ok(all),
-                (_, view) => view,
-            });
-        }
-        all.unwrap_or(Err(ActorError::Gone { callee: Role::Scheduler.as_str() }))
+    async fn core(&self, engine: EngineIndex, core: &CoreSlots) -> CoreView {
+        let ask = |reply| SchedulerMessage::View { most: MAX_REQUESTS, reply };
+        let (scheduler, kv_cache, encoder_cache, timelines) = tokio::join!(
+            core.scheduler.call("view", ANSWER_LIMIT, ask),
+            core.kv_cache_manager.call("view", ANSWER_LIMIT, KvCacheManagerMessage::View),
+            self.encoder_cache_of(core),
+            self.timelines(engine)
+        );
+        CoreView { scheduler, kv_cache, encoder_cache, timelines }
     }
 
-    /// Returns the core whose caches are seen: the first of those that serve.
-    fn seen_core(&self) -> &CoreSlots {
-        let directory = &self.context().directory;
-        let serving = directory.cores().find(|core| core.is_alive());
-        serving.unwrap_or(&directory.core)
+    /// Returns the figures of each engine's encoder cache, by its index. `None` if the model takes
+    /// no media, or the manager does not answer in time.
+    pub async fn encoder_caches(&self) -> Vec<Option<EncoderCacheView>> {
+        join_all(self.context().directory.cores().map(|core| self.encoder_cache_of(core))).await
     }
 
-    /// Returns the figures of the encoder cache. `None` if the model takes no media, or the manager
-    /// does not answer in time.
-    pub async fn encoder_cache(&self) -> Option<EncoderCacheView> {
-        let context = self.context();
-        if context.config.scheduler.encoder_cache_size == 0 {
+    async fn encoder_cache_of(&self, core: &CoreSlots) -> Option<EncoderCacheView> {
+        if self.context().config.scheduler.encoder_cache_size == 0 {
             return None;
         }
-        let manager = &self.seen_core().encoder_cache_manager;
+        let manager = &core.encoder_cache_manager;
         manager.call("view", ANSWER_LIMIT, EncoderCacheManagerMessage::View).await.ok()
     }
 
@@ -124,13 +113,14 @@ impl System {
         own.map(|(edge, count)| (edge, count + elsewhere(edge))).collect()
     }
 
-    /// Returns the steps of each request. They are missing if the engine process does not answer.
-    async fn timelines(&self) -> Timelines {
+    /// Returns the steps of an engine's requests. They are missing if its process does not answer.
+    async fn timelines(&self, engine: EngineIndex) -> Timelines {
         let context = self.context();
         let Some(engines) = context.part.front() else {
             return context.observers.steps.timelines();
         };
-        match engines.ask(Question::Timelines, ANSWER_LIMIT).await {
+        let Some(process) = engines.get(engine) else { return Timelines::default() };
+        match process.ask(Question::Timelines, ANSWER_LIMIT).await {
             Some(Answer::Timelines(timelines)) => timelines,
             _ => Timelines::default(),
         }

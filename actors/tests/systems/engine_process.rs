@@ -173,12 +173,12 @@ async fn an_operator_reaches_the_process() {
     launcher.process().end("SIGKILL");
     let view = loop {
         let view = system.look().await;
-        if view.scheduler.as_ref().is_ok_and(|scheduler| !scheduler.waiting.is_empty()) {
+        if view.cores[0].scheduler.as_ref().is_ok_and(|scheduler| !scheduler.waiting.is_empty()) {
             break view;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    assert!(view.kv_cache.is_ok());
+    assert!(view.cores[0].kv_cache.is_ok());
     assert!(system.reset_prefix_cache(true).await.unwrap());
     system.sleep(PauseMode::Keep).await.unwrap();
     assert_eq!(faults.releases.load(Ordering::Relaxed), 1);
@@ -191,8 +191,8 @@ async fn an_operator_reaches_the_process() {
     while !system.look().await.edges.iter().any(is_of_steps) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let timelines = system.look().await.timelines;
-    assert!(timelines.requests().count() > 0, "the steps were noted");
+    let view = system.look().await;
+    assert!(view.cores[0].timelines.requests().count() > 0, "the steps were noted");
     system.shutdown().await;
 }
 

@@ -263,8 +263,14 @@ async fn an_operator_reaches_all_engines() {
     system.pause(PauseMode::Keep).await.unwrap();
     assert_eq!(system.pause_state(), PauseState::PausedAll);
     let view = system.look().await;
-    let scheduler = view.scheduler.unwrap();
-    assert_eq!(scheduler.running.len() + scheduler.waiting.len(), 8, "of both engines");
+    let requests = view.cores.iter().map(|core| {
+        let scheduler = core.scheduler.as_ref().unwrap();
+        scheduler.running.len() + scheduler.waiting.len()
+    });
+    let requests: Vec<_> = requests.collect();
+    assert_eq!((requests.len(), requests.iter().sum()), (2, 8), "{requests:?}");
+    assert!(requests.iter().all(|requests| *requests > 0), "{requests:?}");
+    assert!(view.cores.iter().all(|core| core.kv_cache.as_ref().is_ok_and(Option::is_some)));
     assert_eq!(view.actors.iter().filter(|actor| actor.role == Role::Scheduler).count(), 2);
     assert!(system.reset_prefix_cache(true).await.unwrap());
     system.reset_encoder_cache().await.unwrap();

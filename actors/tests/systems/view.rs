@@ -43,28 +43,29 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
     let mut submission = system.submit(raw).await.unwrap();
     let id = submission.choices[0].request();
     let waits = look_until(&system, |view| {
-        view.scheduler.as_ref().is_ok_and(|scheduler| !scheduler.waiting.is_empty())
+        view.cores[0].scheduler.as_ref().is_ok_and(|scheduler| !scheduler.waiting.is_empty())
     });
-    let scheduler = waits.await.scheduler.unwrap();
+    let scheduler = waits.await.cores.remove(0).scheduler.unwrap();
     let seen = &scheduler.waiting[0];
     assert_eq!((seen.id, seen.num_prompt_tokens, seen.num_output_tokens), (id, 40, 0));
     assert!(seen.waits_for.is_some() && scheduler.running.is_empty());
 
     system.set_pause(PauseState::Unpaused);
     let runs = look_until(&system, |view| {
-        let runs = view.scheduler.as_ref().is_ok_and(|scheduler| {
+        let runs = view.cores[0].scheduler.as_ref().is_ok_and(|scheduler| {
             scheduler.running.first().is_some_and(|request| request.num_output_tokens > 15)
         });
-        let holds = view.kv_cache.as_ref().is_ok_and(|kv_cache| {
+        let holds = view.cores[0].kv_cache.as_ref().is_ok_and(|kv_cache| {
             let mut runs = kv_cache.iter().flat_map(|map| &map.runs);
             runs.any(|run| run.state == BlockState::Used && run.owner == Some(id))
         });
         runs && holds && view.totals.output_tokens > 15
     });
     let view = runs.await;
-    let seen = &view.scheduler.unwrap().running[0];
+    let core = &view.cores[0];
+    let seen = &core.scheduler.as_ref().unwrap().running[0];
     assert_eq!((seen.id, seen.waits_for, seen.max_tokens), (id, None, 400));
-    let (_, timeline) = view.timelines.requests().find(|(request, _)| *request == id).unwrap();
+    let (_, timeline) = core.timelines.requests().find(|(request, _)| *request == id).unwrap();
     let kinds: Vec<StepKind> = timeline.segments.iter().map(|segment| segment.kind).collect();
     assert_eq!(kinds.first(), Some(&StepKind::Prefill));
     assert_eq!(kinds.last(), Some(&StepKind::Decode));
@@ -81,7 +82,8 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
 
     assert_eq!(collect(submission.choices.remove(0)).await.0, expected_text(&prompt, 400));
     let ended = look_until(&system, |view| {
-        view.totals.finished_requests == 1 && view.timelines.requests().any(|(_, t)| t.has_ended)
+        view.totals.finished_requests == 1
+            && view.cores[0].timelines.requests().any(|(_, t)| t.has_ended)
     });
     let totals = ended.await.totals;
     assert_eq!((totals.output_tokens, totals.prompt_tokens), (400, 40));
@@ -89,7 +91,7 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
 
     system.set_watched(false);
     assert!(
-        system.look().await.timelines.requests().next().is_none(),
+        system.look().await.cores[0].timelines.requests().next().is_none(),
         "timelines are forgotten when no client watches"
     );
     system.shutdown().await;
@@ -104,12 +106,14 @@ async fn an_actor_that_hangs_is_missing_in_the_view_and_the_look_does_not_wait()
     let view = system.look().await;
     assert!(before.elapsed() < Duration::from_secs(2), "a look took {:?}", before.elapsed());
     // The call times out, or is dropped with the scheduler that was replaced meanwhile.
+    let core = &view.cores[0];
     let missing =
-        matches!(view.scheduler, Err(ActorError::CallTimeout { .. } | ActorError::Gone { .. }));
+        matches!(core.scheduler, Err(ActorError::CallTimeout { .. } | ActorError::Gone { .. }));
     assert!(missing, "{view:?}");
-    assert!(view.kv_cache.is_ok(), "the others answer");
-    let replaced =
-        look_until(&system, |later| later.scheduler.is_ok() && later.epoch.0 > view.epoch.0);
+    assert!(core.kv_cache.is_ok(), "the others answer");
+    let replaced = look_until(&system, |later| {
+        later.cores[0].scheduler.is_ok() && later.epoch.0 > view.epoch.0
+    });
     replaced.await;
     system.shutdown().await;
 }

@@ -27,6 +27,7 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("code.js", SCRIPT, include_str!("code.js")),
     ("dom.js", SCRIPT, include_str!("dom.js")),
     ("editor.js", SCRIPT, include_str!("editor.js")),
+    ("engines.js", SCRIPT, include_str!("engines.js")),
     ("errors.js", SCRIPT, include_str!("errors.js")),
     ("events.js", SCRIPT, include_str!("events.js")),
     ("feed.js", SCRIPT, include_str!("feed.js")),

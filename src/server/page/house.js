@@ -3,6 +3,7 @@
 
 import { request } from './api.js';
 import { $, h, mayMove, say, svg } from './dom.js';
+import { CORE } from './engines.js';
 import { holdingsOf } from './holds.js';
 import { duration, short, whole } from './numbers.js';
 import { ROLES, idOf, nameOf, planOf, shortName, waysOf, waysOut } from './plan.js';
@@ -38,9 +39,12 @@ export class HouseView {
   draw(snapshot, point) {
     this.#snapshot = snapshot;
     this.point = point;
-    const shape = JSON.stringify([NARROW.matches, snapshot.has_chaos, snapshot.actors.map(idOf)]);
+    const { engine, has_chaos: hasChaos } = snapshot;
+    const shape = JSON.stringify([NARROW.matches, hasChaos, engine, snapshot.actors.map(idOf)]);
     if (shape !== this.#shape) {
       this.#shape = shape;
+      const [role] = this.#chosen.split('/');
+      if (CORE.has(role)) this.#chosen = idOf({ role, index: engine });
       this.#build(snapshot);
     }
     for (const actor of snapshot.actors) this.#drawRoom(actor, snapshot);
@@ -67,7 +71,7 @@ export class HouseView {
   }
 
   #build(snapshot) {
-    const plan = planOf(snapshot.actors, NARROW.matches);
+    const plan = planOf(snapshot.actors, NARROW.matches, snapshot.engine);
     const [left, top, width, height] = plan.view;
     this.#rooms.clear();
     this.smoke = svg('g', { class: 'smoke' }, [0, 1, 2].map((i) => svg('circle', {
@@ -123,7 +127,8 @@ export class HouseView {
     const id = idOf(actor);
     const room = plan.rooms.get(id);
     if (!room) return null;
-    const count = snapshot.actors.filter(({ role }) => role === actor.role).length;
+    // The rooms of an engine are all of one.
+    const count = CORE.has(actor.role) ? 1 : snapshot.actors.filter(({ role }) => role === actor.role).length;
     const isPlaque = room.h < 40;
     const name = nameOf(actor, count);
     const text = (kind, x, y) => svg('text', { class: kind, x, y });

@@ -1,7 +1,8 @@
 // The tabs, the lamp in the corner, and the views that get each snapshot.
 
 import { startChat } from './chat.js';
-import { $, say } from './dom.js';
+import { $, h, say } from './dom.js';
+import { seenFrom } from './engines.js';
 import { onSnapshot, start } from './feed.js';
 import { HouseView } from './house.js';
 import { MemoryView } from './memory.js';
@@ -13,8 +14,10 @@ import { TrafficView } from './traffic.js';
 
 const NAMES = ['chat', 'search', 'house', 'memory', 'traffic'];
 const views = { house: new HouseView(), memory: new MemoryView(), traffic: new TrafficView() };
-const history = new History();
+let history = new History();
 let shown = 'chat';
+/** The index of the engine whose parts are shown. */
+let engine = 0;
 let last = null;
 let lastPoint = null;
 
@@ -65,13 +68,34 @@ function steer(event) {
   $(`tab-${name}`).focus();
 }
 
-function onNews(snapshot) {
-  $('status').dataset.health = snapshot?.health ?? 'unknown';
-  say($('status-health'), snapshot?.health ?? 'no connection');
-  if (!snapshot) {
+/** Lets the user choose among several engines. */
+function offer(count) {
+  $('engine-choice').hidden = count < 2;
+  if ($('engine').childElementCount === count) return;
+  engine = Math.min(engine, count - 1);
+  $('engine').replaceChildren(...Array.from({ length: count }, (_, i) => h('option', { value: i }, String(i))));
+  $('engine').value = engine;
+}
+
+function chooseEngine() {
+  engine = Number($('engine').value);
+  // The plots are of one engine's memory.
+  history = new History();
+  if (!last) return;
+  last = seenFrom(last, engine);
+  lastPoint = history.push(last);
+  views[shown]?.draw(last, lastPoint, history);
+}
+
+function onNews(whole) {
+  $('status').dataset.health = whole?.health ?? 'unknown';
+  say($('status-health'), whole?.health ?? 'no connection');
+  if (!whole) {
     say($('status-rate'), '');
     return;
   }
+  offer(whole.engines.length);
+  const snapshot = seenFrom(whole, engine);
   fit(snapshot.model);
   lastPoint = history.push(snapshot);
   const rate = lastPoint.output;
@@ -85,6 +109,7 @@ for (const name of NAMES) {
   $(`tab-${name}`).addEventListener('click', () => go(name));
 }
 document.querySelector('.tabs').addEventListener('keydown', steer);
+$('engine').addEventListener('change', chooseEngine);
 window.addEventListener('hashchange', route);
 window.addEventListener('resize', () => last && views[shown]?.draw(last, lastPoint, history));
 startTheme();

@@ -1,6 +1,8 @@
 // The plan of the house: the place of each room, and the paths of messages. Pure: roles in, boxes
 // and paths out. There are two plans, one for wide windows and one for phones.
 
+import { CORE } from './engines.js';
+
 /** The work of each role, for the user, and the object on the wall of its room. */
 export const ROLES = {
   root: ['Root', 'Holds up the roof: supervises the supervisors, and owns what must outlive every actor.',
@@ -29,8 +31,12 @@ export const ROLES = {
 };
 
 export const idOf = ({ role, index }) => `${role}/${index}`;
-export const nameOf = ({ role, index }, count = 1) =>
-  `${ROLES[role]?.[0] ?? role}${count > 1 ? ` ${index + 1}` : ''}`;
+/** Returns an actor's name, with its number among `count` of its role. Engines count from 0. */
+export function nameOf({ role, index }, count = 1) {
+  const name = ROLES[role]?.[0] ?? role;
+  if (count < 2) return name;
+  return CORE.has(role) ? `${name} of engine ${index}` : `${name} ${index + 1}`;
+}
 /** The same for a small room. */
 export const shortName = (name) => name.replace('Detokenizer', 'Detok.');
 
@@ -149,8 +155,13 @@ function narrow(actors) {
   return plan;
 }
 
-/** Returns the plan for these actors. */
-export const planOf = (actors, isNarrow) => (isNarrow ? narrow : wide)(actors);
+/** Returns the plan for these actors. Of several engines it has the rooms of one. */
+export function planOf(actors, isNarrow, engine = 0) {
+  const plan = (isNarrow ? narrow : wide)(actors);
+  const idIn = (role, id) => (CORE.has(role) ? idOf({ role, index: engine }) : id);
+  plan.rooms = new Map([...plan.rooms].map(([id, room]) => [idIn(id.split('/')[0], id), room]));
+  return plan;
+}
 
 /** Returns the rooms of an end of an edge: several if a role has several actors. */
 function roomsOf(plan, end) {

@@ -1,5 +1,6 @@
 // Rates, which a snapshot does not contain. Pure: snapshots in, numbers out.
 
+import { queuesOf } from './engines.js';
 import { nameOf } from './plan.js';
 
 /** The time span of the plots. */
@@ -33,8 +34,7 @@ export class History {
       output: total('output_tokens'),
       computed: total('scheduled_tokens'),
       steps: total('steps'),
-      running: snapshot.scheduler?.num_running ?? 0,
-      waiting: snapshot.scheduler?.num_waiting ?? 0,
+      ...queuesOf(snapshot),
       ttft: snapshot.time_to_first_token,
       itl: snapshot.inter_token_latency,
       usage: usage(snapshot.kv_cache),

@@ -2,13 +2,14 @@
 //! or hangs, its part is shown as it last was.
 
 use super::snapshot::{
-    ActorFacts, EdgeFacts, EncoderCacheFacts, EngineSnapshot, KvCacheFacts, LatencyFacts,
-    ModelFacts, NO_REQUEST, RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
+    ActorFacts, EdgeFacts, EncoderCacheFacts, EngineFacts, EngineSnapshot, KvCacheFacts,
+    LatencyFacts, ModelFacts, NO_REQUEST, RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
 };
 use crate::{
     api::{
-        ActorStats, BlockMap, BlockRun, BlockState, EncoderCacheView, Health, Latencies, Micros,
-        RequestId, RequestView, SchedulerView, Segment, StepKind, SystemView, Timeline, TotalsView,
+        ActorStats, BlockMap, BlockRun, BlockState, CoreView, EncoderCacheView, Health, Latencies,
+        Micros, RequestId, RequestView, SchedulerView, Segment, StepKind, SystemView, Timeline,
+        TotalsView,
     },
     engine::Engine,
     server::health::probes,
@@ -20,7 +21,13 @@ pub(super) struct Shaper {
     has_chaos: bool,
     seq: u64,
     totals: TotalsView,
-    /// The last answer of the scheduler, and its time.
+    /// By the engine's index.
+    answers: Vec<LastAnswers>,
+}
+
+/// The last answers of one engine's actors, with their times.
+#[derive(Default)]
+struct LastAnswers {
     scheduler: Option<(Micros, SchedulerView)>,
     blocks: Option<(Micros, BlockMap)>,
     encoder_cache: Option<(Micros, EncoderCacheView)>,
@@ -42,15 +49,8 @@ impl Shaper {
     }
 
     fn of(model: ModelFacts) -> Self {
-        Self {
-            model,
-            has_chaos: false,
-            seq: 0,
-            totals: TotalsView::default(),
-            scheduler: None,
-            blocks: None,
-            encoder_cache: None,
-        }
+        let (totals, answers) = (TotalsView::default(), Vec::new());
+        Self { model, has_chaos: false, seq: 0, totals, answers }
     }
 
     /// Returns the next snapshot.
@@ -62,15 +62,7 @@ impl Shaper {
     ) -> EngineSnapshot {
         self.seq += 1;
         let at = view.at;
-        if let Ok(scheduler) = view.scheduler {
-            self.scheduler = Some((at, scheduler));
-        }
-        if let Some(map) = view.kv_cache.ok().flatten() {
-            self.blocks = Some((at, map));
-        }
-        if let Some(cache) = view.encoder_cache {
-            self.encoder_cache = Some((at, cache));
-        }
+        self.answers.resize_with(view.cores.len(), LastAnswers::default);
         let before = std::mem::replace(&mut self.totals, view.totals);
         let totals = &self.totals;
         let ttft = totals.time_to_first_token.since(&before.time_to_first_token);
@@ -92,11 +84,33 @@ impl Shaper {
             totals: total(totals),
             time_to_first_token: latency(&ttft),
             inter_token_latency: latency(&itl),
+            engines: self
+                .answers
+                .iter_mut()
+                .zip(view.cores)
+                .map(|(answers, core)| answers.shape(core, at))
+                .collect(),
+        }
+    }
+}
+
+impl LastAnswers {
+    fn shape(&mut self, core: CoreView, at: Micros) -> EngineFacts {
+        if let Ok(scheduler) = core.scheduler {
+            self.scheduler = Some((at, scheduler));
+        }
+        if let Some(map) = core.kv_cache.ok().flatten() {
+            self.blocks = Some((at, map));
+        }
+        if let Some(cache) = core.encoder_cache {
+            self.encoder_cache = Some((at, cache));
+        }
+        EngineFacts {
             scheduler: self.scheduler.as_ref().map(|(of, view)| scheduler(view, *of, at)),
             kv_cache: self.blocks.as_ref().map(|(of, map)| kv_cache(map, *of, at)),
             encoder_cache: self.encoder_cache.map(|(of, view)| encoder_cache(&view, of, at)),
-            timelines: view.timelines.requests().map(timeline).collect(),
-            epochs: view.timelines.epochs().map(|(step, epoch)| [step.0, epoch.0]).collect(),
+            timelines: core.timelines.requests().map(timeline).collect(),
+            epochs: core.timelines.epochs().map(|(step, epoch)| [step.0, epoch.0]).collect(),
         }
     }
 }
@@ -262,11 +276,21 @@ mod tests {
             actors: Vec::new(),
             edges: vec![("scheduler->worker".parse().unwrap(), 12)],
             totals: TotalsView::default(),
-            scheduler: Err(gone()),
-            kv_cache: Err(gone()),
-            encoder_cache: None,
-            timelines,
+            cores: vec![CoreView {
+                scheduler: Err(gone()),
+                kv_cache: Err(gone()),
+                encoder_cache: None,
+                timelines,
+            }],
         }
+    }
+
+    fn view_of(at_ms: u64, cores: Vec<CoreView>) -> SystemView {
+        SystemView { cores, ..view(at_ms) }
+    }
+
+    fn core() -> CoreView {
+        view(0).cores.remove(0)
     }
 
     fn shaped(shaper: &mut Shaper, view: SystemView) -> Value {
@@ -279,9 +303,11 @@ mod tests {
         let first = shaped(&mut shaper, view(100));
         assert_eq!((&first["seq"], &first["at_ms"]), (&json!(1), &json!(100)));
         assert_eq!(first["health"], "recovering");
-        assert_eq!((&first["scheduler"], &first["kv_cache"]), (&Value::Null, &Value::Null));
+        let engine = &first["engines"][0];
+        assert_eq!((&engine["scheduler"], &engine["kv_cache"]), (&Value::Null, &Value::Null));
+        assert_eq!(engine["encoder_cache"], Value::Null);
         assert_eq!(first["edges"][0], json!({"edge": "scheduler->worker", "messages": 12}));
-        assert_eq!(first["epochs"], json!([[4, 3]]));
+        assert_eq!(engine["epochs"], json!([[4, 3]]));
 
         let waiting = RequestView {
             id: RequestId(9),
@@ -302,13 +328,15 @@ mod tests {
             ref_cnt: 2,
         };
         let map = BlockMap { num_blocks: 5, runs: vec![run], ..BlockMap::default() };
-        let answered = SystemView {
+        let answered = CoreView {
             scheduler: Ok(SchedulerView { waiting: vec![waiting], ..SchedulerView::default() }),
             kv_cache: Ok(Some(map)),
             encoder_cache: Some(EncoderCacheView { num_ready: 3, ..EncoderCacheView::default() }),
-            ..view(200)
+            ..core()
         };
-        let second = shaped(&mut shaper, answered);
+        let second = shaped(&mut shaper, view_of(200, vec![answered, core()]));
+        assert_eq!(second["engines"][1]["scheduler"], Value::Null, "the other engine is silent");
+        let second = &second["engines"][0];
         let request = &second["scheduler"]["requests"][0];
         assert_eq!((&request["id"], &request["age_ms"]), (&json!(9), &json!(150)));
         assert_eq!(
@@ -317,18 +345,18 @@ mod tests {
         );
         assert_eq!(second["kv_cache"]["runs"], json!([[5, 3, 8, 2]]));
         assert_eq!(second["kv_cache"]["age_ms"], 0);
-        assert_eq!(
-            (&first["encoder_cache"], &second["encoder_cache"]["num_ready"]),
-            (&Value::Null, &json!(3))
-        );
+        assert_eq!(second["encoder_cache"]["num_ready"], 3);
 
         let snapshot = shaper.shape(view(300), Health::Ready, 2);
-        let seen = |tenant| serde_json::to_value(snapshot.seen_by(Tenant(tenant))).unwrap();
+        let seen = |tenant| {
+            serde_json::to_value(snapshot.seen_by(Tenant(tenant))).unwrap()["engines"][0].take()
+        };
         assert_eq!(seen(1)["scheduler"]["requests"][0]["id"], 9);
         assert_eq!(seen(2)["scheduler"]["requests"], json!([]));
         assert_eq!(seen(2)["kv_cache"]["runs"], json!([[5, 3, 0, 2]]), "a block of another tenant");
 
-        let third = shaped(&mut shaper, SystemView { kv_cache: Ok(None), ..view(700) });
+        let third = view_of(700, vec![CoreView { kv_cache: Ok(None), ..core() }]);
+        let third = &shaped(&mut shaper, third)["engines"][0];
         assert_eq!(third["scheduler"]["age_ms"], 500);
         assert_eq!(third["encoder_cache"]["age_ms"], 500, "as it last was");
         assert_eq!(third["scheduler"]["requests"][0]["age_ms"], 150, "as it was then");

@@ -9,7 +9,6 @@ use crate::api::Tenant;
 
 /// The holder of a block without one, or with one that the reader must not know. Request 0 has the
 /// same id.
-/// request 0's.
 pub(super) const NO_REQUEST: u64 = 0;
 
 /// The state of the engine at one time.
@@ -37,6 +36,13 @@ pub(in crate::server) struct EngineSnapshot {
     pub(super) time_to_first_token: LatencyFacts,
     /// Time from one token to the next, of the tokens since the last snapshot.
     pub(super) inter_token_latency: LatencyFacts,
+    /// The engines: one, unless `data_parallel_size` asks for more.
+    pub(super) engines: Vec<EngineFacts>,
+}
+
+/// One engine.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct EngineFacts {
     /// `null` before the scheduler has answered for the first time.
     pub(super) scheduler: Option<SchedulerFacts>,
     /// `null` before the first step.
@@ -55,20 +61,26 @@ impl EngineSnapshot {
     /// in the counts, and that their blocks are in use.
     pub(super) fn seen_by(&self, tenant: Tenant) -> Self {
         let mut seen = self.clone();
+        seen.engines.iter_mut().for_each(|engine| engine.hide_others(tenant));
+        seen
+    }
+}
+
+impl EngineFacts {
+    fn hide_others(&mut self, tenant: Tenant) {
         let is_own = |owner: Option<Tenant>| owner == Some(tenant);
         let mut own = BTreeSet::new();
-        seen.timelines.retain(|timeline| is_own(timeline.tenant));
-        own.extend(seen.timelines.iter().map(|timeline| timeline.id));
-        if let Some(scheduler) = &mut seen.scheduler {
+        self.timelines.retain(|timeline| is_own(timeline.tenant));
+        own.extend(self.timelines.iter().map(|timeline| timeline.id));
+        if let Some(scheduler) = &mut self.scheduler {
             scheduler.requests.retain(|request| is_own(request.tenant));
             own.extend(scheduler.requests.iter().map(|request| request.id));
         }
-        for [_, _, owner, _] in seen.kv_cache.iter_mut().flat_map(|cache| &mut cache.runs) {
+        for [_, _, owner, _] in self.kv_cache.iter_mut().flat_map(|cache| &mut cache.runs) {
             if !own.contains(owner) {
                 *owner = NO_REQUEST;
             }
         }
-        seen
     }
 }
 
