@@ -17,7 +17,7 @@ use playhouse_actors::{
     logic::{
         drafts::{
             ngram::NgramLookup,
-            pace::{Acceptance, StepCost},
+            pace::{Acceptance, SharedAcceptance, StepCost},
             suffix::SuffixConfig,
         },
         request::{ids::TokenId, outputs::DraftCounts},
@@ -129,16 +129,34 @@ pub(crate) struct DraftSettings {
     pub(crate) num_jump_forward_tokens: usize,
 }
 
-/// The guesses of one executor: its drafter, and the time that steps take.
+/// The guesses of one executor: its drafter, the time that steps take, and how often guesses are
+/// right.
 #[derive(Default)]
 pub(super) struct Drafts {
     settings: DraftSettings,
     drafter: Option<Box<dyn Drafter>>,
     pub(super) cost: StepCost,
+    pub(super) shared: SharedRates,
+}
+
+/// How often guesses are right in all requests.
+#[derive(Debug)]
+pub(super) struct SharedRates {
+    by_drafter: SharedAcceptance,
+    by_constraint: SharedAcceptance,
+}
+
+impl Default for SharedRates {
+    fn default() -> Self {
+        Self {
+            by_drafter: SharedAcceptance::new(DRAFTER_PRIOR),
+            by_constraint: SharedAcceptance::new(FORCED_PRIOR),
+        }
+    }
 }
 
 /// The history of one request's guesses.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Guessing {
     by_drafter: Acceptance,
     by_constraint: Acceptance,
@@ -148,18 +166,6 @@ pub(super) struct Guessing {
     num_unfilled: usize,
     /// Number of guesses that the drafter should make in the next step.
     num_wanted: usize,
-}
-
-impl Default for Guessing {
-    fn default() -> Self {
-        Self {
-            by_drafter: Acceptance::new(DRAFTER_PRIOR),
-            by_constraint: Acceptance::new(FORCED_PRIOR),
-            is_forced: false,
-            num_unfilled: 0,
-            num_wanted: 0,
-        }
-    }
 }
 
 impl Guessing {
@@ -174,15 +180,17 @@ impl Guessing {
         self.num_unfilled = num_places;
     }
 
-    /// Learns how many of the current guesses were right. A place without a guess counts as a wrong
-    /// one.
-    pub(super) fn learn(&mut self, counts: &DraftCounts) {
-        let source = match self.is_forced {
-            true => &mut self.by_constraint,
-            false => &mut self.by_drafter,
+    /// Learns how many of the current guesses were right, with all requests. A place without a
+    /// guess counts as a wrong one.
+    pub(super) fn learn(&mut self, counts: &DraftCounts, shared: &mut SharedRates) {
+        let (own, shared) = match self.is_forced {
+            true => (&mut self.by_constraint, &mut shared.by_constraint),
+            false => (&mut self.by_drafter, &mut shared.by_drafter),
         };
         let num_places = counts.num_drafted as usize + self.num_unfilled;
-        source.learn(num_places, counts.num_accepted as usize);
+        let num_accepted = counts.num_accepted as usize;
+        own.learn(num_places, num_accepted);
+        shared.learn(num_places, num_accepted);
     }
 }
 
@@ -196,7 +204,7 @@ impl Drafts {
             DraftMethod::Loaded => loaded,
             DraftMethod::Recorded(ref guesses) => Some(Box::new(guesses.clone())),
         };
-        Self { settings, drafter, cost: StepCost::default() }
+        Self { settings, drafter, ..Self::default() }
     }
 
     /// Returns whether no request ever has guesses.
@@ -262,13 +270,18 @@ impl Drafts {
         let (most, most_forced) =
             (self.settings.num_speculative_tokens, self.settings.num_jump_forward_tokens);
         guessing.num_wanted = match self.drafter {
-            Some(_) => guessing.by_drafter.num_wanted(self.cost.break_even(num_requests), most),
+            Some(_) => {
+                let (rate, even) =
+                    (self.shared.by_drafter.rate(), self.cost.break_even(num_requests));
+                guessing.by_drafter.num_wanted(rate, even, num_requests, most)
+            }
             None => 0,
         };
         let num_forced = match is_constrained {
             true => {
-                let break_even = self.cost.break_even_made(num_requests);
-                guessing.by_constraint.num_wanted(break_even, most_forced)
+                let (rate, even) =
+                    (self.shared.by_constraint.rate(), self.cost.break_even_made(num_requests));
+                guessing.by_constraint.num_wanted(rate, even, num_requests, most_forced)
             }
             false => 0,
         };
@@ -283,14 +296,14 @@ mod tests {
     /// Returns the number of places that are reserved after 20 steps with so many guesses in four
     /// places, all of them right.
     fn reserved(num_filled: u32) -> usize {
-        let mut guessing = Guessing::default();
+        let (mut guessing, mut shared) = (Guessing::default(), SharedRates::default());
         for _ in 0..20 {
             guessing.begin(false);
             guessing.leave_unfilled(4 - num_filled as usize);
             let (num_drafted, num_accepted) = (num_filled, num_filled);
-            guessing.learn(&DraftCounts { num_drafted, num_accepted, num_wanted: 0 });
+            guessing.learn(&DraftCounts { num_drafted, num_accepted, num_wanted: 0 }, &mut shared);
         }
-        guessing.by_drafter.num_wanted(0.5, 4)
+        guessing.by_drafter.num_wanted(shared.by_drafter.rate(), 0.5, 1, 4)
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl ModelRunner {
                 num_accepted: num_valid.saturating_sub(1) as u32,
                 num_wanted: 0,
             };
-            sequence.guessing.learn(&output.drafts);
+            sequence.guessing.learn(&output.drafts, &mut self.drafts.shared);
         }
         Ok(())
     }

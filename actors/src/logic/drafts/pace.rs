@@ -5,6 +5,11 @@
 //! takes the time `b` to verify, and `c` to make. It is worth that if its tokens per time are at
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
+//!
+//! Measuring costs time too, where no guess is worth it: above all in a full batch, in which a token
+//! costs almost as much as its share of the step. So only steps of few requests try guesses without
+//! a reason. Requests learn from each other how often guesses are right, and the more there are,
+//! the less often each tries again.
 
 /// How fast old measurements of steps lose weight.
 const STEP_DECAY: f64 = 0.98;
@@ -14,6 +19,8 @@ const DEFAULT_TOKEN_SHARE: f64 = 1.0 / 8.0;
 const MIN_VARIANCE: f64 = 0.05;
 /// How fast old results of guesses lose weight.
 const RATE_DECAY: f64 = 0.9;
+/// The same for the results of all requests.
+const SHARED_DECAY: f64 = 0.99;
 /// Weight of the rate that is assumed before the first guess.
 const PRIOR_WEIGHT: f64 = 2.0;
 /// A guess must be this much better than even, because the numbers are estimates.
@@ -22,8 +29,11 @@ const MARGIN: f64 = 1.1;
 const GUESS_WEIGHT: f64 = 0.2;
 /// Number of first steps with guesses that have as many as possible, to measure their cost.
 const NUM_TRIALS: u32 = 16;
-/// Number of steps without guesses after which one guess is tried again.
-const PROBE_INTERVAL: u32 = 32;
+/// Largest number of requests in such a step.
+const TRIAL_REQUESTS: usize = 4;
+/// Number of steps without guesses after which a request tries one guess again, in a batch of at
+/// most [`TRIAL_REQUESTS`]. In larger batches, all requests together try as often as that.
+const PROBE_INTERVAL: usize = 32;
 
 /// The time of steps by their numbers of tokens: a line through recent steps.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +71,7 @@ impl StepCost {
     /// `num_requests` requests.
     #[must_use]
     pub fn break_even(&self, num_requests: usize) -> f64 {
-        match self.num_guessed < NUM_TRIALS {
+        match self.num_guessed < NUM_TRIALS && num_requests <= TRIAL_REQUESTS {
             true => 0.0,
             false => self.break_even_at(num_requests, self.guess),
         }
@@ -101,55 +111,93 @@ impl StepCost {
     }
 }
 
-/// The share of one request's guesses that are right, of those that follow right ones.
-#[derive(Debug, Clone)]
-pub struct Acceptance {
-    prior: f64,
+/// The share of guesses that are right, of those that follow right ones.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rate {
     right: f64,
     tried: f64,
-    num_without: u32,
 }
 
-impl Acceptance {
-    /// Returns the estimate before the first guess.
-    #[must_use]
-    pub fn new(prior: f64) -> Self {
-        Self { prior, right: 0.0, tried: 0.0, num_without: 0 }
-    }
-
+impl Rate {
     /// Learns the result of a step's guesses. The guesses after a wrong one say nothing. A place
     /// that the drafter did not fill counts as a wrong guess, because the place was reserved.
-    pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
+    fn learn(&mut self, num_places: usize, num_accepted: usize, decay: f64) {
         if num_places == 0 {
             return;
         }
         let is_one_wrong = num_accepted < num_places;
-        self.right = self.right * RATE_DECAY + num_accepted as f64;
-        self.tried = self.tried * RATE_DECAY + num_accepted as f64 + f64::from(is_one_wrong);
+        self.right = self.right * decay + num_accepted as f64;
+        self.tried = self.tried * decay + num_accepted as f64 + f64::from(is_one_wrong);
+    }
+
+    /// Returns the estimate, in `(0, 1)`. `prior` is the estimate without a result.
+    fn or(self, prior: f64) -> f64 {
+        (self.right + PRIOR_WEIGHT * prior) / (self.tried + PRIOR_WEIGHT)
+    }
+}
+
+/// How often the guesses of one source are right, in the requests of the last time. A new request
+/// begins with this estimate.
+#[derive(Debug, Clone)]
+pub struct SharedAcceptance {
+    prior: f64,
+    rate: Rate,
+}
+
+impl SharedAcceptance {
+    /// Returns the estimate before the first guess.
+    #[must_use]
+    pub fn new(prior: f64) -> Self {
+        Self { prior, rate: Rate::default() }
+    }
+
+    /// Learns the result of a request's guesses in a step.
+    pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
+        self.rate.learn(num_places, num_accepted, SHARED_DECAY);
     }
 
     /// Returns the estimated rate, in `(0, 1)`.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        (self.right + PRIOR_WEIGHT * self.prior) / (self.tried + PRIOR_WEIGHT)
+        self.rate.or(self.prior)
+    }
+}
+
+/// How often the guesses of one source are right in one request.
+#[derive(Debug, Clone, Default)]
+pub struct Acceptance {
+    rate: Rate,
+    num_without: usize,
+}
+
+impl Acceptance {
+    /// Learns the result of a step's guesses.
+    pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
+        self.rate.learn(num_places, num_accepted, RATE_DECAY);
     }
 
-    /// Returns how many guesses, at most `most`, the next step should verify. From time to time one
-    /// guess is tried though it does not seem to be worth its time.
-    pub fn num_wanted(&mut self, break_even: f64, most: usize) -> usize {
+    /// Returns how many guesses, at most `most`, the next step of `num_requests` requests should
+    /// verify. `shared` is the rate in all requests. From time to time one guess is tried though it
+    /// does not seem to be worth its time.
+    pub fn num_wanted(
+        &mut self,
+        shared: f64,
+        break_even: f64,
+        num_requests: usize,
+        most: usize,
+    ) -> usize {
         let num_wanted = match break_even {
             even if even <= 0.0 => most,
             even if even >= 1.0 => 0,
-            even => ((even.ln() / self.rate().ln()) as usize).min(most),
+            even => ((even.ln() / self.rate.or(shared).ln()) as usize).min(most),
         };
         self.num_without = if num_wanted > 0 { 0 } else { self.num_without + 1 };
-        match self.num_without {
-            without if without >= PROBE_INTERVAL => {
-                self.num_without = 0;
-                most.min(1)
-            }
-            _ => num_wanted,
+        let patience = PROBE_INTERVAL * num_requests.div_ceil(TRIAL_REQUESTS).max(1);
+        if self.num_without < patience {
+            return num_wanted;
         }
+        self.num_without = 0;
+        most.min(1)
     }
 }
 
@@ -186,24 +234,46 @@ mod tests {
     fn the_first_guesses_are_tried_whatever_they_cost() {
         let mut cost = StepCost::default();
         for _ in 0..NUM_TRIALS {
-            assert_eq!(cost.break_even(9), 0.0);
+            assert_eq!(cost.break_even(TRIAL_REQUESTS), 0.0);
             cost.learn(1, 10.0);
             cost.learn_guesses(1, 1_000.0);
         }
-        assert!(cost.break_even(9) > 1.0);
+        assert!(cost.break_even(TRIAL_REQUESTS) > 1.0);
     }
 
     #[test]
     fn a_drafter_without_guesses_is_not_tried_for_ever() {
         let mut cost = measured(900.0, 30.0);
         cost.num_guessed = 0;
-        let mut empty = Acceptance::new(0.7);
+        let (mut empty, mut shared) = (Acceptance::default(), SharedAcceptance::new(0.7));
         for _ in 0..NUM_TRIALS {
-            assert_eq!(empty.num_wanted(cost.break_even(8), 4), 4);
+            assert_eq!(empty.num_wanted(shared.rate(), cost.break_even(4), 4, 4), 4);
             cost.learn_guesses(0, 1.0);
             empty.learn(4, 0);
+            shared.learn(4, 0);
         }
-        assert_eq!(empty.num_wanted(cost.break_even(8), 4), 0, "no place is reserved");
+        let num_wanted = empty.num_wanted(shared.rate(), cost.break_even(4), 4, 4);
+        assert_eq!(num_wanted, 0, "no place is reserved");
+    }
+
+    #[test]
+    fn a_full_batch_tries_no_guesses_without_a_reason() {
+        let cost = StepCost { num_guessed: 0, ..measured(900.0, 30.0) };
+        assert!(cost.break_even(32) > 0.5);
+        // One that nearly always hits is worth it at once.
+        assert!(Acceptance::default().num_wanted(0.95, cost.break_even(32), 32, 4) > 0);
+        assert_eq!(Acceptance::default().num_wanted(0.5, cost.break_even(32), 32, 4), 0);
+    }
+
+    #[test]
+    fn a_new_request_begins_with_the_rate_of_the_others() {
+        let mut shared = SharedAcceptance::new(0.7);
+        assert!((shared.rate() - 0.7).abs() < 1e-9);
+        (0..50).for_each(|_| shared.learn(4, 0));
+        assert!(shared.rate() < 0.1, "{}", shared.rate());
+        assert_eq!(Acceptance::default().num_wanted(shared.rate(), 0.3, 8, 4), 0);
+        (0..50).for_each(|_| shared.learn(4, 4));
+        assert_eq!(Acceptance::default().num_wanted(shared.rate(), 0.3, 8, 4), 4);
     }
 
     #[test]
@@ -225,22 +295,24 @@ mod tests {
 
     #[test]
     fn the_length_follows_the_rate_and_the_cost() {
-        let mut good = Acceptance::new(0.7);
+        let mut good = Acceptance::default();
         (0..20).for_each(|_| good.learn(4, 4));
-        assert_eq!(good.num_wanted(0.1, 8), 8);
-        let mut poor = Acceptance::new(0.7);
+        assert_eq!(good.num_wanted(0.7, 0.1, 1, 8), 8);
+        let mut poor = Acceptance::default();
         (0..20).for_each(|_| poor.learn(4, 0));
-        assert!(poor.num_wanted(0.1, 8) <= 1);
-        assert_eq!(poor.num_wanted(0.5, 8), 0);
-        assert_eq!(good.num_wanted(1.0, 8), 0, "nothing is gained in a step that costs more");
-        assert_eq!(good.num_wanted(0.0, 8), 8);
+        assert!(poor.num_wanted(0.7, 0.1, 1, 8) <= 1);
+        assert_eq!(poor.num_wanted(0.7, 0.5, 1, 8), 0);
+        assert_eq!(good.num_wanted(0.7, 1.0, 1, 8), 0, "a step that costs more gains nothing");
+        assert_eq!(good.num_wanted(0.7, 0.0, 1, 8), 8);
     }
 
     #[test]
     fn hopeless_guesses_are_tried_again_now_and_then() {
-        let mut poor = Acceptance::new(0.7);
+        let mut poor = Acceptance::default();
         (0..20).for_each(|_| poor.learn(4, 0));
-        let wanted: usize = (0..10 * PROBE_INTERVAL).map(|_| poor.num_wanted(0.5, 8)).sum();
-        assert_eq!(wanted, 10);
+        let mut tried = |num_requests: usize| -> usize {
+            (0..80 * PROBE_INTERVAL).map(|_| poor.num_wanted(0.7, 0.5, num_requests, 8)).sum()
+        };
+        assert_eq!([1, 4, 5, 32].map(&mut tried), [80, 80, 40, 10]);
     }
 }
