@@ -4,6 +4,7 @@
 
 mod adapters;
 mod client;
+mod cuts;
 mod deaths;
 mod encryption;
 mod images;
