@@ -367,6 +367,46 @@ class Maker:
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
         self.save(name, tokenizer, model, dict(task="token_embed", texts=texts))
 
+    def of_nemotron(self, name, seed, pooling, labels=0, temperature=None, **more):
+        """NVIDIA's classes: Llama with attention to both sides, and a pooling by their formulas."""
+        config = hf.LlamaConfig(**dict(DECODER, **more), is_causal=False, num_labels=labels)
+        model = randomize((hf.LlamaForSequenceClassification if labels else hf.LlamaModel)(config), seed)
+        pooled = dict(
+            avg=lambda x: x.sum(1) / x.shape[1], cls=lambda x: x[:, 0], last=lambda x: x[:, -1]
+        )[pooling or "avg"]
+
+        def compute(model):
+            inputs = TEXTS + [text for pair in PAIRS for text in pair] if not labels else TEXTS
+            inputs = [self.inputs("modern", model, text) for text in inputs]
+            if labels == 1:
+                inputs += [self.inputs("modern", model, *pair) for pair in PAIRS]
+            hidden = [pooled(model.base_model(**one).last_hidden_state) for one in inputs]
+            if not labels:
+                return [torch.nn.functional.normalize(x, dim=-1) for x in hidden]
+            logits = [model.score(x) / (temperature or 1.0) for x in hidden]
+            return [one.sigmoid() if labels == 1 else one.softmax(-1) for one in logits]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        behind = rows[len(TEXTS) :]
+        scores = [x.item() for x in behind] if labels else [
+            (a @ b.T).item() for a, b in zip(behind[::2], behind[1::2])
+        ]
+        pairs = [dict(text_1=a, text_2=b, score=score) for (a, b), score in zip(PAIRS, scores)]
+        task = "classify" if labels else "embed"
+        self.save(name, "modern", model, dict(task=task, texts=texts, pairs=pairs))
+        path = OUT / name / "config.json"
+        config = json.loads(path.read_text())
+        config.pop("is_causal")
+        kind = "ForSequenceClassification" if labels else "Model"
+        config |= dict(architectures=[f"LlamaBidirectional{kind}"], model_type="llama_bidirec")
+        file = "llama_bidirectional_model.LlamaBidirectional"
+        config["auto_map"] = {"AutoConfig": f"{file}Config", "AutoModel": f"{file}Model"}
+        config |= dict(pooling=pooling, temperature=temperature)
+        config = {field: value for field, value in config.items() if value is not None}
+        path.write_text(json.dumps(config, indent=1) + "\n")
+
     def renamed(self, name, original, architecture, model_type, rename, fields):
         """The same model with the names and fields of its authors' folder."""
         folder = OUT / name
@@ -595,6 +635,12 @@ def makers(maker):
             n, "xlmr", hf.JinaEmbeddingsV3ForSequenceClassification,
             hf.JinaEmbeddingsV3Config(**jina), 32, 2,
         ),
+        "nemotron-embed": lambda n: maker.of_nemotron(n, 62, None),
+        "nemotron-embed-last": lambda n: maker.of_nemotron(
+            n, 63, "last", attention_bias=True, num_key_value_heads=4
+        ),
+        "nemotron-rerank": lambda n: maker.of_nemotron(n, 64, "avg", 1, 0.4),
+        "nemotron-class": lambda n: maker.of_nemotron(n, 65, "cls", 3, 2.5, head_dim=8),
         "gte-cls": lambda n: vectors(n, "words", hf.GteConfig(**gte), 22, "cls"),
         "new-cls": lambda n: maker.renamed(
             n,

@@ -43,11 +43,8 @@ const CAMEMBERT: Family = Family {
 
 const LAYERS: &[HeadModule] = &[dense("classifier.dense", "tanh")];
 
-const SEQUENCE: EncoderHead = EncoderHead::Sequence(ClassHead {
-    layers: LAYERS,
-    classifier: "classifier.out_proj",
-    pooling: None,
-});
+const SEQUENCE: EncoderHead =
+    EncoderHead::Sequence(ClassHead::plain("classifier.out_proj").behind(LAYERS));
 
 const TOKENS: EncoderHead = EncoderHead::Tokens(ClassHead::plain("classifier"));
 
