@@ -204,6 +204,8 @@ encoders! {
     llama_both_sides: "llama-both-sides",
     jina_mean: "jina-mean",
     jina_class: "jina-class",
+    jina_rerank: "jina-rerank",
+    jina_rerank_class: "jina-rerank-class",
     nemotron_embed: "nemotron-embed",
     nemotron_embed_last: "nemotron-embed-last",
     nemotron_rerank: "nemotron-rerank",

@@ -407,6 +407,23 @@ class Maker:
         config = {field: value for field, value in config.items() if value is not None}
         path.write_text(json.dumps(config, indent=1) + "\n")
 
+    def of_jina(self, name, seed, labels, **fields):
+        """XLM-RoBERTa with the names of Jina's authors, as Jina Reranker 2 has them."""
+        kind, config = hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig
+        self.classes(name, "xlmr", kind, config(**dict(ROBERTA, **fields)), seed, labels)
+        folder = OUT / name
+        tensors = of_jina(load_file(folder / "model.safetensors"))
+        save_file(tensors, folder / "model.safetensors", metadata=dict(format="pt"))
+        config = json.loads((folder / "config.json").read_text())
+        config.pop("model_type")
+        config |= dict(emb_pooler=None, position_embedding_type="absolute", use_flash_attn=True)
+        file = "modeling_xlm_roberta.XLMRoberta"
+        config["auto_map"] = {
+            "AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig",
+            "AutoModelForSequenceClassification": f"{file}ForSequenceClassification",
+        }
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
     def renamed(self, name, original, architecture, model_type, rename, fields):
         """The same model with the names and fields of its authors' folder."""
         folder = OUT / name
@@ -470,6 +487,35 @@ def of_nomic(tensors):
     for index, parts in layers.items():
         stacked = [parts[f"self_attn.{kind}_proj.weight"] for kind in "qkv"]
         out[f"encoder.layers.{index}.attn.Wqkv.weight"] = torch.cat(stacked)
+    return out
+
+
+def of_jina(tensors):
+    """The names in the folders of Jina's authors."""
+    out, layers = {}, {}
+    for name, tensor in tensors.items():
+        name = name.replace("embeddings.LayerNorm", "emb_ln")
+        if "encoder.layer." not in name:
+            out[name] = tensor
+            continue
+        name = name.replace("encoder.layer.", "encoder.layers.")
+        for ours, theirs in [
+            ("attention.output.dense", "mixer.out_proj"),
+            ("attention.output.LayerNorm", "norm1"),
+            ("intermediate.dense", "mlp.fc1"),
+            ("output.dense", "mlp.fc2"),
+            ("output.LayerNorm", "norm2"),
+        ]:
+            name = name.replace(ours, theirs)
+        if "attention.self" in name:
+            layer, rest = name.split(".attention.self.")
+            layers.setdefault(layer, {})[rest] = tensor
+        else:
+            out[name] = tensor
+    for layer, parts in layers.items():
+        for part in ["weight", "bias"]:
+            stacked = [parts[f"{kind}.{part}"] for kind in ["query", "key", "value"]]
+            out[f"{layer}.mixer.Wqkv.{part}"] = torch.cat(stacked)
     return out
 
 
@@ -634,6 +680,16 @@ def makers(maker):
         "jina-class": lambda n: classes(
             n, "xlmr", hf.JinaEmbeddingsV3ForSequenceClassification,
             hf.JinaEmbeddingsV3Config(**jina), 32, 2,
+        ),
+        "jina-rerank": lambda n: maker.of_jina(n, 60, 1, layer_norm_eps=1e-5),
+        "jina-rerank-class": lambda n: maker.of_jina(
+            n,
+            61,
+            3,
+            type_vocab_size=2,
+            num_attention_heads=6,
+            layer_norm_eps=1e-3,
+            hidden_act="gelu_new",
         ),
         "nemotron-embed": lambda n: maker.of_nemotron(n, 62, None),
         "nemotron-embed-last": lambda n: maker.of_nemotron(
