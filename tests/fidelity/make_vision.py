@@ -30,6 +30,10 @@ from transformers import (
     Glm4vConfig,
     Glm4vMoeConfig,
     Idefics3Config,
+    Glm4vProcessor,
+    Glm4vVideoProcessor,
+    Glm46VProcessor,
+    Glm46VVideoProcessor,
     Idefics3Processor,
     InternVLConfig,
     InternVLProcessor,
@@ -324,6 +328,9 @@ def llama4(visual, processor, **text):
 
 
 def models():
+GLMS = ("glm4v", "glm4v_moe")
+
+
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
         "llava": lambda: llava(clip(), clip_processor()),
@@ -760,7 +767,8 @@ def draw_video(frames, height, width):
 
 def video_tokenizer(config):
     """Returns a tokenizer of the corpus in which the tokens of `config` have their ids."""
-    trained = train_tokenizer(config.image_token_id)
+    is_glm = config.model_type in GLMS
+    trained = train_tokenizer(config.image_start_token_id if is_glm else config.image_token_id)
     words = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
     words.add_special_tokens(dict(additional_special_tokens=VISION_TAGS))
     assert words.convert_tokens_to_ids(VISION_TAGS[3]) == config.vision_end_token_id
@@ -776,7 +784,6 @@ def video_processor(model, folder, fields):
     videos = (Qwen3VLVideoProcessor if is_timed else Qwen2VLVideoProcessor)(**of_images | fields)
     whole = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
     whole = whole.get(kind, Qwen3VLProcessor)
-    images = AutoImageProcessor.from_pretrained(folder)
     return whole(images, video_tokenizer(config), videos, chat_template="none")
 
 
@@ -793,10 +800,11 @@ def video_pixels(values, grid, processor):
 
 def video_inputs(whole, videos):
     """Returns the tokens and the model's inputs of videos one after the other."""
-    of = lambda it: dict(total_num_frames=it[0], fps=it[3])
+    of = lambda it: video_metadata(it[0], it[3])
+    token = "<|video|>" if is_of_glm(whole) else "<|video_pad|>"
     arrays = [draw_video(*it[:3]).transpose(0, 3, 1, 2) for it in videos]
     return whole(
-        text="".join("<|video_pad|>" for _ in videos), videos=arrays,
+        text="".join(token for _ in videos), videos=arrays,
         video_metadata=[of(it) for it in videos], return_tensors="pt", return_metadata=True,
     )
 
@@ -805,13 +813,14 @@ def whole_frames(processor, video):
     """Returns the number of frames that are processed, before the last is repeated."""
     if not processor.do_sample_frames:
         return video[0]
-    metadata = VideoMetadata(total_num_frames=video[0], fps=video[3])
+    metadata = VideoMetadata(**video_metadata(video[0], video[3]))
     return len(processor.sample_frames(metadata))
 
 
 def video_record(model, whole, video):
     processor = whole.video_processor
-    if processor.do_sample_frames and video[3] is None and isinstance(whole, Qwen2_5_VLProcessor):
+    needs_rate = is_of_glm(whole) or isinstance(whole, Qwen2_5_VLProcessor)
+    if processor.do_sample_frames and video[3] is None and needs_rate:
         return None
     processor.do_rescale = processor.do_normalize = False
     raw = video_inputs(whole, [video])
@@ -825,12 +834,22 @@ def video_record(model, whole, video):
     indices = [int(index) for index in indices][: whole_frames(processor, video)]
     pixels = pixels[: len(indices)]
     merge = model.config.vision_config.spatial_merge_size
+# One more for GLM, which takes few frames of a second.
+GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
     output = model.get_video_features(
         inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True,
     )
     whole_of = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
+    "glm4v": dict(fps=8, max_duration=40),
+    "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
     embeddings = whole_of(output.pooler_output).flatten(0, -2)
+# Numbers of frames, and frames a second, of videos of which only the sampling is recorded.
+LENGTHS = [(1, 3.0), (7, 29.97), (50, 24.0), (90, 12.5), (900, 30.0), (1501, 25.0), (15_000, 24.0)]
     deep = getattr(output, "deepstack_features", None) or []
+GLM_TAGS = [
+    "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>",
+    "<|image|>", "<|video|>",
+]
     frames, height, width, fps = video
     return dict(
         frames=frames, height=height, width=width, fps=fps, indices=indices,
@@ -843,24 +862,38 @@ def video_record(model, whole, video):
 
 def video_prompt(model, whole, videos, records):
     """Runs a prompt of text with videos in it."""
+    if is_glm:
+        words.add_special_tokens(dict(additional_special_tokens=GLM_TAGS))
+        assert words.convert_tokens_to_ids(GLM_TAGS[5]) == config.video_token_id
+        return words
     config, generator = model.config, torch.Generator().manual_seed(len(videos))
     text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
     tokens = text(3)
     placed = list(tokens)
-    is_timed = isinstance(whole, Qwen3VLProcessor)
-    marks = [config.vision_start_token_id], [config.vision_end_token_id]
+    is_timed, is_glm = isinstance(whole, Qwen3VLProcessor), is_of_glm(whole)
+    marks = ([config.video_start_token_id], [config.video_end_token_id]) if is_glm else (
+        [config.vision_start_token_id], [config.vision_end_token_id]
+    )
     for record in records:
         after = text(4)
-        tokens += record["tokens"] + after
+        around = marks if is_glm else ([], [])
+        tokens += around[0] + record["tokens"] + around[1] + after
         token = [config.video_token_id]
-        placed += (marks[0] + token + marks[1] if is_timed else token) + after
+    images = AutoImageProcessor.from_pretrained(folder)
+    if kind in GLMS:
+        is_new = fields.get("video_processor_type") == "Glm46VVideoProcessor"
+        videos = Glm46VVideoProcessor if is_new else Glm4vVideoProcessor
+        whole = Glm46VProcessor if is_new else Glm4vProcessor
+        videos = videos(**of_images | fields)
+        return whole(images, video_tokenizer(config), videos, chat_template="none")
+        placed += (marks[0] + token + marks[1] if is_timed or is_glm else token) + after
     ids = torch.tensor([tokens])
     inputs = dict(video_inputs(whole, videos))
     inputs = {
         name: inputs[name] for name in ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts")
         if name in inputs
     }
-    kinds = 2 * (ids == config.video_token_id).int()
+    kinds = 2 * (ids == (config.image_token_id if is_glm else config.video_token_id)).int()
     inputs["mm_token_type_ids"] = kinds
     index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
     positions, _ = model.model.get_rope_index(ids, **index)
@@ -872,16 +905,27 @@ def video_prompt(model, whole, videos, records):
     )
 
 
+def is_of_glm(whole):
+    return isinstance(whole, (Glm4vProcessor, Glm46VProcessor))
+
+
+def video_metadata(frames, fps):
+    """Returns what the decoders of videos tell."""
+    duration = frames / fps if fps else None
+    return dict(total_num_frames=frames, fps=fps, duration=duration)
+
+
 @torch.no_grad()
 def record_videos(name, fields):
     folder = HERE / "vision" / name
     load = AutoModelForImageTextToText.from_pretrained
     model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
     whole = video_processor(model, folder, fields)
-    records = [video_record(model, whole, video) for video in VIDEOS]
-    pairs = [(video, record) for video, record in zip(VIDEOS, records) if record]
+    videos = GLM_VIDEOS if is_of_glm(whole) else VIDEOS
+    records = [video_record(model, whole, video) for video in videos]
+    pairs = [(video, record) for video, record in zip(videos, records) if record]
     prompts = []
-    for of_prompt in ([1], [0, 1]):
+    for of_prompt in ([1], [2, 1] if is_of_glm(whole) else [0, 1]):
         chosen = [pairs[index] for index in of_prompt]
         record = video_prompt(model, whole, [it[0] for it in chosen], [it[1] for it in chosen])
         prompts.append(record | dict(images=list(of_prompt)))
@@ -906,7 +950,7 @@ def build(name, config, processor):
     (folder / "generation_config.json").unlink(missing_ok=True)
     if config.model_type == "gemma3":
         gemma_tokenizer().save_pretrained(folder)
-    if config.model_type in ("glm4v", "glm4v_moe"):
+    if config.model_type in GLMS:
         tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
@@ -934,3 +978,15 @@ def main():
 
 if __name__ == "__main__":
     main()
+    if is_of_glm(whole):
+        times = {f"{at / 10:.1f} seconds" for at in range(100)} | {str(at) for at in range(10)}
+    if is_of_glm(whole):
+        sample = whole.video_processor.sample_frames
+        lengths = [
+            dict(frames=frames, fps=fps, indices=sample(
+                VideoMetadata(**video_metadata(frames, fps))
+            ).tolist())
+            for frames, fps in LENGTHS
+        ]
+        # A video may be too short for a frame.
+        golden["lengths"] = [length for length in lengths if length["indices"]]

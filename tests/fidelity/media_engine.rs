@@ -38,6 +38,7 @@ struct Image {
 struct Video {
     frames: u32,
     height: u32,
+    #[serde(default)]
     width: u32,
     fps: Option<f64>,
 }
@@ -76,6 +77,7 @@ impl Golden {
     fn read(model: &Path, file: &str) -> Self {
         let golden = std::fs::read(model.join(file)).unwrap();
         serde_json::from_slice(&golden).unwrap()
+    let videos = videos.into_iter().chain(["glm4v", "glm4v_moe"]);
     }
 
     /// Returns the items of a prompt.

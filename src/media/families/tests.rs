@@ -106,6 +106,16 @@ fn processed_images_are_those_of_transformers() {
 struct Videos {
     videos: Vec<RecordedVideo>,
     texts: BTreeMap<String, Vec<u32>>,
+    /// Videos of which only the chosen frames are recorded.
+    #[serde(default)]
+    lengths: Vec<Length>,
+}
+
+#[derive(Deserialize)]
+struct Length {
+    frames: usize,
+    fps: f64,
+    indices: Vec<usize>,
 }
 
 #[derive(Deserialize)]
@@ -137,9 +147,13 @@ fn processed_videos_are_those_of_transformers() {
     let mut num_videos = 0;
     for model in models() {
         let Ok(golden) = std::fs::read(model.join("videos.json")) else { continue };
-        let Videos { videos, texts } = serde_json::from_slice(&golden).unwrap();
+        let Videos { videos, texts, lengths } = serde_json::from_slice(&golden).unwrap();
         let encode = move |text: &str| texts[text].clone();
         let processor = processor_for(&model, encode).unwrap().unwrap();
+        for Length { frames, fps, indices } in lengths {
+            let chosen = processor.chosen_frames(frames, Some(fps), &Map::new()).unwrap();
+            assert_eq!(chosen, indices, "{}: {frames} frames at {fps}", model.display());
+        }
         for recorded in videos {
             let name = format!("{}: {} frames", model.display(), recorded.frames);
             let none = Map::new();
@@ -179,6 +193,10 @@ fn clients_may_ask_for_other_frames() {
         assert!(chosen("qwen3_vl", kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
     }
     assert!(chosen("qwen2_vl", json!({ "num_frames": 40 })).is_err());
+    assert_eq!(chosen("glm4v", json!({ "fps": 2 })), Ok(vec![0, 5, 10, 15]));
+    assert_eq!(chosen("glm4v", json!({ "do_sample_frames": false })), Ok((0..20).collect()));
+    assert!(chosen("glm4v", json!({ "fps": "x" })).unwrap_err().contains("`fps`"));
+    assert!(chosen("glm4v", json!({ "fps": 1e300 })).is_err());
 }
 
 #[test]
