@@ -4,6 +4,7 @@
     python tests/fidelity/make_vision.py qwen3_vl     # some of them
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
     python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
+    python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -29,11 +30,11 @@ from transformers import (
     Gemma3Processor,
     Glm4vConfig,
     Glm4vMoeConfig,
-    Idefics3Config,
     Glm4vProcessor,
     Glm4vVideoProcessor,
     Glm46VProcessor,
     Glm46VVideoProcessor,
+    Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
     InternVLProcessor,
@@ -327,10 +328,10 @@ def llama4(visual, processor, **text):
     return config, pixels | processor
 
 
-def models():
 GLMS = ("glm4v", "glm4v_moe")
 
 
+def models():
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
         "llava": lambda: llava(clip(), clip_processor()),
@@ -716,6 +717,10 @@ def prompt_record(model, processor, images, sizes):
     )
 
 
+# Runs of line feeds, and the texts around an image with crops.
+GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
+    "Here is the original image ", " and here are some crops to help you see better ", " ",
+]
 # Texts with images of Gemma, whose line feeds become one token with those beside them.
 JOINED = ["{}", "Look:\n{}\nWhat?", "a\n\n{}{}b\n\n", "\n\n\n{} {}\n\n\n\n\n{}\n"]
 
@@ -739,7 +744,7 @@ def record(folder):
     is_llama4 = model.config.model_type == "llama4"
     words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
-    texts = ["\n" * count for count in range(33)] if is_gemma else TAGS + ["\n", "\n\n"]
+    texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = LLAMA4_TAGS if is_llama4 else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
@@ -748,15 +753,101 @@ def record(folder):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+# The models that crop images, and the settings of a request.
+CROP_MODELS = {
+    "gemma3": dict(pan_and_scan_min_crop_size=10),
+    "gemma3-wide": dict(
+        pan_and_scan_min_crop_size=16, pan_and_scan_max_num_crops=3,
+        pan_and_scan_min_ratio_to_activate=2.0,
+    ),
+}
+
+
+def crop_inputs(whole, sizes, kwargs):
+    """Returns what the processor of images makes of some, with the defaults of the whole one."""
+    drawn = [Image.fromarray(draw(*size)) for size in sizes]
+    return whole.image_processor(drawn, return_tensors="pt", **whole.images_kwargs | kwargs)
+
+
+def crop_item(model, whole, size, kwargs, parts):
+    """Returns an image with its crops, whose records are added to `parts`."""
+    processor = whole.image_processor
+    processor.do_rescale = processor.do_normalize = False
+    raw = crop_inputs(whole, [size], kwargs)["pixel_values"].to(torch.uint8)
+    processor.do_rescale = processor.do_normalize = True
+    inputs = crop_inputs(whole, [size], kwargs)
+    first = len(parts)
+    for pixels, values in zip(raw, inputs["pixel_values"]):
+        embeddings, _ = features_of(model, dict(pixel_values=values[None]))
+        pixels = pixels.permute(1, 2, 0)[None]
+        parts.append(dict(
+            shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+            num_embeds=len(embeddings), embeddings=rounded(embeddings), by_layer=[],
+        ))
+    text = whole.replace_image_token(inputs, 0)
+    tokens = whole.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return dict(
+        height=size[0], width=size[1], parts=list(range(first, len(parts))), tokens=tokens,
+    )
+
+
+@torch.no_grad()
+def record_crops(name, kwargs):
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    kwargs = dict(do_pan_and_scan=True, **kwargs)
+    parts, prompts, token = [], [], model.config.image_token_id
+    items = [crop_item(model, whole, size, kwargs, parts) for size in SIZES]
+    for chosen in ([2], [1, 0, 4]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += items[index]["tokens"] + after
+            placed += [model.config.boi_token_index] + after
+        ids = torch.tensor([tokens])
+        inputs = crop_inputs(whole, [SIZES[index] for index in chosen], kwargs)
+        inputs = dict(pixel_values=inputs["pixel_values"], token_type_ids=(ids == token).int())
+        greedy = greedy_tokens(model, ids, inputs)
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, items=chosen, positions=None, placed_token_ids=placed,
+            images=[part for index in chosen for part in items[index]["parts"]],
+            last_log_probs=rounded(logits[-1].log_softmax(-1)), greedy_token_ids=greedy,
+        ))
+    joined = []
+    for text in ["{}", "Look:\n{}\nWhat?", "a\n{}{}b\n\n"]:
+        drawn = [Image.fromarray(draw(24, 60))] * text.count("{}")
+        text = text.replace("{}", whole.boi_token)
+        expected = whole(images=drawn, text=text, **kwargs)["input_ids"][0]
+        joined.append(dict(token_ids=whole.tokenizer(text)["input_ids"], expanded=list(expected)))
+    golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=joined)
+    (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
+
+
 # Videos: frames, height, width, and frames a second, if they are known. None is longer in time than
 # in space, because transformers 5 places the text after those otherwise than transformers 4 and vLLM.
 VIDEOS = [(4, 60, 56, 10.0), (6, 33, 90, 7.0), (3, 70, 40, None)]
+# One more for GLM, which takes few frames of a second.
+GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
 # The models that take videos, and the fields of their processors.
 VIDEO_MODELS = {
     "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
+    "glm4v": dict(fps=8, max_duration=40),
+    "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
 }
+# Numbers of frames, and frames a second, of videos of which only the sampling is recorded.
+LENGTHS = [(1, 3.0), (7, 29.97), (50, 24.0), (90, 12.5), (900, 30.0), (1501, 25.0), (15_000, 24.0)]
 VISION_TAGS = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+GLM_TAGS = [
+    "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>",
+    "<|image|>", "<|video|>",
+]
 
 
 def draw_video(frames, height, width):
@@ -770,6 +861,10 @@ def video_tokenizer(config):
     is_glm = config.model_type in GLMS
     trained = train_tokenizer(config.image_start_token_id if is_glm else config.image_token_id)
     words = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    if is_glm:
+        words.add_special_tokens(dict(additional_special_tokens=GLM_TAGS))
+        assert words.convert_tokens_to_ids(GLM_TAGS[5]) == config.video_token_id
+        return words
     words.add_special_tokens(dict(additional_special_tokens=VISION_TAGS))
     assert words.convert_tokens_to_ids(VISION_TAGS[3]) == config.vision_end_token_id
     return words
@@ -780,6 +875,13 @@ def video_processor(model, folder, fields):
     kind, config = model.config.model_type, model.config
     of_images = json.loads((folder / "preprocessor_config.json").read_text())
     of_images.pop("image_processor_type")
+    images = AutoImageProcessor.from_pretrained(folder)
+    if kind in GLMS:
+        is_new = fields.get("video_processor_type") == "Glm46VVideoProcessor"
+        videos = Glm46VVideoProcessor if is_new else Glm4vVideoProcessor
+        whole = Glm46VProcessor if is_new else Glm4vProcessor
+        videos = videos(**of_images | fields)
+        return whole(images, video_tokenizer(config), videos, chat_template="none")
     is_timed = kind in ("qwen3_vl", "qwen3_5")
     videos = (Qwen3VLVideoProcessor if is_timed else Qwen2VLVideoProcessor)(**of_images | fields)
     whole = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
@@ -796,6 +898,16 @@ def video_pixels(values, grid, processor):
     )
     patches = patches.permute(0, 6, 1, 3, 7, 2, 4, 8, 5)
     return patches.reshape(frames * temporal, rows * side, columns * side, 3)
+
+
+def is_of_glm(whole):
+    return isinstance(whole, (Glm4vProcessor, Glm46VProcessor))
+
+
+def video_metadata(frames, fps):
+    """Returns what the decoders of videos tell."""
+    duration = frames / fps if fps else None
+    return dict(total_num_frames=frames, fps=fps, duration=duration)
 
 
 def video_inputs(whole, videos):
@@ -834,22 +946,12 @@ def video_record(model, whole, video):
     indices = [int(index) for index in indices][: whole_frames(processor, video)]
     pixels = pixels[: len(indices)]
     merge = model.config.vision_config.spatial_merge_size
-# One more for GLM, which takes few frames of a second.
-GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
     output = model.get_video_features(
         inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True,
     )
     whole_of = lambda parts: parts if torch.is_tensor(parts) else torch.cat(list(parts), dim=0)
-    "glm4v": dict(fps=8, max_duration=40),
-    "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
     embeddings = whole_of(output.pooler_output).flatten(0, -2)
-# Numbers of frames, and frames a second, of videos of which only the sampling is recorded.
-LENGTHS = [(1, 3.0), (7, 29.97), (50, 24.0), (90, 12.5), (900, 30.0), (1501, 25.0), (15_000, 24.0)]
     deep = getattr(output, "deepstack_features", None) or []
-GLM_TAGS = [
-    "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>",
-    "<|image|>", "<|video|>",
-]
     frames, height, width, fps = video
     return dict(
         frames=frames, height=height, width=width, fps=fps, indices=indices,
@@ -862,10 +964,6 @@ GLM_TAGS = [
 
 def video_prompt(model, whole, videos, records):
     """Runs a prompt of text with videos in it."""
-    if is_glm:
-        words.add_special_tokens(dict(additional_special_tokens=GLM_TAGS))
-        assert words.convert_tokens_to_ids(GLM_TAGS[5]) == config.video_token_id
-        return words
     config, generator = model.config, torch.Generator().manual_seed(len(videos))
     text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
     tokens = text(3)
@@ -879,13 +977,6 @@ def video_prompt(model, whole, videos, records):
         around = marks if is_glm else ([], [])
         tokens += around[0] + record["tokens"] + around[1] + after
         token = [config.video_token_id]
-    images = AutoImageProcessor.from_pretrained(folder)
-    if kind in GLMS:
-        is_new = fields.get("video_processor_type") == "Glm46VVideoProcessor"
-        videos = Glm46VVideoProcessor if is_new else Glm4vVideoProcessor
-        whole = Glm46VProcessor if is_new else Glm4vProcessor
-        videos = videos(**of_images | fields)
-        return whole(images, video_tokenizer(config), videos, chat_template="none")
         placed += (marks[0] + token + marks[1] if is_timed or is_glm else token) + after
     ids = torch.tensor([tokens])
     inputs = dict(video_inputs(whole, videos))
@@ -905,16 +996,6 @@ def video_prompt(model, whole, videos, records):
     )
 
 
-def is_of_glm(whole):
-    return isinstance(whole, (Glm4vProcessor, Glm46VProcessor))
-
-
-def video_metadata(frames, fps):
-    """Returns what the decoders of videos tell."""
-    duration = frames / fps if fps else None
-    return dict(total_num_frames=frames, fps=fps, duration=duration)
-
-
 @torch.no_grad()
 def record_videos(name, fields):
     folder = HERE / "vision" / name
@@ -931,8 +1012,20 @@ def record_videos(name, fields):
         prompts.append(record | dict(images=list(of_prompt)))
     words = whole.tokenizer
     times = {f"<{at / 10:.1f} seconds>" for at in range(100)}
+    if is_of_glm(whole):
+        times = {f"{at / 10:.1f} seconds" for at in range(100)} | {str(at) for at in range(10)}
     texts = {text: words(text, add_special_tokens=False)["input_ids"] for text in sorted(times)}
     golden = dict(videos=[it[1] for it in pairs], prompts=prompts, texts=texts)
+    if is_of_glm(whole):
+        sample = whole.video_processor.sample_frames
+        lengths = [
+            dict(frames=frames, fps=fps, indices=sample(
+                VideoMetadata(**video_metadata(frames, fps))
+            ).tolist())
+            for frames, fps in LENGTHS
+        ]
+        # A video may be too short for a frame.
+        golden["lengths"] = [length for length in lengths if length["indices"]]
     words.save_pretrained(folder)
     (folder / "videos.json").write_text(json.dumps(golden) + "\n")
     if fields:
@@ -970,6 +1063,11 @@ def main():
             record_videos(name, VIDEO_MODELS[name])
             print(name, flush=True)
         return
+    if sys.argv[1:2] == ["--crops"]:
+        for name in sys.argv[2:] or CROP_MODELS:
+            record_crops(name, CROP_MODELS[name])
+            print(name, flush=True)
+        return
     known = models()
     for name in sys.argv[1:] or list(known):
         build(name, *known[name]())
@@ -978,15 +1076,3 @@ def main():
 
 if __name__ == "__main__":
     main()
-    if is_of_glm(whole):
-        times = {f"{at / 10:.1f} seconds" for at in range(100)} | {str(at) for at in range(10)}
-    if is_of_glm(whole):
-        sample = whole.video_processor.sample_frames
-        lengths = [
-            dict(frames=frames, fps=fps, indices=sample(
-                VideoMetadata(**video_metadata(frames, fps))
-            ).tolist())
-            for frames, fps in LENGTHS
-        ]
-        # A video may be too short for a frame.
-        golden["lengths"] = [length for length in lengths if length["indices"]]

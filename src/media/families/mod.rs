@@ -11,6 +11,7 @@ mod internvl;
 mod llama4;
 mod llava;
 mod llava_next;
+mod pan_and_scan;
 mod pixtral;
 mod qwen;
 mod qwen_video;
