@@ -37,7 +37,7 @@ pub(super) fn expanded(
     let mut waiting: Vec<(Modality, _)> = Modality::ALL
         .map(|kind| (kind, media.iter().filter(move |item| item.media.modality == kind)))
         .into();
-    let (mut found, mut prompt) = (0, ExpandedPrompt::default());
+    let (mut found, mut placed, mut prompt) = (0, 0, ExpandedPrompt::default());
     let mut rest = tokens;
     while let [token, behind @ ..] = rest {
         let kind = kinds.iter().find(|(_, placeholder)| rest.starts_with(placeholder));
@@ -52,9 +52,10 @@ pub(super) fn expanded(
         // The others are counted for the error.
         if let Some(item) = item.and_then(|(_, items)| items.next()) {
             place(family, &mut prompt, item)?;
+            placed += 1;
         }
     }
-    match found == media.len() && prompt.features.len() == media.len() {
+    match found == media.len() && placed == media.len() {
         true => {
             family.join(&mut prompt);
             Ok(prompt)
@@ -75,33 +76,44 @@ fn attended(tokens: &[TokenId], media: &[ReadyMedia]) -> ExpandedPrompt {
     ExpandedPrompt { tokens: tokens.to_vec(), features: media.iter().map(feature).collect() }
 }
 
-/// Adds the tokens of an item to the end of the prompt.
+/// Adds the tokens of an item to the end of the prompt. Each of its parts has its own place.
 fn place(
     family: &dyn FamilyProcessor,
     prompt: &mut ExpandedPrompt,
     item: &ReadyMedia,
 ) -> Result<(), MediaError> {
     let tokens = family.tokens(&item.media);
-    let is_placeholder = |token: &TokenId| family.is_placeholder(*token);
-    let num_placeholders = tokens.iter().filter(|token| is_placeholder(token)).count();
-    let num_embeds = item.media.num_embeds;
-    let (first, last) =
-        (tokens.iter().position(is_placeholder), tokens.iter().rposition(is_placeholder));
-    let (Some(first), Some(last)) = (first, last) else {
-        return Err(unequal(item, num_placeholders));
-    };
-    if num_placeholders != num_embeds {
-        return Err(unequal(item, num_placeholders));
+    let places = (prompt.tokens.len()..).zip(&tokens);
+    let places = places.filter(|(_, token)| family.is_placeholder(**token));
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    let parts = family.parts(&item.media);
+    if places.len() != parts.iter().map(|part| part.num_embeds).sum::<usize>() {
+        return Err(unequal(item, places.len()));
     }
-    prompt.features.push(MultimodalFeature {
-        identifier: Arc::clone(&item.identifier),
-        offset: prompt.tokens.len() + first,
-        length: last - first + 1,
-        num_embeds,
-        media: Arc::clone(&item.media),
-    });
+    let mut rest = &*places;
+    for (index, media) in parts.into_iter().enumerate() {
+        let (own, behind) = rest.split_at(media.num_embeds);
+        let [first, ..] = *own else { return Err(unequal(item, places.len())) };
+        let last = own.last().copied().unwrap_or(first);
+        prompt.features.push(MultimodalFeature {
+            identifier: identifier_of(item, index),
+            offset: first,
+            length: last - first + 1,
+            num_embeds: media.num_embeds,
+            media,
+        });
+        rest = behind;
+    }
     prompt.tokens.extend(tokens);
     Ok(())
+}
+
+/// Returns the name of a part of an item. No item has the name of a part.
+fn identifier_of(item: &ReadyMedia, part: usize) -> Arc<str> {
+    match part {
+        0 => Arc::clone(&item.identifier),
+        part => format!("part:{part}:{}", item.identifier).into(),
+    }
 }
 
 /// Returns the error of an item whose tokens do not fit its embeddings.

@@ -1,6 +1,8 @@
 //! The part of a family in processing media: from pixels or samples to the encoder's tensors, and
 //! from an item to its tokens.
 
+use std::sync::Arc;
+
 use image::RgbImage;
 use playhouse_actors::{
     logic::request::{
@@ -19,7 +21,7 @@ pub(crate) trait FamilyProcessor: Send + Sync {
     /// Returns the kinds of items that the model takes.
     fn modalities(&self) -> &[Modality];
 
-    /// Returns the largest number of embeddings of one item.
+    /// Returns the largest number of embeddings of one part of an item.
     fn max_item_embeds(&self) -> usize;
 
     /// Returns the text that stands for an item in a message, if the chat template writes none.
@@ -40,6 +42,12 @@ pub(crate) trait FamilyProcessor: Send + Sync {
 
     /// Returns whether a token of [`FamilyProcessor::tokens`] takes an embedding.
     fn is_placeholder(&self, token: TokenId) -> bool;
+
+    /// Returns the parts of an item that are encoded apart from each other. Among the item's
+    /// tokens, each has a run of placeholders, in the same order. By default an item is one part.
+    fn parts(&self, media: &Arc<ProcessedMedia>) -> Vec<Arc<ProcessedMedia>> {
+        vec![Arc::clone(media)]
+    }
 
     /// Joins tokens of a prompt's text with those of the items beside them, where the tokenizer
     /// makes one token of both.

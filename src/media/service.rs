@@ -209,7 +209,9 @@ impl MediaProcessor for MediaService {
             return Ok(ReadyMedia { identifier, media });
         }
         let media = Arc::new(self.processed(raw, &kwargs)?);
-        let (modality, size, limit) = (raw.modality, media.num_embeds, self.max_item_embeds());
+        let parts = self.family.parts(&media);
+        let size = parts.iter().map(|part| part.num_embeds).max().unwrap_or_default();
+        let (modality, limit) = (raw.modality, self.max_item_embeds());
         if size > limit {
             let (size, limit) = (size as u64, limit as u64);
             return Err(MediaError::TooLarge { modality, size, unit: "embeddings", limit });

@@ -17,6 +17,8 @@ pub(crate) struct EncoderClass {
 pub(crate) enum EncoderHead {
     /// None: hidden states become vectors.
     Vectors,
+    /// The same, where a field names the pooling.
+    Pooled(PoolingField),
     /// Classes of a text: `…ForSequenceClassification`.
     Sequence(ClassHead),
     /// Classes of each token: `…ForTokenClassification`.
@@ -38,14 +40,18 @@ pub(crate) enum EncoderHead {
 pub(crate) struct ClassHead {
     /// The layers before the classifier.
     pub(crate) layers: &'static [HeadModule],
-    /// The module of the classifier, which has a bias.
+    /// The module of the classifier.
     pub(crate) classifier: &'static str,
+    /// Whether the classifier has a bias.
+    pub(crate) has_bias: bool,
+    /// The field whose number divides logits.
+    pub(crate) temperature: Option<&'static str>,
     /// The field that names the pooling. Without one, it is the first token.
     pub(crate) pooling: Option<PoolingField>,
 }
 
-/// A field that names a pooling: "cls" or "bos" for the first token, "mean" for the mean before the
-/// layers, "late" for the mean of the classes of all tokens.
+/// A field that names a pooling. "cls" and "bos" are the first token, and "last" is the last one.
+/// "mean" and "avg" are the mean before the layers. "late" is that of the classes of all tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolingField {
     pub(crate) field: &'static str,
@@ -101,7 +107,17 @@ pub(crate) struct LmTransform {
 impl ClassHead {
     /// Returns a head without layers before the classifier.
     pub(crate) const fn plain(classifier: &'static str) -> Self {
-        Self { layers: &[], classifier, pooling: None }
+        Self { layers: &[], classifier, has_bias: true, temperature: None, pooling: None }
+    }
+
+    /// Returns the same head behind `layers`.
+    pub(crate) const fn behind(self, layers: &'static [HeadModule]) -> Self {
+        Self { layers, ..self }
+    }
+
+    /// Returns the same head with the pooling that a field names.
+    pub(crate) const fn pooled_by(self, field: PoolingField) -> Self {
+        Self { pooling: Some(field), ..self }
     }
 }
 

@@ -63,7 +63,7 @@ impl SupportedModels {
     fn of_encoder(class: EncoderClass) -> Self {
         let EncoderClass { architecture, family, head } = class;
         let head = match head {
-            EncoderHead::Vectors => "encoder: vectors",
+            EncoderHead::Vectors | EncoderHead::Pooled(_) => "encoder: vectors",
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",

@@ -367,6 +367,63 @@ class Maker:
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
         self.save(name, tokenizer, model, dict(task="token_embed", texts=texts))
 
+    def of_nemotron(self, name, seed, pooling, labels=0, temperature=None, **more):
+        """NVIDIA's classes: Llama with attention to both sides, and a pooling by their formulas."""
+        config = hf.LlamaConfig(**dict(DECODER, **more), is_causal=False, num_labels=labels)
+        model = randomize((hf.LlamaForSequenceClassification if labels else hf.LlamaModel)(config), seed)
+        pooled = dict(
+            avg=lambda x: x.sum(1) / x.shape[1], cls=lambda x: x[:, 0], last=lambda x: x[:, -1]
+        )[pooling or "avg"]
+
+        def compute(model):
+            inputs = TEXTS + [text for pair in PAIRS for text in pair] if not labels else TEXTS
+            inputs = [self.inputs("modern", model, text) for text in inputs]
+            if labels == 1:
+                inputs += [self.inputs("modern", model, *pair) for pair in PAIRS]
+            hidden = [pooled(model.base_model(**one).last_hidden_state) for one in inputs]
+            if not labels:
+                return [torch.nn.functional.normalize(x, dim=-1) for x in hidden]
+            logits = [model.score(x) / (temperature or 1.0) for x in hidden]
+            return [one.sigmoid() if labels == 1 else one.softmax(-1) for one in logits]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        behind = rows[len(TEXTS) :]
+        scores = [x.item() for x in behind] if labels else [
+            (a @ b.T).item() for a, b in zip(behind[::2], behind[1::2])
+        ]
+        pairs = [dict(text_1=a, text_2=b, score=score) for (a, b), score in zip(PAIRS, scores)]
+        task = "classify" if labels else "embed"
+        self.save(name, "modern", model, dict(task=task, texts=texts, pairs=pairs))
+        path = OUT / name / "config.json"
+        config = json.loads(path.read_text())
+        config.pop("is_causal")
+        kind = "ForSequenceClassification" if labels else "Model"
+        config |= dict(architectures=[f"LlamaBidirectional{kind}"], model_type="llama_bidirec")
+        file = "llama_bidirectional_model.LlamaBidirectional"
+        config["auto_map"] = {"AutoConfig": f"{file}Config", "AutoModel": f"{file}Model"}
+        config |= dict(pooling=pooling, temperature=temperature)
+        config = {field: value for field, value in config.items() if value is not None}
+        path.write_text(json.dumps(config, indent=1) + "\n")
+
+    def of_jina(self, name, seed, labels, **fields):
+        """XLM-RoBERTa with the names of Jina's authors, as Jina Reranker 2 has them."""
+        kind, config = hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig
+        self.classes(name, "xlmr", kind, config(**dict(ROBERTA, **fields)), seed, labels)
+        folder = OUT / name
+        tensors = of_jina(load_file(folder / "model.safetensors"))
+        save_file(tensors, folder / "model.safetensors", metadata=dict(format="pt"))
+        config = json.loads((folder / "config.json").read_text())
+        config.pop("model_type")
+        config |= dict(emb_pooler=None, position_embedding_type="absolute", use_flash_attn=True)
+        file = "modeling_xlm_roberta.XLMRoberta"
+        config["auto_map"] = {
+            "AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig",
+            "AutoModelForSequenceClassification": f"{file}ForSequenceClassification",
+        }
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
     def renamed(self, name, original, architecture, model_type, rename, fields):
         """The same model with the names and fields of its authors' folder."""
         folder = OUT / name
@@ -430,6 +487,35 @@ def of_nomic(tensors):
     for index, parts in layers.items():
         stacked = [parts[f"self_attn.{kind}_proj.weight"] for kind in "qkv"]
         out[f"encoder.layers.{index}.attn.Wqkv.weight"] = torch.cat(stacked)
+    return out
+
+
+def of_jina(tensors):
+    """The names in the folders of Jina's authors."""
+    out, layers = {}, {}
+    for name, tensor in tensors.items():
+        name = name.replace("embeddings.LayerNorm", "emb_ln")
+        if "encoder.layer." not in name:
+            out[name] = tensor
+            continue
+        name = name.replace("encoder.layer.", "encoder.layers.")
+        for ours, theirs in [
+            ("attention.output.dense", "mixer.out_proj"),
+            ("attention.output.LayerNorm", "norm1"),
+            ("intermediate.dense", "mlp.fc1"),
+            ("output.dense", "mlp.fc2"),
+            ("output.LayerNorm", "norm2"),
+        ]:
+            name = name.replace(ours, theirs)
+        if "attention.self" in name:
+            layer, rest = name.split(".attention.self.")
+            layers.setdefault(layer, {})[rest] = tensor
+        else:
+            out[name] = tensor
+    for layer, parts in layers.items():
+        for part in ["weight", "bias"]:
+            stacked = [parts[f"{kind}.{part}"] for kind in ["query", "key", "value"]]
+            out[f"{layer}.mixer.Wqkv.{part}"] = torch.cat(stacked)
     return out
 
 
@@ -595,6 +681,22 @@ def makers(maker):
             n, "xlmr", hf.JinaEmbeddingsV3ForSequenceClassification,
             hf.JinaEmbeddingsV3Config(**jina), 32, 2,
         ),
+        "jina-rerank": lambda n: maker.of_jina(n, 60, 1, layer_norm_eps=1e-5),
+        "jina-rerank-class": lambda n: maker.of_jina(
+            n,
+            61,
+            3,
+            type_vocab_size=2,
+            num_attention_heads=6,
+            layer_norm_eps=1e-3,
+            hidden_act="gelu_new",
+        ),
+        "nemotron-embed": lambda n: maker.of_nemotron(n, 62, None),
+        "nemotron-embed-last": lambda n: maker.of_nemotron(
+            n, 63, "last", attention_bias=True, num_key_value_heads=4
+        ),
+        "nemotron-rerank": lambda n: maker.of_nemotron(n, 64, "avg", 1, 0.4),
+        "nemotron-class": lambda n: maker.of_nemotron(n, 65, "cls", 3, 2.5, head_dim=8),
         "gte-cls": lambda n: vectors(n, "words", hf.GteConfig(**gte), 22, "cls"),
         "new-cls": lambda n: maker.renamed(
             n,

@@ -4,6 +4,7 @@
     python tests/fidelity/make_vision.py qwen3_vl     # some of them
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
     python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
+    python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -29,6 +30,10 @@ from transformers import (
     Gemma3Processor,
     Glm4vConfig,
     Glm4vMoeConfig,
+    Glm4vProcessor,
+    Glm4vVideoProcessor,
+    Glm46VProcessor,
+    Glm46VVideoProcessor,
     Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
@@ -321,6 +326,9 @@ def llama4(visual, processor, **text):
         size=dict(height=tower["image_size"], width=tower["image_size"]),
     )
     return config, pixels | processor
+
+
+GLMS = ("glm4v", "glm4v_moe")
 
 
 def models():
@@ -709,6 +717,10 @@ def prompt_record(model, processor, images, sizes):
     )
 
 
+# Runs of line feeds, and the texts around an image with crops.
+GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
+    "Here is the original image ", " and here are some crops to help you see better ", " ",
+]
 # Texts with images of Gemma, whose line feeds become one token with those beside them.
 JOINED = ["{}", "Look:\n{}\nWhat?", "a\n\n{}{}b\n\n", "\n\n\n{} {}\n\n\n\n\n{}\n"]
 
@@ -732,7 +744,7 @@ def record(folder):
     is_llama4 = model.config.model_type == "llama4"
     words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
-    texts = ["\n" * count for count in range(33)] if is_gemma else TAGS + ["\n", "\n\n"]
+    texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = LLAMA4_TAGS if is_llama4 else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
@@ -741,15 +753,101 @@ def record(folder):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+# The models that crop images, and the settings of a request.
+CROP_MODELS = {
+    "gemma3": dict(pan_and_scan_min_crop_size=10),
+    "gemma3-wide": dict(
+        pan_and_scan_min_crop_size=16, pan_and_scan_max_num_crops=3,
+        pan_and_scan_min_ratio_to_activate=2.0,
+    ),
+}
+
+
+def crop_inputs(whole, sizes, kwargs):
+    """Returns what the processor of images makes of some, with the defaults of the whole one."""
+    drawn = [Image.fromarray(draw(*size)) for size in sizes]
+    return whole.image_processor(drawn, return_tensors="pt", **whole.images_kwargs | kwargs)
+
+
+def crop_item(model, whole, size, kwargs, parts):
+    """Returns an image with its crops, whose records are added to `parts`."""
+    processor = whole.image_processor
+    processor.do_rescale = processor.do_normalize = False
+    raw = crop_inputs(whole, [size], kwargs)["pixel_values"].to(torch.uint8)
+    processor.do_rescale = processor.do_normalize = True
+    inputs = crop_inputs(whole, [size], kwargs)
+    first = len(parts)
+    for pixels, values in zip(raw, inputs["pixel_values"]):
+        embeddings, _ = features_of(model, dict(pixel_values=values[None]))
+        pixels = pixels.permute(1, 2, 0)[None]
+        parts.append(dict(
+            shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+            num_embeds=len(embeddings), embeddings=rounded(embeddings), by_layer=[],
+        ))
+    text = whole.replace_image_token(inputs, 0)
+    tokens = whole.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return dict(
+        height=size[0], width=size[1], parts=list(range(first, len(parts))), tokens=tokens,
+    )
+
+
+@torch.no_grad()
+def record_crops(name, kwargs):
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    kwargs = dict(do_pan_and_scan=True, **kwargs)
+    parts, prompts, token = [], [], model.config.image_token_id
+    items = [crop_item(model, whole, size, kwargs, parts) for size in SIZES]
+    for chosen in ([2], [1, 0, 4]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += items[index]["tokens"] + after
+            placed += [model.config.boi_token_index] + after
+        ids = torch.tensor([tokens])
+        inputs = crop_inputs(whole, [SIZES[index] for index in chosen], kwargs)
+        inputs = dict(pixel_values=inputs["pixel_values"], token_type_ids=(ids == token).int())
+        greedy = greedy_tokens(model, ids, inputs)
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, items=chosen, positions=None, placed_token_ids=placed,
+            images=[part for index in chosen for part in items[index]["parts"]],
+            last_log_probs=rounded(logits[-1].log_softmax(-1)), greedy_token_ids=greedy,
+        ))
+    joined = []
+    for text in ["{}", "Look:\n{}\nWhat?", "a\n{}{}b\n\n"]:
+        drawn = [Image.fromarray(draw(24, 60))] * text.count("{}")
+        text = text.replace("{}", whole.boi_token)
+        expected = whole(images=drawn, text=text, **kwargs)["input_ids"][0]
+        joined.append(dict(token_ids=whole.tokenizer(text)["input_ids"], expanded=list(expected)))
+    golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=joined)
+    (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
+
+
 # Videos: frames, height, width, and frames a second, if they are known. None is longer in time than
 # in space, because transformers 5 places the text after those otherwise than transformers 4 and vLLM.
 VIDEOS = [(4, 60, 56, 10.0), (6, 33, 90, 7.0), (3, 70, 40, None)]
+# One more for GLM, which takes few frames of a second.
+GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
 # The models that take videos, and the fields of their processors.
 VIDEO_MODELS = {
     "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
+    "glm4v": dict(fps=8, max_duration=40),
+    "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
 }
+# Numbers of frames, and frames a second, of videos of which only the sampling is recorded.
+LENGTHS = [(1, 3.0), (7, 29.97), (50, 24.0), (90, 12.5), (900, 30.0), (1501, 25.0), (15_000, 24.0)]
 VISION_TAGS = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+GLM_TAGS = [
+    "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>",
+    "<|image|>", "<|video|>",
+]
 
 
 def draw_video(frames, height, width):
@@ -760,8 +858,13 @@ def draw_video(frames, height, width):
 
 def video_tokenizer(config):
     """Returns a tokenizer of the corpus in which the tokens of `config` have their ids."""
-    trained = train_tokenizer(config.image_token_id)
+    is_glm = config.model_type in GLMS
+    trained = train_tokenizer(config.image_start_token_id if is_glm else config.image_token_id)
     words = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    if is_glm:
+        words.add_special_tokens(dict(additional_special_tokens=GLM_TAGS))
+        assert words.convert_tokens_to_ids(GLM_TAGS[5]) == config.video_token_id
+        return words
     words.add_special_tokens(dict(additional_special_tokens=VISION_TAGS))
     assert words.convert_tokens_to_ids(VISION_TAGS[3]) == config.vision_end_token_id
     return words
@@ -772,11 +875,17 @@ def video_processor(model, folder, fields):
     kind, config = model.config.model_type, model.config
     of_images = json.loads((folder / "preprocessor_config.json").read_text())
     of_images.pop("image_processor_type")
+    images = AutoImageProcessor.from_pretrained(folder)
+    if kind in GLMS:
+        is_new = fields.get("video_processor_type") == "Glm46VVideoProcessor"
+        videos = Glm46VVideoProcessor if is_new else Glm4vVideoProcessor
+        whole = Glm46VProcessor if is_new else Glm4vProcessor
+        videos = videos(**of_images | fields)
+        return whole(images, video_tokenizer(config), videos, chat_template="none")
     is_timed = kind in ("qwen3_vl", "qwen3_5")
     videos = (Qwen3VLVideoProcessor if is_timed else Qwen2VLVideoProcessor)(**of_images | fields)
     whole = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
     whole = whole.get(kind, Qwen3VLProcessor)
-    images = AutoImageProcessor.from_pretrained(folder)
     return whole(images, video_tokenizer(config), videos, chat_template="none")
 
 
@@ -791,12 +900,23 @@ def video_pixels(values, grid, processor):
     return patches.reshape(frames * temporal, rows * side, columns * side, 3)
 
 
+def is_of_glm(whole):
+    return isinstance(whole, (Glm4vProcessor, Glm46VProcessor))
+
+
+def video_metadata(frames, fps):
+    """Returns what the decoders of videos tell."""
+    duration = frames / fps if fps else None
+    return dict(total_num_frames=frames, fps=fps, duration=duration)
+
+
 def video_inputs(whole, videos):
     """Returns the tokens and the model's inputs of videos one after the other."""
-    of = lambda it: dict(total_num_frames=it[0], fps=it[3])
+    of = lambda it: video_metadata(it[0], it[3])
+    token = "<|video|>" if is_of_glm(whole) else "<|video_pad|>"
     arrays = [draw_video(*it[:3]).transpose(0, 3, 1, 2) for it in videos]
     return whole(
-        text="".join("<|video_pad|>" for _ in videos), videos=arrays,
+        text="".join(token for _ in videos), videos=arrays,
         video_metadata=[of(it) for it in videos], return_tensors="pt", return_metadata=True,
     )
 
@@ -805,13 +925,14 @@ def whole_frames(processor, video):
     """Returns the number of frames that are processed, before the last is repeated."""
     if not processor.do_sample_frames:
         return video[0]
-    metadata = VideoMetadata(total_num_frames=video[0], fps=video[3])
+    metadata = VideoMetadata(**video_metadata(video[0], video[3]))
     return len(processor.sample_frames(metadata))
 
 
 def video_record(model, whole, video):
     processor = whole.video_processor
-    if processor.do_sample_frames and video[3] is None and isinstance(whole, Qwen2_5_VLProcessor):
+    needs_rate = is_of_glm(whole) or isinstance(whole, Qwen2_5_VLProcessor)
+    if processor.do_sample_frames and video[3] is None and needs_rate:
         return None
     processor.do_rescale = processor.do_normalize = False
     raw = video_inputs(whole, [video])
@@ -847,20 +968,23 @@ def video_prompt(model, whole, videos, records):
     text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
     tokens = text(3)
     placed = list(tokens)
-    is_timed = isinstance(whole, Qwen3VLProcessor)
-    marks = [config.vision_start_token_id], [config.vision_end_token_id]
+    is_timed, is_glm = isinstance(whole, Qwen3VLProcessor), is_of_glm(whole)
+    marks = ([config.video_start_token_id], [config.video_end_token_id]) if is_glm else (
+        [config.vision_start_token_id], [config.vision_end_token_id]
+    )
     for record in records:
         after = text(4)
-        tokens += record["tokens"] + after
+        around = marks if is_glm else ([], [])
+        tokens += around[0] + record["tokens"] + around[1] + after
         token = [config.video_token_id]
-        placed += (marks[0] + token + marks[1] if is_timed else token) + after
+        placed += (marks[0] + token + marks[1] if is_timed or is_glm else token) + after
     ids = torch.tensor([tokens])
     inputs = dict(video_inputs(whole, videos))
     inputs = {
         name: inputs[name] for name in ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts")
         if name in inputs
     }
-    kinds = 2 * (ids == config.video_token_id).int()
+    kinds = 2 * (ids == (config.image_token_id if is_glm else config.video_token_id)).int()
     inputs["mm_token_type_ids"] = kinds
     index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
     positions, _ = model.model.get_rope_index(ids, **index)
@@ -878,17 +1002,30 @@ def record_videos(name, fields):
     load = AutoModelForImageTextToText.from_pretrained
     model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
     whole = video_processor(model, folder, fields)
-    records = [video_record(model, whole, video) for video in VIDEOS]
-    pairs = [(video, record) for video, record in zip(VIDEOS, records) if record]
+    videos = GLM_VIDEOS if is_of_glm(whole) else VIDEOS
+    records = [video_record(model, whole, video) for video in videos]
+    pairs = [(video, record) for video, record in zip(videos, records) if record]
     prompts = []
-    for of_prompt in ([1], [0, 1]):
+    for of_prompt in ([1], [2, 1] if is_of_glm(whole) else [0, 1]):
         chosen = [pairs[index] for index in of_prompt]
         record = video_prompt(model, whole, [it[0] for it in chosen], [it[1] for it in chosen])
         prompts.append(record | dict(images=list(of_prompt)))
     words = whole.tokenizer
     times = {f"<{at / 10:.1f} seconds>" for at in range(100)}
+    if is_of_glm(whole):
+        times = {f"{at / 10:.1f} seconds" for at in range(100)} | {str(at) for at in range(10)}
     texts = {text: words(text, add_special_tokens=False)["input_ids"] for text in sorted(times)}
     golden = dict(videos=[it[1] for it in pairs], prompts=prompts, texts=texts)
+    if is_of_glm(whole):
+        sample = whole.video_processor.sample_frames
+        lengths = [
+            dict(frames=frames, fps=fps, indices=sample(
+                VideoMetadata(**video_metadata(frames, fps))
+            ).tolist())
+            for frames, fps in LENGTHS
+        ]
+        # A video may be too short for a frame.
+        golden["lengths"] = [length for length in lengths if length["indices"]]
     words.save_pretrained(folder)
     (folder / "videos.json").write_text(json.dumps(golden) + "\n")
     if fields:
@@ -906,7 +1043,7 @@ def build(name, config, processor):
     (folder / "generation_config.json").unlink(missing_ok=True)
     if config.model_type == "gemma3":
         gemma_tokenizer().save_pretrained(folder)
-    if config.model_type in ("glm4v", "glm4v_moe"):
+    if config.model_type in GLMS:
         tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
@@ -924,6 +1061,11 @@ def main():
     if sys.argv[1:2] == ["--videos"]:
         for name in sys.argv[2:] or VIDEO_MODELS:
             record_videos(name, VIDEO_MODELS[name])
+            print(name, flush=True)
+        return
+    if sys.argv[1:2] == ["--crops"]:
+        for name in sys.argv[2:] or CROP_MODELS:
+            record_crops(name, CROP_MODELS[name])
             print(name, flush=True)
         return
     known = models()

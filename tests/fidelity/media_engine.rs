@@ -21,6 +21,11 @@ use crate::{hearing, vision};
 struct Golden {
     #[serde(default)]
     images: Vec<Image>,
+    /// Images with crops, and the settings of the processor.
+    #[serde(default)]
+    items: Vec<Image>,
+    #[serde(default)]
+    kwargs: serde_json::Map<String, serde_json::Value>,
     #[serde(default)]
     videos: Vec<Video>,
     #[serde(default)]
@@ -30,7 +35,10 @@ struct Golden {
 
 #[derive(Deserialize)]
 struct Image {
+    /// Without, the image is a crop of an item.
+    #[serde(default)]
     height: u32,
+    #[serde(default)]
     width: u32,
 }
 
@@ -54,6 +62,8 @@ struct Sound {
 struct Recorded {
     token_ids: Vec<u32>,
     images: Vec<usize>,
+    /// The images before they have crops.
+    items: Option<Vec<usize>>,
     /// The prompt before expansion.
     placed_token_ids: Vec<u32>,
     greedy_token_ids: Vec<u32>,
@@ -67,9 +77,12 @@ fn models() -> Vec<(PathBuf, &'static str)> {
         ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
+    let videos = videos.into_iter().chain(["glm4v", "glm4v_moe"]);
     let of_items = vision.into_iter().chain(hearing).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
-    of_items.chain(of_videos).collect()
+    let crops = ["gemma3", "gemma3-wide"];
+    let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));
+    of_items.chain(of_videos).chain(of_crops).collect()
 }
 
 impl Golden {
@@ -84,11 +97,13 @@ impl Golden {
             (Some(video), _) => frames(video),
             (None, Some(sound)) => raw(Modality::Audio, wav(sound)),
             (None, None) => {
-                let Image { height, width } = self.images[*index];
-                raw(Modality::Image, png(&drawn(height, width)))
+                let images = if prompt.items.is_some() { &self.items } else { &self.images };
+                let Image { height, width } = images[*index];
+                let image = raw(Modality::Image, png(&drawn(height, width)));
+                RawMedia { kwargs: self.kwargs.clone(), ..image }
             }
         };
-        prompt.images.iter().map(item).collect()
+        prompt.items.as_ref().unwrap_or(&prompt.images).iter().map(item).collect()
     }
 
     fn request(&self, prompt: &Recorded) -> RawRequest {

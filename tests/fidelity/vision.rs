@@ -132,6 +132,13 @@ pub(crate) fn check_folder(name: &str, folder: &Path) {
     for prompt in &golden.prompts {
         check_prompt(name, &model, prompt, &outputs);
     }
+    if let Ok(golden) = std::fs::read(folder.join("pan_and_scan.json")) {
+        let golden: Golden = serde_json::from_slice(&golden).unwrap();
+        let outputs = check_images(name, &model, &golden.images);
+        for prompt in &golden.prompts {
+            check_prompt(name, &model, prompt, &outputs);
+        }
+    }
     if let Ok(golden) = std::fs::read(folder.join("videos.json")) {
         let golden: Videos = serde_json::from_slice(&golden).unwrap();
         let outputs = check_images(name, &model, &golden.videos);

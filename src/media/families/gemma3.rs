@@ -1,13 +1,14 @@
 //! Images of Gemma 3: one size, whatever their own (HF `Gemma3ImageProcessor`, `Gemma3Processor`).
-//! Crops of wide images (pan and scan) are not served.
+//! With pan and scan, crops of a wide image follow it in the prompt, each as one more image.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use image::RgbImage;
 use playhouse_actors::{
     logic::request::{
         ids::TokenId,
-        media::{Modality, ProcessedMedia},
+        media::{MediaTensor, Modality, ProcessedMedia},
     },
     ports::{ExpandedPrompt, MediaError},
 };
@@ -15,14 +16,17 @@ use serde_json::{Map, Value};
 
 use super::fields::{self, Size};
 use super::item;
+use super::llava::invalid;
+use super::pan_and_scan::PanAndScan;
 use super::resize::{Filter, Pixels};
 use crate::media::processor::FamilyProcessor;
 use crate::model::ConfigError;
 use crate::model::config::Fields;
 use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
 
-/// The setting that cuts wide images.
-const PAN_AND_SCAN: &str = "do_pan_and_scan";
+/// The texts before an image that has crops, before the first crop, and before each other one.
+const CROP_TEXTS: [&str; 3] =
+    ["Here is the original image ", " and here are some crops to help you see better ", " "];
 
 /// The longest run of line feeds that may be one token, as in the tokenizers of Gemma.
 const LINE_FEEDS_MAX: usize = 32;
@@ -37,6 +41,9 @@ pub(super) struct Gemma3 {
     /// Pixels on a side of an image.
     side: usize,
     filter: Filter,
+    pan_and_scan: PanAndScan,
+    /// The tokens of [`CROP_TEXTS`].
+    crop_texts: [Vec<TokenId>; 3],
     /// The tokens of each number of line feeds.
     line_feeds: Vec<Vec<TokenId>>,
 }
@@ -58,11 +65,6 @@ impl Gemma3 {
         if fields::size(fields, SIZE, true, square(224))? != square(side) {
             return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
         }
-        for wanted in [fields, &processor.whole] {
-            if wanted.flag_or(PAN_AND_SCAN, false)? {
-                return Err(wanted.invalid(PAN_AND_SCAN, "false: crops of images are not served"));
-            }
-        }
         if !fields.flag_or("do_resize", true)? {
             return Err(fields.invalid("do_resize", "true"));
         }
@@ -82,6 +84,8 @@ impl Gemma3 {
             num_embeds: images.num_embeds,
             side,
             filter: fields::filter(fields, Filter::Bilinear)?,
+            pan_and_scan: PanAndScan::read(processor)?,
+            crop_texts: CROP_TEXTS.map(encode),
             line_feeds: (0..=LINE_FEEDS_MAX).map(|count| encode(&"\n".repeat(count))).collect(),
         })
     }
@@ -109,17 +113,35 @@ impl FamilyProcessor for Gemma3 {
         &self.begin_token
     }
 
+    /// The first text of an image with crops is not joined with that of the prompt before it.
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
-        let mut tokens = self.line_feeds[2].clone();
-        tokens.extend(self.begin_token);
-        tokens.extend(std::iter::repeat_n(self.image_token, media.num_embeds));
-        tokens.push(self.end_token);
-        tokens.extend(&self.line_feeds[2]);
+        let mut tokens = Vec::new();
+        let has_crops = media.tensors.len() > 1;
+        for index in 0..media.tensors.len() {
+            tokens.extend(self.crop_texts[index.min(2)].iter().filter(|_| has_crops));
+            tokens.extend(&self.line_feeds[2]);
+            tokens.extend(self.begin_token);
+            tokens.extend(std::iter::repeat_n(self.image_token, self.num_embeds));
+            tokens.push(self.end_token);
+            tokens.extend(&self.line_feeds[2]);
+        }
         tokens
     }
 
     fn is_placeholder(&self, token: TokenId) -> bool {
         token == self.image_token
+    }
+
+    fn parts(&self, media: &Arc<ProcessedMedia>) -> Vec<Arc<ProcessedMedia>> {
+        if media.tensors.len() == 1 {
+            return vec![Arc::clone(media)];
+        }
+        let part = |tensor: &MediaTensor| ProcessedMedia {
+            tensors: vec![tensor.clone()],
+            num_embeds: self.num_embeds,
+            ..ProcessedMedia::clone(media)
+        };
+        media.tensors.iter().map(part).map(Arc::new).collect()
     }
 
     /// The tokenizer has tokens of several line feeds. So the two on each side of an image are one
@@ -154,11 +176,18 @@ impl FamilyProcessor for Gemma3 {
         image: &RgbImage,
         kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
-        if kwargs.get(PAN_AND_SCAN).is_some_and(|value| *value == true) {
-            let why = format!("`{PAN_AND_SCAN}` is true; expected false");
-            return Err(MediaError::Kwargs(why));
+        let pixels = Pixels::of(image);
+        let crops = self.pan_and_scan.with(kwargs)?.crops(&pixels);
+        let crops = crops.map_err(|reason| invalid(&reason))?;
+        let resized = |pixels: Pixels| {
+            let pixels = pixels.resized(self.filter, [self.side; 2]);
+            item(vec![pixels], self.num_embeds, None)
+        };
+        let mut media = resized(pixels);
+        for crop in crops.into_iter().map(resized) {
+            media.tensors.extend(crop.tensors);
+            media.num_embeds += crop.num_embeds;
         }
-        let pixels = Pixels::of(image).resized(self.filter, [self.side; 2]);
-        Ok(item(vec![pixels], self.num_embeds, None))
+        Ok(media)
     }
 }

@@ -1,28 +1,35 @@
-//! Images of GLM-4.1V and its successors: any size, in whole squares of patches (HF
-//! `Glm4vImageProcessor`, `Glm4vProcessor`). Videos are not served.
+//! Images and videos of GLM-4.1V and its successors: any size, in whole squares of patches (HF
+//! `Glm4vImageProcessor`, `Glm4vProcessor`).
+
+use std::sync::Arc;
 
 use image::RgbImage;
 use playhouse_actors::{
     logic::request::{
         ids::TokenId,
-        media::{Modality, ProcessedMedia},
+        media::{MediaDtype, MediaTensor, Modality, ProcessedMedia},
     },
     ports::MediaError,
 };
 use serde_json::{Map, Value};
 
+use super::glm_video::{self, VideoRules};
 use super::llava::invalid;
 use super::qwen::{limits, limits_with};
 use super::resize::{Filter, Pixels};
-use super::{fields, item, sizes};
-use crate::media::processor::FamilyProcessor;
+use super::{Encode, fields, item, sizes};
+use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;
 use crate::model::config::Fields;
-use crate::model::vision::ProcessorConfig;
+use crate::model::vision::{ProcessorConfig, VisionFamily};
 
 /// The processor of one model.
 pub(super) struct Glm {
     image_token: [TokenId; 1],
+    /// The placeholder of a video. The frames that replace it have the placeholders of images.
+    video_token: [TokenId; 1],
+    /// The tokens before and after a frame of a video.
+    marks: [TokenId; 2],
     /// Pixels on a side of a square, which is one embedding.
     side: usize,
     /// The frames that one patch spans. An image counts as so many.
@@ -31,52 +38,100 @@ pub(super) struct Glm {
     limits: [usize; 2],
     filter: Filter,
     resizes: bool,
+    videos: VideoRules,
+    encode: Arc<Encode>,
 }
 
 impl Glm {
     /// Reads the processor of a model whose `config.json` has the fields `outer`.
-    pub(super) fn read(outer: &Fields, processor: &ProcessorConfig) -> Result<Self, ConfigError> {
+    pub(super) fn read(
+        outer: &Fields,
+        processor: &ProcessorConfig,
+        encode: Arc<Encode>,
+    ) -> Result<Self, ConfigError> {
         let fields = &processor.image;
         let size = |field: &str, default: usize| {
             Ok::<usize, ConfigError>(fields.size(field)?.unwrap_or(default))
         };
-        let token = outer.count("image_token_id")?.unwrap_or(151_343);
-        let token = u32::try_from(token).ok();
+        let token = |field: &str, default: usize| {
+            let token = outer.count(field)?.unwrap_or(default);
+            u32::try_from(token).map_err(|_| outer.invalid(field, "a token id"))
+        };
+        let scale = crate::model::vision::qwen_scale(VisionFamily::Glm4v);
+        if processor.video_scale(scale)? != processor.scale(scale)? {
+            return Err(processor.video.invalid("image_mean", "the numbers of images"));
+        }
+        let (patch, merge) = (size("patch_size", 14)?, size("merge_size", 2)?);
+        let frames = size("temporal_patch_size", 2)?;
         Ok(Self {
-            image_token: [token.ok_or_else(|| outer.invalid("image_token_id", "a token id"))?],
-            side: size("patch_size", 14)? * size("merge_size", 2)?,
-            frames: size("temporal_patch_size", 2)?,
+            image_token: [token("image_token_id", 151_343)?],
+            video_token: [token("video_token_id", 151_344)?],
+            marks: [token("image_start_token_id", 151_339)?, token("image_end_token_id", 151_340)?],
+            side: patch * merge,
+            frames,
             limits: limits(fields, [112 * 112, 28 * 28 * 15_000])?,
             filter: fields::filter(fields, Filter::Bicubic)?,
             resizes: fields.flag_or("do_resize", true)?,
+            videos: VideoRules::read(processor, [patch, merge, frames])?,
+            encode,
         })
+    }
+
+    /// Returns the rows and columns of squares of pixels of `size`.
+    fn squares(&self, size: [usize; 2]) -> Result<[usize; 2], String> {
+        let side = self.side;
+        match size.iter().any(|length| *length == 0 || length % side != 0) {
+            true => Err(format!("its sides are no multiples of {side} pixels")),
+            false => Ok(size.map(|length| length / side)),
+        }
     }
 }
 
 impl FamilyProcessor for Glm {
     fn modalities(&self) -> &[Modality] {
-        &[Modality::Image]
+        &[Modality::Image, Modality::Video]
     }
 
     fn max_item_embeds(&self) -> usize {
         // An image of fewer pixels than the least grows to whole squares.
         let most = self.limits[1].max(4 * self.limits[0]) / self.frames;
-        (most / (self.side * self.side)).max(sizes::RATIO_MAX)
+        let of_image = (most / (self.side * self.side)).max(sizes::RATIO_MAX);
+        of_image.max(self.videos.most_embeds(self.side))
     }
 
-    fn placeholder(&self, _: Modality) -> &str {
-        "<|begin_of_image|><|image|><|end_of_image|>"
+    fn placeholder(&self, modality: Modality) -> &str {
+        match modality {
+            Modality::Video => "<|begin_of_video|><|video|><|end_of_video|>",
+            _ => "<|begin_of_image|><|image|><|end_of_image|>",
+        }
     }
 
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {
         match modality {
             Modality::Image => &self.image_token,
-            _ => &[],
+            Modality::Video => &self.video_token,
+            Modality::Audio => &[],
         }
     }
 
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
-        vec![self.image_token[0]; media.num_embeds]
+        let times = match media.modality {
+            Modality::Video => media.tensors.get(1),
+            _ => None,
+        };
+        let Some(times) = times else { return vec![self.image_token[0]; media.num_embeds] };
+        let times = String::from_utf8_lossy(&times.data);
+        let [frames, ..] = media.grid.unwrap_or_default();
+        let per_frame = media.num_embeds / (frames as usize).max(1);
+        let [start, end] = self.marks;
+        let of_frame = |time: &str| {
+            let mut tokens = vec![start];
+            tokens.extend(std::iter::repeat_n(self.image_token[0], per_frame));
+            tokens.push(end);
+            tokens.extend((self.encode)(time));
+            tokens
+        };
+        times.lines().flat_map(of_frame).collect()
     }
 
     fn is_placeholder(&self, token: TokenId) -> bool {
@@ -98,11 +153,38 @@ impl FamilyProcessor for Glm {
                 invalid(&format!("one side is more than {} times the other", sizes::RATIO_MAX))
             })?,
         };
-        if size.iter().any(|length| *length == 0 || length % self.side != 0) {
-            return Err(invalid(&format!("its sides are no multiples of {} pixels", self.side)));
-        }
-        let [rows, columns] = size.map(|length| length / self.side);
+        let [rows, columns] = self.squares(size).map_err(|reason| invalid(&reason))?;
         let grid = [1, rows as u32, columns as u32];
         Ok(item(vec![pixels.resized(self.filter, size)], rows * columns, Some(grid)))
+    }
+
+    fn chosen_frames(
+        &self,
+        total: usize,
+        fps: Option<f64>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Vec<usize>, MediaError> {
+        self.videos.chosen(total, fps, kwargs)
+    }
+
+    fn video(
+        &self,
+        video: &Video,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        let limits = limits_with(self.videos.limits, kwargs)?;
+        let size = self.videos.size(video, self.side, limits)?;
+        let squares = self.squares(size);
+        let [rows, columns] = squares.map_err(|reason| glm_video::invalid(&reason))?;
+        let filter = self.videos.filter;
+        let frames = video.frames.iter().map(|frame| Pixels::of(frame).resized(filter, size));
+        let count = self.videos.num_merged(video);
+        let grid = [count, rows, columns].map(|count| count as u32);
+        let media = item(frames.collect(), count * rows * columns, Some(grid));
+        let times = self.videos.times(video).join("\n").into_bytes();
+        let times =
+            MediaTensor { shape: vec![times.len()], dtype: MediaDtype::U8, data: times.into() };
+        let tensors = media.tensors.into_iter().chain([times]).collect();
+        Ok(ProcessedMedia { modality: Modality::Video, tensors, ..media })
     }
 }

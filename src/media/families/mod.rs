@@ -4,12 +4,14 @@
 mod fields;
 mod gemma3;
 mod glm;
+mod glm_video;
 mod hearing;
 mod idefics3;
 mod internvl;
 mod llama4;
 mod llava;
 mod llava_next;
+mod pan_and_scan;
 mod pixtral;
 mod qwen;
 mod qwen_video;
@@ -70,7 +72,7 @@ pub(crate) fn processor_for(
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor, encode)?),
-        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, &processor)?),
+        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, &processor, encode)?),
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
             Arc::new(pixtral::Pixtral::read(family, outer, &processor, &*encode)?)
         }

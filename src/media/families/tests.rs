@@ -8,7 +8,7 @@ use std::sync::Arc;
 use image::{Rgb, RgbImage};
 use playhouse_actors::{logic::request::media::Modality, ports::ReadyMedia};
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::processor_for;
 use crate::media::expand::expanded;
@@ -106,6 +106,16 @@ fn processed_images_are_those_of_transformers() {
 struct Videos {
     videos: Vec<RecordedVideo>,
     texts: BTreeMap<String, Vec<u32>>,
+    /// Videos of which only the chosen frames are recorded.
+    #[serde(default)]
+    lengths: Vec<Length>,
+}
+
+#[derive(Deserialize)]
+struct Length {
+    frames: usize,
+    fps: f64,
+    indices: Vec<usize>,
 }
 
 #[derive(Deserialize)]
@@ -137,9 +147,13 @@ fn processed_videos_are_those_of_transformers() {
     let mut num_videos = 0;
     for model in models() {
         let Ok(golden) = std::fs::read(model.join("videos.json")) else { continue };
-        let Videos { videos, texts } = serde_json::from_slice(&golden).unwrap();
+        let Videos { videos, texts, lengths } = serde_json::from_slice(&golden).unwrap();
         let encode = move |text: &str| texts[text].clone();
         let processor = processor_for(&model, encode).unwrap().unwrap();
+        for Length { frames, fps, indices } in lengths {
+            let chosen = processor.chosen_frames(frames, Some(fps), &Map::new()).unwrap();
+            assert_eq!(chosen, indices, "{}: {frames} frames at {fps}", model.display());
+        }
         for recorded in videos {
             let name = format!("{}: {} frames", model.display(), recorded.frames);
             let none = Map::new();
@@ -179,6 +193,10 @@ fn clients_may_ask_for_other_frames() {
         assert!(chosen("qwen3_vl", kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
     }
     assert!(chosen("qwen2_vl", json!({ "num_frames": 40 })).is_err());
+    assert_eq!(chosen("glm4v", json!({ "fps": 2 })), Ok(vec![0, 5, 10, 15]));
+    assert_eq!(chosen("glm4v", json!({ "do_sample_frames": false })), Ok((0..20).collect()));
+    assert!(chosen("glm4v", json!({ "fps": "x" })).unwrap_err().contains("`fps`"));
+    assert!(chosen("glm4v", json!({ "fps": 1e300 })).is_err());
 }
 
 #[test]
@@ -209,16 +227,106 @@ fn line_feeds_beside_images_are_joined_as_in_transformers() {
 }
 
 #[test]
-fn pan_and_scan_is_refused() {
+fn videos_of_glm_without_a_rate_are_refused() {
+    let model = models().into_iter().find(|model| model.ends_with("glm4v")).unwrap();
+    let processor = processor_for(&model, |_| Vec::new()).unwrap().unwrap();
+    let refused = processor.chosen_frames(4, None, &Map::new()).unwrap_err().to_string();
+    assert!(refused.contains("`fps` in media_io_kwargs"), "{refused}");
+}
+
+/// The content of `pan_and_scan.json`.
+#[derive(Deserialize)]
+struct Crops {
+    kwargs: Map<String, Value>,
+    items: Vec<Cropped>,
+    images: Vec<Part>,
+    joined: Vec<Joined>,
+}
+
+#[derive(Deserialize)]
+struct Cropped {
+    height: u32,
+    width: u32,
+    /// The image and its crops.
+    parts: Vec<usize>,
+    tokens: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    shape: Vec<usize>,
+    pixels: String,
+    num_embeds: usize,
+}
+
+#[test]
+fn crops_are_those_of_transformers() {
+    let mut num_crops = 0;
+    for model in models() {
+        let Ok(crops) = std::fs::read(model.join("pan_and_scan.json")) else { continue };
+        let crops: Crops = serde_json::from_slice(&crops).unwrap();
+        let processor = Golden::read(&model).processor(&model);
+        for item in crops.items {
+            let name = format!("{} of {} x {}", model.display(), item.height, item.width);
+            let image = drawn(item.height, item.width);
+            let found = Arc::new(processor.image(&image, &crops.kwargs).unwrap());
+            assert_eq!(processor.tokens(&found), item.tokens, "{name}");
+            let parts = processor.parts(&found);
+            assert_eq!(parts.len(), item.parts.len(), "{name}");
+            for (part, expected) in parts.iter().zip(item.parts) {
+                let expected = &crops.images[expected];
+                assert_eq!(part.tensors[0].shape, expected.shape, "{name}");
+                let bytes = part.tensors[0].data.iter();
+                let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+                assert!(hex == expected.pixels, "{name}: other pixels");
+                assert_eq!(part.num_embeds, expected.num_embeds, "{name}");
+                assert!(part.num_embeds <= processor.max_item_embeds(), "{name}");
+            }
+            num_crops += parts.len() - 1;
+        }
+        let item = |index: usize| ReadyMedia {
+            identifier: index.to_string().into(),
+            media: Arc::new(processor.image(&drawn(24, 60), &crops.kwargs).unwrap()),
+        };
+        for Joined { token_ids, expanded: expected } in crops.joined {
+            let begin = processor.placeholder_tokens(Modality::Image)[0];
+            let count = token_ids.iter().filter(|token| **token == begin).count();
+            let items: Vec<ReadyMedia> = (0..count).map(item).collect();
+            let prompt = expanded(&*processor, &token_ids, &items).unwrap();
+            assert_eq!(prompt.tokens, expected, "{}", model.display());
+            let mut names: Vec<_> = prompt.features.iter().map(|it| &it.identifier).collect();
+            names.dedup();
+            assert_eq!(names.len(), prompt.features.len(), "each part has its own name");
+            for item in &prompt.features {
+                let tokens = &prompt.tokens[item.offset..item.offset + item.length];
+                assert!(tokens.iter().all(|token| processor.is_placeholder(*token)));
+            }
+        }
+    }
+    assert!(num_crops > 10, "{num_crops}");
+}
+
+#[test]
+fn crops_follow_the_settings() {
     let model = models().into_iter().find(|model| model.ends_with("gemma3")).unwrap();
     let processor = Golden::read(&model).processor(&model);
-    let of = |value: bool| {
-        let kwargs = json!({ "do_pan_and_scan": value });
+    let of = |kwargs: Value| {
         let item = processor.image(&drawn(20, 60), kwargs.as_object().unwrap());
-        item.map(|item| item.num_embeds).map_err(|error| error.to_string())
+        item.map(|item| item.tensors.len()).map_err(|error| error.to_string())
     };
-    assert_eq!(of(false), Ok(9));
-    assert!(of(true).unwrap_err().contains("do_pan_and_scan"));
+    let small = json!({ "do_pan_and_scan": true, "pan_and_scan_min_crop_size": 5 });
+    assert_eq!(of(small), Ok(4));
+    assert_eq!(of(json!({ "pan_and_scan_min_crop_size": 5 })), Ok(1));
+    assert_eq!(of(json!({ "do_pan_and_scan": true })), Ok(1), "too small for crops");
+    for (field, value) in [
+        ("do_pan_and_scan", json!("yes")),
+        ("pan_and_scan_min_crop_size", json!(0)),
+        ("pan_and_scan_max_num_crops", json!(17)),
+        ("pan_and_scan_min_ratio_to_activate", json!(-1)),
+    ] {
+        let refused = of(json!({ field: value })).unwrap_err();
+        assert!(refused.starts_with("mm_processor_kwargs: ") && refused.contains(field));
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(in crate::model) struct ClassifierPlan {
     pub(super) weights: ClassifierWeights,
     /// Whether a pair of texts is one text for the tokenizer.
     pub(super) takes_one_text: bool,
+    /// The divisor of logits.
+    temperature: f32,
     token_pooling: TokenPooling,
     is_by_token_alone: bool,
 }
@@ -45,8 +47,8 @@ pub(super) enum ClassifierWeights {
     Linear(&'static str),
     /// [`REWARD_LAYERS`], with biases.
     TwoLayers,
-    /// Those of an encoder: layers, and the module of a last one with a bias.
-    Encoder { layers: Vec<LayerPlan>, module: &'static str },
+    /// Those of an encoder: layers, and the module of a last one.
+    Encoder { layers: Vec<LayerPlan>, module: &'static str, has_bias: bool },
     /// Rows of the output layer, those of these tokens.
     Rows(Vec<u32>),
     /// The row of the second token less the row of the first. The softmax over the logits of both
@@ -60,7 +62,7 @@ impl ClassifierWeights {
         let modules: Vec<&str> = match self {
             Self::Linear(module) => vec![*module],
             Self::TwoLayers => REWARD_LAYERS.to_vec(),
-            Self::Encoder { layers, module } => {
+            Self::Encoder { layers, module, .. } => {
                 let dense = layers.iter().filter_map(|layer| match layer {
                     LayerPlan::Dense { module, .. } => Some(*module),
                     LayerPlan::Norm { .. } => None,
@@ -106,14 +108,17 @@ impl ClassifierPlan {
         let Origin::Encoder(head) = origin else {
             return Self::of_classes(fields, count, ClassifierWeights::Linear(SCORE));
         };
-        let Some(ClassHead { layers, classifier, .. }) = head.class_head() else {
+        let Some(class) = head.class_head() else {
             let why = "the architecture has no classifier";
             return Err(super::plan::refused("convert", "classify", why));
         };
+        let ClassHead { layers, classifier: module, has_bias, temperature, .. } = class;
         let layers = fields.layers(layers)?;
-        let weights = ClassifierWeights::Encoder { layers, module: classifier };
+        let weights = ClassifierWeights::Encoder { layers, module, has_bias };
         let is_by_token_alone = matches!(head, EncoderHead::Tokens(_));
-        Ok(Self { is_by_token_alone, ..Self::of_classes(fields, count, weights)? })
+        let temperature = temperature.map_or(Ok(1.0), |field| fields.divisor(field))?;
+        let plan = Self::of_classes(fields, count, weights)?;
+        Ok(Self { is_by_token_alone, temperature, ..plan })
     }
 
     fn reward(fields: HeadFields<'_>, head: RewardHead) -> Result<Self, ModelError> {
@@ -142,6 +147,7 @@ impl ClassifierPlan {
             activation: activation(fields, count)?,
             weights,
             takes_one_text: false,
+            temperature: 1.0,
             token_pooling: TokenPooling::All,
             is_by_token_alone: false,
         })
@@ -171,9 +177,9 @@ impl ClassifierPlan {
     ) -> Vec<(String, Vec<usize>)> {
         let count = self.labels.len();
         match &self.weights {
-            ClassifierWeights::Encoder { layers, module } => {
+            ClassifierWeights::Encoder { layers, module, has_bias } => {
                 let layers = layers.iter().flat_map(|layer| layer.tensors(width, kind));
-                layers.chain(tensors_of(module, &[count, width], true)).collect()
+                layers.chain(tensors_of(module, &[count, width], *has_bias)).collect()
             }
             ClassifierWeights::Linear(module) => {
                 vec![(format!("{module}.weight"), vec![count, width])]
@@ -192,12 +198,12 @@ impl ClassifierPlan {
         }
     }
 
-    /// Returns the calibration that the settings ask for.
-    pub(super) fn calibration(config: &PoolerConfig) -> Calibration {
+    /// Returns the calibration that the settings ask for, of logits divided by the temperature.
+    pub(super) fn calibration(&self, config: &PoolerConfig) -> Calibration {
         let by_default = Calibration::default();
         Calibration {
-            mean: config.logit_mean.unwrap_or(by_default.mean),
-            sigma: config.logit_sigma.unwrap_or(by_default.sigma),
+            mean: config.logit_mean.unwrap_or(by_default.mean) * self.temperature,
+            sigma: config.logit_sigma.unwrap_or(by_default.sigma) * self.temperature,
         }
     }
 }

@@ -47,7 +47,7 @@ impl EncoderHead {
     pub(super) fn class_head(self) -> Option<ClassHead> {
         match self {
             Self::Sequence(head) | Self::Tokens(head) => Some(head),
-            Self::Vectors | Self::MaskedLm(_) | Self::TokenVectors { .. } => None,
+            Self::Vectors | Self::Pooled(_) | Self::MaskedLm(_) | Self::TokenVectors { .. } => None,
         }
     }
 }
@@ -68,7 +68,11 @@ impl EncoderPlan {
             EncoderHead::TokenVectors { module } => Some(module),
             _ => None,
         };
-        let (sequence, pools_classes) = fields.pooling(head.class_head())?;
+        let field = match head {
+            EncoderHead::Pooled(field) => Some(field),
+            head => head.class_head().map_or(Some(VECTORS_POOLING), |head| head.pooling),
+        };
+        let (sequence, pools_classes) = fields.pooling(field)?;
         Ok(Self { sequence, pools_classes, vocabulary, projection })
     }
 
@@ -135,6 +139,15 @@ impl HeadFields<'_> {
         self.config.get(field).and_then(Value::as_str)
     }
 
+    /// Returns the number above 0 in `field`, by default 1.
+    pub(super) fn divisor(&self, field: &str) -> Result<f32, ModelError> {
+        let value = self.config.get(field).unwrap_or(&Value::Null);
+        let number = if value.is_null() { Some(1.0) } else { value.as_f64() };
+        let number = number.map(|number| number as f32);
+        let number = number.filter(|number| *number > 0.0 && number.is_finite());
+        number.ok_or_else(|| self.invalid(field, "a number above 0"))
+    }
+
     fn flag(&self, field: &str) -> Option<bool> {
         self.config.get(field).and_then(Value::as_bool)
     }
@@ -199,13 +212,9 @@ impl HeadFields<'_> {
         })
     }
 
-    /// Returns the pooling of an encoder, and whether it pools classes of tokens: that of its head,
-    /// or the first token as in vLLM.
-    fn pooling(&self, head: Option<ClassHead>) -> Result<(SequencePooling, bool), ModelError> {
-        let field = match head {
-            Some(head) => head.pooling,
-            None => Some(VECTORS_POOLING),
-        };
+    /// Returns the pooling that `field` names, and whether it pools classes of tokens. Without a
+    /// field, it is the first token as in vLLM.
+    fn pooling(&self, field: Option<PoolingField>) -> Result<(SequencePooling, bool), ModelError> {
         let Some(PoolingField { field, default, accepted }) = field else {
             return Ok((SequencePooling::Cls, false));
         };
@@ -215,7 +224,8 @@ impl HeadFields<'_> {
             return Err(self.invalid(field, &names.join(" or ")));
         }
         Ok(match name {
-            "mean" => (SequencePooling::Mean, false),
+            "mean" | "avg" => (SequencePooling::Mean, false),
+            "last" => (SequencePooling::Last, false),
             "late" => (SequencePooling::Mean, true),
             _ => (SequencePooling::Cls, false),
         })

@@ -27,8 +27,8 @@ pub(in crate::model) fn load(
     let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
     let activation = plan.activation();
     let PoolerPlan { config, files, classifier, encoder, matryoshka, .. } = plan;
-    let calibration = ClassifierPlan::calibration(&config);
     let classifier = classifier.map(|plan| {
+        let calibration = plan.calibration(&config);
         let modules = plan.weights.modules();
         let classifier = load_classifier(plan, model, loader)?;
         let classifier = Classifier { calibration, ..classifier };
@@ -97,10 +97,13 @@ fn load_classifier(
     let (count, inputs) = (plan.labels.len(), model.embedding_width());
     let layer = |weight: Vec<f32>, bias: Vec<f32>| plain_layer(weight, bias, inputs);
     let layers = match &plan.weights {
-        ClassifierWeights::Encoder { layers, module } => {
+        ClassifierWeights::Encoder { layers, module, has_bias } => {
             let mut layers = head_layers(layers, model, loader)?;
             let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
-            let bias = loader.values(&format!("{module}.bias"), &[count])?;
+            let bias = match has_bias {
+                true => loader.values(&format!("{module}.bias"), &[count])?,
+                false => Vec::new(),
+            };
             layers.push(layer(weight, bias));
             layers
         }

@@ -261,6 +261,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::families::encoders;
 
     fn plan(config: Value, origin: Origin, options: LoadOptions) -> Result<HeadPlan, String> {
         let folder = tempfile::TempDir::new().unwrap();
@@ -315,6 +316,29 @@ mod tests {
         assert_eq!(step, Ok((tasks, TokenPooling::Step)));
         let whole = PoolerConfig { task: Some(PoolerTask::Classify), ..PoolerConfig::default() };
         assert!(reward(RewardHead::Value, whole).unwrap_err().contains("token_classify"));
+    }
+
+    #[test]
+    fn a_field_names_the_pooling_of_llama_nemotron() {
+        let head = |name: &str| {
+            let class = encoders::classes().find(|class| class.architecture == name).unwrap();
+            Origin::Encoder(class.head)
+        };
+        let names =
+            ["LlamaBidirectionalModel", "LlamaBidirectionalForSequenceClassification"].map(head);
+        for origin in names {
+            let pooling = |config| {
+                plan(config, origin, LoadOptions::default())
+                    .map(|plan| plan.pooler.unwrap().sequence())
+            };
+            assert_eq!(pooling(json!({})), Ok(SequencePooling::Mean));
+            assert_eq!(pooling(json!({ "pooling": "cls" })), Ok(SequencePooling::Cls));
+            assert_eq!(pooling(json!({ "pooling": "last" })), Ok(SequencePooling::Last));
+            let sum = pooling(json!({ "pooling": "weighted_avg" })).unwrap_err();
+            assert!(sum.contains("pooling") && sum.contains("\"avg\""), "{sum}");
+        }
+        let cold = plan(json!({ "temperature": 0 }), names[1], LoadOptions::default());
+        assert!(cold.unwrap_err().contains("temperature"));
     }
 
     #[test]

@@ -188,6 +188,23 @@ fn jina_colbert_2() {
 }
 
 #[test]
+fn llama_nemotron() {
+    let rows = vec![
+        honoured("attention_bias", json!(true)),
+        honoured("rms_norm_eps", json!(0.5)),
+        honoured("num_key_value_heads", json!(2)),
+        honoured("rope_scaling", json!({ "rope_type": "linear", "factor": 2.0 })),
+        unchanged("is_causal", json!(false)),
+        refused("is_causal", json!(true)),
+        refused("model_type", json!("llama")),
+    ];
+    let config = of_bert(json!({ "model_type": "llama_bidirec" }));
+    check("LlamaBidirectionalModel", &config, rows);
+    let mut model = read("LlamaBidirectionalModel", &config).unwrap();
+    assert!(model.attentions().all(|attention| !attention.is_causal));
+}
+
+#[test]
 fn eurobert() {
     let rows = vec![
         honoured("attention_bias", json!(true)),

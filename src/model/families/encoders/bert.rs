@@ -64,11 +64,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "BertForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: POOLER,
-            classifier: "classifier",
-            pooling: None,
-        }),
+        head: EncoderHead::Sequence(ClassHead::plain("classifier").behind(POOLER)),
     },
     EncoderClass {
         architecture: "BertForTokenClassification",

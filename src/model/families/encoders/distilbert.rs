@@ -51,11 +51,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "DistilBertForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: LAYERS,
-            classifier: "classifier",
-            pooling: None,
-        }),
+        head: EncoderHead::Sequence(ClassHead::plain("classifier").behind(LAYERS)),
     },
     EncoderClass {
         architecture: "DistilBertForTokenClassification",

@@ -34,11 +34,9 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "EuroBertForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: LAYERS,
-            classifier: "classifier",
-            pooling: Some(POOLING),
-        }),
+        head: EncoderHead::Sequence(
+            ClassHead::plain("classifier").behind(LAYERS).pooled_by(POOLING),
+        ),
     },
     EncoderClass {
         architecture: "EuroBertForTokenClassification",

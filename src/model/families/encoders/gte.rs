@@ -79,7 +79,7 @@ const POOLER: &[HeadModule] = &[dense("gte.pooler.dense", "tanh")];
 const NEW_POOLER: &[HeadModule] = &[dense("new.pooler.dense", "tanh")];
 
 const fn sequence(layers: &'static [HeadModule]) -> EncoderHead {
-    EncoderHead::Sequence(ClassHead { layers, classifier: "classifier", pooling: None })
+    EncoderHead::Sequence(ClassHead::plain("classifier").behind(layers))
 }
 
 const fn class(

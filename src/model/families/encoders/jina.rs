@@ -66,11 +66,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "JinaEmbeddingsV3ForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: LAYERS,
-            classifier: "classifier.out_proj",
-            pooling: None,
-        }),
+        head: EncoderHead::Sequence(ClassHead::plain("classifier.out_proj").behind(LAYERS)),
     },
     EncoderClass {
         architecture: "JinaEmbeddingsV3ForTokenClassification",

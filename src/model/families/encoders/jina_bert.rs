@@ -71,11 +71,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "JinaBertForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: POOLER,
-            classifier: "classifier",
-            pooling: None,
-        }),
+        head: EncoderHead::Sequence(ClassHead::plain("classifier").behind(POOLER)),
     },
 ];
 

@@ -6,6 +6,7 @@ mod eurobert;
 mod gte;
 mod jina;
 mod jina_bert;
+mod llama_bidirec;
 mod modernbert;
 mod mpnet;
 mod nomic_bert;
@@ -35,6 +36,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         mpnet::CLASSES,
         modernbert::CLASSES,
         eurobert::CLASSES,
+        llama_bidirec::CLASSES,
         nomic_bert::CLASSES,
         gte::CLASSES,
         jina_bert::CLASSES,

@@ -74,8 +74,7 @@ const LAYERS: &[HeadModule] = &[DENSE, HeadModule::Norm { module: "head.norm" }]
 const POOLING: PoolingField =
     PoolingField { field: "classifier_pooling", default: "cls", accepted: &["cls", "mean"] };
 
-const HEAD: ClassHead =
-    ClassHead { layers: LAYERS, classifier: "classifier", pooling: Some(POOLING) };
+const HEAD: ClassHead = ClassHead::plain("classifier").behind(LAYERS).pooled_by(POOLING);
 
 pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass { architecture: "ModernBertModel", family: &FAMILY, head: EncoderHead::Vectors },

@@ -43,11 +43,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "MPNetForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: LAYERS,
-            classifier: "classifier.out_proj",
-            pooling: None,
-        }),
+        head: EncoderHead::Sequence(ClassHead::plain("classifier.out_proj").behind(LAYERS)),
     },
     EncoderClass {
         architecture: "MPNetForTokenClassification",

@@ -112,11 +112,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "NomicBertForSequenceClassification",
         family: &FAMILY,
-        head: EncoderHead::Sequence(ClassHead {
-            layers: POOLER,
-            classifier: "classifier",
-            pooling: None,
-        }),
+        head: EncoderHead::Sequence(ClassHead::plain("classifier").behind(POOLER)),
     },
     EncoderClass {
         architecture: "NomicBertForTokenClassification",

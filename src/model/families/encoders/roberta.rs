@@ -6,7 +6,7 @@
 use super::{
     Bias, ClassHead, ConfigError, Defaults, EncoderClass, EncoderHead, Family, Fields,
     HeadActivation, HeadModule, LmTransform, MaskedLmHead, ModelConfig, PositionRule, WeightNames,
-    bert, dense,
+    bert, dense, xlm_flash,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -30,7 +30,8 @@ pub(super) const FAMILY: Family = Family {
 pub(super) const XLM: Family = Family {
     architecture: "XLMRobertaModel",
     model_type: "xlm-roberta",
-    models: "XLM-RoBERTa, multilingual E5, BGE-M3, Snowflake Arctic Embed 2",
+    models: "XLM-RoBERTa, multilingual E5, BGE-M3, Snowflake Arctic Embed 2, Jina Reranker 2",
+    other_names: Some(&xlm_flash::WITH_POSITIONS),
     ..FAMILY
 };
 
@@ -43,11 +44,8 @@ const CAMEMBERT: Family = Family {
 
 const LAYERS: &[HeadModule] = &[dense("classifier.dense", "tanh")];
 
-const SEQUENCE: EncoderHead = EncoderHead::Sequence(ClassHead {
-    layers: LAYERS,
-    classifier: "classifier.out_proj",
-    pooling: None,
-});
+const SEQUENCE: EncoderHead =
+    EncoderHead::Sequence(ClassHead::plain("classifier.out_proj").behind(LAYERS));
 
 const TOKENS: EncoderHead = EncoderHead::Tokens(ClassHead::plain("classifier"));
 

@@ -1,12 +1,13 @@
 //! XLM-RoBERTa with rotary embeddings, as the code in the folders of Jina's authors has it
 //! (`xlm-roberta-flash-implementation`, <https://arxiv.org/abs/2408.16672>).
 //!
-//! [`jina`] is its transformers form.
+//! [`jina`] is its transformers form. With learned positions, the same code is [`roberta`] with
+//! other names (Jina Reranker 2).
 
 use super::{
     ConfigError, Defaults, EncoderClass, EncoderHead, Family, Fields, ModelConfig, RopeRule,
-    attend_to_both_sides, jina, llama, norm_after_sums, require_flag, require_number,
-    sum_embeddings,
+    WeightNames, attend_to_both_sides, jina, llama, norm_after_sums, require_flag, require_number,
+    roberta, sum_embeddings,
 };
 use crate::weights::TaskAdapters;
 
@@ -32,6 +33,13 @@ pub(super) const FAMILY: Family = Family {
     other_names: None,
     adjust,
     ..jina::FAMILY
+};
+
+/// The names of a model with learned positions.
+pub(super) const WITH_POSITIONS: WeightNames = WeightNames {
+    embed_positions: roberta::FAMILY.names.embed_positions,
+    lm_head: roberta::FAMILY.names.lm_head,
+    ..jina::OF_THE_AUTHORS
 };
 
 pub(super) const CLASSES: &[EncoderClass] = &[
