@@ -34,9 +34,9 @@ pub(crate) async fn go_on(client: &Client, server: &Server, last: &str) -> Respo
     panic!("the stream is held back for ever");
 }
 
-/// Starts two processes, one after the other, and kills each while it computes the answers.
-async fn kill_two(folder: &Path) {
-    for _ in 0..2 {
+/// Starts so many processes, one after the other, and kills each while it computes the answers.
+async fn kill_more(folder: &Path, count: usize) {
+    for _ in 0..count {
         let server = Server::start(Some(folder), &[]);
         // It answers once it has begun them.
         reqwest::get(format!("{}/health", server.url)).await.unwrap();
@@ -44,8 +44,8 @@ async fn kill_two(folder: &Path) {
     }
 }
 
-/// Begins the streams, and kills the process and two more while they are computed.
-async fn kill_three(folder: &Path, asks: &[Ask]) -> Vec<Reader> {
+/// Begins the streams, and kills so many processes while they are computed.
+async fn kill(folder: &Path, count: usize, asks: &[Ask]) -> Vec<Reader> {
     let client = Client::new();
     let server = Server::start(Some(folder), &[]);
     let begun = asks.iter().map(async |ask| {
@@ -59,15 +59,15 @@ async fn kill_three(folder: &Path, asks: &[Ask]) -> Vec<Reader> {
     server.kill();
     drop(connections);
     readers.iter_mut().for_each(Reader::lose_connection);
-    kill_two(folder).await;
+    kill_more(folder, count - 1).await;
     readers
 }
 
-/// The only request that was computed at three deaths is not computed again.
+/// The only request that was computed at five deaths is not computed again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_at_three_deaths_is_ended() {
+async fn a_request_at_five_deaths_is_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let readers = kill_three(folder.path(), &[long(0, 4_000)]).await;
+    let readers = kill(folder.path(), 5, &[long(0, 4_000)]).await;
     let last = readers[0].last_id().unwrap();
     let mut logs = String::new();
     for _ in 0..2 {
@@ -83,7 +83,7 @@ async fn a_request_at_three_deaths_is_ended() {
 
 /// The same for a request with a key: it gets the error as long as it would get its answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_with_a_key_at_three_deaths_is_refused() {
+async fn a_request_with_a_key_at_five_deaths_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let client = Client::new();
     let ask = |server: &Server| {
@@ -104,7 +104,7 @@ async fn a_request_with_a_key_at_three_deaths_is_refused() {
     }
     server.kill();
     asked.await.unwrap().unwrap_err();
-    kill_two(folder.path()).await;
+    kill_more(folder.path(), 4).await;
     let server = Server::start(Some(folder.path()), &[]);
     for _ in 0..2 {
         let refused = ask(&server).await.unwrap();
@@ -121,7 +121,7 @@ async fn suspects_are_computed_a_few_at_a_time_and_all_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let asks: Vec<_> = (0..6).map(|number| long(number, 700)).collect();
     let expected = undisturbed(&asks).await;
-    let readers = kill_three(folder.path(), &asks).await;
+    let readers = kill(folder.path(), 3, &asks).await;
     let server = Server::start(Some(folder.path()), &[]);
     let client = Client::new();
     let reading =

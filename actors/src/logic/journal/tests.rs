@@ -145,9 +145,14 @@ fn a_death_counts_against_the_answers_that_were_computed() {
     let closed = [tried(1), Record::Closed];
     assert_eq!(died(&mut live, closed), [2, 0], "its operator ended the process");
     assert_eq!(died(&mut live, [tried(1), answer(3), accepted(3)]), [3, 0, 1]);
-    let convicted =
-        live.answers(7).iter().map(|answer| answer.trial.is_convicted).collect::<Vec<_>>();
-    assert_eq!(convicted, [true, false, false]);
+    let convicted = |live: &Live| {
+        let answers = live.answers(7);
+        answers.iter().map(|answer| answer.trial.is_convicted).collect::<Vec<_>>()
+    };
+    assert_eq!(died(&mut live, [tried(1)]), [4, 0, 1]);
+    assert_eq!(convicted(&live), [false; 3], "kills from outside may be the cause");
+    assert_eq!(died(&mut live, [tried(1)]), [5, 0, 1]);
+    assert_eq!(convicted(&live), [true, false, false]);
 }
 
 #[test]

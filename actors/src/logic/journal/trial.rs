@@ -5,8 +5,9 @@
 //! [`NUM_DEATHS_MAX`] deaths may have another cause, and all answers continue together. An answer
 //! with more is a *suspect*. Suspects are computed before all other answers of earlier processes,
 //! a quarter of them at a time. Each further death thereby leaves fewer of the highest count. An
-//! answer is convicted if it is the only suspect in the engine at a death. Its requests end with an
-//! error.
+//! answer is convicted if it is the only suspect in the engine at its fifth death or a later one.
+//! Its requests end with an error. A process that is killed from outside again and again thereby
+//! loses no answer, unless three of the kills come while it computes the same suspect.
 
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ use serde::{Deserialize, Serialize};
 /// Number of deaths while an answer was computed, from which on it is a suspect at the next one:
 /// that of the process that accepted it, and of the next one.
 pub const NUM_DEATHS_MAX: u32 = 2;
+
+/// Number of deaths at which an answer can be convicted. Before, a kill from outside may have hit
+/// it: the process that runs is the front, and a step that fails mostly ends the engine process.
+const NUM_DEATHS_CONVICTED: u32 = 5;
 
 /// Suspects are tried in groups, of which the first has one of so many.
 const NUM_GROUPS: usize = 4;
@@ -39,7 +44,7 @@ impl Trial {
 }
 
 /// Counts a death against the answers that were computed, among these unfinished ones. The only one
-/// that several deaths point at is convicted.
+/// that enough deaths point at is convicted.
 pub(super) fn condemn<'a>(unfinished: impl Iterator<Item = &'a mut Trial>) {
     let mut suspects = Vec::new();
     for trial in unfinished.filter(|trial| trial.is_running) {
@@ -49,7 +54,7 @@ pub(super) fn condemn<'a>(unfinished: impl Iterator<Item = &'a mut Trial>) {
         }
     }
     if let [culprit] = suspects.as_mut_slice() {
-        culprit.is_convicted = true;
+        culprit.is_convicted = culprit.num_deaths >= NUM_DEATHS_CONVICTED;
     }
 }
 
@@ -106,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_is_ended_after_the_third_death() {
-        assert_eq!(deaths(1, 0), (3, vec![0]));
+    fn one_answer_is_ended_after_the_fifth_death() {
+        assert_eq!(deaths(1, 0), (5, vec![0]));
     }
 
     #[test]
