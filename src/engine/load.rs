@@ -325,8 +325,7 @@ fn adapter_store(
     if !config.enable_lora {
         return Ok(None);
     }
-    if model.adapter_sites.is_empty() {
-        let why = "the layers of this model take no adapters";
+    if let Some(why) = model.adapter_sites.refusal() {
         let (setting, value) = ("enable_lora", "true");
         return Err(ModelError::Heads { setting, value, why }.into());
     }
