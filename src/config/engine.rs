@@ -421,9 +421,10 @@ settings! {
                 .default("no token is guessed")
                 .example(r#"'{"method": "ngram", "num_speculative_tokens": 4}'"#);
         /// Verifies tokens that a grammar or an end of thoughts forces several at a time. Outputs
-        /// are byte for byte those without it.
-        jump_forward: bool = false, switch, any,
-            Usage::switch("Verify tokens that a grammar forces several at a time");
+        /// keep their bytes. Without it, on CPUs only: it is not measured on GPUs.
+        jump_forward: Option<bool> = None, some_switch, any,
+            Usage::switch("Verify tokens that a grammar forces several at a time")
+                .default("on CPUs").example("true");
         /// Order of requests: fcfs (by arrival) or priority (the lowest value first).
         scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,
             Usage::new("POLICY", "Order of requests: fcfs or priority")

@@ -61,9 +61,9 @@ pub enum HeadMethod {
 
 impl EngineConfig {
     /// Returns the largest number of tokens that follow from a constraint and are verified together
-    /// in one step.
-    pub(crate) fn num_jump_forward_tokens(&self) -> usize {
-        if self.jump_forward { JUMP_FORWARD_TOKENS } else { 0 }
+    /// in one step. Without the setting, the device decides.
+    pub(crate) fn num_jump_forward_tokens(&self, is_on_cpu: bool) -> usize {
+        if self.jump_forward.unwrap_or(is_on_cpu) { JUMP_FORWARD_TOKENS } else { 0 }
     }
 
     /// Returns the largest number of guesses that a drafter makes for one request and step.

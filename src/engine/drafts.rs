@@ -6,6 +6,7 @@ use playhouse_actors::{
     logic::kv_cache::{KvKind, KvSpec},
     ports::TextCodec,
 };
+use playhouse_kernels::DeviceKind;
 
 use super::StartError;
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// Returns the settings of the executors.
-pub(super) fn settings(config: &EngineConfig) -> DraftSettings {
+pub(super) fn settings(config: &EngineConfig, device: DeviceKind) -> DraftSettings {
     let method = match config.speculative_config.as_ref().map(|config| &config.method) {
         None => DraftMethod::None,
         Some(SpeculativeMethod::Ngram(lookup)) => DraftMethod::Ngram(*lookup),
@@ -33,7 +34,7 @@ pub(super) fn settings(config: &EngineConfig) -> DraftSettings {
     DraftSettings {
         method,
         num_speculative_tokens: config.num_speculative_tokens(),
-        num_jump_forward_tokens: config.num_jump_forward_tokens(),
+        num_jump_forward_tokens: config.num_jump_forward_tokens(device == DeviceKind::Cpu),
     }
 }
 

@@ -309,7 +309,10 @@ impl<'a> Start<'a> {
         let executors = RunnerFactory::new(model, info, kv_settings, constraints, self.threads)?;
         let executors = executors.with_adapters(adapters.clone());
         let executors = executors.with_exchange(encoder_exchange::open(self.config, loaded)?);
-        let executors = executors.with_drafts(drafts::settings(self.config));
+        let drafts = drafts::settings(self.config, loaded.device_kind);
+        let tokens = drafts.num_jump_forward_tokens;
+        tracing::debug!(tokens, "the most forced tokens that a step verifies for a request");
+        let executors = executors.with_drafts(drafts);
         Ok(Arc::new(match draft {
             Some(draft) => executors.with_draft(draft, &of_draft)?,
             None => executors,
@@ -325,8 +328,7 @@ fn adapter_store(
     if !config.enable_lora {
         return Ok(None);
     }
-    if model.adapter_sites.is_empty() {
-        let why = "the layers of this model take no adapters";
+    if let Some(why) = model.adapter_sites.refusal() {
         let (setting, value) = ("enable_lora", "true");
         return Err(ModelError::Heads { setting, value, why }.into());
     }

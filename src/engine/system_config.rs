@@ -91,7 +91,10 @@ fn scheduler_config(
         largest_whole_item: if info.attends_within_items { info.max_item_embeds } else { 0 },
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
-        num_lookahead_tokens: config.num_speculative_tokens().max(config.num_jump_forward_tokens()),
+        num_lookahead_tokens: {
+            let num_forced = config.num_jump_forward_tokens(device == DeviceKind::Cpu);
+            config.num_speculative_tokens().max(num_forced)
+        },
     }
 }
 
@@ -173,6 +176,10 @@ mod tests {
         assert_eq!((scheduler.kv_spec.block_size, scheduler.num_blocks), (8, 5));
         assert_eq!(scheduler.priority_age_bound, 1_500_000);
         assert!(!scheduler.async_scheduling, "a processor computes its steps one by one");
+        assert_eq!(scheduler.num_lookahead_tokens, 16, "forced tokens are verified together");
+        let off = EngineConfig { jump_forward: Some(false), ..config };
+        let off = system_config(&off, &info(), DeviceKind::Cpu, &names);
+        assert_eq!(off.scheduler.num_lookahead_tokens, 0);
         assert_eq!(system.admission.max_num_requests, 40);
         assert_eq!(system.reader_timeout, Duration::from_secs(7));
         assert_eq!(system.min_step_deadline, Duration::from_millis(100));
@@ -184,6 +191,7 @@ mod tests {
         let config = EngineConfig::new("model");
         let system = system_config(&config, &info(), DeviceKind::Gpu, &[]);
         assert!(system.scheduler.async_scheduling);
+        assert_eq!(system.scheduler.num_lookahead_tokens, 0, "not measured on GPUs");
         assert_eq!(system.min_step_deadline, Duration::from_secs(2));
     }
 }

@@ -25,7 +25,9 @@ use super::config::{
 };
 use super::gemma3n::Gemma3n;
 use super::layers::rotary::{AxesRotary, RotaryTables};
-use super::layers::{Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table};
+use super::layers::{
+    Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table, linears,
+};
 use super::weight_loader::WeightLoader;
 use super::{Adapters, Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
 
@@ -244,12 +246,19 @@ pub(super) fn load(
     let is_tied = config.tie_word_embeddings;
     let (table, head) = (&*names.stored(names.embed_tokens), &*names.stored(names.lm_head));
     let module = if is_tied { table } else { head };
+    if let Some(original) = &config.original {
+        loader.adapter_sites().set_names(&known_modules(config, original));
+    }
+    if let Some(why) = config.adapters_refused {
+        loader.adapter_sites().refuse(why);
+    }
     let lm_head = config
         .has_lm_head
         .then(|| LinearHead::load(loader, module, head, [vocab, width], config.logits));
     let lm_head = lm_head.transpose()?;
     let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
-    loader.adapter_sites().set_base(names.base());
+    let known = config.original.as_ref().map_or(names, |original| &original.names);
+    loader.adapter_sites().set_base(known.base());
     loader.adapter_sites().set_embedding(table, [vocab, width]);
     let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),
@@ -274,6 +283,24 @@ pub(super) fn load(
         pooler: None,
         media: None,
     })
+}
+
+/// Returns the modules of each linear layer by the names of the file, and by those of a Hugging
+/// Face folder, which adapters have.
+fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Part>; 2]> {
+    let whole = |config: &ModelConfig| {
+        let (names, vocab) = (&config.names, config.vocab_size);
+        let module = |name| vec![Part::new(names.stored(name).into_owned(), vocab)];
+        [module(names.embed_tokens), module(names.lm_head)]
+    };
+    let [[embedding, head], [known_embedding, known_head]] = [whole(config), whole(original)];
+    let mut pairs = vec![[embedding, known_embedding], [head, known_head]];
+    for index in 0..config.layers.len() {
+        let of_layer = |config| linears(LayerPlace { config, index });
+        let both = of_layer(config).into_iter().zip(of_layer(original));
+        pairs.extend(both.map(|(stored, known)| [stored, known]));
+    }
+    pairs
 }
 
 /// Returns the layers of the KV cache that these layers of a model use.

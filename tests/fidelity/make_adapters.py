@@ -63,6 +63,10 @@ def linears(model):
             # PEFT reads these names as those of the experts, which are one parameter.
             if ".mlp." in name and hasattr(model.config.get_text_config(), "num_experts_per_tok"):
                 continue
+            # transformers reads the weights of these layers past the layers, and so past PEFT's.
+            parent = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            if short in ("out_proj", "dt_proj") and "Mamba" in parent:
+                continue
             if not short.isdigit() and short != "embed_out":
                 names[short] = name
     return names
@@ -133,9 +137,14 @@ def random_adapter(model, config, out, generator):
 
 
 def make(name, saved):
-    folder, out = HERE / "models" / name, HERE / "adapters" / name
-    shutil.rmtree(out, ignore_errors=True)
+    folder = HERE / "models" / name
     load = lambda: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    record(name, saved, load, folder, HERE / "adapters" / name)
+
+
+def record(name, saved, load, folder, out):
+    """Writes the adapters of the model that `load` returns, which is in `folder`."""
+    shutil.rmtree(out, ignore_errors=True)
     model = load()
     generator = torch.Generator().manual_seed(len(name))
     vocab = model.config.get_text_config().vocab_size

@@ -35,6 +35,9 @@ MODELS = {
     "encoders/gemma3-mean-dense": None,
     "poolers/qwen2-last": hf.Qwen2ForCausalLM,
     "poolers/llama-mean": None,
+    "poolers/qwen2-class": None,
+    "poolers/gemma-class": None,
+    "poolers/qwen3-regression": None,
 }
 # The layers of classifiers, which take no matrices of low rank here.
 HEADS = ("classifier", "score", "lm_head", "head.dense", "decoder")
@@ -100,6 +103,11 @@ class Pooled:
         else:
             self.model = getattr(hf, self.kind).from_pretrained(folder, **float32).eval()
             self.tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+            if hasattr(self.model, "score"):
+                # The tokenizer of the class has other rules than the file.
+                self.tokenizer = hf.PreTrainedTokenizerFast.from_pretrained(folder)
+                # A text by itself has no padding, even if it ends with that token.
+                self.model.config.pad_token_id = None
 
     def use(self, model):
         if self.is_st:
@@ -116,6 +124,8 @@ class Pooled:
             logits = self.model(**inputs).logits
         if self.kind.endswith("ForMaskedLM"):
             return logits[0].relu().log1p().max(0, keepdim=True).values.tolist()
+        if self.config.get("problem_type") == "regression":
+            return logits.tolist()
         by_itself = self.config.get("problem_type") == "multi_label_classification"
         by_itself = by_itself or logits.shape[-1] == 1
         return (logits.sigmoid() if by_itself else logits.softmax(-1)).tolist()

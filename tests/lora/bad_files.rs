@@ -6,7 +6,7 @@ use playhouse::Engine;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{adapter, config};
+use super::{adapter, config, config_of, folder};
 
 const MODEL: &str = "llama-gqa-f16";
 
@@ -81,5 +81,24 @@ async fn an_adapter_of_another_base_is_refused_with_both_shapes() {
     assert!(message.contains("the base model has no linear layer"), "{message}");
     let message = refusal(&engine, "mistral-window", |_| ()).await;
     assert!(message.contains("has shape") && message.contains("need ["), "{message}");
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adapter_of_another_base_is_refused_over_a_gguf_file() {
+    let base = folder().join("../formats/converted/llama-linear.gguf");
+    let engine = Engine::start(config_of(base)).await.unwrap();
+    for (model, expected) in [
+        (
+            "gpt2",
+            "`base_model.model.transformer.h.0.attn.c_attn.lora_A.weight`: the base model has",
+        ),
+        ("gemma", "k_proj.lora_B.weight` has shape [32, 3]"),
+    ] {
+        let path = folder().join("adapters_gguf").join(model).join("a");
+        let loaded = engine.load_lora_adapter("bad", &path.to_string_lossy(), false).await;
+        let message = loaded.unwrap_err().to_string();
+        assert!(message.contains(expected), "{model}: {message}");
+    }
     engine.shutdown().await;
 }

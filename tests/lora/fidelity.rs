@@ -1,13 +1,13 @@
 //! Each row of a batch of eight equals its own model: the base model, or the model with one of two
 //! adapters. `fidelity/make_adapters.py` made the adapters and the answers of transformers with
-//! peft.
+//! peft. `fidelity/make_gguf_adapters.py` made those of models in GGUF files.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use playhouse::{Engine, EngineConfig, api::PauseMode, config::Quantization};
 use serde::Deserialize;
 
-use super::{adapter, collect, config, folder, request, submit};
+use super::{collect, config, config_of, folder, request, submit};
 
 /// Largest accepted difference between a log-probability and transformers'.
 const TOLERANCE: f64 = 1e-4;
@@ -23,32 +23,44 @@ struct Recorded {
     logprobs: Vec<f64>,
 }
 
-fn models() -> Vec<String> {
-    let entries = std::fs::read_dir(folder().join("adapters")).unwrap();
+/// A model whose adapters are in a folder of the fidelity tests.
+struct Case {
+    adapters: &'static str,
+    model: String,
+}
+
+impl Case {
+    fn path(&self, file: &str) -> PathBuf {
+        folder().join(self.adapters).join(&self.model).join(file)
+    }
+
+    fn recorded(&self) -> Vec<Recorded> {
+        let answers = std::fs::read_to_string(self.path("answers.json")).unwrap();
+        serde_json::from_str(&answers).unwrap()
+    }
+}
+
+fn models(adapters: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder().join(adapters)).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-fn recorded(model: &str) -> Vec<Recorded> {
-    let path = folder().join("adapters").join(model).join("answers.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
 /// Runs the recorded prompts, repeated until eight are in flight, in one engine.
-async fn run(model: &str, config: EngineConfig) -> Vec<(Recorded, super::Output)> {
+async fn run(case: &Case, config: EngineConfig) -> Vec<(Recorded, super::Output)> {
     let engine = Engine::start(config).await.unwrap();
     for name in ["a", "b", "c", "d"] {
-        let path = adapter(model, name);
-        if Path::new(&path).is_dir() {
-            engine.load_lora_adapter(name, &path, false).await.unwrap();
+        let path = case.path(name);
+        if path.is_dir() {
+            engine.load_lora_adapter(name, &path.to_string_lossy(), false).await.unwrap();
         }
     }
     engine.pause(PauseMode::Keep).await.unwrap();
     let mut streams = Vec::new();
-    let count = recorded(model).len().max(IN_FLIGHT);
-    for recorded in recorded(model).into_iter().chain(recorded(model)).take(count) {
+    let count = case.recorded().len().max(IN_FLIGHT);
+    for recorded in case.recorded().into_iter().chain(case.recorded()).take(count) {
         let lora = match &recorded.adapter {
             Some(name) => Some(engine.lora_adapter(name).await.unwrap()),
             None => None,
@@ -65,27 +77,55 @@ async fn run(model: &str, config: EngineConfig) -> Vec<(Recorded, super::Output)
     outputs
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_row_equals_its_own_model() {
-    let models = models();
-    assert!(models.len() >= 4, "{models:?}");
-    for model in models {
-        for tokens in [2048, 16] {
-            let config = EngineConfig {
-                max_num_batched_tokens: tokens,
-                max_num_seqs: IN_FLIGHT,
-                ..config(&model)
-            };
-            for (recorded, output) in run(&model, config).await {
-                let what = format!("{model}, adapter {:?}", recorded.adapter);
-                assert_eq!(output.tokens, recorded.tokens, "{what}");
-                let pairs = output.logprobs.iter().zip(&recorded.logprobs);
-                let worst = pairs.map(|(got, want)| (f64::from(*got) - want).abs());
-                let worst = worst.fold(0.0, f64::max);
-                assert!(worst <= TOLERANCE, "{what}: {worst}");
-            }
+/// Compares each row with the recorded answers.
+async fn check(case: &Case, base: impl Fn() -> EngineConfig) {
+    for tokens in [2048, 16] {
+        let config =
+            EngineConfig { max_num_batched_tokens: tokens, max_num_seqs: IN_FLIGHT, ..base() };
+        for (recorded, output) in run(case, config).await {
+            let what = format!("{}, adapter {:?}", case.model, recorded.adapter);
+            assert_eq!(output.tokens, recorded.tokens, "{what}");
+            let pairs = output.logprobs.iter().zip(&recorded.logprobs);
+            let worst = pairs.map(|(got, want)| (f64::from(*got) - want).abs());
+            let worst = worst.fold(0.0, f64::max);
+            assert!(worst <= TOLERANCE, "{what}: {worst}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_row_equals_its_own_model() {
+    let models = models("adapters");
+    assert!(models.len() >= 4, "{models:?}");
+    for model in models {
+        let case = Case { adapters: "adapters", model };
+        check(&case, || config(&case.model)).await;
+    }
+}
+
+/// The files have other names, and rows in another order. Adapters have those of transformers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_row_over_a_gguf_file_equals_its_own_model() {
+    let models = models("adapters_gguf");
+    assert!(models.len() >= 4, "{models:?}");
+    for model in models {
+        let case = Case { adapters: "adapters_gguf", model };
+        let base = || EngineConfig { max_model_len: Some(64), ..config_of(converted(&case.model)) };
+        check(&case, base).await;
+    }
+}
+
+/// Returns the path of a file that llama.cpp's converter made.
+fn converted(model: &str) -> PathBuf {
+    folder().join("../formats/converted").join(format!("{model}.gguf"))
+}
+
+/// The converter has multiplied the matrices by numbers that the file does not have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_whose_matrices_are_multiplied_takes_no_adapters() {
+    let refused = Engine::start(config_of(converted("falcon_h1"))).await.err().unwrap();
+    let message = refused.to_string();
+    assert!(message.contains("enable_lora") && message.contains("factors"), "{message}");
 }
 
 /// Quantized base weights differ from transformers', but rows do not depend on their neighbours.
@@ -97,8 +137,9 @@ async fn rows_over_a_quantized_base_do_not_depend_on_their_batch() {
         max_num_seqs,
         ..config(model)
     };
-    let together = run(model, quantized(IN_FLIGHT)).await;
-    let alone = run(model, quantized(1)).await;
+    let case = Case { adapters: "adapters", model: model.to_owned() };
+    let together = run(&case, quantized(IN_FLIGHT)).await;
+    let alone = run(&case, quantized(1)).await;
     for ((recorded, one), (_, other)) in together.iter().zip(&alone) {
         assert_eq!(one, other, "adapter {:?}", recorded.adapter);
     }

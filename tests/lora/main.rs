@@ -35,6 +35,11 @@ fn folder() -> PathBuf {
 
 /// Returns the settings of an engine with a model of the fidelity tests, in float32.
 fn config(model: &str) -> EngineConfig {
+    config_of(folder().join("models").join(model))
+}
+
+/// Returns the settings of an engine with the model at `path`, in float32.
+fn config_of(path: PathBuf) -> EngineConfig {
     EngineConfig {
         device: Device::Cpu,
         dtype: Dtype::Float32,
@@ -44,7 +49,7 @@ fn config(model: &str) -> EngineConfig {
         enable_lora: true,
         max_loras: 2,
         max_lora_rank: 8,
-        ..EngineConfig::new(folder().join("models").join(model))
+        ..EngineConfig::new(path)
     }
 }
 

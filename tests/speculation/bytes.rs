@@ -211,7 +211,7 @@ async fn forced_tokens_save_steps() {
     let prompt = Prompt::Text("Count:".to_owned());
     let request = RawRequest { params, max_tokens: Some(60), ..RawRequest::new(prompt) };
     let (without, tokens) = steps(|config| set(config, None), request.clone()).await;
-    let (with, same) = steps(|config| config.jump_forward = true, request).await;
+    let (with, same) = steps(|config| config.jump_forward = Some(true), request).await;
     assert_eq!(tokens, same);
     assert!(with * 2 < without, "{with} steps with jump-forward, {without} without");
 }

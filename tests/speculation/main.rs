@@ -42,6 +42,6 @@ fn methods() -> [SpeculativeConfig; 6] {
 
 /// Lets an engine guess, or makes sure that it does not.
 fn set(config: &mut EngineConfig, speculative: Option<SpeculativeConfig>) {
-    config.jump_forward = speculative.is_some();
+    config.jump_forward = Some(speculative.is_some());
     config.speculative_config = speculative;
 }

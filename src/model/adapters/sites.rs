@@ -1,5 +1,7 @@
 //! The layers of a model that adapters may change.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::Device;
 use playhouse_kernels::WeightDtype;
 
@@ -54,6 +56,11 @@ pub struct AdapterSites {
     /// The module that holds all but the head: HF `base_model_prefix`. An adapter that was trained
     /// on it alone has names without it.
     pub(super) base: &'static str,
+    /// Modules of linear layers as adapters know them, by the first name of a layer in a file that
+    /// has other names.
+    pub(super) names: BTreeMap<String, Vec<Part>>,
+    /// The reason why no adapter fits the model, if there is one.
+    refused: Option<&'static str>,
     /// The type and the place of the model's weights.
     pub(super) kept: Option<(WeightDtype, Device)>,
 }
@@ -66,7 +73,7 @@ impl AdapterSites {
 
     /// Registers a layer.
     pub(in crate::model) fn add(&mut self, parts: &[Part], inputs: usize) -> SiteId {
-        self.push(Site { parts: parts.to_vec(), inputs, turned: None })
+        self.push(Site { parts: self.known(parts), inputs, turned: None })
     }
 
     /// Registers a layer that multiplies with the transposed matrix of `part`, `[outputs, inputs]`.
@@ -87,12 +94,55 @@ impl AdapterSites {
 
     /// Registers modules that take no adapter.
     pub(in crate::model) fn close(&mut self, parts: &[Part]) {
-        self.closed.extend(parts.iter().map(|part| part.module.clone()));
+        let known = self.known(parts);
+        self.closed.extend(known.into_iter().map(|part| part.module));
     }
 
     /// Registers a module that no result depends on. An adapter may change it.
     pub(in crate::model) fn add_unused(&mut self, module: String) {
         self.unused.push(module);
+    }
+
+    /// Sets the names that adapters have for the modules of linear layers: pairs of the modules in
+    /// the file, and of those with the same outputs that adapters know.
+    pub(in crate::model) fn set_names(&mut self, pairs: &[[Vec<Part>; 2]]) {
+        let outputs = |parts: &[Part]| parts.iter().map(|part| part.outputs).sum::<usize>();
+        for [stored, known] in pairs {
+            if let Some(first) = stored.first()
+                && outputs(stored) == outputs(known)
+            {
+                self.names.insert(first.unique_name(), known.clone());
+            }
+        }
+    }
+
+    /// Returns the modules of a layer as adapters know them.
+    fn known(&self, parts: &[Part]) -> Vec<Part> {
+        let known = parts.first().and_then(|first| self.names.get(&first.unique_name()));
+        known.map_or_else(|| parts.to_vec(), Vec::clone)
+    }
+
+    /// Returns a module that is a layer by itself as adapters know it.
+    fn known_module(&self, module: &str) -> String {
+        let known = self.names.get(module).and_then(|parts| parts.first());
+        known.map_or_else(|| module.to_owned(), |part| part.module.clone())
+    }
+
+    /// Refuses all adapters.
+    pub(in crate::model) fn refuse(&mut self, why: &'static str) {
+        self.refused = Some(why);
+    }
+
+    /// Returns whether no layer takes an adapter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    /// Returns the reason why the model takes no adapters, if there is one.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        let has_none = self.is_empty().then_some("the layers of this model take no adapters");
+        self.refused.or(has_none)
     }
 
     /// Sets the module that holds all but the head.
@@ -126,7 +176,7 @@ impl AdapterSites {
 
     /// Registers the embedding `module`, `[vocab, width]`.
     pub(in crate::model) fn set_embedding(&mut self, module: &str, shape: [usize; 2]) {
-        let module = module.to_owned();
+        let module = self.known_module(module);
         self.embedding = Some(Replaceable { module, shape, has_bias: false });
     }
 
@@ -137,13 +187,7 @@ impl AdapterSites {
         shape: [usize; 2],
         has_bias: bool,
     ) {
-        self.lm_head = Some(Replaceable { module: module.to_owned(), shape, has_bias });
-    }
-
-    /// Returns whether no layer takes an adapter.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.sites.is_empty()
+        self.lm_head = Some(Replaceable { module: self.known_module(module), shape, has_bias });
     }
 }
 
@@ -151,5 +195,40 @@ impl Site {
     /// Returns the width of the output.
     pub(super) fn outputs(&self) -> usize {
         self.parts.iter().map(|part| part.outputs).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::model::{Dtype, LoadOptions, load_model};
+
+    /// llama.cpp's converter made the files, one of each architecture.
+    #[test]
+    fn modules_of_gguf_files_have_the_names_of_folders() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|end| end != "gguf") {
+                continue;
+            }
+            let max_model_len = Some(64);
+            let options =
+                LoadOptions { dtype: Dtype::Float32, max_model_len, ..Default::default() };
+            let model = load_model(&path, &options, &mut |_| {}).unwrap();
+            let sites = &model.adapter_sites;
+            let modules = sites.sites.iter().flat_map(|site| &site.parts);
+            let whole = [&sites.embedding, &sites.lm_head].into_iter().flatten();
+            let names = modules.map(|part| &part.module).chain(&sites.closed);
+            for name in names.chain(whole.map(|replaced| &replaced.module)) {
+                let is_of_file = ["blk.", "token_embd"].iter().any(|n| name.starts_with(n));
+                assert!(!is_of_file, "{}: {name}", path.display());
+            }
+            assert!(!sites.is_empty(), "{}", path.display());
+            count += 1;
+        }
+        assert!(count > 50, "{count} files");
     }
 }

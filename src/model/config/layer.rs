@@ -114,6 +114,9 @@ pub struct AttentionConfig {
     pub normalizes_values: bool,
     /// The earlier layer whose keys and values it reads. `None`: its own.
     pub kv_from: Option<usize>,
+    /// Whether layers have the elements of both halves of a query or key head side by side: those
+    /// of a file whose converter does so to heads that do not rotate, too.
+    pub(crate) joins_halves: bool,
     /// Whether the output is multiplied by the sigmoid of a projection, whose rows follow those of
     /// each query head in the module of queries.
     pub has_gate: bool,
@@ -318,6 +321,7 @@ pub(crate) fn read_alike(
         temperature: None,
         normalizes_values: false,
         kv_from: None,
+        joins_halves: false,
         has_gate: false,
     };
     // All layers of a kind share a rotary embedding. A kind without layers needs none.

@@ -1,6 +1,7 @@
 //! `config.json` as the engine uses it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
@@ -30,6 +31,10 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// The names of its tensors in the checkpoint.
     pub(crate) names: WeightNames,
+    /// The same model as a Hugging Face folder has it, if this one describes a GGUF file.
+    pub(crate) original: Option<Arc<ModelConfig>>,
+    /// The reason why no adapter fits the weights, if there is one.
+    pub(crate) adapters_refused: Option<&'static str>,
     /// The norms of hidden states.
     pub norm: NormConfig,
     /// The norms that each layer has.
@@ -312,6 +317,8 @@ impl ModelConfig {
             vocab_size: config.required_size("vocab_size")?,
             hidden_size: config.required_size("hidden_size")?,
             names: family.names,
+            original: None,
+            adapters_refused: None,
             norm: NormConfig { kind: family.norm.kind, eps },
             norms: family.names.norms,
             is_parallel: family.is_parallel,

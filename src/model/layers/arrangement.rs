@@ -199,9 +199,14 @@ fn half_of_heads(module: String, attention: &AttentionConfig, half: usize) -> Pa
 }
 
 /// Returns the stored row of each row of a head, if they differ: where a rotary pair is two
-/// neighbours. The kernels' pairs are an element of each half of the rotating part.
+/// neighbours. The kernels' pairs are an element of each half of the rotating part. Heads without
+/// rotation stay as a file has them, and the rows of a folder follow.
 pub(in crate::model) fn head_rows(attention: &AttentionConfig) -> Option<Vec<u32>> {
-    let rope = attention.rope.as_ref()?;
+    let Some(rope) = &attention.rope else {
+        let half = attention.head_dim as u32 / 2;
+        let joined = (0..2 * half).map(|row| row % 2 * half + row / 2);
+        return attention.joins_halves.then(|| joined.collect());
+    };
     let mut rows = neighbours_apart(rope)?;
     rows.extend(rope.rotary_dim as u32..attention.head_dim as u32);
     Some(rows)

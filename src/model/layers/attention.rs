@@ -10,10 +10,11 @@ use playhouse_kernels::{
     qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
+use super::linears::AttentionParts;
 use super::padding::Padding;
 use super::relative_positions;
 use super::rotary::RotaryTables;
-use super::{LayerPlace, Linear, Norm, Part, gate_part, head_rows, qkv_parts};
+use super::{LayerPlace, Linear, Norm, head_rows};
 use crate::model::config::{AttentionConfig, NormConfig, TemperatureConfig};
 use crate::model::family::{HeadNormRule, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -205,13 +206,8 @@ impl Attention {
         inputs: usize,
     ) -> Result<Self, ModelError> {
         let names = place.names();
-        let hidden_size = place.config.hidden_size;
-        let module = |name: &str| place.module(name);
-        let qkv = qkv_parts(&names.attention.qkv, attention, names.is_transposed, module);
-        let gate = gate_part(&names.attention.qkv, attention, module)
-            .map(|part| Linear::load(loader, &[part], inputs, attention.qkv_bias));
-        let o = Part::new(place.module(names.attention.o_proj), hidden_size);
-        let o = [o.transposed(names.is_transposed)];
+        let AttentionParts { qkv, gate, o } = AttentionParts::of(place, attention);
+        let gate = gate.map(|part| Linear::load(loader, &[part], inputs, attention.qkv_bias));
         let slopes = attention
             .alibi
             .as_ref()
@@ -252,7 +248,7 @@ impl Attention {
             padding: Padding::of(attention),
             gate: gate.transpose()?,
             qkv_proj: Linear::load(loader, &qkv, inputs, attention.qkv_bias)?,
-            o_proj: Linear::load(loader, &o, attention.q_size(), attention.o_bias)?,
+            o_proj: Linear::load(loader, &[o], attention.q_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,
             params,
             temperature: attention.temperature,

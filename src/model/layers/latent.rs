@@ -25,7 +25,7 @@ use super::arrangement::{Arrangement, Part, neighbours_apart};
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
 use crate::model::adapters::SiteId;
-use crate::model::config::{LatentConfig, NormConfig};
+use crate::model::config::{LatentConfig, Mixer, NormConfig};
 use crate::model::family::{KvNames, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
@@ -178,7 +178,7 @@ impl LatentAttention {
             kv_a_proj: Linear::load(loader, &[parts.kv_a], hidden, bias)?,
             kv_a_norm,
             projections: projections(loader, latent, &parts.kv_b)?,
-            sites: head_sites(loader, latent, &parts.kv_b),
+            sites: head_sites(loader, place, latent),
             o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
             rotary: rotary.with(&latent.rope)?,
             params: AttentionParams::new(latent.num_heads, latent.scale),
@@ -196,18 +196,22 @@ fn by_head(sites: &[SiteId], y: Tensor<2>, x: Tensor<2>, adapters: Adapters<'_>)
     y.reshape([tokens, outputs])
 }
 
-/// Registers the matrices of heads that are rows of one module.
+/// Registers the matrices of heads, which are rows of one module of a Hugging Face folder.
 fn head_sites(
     loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
     latent: &LatentConfig,
-    parts: &KvParts,
 ) -> Option<HeadSites> {
-    let KvParts::One(Part { module, outputs, .. }) = parts else { return None };
+    let original = place.original();
+    let Mixer::Latent(known) = &original.layer().mixer else { return None };
+    let KvParts::One(Part { module, outputs, .. }) = LatentParts::of(original, known).kv_b else {
+        return None;
+    };
     let LatentConfig { num_heads, kv_lora_rank: rank, qk_nope_head_dim: nope, .. } = *latent;
     let (value, rope) = (latent.v_head_dim, latent.qk_rope_head_dim);
     let part = |first: usize, count: usize| {
         let rows = first as u32..(first + count) as u32;
-        Part::some_rows(module.clone(), rows, *outputs)
+        Part::some_rows(module.clone(), rows, outputs)
     };
     let sites = loader.adapter_sites();
     let mut of_head = |head: usize| {
@@ -238,7 +242,6 @@ fn halves(
     modules: [&Part; 2],
 ) -> Result<LatentProjections, ModelError> {
     let LatentConfig { num_heads, kv_lora_rank: rank, qk_nope_head_dim: nope, .. } = *latent;
-    modules.iter().for_each(|part| loader.adapter_sites().close(std::slice::from_ref(*part)));
     let mut matrices = |part: &Part, inputs: usize| {
         let load = |head| {
             let part = part.clone().of(head, num_heads);

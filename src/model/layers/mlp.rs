@@ -9,7 +9,7 @@ use super::mamba2::scaled;
 use super::rows::{RowMean, normal_quantile};
 use super::{LayerPlace, Linear, activation};
 use crate::model::config::MlpConfig;
-use crate::model::family::MlpNames;
+use crate::model::family::{MlpNames, WeightNames};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError};
 
@@ -34,15 +34,7 @@ impl Mlp {
         names: &MlpNames,
         mlp: &MlpConfig,
     ) -> Result<Self, ModelError> {
-        let (is_transposed, hidden) = (place.names().is_transposed, place.config.hidden_size);
-        let part = |name, outputs| Part::new(place.module(name), outputs).transposed(is_transposed);
-        let is_gate_last = place.names().is_gate_last;
-        let inner = inner_parts(names.inner, mlp).map(|(name, outputs)| match is_gate_last {
-            true => part(name, outputs).halves_swapped(),
-            false => part(name, outputs),
-        });
-        let inner: Vec<Part> = inner.collect();
-        let down = [part(names.down_proj, hidden)];
+        let ([inner, down], hidden) = (parts(place, names, mlp), place.config.hidden_size);
         let cutoff = mlp.sparsity.map(|share| {
             let mean = RowMean::new(loader, mlp.intermediate_size)?;
             Ok::<_, ModelError>((mean, normal_quantile(share) as f32))
@@ -92,6 +84,17 @@ impl Mlp {
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.inner.mapped_bytes() + self.down_proj.mapped_bytes()
     }
+}
+
+/// Returns the modules of the inner projections, and that of the projection back.
+pub(super) fn parts(place: LayerPlace<'_>, names: &MlpNames, mlp: &MlpConfig) -> [Vec<Part>; 2] {
+    let WeightNames { is_transposed, is_gate_last, .. } = *place.names();
+    let part = |name, outputs| Part::new(place.module(name), outputs).transposed(is_transposed);
+    let inner = inner_parts(names.inner, mlp).map(|(name, outputs)| match is_gate_last {
+        true => part(name, outputs).halves_swapped(),
+        false => part(name, outputs),
+    });
+    [inner.collect(), vec![part(names.down_proj, place.config.hidden_size)]]
 }
 
 /// Returns the modules of the inner projections with their outputs. One module may hold both the

@@ -96,8 +96,10 @@ impl Moe {
         }
         let width = moe.width(hidden);
         let (mut gate_up, mut down, mut sites) = (Vec::new(), Vec::new(), Vec::new());
-        // In one tensor, experts are not modules. No GPU has the operation.
-        let is_module = matches!(names.experts, ExpertNames::Each { .. });
+        // Experts that are one tensor of a folder are not modules there. No GPU has the operation.
+        let original = place.original();
+        let known = original.names().moe.experts;
+        let is_module = matches!(known, ExpertNames::Each { .. });
         let takes_adapters = is_module && *loader.device() == Device::flex();
         for expert in 0..moe.num_experts {
             let [inner, outer] =
@@ -114,11 +116,11 @@ impl Moe {
             gate_up.push(Linear::weight(loader, &inner, width)?);
             down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
         }
-        if let ExpertNames::Each { module, .. } = names.experts
+        if let ExpertNames::Each { module, .. } = known
             && takes_adapters
         {
-            // The first name is that of the checkpoint, the second one that of transformers 5.
-            let modules = [module, "mlp.experts"].map(|name| place.module(name));
+            // The first name is that of the folder, the second one that of transformers 5.
+            let modules = [module, "mlp.experts"].map(|name| original.module(name));
             loader.adapter_sites().add_experts(modules, &sites);
         }
         let activation = match moe.clamp {

@@ -28,6 +28,11 @@ impl<'a> LayerPlace<'a> {
         self.config.first_kv_layer(owner.unwrap_or(self.index))
     }
 
+    /// Returns the place of the layer in the model as a Hugging Face folder has it.
+    pub(in crate::model) fn original(self) -> Self {
+        Self { config: self.config.original.as_deref().unwrap_or(self.config), ..self }
+    }
+
     pub(in crate::model) fn names(self) -> &'a WeightNames {
         &self.config.names
     }

@@ -63,9 +63,7 @@ impl ShortConv {
     ) -> Result<Self, ModelError> {
         let ShortConvConfig { channels, kernel, bias } = *config;
         let hidden = place.config.hidden_size;
-        let split = 2 * channels as u32;
-        let part = |rows| [Part::some_rows(place.module(IN), rows, 3 * channels)];
-        let [gates, input] = [0..split, split..split + channels as u32].map(part);
+        let [gates, input] = parts(place, channels).map(|part| [part]);
         let out = [Part::new(place.module(OUT), hidden)];
         let conv =
             Convolution { module: place.module(CONV), kernel, has_bias: bias, activation: None };
@@ -77,4 +75,11 @@ impl ShortConv {
             kv_layer: place.kv_layer(),
         })
     }
+}
+
+/// Returns the rows of the gates, and those of the input, which are in one module.
+pub(super) fn parts(place: LayerPlace<'_>, channels: usize) -> [Part; 2] {
+    let split = 2 * channels as u32;
+    let part = |rows| Part::some_rows(place.module(IN), rows, 3 * channels);
+    [0..split, split..split + channels as u32].map(part)
 }

@@ -29,6 +29,7 @@ pub(super) const PLAIN: Architecture = Architecture {
     class: "",
     variants: &[],
     is_interleaved: false,
+    is_multiplied: false,
     layer_types: LayerTypes::Other,
     norms: NORMS,
     constants: &[],

@@ -1,14 +1,16 @@
 //! The layout of a GGUF file: the names of its tensors (`TensorNameMap` of the `gguf` package), and
 //! the changes that llama.cpp's converter makes to their values.
 
+use std::sync::Arc;
+
 use super::architecture::Architecture;
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::config::{
     AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig, RecurrentConfig,
 };
 use crate::model::family::{
-    AttentionNames, ExpertNames, HeadNormRule, KvNames, LatentNames, LayerNorms, MlpNames,
-    MoeNames, NormKind, QkvNames, WeightNames,
+    AttentionNames, ExpertNames, Family, HeadNormRule, KvNames, LatentNames, LayerNorms, MlpNames,
+    MoeNames, NormKind, PositionRule, QkvNames, WeightNames,
 };
 
 /// The layout of one file.
@@ -19,12 +21,17 @@ pub(in crate::model::config) struct Layout {
     /// Whether a delta rule's projections are one module, as in older files.
     is_delta_net_by_head: bool,
     is_interleaved: bool,
+    is_multiplied: bool,
     qkv_bias: bool,
     o_bias: bool,
     mlp_bias: bool,
     /// Layers after the last, which predict several tokens a step.
     num_nextn_layers: usize,
 }
+
+/// The reason why an adapter does not fit such a file.
+const MULTIPLIED: &str = "the weights of this GGUF file are multiplied by factors of the model, \
+                          which the file does not have; load the model's folder instead";
 
 const NAMES: WeightNames = WeightNames {
     embed_tokens: "token_embd",
@@ -162,6 +169,7 @@ impl Layout {
             latent,
             is_delta_net_by_head: !has("attn_gate", "weight"),
             is_interleaved: architecture.is_interleaved,
+            is_multiplied: architecture.is_multiplied,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
             o_bias: has("attn_output", "bias"),
             mlp_bias: has("ffn_up", "bias"),
@@ -171,6 +179,14 @@ impl Layout {
 
     /// Changes `config`, which describes a Hugging Face model, to describe this file.
     pub(in crate::model::config) fn apply(&self, config: &mut ModelConfig) {
+        let mut original = config.clone();
+        // The converter changes the rows of layers without rotation, too.
+        if self.is_interleaved && !pairs_neighbours(config.family) {
+            let fixed = original.attentions().filter(|attention| attention.rope.is_none());
+            fixed.for_each(|attention| attention.joins_halves = true);
+        }
+        config.original = Some(Arc::new(original));
+        config.adapters_refused = self.is_multiplied.then_some(MULTIPLIED);
         config.names = self.names;
         config.num_nextn_layers = self.num_nextn_layers;
         let LayerNorms { before_attention, after_attention, before_mlp, after_mlp } = config.norms;
@@ -220,4 +236,9 @@ impl Layout {
             rope.is_interleaved = self.is_interleaved;
         }
     }
+}
+
+/// Returns whether a folder of the family has rotary pairs as neighbours already.
+fn pairs_neighbours(family: &Family) -> bool {
+    matches!(family.positions, PositionRule::Rotary { is_interleaved: true, .. })
 }

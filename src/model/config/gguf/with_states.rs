@@ -20,6 +20,7 @@ const MAMBA: [Key; 4] = [
 const NEMOTRON_H: Architecture = Architecture {
     name: "nemotron_h",
     class: "NemotronHForCausalLM",
+    is_interleaved: true,
     layer_types: LayerTypes::Parts("mlp"),
     norms: LayerNorms { before_mlp: Some("attn_norm"), ..NORMS },
     constants: &[
@@ -45,7 +46,7 @@ pub(super) const WITH_STATES: &[Architecture] = &[
     Architecture {
         name: "falcon-h1",
         class: "FalconH1ForCausalLM",
-        // The converter multiplies the weights by the factors.
+        is_multiplied: true,
         constants: &[
             ("mamba_conv_bias", HasTensorIn("ssm_conv1d.bias")),
             ("mamba_rms_norm", HasTensorIn("ssm_norm.weight")),

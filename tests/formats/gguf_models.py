@@ -1,0 +1,194 @@
+"""Tiny models whose weights are exact in the types of the files of `converted`.
+
+Needs: torch, transformers >= 5, gguf, numpy. Nothing is downloaded.
+"""
+
+import copy
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "fidelity"))
+
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from make_models import MODELS, randomize, scaled_scores  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers.pytorch_utils import Conv1D  # noqa: E402
+
+VOCAB = 96
+
+
+def same_scores(factor):
+    """Returns a YaRN with one factor for rotations and scores: the format has no more."""
+    return dict(rope_parameters=scaled_scores(factor, factor)["rope_parameters"])
+
+
+# The converter wants a multiple of 64 elements in the heads of Mamba.
+SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
+# Settings that differ from those of the model in make_models.py.
+CASES = {
+    "apertus-llama3": dict(attention_bias=False),
+    "arcee": dict(),
+    "bloom": dict(),
+    "bloom-six-heads": dict(hidden_size=48, num_hidden_layers=1),
+    "cohere": dict(),
+    "cohere-norms": dict(tie_word_embeddings=True, attention_bias=False),
+    "cohere2": dict(),
+    "deepseek_v2": dict(moe_intermediate_size=32),
+    "deepseek_v2-groups": dict(
+        moe_intermediate_size=32,
+        attention_bias=False,
+        mlp_bias=False,
+        # The format has the keys' matrices turned, so rows of both forms must be 16-bit floats.
+        kv_lora_rank=24,
+        **same_scores(0.6),
+    ),
+    "deepseek_v3": dict(moe_intermediate_size=32),
+    "ernie4_5": dict(),
+    "ernie4_5_moe": dict(moe_intermediate_size=32),
+    "ernie4_5_moe-interval": dict(
+        moe_intermediate_size=32, tie_word_embeddings=True, moe_layer_end_index=3
+    ),
+    "exaone4": dict(),
+    "falcon-7b": dict(),
+    "falcon-groups": dict(bias=False, ffn_hidden_size=128),
+    "falcon-one-norm": dict(rope_theta=10_000.0),
+    "falcon_h1": dict(
+        lm_head_multiplier=0.5,
+        embedding_multiplier=2.0,
+        mlp_multipliers=[0.5, 2.0],
+        key_multiplier=0.5,
+        attention_out_multiplier=0.25,
+        attention_in_multiplier=2.0,
+        ssm_in_multiplier=0.5,
+        ssm_out_multiplier=2.0,
+        ssm_multipliers=[0.5, 2.0, 0.25, 4.0, 0.5],
+    ),
+    "falcon_h1-norms": dict(
+        ssm_in_multiplier=0.5,
+        projectors_bias=False,
+        mamba_proj_bias=False,
+        attention_bias=False,
+        mlp_bias=False,
+        time_step_limit=[0.0, float("inf")],
+    ),
+    "falcon_mamba": dict(),
+    "gemma": dict(),
+    "gemma2": dict(query_pre_attn_scalar=8),
+    "gemma3": dict(query_pre_attn_scalar=8),
+    "gemma3-linear": dict(
+        query_pre_attn_scalar=8,
+        attn_logit_softcapping=None,
+        layer_types=["sliding_attention"] * 5 + ["full_attention"],
+        num_hidden_layers=6,
+    ),
+    "glm": dict(rms_norm_eps=1e-5),
+    "glm4": dict(),
+    "glm4_moe": dict(moe_intermediate_size=32),
+    "glm4_moe-raw": dict(moe_intermediate_size=32),
+    "gpt2": dict(n_positions=64),
+    "gpt_neox": dict(),
+    "gpt_neox-in-turn": dict(hidden_act="gelu", rope_theta=10_000.0),
+    "gpt_oss": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
+    "gpt_oss-mxfp4": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
+    "granite": dict(),
+    "granite_hybrid": dict(),
+    "granite_hybrid-dense": dict(
+        mamba_proj_bias=False,
+        attention_bias=False,
+        position_embedding_type="nope",
+        time_step_limit=[0.0, float("inf")],
+    ),
+    "granite_moe": dict(tie_word_embeddings=True),
+    "hunyuan": dict(),
+    "hunyuan-alpha": dict(max_position_embeddings=32_768),
+    "hunyuan_moe-one": dict(num_experts=3),
+    "internlm2": dict(),
+    "internlm3": dict(),
+    "jamba": dict(),
+    "lfm2": dict(),
+    "lfm2_moe": dict(moe_intermediate_size=32),
+    "llama-linear": dict(hidden_size=32, head_dim=8),
+    # llama.cpp has these numbers in its code.
+    "llama4": dict(
+        intermediate_size=32, attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1
+    ),
+    "mamba": dict(),
+    "mamba2": dict(),
+    "minimax_m2-partial": dict(intermediate_size=32, hidden_act="silu", rotary_dim=4),
+    "mixtral": dict(),
+    "mpt": dict(max_seq_len=64),
+    "mpt-clip": dict(max_seq_len=64, num_hidden_layers=1, softmax_scale=None),
+    "nemotron": dict(),
+    "nemotron-biases": dict(hidden_act="relu2", head_dim=8),
+    "nemotron_h": dict(),
+    "nemotron_h-experts": dict(
+        moe_intermediate_size=16,
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+        **SMALL_HEADS,
+    ),
+    "nemotron_h-latent-experts": dict(
+        moe_latent_size=16,
+        moe_intermediate_size=32,
+        mlp_hidden_act="relu2",
+        mlp_bias=False,
+        **SMALL_HEADS,
+    ),
+    "olmo2": dict(),
+    "olmo3": dict(),
+    "olmo3-yarn": dict(),
+    "olmoe": dict(num_experts=4, num_experts_per_tok=3),
+    "phi3": dict(),
+    "phi3-partial": dict(),
+    "qwen2_moe": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
+    "qwen3_moe": dict(moe_intermediate_size=32),
+    "qwen3_next": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
+    "seed_oss": dict(),
+    "smollm3": dict(),
+    "stablelm": dict(),
+    "stablelm-parallel": dict(),
+    "starcoder2": dict(sliding_window=None),
+}
+# Stored as 16-bit floats. The others are stored in blocks of 8 bits.
+HALVES = ["apertus-llama3", "cohere2", "gpt2", "glm4", "stablelm"]
+
+
+def exact(parameter, transposed, half):
+    """Returns the nearest values that the file's type can hold."""
+    values = parameter.detach().float().numpy()
+    if values.ndim == 1:
+        return parameter.detach()
+    rows = np.ascontiguousarray(values.swapaxes(-1, -2) if transposed else values)
+    shape = rows.shape
+    if half or rows.shape[-1] % 32:
+        rows = rows.astype(np.float16).astype(np.float32)
+    else:
+        q8_0 = gguf.GGMLQuantizationType.Q8_0
+        rows = gguf.quants.dequantize(gguf.quants.quantize(rows, q8_0), q8_0)
+    rows = rows.reshape(shape)
+    return torch.from_numpy(np.ascontiguousarray(rows.swapaxes(-1, -2) if transposed else rows))
+
+
+def tiny_model(name, changes):
+    config = copy.deepcopy(MODELS[name]["config"])
+    config.vocab_size = VOCAB
+    has_width = getattr(config, "intermediate_size", None)
+    if has_width and "intermediate_size" not in config.attribute_map:
+        config.intermediate_size = 64
+    for field, value in changes.items():
+        if field == "rope_theta":
+            config.rope_parameters["rope_theta"] = value
+        elif field == "softmax_scale":
+            config.attn_config.softmax_scale = value
+        else:
+            setattr(config, field, value)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    randomize(model, 0)
+    transposed = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, Conv1D)}
+    if config.model_type in ("gpt_oss", "llama4_text"):
+        names = (key for key, _ in model.named_parameters())
+        transposed |= {key for key in names if key.endswith(("gate_up_proj", "down_proj"))}
+    for key, parameter in model.named_parameters():
+        parameter.data = exact(parameter, key in transposed, name in HALVES)
+    return model
