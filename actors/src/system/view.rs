@@ -1,7 +1,7 @@
 //! A view of the running system from outside: its actors, their messages, the KV cache and the
 //! requests. Three actors are asked, each for a short time and at most once a view. An actor that
-//! does not answer is missing in the view, and nothing waits for it. Several engines are asked at the
-//! same time.
+//! does not answer is missing in the view, and nothing waits for it. Several engines are asked at
+//! the same time.
 
 use std::time::Duration;
 

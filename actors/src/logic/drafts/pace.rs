@@ -6,10 +6,10 @@
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
 //!
-//! Measuring costs time too, where no guess is worth it: above all in a full batch, in which a token
-//! costs almost as much as its share of the step. So only steps of few requests try guesses without
-//! a reason. Requests learn from each other how often guesses are right, and the more there are,
-//! the less often each tries again.
+//! Measuring costs time too, where no guess is worth it. That is so above all in a full batch: a
+//! token more costs almost as much as its share of the step. So only steps of few requests try
+//! guesses without a reason. Requests learn from each other how often guesses are right, and the
+//! more there are, the less often each tries again.
 
 /// How fast old measurements of steps lose weight.
 const STEP_DECAY: f64 = 0.98;

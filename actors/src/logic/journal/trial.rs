@@ -6,8 +6,8 @@
 //! with more is a *suspect*. Suspects are computed before all other answers of earlier processes,
 //! a quarter of them at a time. Each further death thereby leaves fewer of the highest count. An
 //! answer is convicted if it is the only suspect in the engine at its fifth death or a later one.
-//! Its requests end with an error. A process that is killed from outside again and again thereby
-//! loses no answer, unless three of the kills come while it computes the same suspect.
+//! Its requests end with an error. Kills from outside therefore end no answer, unless three of them
+//! come while the same suspect is computed.
 
 use std::sync::Arc;
 

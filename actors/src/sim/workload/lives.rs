@@ -33,7 +33,7 @@ impl LivesPlan {
                 *manner = Manner::Patient;
             });
         }
-        // From the third death on, the server computes suspects a few at a time. This world does not.
+        // From the third one on, the server computes suspects a few at a time, unlike this world.
         let num_deaths = rng.within(1, 2);
         let deaths = (0..num_deaths).map(|_| Duration::from_millis(1 + rng.below(200)));
         let deaths = deaths.collect();
