@@ -1,6 +1,6 @@
 //! The needs of a link from outside: a process at its other end.
 
-use std::{fmt, future::Future, io, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, io, pin::Pin, sync::Arc, time::Duration};
 
 use super::{incoming::Reader, outgoing::Writer};
 
@@ -15,6 +15,12 @@ pub trait EngineLauncher: fmt::Debug + Send + Sync + 'static {
     /// Returns whether a second process is kept waiting, with its model loaded.
     fn keeps_spare(&self) -> bool {
         false
+    }
+
+    /// Returns how long the load of a second process waits, so that it does not take the processor
+    /// while the first one catches up with the steps of a process that has ended.
+    fn spare_pause(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Frees the memory in which processes leave their KV cache. No process that may use it lives.

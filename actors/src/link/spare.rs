@@ -51,6 +51,11 @@ async fn wait(
     silence_max: Duration,
     mut wanted: watch::Receiver<bool>,
 ) -> Result<Loaded, LoadError> {
+    let pause = launcher.spare_pause();
+    if !pause.is_zero() {
+        // One that is wanted before is loaded at once.
+        let _ = tokio::time::timeout(pause, wanted.wait_for(|wanted| *wanted)).await;
+    }
     loop {
         let error = match load(&*launcher, silence_max).await {
             Ok(mut spare) => match waiting(&mut spare, &mut wanted).await {

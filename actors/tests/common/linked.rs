@@ -8,6 +8,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use playhouse_actors::{
@@ -41,6 +42,8 @@ pub(crate) struct FakeLauncher {
     /// Number of further processes that never say a word.
     pub(crate) mute: AtomicU64,
     pub(crate) keeps_spare: bool,
+    /// The pause before a spare process is loaded, in milliseconds.
+    pub(crate) spare_pause_ms: AtomicU64,
     /// Whether the system does not report the ends of processes.
     pub(crate) hides_ends: Arc<AtomicBool>,
     /// The memory in which processes leave their KV cache.
@@ -192,6 +195,10 @@ impl EngineLauncher for FakeLauncher {
         self.keeps_spare
     }
 
+    fn spare_pause(&self) -> Duration {
+        Duration::from_millis(self.spare_pause_ms.load(Ordering::Relaxed))
+    }
+
     fn forget_kv_cache(&self) {
         self.kept.lock().fill(0);
     }
@@ -271,6 +278,7 @@ pub(crate) fn launcher(
         broken: AtomicU64::new(0),
         mute: AtomicU64::new(0),
         keeps_spare,
+        spare_pause_ms: AtomicU64::new(0),
         hides_ends: Arc::default(),
         kept: Arc::default(),
         started: parking_lot::Mutex::default(),

@@ -232,6 +232,25 @@ async fn a_spare_process_takes_over() {
     system.shutdown().await;
 }
 
+/// The next spare process waits with its load. One that is needed before is loaded at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
+    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
+    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
+    launcher.spare_pause_ms.store(3_600_000, Ordering::Relaxed);
+    let (prompt, raw) = request(1, 40, 100);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    first.end("SIGKILL");
+    go_on(&mut stream, &mut text).await;
+    assert_eq!(launcher.processes.load(Ordering::Relaxed), 2, "the third waits");
+    spare.end("SIGKILL");
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 100));
+    assert_eq!(launcher.processes.load(Ordering::Relaxed), 3);
+    system.shutdown().await;
+}
+
 /// The requests and their results take many messages, also when a process is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_larger_than_a_message_pass_whole() {

@@ -20,6 +20,7 @@ use std::{
         mpsc::{SyncSender, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
 use nix::{
@@ -32,6 +33,9 @@ use playhouse_kernels::EXIT_OUT_OF_MEMORY;
 use tokio::{net::UnixStream, sync::watch};
 
 use super::{child::COMMAND, kv_memory, memory};
+
+/// The load of a spare process waits for two or three steps of a slow model.
+const SPARE_PAUSE: Duration = Duration::from_millis(300);
 
 /// A child with the socket of its link, or the reason why there is none.
 type Started = io::Result<(Child, Socket)>;
@@ -106,6 +110,10 @@ impl EngineLauncher for ProcessLauncher {
 
     fn keeps_spare(&self) -> bool {
         self.keeps_spare
+    }
+
+    fn spare_pause(&self) -> Duration {
+        SPARE_PAUSE
     }
 
     fn forget_kv_cache(&self) {
@@ -270,8 +278,6 @@ fn words(status: ExitStatus, is_oom_kill: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn watched(script: &str) -> ChildProcess {

@@ -1,6 +1,6 @@
 //! Passes one after the other: without faults, then one part at a time.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::{sleep, timeout};
@@ -17,8 +17,8 @@ use crate::{
     engine::Engine,
 };
 
-/// Windows of the pass without faults.
-const PEACEFUL_WINDOWS: usize = 200;
+/// Windows of the pass without faults: as many as strikes, within these limits.
+const PEACEFUL_WINDOWS: RangeInclusive<usize> = 20..=200;
 /// Longest wait for a struck part before the next strike.
 const COMEBACK_LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,9 @@ pub(super) async fn measure(
         .map_err(CliError::Ended)?;
     let targets = target::targets(args);
     let kills_each = args.kills.div_ceil(targets.len()).max(1);
-    let bar = progress_bar(PEACEFUL_WINDOWS + kills_each * targets.len());
+    let num_kills = kills_each * targets.len();
+    let num_peaceful = num_kills.clamp(*PEACEFUL_WINDOWS.start(), *PEACEFUL_WINDOWS.end());
+    let bar = progress_bar(num_peaceful + num_kills);
     let mut pass = Pass {
         world,
         clients,
@@ -43,7 +45,7 @@ pub(super) async fn measure(
         random: 0,
         bar,
     };
-    let peace = pass.run(None, PEACEFUL_WINDOWS).await?;
+    let peace = pass.run(None, num_peaceful).await?;
     let times: Vec<_> = peace.strikes.iter().map(|strike| strike.at).collect();
     let mut figures = Figures {
         model: engine.served_model_names().first().cloned().unwrap_or_default(),
