@@ -243,6 +243,9 @@ async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
     let mut text = stream.next().await.unwrap().text;
     first.end("SIGKILL");
     go_on(&mut stream, &mut text).await;
+    while system.engine_process().unwrap().pid != Some(spare.number) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     assert_eq!(launcher.processes.load(Ordering::Relaxed), 2, "the third waits");
     spare.end("SIGKILL");
     text.push_str(&collect(stream).await.0);
