@@ -108,7 +108,8 @@ fn place(
     Ok(())
 }
 
-/// Returns the name of a part of an item. No item has the name of a part.
+/// Returns the name of a part of an item. No item has the name of a part: those of
+/// `MediaService` begin with the kind, or have no colon.
 fn identifier_of(item: &ReadyMedia, part: usize) -> Arc<str> {
     match part {
         0 => Arc::clone(&item.identifier),

@@ -220,6 +220,13 @@ impl MediaProcessor for MediaService {
         Ok(ReadyMedia { identifier, media })
     }
 
+    fn num_tokens(&self, item: &ReadyMedia) -> usize {
+        match self.family.is_attended() {
+            true => 0,
+            false => item.media.num_embeds,
+        }
+    }
+
     fn expand(
         &self,
         tokens: Vec<TokenId>,

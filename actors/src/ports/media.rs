@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::TextCodec;
 use crate::logic::request::{
     ids::TokenId,
     media::{Modality, MultimodalFeature, ProcessedMedia},
@@ -88,6 +87,11 @@ pub trait MediaProcessor: Send + Sync + 'static {
     /// [`MediaError`] for content that is broken, too large, or not known.
     fn process(&self, raw: &RawMedia) -> Result<ReadyMedia, MediaError>;
 
+    /// Returns the tokens of a prompt that take an item's embeddings.
+    fn num_tokens(&self, item: &ReadyMedia) -> usize {
+        item.media.num_embeds
+    }
+
     /// Replaces the placeholder of each item, in order, by the tokens of its embeddings.
     ///
     /// # Errors
@@ -108,28 +112,36 @@ pub trait MediaProcessor: Send + Sync + 'static {
     fn clear(&self) {}
 }
 
-/// Makes the items of a prompt ready, and replaces their placeholders in its `tokens`.
+/// Makes the items of a prompt ready, and replaces their placeholders in its `tokens`. Stops at the
+/// item that exceeds `max_model_len`: a small file may become much memory.
 ///
 /// # Errors
 /// [`MediaError`] of the first item that is refused, or if placeholders and items do not fit
-/// together.
+/// together. A model without a `processor` takes no item.
 pub fn expanded_prompt(
-    codec: &dyn TextCodec,
+    processor: Option<&Arc<dyn MediaProcessor>>,
     tokens: Vec<TokenId>,
     items: &[RawMedia],
+    max_model_len: usize,
 ) -> Result<ExpandedPrompt, MediaError> {
     let modality = items.first().map(|item| item.modality).unwrap_or_default();
-    let processor = codec.media().ok_or(MediaError::TooMany { modality, limit: 0 })?;
-    let mut ready = Vec::with_capacity(items.len());
+    let processor = processor.ok_or(MediaError::TooMany { modality, limit: 0 })?;
+    let mut ready = Vec::new();
+    let mut min_prompt_tokens = 0;
     for (place, item) in items.iter().enumerate() {
         let index =
             || items[..place].iter().filter(|other| other.modality == item.modality).count();
-        ready.push(processor.process(item).map_err(|error| match error {
+        let item = processor.process(item).map_err(|error| match error {
             MediaError::UnknownUuid { modality, .. } => {
                 MediaError::UnknownUuid { modality, index: index() }
             }
             error => error,
-        })?);
+        })?;
+        min_prompt_tokens += processor.num_tokens(&item);
+        if min_prompt_tokens > max_model_len {
+            return Err(MediaError::PromptTooLong { max_model_len, min_prompt_tokens });
+        }
+        ready.push(item);
     }
     processor.expand(tokens, &ready)
 }
@@ -182,6 +194,18 @@ pub enum MediaError {
         /// Its place among the items of its kind, from 0.
         index: usize,
     },
+    /// The items alone exceed the model's context. Those behind were not processed.
+    #[error(
+        "This model's maximum context length is {max_model_len} tokens. However, the images, \
+         videos and sounds of your prompt have at least {min_prompt_tokens} tokens. Send fewer or \
+         smaller ones."
+    )]
+    PromptTooLong {
+        /// Maximum number of tokens in the model's context.
+        max_model_len: usize,
+        /// Number of tokens of the items that were processed.
+        min_prompt_tokens: usize,
+    },
     /// The prompt and its items do not fit together.
     #[error("the prompt has {found} placeholders for {items} images, videos and sounds")]
     Placeholders {
@@ -223,7 +247,7 @@ impl MediaError {
             | Self::UnknownUuid { modality, .. }
             | Self::EmbedsDisabled { modality }
             | Self::Embeds { modality, .. } => Some(*modality),
-            Self::Placeholders { .. } | Self::Kwargs(_) => None,
+            Self::PromptTooLong { .. } | Self::Placeholders { .. } | Self::Kwargs(_) => None,
         }
     }
 }

@@ -140,7 +140,7 @@ async fn process(
         }
         _ => (tokenize(context, raw, output, &limits, is_left).await?, None, given),
     };
-    let ExpandedPrompt { tokens, features } = with_media(context, raw, tokens).await?;
+    let ExpandedPrompt { tokens, features } = with_media(context, raw, tokens, &limits).await?;
     let mm_features = features.into();
     let num_tokens = tokens.len();
     let mut fitted =
@@ -183,6 +183,7 @@ async fn with_media(
     context: &Context,
     raw: &Arc<RawRequest>,
     tokens: Vec<TokenId>,
+    limits: &PromptLimits,
 ) -> Result<ExpandedPrompt, Ended> {
     let given = match &raw.prompt {
         Prompt::Expanded(prompt) => prompt.features.clone(),
@@ -200,8 +201,9 @@ async fn with_media(
         context.config.scheduler.check_encodable(&given)?;
         return Ok(ExpandedPrompt { tokens, features: given });
     }
-    let raw = Arc::clone(raw);
-    let expand = move |codec: &dyn TextCodec| expanded_prompt(codec, tokens, &raw.media);
+    let (raw, most) = (Arc::clone(raw), limits.max_model_len);
+    let expand =
+        move |codec: &dyn TextCodec| expanded_prompt(codec.media(), tokens, &raw.media, most);
     let expanded = context.vault.text_jobs.work(MEDIA_LANE_BYTES, expand);
     let expanded = expanded.await?.map_err(RequestError::from)?;
     context.config.scheduler.check_encodable(&expanded.features)?;

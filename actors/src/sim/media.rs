@@ -172,6 +172,10 @@ impl MediaProcessor for Processor {
         Ok(ReadyMedia { identifier, media })
     }
 
+    fn num_tokens(&self, item: &ReadyMedia) -> usize {
+        item.media.grid.map_or(0, |[_, length, _]| length as usize)
+    }
+
     fn expand(
         &self,
         tokens: Vec<TokenId>,

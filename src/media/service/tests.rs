@@ -3,6 +3,7 @@
 use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
+use playhouse_actors::ports::expanded_prompt;
 use serde_json::json;
 
 use super::*;
@@ -82,6 +83,33 @@ fn counts_and_sizes_have_limits() {
     assert_eq!(error.to_string(), "At most 1 image(s) may be provided in one prompt.");
     let error = service.process(&image(png(1, 60), None)).unwrap_err();
     assert_eq!(error.to_string(), "the image has 60 embeddings, and at most 50 are accepted");
+}
+
+/// A small file may become much memory, so a prompt stops before all of its items are processed.
+#[test]
+fn items_behind_the_context_are_not_processed() {
+    let service: Arc<dyn MediaProcessor> = Arc::new(service(BTreeMap::new()));
+    let broken = image(MediaSource::File(b"broken".to_vec().into()), None);
+    let items = [image(png(1, 30), None), image(png(2, 31), None), broken];
+    let of = |most| expanded_prompt(Some(&service), vec![MARKS[1]; 3], &items, most).unwrap_err();
+    let (max_model_len, min_prompt_tokens) = (60, 61);
+    assert_eq!(of(60), MediaError::PromptTooLong { max_model_len, min_prompt_tokens });
+    assert!(matches!(of(61), MediaError::Invalid { .. }), "the third is reached");
+    let refused = expanded_prompt(None, Vec::new(), &items, 99).unwrap_err();
+    assert_eq!(refused, MediaError::TooMany { modality: Modality::Image, limit: 0 });
+}
+
+/// Parts of an item have names that begin with `part:`.
+#[test]
+fn no_item_has_the_name_of_a_part() {
+    for uuid in [None, Some("part:1:x"), Some("")] {
+        let raw = image(png(1, 1), uuid);
+        for raw in [raw.clone(), with(&raw, json!({"part:": 1}))] {
+            let name = identifier(&raw, &raw.kwargs);
+            let begins = ["image:", "video:", "audio:"].iter().any(|kind| name.starts_with(kind));
+            assert!(begins || !name.contains(':'), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -297,6 +297,7 @@ impl From<MediaError> for ApiError {
                 Self::invalid(kind, format!("{message} (parameter={kind})"))
             }
             MediaError::Kwargs(_) => Self::invalid("mm_processor_kwargs", message),
+            MediaError::PromptTooLong { .. } => Self::invalid("input_tokens", message),
             MediaError::EmbedsDisabled { modality } | MediaError::Embeds { modality, .. } => {
                 let field = format!("{}_embeds", modality.as_str());
                 Self::invalid(&field, format!("{message} (parameter={field})"))

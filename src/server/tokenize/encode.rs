@@ -54,7 +54,9 @@ pub(super) async fn encode(
         return Ok(encoded);
     }
     memory.grow(working_bytes(state, &media)).await?;
-    let expand = move |codec: &dyn TextCodec| expanded_prompt(codec, encoded.tokens, &media);
+    let most = state.engine.model_info().max_model_len;
+    let expand =
+        move |codec: &dyn TextCodec| expanded_prompt(codec.media(), encoded.tokens, &media, most);
     let expanded = state.engine.text_jobs().work(usize::MAX, expand).await??;
     let num_tokens = expanded.tokens.len();
     Ok(EncodedText { tokens: expanded.tokens, num_tokens, is_whole: true })
