@@ -96,9 +96,12 @@ impl MediaService {
                 self.family.image(&picture(file, decoding)?, kwargs)
             }
             (Modality::Video, MediaSource::File(file)) => {
-                let wanted = num_frames(kwargs)?;
-                let choose = |total, fps| self.chosen(total, fps, wanted, kwargs);
-                self.family.video(&animation(file, &choose, decoding)?, kwargs)
+                let (wanted, given) = (num_frames(kwargs)?, frame_rate(kwargs)?);
+                let choose =
+                    |total, fps: Option<f64>| self.chosen(total, fps.or(given), wanted, kwargs);
+                let mut video = animation(file, &choose, decoding)?;
+                video.fps = video.fps.or(given);
+                self.family.video(&video, kwargs)
             }
             (Modality::Video, MediaSource::Frames(files)) => {
                 let (wanted, fps) = (num_frames(kwargs)?, frame_rate(kwargs)?);
@@ -289,7 +292,8 @@ fn num_frames(kwargs: &Map<String, Value>) -> Result<usize, MediaError> {
     }
 }
 
-/// Returns the frames a second of a list of pictures, if the client gives them.
+/// Returns the frames a second of a list of pictures, or of an animation without times, if the
+/// client gives them.
 fn frame_rate(kwargs: &Map<String, Value>) -> Result<Option<f64>, MediaError> {
     let Some(value) = io_kwarg(kwargs, Modality::Video, "fps") else { return Ok(None) };
     let fps = value.as_f64().filter(|fps| fps.is_finite() && *fps > 0.0);

@@ -176,12 +176,19 @@ impl FamilyProcessor for Glm {
         let size = self.videos.size(video, self.side, limits)?;
         let squares = self.squares(size);
         let [rows, columns] = squares.map_err(|reason| glm_video::invalid(&reason))?;
+        let count = self.videos.num_merged(video);
+        let (num_embeds, limit) = (count * rows * columns, self.max_item_embeds());
+        if num_embeds > limit {
+            // Before the frames are resized: they may grow.
+            let (size, limit) = (num_embeds as u64, limit as u64);
+            let (modality, unit) = (Modality::Video, "embeddings");
+            return Err(MediaError::TooLarge { modality, size, unit, limit });
+        }
+        let times = self.videos.times(video)?.join("\n").into_bytes();
         let filter = self.videos.filter;
         let frames = video.frames.iter().map(|frame| Pixels::of(frame).resized(filter, size));
-        let count = self.videos.num_merged(video);
         let grid = [count, rows, columns].map(|count| count as u32);
-        let media = item(frames.collect(), count * rows * columns, Some(grid));
-        let times = self.videos.times(video).join("\n").into_bytes();
+        let media = item(frames.collect(), num_embeds, Some(grid));
         let times =
             MediaTensor { shape: vec![times.len()], dtype: MediaDtype::U8, data: times.into() };
         let tensors = media.tensors.into_iter().chain([times]).collect();

@@ -9,9 +9,6 @@ use crate::media::frames::{FRAMES_DEFAULT, FRAMES_MAX, Video};
 use crate::model::ConfigError;
 use crate::model::vision::ProcessorConfig;
 
-/// Frames a second of a video whose file does not say them: those of transformers.
-const FPS_DEFAULT: f64 = 24.0;
-
 /// The rules of a model's videos.
 #[derive(Debug)]
 pub(super) struct VideoRules {
@@ -100,20 +97,13 @@ impl VideoRules {
                 fps.ok_or_else(|| MediaError::Kwargs(why()))?
             }
         };
-        if !samples {
-            return Ok((0..total.min(FRAMES_MAX)).collect());
-        }
-        let fps = fps.ok_or_else(|| {
-            invalid("its frames a second are not known; give `fps` in media_io_kwargs")
-        })?;
-        let mut chosen = match self.class {
-            Class::Glm4v => self.by_rate(total, fps, wanted)?,
-            Class::Glm46V => self.by_length(total, fps),
+        // The prompt has the times of frames, so also those that are not sampled need the rate.
+        let fps = known(fps)?;
+        let chosen = match (samples, self.class) {
+            (false, _) => (0..total).collect(),
+            (true, Class::Glm4v) => evened(self.by_rate(total, fps, wanted)?),
+            (true, Class::Glm46V) => evened(self.by_length(total, fps)),
         };
-        chosen.dedup();
-        if chosen.len() % 2 == 1 {
-            chosen.extend(chosen.last().copied());
-        }
         match chosen.len() {
             0 => Err(invalid("it is too short for a frame")),
             count if count > FRAMES_MAX => {
@@ -127,7 +117,7 @@ impl VideoRules {
     fn by_rate(&self, total: usize, fps: f64, wanted: f64) -> Result<Vec<usize>, MediaError> {
         /// The most times of frames that are looked at.
         const TIMES_MAX: usize = 1 << 16;
-        let (last, duration) = (total - 1, total as f64 / fps);
+        let (last, duration) = (total.saturating_sub(1), total as f64 / fps);
         let frame = |at: f64| last.min(at.ceil() as usize);
         if duration <= self.max_duration {
             let count = ((duration * wanted).floor() as usize).max(1);
@@ -156,13 +146,13 @@ impl VideoRules {
             seconds if seconds <= 300.0 => 1.0,
             _ => 0.5,
         };
-        let merge = self.merge as f64;
+        let (last, merge) = (total.saturating_sub(1), self.merge as f64);
         let count = ((effective * wanted * merge) as usize).min(COUNT_MAX);
         let evenly = |first: usize, last: usize| -> Vec<usize> {
             spread(first as f64, last as f64, count).map(|place| place.floor() as usize).collect()
         };
         if total < count {
-            return evenly(0, total - 1);
+            return evenly(0, last);
         }
         let (step, seconds) = (1.0 / (merge * wanted), duration.floor());
         let (mut next, mut chosen) = (0.0, Vec::new());
@@ -177,7 +167,7 @@ impl VideoRules {
         }
         match (chosen.len() < count, chosen.first(), chosen.last()) {
             (true, Some(&first), Some(&last)) => evenly(first, last),
-            _ if chosen.len() > count => evenly(0, total - 1),
+            _ if chosen.len() > count => evenly(0, last),
             _ => chosen,
         }
     }
@@ -219,8 +209,12 @@ impl VideoRules {
 
     /// Returns the text behind each merged frame, its time: HF `Glm4vProcessor` and
     /// `Glm46VProcessor`. They take every second time, whatever the number of merged frames.
-    pub(super) fn times(&self, video: &Video) -> Vec<String> {
-        let fps = video.fps.unwrap_or(FPS_DEFAULT);
+    ///
+    /// # Errors
+    /// [`MediaError`] of a video whose rate is not known. Transformers would take 24 frames a
+    /// second, so the prompt would have wrong times.
+    pub(super) fn times(&self, video: &Video) -> Result<Vec<String>, MediaError> {
+        let fps = known(video.fps)?;
         let seconds: Vec<f64> =
             video.indices.iter().step_by(2).map(|index| *index as f64 / fps).collect();
         let last = seconds.last().copied().unwrap_or_default();
@@ -231,8 +225,23 @@ impl VideoRules {
                 Class::Glm46V => format!("{second:.1} seconds"),
             }
         };
-        (0..self.num_merged(video)).map(text).collect()
+        Ok((0..self.num_merged(video)).map(text).collect())
     }
+}
+
+/// Returns the frames a second, if they are known.
+fn known(fps: Option<f64>) -> Result<f64, MediaError> {
+    let why = "its frames a second are not known; give `fps` in media_io_kwargs";
+    fps.ok_or_else(|| invalid(why))
+}
+
+/// Returns places without repetitions, then the last one again if their number is odd.
+fn evened(mut places: Vec<usize>) -> Vec<usize> {
+    places.dedup();
+    if places.len() % 2 == 1 {
+        places.extend(places.last().copied());
+    }
+    places
 }
 
 /// Returns `count` numbers at equal distances from `first` to `last`: numpy's `linspace`.

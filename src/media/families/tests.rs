@@ -232,6 +232,39 @@ fn videos_of_glm_without_a_rate_are_refused() {
     let processor = processor_for(&model, |_| Vec::new()).unwrap().unwrap();
     let refused = processor.chosen_frames(4, None, &Map::new()).unwrap_err().to_string();
     assert!(refused.contains("`fps` in media_io_kwargs"), "{refused}");
+    let whole = json!({ "do_sample_frames": false });
+    let whole = processor.chosen_frames(4, None, whole.as_object().unwrap());
+    assert_eq!(whole.unwrap_err().to_string(), refused);
+    // The frames of a longer list are chosen before the family sees them.
+    let video = squares(33, 16);
+    let long = processor.video(&Video { fps: None, ..video }, &Map::new());
+    assert_eq!(long.unwrap_err().to_string(), refused);
+}
+
+/// Returns a video of black frames.
+fn squares(count: usize, side: u32) -> Video {
+    let frames = vec![RgbImage::new(side, side); count];
+    Video { frames, indices: (0..count).collect(), total: count, fps: Some(2.0) }
+}
+
+#[test]
+fn videos_of_glm_have_a_limit_of_embeddings() {
+    let model = models().into_iter().find(|model| model.ends_with("glm4v")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(model.join("config.json"), folder.path().join("config.json")).unwrap();
+    // As the published folders, whose squares have 28 pixels on a side.
+    let fields = json!({ "image_processor_type": "Glm4vImageProcessor" });
+    std::fs::write(folder.path().join("preprocessor_config.json"), fields.to_string()).unwrap();
+    let processor = processor_for(folder.path(), |_| Vec::new()).unwrap().unwrap();
+    assert_eq!(processor.max_item_embeds(), 16_384);
+    let video = squares(2, 129 * 28);
+    let embeds = |kwargs: Value| {
+        let item = processor.video(&video, kwargs.as_object().unwrap());
+        item.map(|item| item.num_embeds).map_err(|error| error.to_string())
+    };
+    let refused = "the video has 16641 embeddings, and at most 16384 are accepted";
+    assert_eq!(embeds(json!({})), Err(refused.to_owned()));
+    assert_eq!(embeds(json!({ "size": { "longest_edge": 200_000 } })), Ok(121));
 }
 
 /// The content of `pan_and_scan.json`.
