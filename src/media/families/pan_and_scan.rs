@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::resize::Pixels;
 use crate::model::ConfigError;
-use crate::model::config::Fields;
 use crate::model::vision::ProcessorConfig;
 
 const IS_ON: &str = "do_pan_and_scan";
@@ -32,17 +31,22 @@ impl PanAndScan {
     /// Reads the settings from the config of the image processor, or of the whole processor. By
     /// default, they are those of HF `Gemma3Processor`.
     pub(super) fn read(processor: &ProcessorConfig) -> Result<Self, ConfigError> {
-        let fields = &processor.image;
-        let is_on = |fields: &Fields| fields.flag(IS_ON);
-        let max_count = fields.size(MAX_COUNT)?.unwrap_or(4);
-        if max_count > CROPS_MAX {
-            return Err(fields.invalid(MAX_COUNT, &format!("at most {CROPS_MAX}")));
-        }
+        let (image, whole) = (&processor.image, &processor.whole);
+        let size = |field: &str, default: usize, most: usize| {
+            for fields in [image, whole] {
+                match fields.size(field)? {
+                    None => {}
+                    Some(size) if size <= most => return Ok(size),
+                    Some(_) => return Err(fields.invalid(field, &format!("at most {most}"))),
+                }
+            }
+            Ok(default)
+        };
         Ok(Self {
-            is_on: is_on(fields)?.or(is_on(&processor.whole)?).unwrap_or(false),
-            min_size: fields.size(MIN_SIZE)?.unwrap_or(256),
-            max_count,
-            min_ratio: fields.positive(MIN_RATIO)?.unwrap_or(1.2),
+            is_on: image.flag(IS_ON)?.or(whole.flag(IS_ON)?).unwrap_or(false),
+            min_size: size(MIN_SIZE, 256, u32::MAX as usize)?,
+            max_count: size(MAX_COUNT, 4, CROPS_MAX)?,
+            min_ratio: image.positive(MIN_RATIO)?.or(whole.positive(MIN_RATIO)?).unwrap_or(1.2),
         })
     }
 
