@@ -467,6 +467,15 @@ def models():
             )),
             {}, dict(size=dict(shortest_edge=1024, longest_edge=16 * 16 * 2 * 12)),
         ),
+        # Videos of GLM-4.6V's class, whose patches span two frames as in the published folders.
+        "glm4v-pairs": lambda: glm(
+            Glm4vConfig,
+            text_config("glm4v_text", num_attention_heads=4, num_key_value_heads=2, **axes(
+                [1, 2, 1], partial_rotary_factor=1.0,
+            )),
+            dict(patch_size=6, image_size=30, num_heads=3, attention_bias=True),
+            dict(patch_size=6, size=dict(shortest_edge=576, longest_edge=12 * 12 * 2 * 16)),
+        ),
         # Squares of nine patches of one frame, and experts.
         "glm4v_moe": lambda: glm(
             Glm4vMoeConfig,
@@ -840,6 +849,7 @@ VIDEO_MODELS = {
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
     "glm4v": dict(fps=8, max_duration=40),
     "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
+    "glm4v-pairs": dict(video_processor_type="Glm46VVideoProcessor"),
 }
 # Numbers of frames, and frames a second, of videos of which only the sampling is recorded.
 LENGTHS = [(1, 3.0), (7, 29.97), (50, 24.0), (90, 12.5), (900, 30.0), (1501, 25.0), (15_000, 24.0)]

@@ -83,6 +83,7 @@ models! {
     gemma3: "gemma3",
     gemma3_wide: "gemma3-wide",
     glm4v: "glm4v",
+    glm4v_pairs: "glm4v-pairs",
     glm4v_moe: "glm4v_moe",
     llama4: "llama4",
     llama4_wide: "llama4-wide",
