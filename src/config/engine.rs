@@ -421,7 +421,7 @@ settings! {
                 .default("no token is guessed")
                 .example(r#"'{"method": "ngram", "num_speculative_tokens": 4}'"#);
         /// Verifies tokens that a grammar or an end of thoughts forces several at a time. Outputs
-        /// keep their bytes. Without it, on CPUs only: it is not measured on GPUs.
+        /// keep their bytes. By default on CPUs only: it is not measured on GPUs.
         jump_forward: Option<bool> = None, some_switch, any,
             Usage::switch("Verify tokens that a grammar forces several at a time")
                 .default("on CPUs").example("true");

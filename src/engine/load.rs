@@ -137,7 +137,12 @@ impl<'a> Start<'a> {
         model: &Arc<Model>,
         kv_spec: &KvSpec,
     ) -> Result<Option<DraftWeights>, StartError> {
-        let Some(config) = &self.config.speculative_config else { return Ok(None) };
+        let Some(config) = &self.config.speculative_config else {
+            if self.config.jump_forward == Some(true) && !drafts::has_guesses(kv_spec) {
+                tracing::warn!("no token is forced, because the model has layers with states");
+            }
+            return Ok(None);
+        };
         if let SpeculativeMethod::Head { method, model: path } = &config.method {
             return self.head(*method, path.as_deref(), model, kv_spec).map(Some);
         }
@@ -309,10 +314,7 @@ impl<'a> Start<'a> {
         let executors = RunnerFactory::new(model, info, kv_settings, constraints, self.threads)?;
         let executors = executors.with_adapters(adapters.clone());
         let executors = executors.with_exchange(encoder_exchange::open(self.config, loaded)?);
-        let drafts = drafts::settings(self.config, loaded.device_kind);
-        let tokens = drafts.num_jump_forward_tokens;
-        tracing::debug!(tokens, "the most forced tokens that a step verifies for a request");
-        let executors = executors.with_drafts(drafts);
+        let executors = executors.with_drafts(drafts::settings(self.config, loaded.device_kind));
         Ok(Arc::new(match draft {
             Some(draft) => executors.with_draft(draft, &of_draft)?,
             None => executors,

@@ -247,7 +247,10 @@ pub(super) fn load(
     let (table, head) = (&*names.stored(names.embed_tokens), &*names.stored(names.lm_head));
     let module = if is_tied { table } else { head };
     if let Some(original) = &config.original {
-        loader.adapter_sites().set_names(&known_modules(config, original));
+        match known_modules(config, original) {
+            Some(pairs) => loader.adapter_sites().set_names(&pairs),
+            None => loader.adapter_sites().refuse("its file divides the layers in another way"),
+        }
     }
     if let Some(why) = config.adapters_refused {
         loader.adapter_sites().refuse(why);
@@ -286,8 +289,8 @@ pub(super) fn load(
 }
 
 /// Returns the modules of each linear layer by the names of the file, and by those of a Hugging
-/// Face folder, which adapters have.
-fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Part>; 2]> {
+/// Face folder, which adapters have. `None` if the two do not have the same layers.
+fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Option<Vec<[Vec<Part>; 2]>> {
     let whole = |config: &ModelConfig| {
         let (names, vocab) = (&config.names, config.vocab_size);
         let module = |name| vec![Part::new(names.stored(name).into_owned(), vocab)];
@@ -297,10 +300,14 @@ fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Part>
     let mut pairs = vec![[embedding, known_embedding], [head, known_head]];
     for index in 0..config.layers.len() {
         let of_layer = |config| linears(LayerPlace { config, index });
-        let both = of_layer(config).into_iter().zip(of_layer(original));
-        pairs.extend(both.map(|(stored, known)| [stored, known]));
+        let (stored, known) = (of_layer(config), of_layer(original));
+        if stored.len() != known.len() {
+            return None;
+        }
+        pairs.extend(stored.into_iter().zip(known).map(|(stored, known)| [stored, known]));
     }
-    pairs
+    let outputs = |parts: &[Part]| parts.iter().map(|part| part.outputs).sum::<usize>();
+    pairs.iter().all(|[stored, known]| outputs(stored) == outputs(known)).then_some(pairs)
 }
 
 /// Returns the layers of the KV cache that these layers of a model use.

@@ -80,7 +80,13 @@ test('the view follows the answer, unless its user reads further up', async (t) 
   await until('more text', async () => (await textOf(page)).length > length + 200);
   assert.equal((await place()).top, top, 'it stays');
   await page.locator('#messages').focus();
+  const isLeft = await page.locator('#messages').evaluate((list) =>
+    list.dispatchEvent(new KeyboardEvent('keydown', { key: 'End', shiftKey: true, cancelable: true })));
+  assert.ok(isLeft, 'the browser selects to the end');
+  const end = new Promise((done) => { page.once('console', (message) => done(message.text())); });
+  await page.evaluate(() => addEventListener('keydown', (event) => console.log(`${event.key} ${event.defaultPrevented}`), { once: true }));
   await page.keyboard.press('End');
+  assert.equal(await end, 'End true', 'the page itself goes to the end, however fast that moves');
   await until('the end again', async () => (await place()).rest < 40);
   const later = (await textOf(page)).length;
   await until('more text', async () => (await textOf(page)).length > later + 200);

@@ -49,6 +49,16 @@ test('points older than the plots are forgotten, and another engine begins anew'
   assert.equal(point.output, 0);
 });
 
+test('the memory of another engine is forgotten, and the rates stay', () => {
+  const history = new History();
+  const cached = (at) => ({ ...snapshot(at), kv_cache: { num_blocks: 8, num_free: 6, num_cached: 1 } });
+  [1000, 2000, 3000].forEach((at) => history.push(cached(at)));
+  assert.equal(history.points.at(-1).held, 2);
+  history.forgetMemory();
+  assert.deepEqual(history.points.map(({ held }) => held), [null, null, null]);
+  assert.equal(Math.round(history.points.at(-1).output), 1000);
+});
+
 test('news are the differences between snapshots', () => {
   const before = snapshot(1000);
   assert.deepEqual(news(null, before), []);

@@ -17,8 +17,8 @@ pub trait EngineLauncher: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns how long the load of a second process waits, so that it does not take the processor
-    /// while the first one catches up with the steps of a process that has ended.
+    /// Returns how long the load of a second process waits. It would take the processor while the
+    /// first one catches up with the steps of a process that has ended.
     fn spare_pause(&self) -> Duration {
         Duration::ZERO
     }

@@ -264,24 +264,23 @@ impl Drafts {
 
     /// Returns how many guesses the next step should verify for a request, in a batch of
     /// `num_requests`.
-    pub(super) fn num_wanted(&self, sequence: &mut Sequence, num_requests: usize) -> usize {
+    pub(super) fn num_wanted(&mut self, sequence: &mut Sequence, num_requests: usize) -> usize {
         let is_constrained = sequence.is_constrained();
         let guessing = &mut sequence.guessing;
         let (most, most_forced) =
             (self.settings.num_speculative_tokens, self.settings.num_jump_forward_tokens);
+        let SharedRates { by_drafter, by_constraint } = &mut self.shared;
         guessing.num_wanted = match self.drafter {
             Some(_) => {
-                let (rate, even) =
-                    (self.shared.by_drafter.rate(), self.cost.break_even(num_requests));
-                guessing.by_drafter.num_wanted(rate, even, num_requests, most)
+                let even = self.cost.break_even(num_requests);
+                by_drafter.num_wanted(&guessing.by_drafter, even, num_requests, most)
             }
             None => 0,
         };
         let num_forced = match is_constrained {
             true => {
-                let (rate, even) =
-                    (self.shared.by_constraint.rate(), self.cost.break_even_made(num_requests));
-                guessing.by_constraint.num_wanted(rate, even, num_requests, most_forced)
+                let even = self.cost.break_even_made(num_requests);
+                by_constraint.num_wanted(&guessing.by_constraint, even, num_requests, most_forced)
             }
             false => 0,
         };
@@ -303,7 +302,7 @@ mod tests {
             let (num_drafted, num_accepted) = (num_filled, num_filled);
             guessing.learn(&DraftCounts { num_drafted, num_accepted, num_wanted: 0 }, &mut shared);
         }
-        guessing.by_drafter.num_wanted(shared.by_drafter.rate(), 0.5, 1, 4)
+        shared.by_drafter.num_wanted(&guessing.by_drafter, 0.5, 1, 4)
     }
 
     #[test]

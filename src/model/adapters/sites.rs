@@ -106,11 +106,8 @@ impl AdapterSites {
     /// Sets the names that adapters have for the modules of linear layers: pairs of the modules in
     /// the file, and of those with the same outputs that adapters know.
     pub(in crate::model) fn set_names(&mut self, pairs: &[[Vec<Part>; 2]]) {
-        let outputs = |parts: &[Part]| parts.iter().map(|part| part.outputs).sum::<usize>();
         for [stored, known] in pairs {
-            if let Some(first) = stored.first()
-                && outputs(stored) == outputs(known)
-            {
+            if let Some(first) = stored.first() {
                 self.names.insert(first.unique_name(), known.clone());
             }
         }
@@ -226,7 +223,11 @@ mod tests {
                 let is_of_file = ["blk.", "token_embd"].iter().any(|n| name.starts_with(n));
                 assert!(!is_of_file, "{}: {name}", path.display());
             }
-            assert!(!sites.is_empty(), "{}", path.display());
+            // llama.cpp's converter multiplies matrices by factors that the file does not have.
+            let is_refused = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("falcon_h1"));
+            assert_eq!(sites.refusal().is_some(), is_refused, "{}", path.display());
             count += 1;
         }
         assert!(count > 50, "{count} files");

@@ -14,7 +14,7 @@ import { TrafficView } from './traffic.js';
 
 const NAMES = ['chat', 'search', 'house', 'memory', 'traffic'];
 const views = { house: new HouseView(), memory: new MemoryView(), traffic: new TrafficView() };
-let history = new History();
+const history = new History();
 let shown = 'chat';
 /** The index of the engine whose parts are shown. */
 let engine = 0;
@@ -79,8 +79,7 @@ function offer(count) {
 
 function chooseEngine() {
   engine = Number($('engine').value);
-  // The plots are of one engine's memory.
-  history = new History();
+  history.forgetMemory();
   if (!last) return;
   last = seenFrom(last, engine);
   lastPoint = history.push(last);

@@ -49,6 +49,11 @@ export class History {
     return point;
   }
 
+  /** Forgets the memory of the engine that was shown. Rates are those of all engines. */
+  forgetMemory() {
+    this.points = this.points.map((point) => ({ ...point, usage: 0, held: null, cached: null }));
+  }
+
   /** Returns the last snapshot from before `at`, or the first one. */
   #before(at) {
     return this.#snapshots.findLast((one) => one.at_ms <= at) ?? this.#snapshots[0];

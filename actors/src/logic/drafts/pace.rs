@@ -7,9 +7,9 @@
 //! do not depend on them.
 //!
 //! Measuring costs time too, where no guess is worth it. That is so above all in a full batch: a
-//! token more costs almost as much as its share of the step. So only steps of few requests try
-//! guesses without a reason. Requests learn from each other how often guesses are right, and the
-//! more there are, the less often each tries again.
+//! token more costs almost as much as its share of the step. So only batches of few requests begin
+//! with trials. Requests share what they learn of how often guesses are right. While none are worth
+//! it, one request tries one guess now and then, for all of them.
 
 /// How fast old measurements of steps lose weight.
 const STEP_DECAY: f64 = 0.98;
@@ -31,8 +31,9 @@ const GUESS_WEIGHT: f64 = 0.2;
 const NUM_TRIALS: u32 = 16;
 /// Largest number of requests in such a step.
 const TRIAL_REQUESTS: usize = 4;
-/// Number of steps without guesses after which a request tries one guess again, in a batch of at
-/// most [`TRIAL_REQUESTS`]. In larger batches, all requests together try as often as that.
+/// Number of steps without guesses after which a request alone tries one again. Up to
+/// [`TRIAL_REQUESTS`] try as often together. More requests do so more often, because the try of one
+/// costs them less.
 const PROBE_INTERVAL: usize = 32;
 
 /// The time of steps by their numbers of tokens: a line through recent steps.
@@ -136,19 +137,32 @@ impl Rate {
     }
 }
 
+/// How often the guesses of one source are right in one request.
+#[derive(Debug, Clone, Default)]
+pub struct Acceptance(Rate);
+
+impl Acceptance {
+    /// Learns the result of a step's guesses.
+    pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
+        self.0.learn(num_places, num_accepted, RATE_DECAY);
+    }
+}
+
 /// How often the guesses of one source are right, in the requests of the last time. A new request
 /// begins with this estimate.
 #[derive(Debug, Clone)]
 pub struct SharedAcceptance {
     prior: f64,
     rate: Rate,
+    /// Number of times that no guess was worth its time, since one was tried nevertheless.
+    num_without: usize,
 }
 
 impl SharedAcceptance {
     /// Returns the estimate before the first guess.
     #[must_use]
     pub fn new(prior: f64) -> Self {
-        Self { prior, rate: Rate::default() }
+        Self { prior, rate: Rate::default(), num_without: 0 }
     }
 
     /// Learns the result of a request's guesses in a step.
@@ -161,27 +175,13 @@ impl SharedAcceptance {
     pub fn rate(&self) -> f64 {
         self.rate.or(self.prior)
     }
-}
-
-/// How often the guesses of one source are right in one request.
-#[derive(Debug, Clone, Default)]
-pub struct Acceptance {
-    rate: Rate,
-    num_without: usize,
-}
-
-impl Acceptance {
-    /// Learns the result of a step's guesses.
-    pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
-        self.rate.learn(num_places, num_accepted, RATE_DECAY);
-    }
 
     /// Returns how many guesses, at most `most`, the next step of `num_requests` requests should
-    /// verify. `shared` is the rate in all requests. From time to time one guess is tried though it
-    /// does not seem to be worth its time.
+    /// verify for the request with the results `own`. From time to time one guess is tried though
+    /// it does not seem to be worth its time.
     pub fn num_wanted(
         &mut self,
-        shared: f64,
+        own: &Acceptance,
         break_even: f64,
         num_requests: usize,
         most: usize,
@@ -189,12 +189,16 @@ impl Acceptance {
         let num_wanted = match break_even {
             even if even <= 0.0 => most,
             even if even >= 1.0 => 0,
-            even => ((even.ln() / self.rate.or(shared).ln()) as usize).min(most),
+            even => ((even.ln() / own.0.or(self.rate()).ln()) as usize).min(most),
         };
-        self.num_without = if num_wanted > 0 { 0 } else { self.num_without + 1 };
-        let patience = PROBE_INTERVAL * num_requests.div_ceil(TRIAL_REQUESTS).max(1);
-        if self.num_without < patience {
+        if num_wanted > 0 {
             return num_wanted;
+        }
+        self.num_without += 1;
+        // One more, so that requests which come in the same order each time take turns.
+        let patience = PROBE_INTERVAL * num_requests.div_ceil(TRIAL_REQUESTS).max(1) + 1;
+        if self.num_without < patience {
+            return 0;
         }
         self.num_without = 0;
         most.min(1)
@@ -247,12 +251,12 @@ mod tests {
         cost.num_guessed = 0;
         let (mut empty, mut shared) = (Acceptance::default(), SharedAcceptance::new(0.7));
         for _ in 0..NUM_TRIALS {
-            assert_eq!(empty.num_wanted(shared.rate(), cost.break_even(4), 4, 4), 4);
+            assert_eq!(shared.num_wanted(&empty, cost.break_even(4), 4, 4), 4);
             cost.learn_guesses(0, 1.0);
             empty.learn(4, 0);
             shared.learn(4, 0);
         }
-        let num_wanted = empty.num_wanted(shared.rate(), cost.break_even(4), 4, 4);
+        let num_wanted = shared.num_wanted(&empty, cost.break_even(4), 4, 4);
         assert_eq!(num_wanted, 0, "no place is reserved");
     }
 
@@ -260,9 +264,10 @@ mod tests {
     fn a_full_batch_tries_no_guesses_without_a_reason() {
         let cost = StepCost { num_guessed: 0, ..measured(900.0, 30.0) };
         assert!(cost.break_even(32) > 0.5);
-        // One that nearly always hits is worth it at once.
-        assert!(Acceptance::default().num_wanted(0.95, cost.break_even(32), 32, 4) > 0);
-        assert_eq!(Acceptance::default().num_wanted(0.5, cost.break_even(32), 32, 4), 0);
+        let new = Acceptance::default();
+        // Guesses that are nearly always right are worth it at once.
+        assert!(SharedAcceptance::new(0.95).num_wanted(&new, cost.break_even(32), 32, 4) > 0);
+        assert_eq!(SharedAcceptance::new(0.5).num_wanted(&new, cost.break_even(32), 32, 4), 0);
     }
 
     #[test]
@@ -271,9 +276,9 @@ mod tests {
         assert!((shared.rate() - 0.7).abs() < 1e-9);
         (0..50).for_each(|_| shared.learn(4, 0));
         assert!(shared.rate() < 0.1, "{}", shared.rate());
-        assert_eq!(Acceptance::default().num_wanted(shared.rate(), 0.3, 8, 4), 0);
+        assert_eq!(shared.num_wanted(&Acceptance::default(), 0.3, 8, 4), 0);
         (0..50).for_each(|_| shared.learn(4, 4));
-        assert_eq!(Acceptance::default().num_wanted(shared.rate(), 0.3, 8, 4), 4);
+        assert_eq!(shared.num_wanted(&Acceptance::default(), 0.3, 8, 4), 4);
     }
 
     #[test]
@@ -295,24 +300,48 @@ mod tests {
 
     #[test]
     fn the_length_follows_the_rate_and_the_cost() {
+        let mut shared = SharedAcceptance::new(0.7);
         let mut good = Acceptance::default();
         (0..20).for_each(|_| good.learn(4, 4));
-        assert_eq!(good.num_wanted(0.7, 0.1, 1, 8), 8);
+        assert_eq!(shared.num_wanted(&good, 0.1, 1, 8), 8);
         let mut poor = Acceptance::default();
         (0..20).for_each(|_| poor.learn(4, 0));
-        assert!(poor.num_wanted(0.7, 0.1, 1, 8) <= 1);
-        assert_eq!(poor.num_wanted(0.7, 0.5, 1, 8), 0);
-        assert_eq!(good.num_wanted(0.7, 1.0, 1, 8), 0, "a step that costs more gains nothing");
-        assert_eq!(good.num_wanted(0.7, 0.0, 1, 8), 8);
+        assert!(shared.num_wanted(&poor, 0.1, 1, 8) <= 1);
+        assert_eq!(shared.num_wanted(&poor, 0.5, 1, 8), 0);
+        assert_eq!(shared.num_wanted(&good, 1.0, 1, 8), 0, "a step that costs more gains nothing");
+        assert_eq!(shared.num_wanted(&good, 0.0, 1, 8), 8);
     }
 
     #[test]
-    fn hopeless_guesses_are_tried_again_now_and_then() {
-        let mut poor = Acceptance::default();
-        (0..20).for_each(|_| poor.learn(4, 0));
-        let mut tried = |num_requests: usize| -> usize {
-            (0..80 * PROBE_INTERVAL).map(|_| poor.num_wanted(0.7, 0.5, num_requests, 8)).sum()
-        };
-        assert_eq!([1, 4, 5, 32].map(&mut tried), [80, 80, 40, 10]);
+    fn hopeless_guesses_are_tried_again_now_and_then_by_all_requests_in_turn() {
+        for (num_requests, steps_between) in [(1, 33), (4, 8), (32, 8)] {
+            let mut shared = SharedAcceptance::new(0.2);
+            let mut tries = vec![0; num_requests];
+            for _ in 0..num_requests * 100 {
+                for tries in &mut tries {
+                    // Each is a new request: short ones keep nothing.
+                    *tries += shared.num_wanted(&Acceptance::default(), 0.5, num_requests, 8);
+                }
+            }
+            let all: usize = tries.iter().sum();
+            assert!(all.abs_diff(num_requests * 100 / steps_between) <= 2, "{all} tries");
+            assert!(num_requests == 32 || tries.iter().all(|tries| *tries > 0), "{tries:?}");
+        }
+    }
+
+    #[test]
+    fn short_requests_find_that_guesses_have_become_right() {
+        let mut shared = SharedAcceptance::new(0.7);
+        (0..200).for_each(|_| shared.learn(4, 0));
+        let mut num_steps = 0;
+        // Each request has ten steps.
+        while shared.num_wanted(&Acceptance::default(), 0.5, 1, 4) < 2 {
+            for _ in 0..10 {
+                let num_wanted = shared.num_wanted(&Acceptance::default(), 0.5, 1, 4);
+                shared.learn(num_wanted, num_wanted);
+                num_steps += 1;
+            }
+            assert!(num_steps < 10_000, "they are never tried");
+        }
     }
 }

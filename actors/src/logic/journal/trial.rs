@@ -6,8 +6,8 @@
 //! with more is a *suspect*. Suspects are computed before all other answers of earlier processes,
 //! a quarter of them at a time. Each further death thereby leaves fewer of the highest count. An
 //! answer is convicted if it is the only suspect in the engine at its fifth death or a later one.
-//! Its requests end with an error. Kills from outside therefore end no answer, unless three of them
-//! come while the same suspect is computed.
+//! Its requests end with an error. Kills from outside end an answer only if five of them hit it,
+//! and it is the only suspect at the last.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 /// that of the process that accepted it, and of the next one.
 pub const NUM_DEATHS_MAX: u32 = 2;
 
-/// Number of deaths at which an answer can be convicted. Before, a kill from outside may have hit
-/// it: the process that runs is the front, and a step that fails mostly ends the engine process.
+/// Number of deaths at which an answer can be convicted. With fewer, kills from outside may have
+/// hit it by chance, because suspects are computed first.
 const NUM_DEATHS_CONVICTED: u32 = 5;
 
 /// Suspects are tried in groups, of which the first has one of so many.

@@ -48,17 +48,6 @@ pub struct RequestView {
     pub waits_for: Option<WaitingReason>,
 }
 
-impl SchedulerView {
-    /// Returns the views of two engines' schedulers together, one's requests after the other's.
-    #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
-        self.running.extend(other.running);
-        self.waiting.extend(other.waiting);
-        let epoch = self.epoch.max(other.epoch);
-        Self { epoch, stats: self.stats.and(other.stats), ..self }
-    }
-}
-
 impl Scheduler {
     /// Returns the scheduler's state, with at most `most_running` running and `most_waiting`
     /// waiting requests.
