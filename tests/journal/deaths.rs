@@ -34,12 +34,23 @@ pub(crate) async fn go_on(client: &Client, server: &Server, last: &str) -> Respo
     panic!("the stream is held back for ever");
 }
 
+/// Waits until a request is computed.
+async fn until_running(server: &Server) {
+    let metrics = format!("{}/metrics", server.url);
+    loop {
+        let text = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
+        let running = text.lines().find(|line| line.starts_with("playhouse:num_requests_running"));
+        if running.is_some_and(|line| !line.ends_with(" 0")) {
+            return;
+        }
+    }
+}
+
 /// Starts so many processes, one after the other, and kills each while it computes the answers.
 async fn kill_more(folder: &Path, count: usize) {
     for _ in 0..count {
         let server = Server::start(Some(folder), &[]);
-        // It answers once it has begun them.
-        reqwest::get(format!("{}/health", server.url)).await.unwrap();
+        until_running(&server).await;
         server.kill();
     }
 }
@@ -94,14 +105,7 @@ async fn a_request_with_a_key_at_five_deaths_is_refused() {
     };
     let server = Server::start(Some(folder.path()), &[]);
     let asked = tokio::spawn(ask(&server));
-    let metrics = format!("{}/metrics", server.url);
-    loop {
-        let text = client.get(&metrics).send().await.unwrap().text().await.unwrap();
-        let running = text.lines().find(|line| line.starts_with("playhouse:num_requests_running"));
-        if running.unwrap().ends_with(" 1") {
-            break;
-        }
-    }
+    until_running(&server).await;
     server.kill();
     asked.await.unwrap().unwrap_err();
     kill_more(folder.path(), 4).await;
