@@ -23,6 +23,7 @@ use crate::{
     undisturbed, workload,
 };
 
+const NUM_CLIENTS: usize = 32;
 const NUM_CUTS: usize = 10_000;
 const NUM_KILLS: usize = 200;
 /// A client cuts its connection after at most so many bytes.
@@ -35,12 +36,17 @@ struct Shared {
     is_over: AtomicBool,
     /// Connections that their clients cut, and those that ended with the server.
     cuts: [AtomicUsize; 2],
-    num_streams: AtomicUsize,
+    /// Streams that each client has read to their ends.
+    num_streams: [AtomicUsize; NUM_CLIENTS],
 }
 
 impl Shared {
     fn num_cuts(&self) -> usize {
         self.cuts.iter().map(|cuts| cuts.load(Ordering::Relaxed)).sum()
+    }
+
+    fn num_streams(&self) -> [usize; NUM_CLIENTS] {
+        self.num_streams.each_ref().map(|streams| streams.load(Ordering::Relaxed))
     }
 }
 
@@ -95,10 +101,10 @@ async fn read_some(mut response: Response, reader: &mut Reader, mut left: usize)
 }
 
 /// Streams the same request again and again, and cuts each connection at some byte.
-fn stream_on(shared: &Arc<Shared>, ask: Ask, expected: Value, seed: u64) -> JoinHandle<()> {
+fn stream_on(shared: &Arc<Shared>, ask: Ask, expected: Value, number: usize) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let mut random = StdRng::seed_from_u64(seed);
+        let mut random = StdRng::seed_from_u64(number as u64);
         while !shared.is_over.load(Ordering::Relaxed) {
             let mut reader = Reader::default();
             loop {
@@ -113,7 +119,7 @@ fn stream_on(shared: &Arc<Shared>, ask: Ask, expected: Value, seed: u64) -> Join
                 shared.cuts[usize::from(!is_own)].fetch_add(1, Ordering::Relaxed);
             }
             check(&ask, &reader, &expected);
-            shared.num_streams.fetch_add(1, Ordering::Relaxed);
+            shared.num_streams[number].fetch_add(1, Ordering::Relaxed);
         }
     })
 }
@@ -136,20 +142,20 @@ async fn cuts_under_kills() {
         .into_iter()
         .zip(expected)
         .zip(0..)
-        .map(|((ask, expected), seed)| stream_on(&shared, ask, expected, seed))
+        .map(|((ask, expected), number)| stream_on(&shared, ask, expected, number))
         .collect();
     let (mut num_kills, began) = (0, Instant::now());
     while num_kills < NUM_KILLS || shared.num_cuts() < NUM_CUTS {
         // Requests that never end between two kills look like the cause of the deaths.
-        let until = shared.num_streams.load(Ordering::Relaxed) + clients.len();
-        while shared.num_streams.load(Ordering::Relaxed) < until {
+        let before = shared.num_streams();
+        while shared.num_streams().iter().zip(before).any(|(now, before)| *now == before) {
             let failed = clients.iter().any(JoinHandle::is_finished);
             assert!(!failed, "a client failed after {num_kills} kills");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         server.kill();
         num_kills += 1;
-        if num_kills % 20 == 0 {
+        if num_kills % 10 == 0 {
             println!("{num_kills} kills, {} connections cut", shared.num_cuts());
         }
         server = start(folder.path(), &shared);
@@ -163,6 +169,6 @@ async fn cuts_under_kills() {
         "{num_kills} kills of front and engine in {:?}: {own} connections cut by their clients, \
          {by_kill} by a kill; {} streams, each byte for byte",
         began.elapsed(),
-        shared.num_streams.load(Ordering::Relaxed),
+        shared.num_streams().iter().sum::<usize>(),
     );
 }
