@@ -192,7 +192,11 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Bench(args) => args.defaults(),
         Configured::Profile(_) => profile::defaults(),
         Configured::RunBatch(_) => run_batch::defaults(),
-        Configured::Replay(args) => args.defaults(),
+        Configured::Replay(args) => {
+            // The file of keys opens the recording that has the other settings.
+            let resolved = resolve(Vec::new(), file.clone(), flags.clone(), log)?;
+            args.defaults(resolved.config.engine.record_key_file.as_deref())
+        }
         Configured::Embed(_)
         | Configured::Classify(_)
         | Configured::Score(_)

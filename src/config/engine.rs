@@ -359,13 +359,11 @@ settings! {
             Usage::new("FOLDER", "Folder that keeps accepted requests over the end of the process")
                 .default("requests end with the process")
                 .example(r#""/var/lib/playhouse/journal""#);
-        /// File with the key that encrypts the journal: 32 bytes, or 64 hexadecimal digits. Others
-        /// than its owner and group must not be able to read it. Content from before there was a
-        /// key is read, and encrypted from then on.
+        /// File with the key that encrypts the journal: 32 bytes, or lines of 64 hexadecimal
+        /// digits, of which the first encrypts and each decrypts. Only owner and group may read it.
         journal_key_file: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with the key that encrypts the journal")
-                .default("the journal is not encrypted")
-                .example(r#""/etc/playhouse/journal.key""#);
+                .default("the journal is not encrypted").example(r#""/etc/playhouse/journal.key""#);
         /// Maximum size of the journal's content in bytes: the requests whose answers clients may
         /// still ask for. The files take up to three times as much for a moment.
         journal_max_bytes: usize = 1 << 30, bytes_usize, at_least(1 << 20),
@@ -379,12 +377,15 @@ settings! {
         /// server's user can read. `playhouse replay` runs it again. It holds what clients said.
         record: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder where each engine records its requests and steps")
-                .default("nothing is recorded")
-                .example(r#""/var/lib/playhouse/recordings""#);
+                .default("nothing is recorded").example(r#""/var/lib/playhouse/recordings""#);
         /// Maximum size of one recording in bytes. A recording that reaches it ends. The engine
         /// goes on.
         record_max_bytes: usize = 256 << 20, bytes_usize, at_least(1 << 16),
             Usage::new("BYTES", "Maximum size of one recording, which then ends");
+        /// File with the key that encrypts recordings, as `journal_key_file`. Replays need it, too.
+        record_key_file: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "File with the key of recordings")
+                .default("recordings are not encrypted").example(r#""/etc/playhouse/record.key""#);
 
         "Scheduling":
         /// Maximum number of requests that run at a time. A step reads all weights once for all of
@@ -493,8 +494,7 @@ settings! {
             Usage::new("N", "Seeds the draw of seeds for requests that bring none");
     }
     and {
-        /// The model as given, where `model` is the folder that was found by its name. A start
-        /// sets it.
+        /// The model as given, where `model` is the folder found by its name. A start sets it.
         model_root: Option<String>,
     }
 }

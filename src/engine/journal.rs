@@ -8,7 +8,7 @@ use playhouse_kernels::DeviceKind;
 use super::{LoadedModel, StartError};
 use crate::{
     config::{EngineConfig, JournalFaultPolicy},
-    journal::{JournalFolder, JournalKey, fingerprint},
+    journal::{JournalFolder, Keys, fingerprint},
 };
 
 /// How an engine shares the folder of journals with others.
@@ -48,14 +48,15 @@ pub(super) fn open(
         return Err(StartError::JournalNeedsDeterminism);
     }
     let started = || -> Result<Opened, JournalError> {
-        let key = config.journal_key_file.as_deref().map(JournalKey::read).transpose()?;
+        let keys = config.journal_key_file.as_deref();
+        let keys = keys.map(|path| Keys::read(path, "journal_key_file")).transpose()?;
         let folder = match sharing {
             JournalSharing::With(Some(folder)) if folder.path() == path => folder,
             JournalSharing::After(process) => {
-                Arc::new(JournalFolder::open_beside(path, key, process)?)
+                Arc::new(JournalFolder::open_beside(path, keys, process)?)
             }
             JournalSharing::With(_) | JournalSharing::Alone => {
-                Arc::new(JournalFolder::open(path, key)?)
+                Arc::new(JournalFolder::open(path, keys)?)
             }
         };
         let journal = JournalConfig {

@@ -43,6 +43,7 @@ pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
 pub(crate) use journal::JournalSharing;
 pub(crate) use load::engine_threads;
+pub(crate) use recorder::KEYS_SETTING;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,

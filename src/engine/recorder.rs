@@ -17,9 +17,12 @@ use super::{LoadedModel, StartError, settings};
 use crate::{
     config::{EngineConfig, LogSettings},
     files,
-    journal::{create_folder, fingerprint, private},
+    journal::{Keys, SealedFile, bytes_of, create_folder, fingerprint, private},
     version,
 };
+
+/// The setting that names the file of keys.
+pub(crate) const KEYS_SETTING: &str = "record_key_file";
 
 /// The ending of a recording's name.
 const EXTENSION: &str = "recording";
@@ -46,14 +49,20 @@ pub(super) fn start(
             settings: recorded_settings(config),
             is_redacted: false,
         };
+        let keys = config.record_key_file.as_deref();
+        let keys = keys.map(|path| Keys::read(path, KEYS_SETTING)).transpose()?;
+        let bytes_of = if keys.is_some() { bytes_of } else { |len| len };
         let folder = folder.clone();
         let open = move || {
             let (path, file) = create(&folder)?;
             tracing::info!(path = %path.display(), "the engine is recorded");
-            Ok(Box::new(file) as RecordingFile)
+            Ok(match keys {
+                Some(keys) => Box::new(SealedFile::begin(file, &keys)?) as RecordingFile,
+                None => Box::new(file),
+            })
         };
         let max_bytes = config.record_max_bytes;
-        Recorder::start(RecorderConfig { began, max_bytes, open: Box::new(open) })
+        Recorder::start(RecorderConfig { began, max_bytes, bytes_of, open: Box::new(open) })
     };
     let failed = |source| StartError::Recording { folder: folder.clone(), source };
     started().map(|recorder| Some(Arc::new(recorder))).map_err(failed)
@@ -62,7 +71,14 @@ pub(super) fn start(
 /// Returns the settings that a replay starts from, without secrets and without files that it must
 /// not write.
 fn recorded_settings(config: &EngineConfig) -> Vec<u8> {
-    let config = EngineConfig { hf_token: None, journal: None, record: None, ..config.clone() };
+    let config = EngineConfig {
+        hf_token: None,
+        journal: None,
+        journal_key_file: None,
+        record: None,
+        record_key_file: None,
+        ..config.clone()
+    };
     settings::encode(&config, &LogSettings::default())
 }
 

@@ -20,8 +20,8 @@ use playhouse_actors::system::Left;
 
 use super::{
     disk::{self, FileDisk, Lock, Taken},
-    key::JournalKey,
-    sealed::SealedDisk,
+    keys::Keys,
+    sealed_disk::SealedDisk,
 };
 
 const PREFIX: &str = "writer-";
@@ -30,8 +30,8 @@ const PREFIX: &str = "writer-";
 #[derive(Debug)]
 pub(crate) struct JournalFolder {
     path: PathBuf,
-    /// Encrypts the journals.
-    key: Option<JournalKey>,
+    /// Encrypt the journals.
+    keys: Option<Keys>,
     /// The lock of the folder. `None` while the process before an upgrade has it.
     lock: Mutex<Option<Lock>>,
     /// The numbers of the journals without a process that stay as they are.
@@ -48,8 +48,8 @@ impl JournalFolder {
     ///
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if another process has it, and the system's other errors.
-    pub(crate) fn open(path: &Path, key: Option<JournalKey>) -> Result<Self> {
-        let folder = Self::of(path, key)?;
+    pub(crate) fn open(path: &Path, keys: Option<Keys>) -> Result<Self> {
+        let folder = Self::of(path, keys)?;
         let lock = Lock::create(path)?.ok_or_else(busy)?;
         for number in folder.numbers()? {
             let writer = folder.writer(number);
@@ -69,8 +69,8 @@ impl JournalFolder {
     ///
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if only other processes have it, and the system's other errors.
-    pub(crate) fn open_beside(path: &Path, key: Option<JournalKey>, starter: u32) -> Result<Self> {
-        let folder = Self::of(path, key)?;
+    pub(crate) fn open_beside(path: &Path, keys: Option<Keys>, starter: u32) -> Result<Self> {
+        let folder = Self::of(path, keys)?;
         folder.take_lock()?;
         let is_alone = folder.lock.lock().is_some();
         let is_starters = |number: &u64| {
@@ -84,10 +84,10 @@ impl JournalFolder {
         }
     }
 
-    fn of(path: &Path, key: Option<JournalKey>) -> Result<Self> {
+    fn of(path: &Path, keys: Option<Keys>) -> Result<Self> {
         disk::create_folder(path)?;
         let (lock, known, own) = Default::default();
-        Ok(Self { path: path.to_owned(), key, lock, known, own })
+        Ok(Self { path: path.to_owned(), keys, lock, known, own })
     }
 
     /// Takes the folder's lock, if this process does not have it and no other process does.
@@ -129,7 +129,7 @@ impl JournalFolder {
         let lock = Lock::create(&folder)?.ok_or_else(busy)?;
         disk::sync_folder(&self.path)?;
         let files = FileDisk::new(folder, self.path.clone(), lock)?;
-        Ok(SealedDisk::new(files, self.key.clone()))
+        Ok(SealedDisk::new(files, self.keys.clone()))
     }
 
     /// Locks the journals without a process, and returns them. The newest is the first.
@@ -182,7 +182,7 @@ impl JournalFolder {
             if disk.has_segments() {
                 let place = disk.folder().display().to_string();
                 numbers.push(number);
-                let disk = Box::new(SealedDisk::new(disk, self.key.clone()));
+                let disk = Box::new(SealedDisk::new(disk, self.keys.clone()));
                 left.push(Left { disk, place });
             }
         };

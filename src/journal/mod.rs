@@ -1,12 +1,17 @@
-//! The journal's files, and the facts about a process that its journal records.
+//! The journal's files, the encryption of files, and the facts about a process that its journal
+//! records.
 
 mod disk;
 mod fingerprint;
 mod folder;
-mod key;
+mod keys;
 mod sealed;
+mod sealed_disk;
+mod sealed_file;
 
 pub(crate) use disk::{create_folder, private};
 pub(crate) use fingerprint::{fingerprint, model_hash};
 pub(crate) use folder::JournalFolder;
-pub(crate) use key::JournalKey;
+pub(crate) use keys::Keys;
+pub(crate) use sealed::open;
+pub(crate) use sealed_file::{SealedFile, bytes_of};

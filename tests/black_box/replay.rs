@@ -62,16 +62,19 @@ fn report(path: &Path, flags: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap()
 }
 
-fn check(paths: &[PathBuf]) {
+/// Replays the files in all ways. `keys` are the flags that open them.
+fn check(paths: &[PathBuf], keys: &[&str]) {
     let (mut num_requests, mut num_tokens) = (0, 0);
     for path in paths {
-        let whole = report(path, &[]);
+        let whole = report(path, keys);
         assert_eq!(whole["tokens_compared"], true);
         num_requests += whole["requests"].as_u64().unwrap();
         num_tokens += whole["tokens"].as_u64().unwrap();
-        assert_eq!(report(path, &["--schedule-only"])["schedule"], whole["schedule"]);
+        let schedule_only = [keys, &["--schedule-only"]].concat();
+        assert_eq!(report(path, &schedule_only)["schedule"], whole["schedule"]);
         let hidden = path.with_extension("redacted");
-        let (code, _, err) = replay(path, &["--redact", hidden.to_str().unwrap()]);
+        let redact = [keys, &["--redact", hidden.to_str().unwrap()]].concat();
+        let (code, _, err) = replay(path, &redact);
         assert_eq!(code, Some(0), "{err}");
         assert_eq!(report(&hidden, &["--schedule-only"])["schedule"], whole["schedule"]);
         let (code, _, err) = replay(&hidden, &[]);
@@ -87,18 +90,32 @@ async fn a_recording_of_a_storm_is_run_again() {
     let paths =
         recorded(folder.path(), &["--single-process", "--speculative-config", guesses]).await;
     assert_eq!(paths.len(), 1, "one for each engine");
-    check(&paths);
+    check(&paths, &[]);
     planted(&paths[0]);
     listed(&paths[0]);
 }
 
+/// These are encrypted.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recordings_of_engine_processes_are_run_again() {
+    use std::os::unix::fs::PermissionsExt as _;
+
     let folder = tempfile::tempdir().unwrap();
-    let paths = recorded(folder.path(), &["--async-scheduling"]).await;
+    let key = folder.path().join("key");
+    fs::write(&key, [7; 32]).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let keys = ["--record-key-file", key.to_str().unwrap()];
+    let paths = recorded(folder.path(), &[&keys[..], &["--async-scheduling"]].concat()).await;
     assert!(!paths.is_empty());
-    check(&paths);
+    check(&paths, &keys);
+    for path in paths {
+        let bytes = fs::read(&path).unwrap();
+        let regex = b"([a-z]{3}[0-9]{2} )";
+        assert!(!bytes.windows(regex.len()).any(|part| part == regex), "it can be read");
+        let (code, _, err) = replay(&path, &[]);
+        assert!(code == Some(1) && err.contains("there is no record_key_file"), "{err}");
+    }
 }
 
 /// Another seed in the recording is found at the first step that draws with it.

@@ -71,14 +71,19 @@ async fn streams_go_on_and_only_the_key_reads_them() {
     let wrong = key(keys.path(), "wrong", "7d");
     for (flags, why) in [
         (&[][..], "no journal_key_file"),
-        (&["--journal-key-file", &wrong], "does not open it"),
+        (&["--journal-key-file", &wrong], "no key in journal_key_file opens it"),
         (&["--journal-key-file", "/nowhere/key"], "/nowhere/key"),
     ] {
         let all = ["serve", "--port", "0", "--journal", journal.to_str().unwrap()];
         let stderr = playhouse(&[&all[..], flags].concat()).fails_with(1);
         assert!(stderr.contains(why), "{stderr}");
     }
-    let server = Server::start(Some(journal), &flags);
+    // The key is changed: both are there for one start, then the new one alone.
+    let new = key(keys.path(), "new", "7e");
+    let both = key(keys.path(), "both", "7e");
+    fs::write(&both, format!("{}\n{}\n", "7e".repeat(32), "7c".repeat(32))).unwrap();
+    Server::start(Some(journal), &["--journal-key-file", &both]).kill();
+    let server = Server::start(Some(journal), &["--journal-key-file", &new]);
     let last = reader.last_id().unwrap().to_owned();
     read(get(&client, &server.url, &ask, &last).await, &mut reader, |_| false).await;
     check(&ask, &reader, &expected[0]);

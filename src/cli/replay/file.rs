@@ -1,21 +1,26 @@
 //! The file of a recording: how it is read, and how it is redacted.
 
-use std::path::Path;
+use std::{fmt::Display, path::Path};
 
 use crate::{
     api::recording::{Entry as Recorded, FRAMES, Scan, StopCause, encode, redacted, scan},
     cli::{CliError, output},
     config::layer::Entry,
-    engine::settings,
+    engine::{KEYS_SETTING, settings},
     files,
+    journal::{Keys, open},
 };
 
 /// Reads a recording. Reports the reason why its end is missing.
-pub(super) fn read(path: &Path) -> Result<Scan, CliError> {
-    let read = files::read(path);
-    let bytes = read.map_err(CliError::io(format!("cannot read {}", path.display())))?;
-    let scan = scan(&bytes)
-        .map_err(|fault| CliError::Replay(format!("recording {}: {fault}", path.display())))?;
+pub(super) fn read(path: &Path, keys: Option<&Path>) -> Result<Scan, CliError> {
+    let failed =
+        |fault: &dyn Display| CliError::Replay(format!("recording {}: {fault}", path.display()));
+    let keys = keys.map(|path| Keys::read(path, KEYS_SETTING)).transpose();
+    let keys = keys.map_err(|error| CliError::Replay(error.to_string()))?;
+    let bytes = files::read(path);
+    let bytes = bytes.map_err(CliError::io(format!("cannot read {}", path.display())))?;
+    let bytes = open(bytes.into(), keys.as_ref(), KEYS_SETTING).map_err(|error| failed(&error))?;
+    let scan = scan(&bytes).map_err(|fault| failed(&fault))?;
     if let Some(fault) = &scan.fault {
         output::tell(format_args!(
             "note: {fault}; the {} entries before it are intact",
@@ -26,9 +31,11 @@ pub(super) fn read(path: &Path) -> Result<Scan, CliError> {
 }
 
 /// Returns the recorded settings of the engine, if the first frame can be read.
-pub(super) fn settings(path: &Path) -> Vec<Entry> {
+pub(super) fn settings(path: &Path, keys: Option<&Path>) -> Vec<Entry> {
     let first = || -> Option<Vec<Entry>> {
-        let (entries, _) = FRAMES.decode::<Vec<Recorded>>(&files::read(path).ok()?).ok()??;
+        let keys = keys.map(|path| Keys::read(path, KEYS_SETTING)).transpose().ok()?;
+        let bytes = open(files::read(path).ok()?.into(), keys.as_ref(), KEYS_SETTING).ok()?;
+        let (entries, _) = FRAMES.decode::<Vec<Recorded>>(&bytes).ok()??;
         match entries.into_iter().next()? {
             Recorded::Began(began) => Some(settings::entries(&began.settings)),
             _ => None,
@@ -49,7 +56,7 @@ pub(super) fn end(scan: &Scan) -> String {
 
 /// Writes the recording without token ids and texts to a file that does not exist yet.
 pub(super) fn redact(scan: Scan, out: &Path) -> Result<(), CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Replay(error.to_string());
+    let failed = |error: &dyn Display| CliError::Replay(error.to_string());
     let redacted = redacted(scan, rand::random()).map_err(|error| failed(&error))?;
     let bytes = encode(&redacted).map_err(|error| failed(&error))?;
     let write = || {

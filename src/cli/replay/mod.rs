@@ -5,7 +5,7 @@ mod file;
 mod report;
 mod step_view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -30,6 +30,7 @@ Examples:
   playhouse replay FILE --step                     Look at queues, blocks and tokens step by step
   playhouse replay FILE --diff ./playhouse-old     The first step that another program does differently
   playhouse replay FILE --redact OUT               Without texts and tokens, to attach to a report
+  playhouse replay FILE --record-key-file KEY      A recording that is encrypted
 
 The model's settings are those of the recording. Flags, the environment and --config override them.
 
@@ -69,16 +70,16 @@ pub(crate) struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// Returns the settings that the replay starts from: those of the recorded engine. A file that
-    /// cannot be read has none; the replay itself then reports it.
-    pub(crate) fn defaults(&self) -> Vec<Entry> {
-        file::settings(&self.file)
+    /// Returns the settings that the replay starts from: those of the recorded engine. `keys` is a
+    /// file of keys. A recording that cannot be read has none; the replay itself then reports it.
+    pub(crate) fn defaults(&self, keys: Option<&Path>) -> Vec<Entry> {
+        file::settings(&self.file, keys)
     }
 }
 
 /// Replays and prints.
 pub(crate) fn run(args: &ReplayArgs, config: EngineConfig) -> Result<(), CliError> {
-    let scan = file::read(&args.file)?;
+    let scan = file::read(&args.file, config.record_key_file.as_deref())?;
     if let Some(out) = &args.redact {
         return file::redact(scan, out);
     }

@@ -16,6 +16,9 @@ pub struct RecorderConfig {
     pub began: Began,
     /// Maximum size of the file, bytes.
     pub max_bytes: usize,
+    /// Returns the most bytes that a frame of so many bytes takes in the file. It differs if the
+    /// file is encrypted.
+    pub bytes_of: fn(usize) -> usize,
     /// Opens the file.
     pub open: OpenRecording,
 }

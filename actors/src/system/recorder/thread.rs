@@ -33,6 +33,7 @@ enum Fault {
 pub(super) struct RecorderThread {
     began: Option<Began>,
     max_bytes: usize,
+    bytes_of: fn(usize) -> usize,
     open: Option<OpenRecording>,
     entries: Receiver<Entry>,
     state: Arc<State>,
@@ -48,9 +49,9 @@ impl RecorderThread {
         state: Arc<State>,
         ended: Sender<()>,
     ) -> Self {
-        let RecorderConfig { began, max_bytes, open } = config;
+        let RecorderConfig { began, max_bytes, bytes_of, open } = config;
         let (began, open) = (Some(began), Some(open));
-        Self { began, max_bytes, open, entries, state, ended, file: None, num_bytes: 0 }
+        Self { began, max_bytes, bytes_of, open, entries, state, ended, file: None, num_bytes: 0 }
     }
 
     pub(super) fn spawn(self) -> io::Result<()> {
@@ -96,7 +97,8 @@ impl RecorderThread {
     fn write(&mut self, entries: &[Entry]) -> Result<(), Fault> {
         let mut frame = Vec::new();
         FRAMES.encode(&entries, &mut frame)?;
-        if self.num_bytes + frame.len() + END_BYTES > self.max_bytes {
+        let (next, last) = ((self.bytes_of)(frame.len()), (self.bytes_of)(END_BYTES));
+        if self.num_bytes + next + last > self.max_bytes {
             self.end(StopCause::MaxBytes)?;
             return Err(Fault::Stopped(StopCause::MaxBytes));
         }
@@ -114,7 +116,7 @@ impl RecorderThread {
         if let Some(file) = &mut self.file {
             // One write: a process that is killed leaves at most one frame cut off.
             file.write_all(frame)?;
-            self.num_bytes += frame.len();
+            self.num_bytes += (self.bytes_of)(frame.len());
         }
         Ok(())
     }
