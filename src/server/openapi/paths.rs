@@ -22,8 +22,8 @@ use crate::server::{
         Version,
     },
     pooling::{
-        Classes, ClassifyRequest, EmbedRequest, Embedded, Embeddings, EmbeddingsRequest,
-        PoolRequest, Poolings, Ranking, RerankRequest, ScoreRequest, Scores,
+        Classes, EmbedRequest, Embedded, Embeddings, PoolingRequest, Poolings, Ranking,
+        RerankRequest, ScoreRequest, Scores,
     },
     responses::{InputTokens, ResponsesRequest},
     snapshots::EngineSnapshot,
@@ -126,10 +126,10 @@ fn ollama(d: &mut Document) {
 
 /// Adds the routes of models that pool. A server has those of its model's task.
 fn pooling(d: &mut Document) {
-    d.post::<EmbeddingsRequest, Embeddings>("/v1/embeddings", "A vector for each input");
+    d.post::<PoolingRequest, Embeddings>("/v1/embeddings", "A vector for each input");
     d.post::<EmbedRequest, Embedded>("/v2/embed", "The same, in the shape of Cohere's API");
-    d.post::<PoolRequest, Poolings>("/pooling", "The result of the model's task for each input");
-    d.post::<ClassifyRequest, Classes>("/classify", "The class of each input");
+    d.post::<PoolingRequest, Poolings>("/pooling", "The result of the model's task for each input");
+    d.post::<PoolingRequest, Classes>("/classify", "The class of each input");
     for path in ["/score", "/v1/score"] {
         d.post::<ScoreRequest, Scores>(path, "How well the texts of pairs go together");
     }

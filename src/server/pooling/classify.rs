@@ -4,38 +4,18 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 
 use super::{
     answer::{Class, Classes},
-    fields::PoolingFields,
-    input::InputFields,
+    request::PoolingRequest,
     run::{Exchange, Results, json},
 };
 use crate::{
     api::PoolingTask,
-    config::LimitSettings,
     server::{
         generate::usage::Usage,
-        http::{caller::Caller, error::ApiError, extract::JsonBody, parts::FromParts},
+        http::{caller::Caller, error::ApiError, extract::JsonBody},
         memory::RequestMemory,
         state::AppState,
     },
 };
-
-/// The body of `POST /classify`.
-pub(in crate::server) struct ClassifyRequest {
-    pub(super) input: InputFields,
-    pub(super) fields: PoolingFields,
-}
-
-impl FromParts for ClassifyRequest {
-    type Parts = (InputFields, PoolingFields);
-
-    fn from_parts((input, fields): Self::Parts) -> Result<Self, ApiError> {
-        Ok(Self { input, fields })
-    }
-
-    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
-        self.input.check_limits(limits)
-    }
-}
 
 /// `POST /classify`
 pub(in crate::server) async fn classify(
@@ -43,9 +23,9 @@ pub(in crate::server) async fn classify(
     caller: Caller,
     headers: HeaderMap,
     memory: RequestMemory,
-    JsonBody(request): JsonBody<ClassifyRequest>,
+    JsonBody(request): JsonBody<PoolingRequest>,
 ) -> Result<Response, ApiError> {
-    let ClassifyRequest { input, fields } = request;
+    let PoolingRequest { input, fields } = request;
     if state.engine.pooling_task() != Some(PoolingTask::Classify) {
         let message = "The model does not support Classification API";
         return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });

@@ -5,39 +5,19 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use super::{
     answer::{Embedding, Embeddings},
     encoding::BinaryHead,
-    fields::PoolingFields,
-    input::InputFields,
     late_chunking,
+    request::PoolingRequest,
     run::{Exchange, Results, json},
 };
 use crate::{
     api::PoolingTask,
-    config::LimitSettings,
     server::{
         generate::usage::Usage,
-        http::{caller::Caller, error::ApiError, extract::JsonBody, parts::FromParts},
+        http::{caller::Caller, error::ApiError, extract::JsonBody},
         memory::RequestMemory,
         state::AppState,
     },
 };
-
-/// The body of `POST /v1/embeddings`.
-pub(in crate::server) struct EmbeddingsRequest {
-    pub(super) input: InputFields,
-    pub(super) fields: PoolingFields,
-}
-
-impl FromParts for EmbeddingsRequest {
-    type Parts = (InputFields, PoolingFields);
-
-    fn from_parts((input, fields): Self::Parts) -> Result<Self, ApiError> {
-        Ok(Self { input, fields })
-    }
-
-    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
-        self.input.check_limits(limits)
-    }
-}
 
 /// `POST /v1/embeddings`
 pub(in crate::server) async fn create(
@@ -45,9 +25,9 @@ pub(in crate::server) async fn create(
     caller: Caller,
     headers: HeaderMap,
     memory: RequestMemory,
-    JsonBody(request): JsonBody<EmbeddingsRequest>,
+    JsonBody(request): JsonBody<PoolingRequest>,
 ) -> Result<Response, ApiError> {
-    let EmbeddingsRequest { input, fields } = request;
+    let PoolingRequest { input, fields } = request;
     if state.engine.pooling_task() != Some(PoolingTask::Embed) {
         let message = "The model does not support Embeddings API";
         return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });

@@ -9,8 +9,7 @@ use axum::{
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    ClassifyRequest, EmbeddingsRequest, PoolRequest, RerankRequest, ScoreRequest, classify,
-    embeddings, pool, rerank, score,
+    PoolingRequest, RerankRequest, ScoreRequest, classify, embeddings, pool, rerank, score,
 };
 use crate::{
     api::PoolingTask,
@@ -29,7 +28,7 @@ use crate::{
 /// A body of one of the routes.
 pub(in crate::server) enum PoolingInvocation {
     /// Inputs, which the task of the model gives a route.
-    Inputs(Box<PoolRequest>),
+    Inputs(Box<PoolingRequest>),
     Rerank(Box<RerankRequest>),
     Score(Box<ScoreRequest>),
 }
@@ -111,20 +110,15 @@ pub(in crate::server) async fn respond(
     let compares = state.engine.compares();
     match request {
         PoolingInvocation::Inputs(request) => {
-            let PoolRequest { input, fields } = *request;
+            let body = JsonBody(*request);
             match state.engine.pooling_task() {
                 Some(PoolingTask::Embed) => {
-                    let request = EmbeddingsRequest { input, fields };
-                    embeddings::create(state, caller, headers, memory, JsonBody(request)).await
+                    embeddings::create(state, caller, headers, memory, body).await
                 }
                 Some(PoolingTask::Classify) => {
-                    let request = ClassifyRequest { input, fields };
-                    classify::classify(state, caller, headers, memory, JsonBody(request)).await
+                    classify::classify(state, caller, headers, memory, body).await
                 }
-                _ => {
-                    let request = PoolRequest { input, fields };
-                    pool::pool(state, caller, headers, memory, JsonBody(request)).await
-                }
+                _ => pool::pool(state, caller, headers, memory, body).await,
             }
         }
         PoolingInvocation::Rerank(request) if compares => {

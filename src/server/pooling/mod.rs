@@ -15,6 +15,7 @@ mod input;
 mod invoke;
 mod late_chunking;
 mod pool;
+mod request;
 mod rerank;
 mod run;
 mod score;
@@ -24,13 +25,11 @@ use axum::{Router, routing::post};
 
 pub(in crate::server) use self::{
     answer::{Classes, Embeddings, Poolings, Ranking, Scores},
-    classify::ClassifyRequest,
     embed::{EmbedRequest, Embedded},
-    embeddings::EmbeddingsRequest,
     fields::PoolingFields,
     input::Inputs,
     invoke::{PoolingInvocation, respond as respond_to_invocation},
-    pool::PoolRequest,
+    request::PoolingRequest,
     rerank::RerankRequest,
     run::{Exchange, Results, json},
     score::ScoreRequest,

@@ -5,38 +5,18 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use super::{
     answer::{Pooling, Poolings},
     encoding::BinaryHead,
-    fields::PoolingFields,
-    input::InputFields,
+    request::PoolingRequest,
     run::{Exchange, Results, json},
 };
 use crate::{
     api::PoolingTask,
-    config::LimitSettings,
     server::{
         generate::usage::Usage,
-        http::{caller::Caller, error::ApiError, extract::JsonBody, parts::FromParts},
+        http::{caller::Caller, error::ApiError, extract::JsonBody},
         memory::RequestMemory,
         state::AppState,
     },
 };
-
-/// The body of `POST /pooling`.
-pub(in crate::server) struct PoolRequest {
-    pub(super) input: InputFields,
-    pub(super) fields: PoolingFields,
-}
-
-impl FromParts for PoolRequest {
-    type Parts = (InputFields, PoolingFields);
-
-    fn from_parts((input, fields): Self::Parts) -> Result<Self, ApiError> {
-        Ok(Self { input, fields })
-    }
-
-    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
-        self.input.check_limits(limits)
-    }
-}
 
 /// `POST /pooling`
 pub(in crate::server) async fn pool(
@@ -44,9 +24,9 @@ pub(in crate::server) async fn pool(
     caller: Caller,
     headers: HeaderMap,
     memory: RequestMemory,
-    JsonBody(request): JsonBody<PoolRequest>,
+    JsonBody(request): JsonBody<PoolingRequest>,
 ) -> Result<Response, ApiError> {
-    let PoolRequest { input, fields } = request;
+    let PoolingRequest { input, fields } = request;
     let model = fields.model(&state).await?;
     let task = task(&state, fields.task.as_deref())?;
     if fields.dimensions.is_some() {
