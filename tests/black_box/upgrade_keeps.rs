@@ -229,3 +229,29 @@ async fn everything_moves_on_over_several_upgrades() {
     terminate(last);
     until_gone(last).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_both_processes_are_aborted() {
+    let mut server = Server::of(playhouse(&FLAGS));
+    let url = server.url.clone();
+    let old = long(&url).await;
+    let (status, answer) = upgrade(&anew(), &url).await;
+    assert_eq!(status, 200, "{answer}");
+    let new = long(&url).await;
+    let named = json!({"request_ids": ["cmpl-unknown"]});
+    let (status, aborted) = post(&url, "/abort_requests", &named).await;
+    assert_eq!((status, &aborted["choices"]), (200, &json!(0)), "{aborted}");
+    let (status, aborted) = post(&url, "/abort_requests", &json!({})).await;
+    let both = json!({"status": "aborted", "aborted": 2, "choices": 2});
+    assert_eq!((status, aborted), (200, both));
+    for stream in [old, new] {
+        let events = stream.events().await;
+        assert!(events.contains("\"finish_reason\":\"abort\""), "{events}");
+    }
+    assert_eq!(server.ended(), Some(0));
+    let (status, aborted) = post(&url, "/abort_requests", &json!({})).await;
+    assert_eq!((status, &aborted["aborted"]), (200, &json!(0)), "{aborted}");
+    let pid = answer["pid"].as_u64().unwrap();
+    terminate(pid);
+    until_gone(pid).await;
+}

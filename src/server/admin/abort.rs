@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use axum::{Extension, Json, extract::State};
-use serde::Deserialize;
+use axum::{
+    Extension, Json,
+    body::to_bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -18,10 +23,15 @@ use crate::{
     },
 };
 
+pub(super) const ROUTE: &str = "/abort_requests";
+
 /// Most ids in one request.
 const REQUEST_IDS_MAX: usize = 4096;
 
-#[derive(Debug, Default, Deserialize, ToSchema)]
+/// Most bytes of the answer of another process.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct AbortRequest {
     /// Ids of answers, or the client's own names (`X-Request-Id`) of them. `None`: all open
@@ -47,20 +57,23 @@ impl FromParts for AbortRequest {
     }
 }
 
-/// Ends these answers. Their streams end with finish reason `abort`. `choices` counts the choices
+/// Ends these answers, also in the process before an upgrade. Their streams end with finish reason `abort`. `choices` counts the choices
 /// that were ended. Beam searches and pooling count as one choice an answer. `aborted` counts the
 /// ids that were given, as in vLLM, and without ids the choices.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,
+    headers: HeaderMap,
     JsonBody(request): JsonBody<AbortRequest>,
 ) -> Json<Value> {
+    // Requests that are about to move here are ended below.
+    let num_before = abort_before(&state, headers, &request).await;
     let owner = identity.and_then(|Extension(identity)| identity.sees_only());
     let ids = request.request_ids.filter(|ids| !ids.is_empty());
     let found = match (&ids, owner) {
         (None, None) => {
             let engines = open_on(&state).into_iter().map(|(engine, _)| engine);
-            let count: usize = engines.map(|engine| engine.abort_all()).sum();
+            let count = engines.map(|engine| engine.abort_all()).sum::<usize>() + num_before;
             return Json(json!({"status": "aborted", "aborted": count, "choices": count}));
         }
         (None, Some(_)) => find(&state, Names::Any, owner),
@@ -69,7 +82,7 @@ pub(in crate::server) async fn abort_requests(
             find(&state, Names::OneOf(&ids), owner)
         }
     };
-    let mut count = 0;
+    let mut count = num_before;
     for (engine, work) in found {
         match work {
             Work::Requests(choices) => {
@@ -84,6 +97,22 @@ pub(in crate::server) async fn abort_requests(
     }
     let aborted = ids.map_or(count, |ids| ids.len());
     Json(json!({"status": "aborted", "aborted": aborted, "choices": count}))
+}
+
+/// Ends the answers that the process before an upgrade still makes. Returns the number of choices
+/// that it ended.
+async fn abort_before(state: &AppState, headers: HeaderMap, request: &AbortRequest) -> usize {
+    let answered = async {
+        let body = serde_json::to_vec(request).ok()?;
+        let answer = state.predecessor.as_ref()?.answer(ROUTE, headers, body).await?;
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), ANSWER_BYTES_MAX).await.ok()?;
+        if status != StatusCode::OK {
+            tracing::warn!(%status, "the process before does not end its requests");
+        }
+        serde_json::from_slice::<Value>(&body).ok()?["choices"].as_u64()
+    };
+    answered.await.and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
 }
 
 /// Returns the engines with their open answers: the one that is served, and those of earlier swaps.

@@ -8,8 +8,11 @@ use axum::{
     body::Body,
     extract::{MatchedPath, Path, Request, State},
     http::{
-        self, HeaderName, Method, StatusCode, Version,
-        header::{CONNECTION, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE},
+        self, HeaderMap, HeaderName, Method, StatusCode, Version,
+        header::{
+            CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, ORIGIN, TE, TRANSFER_ENCODING,
+            UPGRADE,
+        },
         request::Parts,
         uri::PathAndQuery,
     },
@@ -211,6 +214,26 @@ impl Predecessor {
             tracing::warn!(%error, "a response of the process before is not read");
         }
         Ok(())
+    }
+
+    /// Lets the process answer a request for both, which has these headers and this body. Returns
+    /// its answer. `None` if it has ended: its requests are here then.
+    pub(in crate::server) async fn answer(
+        &self,
+        path: &str,
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Option<Response> {
+        let sender = self.reach().await?;
+        // They are those of the body as the client sent it.
+        [CONTENT_LENGTH, CONTENT_ENCODING].iter().for_each(|name| drop(headers.remove(name)));
+        let mut request = Request::builder().method(Method::POST).uri(path).body(()).ok()?;
+        *request.headers_mut() = headers;
+        let answer = send(sender, request.into_parts().0, Body::from(body)).await;
+        if answer.is_none() {
+            self.gone_soon().await;
+        }
+        answer
     }
 
     /// Asks the process about a part of this owner. Returns `None` if it has ended: its parts are
