@@ -7,7 +7,8 @@ Each model gets two adapters in `adapters/NAME/{a,b}`, and `adapters/NAME/answer
 continuations and their log-probabilities in float32: of the base model, and with each adapter.
 Models of experts get a third one, `c`, with matrices for each expert, in the names that experts had
 in transformers 4. PEFT itself turns them into those of transformers 5. A fourth one, `d`, has those
-of transformers 5, where all experts are one parameter.
+of transformers 5, where all experts are one parameter. Models whose files have such parameters get
+this one, too.
 Needs torch, transformers and peft.
 """
 
@@ -28,6 +29,13 @@ TOKENS = 12
 EXPERTS = {
     "mixtral": ["w1", "w3", "w2"],
     "qwen3_moe": ["gate_proj", "up_proj", "down_proj"],
+}
+# Models whose files have all experts in one tensor: the module of the experts.
+PARAMETERS = {
+    "gpt_oss": "mlp.experts",
+    "gpt_oss-mxfp4": "mlp.experts",
+    "llama4": "feed_forward.experts",
+    "qwen3_5_moe": "mlp.experts",
 }
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
@@ -51,6 +59,7 @@ MODELS = {
     "codegen": [],
     "lfm2": [],
     "qwen3_next": [],
+    **{name: [] for name in PARAMETERS},
 }
 
 
@@ -66,6 +75,9 @@ def linears(model):
             # transformers reads the weights of these layers past the layers, and so past PEFT's.
             parent = type(model.get_submodule(name.rpartition(".")[0])).__name__
             if short in ("out_proj", "dt_proj") and "Mamba" in parent:
+                continue
+            # It returns two tensors, which PEFT does not expect.
+            if type(module).__name__ == "Llama4Router":
                 continue
             if not short.isdigit() and short != "embed_out":
                 names[short] = name
@@ -153,12 +165,14 @@ def record(name, saved, load, folder, out):
     ]
     answers = [{"adapter": None, **greedy(model, prompt)} for prompt in prompts]
     adapters = list(zip("ab", configs(linears(model), saved)))
-    adapters += [("c", EXPERTS[name]), ("d", None)] if name in EXPERTS else []
+    adapters += [("c", EXPERTS[name])] if name in EXPERTS else []
+    adapters += [("d", None)] if name in EXPERTS or name in PARAMETERS else []
     for adapter, config in adapters:
         if adapter == "c":
             of_experts(folder, out / adapter, config, generator)
         elif adapter == "d":
-            parameters = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+            experts = PARAMETERS.get(name, "mlp.experts")
+            parameters = [f"{experts}.gate_up_proj", f"{experts}.down_proj"]
             config = LoraConfig(
                 r=3, lora_alpha=5, target_modules=["k_proj"], target_parameters=parameters,
                 rank_pattern={"experts.down_proj": 2}, task_type="CAUSAL_LM",

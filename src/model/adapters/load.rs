@@ -234,7 +234,10 @@ impl Loading<'_> {
         matrices: &BTreeMap<String, Matrices>,
     ) -> Result<Option<LoraWeights>, AdapterError> {
         let (mut first_output, mut own) = (0, Vec::new());
-        own.extend(whole.map(|whole| (whole, whole.b.clone(), 0)));
+        own.extend(whole.map(|whole| match &site.parts[..] {
+            [part] => (whole, arranged(whole, part), 0),
+            _ => (whole, whole.b.clone(), 0),
+        }));
         for part in &site.parts {
             if let Some(matrices) = matrices.get(self.sites.normalized(&part.module)) {
                 own.push((matrices, arranged(matrices, part), first_output));

@@ -19,6 +19,7 @@ use playhouse_kernels::{EmbeddingTable, LinearWeight, LoraWeights};
 
 use super::pooling::Classifier;
 pub use error::AdapterError;
+pub(in crate::model) use experts::Side;
 pub use files::{AdapterFiles, Fingerprint};
 pub use sites::AdapterSites;
 pub(in crate::model) use sites::{Site, SiteId};

@@ -7,7 +7,7 @@ use playhouse_kernels::WeightDtype;
 
 use super::classifier::ClassifierSite;
 use super::experts::ExpertSites;
-use crate::model::layers::Part;
+use crate::model::layers::{Arrangement, Part};
 
 /// Components that different versions of transformers put before the names of layers.
 const OUTER: [&str; 3] = ["model", "language_model", "transformer"];
@@ -74,6 +74,17 @@ impl AdapterSites {
     /// Registers a layer.
     pub(in crate::model) fn add(&mut self, parts: &[Part], inputs: usize) -> SiteId {
         self.push(Site { parts: self.known(parts), inputs, turned: None })
+    }
+
+    /// Registers a layer of one expert. A matrix of a parameter of all experts has a name that no
+    /// adapter has for a module: see [`AdapterSites::add_experts`].
+    pub(in crate::model) fn add_expert(&mut self, parts: &[Part], inputs: usize) -> SiteId {
+        let apart = |part: Part| match part.arrangement {
+            Arrangement::Fused { .. } | Arrangement::FusedByOutput { .. } => part.apart(),
+            _ => part,
+        };
+        let parts = self.known(parts).into_iter().map(apart).collect();
+        self.push(Site { parts, inputs, turned: None })
     }
 
     /// Registers a layer that multiplies with the transposed matrix of `part`, `[outputs, inputs]`.

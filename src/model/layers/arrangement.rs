@@ -78,6 +78,15 @@ impl Part {
         }
     }
 
+    /// Returns a matrix of a parameter as a module of its own, with a name that no other part has.
+    pub(in crate::model) fn apart(self) -> Self {
+        let arrangement = match self.arrangement {
+            Arrangement::Fused { is_interleaved: true, .. } => rows(separated(self.outputs)),
+            _ => Arrangement::AsStored,
+        };
+        Self { module: self.unique_name(), outputs: self.outputs, arrangement }
+    }
+
     /// Returns matrix `index` of a tensor of `count` matrices `[inputs, outputs]`.
     pub(in crate::model) fn fused(self, index: usize, count: usize, is_interleaved: bool) -> Self {
         Self { arrangement: Arrangement::Fused { index, count, is_interleaved }, ..self }

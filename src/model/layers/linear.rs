@@ -47,14 +47,15 @@ impl Linear {
         weight(loader, parts, inputs, loader.quantization())
     }
 
-    /// Loads the weight of `parts` alone with its site, for an operation that takes adapters.
-    pub(in crate::model) fn weight_with_site(
+    /// Loads the weight of `parts` of one expert with its site, for an operation that takes
+    /// adapters.
+    pub(in crate::model) fn of_expert(
         loader: &mut WeightLoader<'_>,
         parts: &[Part],
         inputs: usize,
     ) -> Result<(LinearWeight, SiteId), ModelError> {
         let weight = weight(loader, parts, inputs, loader.quantization())?;
-        Ok((weight, loader.adapter_sites().add(parts, inputs)))
+        Ok((weight, loader.adapter_sites().add_expert(parts, inputs)))
     }
 
     /// Loads `parts` without biases, and keeps them as floats.

@@ -10,7 +10,7 @@ use playhouse_kernels::{
 
 use super::arrangement::Part;
 use super::{LayerPlace, Linear, Mlp, activation};
-use crate::model::adapters::SiteId;
+use crate::model::adapters::{Side, SiteId};
 use crate::model::config::{GateClamp, GroupScoring, MlpConfig, MoeConfig, Scoring};
 use crate::model::family::{ExpertNames, MoeNames};
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -96,18 +96,14 @@ impl Moe {
         }
         let width = moe.width(hidden);
         let (mut gate_up, mut down, mut sites) = (Vec::new(), Vec::new(), Vec::new());
-        // Experts that are one tensor of a folder are not modules there. No GPU has the operation.
-        let original = place.original();
-        let known = original.names().moe.experts;
-        let is_module = matches!(known, ExpertNames::Each { .. });
-        let takes_adapters = is_module && *loader.device() == Device::flex();
+        // No GPU has the operation.
+        let known = known_experts(place).filter(|_| *loader.device() == Device::flex());
         for expert in 0..moe.num_experts {
             let [inner, outer] =
                 expert_parts(names, moe, hidden, expert, |name| place.module(name));
-            if takes_adapters {
-                let (inner, site) = Linear::weight_with_site(loader, &inner, width)?;
-                let (outer, of_outer) =
-                    Linear::weight_with_site(loader, &outer, moe.intermediate_size)?;
+            if known.is_some() {
+                let (inner, site) = Linear::of_expert(loader, &inner, width)?;
+                let (outer, of_outer) = Linear::of_expert(loader, &outer, moe.intermediate_size)?;
                 sites.push([site, of_outer]);
                 gate_up.push(inner);
                 down.push(outer);
@@ -116,12 +112,8 @@ impl Moe {
             gate_up.push(Linear::weight(loader, &inner, width)?);
             down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
         }
-        if let ExpertNames::Each { module, .. } = known
-            && takes_adapters
-        {
-            // The first name is that of the folder, the second one that of transformers 5.
-            let modules = [module, "mlp.experts"].map(|name| original.module(name));
-            loader.adapter_sites().add_experts(modules, &sites);
+        if let Some((modules, side)) = known {
+            loader.adapter_sites().add_experts(modules, side, &sites);
         }
         let activation = match moe.clamp {
             Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
@@ -147,6 +139,24 @@ impl Moe {
             output_bias: output_bias(loader, place, moe)?,
         })
     }
+}
+
+/// Returns the names that the module of the experts at `place` has in a folder and in transformers
+/// 5, and the side of an adapter's matrices. `None` if no adapter is known for such experts.
+fn known_experts(place: LayerPlace<'_>) -> Option<([String; 2], Side)> {
+    let original = place.original();
+    let (module, side) = match original.names().moe.experts {
+        ExpertNames::Each { module, .. } => (module, Side::Layer),
+        ExpertNames::FusedByOutput { inner, .. }
+        | ExpertNames::Fused { inner, is_interleaved: true, .. } => {
+            (inner.rsplit_once('.')?.0, Side::Layer)
+        }
+        // PEFT takes the last axis as the inputs, unless the class says that it is the other one
+        // (`is_transposed`, gpt-oss).
+        ExpertNames::Fused { inner, .. } => (inner.rsplit_once('.')?.0, Side::Parameter),
+        ExpertNames::Stacked { .. } | ExpertNames::Rows { .. } => return None,
+    };
+    Some(([module, "mlp.experts"].map(|name| original.module(name)), side))
 }
 
 /// Loads the biases of all experts, in the order of the experts. Only experts in one tensor have
