@@ -99,7 +99,9 @@ async fn every_row_equals_its_own_model() {
     assert!(models.len() >= 4, "{models:?}");
     for model in models {
         let case = Case { adapters: "adapters", model };
-        check(&case, || config(&case.model)).await;
+        // The cache of these has no room for their whole context.
+        let max_model_len = case.model.starts_with("gpt_oss").then_some(512);
+        check(&case, || EngineConfig { max_model_len, ..config(&case.model) }).await;
     }
 }
 
