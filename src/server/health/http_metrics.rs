@@ -1,6 +1,7 @@
 //! Metrics of HTTP requests, under the names that vLLM's server has from its instrumentation.
 
 use std::{
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -13,7 +14,7 @@ use axum::{
     response::Response,
 };
 use hyper::body::{Frame, SizeHint};
-use metrics::{counter, histogram};
+use metrics::{Label, counter, histogram};
 use tokio::time::Instant;
 
 /// Routes that are not counted: probes would hide all else.
@@ -85,9 +86,9 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let seconds = self.begun.elapsed().as_secs_f64();
         let labels = [
-            ("handler", self.handler.clone()),
-            ("method", self.method.to_owned()),
-            ("status", self.status.to_owned()),
+            Label::new("handler", mem::take(&mut self.handler)),
+            Label::from_static_parts("method", self.method),
+            Label::from_static_parts("status", self.status),
         ];
         histogram!("http_request_duration_seconds", labels[..2].iter()).record(seconds);
         histogram!("http_request_duration_highr_seconds").record(seconds);
