@@ -133,7 +133,8 @@ pub(super) async fn whole_text(response: hyper::Response<Incoming>) -> String {
 /// Returns the status and the server's message about it.
 pub(super) fn error_of(status: StatusCode, text: &str) -> String {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let message = value["error"]["message"].as_str().unwrap_or(text);
+    // vLLM's answer to a wrong key has its text in `error` itself.
+    let message = value["error"]["message"].as_str().or(value["error"].as_str()).unwrap_or(text);
     let message: String = message.chars().take(ERROR_CHARS_MAX).collect();
     format!("{status}: {message}")
 }
@@ -146,6 +147,15 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn an_error_has_the_servers_text() {
+        let refused = r#"{"error": {"message": "no such model"}}"#;
+        assert_eq!(error_of(StatusCode::NOT_FOUND, refused), "404 Not Found: no such model");
+        assert_eq!(error_of(StatusCode::BAD_GATEWAY, "a proxy"), "502 Bad Gateway: a proxy");
+        let unknown = error_of(StatusCode::UNAUTHORIZED, r#"{"error": "Unauthorized"}"#);
+        assert_eq!(unknown, "401 Unauthorized: Unauthorized");
+    }
 
     /// The first connection is reset at its second request, which was not read to its end. The
     /// second connection is closed at its second request, and the third by the client.

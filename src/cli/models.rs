@@ -47,6 +47,9 @@ pub(crate) fn run(args: &ModelsArgs, config: &EngineConfig) -> Result<(), CliErr
     if args.downloaded {
         let mut models = cached_models(config)?;
         models.retain(|model| model.name.to_lowercase().contains(&wanted));
+        if models.is_empty() {
+            output::tell("no such model is in the cache; `playhouse pull org/name` fetches one");
+        }
         return match args.output {
             Format::Json => output::show_json(&json!(models)),
             Format::Text => output::show(&as_table(&models)),
@@ -59,6 +62,11 @@ pub(crate) fn run(args: &ModelsArgs, config: &EngineConfig) -> Result<(), CliErr
     let is_named = |pooler: &SupportedPoolers| pooler.architecture.to_lowercase().contains(&wanted);
     let families: Vec<_> = supported_models().into_iter().filter(is_wanted).collect();
     let poolers: Vec<_> = supported_poolers().into_iter().filter(is_named).collect();
+    if families.is_empty() && poolers.is_empty() {
+        output::tell(format_args!(
+            "no name contains {wanted}; `playhouse models` without one lists all families"
+        ));
+    }
     match args.output {
         Format::Json => {
             let families = families.iter().map(|family| json!(family));

@@ -70,7 +70,14 @@ pub(crate) fn run(args: &UpgradeArgs) -> Result<(), CliError> {
         let status = answer.status();
         let text = whole_text(answer).await;
         if status != StatusCode::OK {
-            return Err(CliError::Unreachable(format!("no upgrade: {}", error_of(status, &text))));
+            let hint = match status {
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    "; set PLAYHOUSE_ADMIN_API_KEY to an operator's key"
+                }
+                _ => "",
+            };
+            let error = error_of(status, &text);
+            return Err(CliError::Unreachable(format!("no upgrade: {error}{hint}")));
         }
         let answer: Value = serde_json::from_str(&text).unwrap_or_default();
         output::tell(format_args!("process {} serves", answer["pid"]));

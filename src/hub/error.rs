@@ -39,7 +39,8 @@ pub enum HubError {
     /// The hub cannot be reached.
     #[error(
         "the model {name} is no folder or file here, and {endpoint} cannot be reached to fetch it: \
-         {why}; check the network and its proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror"
+         {why}; check the network and its proxy (HTTPS_PROXY), set HF_ENDPOINT to a mirror, or \
+         copy the model's files to a folder here and give that folder"
     )]
     Unreachable {
         /// The name as given.

@@ -24,6 +24,7 @@ mod messages;
 mod models;
 mod ollama;
 mod openapi;
+mod other_task;
 mod page;
 mod pooling;
 mod responses;
@@ -58,7 +59,7 @@ use self::{
     generate::handler::generate,
     generative_scoring::ScoringRequest,
     handover::{Estate, Predecessor, Successor},
-    health::{frozen, metrics, probes},
+    health::{frozen, http_metrics, metrics, probes},
     http::{
         auth, cors, draining,
         error::ApiError,
@@ -331,7 +332,8 @@ fn generating() -> Router<AppState> {
 }
 
 fn router(state: AppState) -> Result<Router, ServerError> {
-    let generating = match (&state.speech, state.engine.model_info().heads.generates) {
+    let generates = state.engine.model_info().heads.generates;
+    let generating = match (&state.speech, generates) {
         (Some(_), true) => audio::routes(),
         (None, true) => generating(),
         (_, false) => Router::new(),
@@ -368,7 +370,9 @@ fn router(state: AppState) -> Result<Router, ServerError> {
     };
     let router = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-        .fallback(async |method: Method, uri: Uri| ApiError::not_found(&method, uri.path()))
+        .fallback(async move |method: Method, uri: Uri| {
+            other_task::not_found(&method, uri.path(), generates)
+        })
         .layer(from_fn_with_state(state.clone(), keep_alive::comment))
         .layer(from_fn_with_state(state.clone(), handover::pass_on))
         .layer(from_fn_with_state(state.clone(), memory::lease))
@@ -376,7 +380,8 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .layer(from_fn_with_state(state.clone(), draining::refuse))
         .layer(from_fn(messages::in_own_shape))
         .layer(from_fn(ollama::in_own_shape))
-        .layer(from_fn_with_state(state.clone(), request_id::echo));
+        .layer(from_fn_with_state(state.clone(), request_id::echo))
+        .layer(from_fn(http_metrics::count));
     let router = match cors::layer(&state.config)? {
         Some(cors) => router.layer(cors),
         None => router,

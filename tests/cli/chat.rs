@@ -46,6 +46,15 @@ fn a_running_server_answers_as_the_model_here_does() {
 }
 
 #[test]
+fn a_server_with_keys_is_told_one_or_says_where_it_belongs() {
+    let server = crate::server::Server::start(&["--api-key", "secret"]);
+    let url = format!("http://{}", server.address);
+    let stderr = chat(&["--url", &url, "-q", "Hi"]).fails_with(1);
+    assert!(stderr.contains("401 Unauthorized: Unauthorized; set OPENAI_API_KEY"), "{stderr}");
+    chat(&["--url", &url, "-q", "Hi"]).env("OPENAI_API_KEY", "secret").succeeds();
+}
+
+#[test]
 fn a_conversation_goes_on_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("talk.json");

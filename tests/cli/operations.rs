@@ -126,8 +126,32 @@ fn metrics_have_texts_and_vllms_names_on_request() {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
     assert!(!text.contains("playhouse:"), "{text}");
+    let asked = "handler=\"/v1/completions\",method=\"POST\"";
+    for line in [
+        format!("http_requests_total{{{asked},status=\"2xx\"}} 1"),
+        format!("http_request_duration_seconds_count{{{asked}}} 1"),
+        "http_request_size_bytes_sum{handler=\"/v1/completions\"} 38".to_owned(),
+        "http_response_size_bytes_count{handler=\"/v1/completions\"} 1".to_owned(),
+        "http_request_duration_highr_seconds_bucket{le=\"60\"} 1".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(!text.contains("handler=\"/metrics\""), "{text}");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn an_upgrade_without_a_key_says_where_it_belongs() {
+    let server = Server::start(&["--api-key", "secret"]);
+    let url = format!("http://{}", server.address);
+    let told = playhouse(&["upgrade", "--url", &url]).fails_with(1);
+    assert!(told.contains("no upgrade: 401 Unauthorized: Unauthorized; set "), "{told}");
+    assert!(told.contains("PLAYHOUSE_ADMIN_API_KEY to an operator's key"), "{told}");
+    // A client's key is known, and not enough.
+    let known = playhouse(&["upgrade", "--url", &url]).env("PLAYHOUSE_ADMIN_API_KEY", "secret");
+    let told = known.fails_with(1);
+    assert!(told.contains("no upgrade: 403 Forbidden: "), "{told}");
 }
 
 #[test]

@@ -22,6 +22,27 @@ fn it_serves_what_its_banner_says_until_sigterm() {
 }
 
 #[test]
+fn the_requests_that_its_banner_suggests_are_answered() {
+    let runners: [(&str, &[&str]); 2] = [
+        ("generate", &["/v1/completions", "/v1/chat/completions"]),
+        ("pooling", &["/v1/embeddings", "/rerank"]),
+    ];
+    for (runner, routes) in runners {
+        let mut server = Server::start(&["--runner", runner]);
+        for route in routes {
+            let command = server.until_logged(route);
+            let to_try = format!("http://{}{route} ", server.address);
+            assert!(command.contains(&to_try), "{command}");
+            let body = server.until_logged("-d '");
+            let body = body.trim().trim_start_matches("-d '").trim_end_matches('\'');
+            let mut answer = String::new();
+            server.post(route, body).read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{body}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn the_format_of_activations_is_shown() {
     for (activations, expected) in [("auto", "int8"), ("none", "bfloat16")] {
         let server =

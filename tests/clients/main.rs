@@ -5,6 +5,7 @@ mod anthropic;
 #[path = "../contrived/mod.rs"]
 mod contrived;
 mod embeddings;
+mod libraries;
 mod ollama;
 mod openai;
 #[path = "../python/mod.rs"]

@@ -43,7 +43,11 @@ impl Remote {
         let status = response.status();
         let text = whole_text(response).await;
         if status != StatusCode::OK {
-            return Err(failed(error_of(status, &text)));
+            let hint = match status {
+                StatusCode::UNAUTHORIZED => "; set OPENAI_API_KEY to a key of this server",
+                _ => "",
+            };
+            return Err(failed(error_of(status, &text) + hint));
         }
         let list: Value = serde_json::from_str(&text).unwrap_or_default();
         let models = list["data"].as_array().map_or(&[][..], Vec::as_slice);

@@ -8,8 +8,9 @@ use std::{
 use playhouse_kernels::DeviceKind;
 
 use crate::{
+    api::PoolingTask,
     cli::logging::Stderr,
-    engine::{Engine, engine_threads},
+    engine::{Engine, Speech, engine_threads},
     model::QuantizedWeights,
     server::{Address, Listener, ServerConfig},
 };
@@ -50,7 +51,7 @@ fn device_note(kind: DeviceKind, gpu_file: Option<String>) -> String {
     }
 }
 
-/// Shows address, model, device and KV cache, and three requests to try.
+/// Shows address, model, device and KV cache, and requests to try.
 pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
     let text = text(engine, server, listener.address().ok());
     // A server whose banner cannot be written still serves.
@@ -111,6 +112,11 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
     let tokens = info.kv_spec.num_tokens(info.num_blocks);
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
+    let tries = tries(engine).iter().map(|(curl, route, fields)| {
+        let body = format!("{{\"model\": \"{name}\", {fields}}}");
+        format!("  {curl} {base}{route}{key} {json} \\\n    -d '{body}'\n")
+    });
+    let tries: String = tries.collect();
     format!(
         "\
 playhouse {version} serves {name} on {shown}
@@ -119,12 +125,7 @@ playhouse {version} serves {name} on {shown}
 {note}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB{each}
 {engines}Try:
   curl {base}/v1/models{key}
-  curl {base}/v1/completions{key} {json} \\
-    -d '{{\"model\": \"{name}\", \"prompt\": \"Once upon a time\", \"max_tokens\": 32}}'
-  curl -N {base}/v1/chat/completions{key} {json} \\
-    -d '{{\"model\": \"{name}\", \"stream\": true, \
-\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'
-",
+{tries}",
         version = env!("CARGO_PKG_VERSION"),
         each = each(engine),
         engines = engines(engine),
@@ -134,6 +135,34 @@ playhouse {version} serves {name} on {shown}
         blocks = info.num_blocks,
         block_size = info.kv_spec.block_size,
     )
+}
+
+/// Returns requests that the model answers: command, route, and the fields of the body after the
+/// model's name.
+fn tries(engine: &Engine) -> &'static [(&'static str, &'static str, &'static str)] {
+    let (loaded, heads) = (engine.loaded(), &engine.model_info().heads);
+    let hears = Speech::of(&loaded.architecture, &loaded.codec).is_some();
+    match (hears, heads.generates) {
+        // A sound is a file, and goes with no fields of JSON.
+        (true, _) => &[],
+        (false, true) => &[
+            ("curl", "/v1/completions", r#""prompt": "Once upon a time", "max_tokens": 32"#),
+            (
+                "curl -N",
+                "/v1/chat/completions",
+                r#""stream": true, "messages": [{"role": "user", "content": "Hello"}]"#,
+            ),
+        ],
+        (false, false) if heads.pooling(PoolingTask::Embed).is_some() => &[
+            ("curl", "/v1/embeddings", r#""input": "Once upon a time""#),
+            (
+                "curl",
+                "/rerank",
+                r#""query": "A walk", "documents": ["They went out.", "It rained."]"#,
+            ),
+        ],
+        (false, false) => &[("curl", "/pooling", r#""input": "Once upon a time""#)],
+    }
 }
 
 /// Returns the host for a URL. For a server on all addresses, it is this machine's.

@@ -32,6 +32,13 @@ const REQUEST_LATENCY: &[f64] = &[
 ];
 const ITERATION_TOKENS: &[f64] =
     &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+/// The defaults of the instrumentation that vLLM's server has.
+const HTTP_DURATION: &[f64] = &[0.1, 0.5, 1.0];
+const HTTP_FINE_DURATION: &[f64] = &[
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0,
+    7.5, 10.0, 30.0, 60.0,
+];
+const HTTP_SIZE: &[f64] = &[1e2, 1e3, 1e4, 1e5, 1e6, 1e7];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 const PREEMPTIONS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0];
 
@@ -70,6 +77,15 @@ fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
     for (name, buckets) in buckets {
         let name = Matcher::Full(format!("playhouse:{name}"));
         builder = builder.set_buckets_for_metric(name, buckets)?;
+    }
+    let of_http = [
+        ("http_request_duration_seconds", HTTP_DURATION),
+        ("http_request_duration_highr_seconds", HTTP_FINE_DURATION),
+        ("http_request_size_bytes", HTTP_SIZE),
+        ("http_response_size_bytes", HTTP_SIZE),
+    ];
+    for (name, buckets) in of_http {
+        builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
     }
     Ok(builder)
 }

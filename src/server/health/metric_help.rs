@@ -105,16 +105,35 @@ const METRICS: &[(&str, Kind, &str)] = &[
     ("journal_write_time_seconds", Histogram, "Time to make records durable."),
 ];
 
+/// The same for metrics that have no prefix, as in vLLM.
+const HTTP_METRICS: &[(&str, Kind, &str)] = &[
+    ("http_requests_total", Counter, "Answered requests by handler, method and status."),
+    ("http_request_duration_seconds", Histogram, "Time from a request to the end of its answer."),
+    (
+        "http_request_duration_highr_seconds",
+        Histogram,
+        "The same for all handlers together, in finer steps.",
+    ),
+    ("http_request_size_bytes", Histogram, "Length of a request's body as its client tells it."),
+    ("http_response_size_bytes", Histogram, "Length of an answer's body."),
+];
+
 /// Gives the recorder of this process the texts of all metrics. Call it after the recorder is
 /// installed.
 pub fn describe_metrics() {
     for (name, kind, help) in METRICS {
-        let name = format!("playhouse:{name}");
-        match kind {
-            Counter => describe_counter!(name, *help),
-            Gauge => describe_gauge!(name, *help),
-            Histogram => describe_histogram!(name, *help),
-        }
+        describe(format!("playhouse:{name}"), *kind, help);
+    }
+    for (name, kind, help) in HTTP_METRICS {
+        describe((*name).to_owned(), *kind, help);
+    }
+}
+
+fn describe(name: String, kind: Kind, help: &'static str) {
+    match kind {
+        Counter => describe_counter!(name, help),
+        Gauge => describe_gauge!(name, help),
+        Histogram => describe_histogram!(name, help),
     }
 }
 
@@ -127,7 +146,7 @@ mod tests {
     #[test]
     fn names_follow_the_rules_of_prometheus() {
         let mut names = BTreeSet::new();
-        for (name, kind, help) in METRICS {
+        for (name, kind, help) in METRICS.iter().chain(HTTP_METRICS) {
             assert!(names.insert(name), "{name} stands twice");
             assert!(help.ends_with('.') && help.len() > 10, "{name}: {help}");
             // vLLM's name of a histogram, which dashboards ask for.

@@ -3,6 +3,7 @@
 mod encoder_metrics;
 pub(in crate::server) mod frozen;
 pub(crate) mod heartbeat;
+pub(in crate::server) mod http_metrics;
 mod metric_help;
 pub(in crate::server) mod metrics;
 pub(in crate::server) mod probes;

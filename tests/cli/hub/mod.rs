@@ -161,7 +161,9 @@ fn a_model_by_name_is_fetched_once_and_answers_without_the_hub() {
     assert!(listed[0]["bytes"].as_u64().unwrap() > 10_000_000);
     let listed = user.run(&["models", "--downloaded"]).succeeds();
     assert!(listed.starts_with("org/demo  ") && listed.contains(" main "), "{listed}");
-    assert_eq!(user.run(&["models", "--downloaded", "other"]).succeeds(), "");
+    let (code, listed, told) = user.run(&["models", "--downloaded", "other"]).finish();
+    assert_eq!((code, listed.as_str()), (Some(0), ""));
+    assert!(told.contains("no such model is in the cache; `playhouse pull "), "{told}");
 }
 
 #[test]
@@ -348,6 +350,7 @@ fn errors_say_what_to_do() {
     let down = user.run(&["pull", "org/demo"]).env("HF_ENDPOINT", "http://127.0.0.1:9");
     let error = down.fails_with(1);
     assert!(error.contains("http://127.0.0.1:9 cannot be reached to fetch it"), "{error}");
+    assert!(error.contains("copy the model's files to a folder here"), "{error}");
     let error = user.run(&["pull", "org/demo"]).env("HF_ENDPOINT", "mirror").fails_with(1);
     assert!(error.contains("HF_ENDPOINT = mirror: expected a URL"), "{error}");
     let error = user.run(&["pull", "examples/demo-model/x"]).fails_with(2);
