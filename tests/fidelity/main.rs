@@ -256,6 +256,8 @@ models! {
     hyperclovax_norms_before: "hyperclovax-norms-before",
     iquestcoder: "iquestcoder",
     iquestcoder_biases: "iquestcoder-biases",
+    gpt_neo: "gpt_neo",
+    gpt_neo_windows: "gpt_neo-windows",
 }
 
 models! {

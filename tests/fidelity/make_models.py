@@ -54,6 +54,7 @@ from transformers import (
     GlmConfig,
     GPT2Config,
     GPTBigCodeConfig,
+    GPTNeoConfig,
     GPTJConfig,
     GptOssConfig,
     GPTNeoXConfig,
@@ -1152,6 +1153,20 @@ MODELS |= {
     "hyperclovax-norms-before": tiniest(
         HyperCLOVAXConfig, use_post_norm=False, attention_bias=True, mlp_bias=True, head_dim=10,
         logits_scaling=1.5, tie_word_embeddings=True,
+    ),
+}
+
+NEO = NO_KV + " num_hidden_layers num_attention_heads"
+MODELS |= {
+    "gpt_neo": tiniest(
+        GPTNeoConfig, NEO, num_layers=2, num_heads=3, window_size=6,
+        attention_types=[[["global", "local"], 1]],
+    )
+    | dict(before=wrappers.without("attention_layers")),
+    "gpt_neo-windows": tiniest(
+        GPTNeoConfig, NEO + " intermediate_size", num_layers=3, num_heads=2, window_size=5,
+        attention_types=[[["local"], 2], [["global"], 1]], activation_function="relu",
+        layer_norm_epsilon=1e-3, tie_word_embeddings=False,
     ),
 }
 
