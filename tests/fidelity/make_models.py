@@ -1353,6 +1353,16 @@ ROPE_CASES = [
         high_freq_factor=4.0,
         original_max_position_embeddings=256,
     ),
+    *(
+        dict(
+            rope_type="llama3",
+            factor=16.0,
+            low_freq_factor=low,
+            high_freq_factor=1.0,
+            original_max_position_embeddings=256,
+        )
+        for low in (1.0, 4.0)
+    ),
     dict(
         rope_type="longrope",
         short_factor=[1.0 + 0.01 * i for i in range(32)],

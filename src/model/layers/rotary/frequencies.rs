@@ -141,10 +141,11 @@ fn llama3(inv_freq: Vec<f32>, scaling: &Llama3Scaling) -> Vec<f32> {
         .into_iter()
         .map(|frequency| {
             let wavelength = (2.0 * PI) as f32 / frequency;
-            if wavelength < longest_kept {
-                frequency
-            } else if wavelength > shortest_scaled {
+            // Llama 4 Scout has equal borders, between which there is nothing.
+            if wavelength > shortest_scaled || low == high && wavelength == shortest_scaled {
                 frequency / factor
+            } else if wavelength < longest_kept {
+                frequency
             } else {
                 let smooth = (context as f32 / wavelength - low as f32) / (high - low) as f32;
                 (1.0 - smooth) * frequency / factor + smooth * frequency
