@@ -46,7 +46,8 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
 }
 
 /// Returns for each of `count` layers whether it has a window: the field `attention_layers`, or
-/// `attention_types`, pairs of a list of kinds and the number of its repetitions. By default the kinds alternate.
+/// `attention_types`, pairs of a list of kinds and the number of its repetitions. By default the
+/// kinds alternate.
 fn local_layers(fields: &Fields, count: usize) -> Result<Vec<bool>, ConfigError> {
     const KINDS: [&str; 2] = ["global", "local"];
     if let Some(layers) = fields.flags("attention_layers", KINDS, count)? {
