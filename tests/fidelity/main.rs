@@ -24,6 +24,7 @@ mod random_vision;
 mod rope;
 mod runner;
 mod sharpness;
+mod short_context;
 mod speech;
 mod vision;
 mod vision_folders;

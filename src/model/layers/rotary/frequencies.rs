@@ -23,9 +23,10 @@ pub struct InverseFrequencies {
 ///
 /// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in the batch.
 /// A request's result would then depend on its neighbours, and the frequencies would change after
-/// keys are cached. So all tokens here have the frequencies of HF for a sequence of
-/// `max_model_len` tokens. vLLM does the same: for dynamic NTK at the model's own context length,
-/// for LongRoPE at any length.
+/// keys are cached. So all tokens of a request here have those of HF for a sequence of
+/// `max_model_len` tokens, as in vLLM. Only a request that cannot outgrow the context of the
+/// training has those of that context, by a call with its length as `max_model_len`:
+/// `ModelConfig::short_context`.
 #[must_use]
 pub fn inverse_frequencies(
     parameters: &RopeParameters,
