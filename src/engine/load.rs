@@ -263,6 +263,7 @@ impl<'a> Start<'a> {
                 eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
                 heads: pooling::heads(model),
                 max_item_embeds: media::max_item_embeds(&codec),
+                short_context: model.backbone.short_context(),
                 attends_within_items: {
                     model.media.as_ref().is_some_and(|media| media.attends_within_items())
                 },

@@ -157,6 +157,7 @@ mod tests {
             heads: Default::default(),
             max_item_embeds: 0,
             attends_within_items: false,
+            short_context: None,
         }
     }
 

@@ -134,6 +134,8 @@ pub(super) struct RaggedBatch {
     pub(super) media: StepMedia,
     /// The positions of the tokens on three axes. Empty if all are the places in the sequences.
     pub(super) axes: Vec<[u32; 3]>,
+    /// The rows of the tokens in rotary tables. Empty if all are the places in the sequences.
+    pub(super) rotary_rows: Vec<u32>,
     /// Requests of the step that cannot continue.
     pub(super) broken: Vec<(RequestId, RowFailure)>,
     /// Block tables of earlier steps, kept for their memory.
@@ -158,6 +160,7 @@ impl RaggedBatch {
         self.adapters.clear();
         self.media = StepMedia::default();
         self.axes.clear();
+        self.rotary_rows.clear();
         self.broken.clear();
     }
 }

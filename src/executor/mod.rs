@@ -25,6 +25,7 @@ mod many_requests_tests;
 mod media;
 mod runner;
 mod sampler;
+mod short_context;
 #[cfg(test)]
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod step_graph_tests;

@@ -170,10 +170,12 @@ impl ModelRunner {
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
         let backbone = &*self.model.backbone;
         let places = &*self.kv_layout.places;
-        let RaggedBatch { token_ids, types, groups, adapters, media, axes, .. } = batch;
+        let RaggedBatch { token_ids, types, groups, adapters, media, axes, rotary_rows, .. } =
+            batch;
         let (types, adapters): (&[u32], _) = (types, &*adapters);
         let (media, axes): (&StepMedia, &[[u32; 3]]) = (media, axes);
-        let is_plain = adapters.is_empty() && media.is_empty() && axes.is_empty();
+        let is_plain =
+            adapters.is_empty() && media.is_empty() && axes.is_empty() && rotary_rows.is_empty();
         if is_plain && self.kv_layout.sizes.num_groups == 0 {
             // Hardly two batches of whole prompts have the same shape, so none is recorded.
             let last = self
@@ -187,6 +189,7 @@ impl ModelRunner {
             let mut step = step.with_media(media);
             let hidden = media.placed(backbone.embed(token_ids, step.adapters()));
             let positions = Positions::of_text(&metas[0]).with_types(types).with_axes(axes);
+            let positions = positions.with_rotary_rows(rotary_rows);
             let (last, read) = backbone.forward_with_inputs(hidden, positions, &mut step, wanted);
             inputs = read;
             last
@@ -228,6 +231,10 @@ impl ModelRunner {
         let begun = Instant::now();
         let encoder = self.media.as_deref().map(EncoderStore::encoder);
         timed("lay_out", || self.batch.lay_out(sizes, encoder, &mut buffers.ragged))?;
+        if let Some(short_context) = self.model.backbone.short_context() {
+            let max_model_len = self.model.max_model_len;
+            self.batch.turn_short(short_context, max_model_len, &mut buffers.ragged)?;
+        }
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             produced: Produced::default(),

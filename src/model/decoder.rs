@@ -45,6 +45,8 @@ struct Decoder {
     project_out: Option<Linear>,
     /// The rotary embedding of positions with three axes.
     axes: Option<AxesRotary>,
+    /// The border of [`Backbone::short_context`].
+    short_context: Option<usize>,
 }
 
 /// A vector for each position, which is added to the embedding of the token.
@@ -83,6 +85,10 @@ impl Backbone for Decoder {
         step: &mut Step<'_>,
     ) -> Tensor<2> {
         self.forward_with_inputs(hidden, positions, step, &[]).0
+    }
+
+    fn short_context(&self) -> Option<usize> {
+        self.short_context
     }
 
     fn num_layers(&self) -> usize {
@@ -232,6 +238,7 @@ impl Decoder {
             norm,
             project_out,
             axes: AxesRotary::of(config, loader.device()),
+            short_context: config.short_context(),
         })
     }
 }

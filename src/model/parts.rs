@@ -35,6 +35,13 @@ pub trait Backbone: Send + Sync {
         step: &mut Step<'_>,
     ) -> Tensor<2>;
 
+    /// Returns the most tokens of a request that the model computes in another way than longer
+    /// ones, by [`Positions::with_rotary_rows`]. It is less than `max_model_len`. The default
+    /// computes all requests alike.
+    fn short_context(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns the number of layers whose inputs [`Backbone::forward_with_inputs`] can return.
     fn num_layers(&self) -> usize {
         0

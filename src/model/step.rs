@@ -199,6 +199,18 @@ impl<'a> Positions<'a> {
         Self { axes, ..self }
     }
 
+    /// Returns the same with the row of each token in rotary tables, `[num_tokens]`, for a model
+    /// with a [`Backbone::short_context`](super::Backbone::short_context). The row of a request
+    /// that stays within it is `max_model_len` plus the place in the sequence. Without rows, each
+    /// is that place.
+    #[must_use]
+    pub fn with_rotary_rows(self, rows: &'a [u32]) -> Self {
+        match rows {
+            [] => self,
+            rows => self.turned(rows, None),
+        }
+    }
+
     /// Returns the frame, row and column of each token: `[num_tokens]`, or nothing if all are the
     /// place in the sequence.
     #[must_use]
@@ -222,6 +234,12 @@ impl<'a> Positions<'a> {
             (Some(Turned { rows, table }), Some(own)) => (rows, Some(table.unwrap_or(own))),
             (_, own) => (self.in_sequence, own),
         }
+    }
+
+    /// Returns the same for a layer that has a table.
+    pub(super) fn of_own_table(self, own: &'a RotaryTable) -> (&'a [u32], &'a RotaryTable) {
+        let (rows, table) = self.of_table(Some(own));
+        (rows, table.unwrap_or(own))
     }
 
     /// Returns the place of each token in its sequence: `[num_tokens]`.

@@ -24,6 +24,7 @@ mod random_vision;
 mod rope;
 mod runner;
 mod sharpness;
+mod short_context;
 mod speech;
 mod vision;
 mod vision_folders;
@@ -256,6 +257,8 @@ models! {
     hyperclovax_norms_before: "hyperclovax-norms-before",
     iquestcoder: "iquestcoder",
     iquestcoder_biases: "iquestcoder-biases",
+    gpt_neo: "gpt_neo",
+    gpt_neo_windows: "gpt_neo-windows",
 }
 
 models! {

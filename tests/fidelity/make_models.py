@@ -54,6 +54,7 @@ from transformers import (
     GlmConfig,
     GPT2Config,
     GPTBigCodeConfig,
+    GPTNeoConfig,
     GPTJConfig,
     GptOssConfig,
     GPTNeoXConfig,
@@ -1155,6 +1156,20 @@ MODELS |= {
     ),
 }
 
+NEO = NO_KV + " num_hidden_layers num_attention_heads"
+MODELS |= {
+    "gpt_neo": tiniest(
+        GPTNeoConfig, NEO, num_layers=2, num_heads=3, window_size=6,
+        attention_types=[[["global", "local"], 1]],
+    )
+    | dict(before=wrappers.without("attention_layers")),
+    "gpt_neo-windows": tiniest(
+        GPTNeoConfig, NEO + " intermediate_size", num_layers=3, num_heads=2, window_size=5,
+        attention_types=[[["local"], 2], [["global"], 1]], activation_function="relu",
+        layer_norm_epsilon=1e-3, tie_word_embeddings=False,
+    ),
+}
+
 MODELS |= wrappers.models(SMALL, SHORT)
 
 # Parts of the names of embeddings and output layers.
@@ -1337,6 +1352,16 @@ ROPE_CASES = [
         low_freq_factor=1.0,
         high_freq_factor=4.0,
         original_max_position_embeddings=256,
+    ),
+    *(
+        dict(
+            rope_type="llama3",
+            factor=16.0,
+            low_freq_factor=low,
+            high_freq_factor=1.0,
+            original_max_position_embeddings=256,
+        )
+        for low in (1.0, 4.0)
     ),
     dict(
         rope_type="longrope",

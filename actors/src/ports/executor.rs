@@ -31,6 +31,9 @@ pub struct ModelInfo {
     /// Whether the tokens of an image attend to those after them, so that one step must compute all
     /// of them.
     pub attends_within_items: bool,
+    /// The most tokens of a request that the model computes in another way than longer ones.
+    /// `None`: it computes all alike.
+    pub short_context: Option<usize>,
 }
 
 /// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each

@@ -144,6 +144,7 @@ impl Workload {
             heads: ModelHeads { generates: !is_encoder, ..model::heads() },
             max_item_embeds: media::LARGEST,
             attends_within_items,
+            short_context: None,
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);

@@ -293,6 +293,7 @@ impl Door {
         let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
         let timeout = raw.timeout.map(|timeout| timeout.as_micros() as u64);
         let deadline = timeout.map(|timeout| arrival.saturating_add(timeout));
+        let short_context = self.context.vault.executors.info().short_context;
         let request = |(choice, prompt_token_ids): (u32, Arc<[TokenId]>)| EngineRequest {
             id: RequestId(first + u64::from(choice)),
             group: raw.group.unwrap_or(RequestId(first)),
@@ -310,7 +311,14 @@ impl Door {
             answer_id: raw.answer_id.clone(),
             mm_features: Arc::clone(&mm_features),
         };
-        (0..count).zip(prompts).map(|choice| Arc::new(request(choice))).collect()
+        let apart = |request: EngineRequest| match short_context {
+            Some(limit) if request.is_within(limit) => EngineRequest {
+                cache_salt: Some(salt_of_short(request.cache_salt.as_deref())),
+                ..request
+            },
+            _ => request,
+        };
+        (0..count).zip(prompts).map(|choice| Arc::new(apart(request(choice)))).collect()
     }
 
     /// Returns the prompt of each choice: the same for all, or its pieces if it is longer than the
@@ -376,4 +384,10 @@ impl Door {
 /// Returns the error for a part of the engine that does not answer.
 pub(crate) fn unavailable(error: ActorError) -> RequestError {
     RequestError::Unavailable(error.to_string())
+}
+
+/// Returns the cache salt of a request within the model's short context, whose keys are not those
+/// of longer requests. Salts of HTTP's clients have no NUL.
+fn salt_of_short(salt: Option<&str>) -> Arc<str> {
+    format!("short\0{}", salt.unwrap_or_default()).into()
 }

@@ -12,6 +12,7 @@ mod max_model_len;
 mod model;
 mod quantization;
 mod rope;
+mod short_context;
 mod source;
 mod unsupported;
 mod wrapped;

@@ -323,16 +323,10 @@ fn non_zero(number: Option<f64>) -> Option<f64> {
 }
 
 fn read_llama3(parameters: &Fields) -> Result<Llama3Scaling, ConfigError> {
-    let low_freq_factor = parameters.required_positive("low_freq_factor")?;
-    let high_freq_factor = parameters.required_positive("high_freq_factor")?;
-    if high_freq_factor <= low_freq_factor {
-        let expected = format!("a number above low_freq_factor, {low_freq_factor}");
-        return Err(parameters.invalid("high_freq_factor", &expected));
-    }
     Ok(Llama3Scaling {
         factor: parameters.required_positive("factor")?,
-        low_freq_factor,
-        high_freq_factor,
+        low_freq_factor: parameters.required_positive("low_freq_factor")?,
+        high_freq_factor: parameters.required_positive("high_freq_factor")?,
         original_max_position_embeddings: parameters
             .required_size("original_max_position_embeddings")?,
     })

@@ -30,6 +30,7 @@ mod glm4_moe;
 mod glm4_moe_lite;
 mod gpt2;
 mod gpt_bigcode;
+mod gpt_neo;
 mod gpt_neox;
 mod gpt_oss;
 mod gptj;
@@ -197,6 +198,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &cwm::FAMILY,
     &hyperclovax::FAMILY,
     &iquestcoder::FAMILY,
+    &gpt_neo::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

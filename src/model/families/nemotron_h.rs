@@ -136,9 +136,8 @@ fn kinds(fields: &Fields) -> Result<Vec<usize>, ConfigError> {
 }
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    if fields.flag("attention_bias")?.unwrap_or(false) {
-        return Err(fields.invalid("attention_bias", "false: HF's class has no such biases"));
-    }
+    // `attention_bias` has no effect in HF's class. A checkpoint with such biases is refused,
+    // because nothing would read them.
     if config.tie_word_embeddings {
         return Err(fields.invalid("tie_word_embeddings", "false: HF's class ties nothing"));
     }

@@ -98,7 +98,7 @@ impl LatentAttention {
     ) -> Tensor<2> {
         let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
-        let (positions, rotary) = (positions.in_sequence(), &*self.rotary);
+        let (positions, rotary) = positions.of_own_table(&self.rotary);
         let (q, keys) = timed("qkv", || {
             (self.queries.forward(x.clone(), adapters), self.kv_a_proj.forward(x, adapters))
         });

@@ -95,6 +95,13 @@ impl EngineRequest {
         self.prompt_token_ids.len()
     }
 
+    /// Returns whether prompt and output have at most `limit` tokens together, whatever the request
+    /// generates.
+    #[must_use]
+    pub fn is_within(&self, limit: usize) -> bool {
+        self.num_prompt_tokens() + self.max_tokens() as usize <= limit
+    }
+
     /// Returns the maximum number of tokens that prompt and output may have together, within the
     /// model's context.
     #[must_use]

@@ -167,6 +167,13 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("clip_qkv", json!(8.0)),
             refused("use_sliding_window", json!(true)),
         ],
+        "GPTNeo" => vec![
+            honoured("window_size", json!(9)),
+            honoured("attention_layers", json!(["local", "local"])),
+            honoured("intermediate_size", json!(8)),
+            honoured("activation_function", json!("relu")),
+            refused("attention_layers", json!(["local"])),
+        ],
         "HyperCLOVAX" => vec![
             honoured("embedding_multiplier", json!(2.0)),
             honoured("attention_multiplier", json!(2.0)),

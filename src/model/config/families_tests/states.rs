@@ -114,7 +114,7 @@ pub(super) fn rows(architecture: &str) -> Option<Vec<Row>> {
             honoured("layer_norm_epsilon", json!(0.5)),
             honoured("layers_block_type", json!(["mamba", "moe"])),
             refused("layers_block_type", json!(["mamba", "conv"])),
-            refused("attention_bias", json!(true)),
+            ("attention_bias", json!(true), Unchanged),
             refused("tie_word_embeddings", json!(true)),
             refused("time_step_limit", json!([0.1, 0.2])),
         ],

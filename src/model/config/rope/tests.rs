@@ -111,8 +111,8 @@ fn an_error_names_the_field_and_its_value() {
         ),
         (json!({ "rope_theta": "1e4" }), "`rope_parameters.rope_theta` is \"1e4\""),
         (
-            json!({ "rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4 }),
-            "`rope_parameters.high_freq_factor` is 4; expected a number above low_freq_factor, 4",
+            json!({ "rope_type": "llama3", "factor": 8, "low_freq_factor": 0 }),
+            "`rope_parameters.low_freq_factor` is 0; expected a number above 0",
         ),
         (
             json!({ "rope_type": "longrope", "short_factor": [1], "long_factor": [1, 1] }),

@@ -23,9 +23,10 @@ pub struct InverseFrequencies {
 ///
 /// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in the batch.
 /// A request's result would then depend on its neighbours, and the frequencies would change after
-/// keys are cached. So all tokens here have the frequencies of HF for a sequence of
-/// `max_model_len` tokens. vLLM does the same: for dynamic NTK at the model's own context length,
-/// for LongRoPE at any length.
+/// keys are cached. So all tokens of a request here have those of HF for a sequence of
+/// `max_model_len` tokens, as in vLLM. Only a request that cannot outgrow the context of the
+/// training has those of that context, by a call with its length as `max_model_len`:
+/// `ModelConfig::short_context`.
 #[must_use]
 pub fn inverse_frequencies(
     parameters: &RopeParameters,
@@ -141,10 +142,11 @@ fn llama3(inv_freq: Vec<f32>, scaling: &Llama3Scaling) -> Vec<f32> {
         .into_iter()
         .map(|frequency| {
             let wavelength = (2.0 * PI) as f32 / frequency;
-            if wavelength < longest_kept {
-                frequency
-            } else if wavelength > shortest_scaled {
+            // Llama 4 Scout has equal borders, between which there is nothing.
+            if wavelength > shortest_scaled || low == high && wavelength == shortest_scaled {
                 frequency / factor
+            } else if wavelength < longest_kept {
+                frequency
             } else {
                 let smooth = (context as f32 / wavelength - low as f32) / (high - low) as f32;
                 (1.0 - smooth) * frequency / factor + smooth * frequency

@@ -59,7 +59,8 @@ impl<'a> RotaryTables<'a> {
 }
 
 /// Returns the cosines and sines of `position * inverse frequency`, each
-/// `[max_model_len, rotary_dim / 2]`.
+/// `[max_model_len, rotary_dim / 2]`. In a model with a short context, rows with the frequencies of
+/// that context follow, one for each of its positions.
 ///
 /// As in HF, the angle is rounded to f32 before its cosine is taken. The cosine is computed in f64,
 /// so that every platform rounds it alike.
@@ -72,9 +73,12 @@ fn build(
     config: &ModelConfig,
     device: &Device,
 ) -> Result<RotaryTable, KernelError> {
-    let InverseFrequencies { inv_freq, attention_factor } =
-        inverse_frequencies(parameters, config.max_position_embeddings, config.max_model_len);
-    let len = config.max_model_len.saturating_mul(inv_freq.len());
+    let of_context =
+        |length: usize| inverse_frequencies(parameters, config.max_position_embeddings, length);
+    let InverseFrequencies { inv_freq, attention_factor } = of_context(config.max_model_len);
+    let (num_long, num_short) = (config.max_model_len, config.short_context().unwrap_or(0));
+    let short = of_context(num_short.max(1)).inv_freq;
+    let len = (num_long + num_short).saturating_mul(inv_freq.len());
     // The system grants more memory than it has, and kills the process that uses it. So the
     // available memory is checked before.
     let bytes = len.saturating_mul(2 * size_of::<f32>());
@@ -85,8 +89,12 @@ fn build(
         let mut table = try_zeroed(len, WHAT)?;
         // Rows are computed by several threads, because a long context has millions of angles.
         let rows = table.par_chunks_mut(inv_freq.len().max(1)).enumerate();
-        rows.for_each(|(position, row)| {
-            for (value, frequency) in row.iter_mut().zip(&inv_freq) {
+        rows.for_each(|(index, row)| {
+            let (position, frequencies) = match index.checked_sub(num_long) {
+                None => (index, &inv_freq),
+                Some(position) => (position, &short),
+            };
+            for (value, frequency) in row.iter_mut().zip(frequencies) {
                 let angle = f64::from(position as f32 * frequency);
                 *value = function(angle) as f32 * attention_factor;
             }
