@@ -126,7 +126,8 @@ impl Exchange {
         let params = fields.params(&self.state, &model, task)?;
         let inputs = Inputs { prompts, adds_special_tokens: true };
         let results = self.pool(route, "score", fields, inputs, params).await?;
-        let scores = scoring.scores(&results.results);
+        let pairs = results.prompts.iter().zip(&results.results);
+        let scores = scoring.scores(pairs.map(|(tokens, pooled)| (&**tokens, pooled)));
         Ok((results, scores))
     }
 }
