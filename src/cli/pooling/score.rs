@@ -65,7 +65,11 @@ pub(super) async fn scores(
     let (scoring, prompts) = engine.scoring(queries, documents)?;
     let task = engine.pooling_task().unwrap_or_default();
     let params = flags.params(PoolingParams::new(task));
-    let request = |prompt: Prompt| flags.complete(RawRequest::pool(prompt, params.clone()));
+    let request = |prompt: Prompt| {
+        let add_special_tokens = scoring.adds_special_tokens();
+        let request = RawRequest::pool(prompt, params.clone());
+        flags.complete(RawRequest { add_special_tokens, ..request })
+    };
     let requests: Vec<RawRequest> = prompts.into_iter().map(request).collect();
     let mut results: Vec<PooledPrompt> = Vec::with_capacity(requests.len());
     pool(engine, requests, |_, result| {

@@ -165,7 +165,11 @@ impl Engine {
     ) -> Result<Vec<f32>, PoolError> {
         let (scoring, prompts) = self.scoring(queries.to_vec(), documents.to_vec())?;
         let params = PoolingParams::new(self.pooling_task().unwrap_or_default());
-        let pooled = self.encode(prompts, params).await?;
+        let request = |prompt| RawRequest {
+            add_special_tokens: scoring.adds_special_tokens(),
+            ..RawRequest::pool(prompt, params.clone())
+        };
+        let pooled = self.pool(prompts.into_iter().map(request).collect::<Vec<_>>()).await?;
         Ok(scoring.scores(pooled.iter().map(|prompt| (&*prompt.prompt_token_ids, &prompt.pooled))))
     }
 
@@ -227,7 +231,7 @@ impl Engine {
                 if pooler.pairs == PairInput::Conversation
                     && !self.loaded().chat_templates.is_empty() =>
             {
-                PairForm::Template
+                PairForm::Conversation
             }
             _ => PairForm::Pair,
         }

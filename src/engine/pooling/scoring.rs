@@ -15,6 +15,7 @@ use super::PoolError;
 #[derive(Debug)]
 pub(crate) struct Scoring {
     task: PoolingTask,
+    form: PairForm,
     /// Indices of a query and a document.
     pairs: Vec<(usize, usize)>,
     num_queries: usize,
@@ -32,6 +33,8 @@ pub(super) enum PairForm {
     Text,
     /// A conversation for the operator's chat template, with the roles `query` and `document`.
     Template,
+    /// The same for the model's own template, which writes the special tokens, too.
+    Conversation,
 }
 
 impl Scoring {
@@ -62,7 +65,12 @@ impl Scoring {
                 pairs.iter().map(prompt).collect()
             }
         };
-        Ok((Self { task, pairs, num_queries, skipped: Vec::new() }, prompts))
+        Ok((Self { task, form, pairs, num_queries, skipped: Vec::new() }, prompts))
+    }
+
+    /// Returns whether the tokenizer adds special tokens around the prompts.
+    pub(crate) fn adds_special_tokens(&self) -> bool {
+        self.form != PairForm::Conversation
     }
 
     /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
@@ -101,7 +109,7 @@ impl PairForm {
         match self {
             Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
             Self::Text => Prompt::Text(format!("{query}{document}")),
-            Self::Template => {
+            Self::Template | Self::Conversation => {
                 let message = |role: &str, content: &str| json!({"role": role, "content": content});
                 let messages = vec![message("query", query), message("document", document)];
                 Prompt::Chat(Arc::new(ChatPrompt { messages, ..ChatPrompt::default() }))

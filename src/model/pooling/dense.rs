@@ -27,6 +27,10 @@ pub enum DenseActivation {
     Mish,
     /// `ln(1 + eˣ)`.
     Softplus,
+    /// `x · min(max(x + 3, 0), 6) / 6`.
+    Hardswish,
+    /// `x / (1 + |x|)`.
+    Softsign,
 }
 
 /// The activations by their names in transformers (`ACT2FN`).
@@ -42,7 +46,7 @@ const NAMES: [(&str, DenseActivation); 9] = [
     ("swish", DenseActivation::Silu),
 ];
 /// The activations by their classes in torch.
-const CLASSES: [(&str, DenseActivation); 11] = [
+const CLASSES: [(&str, DenseActivation); 13] = [
     ("Identity", DenseActivation::Identity),
     ("Tanh", DenseActivation::Tanh),
     ("ReLU", DenseActivation::Relu),
@@ -54,12 +58,14 @@ const CLASSES: [(&str, DenseActivation); 11] = [
     ("ELU", DenseActivation::Elu),
     ("Mish", DenseActivation::Mish),
     ("Softplus", DenseActivation::Softplus),
+    ("Hardswish", DenseActivation::Hardswish),
+    ("Softsign", DenseActivation::Softsign),
 ];
 
 impl DenseActivation {
     /// The classes of torch that [`DenseActivation::of_torch`] knows.
-    pub(super) const TORCH: &str = "Identity, Tanh, ReLU, GELU, SiLU, Sigmoid, LeakyReLU, ReLU6, ELU, \
-         Mish or Softplus of torch";
+    pub(super) const TORCH: &str = "Identity, Tanh, ReLU, GELU, SiLU, Sigmoid, LeakyReLU, ReLU6, \
+         ELU, Mish, Softplus, Hardswish or Softsign of torch";
 
     /// Returns the activation that transformers calls `name`.
     #[must_use]
@@ -93,6 +99,8 @@ impl DenseActivation {
             Self::Elu => x.exp_m1(),
             Self::Mish => x * softplus(x).tanh(),
             Self::Softplus => softplus(x),
+            Self::Hardswish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
+            Self::Softsign => x / (1.0 + x.abs()),
         }
     }
 }
@@ -207,6 +215,8 @@ mod tests {
         near(of("ELU", -1.0), -0.632_120_558_828_558);
         near(of("Mish", -1.0), -0.303_401_461_241_267);
         near(of("Softplus", -1.0), 0.313_261_687_518_223);
+        near(of("Hardswish", -1.0), -1.0 / 3.0);
+        near(of("Softsign", -1.0), -0.5);
         assert_eq!((of("ELU", 2.0), of("Softplus", 1e3)), (2.0, 1e3));
         assert_eq!(DenseActivation::of_torch("Hardshrink"), None);
     }

@@ -14,7 +14,7 @@ pub enum Stage {
     Normalize,
 }
 
-/// What a layer adds to its outputs (`use_residual`).
+/// The addend of a layer's outputs (`use_residual`).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shortcut {
     /// Nothing.
