@@ -23,6 +23,17 @@ const EMBEDDER: &str = "embedder";
 const SHARED: [&str; 4] =
     ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
 
+/// The file of sentence-transformers with the longest text, by its names. A model has one of them.
+pub(crate) const SENTENCE_CONFIGS: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
 /// Returns the demo model. It is the built-in one if the program has it (feature `demo-model`),
 /// then that of an installation, `../share/playhouse/demo-model` beside the program, then the
 /// source tree's.

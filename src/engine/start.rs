@@ -2,7 +2,10 @@
 
 use std::{path::Path, sync::Arc};
 
-use playhouse_actors::ports::{ModelInfo, TextCodec};
+use playhouse_actors::{
+    logic::request::ids::TokenId,
+    ports::{ModelInfo, TextCodec},
+};
 use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, WeightDtype};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +14,7 @@ use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
     hub::DownloadProgress,
-    model::{GenerationConfig, LoadProgress, Pooler, QuantizedWeights},
+    model::{GenerationConfig, LoadProgress, Pooler, QuantizedWeights, pooling::PairInput},
 };
 
 /// How far the start has come.
@@ -78,14 +81,18 @@ pub struct LoadedModel {
 pub struct PoolerFacts {
     /// Whether the pooler classifies.
     pub classifies: bool,
-    /// Whether its classifier takes a pair as one text.
-    pub takes_one_text: bool,
+    /// How its classifier takes a pair.
+    pub pairs: PairInput,
     /// Whether its vectors are weights of the vocabulary.
     pub is_sparse: bool,
     /// The names of the classes, of a pooler that classifies.
     pub labels: Vec<String>,
     /// The prompts of sentence-transformers, by the kind of a text.
     pub prompts: Vec<(String, String)>,
+    /// Whether the tokens of those are left out of the pooling.
+    pub excludes_prompt: bool,
+    /// The tokens of documents that a comparison of vectors of tokens leaves out.
+    pub skipped_tokens: Vec<TokenId>,
 }
 
 impl PoolerFacts {
@@ -94,10 +101,12 @@ impl PoolerFacts {
         let classifier = pooler.classifier.as_ref();
         Self {
             classifies: classifier.is_some(),
-            takes_one_text: classifier.is_some_and(|classifier| classifier.takes_one_text),
+            pairs: classifier.map(|classifier| classifier.pairs).unwrap_or_default(),
             is_sparse: pooler.vocabulary.is_some(),
             labels: classifier.map(|classifier| classifier.labels.clone()).unwrap_or_default(),
             prompts: pooler.prompts.clone(),
+            excludes_prompt: pooler.excludes_prompt,
+            skipped_tokens: pooler.skipped_tokens.clone(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::name::is_path;
+use crate::model_files;
 
 /// Small files of a model. All that a repository has of them are needed.
 const SMALL: &[&str] = &[
@@ -21,7 +22,6 @@ const TOKENIZER: &[&str] = &[
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    "sentence_bert_config.json",
     "chat_template.jinja",
     "chat_template.json",
     TEKKEN,
@@ -137,7 +137,8 @@ pub(crate) fn small(listing: &[String], want: &Want) -> Result<Vec<String>, Lack
     let has_tokenizer = has(TOKENIZER[0]) || has(TEKKEN);
     // Without need, no second vocabulary is fetched.
     let known_here = known(TOKENIZER).filter(|name| name != TEKKEN || !has(TOKENIZER[0]));
-    let tokenizer: Vec<_> = known_here.chain(templates.cloned()).collect();
+    let sentences = known(&model_files::SENTENCE_CONFIGS);
+    let tokenizer: Vec<_> = known_here.chain(sentences).chain(templates.cloned()).collect();
     match want {
         Want::Gguf(_) => Ok(Vec::new()),
         Want::Tokenizer if !has_tokenizer => Err(Lacking::NoTokenizer),

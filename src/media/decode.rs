@@ -35,8 +35,19 @@ pub(crate) struct Decoding {
 /// A picture whose header was read.
 struct Opened<'a> {
     decoder: Box<dyn ImageDecoder + 'a>,
-    /// Whether transparent pixels show the background. Otherwise their own colour shows.
-    is_composed: bool,
+    transparency: Transparency,
+}
+
+/// How transparent pixels become opaque.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transparency {
+    /// They show their own colour.
+    None,
+    /// They show the background, as much as they are transparent.
+    Composed,
+    /// They have one colour, and all pixels of this colour become white. PIL keeps this colour
+    /// beside the pixels, and transformers reads it (`convert_to_rgb`).
+    OneColor,
 }
 
 /// Returns the width and the height of a picture. It reads only the header.
@@ -62,9 +73,19 @@ pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
 /// # Errors
 /// [`MediaError`] if the file is no picture, is broken, or has too many pixels.
 pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, MediaError> {
-    let Opened { decoder, is_composed } = open(file, decoding)?;
+    let Opened { decoder, transparency } = open(file, decoding)?;
     let decoded = DynamicImage::from_decoder(decoder).map_err(|error| refused(&error))?;
-    Ok(rgb(decoded, is_composed.then_some(decoding.background)))
+    Ok(match transparency {
+        Transparency::Composed => rgb(decoded, Some(decoding.background)),
+        Transparency::None => rgb(decoded, None),
+        Transparency::OneColor => {
+            let color = transparent_color(&decoded);
+            let mut image = rgb(decoded, None);
+            let is_of_color = |pixel: &&mut Rgb<u8>| Some(pixel.0) == color;
+            image.pixels_mut().filter(is_of_color).for_each(|pixel| pixel.0 = [u8::MAX; 3]);
+            image
+        }
+    })
 }
 
 /// Returns the format of a file, by its first bytes.
@@ -95,7 +116,7 @@ fn open(file: &[u8], decoding: Decoding) -> Result<Opened<'_>, MediaError> {
     if format == ImageFormat::Jpeg && is_cut_jpeg(file) {
         return Err(invalid("image file is truncated"));
     }
-    Ok(Opened { decoder: Box::new(decoder), is_composed: is_composed(format, file) })
+    Ok(Opened { decoder: Box::new(decoder), transparency: transparency(format, file) })
 }
 
 /// Rejects more pixels than accepted.
@@ -106,18 +127,54 @@ pub(super) fn check_pixels(modality: Modality, size: u64, limit: u64) -> Result<
     }
 }
 
-/// Returns whether PIL reads the file with a channel of transparency. It drops transparency that a
-/// palette or a single colour of the file has.
-fn is_composed(format: ImageFormat, file: &[u8]) -> bool {
+/// Returns how PIL and transformers treat the file's transparency. PIL drops that of a palette with
+/// several transparent colours.
+fn transparency(format: ImageFormat, file: &[u8]) -> Transparency {
     let byte = |place: usize| file.get(place).copied();
-    match format {
-        ImageFormat::Png => match byte(PNG_COLOR) {
-            Some(6) => true,
-            Some(4) => byte(PNG_DEPTH) == Some(16),
-            _ => false,
-        },
-        ImageFormat::Gif => false,
-        _ => true,
+    match (format, byte(PNG_COLOR), byte(PNG_DEPTH)) {
+        (ImageFormat::Png, Some(6), _) | (ImageFormat::Png, Some(4), Some(16)) => {
+            Transparency::Composed
+        }
+        // A grey or a colour of the file. PIL does not scale those of other depths.
+        (ImageFormat::Png, Some(0 | 2), Some(8)) => Transparency::OneColor,
+        (ImageFormat::Png, Some(3), _) if has_one_transparent_color(file) => Transparency::OneColor,
+        (ImageFormat::Png, ..) => Transparency::None,
+        (ImageFormat::Gif, ..) => Transparency::OneColor,
+        _ => Transparency::Composed,
+    }
+}
+
+/// Returns whether one colour of a PNG's palette is transparent, and all others are opaque.
+fn has_one_transparent_color(file: &[u8]) -> bool {
+    // Chunks follow the signature. Each has a length, a name, its data and a checksum.
+    let mut rest = file.get(8..).unwrap_or_default();
+    while let [a, b, c, d, n, a2, m, e, behind @ ..] = rest {
+        let len = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        match &[*n, *a2, *m, *e] {
+            b"tRNS" => {
+                let alphas = behind.get(..len).unwrap_or_default();
+                let is_plain = alphas.iter().all(|alpha| matches!(*alpha, 0 | u8::MAX));
+                return is_plain && alphas.iter().filter(|alpha| **alpha == 0).count() == 1;
+            }
+            b"IDAT" => return false,
+            _ => {}
+        }
+        rest = behind.get(len.saturating_add(4)..).unwrap_or_default();
+    }
+    false
+}
+
+/// Returns the colour of the transparent pixels.
+fn transparent_color(decoded: &DynamicImage) -> Option<[u8; 3]> {
+    match decoded {
+        DynamicImage::ImageLumaA8(image) => {
+            image.pixels().find(|pixel| pixel.0[1] == 0).map(|pixel| [pixel.0[0]; 3])
+        }
+        DynamicImage::ImageRgba8(image) => {
+            let clear = image.pixels().find(|pixel| pixel.0[3] == 0);
+            clear.map(|pixel| [pixel.0[0], pixel.0[1], pixel.0[2]])
+        }
+        _ => None,
     }
 }
 

@@ -35,7 +35,7 @@ impl ModelFamily for DenseFamily {
         let heads = HeadPlan::new(source.path(), source.config(), self.origin, source.options)?;
         let length = max_model_len(source, heads.max_seq_length)?;
         let mut config = ModelConfig::of_entry(source.config, self.entry, length)?;
-        if let (None, Some(limit)) = (length, heads.max_seq_length) {
+        if let (None, Some(limit)) = (length, heads.max_seq_length.or(heads.tokenizer_limit)) {
             config.max_model_len = config.max_model_len.min(limit);
         }
         config.has_lm_head = heads.lm_head;

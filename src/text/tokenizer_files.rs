@@ -13,8 +13,6 @@ use crate::model_files;
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
-/// A file of sentence-transformers.
-const SENTENCE_CONFIG: &str = "sentence_bert_config.json";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
 /// The template of a multimodal processor, as transformers 4 writes it.
 const PROCESSOR_TEMPLATE: &str = "chat_template.json";
@@ -91,8 +89,10 @@ impl TokenizerFiles {
         {
             files.chat_templates = chat_templates(&processor_path, &processor)?;
         }
-        if let Some(config) = read_object(&dir.join(SENTENCE_CONFIG))? {
-            files.lowers_case = config.get("do_lower_case") == Some(&Value::Bool(true));
+        for name in model_files::SENTENCE_CONFIGS {
+            if let Some(config) = read_object(&dir.join(name))? {
+                files.lowers_case |= config.get("do_lower_case") == Some(&Value::Bool(true));
+            }
         }
         files.declared_tokens.sort_by_key(|declared| declared.id);
         Ok(files)

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::{PoolingFlags, Row, pool, texts::Sources, with_engine};
 use crate::{
-    api::{Pooled, PoolingParams, Prompt, RawRequest},
+    api::{PoolingParams, Prompt, RawRequest},
     cli::CliError,
     config::EngineConfig,
-    engine::Engine,
+    engine::{Engine, PooledPrompt},
 };
 
 const EXAMPLES: &str = "\
@@ -65,13 +65,18 @@ pub(super) async fn scores(
     let (scoring, prompts) = engine.scoring(queries, documents)?;
     let task = engine.pooling_task().unwrap_or_default();
     let params = flags.params(PoolingParams::new(task));
-    let request = |prompt: Prompt| flags.complete(RawRequest::pool(prompt, params.clone()));
+    let request = |prompt: Prompt| {
+        let add_special_tokens = scoring.adds_special_tokens();
+        let request = RawRequest::pool(prompt, params.clone());
+        flags.complete(RawRequest { add_special_tokens, ..request })
+    };
     let requests: Vec<RawRequest> = prompts.into_iter().map(request).collect();
-    let mut results: Vec<Pooled> = Vec::with_capacity(requests.len());
+    let mut results: Vec<PooledPrompt> = Vec::with_capacity(requests.len());
     pool(engine, requests, |_, result| {
-        results.push(result.pooled);
+        results.push(result);
         Ok(())
     })
     .await?;
-    Ok(scoring.scores(&results))
+    let pairs = results.iter().map(|result| (&*result.prompt_token_ids, &result.pooled));
+    Ok(scoring.scores(pairs))
 }

@@ -31,6 +31,7 @@ use self::{
     scoring::PairForm,
 };
 use super::Engine;
+use crate::model::pooling::PairInput;
 
 /// The result of one pooled prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,9 +165,12 @@ impl Engine {
     ) -> Result<Vec<f32>, PoolError> {
         let (scoring, prompts) = self.scoring(queries.to_vec(), documents.to_vec())?;
         let params = PoolingParams::new(self.pooling_task().unwrap_or_default());
-        let pooled = self.encode(prompts, params).await?;
-        let results: Vec<Pooled> = pooled.into_iter().map(|prompt| prompt.pooled).collect();
-        Ok(scoring.scores(&results))
+        let request = |prompt| RawRequest {
+            add_special_tokens: scoring.adds_special_tokens(),
+            ..RawRequest::pool(prompt, params.clone())
+        };
+        let pooled = self.pool(prompts.into_iter().map(request).collect::<Vec<_>>()).await?;
+        Ok(scoring.scores(pooled.iter().map(|prompt| (&*prompt.prompt_token_ids, &prompt.pooled))))
     }
 
     /// Returns the documents by their relevance to a query, the most relevant one first, and equal
@@ -198,7 +202,9 @@ impl Engine {
             return Err(RequestError::Unsupported { task: "score", supported }.into());
         }
         let task = self.pooling_task().unwrap_or_default();
+        let skipped = self.loaded().pooler.as_ref().map(|pooler| &pooler.skipped_tokens[..]);
         Scoring::new(task, self.pair_form(), queries, documents)
+            .map(|(scoring, prompts)| (scoring.skipping(skipped.unwrap_or_default()), prompts))
     }
 
     /// Returns whether the model scores pairs of texts: with vectors, or as a classifier of one
@@ -220,7 +226,13 @@ impl Engine {
         let pooler = self.loaded().pooler.as_ref();
         match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
-            Some(pooler) if pooler.takes_one_text => PairForm::Text,
+            Some(pooler) if pooler.pairs == PairInput::OneText => PairForm::Text,
+            Some(pooler)
+                if pooler.pairs == PairInput::Conversation
+                    && !self.loaded().chat_templates.is_empty() =>
+            {
+                PairForm::Conversation
+            }
             _ => PairForm::Pair,
         }
     }

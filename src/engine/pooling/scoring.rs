@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use playhouse_actors::{
-    logic::request::{outputs::Pooled, pooling_params::PoolingTask},
+    logic::request::{ids::TokenId, outputs::Pooled, pooling_params::PoolingTask},
     message::input_processor::Prompt,
     ports::ChatPrompt,
 };
@@ -15,9 +15,12 @@ use super::PoolError;
 #[derive(Debug)]
 pub(crate) struct Scoring {
     task: PoolingTask,
+    form: PairForm,
     /// Indices of a query and a document.
     pairs: Vec<(usize, usize)>,
     num_queries: usize,
+    /// Tokens of documents that have no part in a comparison of vectors of tokens.
+    skipped: Vec<TokenId>,
 }
 
 /// How a classifier takes a pair.
@@ -30,6 +33,8 @@ pub(super) enum PairForm {
     Text,
     /// A conversation for the operator's chat template, with the roles `query` and `document`.
     Template,
+    /// The same for the model's own template, which writes the special tokens, too.
+    Conversation,
 }
 
 impl Scoring {
@@ -60,19 +65,38 @@ impl Scoring {
                 pairs.iter().map(prompt).collect()
             }
         };
-        Ok((Self { task, pairs, num_queries }, prompts))
+        Ok((Self { task, form, pairs, num_queries, skipped: Vec::new() }, prompts))
     }
 
-    /// Returns the score of each pair, given the results of all prompts in their order.
-    pub(crate) fn scores(&self, results: &[Pooled]) -> Vec<f32> {
+    /// Returns whether the tokenizer adds special tokens around the prompts.
+    pub(crate) fn adds_special_tokens(&self) -> bool {
+        self.form != PairForm::Conversation
+    }
+
+    /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
+    pub(super) fn skipping(self, tokens: &[TokenId]) -> Self {
+        Self { skipped: tokens.to_vec(), ..self }
+    }
+
+    /// Returns the score of each pair, given the tokens and the results of all prompts in their
+    /// order.
+    pub(crate) fn scores<'a>(
+        &self,
+        results: impl Iterator<Item = (&'a [TokenId], &'a Pooled)>,
+    ) -> Vec<f32> {
         match self.task {
             PoolingTask::Classify | PoolingTask::TokenClassify => {
-                results.iter().filter_map(|row| row.values.first().copied()).collect()
+                results.filter_map(|(_, row)| row.values.first().copied()).collect()
             }
             PoolingTask::Embed | PoolingTask::TokenEmbed => {
+                let results: Vec<_> = results.collect();
                 let (queries, documents) = results.split_at(self.num_queries.min(results.len()));
                 let score = |&(query, document): &(usize, usize)| {
-                    Some(similarity(self.task, queries.get(query)?, documents.get(document)?))
+                    let ((_, query), (tokens, document)) =
+                        (queries.get(query)?, documents.get(document)?);
+                    Some(similarity(self.task, query, document, |at| {
+                        !tokens.get(at).is_some_and(|token| self.skipped.contains(token))
+                    }))
                 };
                 self.pairs.iter().filter_map(score).collect()
             }
@@ -85,7 +109,7 @@ impl PairForm {
         match self {
             Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
             Self::Text => Prompt::Text(format!("{query}{document}")),
-            Self::Template => {
+            Self::Template | Self::Conversation => {
                 let message = |role: &str, content: &str| json!({"role": role, "content": content});
                 let messages = vec![message("query", query), message("document", document)];
                 Prompt::Chat(Arc::new(ChatPrompt { messages, ..ChatPrompt::default() }))
@@ -113,14 +137,24 @@ fn pairs(queries: usize, documents: usize) -> Result<Vec<(usize, usize)>, PoolEr
     }
 }
 
-/// Returns the similarity of two results of a task.
-fn similarity(task: PoolingTask, query: &Pooled, document: &Pooled) -> f32 {
+/// Returns the similarity of two results of a task. Of vectors of tokens, those of the document
+/// count that `counts` returns true for.
+fn similarity(
+    task: PoolingTask,
+    query: &Pooled,
+    document: &Pooled,
+    counts: impl Fn(usize) -> bool,
+) -> f32 {
     if !task.is_by_token() {
         return cosine(&query.values, &document.values) as f32;
     }
-    let best = |row: &[f32]| {
-        document.rows().map(|other| dot(row, other)).fold(f64::NEG_INFINITY, f64::max)
-    };
+    let rows: Vec<&[f32]> =
+        document.rows().enumerate().filter(|(at, _)| counts(*at)).map(|(_, row)| row).collect();
+    if rows.is_empty() {
+        return 0.0;
+    }
+    let best =
+        |row: &[f32]| rows.iter().map(|other| dot(row, other)).fold(f64::NEG_INFINITY, f64::max);
     query.rows().map(best).sum::<f64>() as f32
 }
 
@@ -158,12 +192,18 @@ mod tests {
     #[test]
     fn vectors_are_compared_by_angle_and_tokens_by_their_best_match() {
         let (a, b) = (pooled(&[3.0, 4.0], 2), pooled(&[0.0, 2.0], 2));
-        assert_eq!(similarity(PoolingTask::Embed, &a, &b), 0.8);
+        assert_eq!(similarity(PoolingTask::Embed, &a, &b, |_| true), 0.8);
         let query = pooled(&[1.0, 0.0, 0.0, 1.0], 2);
         let document = pooled(&[0.5, 0.0, 0.0, 0.25, 0.25, 0.0], 2);
-        assert_eq!(similarity(PoolingTask::TokenEmbed, &query, &document), 0.75);
+        let compared = |counts: fn(usize) -> bool| {
+            similarity(PoolingTask::TokenEmbed, &query, &document, counts)
+        };
+        assert_eq!(compared(|_| true), 0.75);
+        assert_eq!(compared(|at| at == 2), 0.25);
+        assert_eq!(compared(|_| false), 0.0);
         let nothing = pooled(&[0.0, 0.0], 2);
-        assert_eq!(similarity(PoolingTask::Embed, &nothing, &a), 0.0, "no division by zero");
+        let alone = similarity(PoolingTask::Embed, &nothing, &a, |_| true);
+        assert_eq!(alone, 0.0, "no division by zero");
     }
 
     #[test]
@@ -172,10 +212,12 @@ mod tests {
         let (scoring, prompts) = of(PoolingTask::Embed, PairForm::Pair);
         assert_eq!(prompts.len(), 3);
         let vectors = [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]].map(|vector| pooled(&vector, 2));
-        assert_eq!(scoring.scores(&vectors), [0.0, 1.0]);
+        let none: &[TokenId] = &[];
+        assert_eq!(scoring.scores(vectors.iter().map(|it| (none, it))), [0.0, 1.0]);
         let (scoring, prompts) = of(PoolingTask::Classify, PairForm::Text);
         assert!(matches!(&prompts[1], Prompt::Text(text) if text == "qb"), "{prompts:?}");
-        assert_eq!(scoring.scores(&[pooled(&[0.25], 1), pooled(&[0.5], 1)]), [0.25, 0.5]);
+        let classes = [pooled(&[0.25], 1), pooled(&[0.5], 1)];
+        assert_eq!(scoring.scores(classes.iter().map(|it| (none, it))), [0.25, 0.5]);
     }
 
     #[test]

@@ -102,6 +102,23 @@ fn other_pixels_become_rgb_as_pil_makes_them() {
     assert_eq!(pixels(&file), [[1, 2, 3], [4, 5, 6]], "the palette's transparency is dropped");
 }
 
+/// `convert_to_rgb` of transformers 5.24, of PIL's pictures.
+#[test]
+fn one_transparent_colour_becomes_white() {
+    let palette = [1, 2, 3, 4, 5, 6, 1, 2, 3];
+    let rows = idat(&[0, 1, 2]);
+    let of = |alphas: &[u8]| {
+        pixels(&png(3, 1, 8, 3, &[(b"PLTE", &palette), (b"tRNS", alphas), (b"IDAT", &rows)]))
+    };
+    let white = [255; 3];
+    assert_eq!(of(&[0]), [white, [4, 5, 6], white], "also that of another entry");
+    assert_eq!(of(&[255, 0]), [[1, 2, 3], white, [1, 2, 3]]);
+    assert_eq!(of(&[0, 0]), [[1, 2, 3], [4, 5, 6], [1, 2, 3]], "two of them are dropped");
+    let greys = idat(&[7, 8]);
+    let file = png(2, 1, 8, 0, &[(b"tRNS", &[0, 8]), (b"IDAT", &greys)]);
+    assert_eq!(pixels(&file), [[7; 3], white]);
+}
+
 #[test]
 fn a_picture_of_too_many_pixels_is_refused_by_its_header() {
     // Its pixels are missing, and the limit is checked all the same.

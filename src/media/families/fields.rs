@@ -57,6 +57,15 @@ pub(super) fn filter(fields: &Fields, default: Filter) -> Result<Filter, ConfigE
     }
 }
 
+/// Refuses a processor that leaves images in their own size.
+pub(super) fn require_resize(fields: &Fields) -> Result<(), ConfigError> {
+    const FIELD: &str = "do_resize";
+    match fields.flag_or(FIELD, true)? {
+        true => Ok(()),
+        false => Err(fields.invalid(FIELD, "true")),
+    }
+}
+
 /// Returns the processor's class without the ending of transformers 4.
 pub(super) fn class(fields: &Fields) -> Result<Option<String>, ConfigError> {
     let name = fields.text("image_processor_type")?;

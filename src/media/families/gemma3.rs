@@ -65,9 +65,7 @@ impl Gemma3 {
         if fields::size(fields, SIZE, true, square(224))? != square(side) {
             return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
         }
-        if !fields.flag_or("do_resize", true)? {
-            return Err(fields.invalid("do_resize", "true"));
-        }
+        fields::require_resize(fields)?;
         let whole = &processor.whole;
         if whole.size(LEN)?.is_some_and(|len| len != images.num_embeds) {
             let expected = format!("{}, mm_tokens_per_image of config.json", images.num_embeds);

@@ -52,6 +52,7 @@ impl Idefics3 {
         const TILE: &str = "max_image_size";
         let images = TileImages::read(family, outer)?;
         let fields = &processor.image;
+        fields::require_resize(fields)?;
         let edge = |field: &str, default: usize| {
             let size = fields.nested(field)?.unwrap_or_else(|| Fields::empty_in(fields));
             Ok::<_, ConfigError>(size.size("longest_edge")?.unwrap_or(default))

@@ -48,6 +48,7 @@ impl InternVl {
         const MOST: &str = "max_patches";
         let images = TileImages::read(family, outer)?;
         let fields = &processor.image;
+        fields::require_resize(fields)?;
         let side = images.image_size;
         let tile = Size::Exact { height: side, width: side };
         if fields::size(fields, SIZE, true, tile)? != tile {

@@ -67,9 +67,7 @@ impl Llama4 {
             let expected = format!("height and width {side}, the tower's image_size");
             return Err(fields.invalid("size", &expected));
         }
-        if !fields.flag_or("do_resize", true)? {
-            return Err(fields.invalid("do_resize", "true"));
-        }
+        fields::require_resize(fields)?;
         let most = fields.size(TILES)?.unwrap_or(16);
         if most > TILES_MAX {
             return Err(fields.invalid(TILES, &format!("at most {TILES_MAX}")));

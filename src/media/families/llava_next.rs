@@ -46,12 +46,20 @@ impl LlavaNext {
         processor: &ProcessorConfig,
     ) -> Result<Self, ConfigError> {
         const CROP: &str = "crop_size";
+        const SIZE: &str = "size";
         let images = TileImages::read(family, outer)?;
         let (fields, side) = (&processor.image, images.image_size);
         let tile = Size::Exact { height: side, width: side };
         let crop = fields::size(fields, CROP, true, Size::Exact { height: 224, width: 224 })?;
         if crop != tile {
             return Err(fields.invalid(CROP, &format!("{side} x {side}, the tower's image_size")));
+        }
+        fields::require_resize(fields)?;
+        // Tiles of another size would be resized again, and then cut.
+        let size = fields::size(fields, SIZE, true, tile)?;
+        if size != tile && size != Size::Shortest(side) {
+            let expected = format!("{side} x {side} or shortest_edge {side}, as {CROP}");
+            return Err(fields.invalid(SIZE, &expected));
         }
         Ok(Self {
             image_token: [images.placeholder],

@@ -1,6 +1,7 @@
 //! The processors of single families. Pixels are those of the Hugging Face processors of
 //! transformers 5 with torchvision, to the bit. Spectrograms are those of transformers to 1e-4.
 
+mod adjustable;
 mod fields;
 mod gemma3;
 mod glm;
@@ -64,34 +65,41 @@ pub(crate) fn processor_for(
     }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
     let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
-    Ok(Some(match family {
+    let adjustable = adjustable::Adjustable::read(family, outer, processor, encode)?;
+    Ok(Some(Arc::new(adjustable)))
+}
+
+/// Returns the processor of the images of a family, whose settings clients do not change.
+fn of_images(
+    family: VisionFamily,
+    outer: &Fields,
+    processor: &ProcessorConfig,
+    encode: Arc<Encode>,
+) -> Result<Arc<dyn FamilyProcessor>, ConfigError> {
+    Ok(match family {
         VisionFamily::Clip | VisionFamily::Siglip => {
-            Arc::new(llava::Llava::read(family, outer, &processor)?)
+            Arc::new(llava::Llava::read(family, outer, processor)?)
         }
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
-        | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, &processor, encode)?),
-        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, &processor, encode)?),
+        | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
+        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, processor, encode)?),
         VisionFamily::Pixtral | VisionFamily::Mistral3 => {
-            Arc::new(pixtral::Pixtral::read(family, outer, &processor, &*encode)?)
+            Arc::new(pixtral::Pixtral::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
-            Arc::new(llava_next::LlavaNext::read(family, outer, &processor)?)
+            Arc::new(llava_next::LlavaNext::read(family, outer, processor)?)
         }
-        VisionFamily::Gemma3 => {
-            Arc::new(gemma3::Gemma3::read(family, outer, &processor, &*encode)?)
-        }
+        VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
         VisionFamily::Idefics3 => {
-            Arc::new(idefics3::Idefics3::read(family, outer, &processor, &*encode)?)
+            Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }
-        VisionFamily::Llama4 => {
-            Arc::new(llama4::Llama4::read(family, outer, &processor, &*encode)?)
-        }
+        VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
         VisionFamily::InternVl => {
-            Arc::new(internvl::InternVl::read(family, outer, &processor, &*encode)?)
+            Arc::new(internvl::InternVl::read(family, outer, processor, &*encode)?)
         }
-    }))
+    })
 }
 
 /// Returns the token whose text is in `field` of the processor, by default `default`.

@@ -44,6 +44,7 @@ impl Pixtral {
         const SIZE: &str = "size";
         let images = PixtralImages::read(family, outer)?;
         let fields = &processor.image;
+        fields::require_resize(fields)?;
         let size = fields.nested(SIZE)?.unwrap_or_else(|| Fields::empty_in(fields));
         let longest = size.size("longest_edge")?;
         let exact = (size.size("height")?, size.size("width")?);

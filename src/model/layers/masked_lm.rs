@@ -54,6 +54,9 @@ impl MaskedLm {
         let (hidden, vocab) = (model.hidden_size, model.vocab_size);
         let MaskedLmPlan { transform, decoder, is_tied, bias } = plan;
         let table = if is_tied { model.names.embed_tokens } else { decoder };
+        // The matrix has a bias of its own where HF ties neither of them to another tensor.
+        let own = !is_tied && loader.has(&format!("{decoder}.bias"));
+        let bias = if own { bias.map(|_| decoder) } else { bias };
         let transform = transform.map(|plan| LmTransform::load(loader, plan, model)).transpose()?;
         let decoder = Linear::lm_head(loader, table, decoder, hidden, vocab)?;
         let decoder = match bias {

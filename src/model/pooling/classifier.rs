@@ -1,5 +1,8 @@
 //! The head of a classifier: logits of classes, and their probabilities.
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 use super::Dense;
 
 /// The function from logits to the numbers of an answer.
@@ -24,9 +27,21 @@ pub struct Classifier {
     pub activation: ClassifierActivation,
     /// The names of the classes.
     pub labels: Vec<String>,
-    /// Whether a pair of texts is one text for the tokenizer: the first, then the second. It is for
-    /// a language model that answers a question about both.
-    pub takes_one_text: bool,
+    /// How it takes a pair of texts.
+    pub pairs: PairInput,
+}
+
+/// How a classifier takes a pair of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum PairInput {
+    /// The tokenizer joins them.
+    #[default]
+    Joined,
+    /// They are one text for the tokenizer: the first, then the second. It is for a language model
+    /// that answers a question about both.
+    OneText,
+    /// They are the messages `query` and `document` of the model's chat template, if it has one.
+    Conversation,
 }
 
 /// Platt scaling: logits become `(logit - mean) / sigma`.
@@ -65,6 +80,19 @@ impl Classifier {
 }
 
 impl ClassifierActivation {
+    /// The classes of torch that [`ClassifierActivation::from_torch`] knows.
+    pub(super) const TORCH: &str = "torch's Identity, Sigmoid or Softmax";
+
+    /// Returns the function of a class of torch, by its whole name.
+    pub(super) fn from_torch(name: &Value) -> Option<Self> {
+        match name.as_str()?.rsplit('.').next()? {
+            "Identity" => Some(Self::Identity),
+            "Sigmoid" => Some(Self::Sigmoid),
+            "Softmax" => Some(Self::Softmax),
+            _ => None,
+        }
+    }
+
     /// Applies the function to a row of logits.
     pub fn apply(self, logits: &mut [f32]) {
         match self {
@@ -111,7 +139,7 @@ mod tests {
             calibration: Calibration { mean: 1.0, sigma: 2.0 },
             activation: ClassifierActivation::Sigmoid,
             labels: vec!["LABEL_0".to_owned()],
-            takes_one_text: false,
+            pairs: PairInput::Joined,
         };
         assert_eq!(classifier.num_classes(), 1);
         assert_eq!(classifier.logits(&[3.0, 4.0]), [1.0]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    Calibration, ClassifierActivation,
+    Calibration, ClassifierActivation, LogitScore, PairInput,
     encoder_plan::{HeadFields, LayerPlan, tensors_of},
     plan::{Origin, RewardHead},
     tokens::Vocabulary,
@@ -32,8 +32,7 @@ pub(in crate::model) struct ClassifierPlan {
     pub(super) labels: Vec<String>,
     pub(super) activation: ClassifierActivation,
     pub(super) weights: ClassifierWeights,
-    /// Whether a pair of texts is one text for the tokenizer.
-    pub(super) takes_one_text: bool,
+    pub(super) pairs: PairInput,
     /// The divisor of logits.
     temperature: f32,
     token_pooling: TokenPooling,
@@ -85,11 +84,20 @@ impl ClassifierPlan {
     pub(super) fn new(
         fields: HeadFields<'_>,
         origin: Origin,
+        logit_score: Option<LogitScore>,
         tokenizer: &Path,
     ) -> Result<Self, ModelError> {
         let config = fields.config;
         if let Origin::Reward(head) = origin {
             return Self::reward(fields, head);
+        }
+        if let Some(LogitScore { yes, no }) = logit_score {
+            let weights = match no {
+                Some(no) => ClassifierWeights::Difference([no, yes]),
+                None => ClassifierWeights::Rows(vec![yes]),
+            };
+            let plan = Self::of_classes(fields, 1, weights)?;
+            return Ok(Self { pairs: PairInput::Conversation, ..plan });
         }
         if let Some(weights) = from_tokens(fields, tokenizer)? {
             let count = match &weights {
@@ -99,7 +107,8 @@ impl ClassifierPlan {
             // As in vLLM, such a model reads a pair as one text unless the config says otherwise.
             let takes_one_text = config.get("use_pad_token") != Some(&Value::Bool(true));
             let plan = Self::of_classes(fields, count, weights)?;
-            return Ok(Self { takes_one_text, ..plan });
+            let pairs = if takes_one_text { PairInput::OneText } else { PairInput::Joined };
+            return Ok(Self { pairs, ..plan });
         }
         let named = config.get("id2label").and_then(Value::as_object);
         let count = config.get("num_labels").and_then(Value::as_u64);
@@ -146,7 +155,7 @@ impl ClassifierPlan {
             labels: (0..count).map(label).collect(),
             activation: activation(fields, count)?,
             weights,
-            takes_one_text: false,
+            pairs: PairInput::Joined,
             temperature: 1.0,
             token_pooling: TokenPooling::All,
             is_by_token_alone: false,
@@ -235,7 +244,10 @@ fn activation(fields: HeadFields<'_>, count: usize) -> Result<ClassifierActivati
 
 /// Returns the function that sentence-transformers names for a cross-encoder.
 fn activation_by_files(fields: HeadFields<'_>) -> Result<Option<ClassifierActivation>, ModelError> {
-    // The place of sentence-transformers since its version 4, and the one before.
+    if let Some(activation) = fields.activation {
+        return Ok(Some(activation));
+    }
+    // The place of sentence-transformers in its versions 4 and 5, and the one before.
     let own = fields.config.get("sentence_transformers").and_then(|own| own.get("activation_fn"));
     let before = fields.config.get("sbert_ce_default_activation_function");
     let (value, field) = match (own, before) {
@@ -243,13 +255,10 @@ fn activation_by_files(fields: HeadFields<'_>) -> Result<Option<ClassifierActiva
         (None, Some(before)) => (before, "sbert_ce_default_activation_function"),
         (None, None) => return Ok(None),
     };
-    let name = value.as_str().and_then(|name| name.rsplit('.').next());
-    match name {
+    match ClassifierActivation::from_torch(value) {
         None if value.is_null() => Ok(None),
-        Some("Identity") => Ok(Some(ClassifierActivation::Identity)),
-        Some("Sigmoid") => Ok(Some(ClassifierActivation::Sigmoid)),
-        Some("Softmax") => Ok(Some(ClassifierActivation::Softmax)),
-        _ => Err(fields.invalid_value(field, value, "torch's Identity, Sigmoid or Softmax")),
+        None => Err(fields.invalid_value(field, value, ClassifierActivation::TORCH)),
+        known => Ok(known),
     }
 }
 
@@ -258,7 +267,7 @@ fn from_tokens(
     fields: HeadFields<'_>,
     tokenizer: &Path,
 ) -> Result<Option<ClassifierWeights>, ModelError> {
-    let HeadFields { folder, config } = fields;
+    let HeadFields { folder, config, .. } = fields;
     const FIELD: &str = "classifier_from_token";
     let invalid = |field: &str, expected: &str| {
         let value = config.get(field).unwrap_or(&Value::Null).to_string();
@@ -304,8 +313,8 @@ mod tests {
         let vocab = r#"{"model": {"vocab": {"no": 3, "yes": 5}}}"#;
         std::fs::write(folder.path().join("tokenizer.json"), vocab).unwrap();
         let config = config.as_object().unwrap();
-        let fields = HeadFields { folder: folder.path(), config };
-        ClassifierPlan::new(fields, origin, folder.path()).map_err(|error| error.to_string())
+        let fields = HeadFields { folder: folder.path(), config, activation: None };
+        ClassifierPlan::new(fields, origin, None, folder.path()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -362,7 +371,7 @@ mod tests {
         let qwen = json!({"classifier_from_token": tokens, "is_original_qwen3_reranker": true});
         let plan_of_qwen = plan(qwen, Origin::Classifier).unwrap();
         assert_eq!(plan_of_qwen.weights, ClassifierWeights::Difference([3, 5]));
-        assert_eq!((plan_of_qwen.labels.len(), plan_of_qwen.takes_one_text), (1, true));
+        assert_eq!((plan_of_qwen.labels.len(), plan_of_qwen.pairs), (1, PairInput::OneText));
         let rows = json!({"classifier_from_token": ["yes"], "method": "no_post_processing"});
         let rows = plan(rows, Origin::Classifier).unwrap();
         assert_eq!(rows.weights, ClassifierWeights::Rows(vec![5]));

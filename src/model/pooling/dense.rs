@@ -15,31 +15,68 @@ pub enum DenseActivation {
     GeluTanh,
     /// `x · σ(x)`.
     Silu,
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
+    /// `x`, or `0.01 · x` below 0.
+    LeakyRelu,
+    /// `max(x, 0)`, at most 6.
+    Relu6,
+    /// `x`, or `eˣ − 1` below 0.
+    Elu,
+    /// `x · tanh(ln(1 + eˣ))`.
+    Mish,
+    /// `ln(1 + eˣ)`.
+    Softplus,
+    /// `x · min(max(x + 3, 0), 6) / 6`.
+    Hardswish,
+    /// `x / (1 + |x|)`.
+    Softsign,
 }
 
-/// The activations by their names in transformers (`ACT2FN`), and by those of torch's classes.
-const NAMES: [(&str, DenseActivation); 14] = [
+/// The activations by their names in transformers (`ACT2FN`).
+const NAMES: [(&str, DenseActivation); 9] = [
     ("linear", DenseActivation::Identity),
-    ("Identity", DenseActivation::Identity),
     ("tanh", DenseActivation::Tanh),
-    ("Tanh", DenseActivation::Tanh),
     ("relu", DenseActivation::Relu),
-    ("ReLU", DenseActivation::Relu),
     ("gelu", DenseActivation::Gelu),
-    ("GELU", DenseActivation::Gelu),
     ("gelu_new", DenseActivation::GeluTanh),
     ("gelu_fast", DenseActivation::GeluTanh),
     ("gelu_pytorch_tanh", DenseActivation::GeluTanh),
     ("silu", DenseActivation::Silu),
     ("swish", DenseActivation::Silu),
+];
+/// The activations by their classes in torch.
+const CLASSES: [(&str, DenseActivation); 13] = [
+    ("Identity", DenseActivation::Identity),
+    ("Tanh", DenseActivation::Tanh),
+    ("ReLU", DenseActivation::Relu),
+    ("GELU", DenseActivation::Gelu),
     ("SiLU", DenseActivation::Silu),
+    ("Sigmoid", DenseActivation::Sigmoid),
+    ("LeakyReLU", DenseActivation::LeakyRelu),
+    ("ReLU6", DenseActivation::Relu6),
+    ("ELU", DenseActivation::Elu),
+    ("Mish", DenseActivation::Mish),
+    ("Softplus", DenseActivation::Softplus),
+    ("Hardswish", DenseActivation::Hardswish),
+    ("Softsign", DenseActivation::Softsign),
 ];
 
 impl DenseActivation {
-    /// Returns the activation that transformers or torch calls `name`.
+    /// The classes of torch that [`DenseActivation::of_torch`] knows.
+    pub(super) const TORCH: &str = "Identity, Tanh, ReLU, GELU, SiLU, Sigmoid, LeakyReLU, ReLU6, \
+         ELU, Mish, Softplus, Hardswish or Softsign of torch";
+
+    /// Returns the activation that transformers calls `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    }
+
+    /// Returns the activation of a class of torch with its defaults.
+    #[must_use]
+    pub fn of_torch(class: &str) -> Option<Self> {
+        CLASSES.iter().find(|(known, _)| *known == class).map(|(_, activation)| *activation)
     }
 
     /// Returns the function's value, computed in f64.
@@ -55,8 +92,22 @@ impl DenseActivation {
                 0.5 * x * (1.0 + inner.tanh())
             }
             Self::Silu => x / (1.0 + (-x).exp()),
+            Self::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Self::LeakyRelu => x.max(0.01 * x),
+            Self::Relu6 => x.clamp(0.0, 6.0),
+            Self::Elu if x > 0.0 => x,
+            Self::Elu => x.exp_m1(),
+            Self::Mish => x * softplus(x).tanh(),
+            Self::Softplus => softplus(x),
+            Self::Hardswish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
+            Self::Softsign => x / (1.0 + x.abs()),
         }
     }
+}
+
+/// `ln(1 + eˣ)`. It is `x` itself above 20, as in torch.
+fn softplus(x: f64) -> f64 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
 /// `act(W · x + b)`, or its norm, computed on the processor.
@@ -157,6 +208,17 @@ mod tests {
         near(of("silu", -1.0), -0.268_941_421_369_995);
         near(of("relu", -1.0), 0.0);
         assert_eq!(DenseActivation::from_name("elu"), None);
+        let of = |class: &str, x: f64| DenseActivation::of_torch(class).unwrap().of(x);
+        near(of("Sigmoid", -1.0), 0.268_941_421_369_995);
+        near(of("LeakyReLU", -1.5), -0.015);
+        near(of("ReLU6", 7.5), 6.0);
+        near(of("ELU", -1.0), -0.632_120_558_828_558);
+        near(of("Mish", -1.0), -0.303_401_461_241_267);
+        near(of("Softplus", -1.0), 0.313_261_687_518_223);
+        near(of("Hardswish", -1.0), -1.0 / 3.0);
+        near(of("Softsign", -1.0), -0.5);
+        assert_eq!((of("ELU", 2.0), of("Softplus", 1e3)), (2.0, 1e3));
+        assert_eq!(DenseActivation::of_torch("Hardshrink"), None);
     }
 
     #[test]

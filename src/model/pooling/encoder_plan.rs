@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::DenseActivation;
+use super::{ClassifierActivation, DenseActivation};
 use crate::{
     config::SequencePooling,
     model::{
@@ -127,6 +127,8 @@ pub(super) struct HeadFields<'a> {
     /// The model's folder, for errors.
     pub(super) folder: &'a Path,
     pub(super) config: &'a Map<String, Value>,
+    /// The function from logits to scores, by the files of sentence-transformers.
+    pub(super) activation: Option<ClassifierActivation>,
 }
 
 impl HeadFields<'_> {

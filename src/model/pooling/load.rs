@@ -5,8 +5,8 @@ use std::sync::Arc;
 use playhouse_kernels::WeightDtype;
 
 use super::{
-    Classifier, ClassifierPlan, Dense, DenseActivation, DenseNorm, Pooler, PoolerPlan,
-    VocabularyHead,
+    Classifier, ClassifierPlan, Dense, DenseActivation, DenseNorm, Pooler, PoolerPlan, Shortcut,
+    Stage, VocabularyHead,
     classifier_plan::{ClassifierWeights, REWARD_LAYERS},
     encoder_plan::LayerPlan,
     plan::refused,
@@ -26,7 +26,7 @@ pub(in crate::model) fn load(
     let hidden_size = model.embedding_width();
     let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
     let activation = plan.activation();
-    let PoolerPlan { config, files, classifier, encoder, matryoshka, .. } = plan;
+    let PoolerPlan { config, files, classifier, encoder, matryoshka, skipped_tokens, .. } = plan;
     let classifier = classifier.map(|plan| {
         let calibration = plan.calibration(&config);
         let modules = plan.weights.modules();
@@ -41,7 +41,8 @@ pub(in crate::model) fn load(
     let pools_classes = encoder.is_some_and(|plan| plan.pools_classes);
     let vocabulary = encoder.and_then(|plan| plan.vocabulary).map(|plan| {
         let head = Arc::new(MaskedLm::load(loader, plan, model)?);
-        Ok::<_, ModelError>(VocabularyHead { head, vocab_size: model.vocab_size })
+        let pooling = files.weights.unwrap_or_default();
+        Ok::<_, ModelError>(VocabularyHead { head, vocab_size: model.vocab_size, pooling })
     });
     let vocabulary = vocabulary.transpose()?;
     if encoder.is_some() {
@@ -53,15 +54,20 @@ pub(in crate::model) fn load(
         let weight = loader.values(&format!("{module}.weight"), &[outputs, hidden_size])?;
         Ok::<_, ModelError>(plain_layer(weight, Vec::new(), hidden_size))
     });
-    let mut dense: Vec<Dense> = projection.transpose()?.into_iter().collect();
-    dense.extend(files.dense);
-    let mut width = hidden_size;
-    for dense in &dense {
-        if dense.inputs != width {
-            let why = "its in_features is not the size of the vectors before it";
-            return Err(refused("modules.json", "Dense", why));
+    let projection = projection.transpose()?.map(|layer| Stage::Dense(layer, Shortcut::None));
+    let stages: Vec<Stage> = projection.into_iter().chain(files.stages).collect();
+    let mut width = hidden_size * sequence.count();
+    for stage in &stages {
+        if stage.inputs().is_some_and(|inputs| inputs != width) {
+            let (value, why) = match stage {
+                Stage::Norm(_) => {
+                    ("LayerNorm", "its dimension is not the size of the vectors before it")
+                }
+                _ => ("Dense", "its in_features is not the size of the vectors before it"),
+            };
+            return Err(refused("modules.json", value, why));
         }
-        width = dense.outputs();
+        width = stage.outputs(width);
     }
     let width = classifier.as_ref().map_or(width, Classifier::num_classes);
     let returned_token_ids = config.returned_token_ids.unwrap_or_default();
@@ -77,7 +83,7 @@ pub(in crate::model) fn load(
         step_tag_id: config.step_tag_id,
         returned_token_ids,
         hidden_size,
-        dense,
+        stages,
         classifier,
         pools_classes,
         vocabulary,
@@ -86,6 +92,8 @@ pub(in crate::model) fn load(
         dimensions: config.dimensions,
         max_embed_len: is_chunked.then(|| config.max_embed_len.unwrap_or(model.max_model_len)),
         prompts: files.prompts,
+        excludes_prompt: files.excludes_prompt,
+        skipped_tokens,
     })
 }
 
@@ -133,7 +141,7 @@ fn load_classifier(
         calibration: super::Calibration::default(),
         activation: plan.activation,
         labels: plan.labels,
-        takes_one_text: plan.takes_one_text,
+        pairs: plan.pairs,
     })
 }
 

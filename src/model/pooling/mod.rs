@@ -12,12 +12,16 @@ mod classifier_plan;
 mod dense;
 mod encoder_plan;
 mod load;
+mod module_files;
 mod modules;
 mod plan;
 mod pooler;
+mod poolings;
+mod stage;
 mod tokens;
 mod vocabulary;
 
+use self::poolings::Folded;
 pub(super) use self::{
     architectures::converted,
     classifier_plan::ClassifierPlan,
@@ -25,9 +29,11 @@ pub(super) use self::{
     plan::{HeadPlan, Origin, PoolerPlan},
 };
 pub use self::{
-    classifier::{Calibration, Classifier, ClassifierActivation},
+    classifier::{Calibration, Classifier, ClassifierActivation, PairInput},
     dense::{Dense, DenseActivation, DenseNorm},
-    modules::SentenceTransformers,
+    modules::{LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
-    vocabulary::VocabularyHead,
+    poolings::{Pooling, Poolings},
+    stage::{Shortcut, Stage},
+    vocabulary::{VocabularyHead, WeightPooling},
 };

@@ -1,54 +1,57 @@
 //! The files of sentence-transformers: `modules.json`, the folders that it names,
 //! `sentence_bert_config.json` and `config_sentence_transformers.json`.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{
+    ClassifierActivation, Poolings, Stage, WeightPooling,
+    module_files::{self, ModuleFile, invalid, json},
 };
-
-use serde_json::{Map, Value};
-
-use super::{Dense, DenseActivation};
 use crate::{
-    config::SequencePooling,
     model::{ConfigError, ModelError},
-    model_files::{self, ModelFileError},
-    weights::Checkpoint,
+    model_files,
 };
 
 const MODULES: &str = "modules.json";
-const CONFIG: &str = "config.json";
-const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense or Normalize of \
-     sentence_transformers";
-
-/// The poolings of `1_Pooling/config.json`, by their fields and their names in newer files.
-const POOLINGS: [(&str, &str, SequencePooling); 3] = [
-    ("pooling_mode_cls_token", "cls", SequencePooling::Cls),
-    ("pooling_mode_mean_tokens", "mean", SequencePooling::Mean),
-    ("pooling_mode_lasttoken", "lasttoken", SequencePooling::Last),
-];
-/// The other poolings, which are not computed.
-const OTHER_POOLINGS: [&str; 3] = [
-    "pooling_mode_max_tokens",
-    "pooling_mode_mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens",
-];
+const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense, LayerNorm, \
+     Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers";
 
 /// The parts of a model that sentence-transformers puts behind its hidden states.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
-    pub pooling: Option<SequencePooling>,
-    /// Whether weights of the vocabulary are pooled to a sparse vector.
-    pub is_sparse: bool,
-    /// Layers behind the pooling, in their order.
-    pub dense: Vec<Dense>,
-    /// Whether vectors are normalized.
+    pub pooling: Option<Poolings>,
+    /// Whether the tokens of a prompt before a text are not pooled with it.
+    pub excludes_prompt: bool,
+    /// The pooling of weights of the vocabulary to a sparse vector, if there is a module for it.
+    pub weights: Option<WeightPooling>,
+    /// The steps behind the pooling, in their order, without a last division by the length.
+    pub stages: Vec<Stage>,
+    /// Whether vectors are divided by their lengths at last.
     pub normalizes: bool,
+    /// The tokens of documents that a comparison of vectors of tokens leaves out, as texts.
+    pub skipped_words: Vec<String>,
+    /// The tokens whose logits are the score of a pair, if there is a module for them.
+    pub logit_score: Option<LogitScore>,
+    /// The function from logits to scores of a cross-encoder.
+    pub activation: Option<ClassifierActivation>,
     /// The longest text in tokens.
     pub max_seq_length: Option<usize>,
+    /// The same by default, of a model without [`SentenceTransformers::max_seq_length`].
+    pub tokenizer_limit: Option<usize>,
     /// Texts before a text, by its kind.
     pub prompts: Vec<(String, String)>,
+}
+
+/// A score by the logits of the next token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogitScore {
+    /// The token of the answer yes.
+    pub yes: u32,
+    /// The token of the answer no, whose logit is subtracted.
+    pub no: Option<u32>,
 }
 
 impl SentenceTransformers {
@@ -65,8 +68,8 @@ impl SentenceTransformers {
         for module in modules {
             this.add(model, &path, module)?;
         }
-        this.read_limits(model)?;
-        this.prompts = prompts(model)?;
+        (this.max_seq_length, this.tokenizer_limit) = limits(model)?;
+        this.read_settings(model)?;
         Ok(Some(this))
     }
 
@@ -79,163 +82,114 @@ impl SentenceTransformers {
             return Err(invalid(path, "path", &name.into(), "the name of a folder").into());
         }
         let folder = model.join(name);
+        let refused = |expected: &str| invalid(path, "type", &kind.into(), expected);
         match kind.rsplit('.').next().unwrap_or_default() {
-            "Transformer" | "MLMTransformer" => {}
-            "SpladePooling" => {
-                sparse_pooling(&folder.join(CONFIG))?;
-                self.is_sparse = true;
+            "Transformer" | "MLMTransformer" | "Dropout" => {}
+            "SpladePooling" => self.weights = Some(ModuleFile::read(&folder)?.weight_pooling()?),
+            "Pooling" if self.pooling.is_some() => return Err(refused("one Pooling").into()),
+            "Pooling" if !self.stages.is_empty() || self.normalizes => {
+                return Err(refused("no Pooling behind a Dense, LayerNorm or Normalize").into());
             }
-            "Pooling" => self.pooling = Some(pooling(&folder.join(CONFIG))?),
-            "Dense" if self.normalizes => {
-                let expected = "no Dense after a Normalize";
-                return Err(invalid(path, "type", &kind.into(), expected).into());
+            "Pooling" => {
+                let file = ModuleFile::read(&folder)?;
+                self.pooling = Some(file.pooling()?);
+                self.excludes_prompt = file.excludes_prompt()?;
             }
-            "Dense" => self.dense.push(dense(&folder)?),
-            "Normalize" => self.normalizes = true,
-            _ => return Err(invalid(path, "type", &kind.into(), MODULE_KINDS).into()),
+            "Dense" => {
+                let file = ModuleFile::read(&folder)?;
+                file.require_vectors(self.pooling.is_some())?;
+                self.push(file.dense(&folder)?);
+            }
+            "LayerNorm" => self.push(module_files::layer_norm(&folder)?),
+            "Normalize" => {
+                if let Some(file) = ModuleFile::read_if_there(&folder)? {
+                    file.require_vectors(self.pooling.is_some())?;
+                }
+                self.normalizes = true;
+            }
+            "MultiVectorMask" => self.skipped_words = ModuleFile::read(&folder)?.skipped_words()?,
+            "LogitScore" => self.logit_score = Some(ModuleFile::read(&folder)?.logit_score()?),
+            _ => return Err(refused(MODULE_KINDS).into()),
         }
         Ok(())
     }
 
-    fn read_limits(&mut self, model: &Path) -> Result<(), ConfigError> {
-        let path = model.join("sentence_bert_config.json");
+    /// Adds a step behind those before it, which may divide by the length.
+    fn push(&mut self, stage: Stage) {
+        if std::mem::take(&mut self.normalizes) {
+            self.stages.push(Stage::Normalize);
+        }
+        self.stages.push(stage);
+    }
+
+    /// Reads `config_sentence_transformers.json`.
+    fn read_settings(&mut self, model: &Path) -> Result<(), ConfigError> {
+        let path = model.join("config_sentence_transformers.json");
         let Some(config) = json(&path)? else { return Ok(()) };
-        if let Some(value) = config.get("max_seq_length").filter(|value| !value.is_null()) {
-            let length = value.as_u64().and_then(|length| usize::try_from(length).ok());
-            let length = length.filter(|length| *length > 0);
-            let wrong = || invalid(&path, "max_seq_length", value, "a positive integer");
-            self.max_seq_length = Some(length.ok_or_else(wrong)?);
+        let prompts = config.get("prompts").and_then(Value::as_object);
+        let pairs = prompts.into_iter().flatten().map(|(kind, prompt)| match prompt {
+            Value::String(prompt) => Ok((kind.clone(), prompt.clone())),
+            Value::Null => Ok((kind.clone(), String::new())),
+            other => Err(invalid(&path, &format!("prompts.{kind}"), other, "a text")),
+        });
+        self.prompts = pairs.collect::<Result<_, _>>()?;
+        // The place of PyLate, which has no module for it.
+        const SKIPPED: &str = "skiplist_words";
+        if let Some(words) = config.get(SKIPPED).filter(|_| self.skipped_words.is_empty()) {
+            let wrong = || invalid(&path, SKIPPED, words, "a list of texts");
+            self.skipped_words = module_files::texts(words).ok_or_else(wrong)?;
+        }
+        if let Some(function) = config.get("activation_fn").filter(|value| !value.is_null()) {
+            let known = ClassifierActivation::from_torch(function);
+            let wrong = || invalid(&path, "activation_fn", function, ClassifierActivation::TORCH);
+            self.activation = Some(known.ok_or_else(wrong)?);
         }
         Ok(())
     }
 }
 
-/// Reads the configuration of a pooling.
-fn pooling(path: &Path) -> Result<SequencePooling, ConfigError> {
-    let config = object(path)?;
-    if let Some(value) = config.get("include_prompt").filter(|value| **value == Value::Bool(false))
-    {
-        return Err(invalid(path, "include_prompt", value, "true: all tokens are pooled"));
-    }
-    let is_on = |field: &str| config.get(field) == Some(&Value::Bool(true));
-    if let Some(field) = OTHER_POOLINGS.into_iter().find(|field| is_on(field)) {
-        let expected = "false; supported are cls, mean and lasttoken";
-        return Err(invalid(path, field, &Value::Bool(true), expected));
-    }
-    if let Some(mode) = config.get("pooling_mode") {
-        let known = POOLINGS.iter().find(|(_, name, _)| mode == name);
-        let wrong = || invalid(path, "pooling_mode", mode, "cls, mean or lasttoken");
-        return known.map(|(.., pooling)| *pooling).ok_or_else(wrong);
-    }
-    let mut on = POOLINGS.iter().filter(|(field, ..)| is_on(field));
-    match (on.next(), on.next()) {
-        (Some((.., pooling)), None) => Ok(*pooling),
-        (None, _) => Err(ConfigError::Missing {
-            path: path.to_owned(),
-            field: "pooling_mode_mean_tokens".to_owned(),
-            expected: "one pooling that is true".to_owned(),
-        }),
-        (Some(_), Some((field, ..))) => {
-            Err(invalid(path, field, &Value::Bool(true), "one pooling alone that is true"))
+/// Reads the longest text in tokens: `max_seq_length`, or else `model_max_length` of the tokenizer,
+/// where sentence-transformers has it since its version 5.
+fn limits(model: &Path) -> Result<(Option<usize>, Option<usize>), ConfigError> {
+    for name in model_files::SENTENCE_CONFIGS {
+        if let Some(length) = length(&model.join(name), "max_seq_length")? {
+            return Ok((Some(length), None));
         }
     }
+    Ok((None, length(&model.join("tokenizer_config.json"), "model_max_length")?))
 }
 
-/// Checks that a sparse pooling takes the largest weight of each token of the vocabulary.
-fn sparse_pooling(path: &Path) -> Result<(), ConfigError> {
-    let config = object(path)?;
-    for (field, expected) in [("pooling_strategy", "max"), ("activation_function", "relu")] {
-        if let Some(value) = config.get(field).filter(|value| *value != expected) {
-            return Err(invalid(path, field, value, &format!("{expected:?}")));
-        }
-    }
-    Ok(())
-}
-
-/// Reads a dense layer from its folder.
-fn dense(folder: &Path) -> Result<Dense, ModelError> {
-    let path = folder.join(CONFIG);
-    let config = object(&path)?;
-    let size = |field: &'static str| {
-        let value = config.get(field).and_then(Value::as_u64);
-        let value = value.and_then(|size| usize::try_from(size).ok());
-        let value = value.filter(|size| (1..=1 << 24).contains(size));
-        let given = config.get(field).unwrap_or(&Value::Null);
-        value.ok_or_else(|| invalid(&path, field, given, "a size from 1 to 16777216"))
-    };
-    let (inputs, outputs) = (size("in_features")?, size("out_features")?);
-    let name = config.get("activation_function").and_then(Value::as_str);
-    let class = name.and_then(|name| name.rsplit('.').next()).unwrap_or("Tanh");
-    let activation = DenseActivation::from_name(class).ok_or_else(|| {
-        let expected = "Identity, Tanh, ReLU, GELU or SiLU of torch";
-        invalid(&path, "activation_function", &class.into(), expected)
-    })?;
-    let checkpoint = Checkpoint::open(folder)?;
-    let values = |name: &str, shape: &[usize]| -> Result<Vec<f32>, ModelError> {
-        Ok(checkpoint.tensor(name, shape)?.values().view().to_f32())
-    };
-    let weight = values("linear.weight", &[outputs, inputs])?;
-    let bias = match config.get("bias") {
-        Some(Value::Bool(false)) => Vec::new(),
-        _ => values("linear.bias", &[outputs])?,
-    };
-    checkpoint.require_unchanged()?;
-    Ok(Dense { weight, bias, inputs, activation, norm: None })
-}
-
-/// Reads the prompts of `config_sentence_transformers.json`.
-fn prompts(model: &Path) -> Result<Vec<(String, String)>, ConfigError> {
-    let path = model.join("config_sentence_transformers.json");
-    let Some(config) = json(&path)? else { return Ok(Vec::new()) };
-    let prompts = config.get("prompts").and_then(Value::as_object);
-    let pairs = prompts.into_iter().flatten().map(|(kind, prompt)| match prompt {
-        Value::String(prompt) => Ok((kind.clone(), prompt.clone())),
-        Value::Null => Ok((kind.clone(), String::new())),
-        other => Err(invalid(&path, &format!("prompts.{kind}"), other, "a text")),
-    });
-    pairs.collect()
-}
-
-/// Reads a file that must be a JSON object.
-fn object(path: &Path) -> Result<Map<String, Value>, ConfigError> {
-    match json(path)? {
-        Some(Value::Object(object)) => Ok(object),
-        Some(other) => Err(invalid(path, "", &other, "an object")),
-        None => {
-            let error = io::Error::from(io::ErrorKind::NotFound);
-            Err(ModelFileError::read(path)(error).into())
-        }
-    }
-}
-
-/// Reads a JSON file, if there is one.
-fn json(path: &Path) -> Result<Option<Value>, ConfigError> {
-    if !model_files::exists(path) {
+/// Reads a length from a file, if there is one. Tokenizers without a limit have 30 digits.
+fn length(path: &Path, field: &str) -> Result<Option<usize>, ConfigError> {
+    const UNLIMITED: f64 = 1e9;
+    let config = json(path)?.unwrap_or_default();
+    let Some(value) = config.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
+    if value.as_f64().is_some_and(|length| length >= UNLIMITED) {
         return Ok(None);
     }
-    let text = model_files::read(path).map_err(ModelFileError::read(path))?;
-    let read = serde_json::from_slice(&text);
-    read.map(Some)
-        .map_err(|error| ConfigError::Json { path: path.to_owned(), reason: error.to_string() })
-}
-
-fn invalid(path: &Path, field: &str, value: &Value, expected: &str) -> ConfigError {
-    let value: String = value.to_string().chars().take(200).collect();
-    let (path, field) = (PathBuf::from(path), field.to_owned());
-    ConfigError::Invalid { path, field, value, expected: expected.to_owned() }
+    let length = value.as_u64().and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| *length > 0);
+    length.ok_or_else(|| invalid(path, field, value, "a positive integer")).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Pooling, Shortcut};
     use super::*;
+    use crate::config::SequencePooling;
 
-    fn read(files: &[(&str, &str)]) -> Result<Option<SentenceTransformers>, String> {
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::TempDir::new().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
+        folder
+    }
+
+    fn read(files: &[(&str, &str)]) -> Result<Option<SentenceTransformers>, String> {
+        let folder = folder(files);
         SentenceTransformers::read(folder.path()).map_err(|error| error.to_string())
     }
 
@@ -251,10 +205,84 @@ mod tests {
     fn the_pooling_is_the_one_that_is_on() {
         let mean = r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}"#;
         let model = read(&[(MODULES, TWO), ("1_Pooling/config.json", mean)]).unwrap().unwrap();
-        assert_eq!((model.pooling, model.normalizes), (Some(SequencePooling::Mean), false));
+        let expected = Some(Poolings::from(SequencePooling::Mean));
+        assert_eq!((model.pooling, model.normalizes), (expected, false));
         let named = r#"{"pooling_mode": "lasttoken"}"#;
         let model = read(&[(MODULES, TWO), ("1_Pooling/config.json", named)]).unwrap().unwrap();
-        assert_eq!(model.pooling, Some(SequencePooling::Last));
+        assert_eq!(model.pooling, Some(SequencePooling::Last.into()));
+    }
+
+    #[test]
+    fn poolings_that_are_on_are_joined_in_the_order_of_their_fields() {
+        let read = |pooling: &str| {
+            let files = [(MODULES, TWO), ("1_Pooling/config.json", pooling)];
+            read(&files).map(|model| model.unwrap().pooling.unwrap())
+        };
+        let both = r#"{"pooling_mode_lasttoken": true, "pooling_mode_max_tokens": true,
+            "pooling_mode_cls_token": true, "include_prompt": true}"#;
+        let expected = vec![Pooling::Cls, Pooling::Max, Pooling::Last];
+        assert_eq!(read(both), Ok(Poolings::new(expected).unwrap()));
+        let listed = r#"{"pooling_mode": ["weightedmean", "mean_sqrt_len_tokens"]}"#;
+        let expected = vec![Pooling::WeightedMean, Pooling::MeanSqrtLen];
+        assert_eq!(read(listed), Ok(Poolings::new(expected).unwrap()));
+        assert_eq!(read("{}"), Ok(SequencePooling::Mean.into()), "the default of the class");
+        assert!(read(r#"{"pooling_mode": "median"}"#).unwrap_err().contains("weightedmean"));
+        assert!(read(r#"{"pooling_mode": []}"#).unwrap_err().contains("pooling_mode"));
+    }
+
+    #[test]
+    fn only_the_last_division_belongs_to_requests() {
+        let modules = r#"[{"path": "", "type": "Transformer"}, {"path": "1", "type": "a.Pooling"},
+            {"path": "2", "type": "a.Normalize"}, {"path": "3", "type": "a.LayerNorm"},
+            {"path": "4", "type": "a.Dropout"}, {"path": "5", "type": "a.Normalize"}]"#;
+        let mean = r#"{"pooling_mode": "mean", "include_prompt": false}"#;
+        let norm = r#"{"dimension": 1}"#;
+        let files = [(MODULES, modules), ("1/config.json", mean), ("3/config.json", norm)];
+        let tensors = b"{\"norm.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\
+            \"norm.bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}";
+        let mut weights = (tensors.len() as u64).to_le_bytes().to_vec();
+        weights.extend(tensors.iter().chain(&[0; 8]));
+        let folder = folder(&files);
+        std::fs::write(folder.path().join("3/model.safetensors"), weights).unwrap();
+        let model = SentenceTransformers::read(folder.path()).unwrap().unwrap();
+        assert!(matches!(model.stages[..], [Stage::Normalize, Stage::Norm(_)]), "{model:?}");
+        assert!(model.normalizes && model.excludes_prompt);
+        assert!(!matches!(model.stages[0], Stage::Dense(_, Shortcut::None)));
+    }
+
+    #[test]
+    fn a_limit_may_be_that_of_the_tokenizer() {
+        let limit = |files: &[(&str, &str)]| {
+            let mut all = vec![(MODULES, "[]")];
+            all.extend(files);
+            read(&all)
+                .map(Option::unwrap)
+                .map(|model| (model.max_seq_length, model.tokenizer_limit))
+        };
+        let tokenizer = ("tokenizer_config.json", r#"{"model_max_length": 256}"#);
+        assert_eq!(limit(&[tokenizer, ("sentence_bert_config.json", "{}")]), Ok((None, Some(256))));
+        let older = ("sentence_xlm-roberta_config.json", r#"{"max_seq_length": 128}"#);
+        assert_eq!(limit(&[tokenizer, older]), Ok((Some(128), None)));
+        let none = ("tokenizer_config.json", r#"{"model_max_length": 1e30}"#);
+        assert_eq!(limit(&[none]), Ok((None, None)));
+        let wrong = ("sentence_bert_config.json", r#"{"max_seq_length": "long"}"#);
+        assert!(limit(&[wrong]).unwrap_err().contains("max_seq_length"));
+    }
+
+    #[test]
+    fn a_cross_encoder_has_its_function_and_its_tokens() {
+        let modules =
+            r#"[{"path": "", "type": "Transformer"}, {"path": "1", "type": "LogitScore"}]"#;
+        let score = ("1/config.json", r#"{"true_token_id": 7, "false_token_id": null}"#);
+        let settings = "config_sentence_transformers.json";
+        let of = |function: &str| {
+            let function = format!(r#"{{"activation_fn": "torch.nn.modules.{function}"}}"#);
+            read(&[(MODULES, modules), score, (settings, &function)]).map(Option::unwrap)
+        };
+        let model = of("linear.Identity").unwrap();
+        assert_eq!(model.activation, Some(ClassifierActivation::Identity));
+        assert_eq!(model.logit_score, Some(LogitScore { yes: 7, no: None }));
+        assert!(of("activation.Tanh").unwrap_err().contains("activation_fn"));
     }
 
     #[test]
@@ -262,11 +290,13 @@ mod tests {
         let refused = |pooling: &str| {
             read(&[(MODULES, TWO), ("1_Pooling/config.json", pooling)]).unwrap_err()
         };
-        assert!(refused(r#"{"pooling_mode_max_tokens": true}"#).contains("max_tokens"));
-        assert!(refused(r#"{"pooling_mode": "max"}"#).contains("lasttoken"));
-        assert!(refused("{}").contains("one pooling"));
-        let both = r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#;
-        assert!(refused(both).contains("alone"));
+        assert!(refused(r#"{"pooling_mode": "mean", "include_prompt": 3}"#).contains("prompt"));
+        let twice = TWO.replace(
+            "\"\", \"type\": \"sentence_transformers.models.Transformer\"",
+            "\"1_Pooling\", \"type\": \"Pooling\"",
+        );
+        let mean = ("1_Pooling/config.json", r#"{"pooling_mode": "mean"}"#);
+        assert!(read(&[(MODULES, &twice), mean]).unwrap_err().contains("one Pooling"));
         let outside = r#"[{"path": "../x", "type": "a.Pooling"}]"#;
         assert!(read(&[(MODULES, outside)]).unwrap_err().contains("the name of a folder"));
         let other = r#"[{"path": "1_CNN", "type": "sentence_transformers.models.CNN"}]"#;

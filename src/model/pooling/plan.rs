@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    ClassifierPlan, Matryoshka, SentenceTransformers,
+    ClassifierPlan, Matryoshka, Poolings, SentenceTransformers,
     encoder_plan::{EncoderPlan, HeadFields},
+    tokens::Vocabulary,
 };
 use crate::{
     config::{Convert, PoolerConfig, PoolerTask, Runner, SequencePooling, TokenPooling},
@@ -58,6 +59,8 @@ pub(in crate::model) struct HeadPlan {
     pub(in crate::model) pooler: Option<PoolerPlan>,
     /// The longest text of sentence-transformers, in tokens.
     pub(in crate::model) max_seq_length: Option<usize>,
+    /// The same by default, which settings may exceed.
+    pub(in crate::model) tokenizer_limit: Option<usize>,
 }
 
 /// The pooler to load.
@@ -71,6 +74,8 @@ pub(in crate::model) struct PoolerPlan {
     /// The other head of an encoder.
     pub(in crate::model) encoder: Option<EncoderPlan>,
     pub(in crate::model) matryoshka: Matryoshka,
+    /// The tokens of documents that a comparison leaves out.
+    pub(in crate::model) skipped_tokens: Vec<u32>,
 }
 
 impl HeadPlan {
@@ -99,6 +104,7 @@ impl HeadPlan {
             (Runner::Auto, Origin::CausalLm) => files.is_none(),
             (Runner::Auto | Runner::Pooling, _) => false,
         };
+        let logit_score = files.as_ref().and_then(|files| files.logit_score);
         let classifies = match (options.convert, origin) {
             (Convert::Classify, _) => true,
             (Convert::Embed, origin) if origin.is_classifier() => {
@@ -107,17 +113,20 @@ impl HeadPlan {
             (Convert::None, Origin::CausalLm) if !lm_head => {
                 return Err(refused("convert", "none", "the architecture has no pooler"));
             }
+            (Convert::Auto | Convert::None, Origin::CausalLm) if logit_score.is_some() => true,
             (Convert::Auto | Convert::None | Convert::Embed, origin) => origin.is_classifier(),
         };
-        let max_seq_length = files.as_ref().and_then(|files| files.max_seq_length);
+        let (max_seq_length, tokenizer_limit) =
+            files.as_ref().map_or((None, None), |it| (it.max_seq_length, it.tokenizer_limit));
         let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
-        let fields = HeadFields { folder, config };
-        let classifier = || ClassifierPlan::new(fields, origin, tokenizer);
+        let activation = files.as_ref().and_then(|files| files.activation);
+        let fields = HeadFields { folder, config, activation };
+        let classifier = || ClassifierPlan::new(fields, origin, logit_score, tokenizer);
         let pooler = (!lm_head || wants_pooler).then(|| {
             let classifier = classifies.then(classifier).transpose()?;
             PoolerPlan::new(fields, origin, options, files, classifier)
         });
-        Ok(Self { lm_head, pooler: pooler.transpose()?, max_seq_length })
+        Ok(Self { lm_head, pooler: pooler.transpose()?, max_seq_length, tokenizer_limit })
     }
 }
 
@@ -154,17 +163,42 @@ impl PoolerPlan {
         if let Some(instructions) = task_instructions(config) {
             files.prompts = instructions;
         }
-        let is_sparse = files.is_sparse || !has_files;
+        let is_sparse = files.weights.is_some() || !has_files;
         let encoder = match origin {
             Origin::Encoder(head) => Some(EncoderPlan::new(fields, head, is_sparse)?),
             _ => None,
         };
-        if files.is_sparse && encoder.is_none_or(|plan| plan.vocabulary.is_none()) {
+        if files.weights.is_some() && encoder.is_none_or(|plan| plan.vocabulary.is_none()) {
             let why = "the architecture has no head of a masked language model";
             return Err(refused("modules.json", "SpladePooling", why));
         }
+        if files.weights.is_some_and(|pooling| pooling.sums) && pooler.enable_chunked_processing {
+            let why = "weights are sums over all tokens (pooling_strategy of SpladePooling)";
+            return Err(refused("pooler_config", "enable_chunked_processing", why));
+        }
+        if files.logit_score.is_some() && origin != Origin::CausalLm {
+            return Err(refused(
+                "modules.json",
+                "LogitScore",
+                "the architecture has no output layer",
+            ));
+        }
+        if classifies && files.pooling.as_ref().is_some_and(|poolings| poolings.count() > 1) {
+            let why = "a classifier takes the vector of one pooling";
+            return Err(refused("modules.json", "Pooling", why));
+        }
         let matryoshka = matryoshka(config);
-        let this = Self { config: pooler, files, has_files, classifier, encoder, matryoshka };
+        let tokenizer = options.tokenizer.as_deref().unwrap_or(fields.folder);
+        let skipped_tokens = match &files.skipped_words[..] {
+            [] => Vec::new(),
+            words => {
+                let vocabulary = Vocabulary::read(tokenizer)?;
+                words.iter().filter_map(|word| vocabulary.find(word)).collect()
+            }
+        };
+        let config = pooler;
+        let this =
+            Self { config, files, has_files, classifier, encoder, matryoshka, skipped_tokens };
         match this.config.task {
             Some(task) if !this.heads().contains(&task) => {
                 let why = "the architecture has a head for another task";
@@ -192,11 +226,12 @@ impl PoolerPlan {
         let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
         // A projection without a pooling before it is one of tokens.
         let projects_tokens = self.encoder.is_some_and(|plan| plan.projection.is_some())
-            || self.files.pooling.is_none() && !self.files.dense.is_empty();
+            || self.files.pooling.is_none() && !self.files.stages.is_empty();
+        let joins = self.sequence().count() > 1;
         match &self.classifier {
             Some(plan) if plan.is_by_token_alone() => &[PoolerTask::TokenClassify],
             Some(_) => &[PoolerTask::Classify, PoolerTask::TokenClassify],
-            None if is_sparse => &[PoolerTask::Embed],
+            None if is_sparse || joins => &[PoolerTask::Embed],
             None if projects_tokens => &[PoolerTask::TokenEmbed],
             None => &[PoolerTask::Embed, PoolerTask::TokenEmbed],
         }
@@ -210,10 +245,10 @@ impl PoolerPlan {
     }
 
     /// Returns the pooling of whole prompts.
-    pub(in crate::model) fn sequence(&self) -> SequencePooling {
+    pub(in crate::model) fn sequence(&self) -> Poolings {
         let by_head = self.encoder.map_or(SequencePooling::Last, |plan| plan.sequence);
-        let by_files = self.files.pooling.unwrap_or(by_head);
-        self.config.seq_pooling_type.unwrap_or(by_files)
+        let by_files = self.files.pooling.clone().unwrap_or_else(|| by_head.into());
+        self.config.seq_pooling_type.map_or(by_files, Poolings::from)
     }
 
     /// Returns the pooling of each token.
@@ -331,9 +366,9 @@ mod tests {
                 plan(config, origin, LoadOptions::default())
                     .map(|plan| plan.pooler.unwrap().sequence())
             };
-            assert_eq!(pooling(json!({})), Ok(SequencePooling::Mean));
-            assert_eq!(pooling(json!({ "pooling": "cls" })), Ok(SequencePooling::Cls));
-            assert_eq!(pooling(json!({ "pooling": "last" })), Ok(SequencePooling::Last));
+            assert_eq!(pooling(json!({})), Ok(SequencePooling::Mean.into()));
+            assert_eq!(pooling(json!({ "pooling": "cls" })), Ok(SequencePooling::Cls.into()));
+            assert_eq!(pooling(json!({ "pooling": "last" })), Ok(SequencePooling::Last.into()));
             let sum = pooling(json!({ "pooling": "weighted_avg" })).unwrap_err();
             assert!(sum.contains("pooling") && sum.contains("\"avg\""), "{sum}");
         }

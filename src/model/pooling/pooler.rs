@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Classifier, Dense, VocabularyHead};
-use crate::config::{PoolerTask, SequencePooling, TokenPooling};
+use super::{Classifier, Folded, Pooling, Poolings, Stage, VocabularyHead};
+use crate::config::{PoolerTask, TokenPooling};
 
 /// The head that turns hidden states into vectors or classes.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Pooler {
     /// The tasks that the model has, the one that its routes are open for first.
     pub tasks: Vec<PoolerTask>,
     /// The pooling of whole prompts.
-    pub sequence: SequencePooling,
+    pub sequence: Poolings,
     /// The pooling of each token.
     pub token: TokenPooling,
     /// The token whose positions have results with [`TokenPooling::Step`].
@@ -21,8 +21,8 @@ pub struct Pooler {
     pub returned_token_ids: Vec<u32>,
     /// Number of elements of a hidden state.
     pub hidden_size: usize,
-    /// Layers behind the pooling of vectors, the first one first.
-    pub dense: Vec<Dense>,
+    /// The steps behind the pooling of vectors, the first one first.
+    pub stages: Vec<Stage>,
     /// The head of classes, for tasks that classify.
     pub classifier: Option<Classifier>,
     /// Whether a mean for a classification is that of the logits of all tokens, and not that of
@@ -43,6 +43,10 @@ pub struct Pooler {
     /// The text before a text, by its kind: the config's `task_instructions`, or the prompts of
     /// sentence-transformers.
     pub prompts: Vec<(String, String)>,
+    /// Whether the tokens of that text are left out of the pooling.
+    pub excludes_prompt: bool,
+    /// The tokens of documents that a comparison of vectors of tokens leaves out.
+    pub skipped_tokens: Vec<u32>,
 }
 
 /// The sizes to which a model was trained to cut its vectors.
@@ -81,8 +85,10 @@ pub struct Gathered {
     values: Vec<f32>,
     /// The sums of all hidden states of each chunk, or of all logits, for a mean.
     sums: Vec<f64>,
-    /// The largest logit of each token of the vocabulary, for a sparse vector.
-    largest: Vec<f32>,
+    /// Hidden states for several poolings at once, or for one that has no field above.
+    folded: Folded,
+    /// The pooled logit or weight of each token of the vocabulary, for a sparse vector.
+    weights: Vec<f32>,
     /// Number of tokens computed, from the first one on.
     num_tokens: usize,
 }
@@ -114,13 +120,13 @@ impl Pooler {
     /// Returns whether the hidden state of the last token decides a task's result.
     #[must_use]
     pub fn is_last_token(&self, task: PoolerTask) -> bool {
-        !is_by_token(task) && self.sequence == SequencePooling::Last && self.vocabulary.is_none()
+        !is_by_token(task) && self.sequence.is(Pooling::Last) && self.vocabulary.is_none()
     }
 
     /// Returns whether a task's result is the mean of all hidden states of a prompt.
     #[must_use]
     pub fn is_mean(&self, task: PoolerTask) -> bool {
-        let is_mean = self.sequence == SequencePooling::Mean && self.vocabulary.is_none();
+        let is_mean = self.sequence.is(Pooling::Mean) && self.vocabulary.is_none();
         is_mean && !is_by_token(task)
     }
 
@@ -140,7 +146,11 @@ impl Pooler {
         match task {
             PoolerTask::Classify | PoolerTask::TokenClassify => classes,
             PoolerTask::Embed | PoolerTask::TokenEmbed => {
-                self.dense.last().map_or(self.gathered_width(), Dense::outputs)
+                let pooled = match is_by_token(task) || self.vocabulary.is_some() {
+                    true => self.gathered_width(),
+                    false => self.hidden_size * self.sequence.count(),
+                };
+                self.stages.iter().fold(pooled, |width, stage| stage.outputs(width))
             }
         }
     }
@@ -152,12 +162,7 @@ impl Pooler {
         if is_by_token(request.task) || self.vocabulary.is_some() {
             return start..end;
         }
-        match self.sequence {
-            SequencePooling::Mean => start..end,
-            SequencePooling::Cls => start..end.min(start.max(1)),
-            SequencePooling::Last if end == request.prompt.len() => end - 1..end,
-            SequencePooling::Last => end..end,
-        }
+        self.sequence.wanted(start..end, request.prompt.len())
     }
 
     /// Adds the wanted hidden states of a chunk. Only the rows of the result are kept, or the sum
@@ -178,11 +183,15 @@ impl Pooler {
             return Err(PoolerError::Missing { missing: start.abs_diff(gathered.num_tokens) });
         }
         gathered.num_tokens = end;
-        if self.vocabulary.is_some() {
-            gathered.add_largest(hidden, self.gathered_width());
+        if let Some(head) = &self.vocabulary {
+            gathered.add_weights(hidden, head);
             return Ok(());
         }
         let is_mean = self.is_mean(request.task);
+        if self.is_folded(request.task) {
+            gathered.folded.add(&self.sequence, start, hidden, self.hidden_size);
+            return Ok(());
+        }
         if self.has_mean_of_classes(request.task) {
             let classifier = self.classifier_of(request)?;
             gathered.sums.resize(classifier.num_classes(), 0.0);
@@ -216,11 +225,13 @@ impl Pooler {
         request: &PoolerRequest<'_>,
         gathered: Gathered,
     ) -> Result<PoolerOutput, PoolerError> {
-        let Gathered { mut values, sums, num_tokens, largest } = gathered;
-        if self.vocabulary.is_some() {
-            // The function grows, so the largest logit has the largest weight.
-            values = largest.iter().map(|logit| logit.max(0.0).ln_1p()).collect();
+        let Gathered { mut values, sums, num_tokens, folded, weights } = gathered;
+        if let Some(head) = &self.vocabulary {
+            values = head.finish(weights);
             self.finish_vector(request, &mut values);
+        }
+        if self.is_folded(request.task) {
+            values = self.row(request, &folded.finish(&self.sequence))?;
         }
         if self.has_mean_of_classes(request.task) {
             values = sums.iter().map(|sum| (sum / num_tokens as f64) as f32).collect();
@@ -253,6 +264,11 @@ impl Pooler {
         is_by_token(task) && self.token == TokenPooling::Step
     }
 
+    /// Returns whether hidden states are folded for several poolings, or for a rare one.
+    fn is_folded(&self, task: PoolerTask) -> bool {
+        !is_by_token(task) && self.vocabulary.is_none() && self.sequence.is_folded()
+    }
+
     /// Returns whether a task's result is the mean of the logits of all tokens.
     fn has_mean_of_classes(&self, task: PoolerTask) -> bool {
         self.pools_classes && task == PoolerTask::Classify && self.is_mean(task)
@@ -275,7 +291,7 @@ impl Pooler {
         };
         let mut values = match classifier {
             Some(classifier) => classifier.logits(hidden),
-            None => self.dense.iter().fold(hidden.to_vec(), |vector, dense| dense.forward(&vector)),
+            None => self.stages.iter().fold(hidden.to_vec(), |vector, stage| stage.forward(vector)),
         };
         if self.is_step(request.task) && !self.returned_token_ids.is_empty() {
             let element = |&id: &u32| values.get(id as usize).copied();
@@ -303,15 +319,11 @@ impl Pooler {
 }
 
 impl Gathered {
-    /// Keeps the largest element of each column of rows. A NaN stays.
-    fn add_largest(&mut self, rows: &[f32], width: usize) {
-        self.largest.resize(width, f32::NEG_INFINITY);
-        for row in rows.chunks_exact(width.max(1)) {
-            for (largest, x) in self.largest.iter_mut().zip(row) {
-                if !(*x <= *largest || largest.is_nan()) {
-                    *largest = *x;
-                }
-            }
+    /// Pools the rows of logits of a head to one row.
+    fn add_weights(&mut self, rows: &[f32], head: &VocabularyHead) {
+        self.weights.resize(head.vocab_size, head.pooling.start());
+        for row in rows.chunks_exact(head.vocab_size.max(1)) {
+            head.pooling.add(&mut self.weights, row);
         }
     }
 }
@@ -322,171 +334,12 @@ fn is_by_token(task: PoolerTask) -> bool {
 }
 
 /// Divides a vector by its length, or by 1e-12 if that is more, as torch's `normalize` does.
-fn normalize(vector: &mut [f32]) {
+pub(super) fn normalize(vector: &mut [f32]) {
     let squares: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     let length = squares.sqrt().max(1e-12);
     vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Calibration, ClassifierActivation, DenseActivation};
-    use super::*;
-
-    fn pooler(sequence: SequencePooling) -> Pooler {
-        Pooler {
-            tasks: vec![PoolerTask::Embed, PoolerTask::TokenEmbed],
-            sequence,
-            token: TokenPooling::All,
-            step_tag_id: None,
-            returned_token_ids: Vec::new(),
-            hidden_size: 2,
-            dense: Vec::new(),
-            classifier: None,
-            pools_classes: false,
-            vocabulary: None,
-            activation: true,
-            matryoshka: Matryoshka::Fixed,
-            dimensions: None,
-            max_embed_len: None,
-            prompts: Vec::new(),
-        }
-    }
-
-    /// Three hidden states.
-    const HIDDEN: [f32; 6] = [3.0, 4.0, 5.0, 0.0, 1.0, 2.0];
-
-    fn request(task: PoolerTask, activation: bool) -> PoolerRequest<'static> {
-        let (prompt, chunk_ends) = (&[7, 8, 7], &[]);
-        PoolerRequest { task, activation, dimensions: None, prompt, chunk_ends, classifier: None }
-    }
-
-    /// Returns the result when the prompt is computed in chunks that end at `ends`.
-    fn pooled(
-        pooler: &Pooler,
-        task: PoolerTask,
-        ends: &[usize],
-        activation: bool,
-    ) -> Result<Vec<f32>, PoolerError> {
-        let request = request(task, activation);
-        let mut gathered = Gathered::default();
-        let mut start = 0;
-        for &end in ends {
-            let wanted = pooler.wanted(&request, start..end);
-            let rows = &HIDDEN[2 * wanted.start..2 * wanted.end];
-            pooler.gather(&request, &mut gathered, start..end, rows)?;
-            start = end;
-        }
-        let output = pooler.finish(&request, gathered)?;
-        assert_eq!(output.values.len() % output.width, 0);
-        Ok(output.values)
-    }
-
-    #[test]
-    fn a_result_does_not_depend_on_the_chunks() {
-        for (sequence, expected) in [
-            (SequencePooling::Last, [1.0, 2.0]),
-            (SequencePooling::Cls, [3.0, 4.0]),
-            (SequencePooling::Mean, [3.0, 2.0]),
-        ] {
-            for ends in [&[3][..], &[1, 3], &[2, 3], &[1, 2, 3]] {
-                let result = pooled(&pooler(sequence), PoolerTask::Embed, ends, false);
-                assert_eq!(result, Ok(expected.to_vec()), "{sequence:?} {ends:?}");
-            }
-        }
-        for ends in [&[3][..], &[1, 2, 3]] {
-            let result =
-                pooled(&pooler(SequencePooling::Last), PoolerTask::TokenEmbed, ends, false);
-            assert_eq!(result, Ok(HIDDEN.to_vec()));
-        }
-    }
-
-    #[test]
-    fn each_chunk_of_a_prompt_has_its_mean() {
-        let mean = pooler(SequencePooling::Mean);
-        for steps in [&[3][..], &[1, 3], &[2, 3], &[1, 2, 3]] {
-            let request =
-                PoolerRequest { chunk_ends: &[1, 3], ..request(PoolerTask::Embed, false) };
-            let (mut gathered, mut start) = (Gathered::default(), 0);
-            for &end in steps {
-                let rows = &HIDDEN[2 * start..2 * end];
-                mean.gather(&request, &mut gathered, start..end, rows).unwrap();
-                start = end;
-            }
-            let output = mean.finish(&request, gathered).unwrap();
-            assert_eq!((output.values, output.width), (vec![3.0, 4.0, 3.0, 1.0], 2), "{steps:?}");
-        }
-    }
-
-    #[test]
-    fn classes_of_tokens_have_a_mean() {
-        let layer = |weight: &[f32], activation| Dense {
-            weight: weight.to_vec(),
-            bias: Vec::new(),
-            inputs: 2,
-            activation,
-            norm: None,
-        };
-        let classifier = Classifier {
-            layers: vec![
-                layer(&[1.0, -1.0, -1.0, 1.0], DenseActivation::Relu),
-                layer(&[1.0, 0.0, 0.0, 2.0], DenseActivation::Identity),
-            ],
-            calibration: Calibration::default(),
-            activation: ClassifierActivation::Softmax,
-            labels: Vec::new(),
-            takes_one_text: false,
-        };
-        let late = Pooler {
-            classifier: Some(classifier),
-            pools_classes: true,
-            ..pooler(SequencePooling::Mean)
-        };
-        for ends in [&[3][..], &[1, 3], &[1, 2, 3]] {
-            let result = pooled(&late, PoolerTask::Classify, ends, false).unwrap();
-            assert_eq!(result, [5.0 / 3.0, 4.0 / 3.0], "{ends:?}");
-            let of_tokens = pooled(&late, PoolerTask::TokenClassify, ends, false).unwrap();
-            assert_eq!(of_tokens, [0.0, 2.0, 5.0, 0.0, 0.0, 2.0]);
-        }
-        // The mean of hidden states has other classes.
-        let early = Pooler { pools_classes: false, ..late };
-        assert_eq!(pooled(&early, PoolerTask::Classify, &[3], false), Ok(vec![1.0, 0.0]));
-    }
-
-    #[test]
-    fn hidden_states_that_are_missing_are_no_result() {
-        let mean = pooler(SequencePooling::Mean);
-        let mut gathered = Gathered::default();
-        let embed = request(PoolerTask::Embed, true);
-        let refused = mean.gather(&embed, &mut gathered, 1..3, &HIDDEN[2..]);
-        assert_eq!(refused, Err(PoolerError::Missing { missing: 1 }));
-        let last = pooler(SequencePooling::Last);
-        assert_eq!(last.gather(&embed, &mut gathered, 1..3, &HIDDEN[4..]), Ok(()));
-    }
-
-    #[test]
-    fn vectors_are_cut_before_they_are_normalized() {
-        let cls = pooler(SequencePooling::Cls);
-        assert_eq!(pooled(&cls, PoolerTask::Embed, &[3], true), Ok(vec![0.6, 0.8]));
-        let cut = Pooler { dimensions: Some(1), ..cls };
-        assert_eq!(pooled(&cut, PoolerTask::Embed, &[3], true), Ok(vec![1.0]));
-        assert!(pooled(&cut, PoolerTask::Classify, &[3], true).is_err());
-    }
-
-    #[test]
-    fn steps_are_the_tokens_of_their_tag() {
-        let step = Pooler {
-            token: TokenPooling::Step,
-            step_tag_id: Some(7),
-            returned_token_ids: vec![1],
-            ..pooler(SequencePooling::Last)
-        };
-        for ends in [&[3][..], &[1, 2, 3]] {
-            let result = pooled(&step, PoolerTask::TokenEmbed, ends, false);
-            assert_eq!((result, step.width(PoolerTask::TokenEmbed)), (Ok(vec![4.0, 2.0]), 1));
-        }
-        let untagged = Pooler { step_tag_id: None, ..step };
-        let result = pooled(&untagged, PoolerTask::TokenEmbed, &[3], false);
-        assert_eq!(result, Ok(vec![4.0, 0.0, 2.0]));
-    }
-}
+#[path = "pooler_tests.rs"]
+mod tests;

@@ -39,6 +39,16 @@ impl Vocabulary {
     /// # Errors
     /// [`ConfigError::Invalid`] if there is none.
     pub(super) fn id(&self, token: &str) -> Result<u32, ConfigError> {
+        self.find(token).ok_or_else(|| ConfigError::Invalid {
+            path: self.path.clone(),
+            field: "vocab".to_owned(),
+            value: format!("{token:?}"),
+            expected: "a token of the vocabulary, for classifier_from_token".to_owned(),
+        })
+    }
+
+    /// Returns the id of the token that the vocabulary spells as `token`, if there is one.
+    pub(super) fn find(&self, token: &str) -> Option<u32> {
         let added = self.file["added_tokens"].as_array().into_iter().flatten();
         let added =
             added.filter(|added| added["content"] == token).find_map(|added| added["id"].as_u64());
@@ -50,12 +60,7 @@ impl Vocabulary {
             }
             _ => None,
         });
-        id.and_then(|id| u32::try_from(id).ok()).ok_or_else(|| ConfigError::Invalid {
-            path: self.path.clone(),
-            field: "vocab".to_owned(),
-            value: format!("{token:?}"),
-            expected: "a token of the vocabulary, for classifier_from_token".to_owned(),
-        })
+        id.and_then(|id| u32::try_from(id).ok())
     }
 }
 

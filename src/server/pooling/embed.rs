@@ -152,10 +152,11 @@ pub(in crate::server) async fn embed(
     let params = pooling.embed_params(&state, &model)?;
     let inputs = inputs(&state, &fields, &model)?;
     let exchange = Exchange { state, caller, headers, memory };
-    let Results { id, results, lens, num_tokens, .. } =
+    let Results { id, results, prompts, num_tokens, .. } =
         exchange.pool("/v2/embed", "embd", &pooling, inputs, params).await?;
     if let (None, Some(Int(most))) = (truncate, fields.max_tokens)
-        && let Some(count) = lens.iter().find(|&&count| count as i64 > most)
+        && let Some(count) =
+            prompts.iter().map(|prompt| prompt.len()).find(|&count| count as i64 > most)
     {
         return Err(ApiError::bad_request(format!(
             "Input of {count} tokens exceeds max_tokens={most} with truncate=NONE. Set truncate to \
@@ -237,7 +238,14 @@ fn contents(inputs: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
 /// Returns the text before inputs of this kind. An empty one counts as none.
 fn prefix(state: &AppState, input_type: Option<&str>) -> Result<Option<String>, ApiError> {
     let Some(kind) = input_type else { return Ok(None) };
+    let pooler = state.engine.loaded().pooler.as_ref();
     let known = match state.engine.prompt_of(kind) {
+        Ok(prompt) if !prompt.is_empty() && pooler.is_some_and(|it| it.excludes_prompt) => {
+            return Err(ApiError::bad_request(format!(
+                "Unsupported input_type '{kind}'. Its prompt would be pooled, and include_prompt \
+                 of the model's Pooling is false."
+            )));
+        }
         Ok(prompt) => return Ok(Some(prompt.to_owned()).filter(|prompt| !prompt.is_empty())),
         Err(known) => known,
     };

@@ -1,6 +1,6 @@
 //! Pools the prompts of one request.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{fields::PoolingFields, input::Inputs};
 use crate::{
-    api::{Pooled, PoolingParams, Prompt, RawRequest},
+    api::{Pooled, PoolingParams, Prompt, RawRequest, TokenId},
     engine::{PoolError, PooledPrompt},
     server::{
         generate::{handler::RequestNames, open_requests::Work, request_log::RequestLog},
@@ -45,9 +45,9 @@ pub(in crate::server) struct Results {
     pub(in crate::server) created: u64,
     pub(in crate::server) model: String,
     pub(in crate::server) results: Vec<Pooled>,
-    /// Number of tokens of each prompt.
-    pub(in crate::server) lens: Vec<usize>,
-    /// Their sum.
+    /// The tokens of each prompt.
+    pub(in crate::server) prompts: Vec<Arc<[TokenId]>>,
+    /// Their number.
     pub(in crate::server) num_tokens: usize,
 }
 
@@ -78,13 +78,13 @@ impl Exchange {
         log.trace(RequestSpan::new(&self.state, parent, &id, &model, of));
         let pooled = self.caller.deadline.meet(self.collect(&id, template, prompts)).await;
         let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
-        let lens: Vec<usize> = pooled.iter().map(|prompt| prompt.prompt_token_ids.len()).collect();
-        let num_tokens = lens.iter().sum();
+        let num_tokens = pooled.iter().map(|prompt| prompt.prompt_token_ids.len()).sum();
         log.pooled(num_tokens);
         log.end("complete");
         self.memory.submitted(num_tokens, 0);
-        let results = pooled.into_iter().map(|prompt| prompt.pooled).collect();
-        Ok(Results { id, created: draws.created, model, results, lens, num_tokens })
+        let pairs = pooled.into_iter().map(|prompt| (prompt.pooled, prompt.prompt_token_ids));
+        let (results, prompts) = pairs.unzip();
+        Ok(Results { id, created: draws.created, model, results, prompts, num_tokens })
     }
 
     /// Returns the results of all prompts, which differ from `template` by their prompt alone. The

@@ -1,0 +1,197 @@
+//! Processors of images whose settings a client may change: `mm_processor_kwargs` replace fields of
+//! the image processor's config, as in transformers.
+
+use std::sync::Arc;
+
+use image::RgbImage;
+use playhouse_actors::{
+    logic::request::{
+        ids::TokenId,
+        media::{Modality, ProcessedMedia},
+    },
+    ports::{ExpandedPrompt, MediaError},
+};
+use serde_json::{Map, Value};
+
+use super::{Encode, of_images};
+use crate::media::{frames::Video, processor::FamilyProcessor};
+use crate::model::ConfigError;
+use crate::model::config::Fields;
+use crate::model::vision::{ProcessorConfig, VisionFamily};
+
+/// The fields that the encoder applies, not the processor. A client may only repeat their values.
+const OF_ENCODER: [&str; 5] =
+    ["do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"];
+
+/// The processor of one model, and what it is made of.
+pub(super) struct Adjustable {
+    own: Arc<dyn FamilyProcessor>,
+    family: VisionFamily,
+    outer: Fields,
+    config: ProcessorConfig,
+    encode: Arc<Encode>,
+}
+
+impl Adjustable {
+    /// Reads the processor of a model whose `config.json` has the fields `outer`.
+    pub(super) fn read(
+        family: VisionFamily,
+        outer: &Fields,
+        config: ProcessorConfig,
+        encode: Arc<Encode>,
+    ) -> Result<Self, ConfigError> {
+        let own = of_images(family, outer, &config, Arc::clone(&encode))?;
+        Ok(Self { own, family, outer: outer.clone(), config, encode })
+    }
+
+    /// Returns the processor with the client's settings, if they change any.
+    fn with(
+        &self,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Option<Arc<dyn FamilyProcessor>>, MediaError> {
+        let mut fields = self.config.image.clone();
+        let mut is_changed = false;
+        for (name, value) in kwargs.iter().filter(|(_, value)| !value.is_null()) {
+            let is_same = fields.value(name) == Some(value);
+            if OF_ENCODER.contains(&&**name) && !is_same {
+                return Err(MediaError::Kwargs(format!(
+                    "`{name}` is {value}; expected the value of the model's image processor"
+                )));
+            }
+            if is_same || !changed_by_clients(self.family).contains(&&**name) {
+                continue;
+            }
+            is_changed = true;
+            fields = match (&**name, value) {
+                // HF `InternVLProcessor` asks for tiles unless its caller does not.
+                ("crop_to_patches", Value::Bool(false)) => {
+                    fields.with("min_patches", 1.into()).with("max_patches", 1.into())
+                }
+                _ => fields.with(name, value.clone()),
+            };
+        }
+        if !is_changed {
+            return Ok(None);
+        }
+        let config = ProcessorConfig { image: fields, ..self.config.clone() };
+        let made = of_images(self.family, &self.outer, &config, Arc::clone(&self.encode));
+        let made = made.map_err(|error| MediaError::Kwargs(reason(&error)))?;
+        // The encoder cache and the tokens of places are those of the model's own settings.
+        let (most, wanted) = (self.own.max_item_embeds(), made.max_item_embeds());
+        match wanted <= most {
+            true => Ok(Some(made)),
+            false => Err(MediaError::Kwargs(format!(
+                "they allow images of {wanted} embeddings; the model's own settings {most}"
+            ))),
+        }
+    }
+}
+
+/// Returns the fields that a processor applies for each image.
+fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
+    match family {
+        VisionFamily::Clip | VisionFamily::Siglip => {
+            &["size", "crop_size", "resample", "do_resize", "do_center_crop", "do_pad"]
+        }
+        VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
+            &["size", "crop_size", "resample", "do_resize", "image_grid_pinpoints"]
+        }
+        VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],
+        VisionFamily::Gemma3 => &["size", "resample", "do_resize"],
+        VisionFamily::Idefics3 => {
+            &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
+        }
+        VisionFamily::Llama4 => {
+            &["size", "resample", "do_resize", "max_patches", "resize_to_max_canvas"]
+        }
+        VisionFamily::InternVl => {
+            &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
+        }
+        // Their limits of pixels are for videos, too. They read them themselves.
+        VisionFamily::Qwen2Vl
+        | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Qwen3Vl
+        | VisionFamily::Qwen3_5
+        | VisionFamily::Glm4v => &["resample", "do_resize"],
+    }
+}
+
+/// Returns a fault of a field without the file, which the client does not know.
+fn reason(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid { field, value, expected, .. } => {
+            format!("`{field}` is {value}; expected {expected}")
+        }
+        other => other.to_string(),
+    }
+}
+
+impl FamilyProcessor for Adjustable {
+    fn modalities(&self) -> &[Modality] {
+        self.own.modalities()
+    }
+
+    fn max_item_embeds(&self) -> usize {
+        self.own.max_item_embeds()
+    }
+
+    fn placeholder(&self, modality: Modality) -> &str {
+        self.own.placeholder(modality)
+    }
+
+    fn numbered_placeholder(&self, modality: Modality, index: usize) -> String {
+        self.own.numbered_placeholder(modality, index)
+    }
+
+    fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {
+        self.own.placeholder_tokens(modality)
+    }
+
+    fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
+        self.own.tokens(media)
+    }
+
+    fn is_placeholder(&self, token: TokenId) -> bool {
+        self.own.is_placeholder(token)
+    }
+
+    fn parts(&self, media: &Arc<ProcessedMedia>) -> Vec<Arc<ProcessedMedia>> {
+        self.own.parts(media)
+    }
+
+    fn join(&self, prompt: &mut ExpandedPrompt) {
+        self.own.join(prompt);
+    }
+
+    fn is_attended(&self) -> bool {
+        self.own.is_attended()
+    }
+
+    fn image(
+        &self,
+        image: &RgbImage,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        match self.with(kwargs)? {
+            Some(made) => made.image(image, kwargs),
+            None => self.own.image(image, kwargs),
+        }
+    }
+
+    fn chosen_frames(
+        &self,
+        total: usize,
+        fps: Option<f64>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Vec<usize>, MediaError> {
+        self.own.chosen_frames(total, fps, kwargs)
+    }
+
+    fn video(
+        &self,
+        video: &Video,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        self.own.video(video, kwargs)
+    }
+}
