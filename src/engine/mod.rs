@@ -43,7 +43,6 @@ pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
 pub(crate) use journal::JournalSharing;
 pub(crate) use load::engine_threads;
-pub(crate) use recorder::KEYS_SETTING;
 use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
@@ -65,6 +64,7 @@ pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub use process::ProcessStrike;
 #[cfg(unix)]
 pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
+pub(crate) use recorder::KEYS_SETTING;
 pub use speech::{
     LiveSound, SoundPiece, SoundPieces, Speech, SpeechTask, TooLong, UnsupportedLanguage,
 };

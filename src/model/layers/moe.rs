@@ -141,8 +141,9 @@ impl Moe {
     }
 }
 
-/// Returns the names that the module of the experts at `place` has in a folder and in transformers
-/// 5, and the side of an adapter's matrices. `None` if no adapter is known for such experts.
+/// Returns the names of the module of the experts at `place`: that in a folder, and that in
+/// transformers 5. Returns the side of an adapter's matrices, too. `None` if no adapter is known
+/// for such experts.
 fn known_experts(place: LayerPlace<'_>) -> Option<([String; 2], Side)> {
     let original = place.original();
     let (module, side) = match original.names().moe.experts {

@@ -57,9 +57,10 @@ impl FromParts for AbortRequest {
     }
 }
 
-/// Ends these answers, also in the process before an upgrade. Their streams end with finish reason `abort`. `choices` counts the choices
-/// that were ended. Beam searches and pooling count as one choice an answer. `aborted` counts the
-/// ids that were given, as in vLLM, and without ids the choices.
+/// Ends these answers, also in the process before an upgrade. Their streams end with finish reason
+/// `abort`. `choices` counts the choices that were ended. Beam searches and pooling count as one
+/// choice an answer. `aborted` counts the ids that were given, as in vLLM, and without ids the
+/// choices.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,
