@@ -105,6 +105,7 @@ fn other_pixels_become_rgb_as_pil_makes_them() {
 /// `convert_to_rgb` of transformers 5.24, of PIL's pictures.
 #[test]
 fn one_transparent_colour_becomes_white() {
+    let idat = |data: &[u8]| stored(&[&[0], data].concat());
     let palette = [1, 2, 3, 4, 5, 6, 1, 2, 3];
     let rows = idat(&[0, 1, 2]);
     let of = |alphas: &[u8]| {

@@ -240,8 +240,10 @@ mod tests {
         let files = [(MODULES, modules), ("1/config.json", mean), ("3/config.json", norm)];
         let tensors = b"{\"norm.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\
             \"norm.bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}";
-        let mut weights = (tensors.len() as u64).to_le_bytes().to_vec();
-        weights.extend(tensors.iter().chain(&[0; 8]));
+        let mut header = tensors.to_vec();
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let mut weights = (header.len() as u64).to_le_bytes().to_vec();
+        weights.extend(header.iter().chain(&[0; 8]));
         let folder = folder(&files);
         std::fs::write(folder.path().join("3/model.safetensors"), weights).unwrap();
         let model = SentenceTransformers::read(folder.path()).unwrap().unwrap();
