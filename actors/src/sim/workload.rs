@@ -1,5 +1,4 @@
-//! The workload of one run: the engine's settings, the clients and their requests, and the
-//! operator's orders. All of it is a function of the seed.
+//! The workload of one run, a function of the seed: settings, clients, requests and orders.
 
 mod engines;
 mod images;
