@@ -25,6 +25,8 @@ mod rope;
 mod runner;
 mod sharpness;
 mod speech;
+mod texts;
+mod texts_engine;
 mod vision;
 mod vision_folders;
 
@@ -407,7 +409,7 @@ fn every_family_has_two_recorded_models() {
         config["architectures"][0].as_str().unwrap().to_owned()
     };
     let folders = models().map(folder).chain(vision::folders()).chain(speech::folders());
-    let folders = folders.chain(hearing::folders());
+    let folders = folders.chain(hearing::folders()).chain(texts::folders());
     let recorded: Vec<String> = folders.map(architecture).collect();
     // `encoders` has the models of encoders.
     for family in playhouse::model::supported_models().iter().filter(|model| !model.is_encoder()) {
