@@ -58,6 +58,19 @@ pub enum RequestError {
         /// Number of tokens found before counting stopped.
         min_prompt_tokens: usize,
     },
+    /// A text with more tokens than the encoder of an encoder-decoder model takes. Not all tokens
+    /// were counted.
+    #[error(
+        "The encoder of this model takes texts of at most {max_tokens} tokens. However, your \
+         prompt contains at least {min_text_tokens} tokens. Shorten the prompt, or set \
+         `truncate_prompt_tokens`."
+    )]
+    EncoderTextTooLong {
+        /// Most tokens that the encoder takes.
+        max_tokens: usize,
+        /// Number of tokens found before counting stopped.
+        min_text_tokens: usize,
+    },
     /// The prompt was not templated and tokenized in time. An immediate retry would not help.
     #[error(
         "the prompt was not templated and tokenized within {} s; shorten it, or try again later",

@@ -54,9 +54,10 @@ pub struct ChatAnswer {
 
 impl ChatStream {
     pub(super) fn new(submission: Submission, reader: TurnReader) -> Result<Self, ChatError> {
-        let Submission { prompt_token_ids, choices, .. } = submission;
+        let prompt_tokens = submission.num_input_tokens();
+        let Submission { choices, .. } = submission;
         let choice = choices.into_iter().next().ok_or(ChatError::BrokenOff)?;
-        let usage = ChatUsage { prompt_tokens: prompt_token_ids.len(), ..ChatUsage::default() };
+        let usage = ChatUsage { prompt_tokens, ..ChatUsage::default() };
         Ok(Self {
             choice,
             reader,

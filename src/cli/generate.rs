@@ -123,8 +123,9 @@ async fn write_json(submissions: Vec<(String, Submission)>) -> Result<(), CliErr
     let bar = progress_bar(total);
     bar.set_message("outputs");
     let read = |(prompt, submission): (String, Submission)| {
+        let num_input_tokens = submission.num_input_tokens();
         let choices: Vec<_> = submission.choices.into_iter().map(read_ahead).collect();
-        (prompt, submission.prompt_token_ids.len(), choices)
+        (prompt, num_input_tokens, choices)
     };
     let submissions: Vec<_> = submissions.into_iter().map(read).collect();
     for (prompt, prompt_tokens, streams) in submissions {

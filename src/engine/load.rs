@@ -369,6 +369,7 @@ fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> 
 /// Loads the tokenizer, with the processor of the model's images and sounds.
 pub(super) fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
     let codec = media::with_media(config, HfTextCodec::load(config.tokenizer_path())?)?;
+    let codec = media::with_encoder_text(config, codec)?;
     let Some(path) = &config.chat_template else { return Ok(codec) };
     let source = files::read_to_string(path)
         .map_err(|source| StartError::File { path: path.clone(), source })?;

@@ -1,14 +1,19 @@
-//! The processor of a model's images and sounds, around the tokenizer.
+//! The processor of a model's images and sounds, and the limits of an encoder's texts, around the
+//! tokenizer.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use playhouse_actors::ports::{MEDIA_IO_KWARGS, TextCodec};
+use playhouse_actors::{
+    logic::input::encoder_text::EncoderText,
+    ports::{MEDIA_IO_KWARGS, TextCodec},
+};
 use serde_json::Value;
 
 use super::StartError;
 use crate::{
-    config::{EngineConfig, JsonObject},
+    config::{EngineConfig, GenerationConfigSource, JsonObject},
     media::{EmbedsLayout, MediaService, MediaSettings, families::processor_for},
+    model::encoder_decoder::text::TextPrompts,
     text::HfTextCodec,
 };
 
@@ -42,7 +47,29 @@ pub(super) fn with_media(
     Ok(codec.with_media(Arc::new(MediaService::new(family, settings, name))))
 }
 
+/// Returns the codec with the facts about the model's encoder, if prompts are its texts.
+///
+/// # Errors
+/// [`StartError`] if the model's files do not say how the decoder begins.
+pub(super) fn with_encoder_text(
+    config: &EngineConfig,
+    codec: HfTextCodec,
+) -> Result<HfTextCodec, StartError> {
+    let generation: &Path = match &config.generation_config {
+        GenerationConfigSource::Folder(folder) => folder,
+        GenerationConfigSource::Auto | GenerationConfigSource::Vllm => &config.model,
+    };
+    let overrides = config.hf_overrides.as_ref();
+    let Some(prompts) = TextPrompts::of_model(&config.model, overrides, generation)? else {
+        return Ok(codec);
+    };
+    let TextPrompts { max_tokens, vocab_size, decoder_prompt } = prompts;
+    let vocab_size = vocab_size as u32;
+    Ok(codec.with_encoder_text(EncoderText { max_tokens, vocab_size, decoder_prompt }))
+}
+
 /// Returns the largest number of embeddings of one item; zero if the model takes none.
 pub(super) fn max_item_embeds(codec: &dyn TextCodec) -> usize {
-    codec.media().map_or(0, |media| media.max_item_embeds())
+    let of_text = codec.encoder_text().map_or(0, |text| text.max_tokens);
+    codec.media().map_or(of_text, |media| media.max_item_embeds())
 }

@@ -140,6 +140,7 @@ fn view(tensor: &MediaTensor) -> MediaTensorView<'_> {
     let data = match tensor.dtype {
         MediaDtype::U8 => MediaData::U8(&tensor.data),
         MediaDtype::F32 | MediaDtype::Embedding => MediaData::F32(&tensor.data),
+        MediaDtype::TokenIds => MediaData::TokenIds(&tensor.data),
     };
     MediaTensorView { shape: &tensor.shape, data }
 }

@@ -112,6 +112,8 @@ impl MediaService {
                 let samples = decode(Arc::clone(file), self.family.sampling_rate(), SECONDS_MAX)?;
                 self.family.audio(&samples, kwargs)
             }
+            // The text of an encoder is no item of a message.
+            (Modality::Text, _) => Err(MediaError::TooMany { modality, limit: 0 }),
             (Modality::Image | Modality::Audio, MediaSource::Frames(_)) => {
                 Err(invalid("only a video has frames"))
             }

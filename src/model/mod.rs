@@ -16,6 +16,7 @@ mod decoder;
 mod dense;
 mod draft_heads;
 mod encoder_class;
+pub(crate) mod encoder_decoder;
 mod error;
 mod families;
 mod family;

@@ -85,7 +85,8 @@ pub trait LmHead: Send + Sync {
     }
 }
 
-/// The part of a model from images and sounds to embeddings.
+/// The part of a model from images and sounds to embeddings. In an encoder-decoder for text, it is
+/// the encoder.
 ///
 /// An item's bytes depend on that item alone, and not on the others of a batch.
 pub trait MediaEncoder: Send + Sync {
@@ -149,6 +150,8 @@ pub enum MediaData<'a> {
     U8(&'a [u8]),
     /// Little-endian f32.
     F32(&'a [u8]),
+    /// Ids of tokens, little-endian u32.
+    TokenIds(&'a [u8]),
 }
 
 /// The result of encoding an item.

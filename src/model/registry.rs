@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 
 use super::audio;
 use super::dense::DenseFamily;
+use super::encoder_decoder::text;
 use super::families::{self, Entry};
 use super::{Model, ModelError, ModelSource, pooling};
 
@@ -83,8 +84,9 @@ impl Default for ModelRegistry {
             let entry: Arc<dyn ModelFamily> = Arc::new(entry);
             (architecture, entry)
         });
-        let hearing = audio::families().map(|(name, family)| (name.to_owned(), family));
-        Self { families: ours.chain(converted).chain(hearing).collect() }
+        let both = audio::families().chain(text::families());
+        let both = both.map(|(name, family)| (name.to_owned(), family));
+        Self { families: ours.chain(converted).chain(both).collect() }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::audio;
 use super::config::{WindowRule, gguf_architectures};
 use super::encoder_class::{EncoderClass, EncoderHead};
+use super::encoder_decoder::text;
 use super::families::{FAMILIES, WRAPPERS, encoders};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
 use super::wrapper::Wrapper;
@@ -26,7 +27,8 @@ pub fn supported_models() -> Vec<SupportedModels> {
     let families = FAMILIES.iter().map(|family| SupportedModels::of(family));
     let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
     let encoders = encoders::classes().map(SupportedModels::of_encoder);
-    families.chain(wrappers).chain(encoders).chain(audio::supported()).collect()
+    let both = audio::supported().chain(text::supported());
+    families.chain(wrappers).chain(encoders).chain(both).collect()
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use playhouse_actors::logic::input::fit::TruncationSide;
+use playhouse_actors::logic::input::{encoder_text::EncoderText, fit::TruncationSide};
 use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, MediaProcessor, TextCodec, TextError,
@@ -44,6 +44,8 @@ pub struct HfTextCodec {
     omits_types: bool,
     /// The processor of the model's images and sounds, if the model takes some.
     media: Option<Arc<dyn MediaProcessor>>,
+    /// The facts about the model's encoder, if prompts are its texts.
+    encoder_text: Option<Arc<EncoderText>>,
 }
 
 impl HfTextCodec {
@@ -103,6 +105,7 @@ impl HfTextCodec {
             lowers_case: files.lowers_case,
             omits_types: files.omits_types,
             media: None,
+            encoder_text: None,
             tokenizer: Arc::new(tokenizer),
         })
     }
@@ -118,6 +121,13 @@ impl HfTextCodec {
     #[must_use]
     pub fn with_media(mut self, media: Arc<dyn MediaProcessor>) -> Self {
         self.media = Some(media);
+        self
+    }
+
+    /// Returns the same codec of a model whose encoder takes the prompts.
+    #[must_use]
+    pub fn with_encoder_text(mut self, text: EncoderText) -> Self {
+        self.encoder_text = Some(Arc::new(text));
         self
     }
 
@@ -168,6 +178,10 @@ impl HfTextCodec {
 impl TextCodec for HfTextCodec {
     fn media(&self) -> Option<&Arc<dyn MediaProcessor>> {
         self.media.as_ref()
+    }
+
+    fn encoder_text(&self) -> Option<&Arc<EncoderText>> {
+        self.encoder_text.as_ref()
     }
 
     fn vocab_size(&self) -> usize {

@@ -16,6 +16,7 @@ mod responses;
 #[path = "../serving/mod.rs"]
 mod serving;
 mod speech;
+mod texts;
 mod token_rules;
 mod tools;
 mod traces;

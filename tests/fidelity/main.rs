@@ -26,6 +26,8 @@ mod runner;
 mod sharpness;
 mod short_context;
 mod speech;
+mod texts;
+mod texts_engine;
 mod vision;
 mod vision_folders;
 
@@ -410,7 +412,7 @@ fn every_family_has_two_recorded_models() {
         config["architectures"][0].as_str().unwrap().to_owned()
     };
     let folders = models().map(folder).chain(vision::folders()).chain(speech::folders());
-    let folders = folders.chain(hearing::folders());
+    let folders = folders.chain(hearing::folders()).chain(texts::folders());
     let recorded: Vec<String> = folders.map(architecture).collect();
     // `encoders` has the models of encoders.
     for family in playhouse::model::supported_models().iter().filter(|model| !model.is_encoder()) {

@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::MediaProcessor;
-use crate::logic::{input::fit::TruncationSide, request::ids::TokenId};
+use crate::logic::{
+    input::{encoder_text::EncoderText, fit::TruncationSide},
+    request::ids::TokenId,
+};
 
 /// A model's tokenizer together with its chat template.
 ///
@@ -150,6 +153,12 @@ pub trait TextCodec: Send + Sync + 'static {
     /// Returns the processor of the model's images and sounds, whose placeholders are in its
     /// prompts. By default the model takes none.
     fn media(&self) -> Option<&Arc<dyn MediaProcessor>> {
+        None
+    }
+
+    /// Returns the facts about the model's encoder, if its prompts are the encoder's texts. By
+    /// default they are the texts that the model continues.
+    fn encoder_text(&self) -> Option<&Arc<EncoderText>> {
         None
     }
 

@@ -10,6 +10,7 @@ use crate::{
     error::RequestError,
     logic::{
         input::{
+            encoder_text::{EncoderText, of_encoder},
             fit::{
                 OutputTokens, PromptLimits, TruncationSide, check_length, check_text_bytes,
                 fit_prompt, kept_tokens,
@@ -18,6 +19,7 @@ use crate::{
         },
         request::{
             ids::TokenId,
+            media::MultimodalFeature,
             pooling_params::PoolingParams,
             sampling_params::{SamplingLimits, SamplingParams},
             work::Work,
@@ -28,7 +30,8 @@ use crate::{
         input_processor::{ProcessedRequest, Prompt, RawRequest},
     },
     ports::{
-        ExpandedPrompt, TextCodec, TextError, TokenizedChunks, TokenizedPair, expanded_prompt,
+        ExpandedPrompt, MediaError, TextCodec, TextError, TokenizedChunks, TokenizedPair,
+        expanded_prompt,
     },
     system::{context::Context, text_jobs::TextJobError},
 };
@@ -64,6 +67,16 @@ enum Ended {
 impl From<RequestError> for Ended {
     fn from(error: RequestError) -> Self {
         Self::Refused(error)
+    }
+}
+
+impl Ended {
+    /// Returns the same about a text of an encoder.
+    fn of_encoder(self) -> Self {
+        match self {
+            Self::Refused(error) => Self::Refused(of_encoder(error)),
+            Self::Unanswered => Self::Unanswered,
+        }
     }
 }
 
@@ -127,24 +140,37 @@ async fn process(
             OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default }
         }
     };
+    // A prompt that stands beside its text is the decoder's.
+    let is_whole = matches!(&raw.prompt, Prompt::Expanded(prompt) if !prompt.features.is_empty());
+    let text = context.vault.codec.encoder_text().filter(|_| !is_pooling && !is_whole);
+    let (read_output, read_limits) = match text {
+        Some(text) => (EncoderText::OUTPUT, text.limits()),
+        None => (output, limits),
+    };
     let given = work.as_ref().map(|params| params.chunk_ends.clone()).unwrap_or_default();
     let (tokens, second_text_at, chunk_ends) = match &raw.prompt {
         Prompt::Pair(first, second) => {
-            let kept = kept_tokens(output, raw.truncate_prompt_tokens, &limits)?;
-            let pair = tokenize_pair(context, raw, [first, second], kept, &limits).await?;
+            let kept = kept_tokens(read_output, raw.truncate_prompt_tokens, &read_limits)?;
+            let pair = tokenize_pair(context, raw, [first, second], kept, &read_limits).await?;
             (pair.tokens, pair.second_text_at, given)
         }
         Prompt::Chunks(texts) => {
             let chunks = tokenize_chunks(context, raw, texts, &limits).await?;
             (chunks.tokens, None, chunks.ends.into_iter().map(|end| end as u32).collect())
         }
-        _ => (tokenize(context, raw, output, &limits, is_left).await?, None, given),
+        _ => {
+            let read = tokenize(context, raw, read_output, &read_limits, is_left).await;
+            let read = if text.is_some() { read.map_err(Ended::of_encoder) } else { read };
+            (read?, None, given)
+        }
     };
-    let ExpandedPrompt { tokens, features } = with_media(context, raw, tokens, &limits).await?;
+    let (ExpandedPrompt { tokens, features }, truncate_to) = match text {
+        Some(text) => (decoder_prompt(context, raw, text, tokens)?, None),
+        None => (with_media(context, raw, tokens, &limits).await?, raw.truncate_prompt_tokens),
+    };
     let mm_features = features.into();
     let num_tokens = tokens.len();
-    let mut fitted =
-        fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
+    let mut fitted = fit_prompt(tokens, output, truncate_to, raw.truncation_side, &limits)?;
     let num_dropped = match raw.truncation_side {
         TruncationSide::Left => num_tokens - fitted.prompt_token_ids.len(),
         TruncationSide::Right => 0,
@@ -176,6 +202,24 @@ async fn process(
     })?;
     params.normalize();
     Ok(ProcessedRequest { prompt_token_ids, work: Work::Generate(params), mm_features })
+}
+
+/// Returns the prompt of a decoder, and the text that the encoder takes, whose tokens are `read`.
+fn decoder_prompt(
+    context: &Context,
+    raw: &RawRequest,
+    text: &EncoderText,
+    read: Vec<TokenId>,
+) -> Result<ExpandedPrompt, RequestError> {
+    if let Some(item) = raw.media.first() {
+        return Err(MediaError::TooMany { modality: item.modality, limit: 0 }.into());
+    }
+    let (truncate_to, side) = (raw.truncate_prompt_tokens, raw.truncation_side);
+    let read = fit_prompt(read, EncoderText::OUTPUT, truncate_to, side, &text.limits());
+    let read = read.map_err(of_encoder)?.prompt_token_ids;
+    let features = vec![MultimodalFeature::of_text(&read)];
+    context.config.scheduler.check_encodable(&features)?;
+    Ok(ExpandedPrompt { tokens: text.decoder_prompt.clone(), features })
 }
 
 /// Makes the images and sounds of a request ready, and replaces their placeholders.

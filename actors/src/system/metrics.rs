@@ -253,7 +253,7 @@ impl SystemMetrics {
         let request = entry.request();
         let labels = with(&self.labels, "finished_reason", reason.as_str());
         counter!(FINISHED, labels).increment(1);
-        let (prompt, output) = (request.num_prompt_tokens(), entry.output().len());
+        let (prompt, output) = (request.num_input_tokens(), entry.output().len());
         let cached = entry.num_cached_tokens().unwrap_or(0).min(prompt);
         self.prompt_tokens.increment(prompt as u64);
         self.cached_prompt_tokens.increment(cached as u64);

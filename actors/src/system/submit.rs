@@ -82,6 +82,16 @@ pub struct Submission {
     pub media_bytes: usize,
 }
 
+impl Submission {
+    /// Returns the number of tokens that the client sent: those of the prompt, and those of the
+    /// texts that an encoder takes.
+    #[must_use]
+    pub fn num_input_tokens(&self) -> usize {
+        let of_encoder = self.mm_features.iter().map(MultimodalFeature::num_text_tokens);
+        self.prompt_token_ids.len() + of_encoder.sum::<usize>()
+    }
+}
+
 impl Door {
     pub(crate) fn new(context: Arc<Context>, seed: u64) -> Self {
         let is_draining = AtomicBool::new(false);

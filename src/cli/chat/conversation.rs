@@ -201,7 +201,7 @@ impl Conversation {
         let (mut interrupts, asked) = (Interrupts::new()?, Instant::now());
         let submission = engine.submit(request).await?;
         let mut answer = Answer::default();
-        answer.cost.prompt_tokens = submission.prompt_token_ids.len();
+        answer.cost.prompt_tokens = submission.num_input_tokens();
         // Returning drops the streams, which aborts requests in progress.
         for mut choice in submission.choices {
             while let Some(delta) = next(&mut choice, &mut interrupts, display).await {

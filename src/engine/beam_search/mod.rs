@@ -88,6 +88,8 @@ impl BeamSearchParams {
 pub struct BeamSearchOutput {
     /// The prompt as the model sees it.
     pub prompt_token_ids: Arc<[TokenId]>,
+    /// Tokens that the client sent: those of the prompt, and those of a text that an encoder takes.
+    pub num_input_tokens: usize,
     /// Row `i` belongs to prompt position `i + 1`. Empty unless the request asks for it.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that the first step found in the prefix cache.
@@ -150,6 +152,7 @@ impl Engine {
         let request = RawRequest { group: request.group.or(first), ..request };
         let prompt_token_ids = Arc::clone(&submission.prompt_token_ids);
         let mm_features = Arc::clone(&submission.mm_features);
+        let num_input_tokens = submission.num_input_tokens();
         let max_tokens = self.room(prompt_token_ids.len(), output)?;
         let mut search = BeamSearch::new(
             prompt_token_ids.len(),
@@ -170,6 +173,7 @@ impl Engine {
         let mut step = vec![(first.likeliest, first.finish)];
         let output = |beams| BeamSearchOutput {
             prompt_token_ids: Arc::clone(&prompt_token_ids),
+            num_input_tokens,
             prompt_logprobs: first.prompt_logprobs,
             num_cached_tokens: first.num_cached_tokens,
             queue_time: first.queue_time,

@@ -26,7 +26,7 @@ impl EmbedsLayout {
         match modality {
             Modality::Image => self.takes_images,
             Modality::Audio => true,
-            Modality::Video => false,
+            Modality::Video | Modality::Text => false,
         }
     }
 

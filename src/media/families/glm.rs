@@ -110,7 +110,7 @@ impl FamilyProcessor for Glm {
         match modality {
             Modality::Image => &self.image_token,
             Modality::Video => &self.video_token,
-            Modality::Audio => &[],
+            Modality::Audio | Modality::Text => &[],
         }
     }
 

@@ -141,7 +141,7 @@ impl FamilyProcessor for Qwen {
         match modality {
             Modality::Image => &self.image_token,
             Modality::Video => &self.video_tokens,
-            Modality::Audio => &[],
+            Modality::Audio | Modality::Text => &[],
         }
     }
 

@@ -8,10 +8,11 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{Activation, AttentionMask, AttentionMetadata, activate, add};
 
-use super::attention::SelfAttention;
-use super::block::{FeedForward, Normed};
-use super::config::{LoadLinear, StackConfig};
 use super::conv::{Conv, Stride};
+use crate::model::encoder_decoder::{
+    AttentionForm, FeedForward, FeedForwardForm, LoadLinear, Normed, SelfAttention, StackConfig,
+    Stream,
+};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, MediaData, MediaTensorView, ModelError};
 
@@ -44,9 +45,6 @@ struct Layer {
     attention: Normed<SelfAttention>,
     feed_forward: Normed<FeedForward>,
 }
-
-/// The output of the last layer, and the residual stream, which the next norm adds.
-type Stream = (Tensor<2>, Option<Tensor<2>>);
 
 impl AudioTower {
     /// Loads the tower `module`.
@@ -131,10 +129,11 @@ impl Layer {
         linear: LoadLinear,
     ) -> Result<Self, ModelError> {
         let TowerConfig { hidden_size, ref stack, activation, .. } = *config;
-        let (sizes, both) = ([hidden_size, stack.num_heads], AttentionMask::Both);
-        let module = format!("{layer}.self_attn");
-        let attention = SelfAttention::load(loader, &module, sizes, both, linear)?;
-        let mlp = FeedForward::load(loader, layer, hidden_size, stack, activation, linear)?;
+        let form = AttentionForm::of_whisper(hidden_size, stack.num_heads);
+        let (module, both) = (format!("{layer}.self_attn"), AttentionMask::Both);
+        let attention = SelfAttention::load(loader, &module, &form, both, None, linear)?;
+        let form = FeedForwardForm::of_bart(hidden_size, stack.intermediate_size, activation);
+        let mlp = FeedForward::load(loader, layer, &form, linear)?;
         let before_attention = format!("{layer}.self_attn_layer_norm");
         let before_mlp = format!("{layer}.final_layer_norm");
         Ok(Self {

@@ -14,8 +14,8 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, activate, add};
 
 use super::audio_tower::{AudioTower, TowerConfig};
-use super::config::{NORM, StackConfig, activation};
 use crate::model::config::{ActivationName, ConfigError, Fields};
+use crate::model::encoder_decoder::{NORM, StackConfig, activation};
 use crate::model::families::WRAPPERS;
 use crate::model::layers::{Linear, Norm, Part, plain_activation};
 use crate::model::weight_loader::WeightLoader;

@@ -1,9 +1,6 @@
 //! Models that hear: encoders of sounds, and decoders that attend to their states.
 
-mod attention;
 mod audio_tower;
-mod block;
-mod config;
 mod conv;
 mod hearing;
 mod whisper;

@@ -51,7 +51,7 @@ impl Fields {
     }
 
     /// Replaces fields by those of the settings.
-    pub(super) fn override_with(&mut self, overrides: &JsonObject) {
+    pub(crate) fn override_with(&mut self, overrides: &JsonObject) {
         overrides.merge_into(&mut self.object);
     }
 
@@ -478,7 +478,7 @@ fn positive(value: &Value) -> Option<f64> {
 }
 
 #[cfg(test)]
-pub(super) fn fields(json: Value) -> Fields {
+pub(in crate::model) fn fields(json: Value) -> Fields {
     let Value::Object(object) = json else { panic!("{json} is no object") };
     Fields::translated(Path::new("config.json"), object, Vec::new())
 }

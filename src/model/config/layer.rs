@@ -132,6 +132,8 @@ pub(crate) struct DistanceBiasConfig {
     pub(crate) num_buckets: usize,
     /// The distance from which on all have the last bucket.
     pub(crate) max_distance: usize,
+    /// Whether keys after the query have no buckets, because no query sees them.
+    pub(crate) is_causal: bool,
 }
 
 /// Queries at position `p` are multiplied by `1 + scale · ln(1 + ⌊(p + addend) / floor⌋)`: HF

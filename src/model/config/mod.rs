@@ -32,6 +32,8 @@ pub(crate) use model::{NormedResidual, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
 pub(crate) use file::Fields;
+#[cfg(test)]
+pub(in crate::model) use file::fields;
 pub(super) use file::{POSITIONS_MAX, SIZE_MAX};
 pub(super) use gguf::architectures_of as gguf_architectures;
 pub(super) use layer::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{profile::timed, scale, select_rows, soft_cap};
+use playhouse_kernels::{WeightVector, profile::timed, scale, select_rows, soft_cap};
 
 use super::{Linear, Part};
 use crate::model::config::LogitsConfig;
@@ -31,6 +31,21 @@ impl LinearHead {
             weight = weight.with_bias(loader, &[Part::new(bias.to_owned(), vocab)])?;
         }
         loader.adapter_sites().set_lm_head(bias, [vocab, hidden], logits.has_bias);
+        Ok(Self { weight: Arc::new(weight), logits })
+    }
+
+    /// Loads `{module}.weight`, `[vocab, hidden]`, with `biases`, `[vocab]`, which are no part of
+    /// the module.
+    pub(in crate::model) fn with_biases(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        head: &str,
+        [vocab, hidden]: [usize; 2],
+        biases: WeightVector,
+    ) -> Result<Self, ModelError> {
+        let weight = Linear::lm_head(loader, module, head, hidden, vocab)?.with_biases(biases);
+        loader.adapter_sites().set_lm_head(head, [vocab, hidden], true);
+        let logits = LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: true };
         Ok(Self { weight: Arc::new(weight), logits })
     }
 

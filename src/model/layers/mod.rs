@@ -45,4 +45,5 @@ pub(super) use moe::{Moe, expert_parts, latent_parts, shared_mlp};
 pub(super) use norm::Norm;
 pub(super) use place::LayerPlace;
 pub(super) use recurrent::Recurrent;
+pub(super) use relative_positions::load as distance_biases;
 pub(super) use rows::RowMean;

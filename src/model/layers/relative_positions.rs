@@ -9,7 +9,7 @@ use crate::model::weight_loader::{WeightLoader, refused};
 
 /// Loads the table `{module}.weight`, `[num_buckets, num_heads]`, for sequences of at most
 /// `positions` tokens.
-pub(super) fn load(
+pub(in crate::model) fn load(
     loader: &mut WeightLoader<'_>,
     config: DistanceBiasConfig,
     num_heads: usize,
@@ -36,12 +36,16 @@ pub(super) fn of_slopes(
     biases.map_err(refused("the biases of ALiBi"))
 }
 
-/// Returns the bucket of a distance `j - i`. Half of the buckets are for keys after the query. Of a
-/// side's buckets, the first half has one distance each, and the others have ranges that grow up to
-/// `max_distance`.
+/// Returns the bucket of a distance `j - i`. Half of the buckets are for keys after the query,
+/// unless queries see only keys before them. Of a side's buckets, the first half has one distance
+/// each, and the others have ranges that grow up to `max_distance`.
 fn bucket(config: DistanceBiasConfig, distance: i64) -> usize {
-    let of_side = config.num_buckets / 2;
-    let first = if distance > 0 { of_side } else { 0 };
+    let of_side = if config.is_causal { config.num_buckets } else { config.num_buckets / 2 };
+    let (first, distance) = match (config.is_causal, distance > 0) {
+        (true, _) => (0, distance.min(0)),
+        (false, true) => (of_side, distance),
+        (false, false) => (0, distance),
+    };
     let (distance, exact) = (distance.unsigned_abs() as usize, of_side / 2);
     if distance < exact {
         return first + distance;
@@ -60,10 +64,15 @@ mod tests {
     /// The buckets of transformers for 32 buckets and a largest distance of 128.
     #[test]
     fn buckets_are_those_of_transformers() {
-        let config = DistanceBiasConfig { module: "", num_buckets: 32, max_distance: 128 };
+        let config =
+            DistanceBiasConfig { module: "", num_buckets: 32, max_distance: 128, is_causal: false };
         let buckets = [0, -1, -7, -8, -12, -20, -50, -127, -128, -4_000];
         let buckets = buckets.map(|distance| bucket(config, distance));
         assert_eq!(buckets, [0, 1, 7, 8, 9, 10, 13, 15, 15, 15]);
         assert_eq!([1, 8, 15, 16, 300].map(|d| bucket(config, d)), [17, 24, 25, 26, 31]);
+        let config = DistanceBiasConfig { is_causal: true, ..config };
+        let buckets = [0, -1, -15, -16, -17, -20, -31, -64, -100, -127, -128, -4_000, 5]
+            .map(|distance| bucket(config, distance));
+        assert_eq!(buckets, [0, 1, 15, 16, 16, 17, 21, 26, 30, 31, 31, 31, 0]);
     }
 }

@@ -139,6 +139,11 @@ impl Protocol for CompletionRequest {
         let reports = UsageReports::new(options, is_streamed, &state.config)?;
         let beam_search = self.sampling.beam_search()?;
         let echo = self.fields.echo.unwrap_or(false);
+        if echo && state.engine.codec().encoder_text().is_some() {
+            let message = "echo must be false: the prompt is the text of the model's encoder, and \
+                           the output does not continue it";
+            return Err(ApiError::invalid("echo", message));
+        }
         let mut params = self.sampling.params_of_choices(state.engine.default_sampling())?;
         params.structured_output = self.structured.output()?.map(Arc::new);
         params.logprobs = logprobs("logprobs", self.fields.logprobs)?;

@@ -96,7 +96,7 @@ impl ChunkFormat for CompletionChunks {
         }
         let ends = delta.finish.is_some();
         let choice = self.choice(index, delta, choices);
-        let num_prompt_tokens = choices.prompt_of(index).len();
+        let num_prompt_tokens = choices.num_input_tokens_of(index);
         let usage = Usage::new(num_prompt_tokens, self.choices[index].num_tokens);
         vec![sse::event(&Chunk {
             head: &self.head,

@@ -26,7 +26,7 @@ use crate::server::{
     },
     media::working_bytes,
     memory::{RequestMemory, choices_bytes},
-    resume::{KeptStream, Position, Prompts},
+    resume::{AdoptedPrompt, KeptStream, Position, Prompts},
     state::AppState,
     traces::RequestTimes,
 };
@@ -44,6 +44,8 @@ pub(in crate::server) struct ChoiceDelta {
 /// Every choice of every prompt of a request. A drop aborts the choices that have not ended.
 pub(in crate::server) struct Choices {
     prompts: Vec<Arc<[u32]>>,
+    /// The tokens that the client sent with each prompt. Those of an encoder are not in the prompt.
+    num_input_tokens: Vec<usize>,
     /// The index of each choice's prompt.
     prompt_indices: Vec<usize>,
     streams: SelectAll<BoxStream<'static, ChoiceDelta>>,
@@ -104,11 +106,13 @@ impl Choices {
         let ids = submissions.iter().flat_map(|submission| &submission.choices);
         let work = Work::Requests(ids.map(ChoiceStream::request).collect());
         let registration = Some(state.open.enter(names, caller.tenant, work));
+        let num_input_tokens = submissions.iter().map(Submission::num_input_tokens).collect();
         let processed_bytes = submissions.iter().map(|submission| submission.media_bytes).sum();
         let outputs = |Submission { prompt_token_ids, choices, .. }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
         let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
+        let choices = Self { num_input_tokens, ..choices };
         memory.submitted(choices.num_prompt_tokens(), processed_bytes);
         let memory = Some(memory);
         let mut choices = Self { deadline, memory, _registration: registration, ..choices };
@@ -128,13 +132,14 @@ impl Choices {
         prompts: Prompts,
         after: Option<&Position>,
     ) -> Result<Self, ApiError> {
-        let ids = prompts.iter().flat_map(|(_, choices)| choices);
+        let ids = prompts.iter().flat_map(|prompt| &prompt.choices);
         let work = Work::Requests(ids.map(ChoiceStream::request).collect());
         let registration = Some(state.open.enter(names, caller.tenant, work));
         let mut tokens = Vec::with_capacity(prompts.len());
+        let num_input_tokens = prompts.iter().map(|prompt| prompt.num_input_tokens).collect();
         let (mut prompt_indices, mut streams) = (Vec::new(), Vec::new());
-        for (index, (prompt, choices)) in prompts.into_iter().enumerate() {
-            tokens.push(prompt);
+        for (index, AdoptedPrompt { token_ids, choices, .. }) in prompts.into_iter().enumerate() {
+            tokens.push(token_ids);
             prompt_indices.extend(choices.iter().map(|_| index));
             streams.extend(choices);
         }
@@ -145,6 +150,7 @@ impl Choices {
             ended: vec![false; num_choices],
             cached_tokens: vec![None; tokens.len()],
             prompts: tokens,
+            num_input_tokens,
             stopwatch: Stopwatch::new(Instant::now(), num_choices),
             replay,
             deadline: caller.deadline,
@@ -208,7 +214,9 @@ impl Choices {
             state.engine.beam_search_until(caller.own(request), params, &aborted)
         });
         let found = deadline.meet(try_join_all(searches)).await??;
+        let num_input_tokens = found.iter().map(|found| found.num_input_tokens).collect();
         let choices = Self::since(started, found.into_iter().map(beams).collect());
+        let choices = Self { num_input_tokens, ..choices };
         Ok(Self { deadline, memory: Some(memory), _registration: Some(registration), ..choices })
     }
 
@@ -235,6 +243,7 @@ impl Choices {
             prompt_indices,
             ended: vec![false; streams.len()],
             cached_tokens: vec![None; tokens.len()],
+            num_input_tokens: tokens.iter().map(|prompt| prompt.len()).collect(),
             prompts: tokens,
             stopwatch: Stopwatch::new(started, streams.len()),
             streams,
@@ -338,9 +347,14 @@ impl Choices {
         &self.prompts[self.prompt_index(choice)]
     }
 
-    /// Returns the tokens of all prompts, each counted once.
+    /// Returns the number of tokens that the client sent with the prompt of a choice.
+    pub(in crate::server) fn num_input_tokens_of(&self, choice: usize) -> usize {
+        self.num_input_tokens[self.prompt_index(choice)]
+    }
+
+    /// Returns the tokens of all prompts, each counted once. Those of an encoder count, too.
     pub(in crate::server) fn num_prompt_tokens(&self) -> usize {
-        self.prompts.iter().map(|prompt| prompt.len()).sum()
+        self.num_input_tokens.iter().sum()
     }
 
     /// Returns the request's usage so far.

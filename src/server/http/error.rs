@@ -252,6 +252,7 @@ impl From<RequestError> for ApiError {
             }
             RequestError::TextTooLong { .. }
             | RequestError::PromptTooLong { .. }
+            | RequestError::EncoderTextTooLong { .. }
             | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) | RequestError::Unsupported { .. } => Self::bad_request(message),
             RequestError::Unencodable { .. } => Self::bad_request(message),

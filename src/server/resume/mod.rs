@@ -39,9 +39,10 @@ use self::kept::Kept;
 pub(super) use self::position::escaped as answer_id;
 pub(super) use self::{
     exchange::Mode, exchange::Served, kept::KeptAnswers, marks::Marks, position::Batch,
-    position::Position, rendering::Rendering, revive::revive, route::continue_stream,
-    stream::KeptStream, takeover::take_over, ticket::Entry, ticket::IDEMPOTENCY_KEY,
-    ticket::LAST_EVENT_ID, ticket::Prompts, ticket::Ticket, transfer::AnswerPart,
+    position::Position, prompt::AdoptedPrompt, rendering::Rendering, revive::revive,
+    route::continue_stream, stream::KeptStream, takeover::take_over, ticket::Entry,
+    ticket::IDEMPOTENCY_KEY, ticket::LAST_EVENT_ID, ticket::Prompts, ticket::Ticket,
+    transfer::AnswerPart,
 };
 use crate::{
     api::Tenant,

@@ -15,6 +15,14 @@ pub(super) struct Prompt {
     choices: Option<Vec<ChoiceStream>>,
 }
 
+/// A prompt whose requests the engine has.
+pub(in crate::server) struct AdoptedPrompt {
+    pub(in crate::server) token_ids: Arc<[u32]>,
+    /// The tokens that the client sent with it.
+    pub(in crate::server) num_input_tokens: usize,
+    pub(in crate::server) choices: Vec<ChoiceStream>,
+}
+
 impl Prompt {
     pub(super) fn new(requests: Vec<Arc<EngineRequest>>) -> Self {
         Self { requests, choices: None }
@@ -62,9 +70,13 @@ impl Prompt {
         self.requests.iter().map(|request| request.id)
     }
 
-    pub(super) fn into_streams(self) -> (Arc<[u32]>, Vec<ChoiceStream>) {
-        let prompt = self.requests.first().map(|request| Arc::clone(&request.prompt_token_ids));
-        (prompt.unwrap_or_default(), self.choices.unwrap_or_default())
+    pub(super) fn into_streams(self) -> AdoptedPrompt {
+        let first = self.requests.first();
+        AdoptedPrompt {
+            token_ids: first.map(|it| Arc::clone(&it.prompt_token_ids)).unwrap_or_default(),
+            num_input_tokens: first.map_or(0, |request| request.num_input_tokens()),
+            choices: self.choices.unwrap_or_default(),
+        }
     }
 }
 

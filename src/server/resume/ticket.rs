@@ -14,11 +14,11 @@ use super::{
     exchange::{Exchange, Mode, Served},
     keeping::Keeping,
     position::{self, Position},
-    prompt::Prompt,
+    prompt::{AdoptedPrompt, Prompt},
     rendering::Rendering,
 };
 use crate::{
-    api::{ChoiceStream, Tenant},
+    api::Tenant,
     config::ServerSettings,
     server::{
         http::{body_copy::BodyCopy, draws::Draws, error::ApiError},
@@ -67,7 +67,7 @@ enum Adopted {
 }
 
 /// The prompts of an answer that an earlier process accepted, each with the streams of its choices.
-pub(in crate::server) type Prompts = Vec<(Arc<[u32]>, Vec<ChoiceStream>)>;
+pub(in crate::server) type Prompts = Vec<AdoptedPrompt>;
 
 /// An answer that begins.
 pub(in crate::server) struct Entry<'a> {

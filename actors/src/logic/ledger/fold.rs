@@ -264,6 +264,6 @@ impl GroundState {
 
 fn cost(request: &EngineRequest) -> (RequestId, AdmissionCost) {
     let max_tokens = request.max_tokens() as usize;
-    let cost = AdmissionCost { prompt_tokens: request.num_prompt_tokens(), max_tokens };
+    let cost = AdmissionCost { prompt_tokens: request.num_input_tokens(), max_tokens };
     (request.id, cost)
 }

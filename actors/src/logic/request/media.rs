@@ -1,4 +1,4 @@
-//! Images and sounds of a prompt, in the form that the model's encoder takes.
+//! Images, sounds and texts of a prompt, in the form that the model's encoder takes.
 //!
 //! A request owns its processed media until it ends, so an encoder that loses its results can
 //! compute them again from the request alone.
@@ -6,6 +6,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::ids::TokenId;
 
 /// The kind of an item.
 #[derive(
@@ -19,10 +22,12 @@ pub enum Modality {
     Audio,
     /// Frames of a video.
     Video,
+    /// The prompt of an encoder-decoder model for text.
+    Text,
 }
 
 impl Modality {
-    /// All kinds.
+    /// The kinds of items that come beside a prompt.
     pub const ALL: [Self; 3] = [Self::Image, Self::Audio, Self::Video];
 
     /// Returns the API's word.
@@ -32,6 +37,7 @@ impl Modality {
             Self::Image => "image",
             Self::Audio => "audio",
             Self::Video => "video",
+            Self::Text => "text",
         }
     }
 }
@@ -45,6 +51,8 @@ pub enum MediaDtype {
     F32,
     /// The same, and they are hidden states of the text model: the encoder's own result.
     Embedding,
+    /// Ids of tokens, u32 in little-endian bytes.
+    TokenIds,
 }
 
 impl MediaDtype {
@@ -53,7 +61,7 @@ impl MediaDtype {
     pub fn size(self) -> usize {
         match self {
             Self::U8 => 1,
-            Self::F32 | Self::Embedding => 4,
+            Self::F32 | Self::Embedding | Self::TokenIds => 4,
         }
     }
 }
@@ -117,6 +125,27 @@ pub struct MultimodalFeature {
 }
 
 impl MultimodalFeature {
+    /// Returns the text `tokens`, to which all tokens of the request attend. It takes one embedding
+    /// for each token. Equal texts have equal identifiers.
+    #[must_use]
+    pub fn of_text(tokens: &[TokenId]) -> Self {
+        let data: Arc<[u8]> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        let digest = Sha256::digest(&data);
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let num_embeds = tokens.len();
+        let tensor = MediaTensor { shape: vec![num_embeds], dtype: MediaDtype::TokenIds, data };
+        let (modality, tensors) = (Modality::Text, vec![tensor]);
+        let media = ProcessedMedia { modality, tensors, num_embeds, grid: None };
+        let identifier = format!("{}:{hex}", modality.as_str()).into();
+        Self { identifier, offset: 0, length: 0, num_embeds, media: Arc::new(media) }
+    }
+
+    /// Returns the number of tokens of the text that the item is; 0 if it is none.
+    #[must_use]
+    pub fn num_text_tokens(&self) -> usize {
+        if self.media.modality == Modality::Text { self.num_embeds } else { 0 }
+    }
+
     /// Returns whether all tokens of the request attend to the item.
     #[must_use]
     pub fn is_attended(&self) -> bool {

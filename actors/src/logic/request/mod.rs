@@ -60,7 +60,8 @@ pub struct EngineRequest {
     pub deadline: Option<Micros>,
     /// The name of the answer that it is a part of. The journal keeps requests that have one.
     pub answer_id: Option<Arc<str>>,
-    /// Images and sounds with placeholders in the prompt, sorted by offset.
+    /// Images and sounds with placeholders in the prompt, sorted by offset. Also the sound or text
+    /// to which all tokens attend.
     pub mm_features: Arc<[MultimodalFeature]>,
 }
 
@@ -100,6 +101,14 @@ impl EngineRequest {
     #[must_use]
     pub fn is_within(&self, limit: usize) -> bool {
         self.num_prompt_tokens() + self.max_tokens() as usize <= limit
+    }
+
+    /// Returns the number of tokens that the client sent: those of the prompt, and those of the
+    /// texts that an encoder takes.
+    #[must_use]
+    pub fn num_input_tokens(&self) -> usize {
+        let of_encoder = self.mm_features.iter().map(MultimodalFeature::num_text_tokens);
+        self.num_prompt_tokens() + of_encoder.sum::<usize>()
     }
 
     /// Returns the maximum number of tokens that prompt and output may have together, within the

@@ -3,8 +3,8 @@
 use playhouse_kernels::Activation;
 
 use super::MODEL_TYPE;
-use crate::model::audio::config::{StackConfig, activation};
 use crate::model::config::{ConfigError, stored_dtype};
+use crate::model::encoder_decoder::{StackConfig, activation};
 use crate::model::{ModelSource, StoredDtype};
 
 /// A model's sizes.

@@ -3,11 +3,11 @@
 use burn::tensor::Tensor;
 use playhouse_kernels::{AttentionMask, EmbeddingTable, add, embedding, recycle};
 
-use super::attention::CrossAttention;
 use super::config::WhisperConfig;
-use crate::model::audio::attention::SelfAttention;
-use crate::model::audio::block::{FeedForward, Normed};
-use crate::model::audio::config::NORM;
+use crate::model::encoder_decoder::{
+    AttentionForm, CrossAttention, FeedForward, FeedForwardForm, NORM, Normed, SelfAttention,
+    Stream,
+};
 use crate::model::layers::{Embedding, Linear, Norm, embedding_table};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, Backbone, ModelError, Positions, Step};
@@ -84,17 +84,13 @@ impl Layer {
         index: usize,
     ) -> Result<Self, ModelError> {
         let (hidden, stack) = (config.hidden_size, &config.decoder);
-        let sizes = [hidden, stack.num_heads];
+        let form = AttentionForm::of_whisper(hidden, stack.num_heads);
         let module = |name: &str| format!("{layer}.{name}");
-        let own = SelfAttention::load(
-            loader,
-            &module("self_attn"),
-            sizes,
-            AttentionMask::Full,
-            Linear::load,
-        )?;
-        let cross = CrossAttention::load(loader, &module("encoder_attn"), sizes, index)?;
-        let mlp = FeedForward::load(loader, layer, hidden, stack, config.activation, Linear::load)?;
+        let (of_own, full) = (module("self_attn"), AttentionMask::Full);
+        let own = SelfAttention::load(loader, &of_own, &form, full, None, Linear::load)?;
+        let cross = CrossAttention::load(loader, &module("encoder_attn"), &form, index)?;
+        let form = FeedForwardForm::of_bart(hidden, stack.intermediate_size, config.activation);
+        let mlp = FeedForward::load(loader, layer, &form, Linear::load)?;
         let (before_own, before_cross) =
             (module("self_attn_layer_norm"), module("encoder_attn_layer_norm"));
         Ok(Self {
@@ -104,12 +100,7 @@ impl Layer {
         })
     }
 
-    fn forward(
-        &self,
-        stream: (Tensor<2>, Option<Tensor<2>>),
-        index: usize,
-        step: &mut Step<'_>,
-    ) -> (Tensor<2>, Option<Tensor<2>>) {
+    fn forward(&self, stream: Stream, index: usize, step: &mut Step<'_>) -> Stream {
         let mut stream =
             self.self_attention.forward(stream, |part, x| part.of_tokens(x, index, step));
         if step.media().attended.iter().any(Option::is_some) {

@@ -2,10 +2,9 @@
 
 use playhouse_kernels::recycle;
 
-use super::attention::KvProjection;
 use super::config::WhisperConfig;
 use crate::model::audio::audio_tower::{AudioTower, TowerConfig};
-use crate::model::audio::config::NORM;
+use crate::model::encoder_decoder::{AttentionForm, KvProjection, NORM};
 use crate::model::layers::{Linear, Norm};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{EncoderOutput, MediaEncoder, MediaInput, ModelError};
@@ -33,9 +32,10 @@ impl Encoder {
             activation,
         };
         let audio_tower = AudioTower::load(loader, MODULE, &sizes, Linear::load)?;
+        let form = AttentionForm::of_whisper(hidden_size, config.decoder.num_heads);
         let for_decoder = (0..config.decoder.num_layers).map(|index| {
             let module = format!("model.decoder.layers.{index}.encoder_attn");
-            KvProjection::load(loader, &module, hidden_size)
+            KvProjection::load(loader, &module, &form)
         });
         Ok(Self {
             audio_tower,

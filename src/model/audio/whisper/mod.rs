@@ -10,7 +10,6 @@
 //! All tokens of a sequence attend to the whole sound, so its keys and values are computed once,
 //! with the states.
 
-mod attention;
 mod config;
 mod decoder;
 mod encoder;

@@ -138,11 +138,13 @@ fn norm_after_sums(config: &mut ModelConfig) {
 }
 
 /// Reads the biases of scores by distances, whose table is the weight of `module`. Without a field
-/// for the distance from which on all have the last bucket, it is 128.
-fn distance_biases(
+/// for the distance from which on all have the last bucket, it is 128. With `is_causal`, all
+/// buckets are for keys before the query.
+pub(in crate::model) fn distance_biases(
     fields: &Fields,
     module: &'static str,
     distance_field: Option<&'static str>,
+    is_causal: bool,
 ) -> Result<DistanceBiasConfig, ConfigError> {
     const BUCKETS: &str = "relative_attention_num_buckets";
     let num_buckets = fields.size(BUCKETS)?.unwrap_or(32);
@@ -152,16 +154,22 @@ fn distance_biases(
     let given = distance_field.map(|field| fields.size(field)).transpose()?.flatten();
     let max_distance = given.unwrap_or(128);
     // Distances below this have a bucket each. The ranges of the others grow up to the largest.
-    let exact = num_buckets / 4;
+    let (share, exact) = match is_causal {
+        true => ("half", num_buckets / 2),
+        false => ("a quarter", num_buckets / 4),
+    };
     match distance_field {
         _ if max_distance > exact => {}
         Some(field) if given.is_some() => {
-            let expected = format!("more than {exact}, a quarter of {BUCKETS}");
+            let expected = format!("more than {exact}, {share} of {BUCKETS}");
             return Err(fields.invalid(field, &expected));
         }
-        _ => return Err(fields.invalid(BUCKETS, &format!("less than {}", 4 * max_distance))),
+        _ => {
+            let limit = num_buckets / exact * max_distance;
+            return Err(fields.invalid(BUCKETS, &format!("less than {limit}")));
+        }
     }
-    Ok(DistanceBiasConfig { module, num_buckets, max_distance })
+    Ok(DistanceBiasConfig { module, num_buckets, max_distance, is_causal })
 }
 
 /// Refuses a boolean that is not `expected`.

@@ -72,7 +72,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     sum_embeddings(fields, config, None)?;
     norm_after_sums(config);
     attend_to_both_sides(config);
-    let biases = distance_biases(fields, "mpnet.encoder.relative_attention_bias", None)?;
+    let biases = distance_biases(fields, "mpnet.encoder.relative_attention_bias", None, false)?;
     config.attentions().for_each(|attention| attention.distance_biases = Some(biases));
     Ok(())
 }

@@ -88,7 +88,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     }
     attend_to_both_sides(config);
     let module = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias";
-    let biases = distance_biases(fields, module, Some("relative_attention_max_distance"))?;
+    let biases = distance_biases(fields, module, Some("relative_attention_max_distance"), false)?;
     for attention in config.attentions() {
         attention.scale = 1.0;
         attention.distance_biases = Some(biases);

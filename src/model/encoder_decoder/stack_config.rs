@@ -1,4 +1,4 @@
-//! The parts of `config.json` that towers of sounds share.
+//! The parts of `config.json` that stacks of layers share.
 
 use playhouse_kernels::Activation;
 
@@ -10,24 +10,24 @@ use crate::model::weight_loader::WeightLoader;
 
 /// Loads a linear layer: [`Linear::load`] for one that adapters may change and that may be
 /// quantized, or [`Linear::of_media`].
-pub(super) type LoadLinear =
+pub(in crate::model) type LoadLinear =
     fn(&mut WeightLoader<'_>, &[Part], usize, bool) -> Result<Linear, ModelError>;
 
 /// The norms of all layers: those of `nn.LayerNorm`.
-pub(super) const NORM: NormConfig =
+pub(in crate::model) const NORM: NormConfig =
     NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
 
 /// The sizes of the encoder or the decoder.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StackConfig {
-    pub(super) num_layers: usize,
-    pub(super) num_heads: usize,
-    pub(super) intermediate_size: usize,
+pub(in crate::model) struct StackConfig {
+    pub(in crate::model) num_layers: usize,
+    pub(in crate::model) num_heads: usize,
+    pub(in crate::model) intermediate_size: usize,
 }
 
 impl StackConfig {
     /// Reads the fields of the encoder or the decoder, whose names contain `part`.
-    pub(super) fn read(
+    pub(in crate::model) fn read(
         fields: &Fields,
         part: &str,
         hidden_size: usize,
@@ -47,7 +47,7 @@ impl StackConfig {
 }
 
 /// Reads the activation of all layers.
-pub(super) fn activation(fields: &Fields) -> Result<Activation, ConfigError> {
+pub(in crate::model) fn activation(fields: &Fields) -> Result<Activation, ConfigError> {
     const FIELD: &str = "activation_function";
     let name = ActivationName::from_name(fields.text(FIELD)?.unwrap_or("gelu"));
     let activation = name.and_then(plain_activation);

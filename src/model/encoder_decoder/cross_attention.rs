@@ -1,18 +1,19 @@
-//! The attention of the decoder to a sound: HF `WhisperAttention`.
+//! The attention of a decoder to a sound or to another text: HF `BartAttention`, and
+//! `WhisperAttention`, whose keys have no bias.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     AttentionMask, AttentionParams, cross_attention, profile::timed, scale_rows,
 };
 
-use crate::model::audio::attention::{params, square};
+use super::attention::AttentionForm;
 use crate::model::layers::Linear;
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, ModelError, Step};
 
-/// Attention of a decoder's tokens to the frames of a sound.
+/// Attention of a decoder's tokens to the states of an encoder.
 #[derive(Debug)]
-pub(super) struct CrossAttention {
+pub(in crate::model) struct CrossAttention {
     q_proj: Linear,
     out_proj: Linear,
     params: AttentionParams,
@@ -20,32 +21,32 @@ pub(super) struct CrossAttention {
     index: usize,
 }
 
-/// The projections of a sound's states to keys and values for one layer of the decoder.
+/// The projections of an encoder's states to keys and values for one layer of the decoder.
 #[derive(Debug)]
-pub(super) struct KvProjection {
+pub(in crate::model) struct KvProjection {
     k_proj: Linear,
     v_proj: Linear,
 }
 
 impl CrossAttention {
     /// Loads the attention `module` of layer `index` of the decoder.
-    pub(super) fn load(
+    pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
-        [hidden, heads]: [usize; 2],
+        form: &AttentionForm,
         index: usize,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            q_proj: square(loader, format!("{module}.q_proj"), hidden, true, Linear::load)?,
-            out_proj: square(loader, format!("{module}.out_proj"), hidden, true, Linear::load)?,
-            params: params(loader, hidden, heads, AttentionMask::Both),
+            q_proj: form.projection(loader, module, 0, Linear::load)?,
+            out_proj: form.projection(loader, module, 3, Linear::load)?,
+            params: form.params(loader, AttentionMask::Both),
             index,
         })
     }
 
     /// Maps a step's tokens, `[num_tokens, hidden_size]`, to the same shape. The rows of a sequence
-    /// without a sound become zero.
-    pub(super) fn forward(&self, x: Tensor<2>, step: &Step<'_>) -> Tensor<2> {
+    /// without a sound or a text to attend to become zero.
+    pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &Step<'_>) -> Tensor<2> {
         let adapters = step.adapters();
         let q = timed("qkv", || self.q_proj.forward(x, adapters));
         let output = timed("attention", || self.attended(q, step));
@@ -85,7 +86,7 @@ impl CrossAttention {
         }
     }
 
-    /// Returns the rows of each sequence, and the sound that they attend to.
+    /// Returns the rows of each sequence, and the item that they attend to.
     fn sequences<'s>(
         &self,
         step: &'s Step<'_>,
@@ -98,30 +99,30 @@ impl CrossAttention {
         })
     }
 
-    pub(super) fn mapped_bytes(&self) -> u64 {
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.q_proj.mapped_bytes() + self.out_proj.mapped_bytes()
     }
 }
 
 impl KvProjection {
     /// Loads the projections of the attention `module`.
-    pub(super) fn load(
+    pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
-        hidden: usize,
+        form: &AttentionForm,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            k_proj: square(loader, format!("{module}.k_proj"), hidden, false, Linear::load)?,
-            v_proj: square(loader, format!("{module}.v_proj"), hidden, true, Linear::load)?,
+            k_proj: form.projection(loader, module, 1, Linear::load)?,
+            v_proj: form.projection(loader, module, 2, Linear::load)?,
         })
     }
 
     /// Returns the keys and the values of states, `[num_frames, hidden_size]` each.
-    pub(super) fn of(&self, states: &Tensor<2>) -> [Tensor<2>; 2] {
+    pub(in crate::model) fn of(&self, states: &Tensor<2>) -> [Tensor<2>; 2] {
         [&self.k_proj, &self.v_proj].map(|part| part.forward(states.clone(), Adapters::none()))
     }
 
-    pub(super) fn mapped_bytes(&self) -> u64 {
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.k_proj.mapped_bytes() + self.v_proj.mapped_bytes()
     }
 }

@@ -1,0 +1,140 @@
+//! The facts that a server of these models needs about prompts.
+
+use std::path::Path;
+
+use super::families::FAMILIES;
+use crate::config::JsonObject;
+use crate::gguf::is_gguf;
+use crate::model::config::{ConfigError, ConfigSource, Fields};
+use crate::model_files;
+
+/// The limits of the encoder's texts, and the tokens with which the decoder begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextPrompts {
+    /// Most tokens of a text.
+    pub(crate) max_tokens: usize,
+    /// Token ids of texts are below this.
+    pub(crate) vocab_size: usize,
+    /// The first tokens of the decoder: `decoder_start_token_id`, and `forced_bos_token_id` if it
+    /// is set.
+    pub(crate) decoder_prompt: Vec<u32>,
+}
+
+/// The file with the settings of generation.
+const GENERATION: &str = "generation_config.json";
+
+impl TextPrompts {
+    /// Reads the facts of the model in the folder `model`, if it is an encoder-decoder for text.
+    /// `generation_config.json` in the folder `generation` counts before `config.json`, and
+    /// `overrides` count before both.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a field is missing or has no valid value.
+    pub(crate) fn of_model(
+        model: &Path,
+        overrides: Option<&JsonObject>,
+        generation: &Path,
+    ) -> Result<Option<Self>, ConfigError> {
+        if is_gguf(model) {
+            return Ok(None);
+        }
+        let mut config = ConfigSource::read(model)?.fields().clone();
+        let generation = generation.join(GENERATION);
+        let mut generation = match model_files::exists(&generation) {
+            true => Some(ConfigSource::file(&generation)?),
+            false => None,
+        };
+        if let Some(overrides) = overrides {
+            config.override_with(overrides);
+            generation.iter_mut().for_each(|fields| fields.override_with(overrides));
+        }
+        Self::of_fields(&config, generation.as_ref())
+    }
+
+    fn of_fields(
+        fields: &Fields,
+        generation: Option<&Fields>,
+    ) -> Result<Option<Self>, ConfigError> {
+        let listed = fields.value("architectures").and_then(serde_json::Value::as_array);
+        let name = listed.and_then(|names| names.first()?.as_str());
+        let Some(family) = FAMILIES.iter().find(|family| Some(family.architecture) == name) else {
+            return Ok(None);
+        };
+        let plan = family.read(fields)?;
+        let files: Vec<&Fields> = generation.into_iter().chain([fields]).collect();
+        let token = |field: &str| {
+            let file = files.iter().find(|file| file.value(field).is_some());
+            let Some(file) = file else { return Ok(None) };
+            match file.token_ids(field)?[..] {
+                [token] if (token as usize) < plan.vocab_size => Ok(Some(token)),
+                _ => Err(file.invalid(field, &format!("one token below {}", plan.vocab_size))),
+            }
+        };
+        // As HF `GenerationMixin._get_decoder_start_token_id`.
+        const START: &str = "decoder_start_token_id";
+        let start = match token(START)? {
+            Some(start) => Some(start),
+            None => token("bos_token_id")?,
+        };
+        let expected = "the token with which the decoder begins";
+        let start = start.ok_or_else(|| fields.missing(START, expected))?;
+        let forced = token("forced_bos_token_id")?;
+        Ok(Some(Self {
+            max_tokens: plan.num_positions,
+            vocab_size: plan.encoder_vocab_size,
+            decoder_prompt: [start].into_iter().chain(forced).collect(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::config::fields;
+
+    fn prompts(
+        change: Value,
+        generation: Option<Value>,
+    ) -> Result<Option<TextPrompts>, ConfigError> {
+        let mut config = json!({
+            "architectures": ["BartForConditionalGeneration"], "d_model": 8, "vocab_size": 10,
+            "max_position_embeddings": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 8, "decoder_layers": 1, "decoder_attention_heads": 2,
+            "decoder_ffn_dim": 8,
+        });
+        if let (Some(config), Value::Object(change)) = (config.as_object_mut(), change) {
+            config.extend(change);
+        }
+        TextPrompts::of_fields(&fields(config), generation.map(fields).as_ref())
+    }
+
+    #[test]
+    fn the_decoder_begins_as_the_files_say() {
+        let begins =
+            |change, generation| prompts(change, generation).unwrap().unwrap().decoder_prompt;
+        assert_eq!(begins(json!({"decoder_start_token_id": 2, "bos_token_id": 0}), None), [2]);
+        let both = json!({"decoder_start_token_id": 2, "forced_bos_token_id": 0});
+        assert_eq!(begins(both.clone(), None), [2, 0]);
+        assert_eq!(begins(both, Some(json!({"forced_bos_token_id": 5}))), [2, 5]);
+        assert_eq!(begins(json!({"bos_token_id": 4}), None), [4]);
+        assert_eq!(begins(json!({}), Some(json!({"decoder_start_token_id": [7]}))), [7]);
+    }
+
+    #[test]
+    fn other_values_are_refused_with_their_field() {
+        let refused = |change| prompts(change, None).unwrap_err().to_string();
+        assert!(refused(json!({})).contains("decoder_start_token_id"));
+        let outside = refused(json!({"decoder_start_token_id": 10}));
+        assert!(outside.contains("is 10; expected one token below 10"), "{outside}");
+        let two = refused(json!({"decoder_start_token_id": 2, "forced_bos_token_id": [1, 2]}));
+        assert!(two.contains("forced_bos_token_id"), "{two}");
+    }
+
+    #[test]
+    fn other_classes_have_no_text_for_an_encoder() {
+        let other = json!({"architectures": ["Qwen3ForCausalLM"]});
+        assert_eq!(prompts(other, None).unwrap(), None);
+    }
+}
