@@ -41,7 +41,7 @@ impl FamilyProcessor for TestFamily {
         match modality {
             Modality::Image => &MARKS[1..2],
             Modality::Video => &[VIDEO],
-            Modality::Audio => &[],
+            Modality::Audio | Modality::Text => &[],
         }
     }
 
