@@ -1,3 +1,5 @@
+//! Results of poolers from hidden states: in chunks, by task, and with wrong inputs.
+
 use super::super::{Calibration, ClassifierActivation, Dense, DenseActivation, PairInput};
 use super::*;
 use crate::config::SequencePooling;

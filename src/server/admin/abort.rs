@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-pub(super) const ROUTE: &str = "/abort_requests";
+const ROUTE: &str = "/abort_requests";
 
 /// Most ids in one request.
 const REQUEST_IDS_MAX: usize = 4096;

@@ -41,7 +41,7 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         return Router::new();
     }
     let of_clients = Router::new()
-        .route(abort::ROUTE, post(abort::abort_requests))
+        .route("/abort_requests", post(abort::abort_requests))
         .route_layer(from_fn_with_state(state.clone(), guard::guard_own));
     Router::new()
         .route("/server_info", get(server_info::server_info))
