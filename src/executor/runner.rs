@@ -231,9 +231,8 @@ impl ModelRunner {
         let begun = Instant::now();
         let encoder = self.media.as_deref().map(EncoderStore::encoder);
         timed("lay_out", || self.batch.lay_out(sizes, encoder, &mut buffers.ragged))?;
-        if let Some(short_context) = self.model.backbone.short_context() {
-            let max_model_len = self.model.max_model_len;
-            self.batch.turn_short(short_context, max_model_len, &mut buffers.ragged)?;
+        if self.model.backbone.short_context().is_some() {
+            self.batch.turn_short(self.model.max_model_len, &mut buffers.ragged)?;
         }
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,

@@ -322,11 +322,8 @@ impl Door {
             mm_features: Arc::clone(&mm_features),
         };
         let apart = |request: EngineRequest| match short_context {
-            Some(limit) if request.is_within(limit) => EngineRequest {
-                cache_salt: Some(salt_of_short(request.cache_salt.as_deref())),
-                ..request
-            },
-            _ => request,
+            Some(limit) => request.marked_if_within(limit),
+            None => request,
         };
         (0..count).zip(prompts).map(|choice| Arc::new(apart(request(choice)))).collect()
     }
@@ -394,10 +391,4 @@ impl Door {
 /// Returns the error for a part of the engine that does not answer.
 pub(crate) fn unavailable(error: ActorError) -> RequestError {
     RequestError::Unavailable(error.to_string())
-}
-
-/// Returns the cache salt of a request within the model's short context, whose keys are not those
-/// of longer requests. Salts of HTTP's clients have no NUL.
-fn salt_of_short(salt: Option<&str>) -> Arc<str> {
-    format!("short\0{}", salt.unwrap_or_default()).into()
 }

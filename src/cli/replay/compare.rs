@@ -7,6 +7,8 @@ use super::{ReplayArgs, run_to};
 use crate::{
     api::recording::{Device, Event, Replay, Step, schedule_hash, tokens_hash},
     cli::{CliError, output},
+    config::Key,
+    engine::KEYS_SETTING,
 };
 
 /// Returns the line of an event, or of the difference at which a replay stops.
@@ -35,7 +37,13 @@ pub(super) fn lines(replay: Replay, until: Option<Step>, device: &mut dyn Device
 }
 
 /// Lets another program replay the recording, and reports the first line that differs from `ours`.
-pub(super) fn with(program: &Path, args: &ReplayArgs, ours: &[String]) -> Result<(), CliError> {
+/// `keys` is the file of keys that opens the recording.
+pub(super) fn with(
+    program: &Path,
+    args: &ReplayArgs,
+    keys: Option<&Path>,
+    ours: &[String],
+) -> Result<(), CliError> {
     let mut command = Command::new(program);
     command.arg("replay").arg(&args.file).arg("--events");
     if args.schedule_only {
@@ -46,6 +54,9 @@ pub(super) fn with(program: &Path, args: &ReplayArgs, ours: &[String]) -> Result
     }
     for entry in args.engine.entries() {
         command.env(entry.key.variable(), text(&entry.value));
+    }
+    if let Some(keys) = keys {
+        command.env(Key::new("engine", KEYS_SETTING).variable(), keys);
     }
     let ran = command.stderr(std::process::Stdio::inherit()).output();
     let ran = ran.map_err(CliError::io(format!("cannot run {}", program.display())))?;

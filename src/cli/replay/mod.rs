@@ -79,7 +79,8 @@ impl ReplayArgs {
 
 /// Replays and prints.
 pub(crate) fn run(args: &ReplayArgs, config: EngineConfig) -> Result<(), CliError> {
-    let scan = file::read(&args.file, config.record_key_file.as_deref())?;
+    let keys = config.record_key_file.clone();
+    let scan = file::read(&args.file, keys.as_deref())?;
     if let Some(out) = &args.redact {
         return file::redact(scan, out);
     }
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &ReplayArgs, config: EngineConfig) -> Result<(), CliErro
     let (until, device) = (args.until.map(Step), &mut *device);
     if let Some(program) = &args.diff {
         let lines = compare::lines(replay, until, device);
-        return compare::with(program, args, &lines);
+        return compare::with(program, args, keys.as_deref(), &lines);
     }
     if args.events {
         return run_to(replay, until, device, |event| match compare::line(event) {

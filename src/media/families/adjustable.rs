@@ -52,7 +52,11 @@ impl Adjustable {
         let mut fields = self.config.image.clone();
         let mut is_changed = false;
         for (name, value) in kwargs.iter().filter(|(_, value)| !value.is_null()) {
-            let is_same = fields.value(name) == Some(value);
+            let is_same = match fields.value(name) {
+                Some(own) => own == value,
+                // The default of these.
+                None => matches!(&**name, "do_rescale" | "do_normalize") && *value == true,
+            };
             if OF_ENCODER.contains(&&**name) && !is_same {
                 return Err(MediaError::Kwargs(format!(
                     "`{name}` is {value}; expected the value of the model's image processor"

@@ -69,6 +69,16 @@ impl Llava {
     }
 }
 
+impl Llava {
+    /// Returns the error of an image that would come to the encoder with this size.
+    fn of_another_size(&self, [height, width]: [usize; 2]) -> MediaError {
+        let expected = self.image_size;
+        invalid(&format!(
+            "it has {height} x {width} pixels, and the model takes {expected} x {expected}"
+        ))
+    }
+}
+
 impl FamilyProcessor for Llava {
     fn modalities(&self) -> &[Modality] {
         &[Modality::Image]
@@ -106,6 +116,10 @@ impl FamilyProcessor for Llava {
             let from = [first(pixels.height), first(pixels.width)];
             pixels = pixels.part(from, [side, side], colour);
         }
+        // A client may set the size, and a larger crop would take memory before it is refused.
+        if let Some(crop) = self.crop.filter(|crop| *crop != [self.image_size; 2]) {
+            return Err(self.of_another_size(crop));
+        }
         if let Some((size, filter)) = self.resize {
             let size = sizes::target([pixels.height, pixels.width], size);
             let size = size.ok_or_else(|| invalid("one side is much longer than the other"))?;
@@ -115,11 +129,7 @@ impl FamilyProcessor for Llava {
             pixels = pixels.center(size);
         }
         if [pixels.height, pixels.width] != [self.image_size; 2] {
-            let Pixels { height, width, .. } = pixels;
-            let expected = self.image_size;
-            return Err(invalid(&format!(
-                "it has {height} x {width} pixels, and the model takes {expected} x {expected}"
-            )));
+            return Err(self.of_another_size([pixels.height, pixels.width]));
         }
         Ok(item(vec![pixels], self.num_embeds, None))
     }

@@ -5,18 +5,23 @@ use super::fields::Size;
 /// The largest side of a resized image: that of an image of one pixel's height grows with its
 /// shorter side.
 const SIDE_MAX: usize = 1 << 14;
+/// The most pixels of a resized image. A client may set the size.
+const AREA_MAX: usize = 1 << 24;
 
 /// Returns the size of an image of `[height, width]` whose `size` a processor gives: HF
 /// `get_resize_output_image_size`. `None` if a side would be too long.
 pub(super) fn target([height, width]: [usize; 2], size: Size) -> Option<[usize; 2]> {
+    let is_small = |[height, width]: [usize; 2]| height.saturating_mul(width) <= AREA_MAX;
     let side = match size {
-        Size::Exact { height, width } => return Some([height, width]),
+        Size::Exact { height, width } => {
+            return Some([height, width]).filter(|size| is_small(*size));
+        }
         Size::Shortest(side) => side,
     };
     let (short, long) = (height.min(width), height.max(width));
     let other = (side as f64 * long as f64 / short as f64) as usize;
     let size = if width <= height { [other, side] } else { [side, other] };
-    (other <= SIDE_MAX).then_some(size)
+    (other <= SIDE_MAX && is_small(size)).then_some(size)
 }
 
 /// The largest accepted ratio of the sides.

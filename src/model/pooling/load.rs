@@ -5,13 +5,13 @@ use std::sync::Arc;
 use playhouse_kernels::WeightDtype;
 
 use super::{
-    Classifier, ClassifierPlan, Dense, DenseActivation, DenseNorm, Pooler, PoolerPlan, Shortcut,
-    Stage, VocabularyHead,
+    Classifier, ClassifierPlan, Dense, DenseActivation, DenseNorm, PairInput, Pooler, PoolerPlan,
+    Shortcut, Stage, VocabularyHead,
     classifier_plan::{ClassifierWeights, REWARD_LAYERS},
     encoder_plan::LayerPlan,
     plan::refused,
 };
-use crate::model::{ModelConfig, ModelError, WeightLoader, layers::MaskedLm};
+use crate::model::{ModelConfig, ModelError, WeightLoader, config::LogitsConfig, layers::MaskedLm};
 
 /// Builds the pooler of a model.
 ///
@@ -102,6 +102,7 @@ fn load_classifier(
     model: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Classifier, ModelError> {
+    require_plain_logits(&plan, model)?;
     let (count, inputs) = (plan.labels.len(), model.embedding_width());
     let layer = |weight: Vec<f32>, bias: Vec<f32>| plain_layer(weight, bias, inputs);
     let layers = match &plan.weights {
@@ -143,6 +144,20 @@ fn load_classifier(
         labels: plan.labels,
         pairs: plan.pairs,
     })
+}
+
+/// Refuses scores by tokens of a model whose logits are more than a product with the output layer.
+/// sentence-transformers reads them after all operations, and vLLM reads the product alone.
+fn require_plain_logits(plan: &ClassifierPlan, model: &ModelConfig) -> Result<(), ModelError> {
+    let plain = LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false };
+    match plan.pairs == PairInput::Conversation && model.logits != plain {
+        false => Ok(()),
+        true => {
+            let why = "the model scales its logits, caps them or adds a bias, and this module \
+                       would need that; a product with the output layer is supported";
+            Err(refused("modules.json", "LogitScore", why))
+        }
+    }
 }
 
 /// Tells adapters of an encoder's layer for next sentences, if the checkpoint has one that is not

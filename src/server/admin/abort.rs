@@ -1,6 +1,6 @@
 //! `POST /abort_requests`: ends requests by their ids, or all of them. Clients end only their own.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use axum::{
     Extension, Json,
@@ -10,6 +10,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     engine::Engine,
     server::{
         generate::open_requests::{Names, OpenRequests, Work},
+        handover::Predecessor,
         http::{auth::Identity, error::ApiError, extract::JsonBody, parts::FromParts},
         state::AppState,
     },
@@ -28,8 +30,9 @@ const ROUTE: &str = "/abort_requests";
 /// Most ids in one request.
 const REQUEST_IDS_MAX: usize = 4096;
 
-/// Most bytes of the answer of another process.
+/// Most bytes of the answer of another process, and the time that it has for it.
 const ANSWER_BYTES_MAX: usize = 4096;
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
@@ -67,23 +70,37 @@ pub(in crate::server) async fn abort_requests(
     headers: HeaderMap,
     JsonBody(request): JsonBody<AbortRequest>,
 ) -> Json<Value> {
-    // Requests that are about to move here are ended below.
-    let num_before = abort_before(&state, headers, &request).await;
     let owner = identity.and_then(|Extension(identity)| identity.sees_only());
-    let ids = request.request_ids.filter(|ids| !ids.is_empty());
-    let found = match (&ids, owner) {
+    let mut count = abort_here(&state, &request, owner);
+    if let Some(predecessor) = state.predecessor.as_ref().filter(|before| !before.is_gone()) {
+        count += match abort_before(predecessor, headers, &request).await {
+            Some(count) => count,
+            // It has ended, so its requests are here by now.
+            None => {
+                predecessor.gone_soon().await;
+                abort_here(&state, &request, owner)
+            }
+        };
+    }
+    let aborted = request.request_ids.filter(|ids| !ids.is_empty()).map_or(count, |ids| ids.len());
+    Json(json!({"status": "aborted", "aborted": aborted, "choices": count}))
+}
+
+/// Ends answers of this process. Returns the number of choices that it ended.
+fn abort_here(state: &AppState, request: &AbortRequest, owner: Option<Tenant>) -> usize {
+    let ids = request.request_ids.as_ref().filter(|ids| !ids.is_empty());
+    let found = match (ids, owner) {
         (None, None) => {
-            let engines = open_on(&state).into_iter().map(|(engine, _)| engine);
-            let count = engines.map(|engine| engine.abort_all()).sum::<usize>() + num_before;
-            return Json(json!({"status": "aborted", "aborted": count, "choices": count}));
+            let engines = open_on(state).into_iter().map(|(engine, _)| engine);
+            return engines.map(|engine| engine.abort_all()).sum();
         }
-        (None, Some(_)) => find(&state, Names::Any, owner),
+        (None, Some(_)) => find(state, Names::Any, owner),
         (Some(ids), owner) => {
             let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
-            find(&state, Names::OneOf(&ids), owner)
+            find(state, Names::OneOf(&ids), owner)
         }
     };
-    let mut count = num_before;
+    let mut count = 0;
     for (engine, work) in found {
         match work {
             Work::Requests(choices) => {
@@ -96,24 +113,27 @@ pub(in crate::server) async fn abort_requests(
             }
         }
     }
-    let aborted = ids.map_or(count, |ids| ids.len());
-    Json(json!({"status": "aborted", "aborted": aborted, "choices": count}))
+    count
 }
 
 /// Ends the answers that the process before an upgrade still makes. Returns the number of choices
-/// that it ended.
-async fn abort_before(state: &AppState, headers: HeaderMap, request: &AbortRequest) -> usize {
-    let answered = async {
-        let body = serde_json::to_vec(request).ok()?;
-        let answer = state.predecessor.as_ref()?.answer(ROUTE, headers, body).await?;
-        let status = answer.status();
-        let body = to_bytes(answer.into_body(), ANSWER_BYTES_MAX).await.ok()?;
-        if status != StatusCode::OK {
-            tracing::warn!(%status, "the process before does not end its requests");
-        }
-        serde_json::from_slice::<Value>(&body).ok()?["choices"].as_u64()
-    };
-    answered.await.and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
+/// that it ended. `None` if it does not answer, or no longer takes requests.
+async fn abort_before(
+    predecessor: &Predecessor,
+    headers: HeaderMap,
+    request: &AbortRequest,
+) -> Option<usize> {
+    let body = serde_json::to_vec(request).ok()?;
+    let asked = predecessor.answer(ROUTE, headers, body);
+    let answer = timeout(ANSWER_LIMIT, asked).await.ok()??;
+    let status = answer.status();
+    let body = to_bytes(answer.into_body(), ANSWER_BYTES_MAX).await.ok()?;
+    if status != StatusCode::OK {
+        tracing::warn!(%status, "the process before does not end its requests");
+        return None;
+    }
+    let count = serde_json::from_slice::<Value>(&body).ok()?["choices"].as_u64()?;
+    usize::try_from(count).ok()
 }
 
 /// Returns the engines with their open answers: the one that is served, and those of earlier swaps.

@@ -169,7 +169,7 @@ impl Predecessor {
     }
 
     /// Does the same, unless that takes very long.
-    async fn gone_soon(&self) {
+    pub(in crate::server) async fn gone_soon(&self) {
         // The request is answered in any case.
         let _ = timeout(PATIENCE, self.gone()).await;
     }
@@ -181,7 +181,8 @@ impl Predecessor {
         timeout(END_PATIENCE, ended).await.is_ok()
     }
 
-    fn is_gone(&self) -> bool {
+    /// Returns whether its answers are here.
+    pub(in crate::server) fn is_gone(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Gone)
     }
 
@@ -217,7 +218,7 @@ impl Predecessor {
     }
 
     /// Lets the process answer a request for both, which has these headers and this body. Returns
-    /// its answer. `None` if it has ended: its requests are here then.
+    /// its answer. `None` if it has ended: its requests come here then.
     pub(in crate::server) async fn answer(
         &self,
         path: &str,
@@ -229,11 +230,7 @@ impl Predecessor {
         [CONTENT_LENGTH, CONTENT_ENCODING].iter().for_each(|name| drop(headers.remove(name)));
         let mut request = Request::builder().method(Method::POST).uri(path).body(()).ok()?;
         *request.headers_mut() = headers;
-        let answer = send(sender, request.into_parts().0, Body::from(body)).await;
-        if answer.is_none() {
-            self.gone_soon().await;
-        }
-        answer
+        send(sender, request.into_parts().0, Body::from(body)).await
     }
 
     /// Asks the process about a part of this owner. Returns `None` if it has ended: its parts are

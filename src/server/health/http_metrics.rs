@@ -23,8 +23,9 @@ const UNCOUNTED: [&str; 8] =
 /// The handler of a path that no route has.
 const NO_HANDLER: &str = "none";
 
-/// Middleware: counts a request when its answer was sent, or its client has left during the answer,
-/// and measures the time until then.
+/// Middleware: counts a request when its answer was sent, or when its client left after the
+/// beginning of the answer, and measures the time until then. A client that leaves before is not
+/// counted.
 pub(in crate::server) async fn count(request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
     let handler = matched.map_or(NO_HANDLER, MatchedPath::as_str).to_owned();
@@ -66,10 +67,12 @@ fn status_label(status: StatusCode) -> &'static str {
     }
 }
 
-/// Returns the length of a body, as its client tells it. One that is sent in chunks counts as 0.
+/// Returns the length of a body, as its client tells it. One that is sent in chunks counts as 0. A
+/// false one must not spoil the sum of all.
 fn content_length(headers: &HeaderMap) -> u64 {
+    const LENGTH_MAX: u64 = 1 << 32;
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    length.and_then(|value| value.parse().ok()).unwrap_or(0)
+    length.and_then(|value| value.parse().ok()).map_or(0, |length: u64| length.min(LENGTH_MAX))
 }
 
 /// A request whose answer is being sent. Its end is recorded when it is dropped.
@@ -151,5 +154,7 @@ mod tests {
         assert_eq!(content_length(&headers), 0);
         headers.insert(CONTENT_LENGTH, "12".parse().unwrap());
         assert_eq!(content_length(&headers), 12);
+        headers.insert(CONTENT_LENGTH, "18446744073709551615".parse().unwrap());
+        assert_eq!(content_length(&headers), 1 << 32);
     }
 }

@@ -134,8 +134,9 @@ impl PoolingFields {
             }
             _ => {}
         }
-        if self.cache_salt.as_deref() == Some("") {
-            let message = "Parameter 'cache_salt' must be a non-empty string if provided.";
+        if self.cache_salt.as_deref().is_some_and(|salt| salt.is_empty() || salt.contains('\0')) {
+            let message =
+                "Parameter 'cache_salt' must be a non-empty string without NUL if provided.";
             return Err(ApiError::invalid("cache_salt", message));
         }
         let priority = self.priority.map(|count| count.cast("priority", "a 32-bit integer"));

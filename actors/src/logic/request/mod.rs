@@ -27,6 +27,10 @@ use self::{
 };
 use super::admission::Tenant;
 
+/// The beginning of the cache salt of requests in the model's short context. Salts of clients have
+/// no NUL.
+const SHORT: &str = "short\0";
+
 /// One output to generate: one choice of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EngineRequest {
@@ -96,11 +100,22 @@ impl EngineRequest {
         self.prompt_token_ids.len()
     }
 
-    /// Returns whether prompt and output have at most `limit` tokens together, whatever the request
-    /// generates.
+    /// Returns the request with the mark of the model's short context, if prompt and output have at
+    /// most `limit` tokens together, whatever it generates. Its keys are not those of longer
+    /// requests, so the mark is a part of its cache salt.
     #[must_use]
-    pub fn is_within(&self, limit: usize) -> bool {
-        self.num_prompt_tokens() + self.max_tokens() as usize <= limit
+    pub fn marked_if_within(self, limit: usize) -> Self {
+        if self.num_prompt_tokens() + self.max_tokens() as usize > limit {
+            return self;
+        }
+        let salt = format!("{SHORT}{}", self.cache_salt.as_deref().unwrap_or_default());
+        Self { cache_salt: Some(salt.into()), ..self }
+    }
+
+    /// Returns whether the request has the mark of the model's short context.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.cache_salt.as_deref().is_some_and(|salt| salt.starts_with(SHORT))
     }
 
     /// Returns the number of tokens that the client sent: those of the prompt, and those of the

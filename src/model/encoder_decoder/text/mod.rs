@@ -45,7 +45,11 @@ impl ModelFamily for &'static TextFamily {
     fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError> {
         let plan = self.read(source.fields())?;
         let max_model_len = source.max_model_len(plan.num_positions)?;
-        source.load_weights(plan.stored, |loader| load(loader, self, &plan, max_model_len))
+        let banned = prompts::banned(source.path(), source.fields(), &plan)?;
+        source.load_weights(plan.stored, |loader| {
+            let tables = Tables::load(loader, &plan, &banned)?;
+            load(loader, self, &plan, tables, max_model_len)
+        })
     }
 }
 
@@ -53,9 +57,9 @@ fn load(
     loader: &mut WeightLoader<'_>,
     family: &TextFamily,
     plan: &TextPlan,
+    tables: Tables,
     max_model_len: usize,
 ) -> Result<Model, ModelError> {
-    let tables = Tables::load(loader, plan)?;
     let decoder = Decoder::load(loader, plan, tables.of_decoder)?;
     let encoder = Encoder::load(loader, plan, tables.of_encoder)?;
     let attention = &plan.decoder.attention;

@@ -89,6 +89,9 @@ pub(super) struct TablePlan {
     pub(super) logits_divisor: f32,
 }
 
+/// The logit of a token that the model must not write.
+pub(super) const BANNED: f32 = -1e9;
+
 /// The matrix of the output layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadTable {

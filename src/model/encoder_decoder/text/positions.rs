@@ -1,9 +1,12 @@
 //! The positions that are added to the embeddings of encoder and decoder.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
-use playhouse_kernels::{EmbeddingTable, WeightView, add, embedding};
+use playhouse_kernels::{EmbeddingTable, KernelError, WeightView, add, embedding, try_zeroed};
 
 use super::plan::PositionPlan;
+use crate::config::available_memory_bytes;
 use crate::model::ModelError;
 use crate::model::layers::embedding_table;
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -36,11 +39,13 @@ impl PositionTable {
                 return stored(loader, 0);
             }
             PositionPlan::Sinusoids => {
-                (0..num_positions).flat_map(|position| sinusoids(position, hidden)).collect()
+                let vector = |position| sinusoids(position, hidden);
+                made(0..num_positions, hidden, vector).map_err(refused(&module))?
             }
-            PositionPlan::SinusoidsFrom(first) => (first..first + num_positions)
-                .flat_map(|position| sinusoids_in_f32(position, hidden))
-                .collect(),
+            PositionPlan::SinusoidsFrom(first) => {
+                let vector = |position| sinusoids_in_f32(position, hidden);
+                made(first..first + num_positions, hidden, vector).map_err(refused(&module))?
+            }
         };
         let (view, dtype) = (WeightView::F32(&values), loader.dtype());
         let table = EmbeddingTable::new(view, num_positions, hidden, dtype, loader.device());
@@ -55,6 +60,30 @@ impl PositionTable {
         let rows: Vec<u32> = positions.iter().map(|position| position + self.first).collect();
         add(x, embedding(&self.table, &rows))
     }
+}
+
+/// Returns the vectors of positions, each of `width` elements.
+///
+/// # Errors
+/// [`KernelError::OutOfMemory`] if they need more memory than the machine has free. The system
+/// would grant it, and kill the process.
+fn made<V: Iterator<Item = f32>>(
+    positions: Range<usize>,
+    width: usize,
+    vector: impl Fn(usize) -> V,
+) -> Result<Vec<f32>, KernelError> {
+    const WHAT: &str = "the table of positions";
+    let len = positions.len().saturating_mul(width);
+    // Once here, and once in the table.
+    let bytes = len.saturating_mul(2 * size_of::<f32>());
+    if available_memory_bytes().is_some_and(|available| bytes as u64 > available) {
+        return Err(KernelError::OutOfMemory { what: WHAT, bytes });
+    }
+    let mut table = try_zeroed(len, WHAT)?;
+    for (row, position) in table.chunks_exact_mut(width.max(1)).zip(positions) {
+        row.iter_mut().zip(vector(position)).for_each(|(to, from)| *to = from);
+    }
+    Ok(table)
 }
 
 /// Returns the vector of a position: HF `MarianSinusoidalPositionalEmbedding.create_weight`. The

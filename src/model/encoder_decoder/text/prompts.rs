@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::families::FAMILIES;
+use super::plan::TextPlan;
 use crate::config::JsonObject;
 use crate::gguf::is_gguf;
 use crate::model::config::{ConfigError, ConfigSource, Fields};
@@ -39,11 +40,7 @@ impl TextPrompts {
             return Ok(None);
         }
         let mut config = ConfigSource::read(model)?.fields().clone();
-        let generation = generation.join(GENERATION);
-        let mut generation = match model_files::exists(&generation) {
-            true => Some(ConfigSource::file(&generation)?),
-            false => None,
-        };
+        let mut generation = read(generation)?;
         if let Some(overrides) = overrides {
             config.override_with(overrides);
             generation.iter_mut().for_each(|fields| fields.override_with(overrides));
@@ -85,6 +82,55 @@ impl TextPrompts {
             decoder_prompt: [start].into_iter().chain(forced).collect(),
         }))
     }
+}
+
+/// Reads `generation_config.json` of a folder, if it exists.
+fn read(folder: &Path) -> Result<Option<Fields>, ConfigError> {
+    let path = folder.join(GENERATION);
+    match model_files::exists(&path) {
+        true => ConfigSource::file(&path).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Returns the tokens that the model in the folder `model` must not write: `bad_words_ids`, which
+/// OPUS-MT has for its padding. `generation_config.json` counts before `config`.
+///
+/// # Errors
+/// [`ConfigError`] for words of several tokens, and in families whose logits have no bias.
+pub(super) fn banned(
+    model: &Path,
+    config: &Fields,
+    plan: &TextPlan,
+) -> Result<Vec<u32>, ConfigError> {
+    let generation = read(model)?;
+    banned_in(generation.as_ref().filter(|file| file.value(BANNED).is_some()), config, plan)
+}
+
+const BANNED: &str = "bad_words_ids";
+
+fn banned_in(
+    generation: Option<&Fields>,
+    config: &Fields,
+    plan: &TextPlan,
+) -> Result<Vec<u32>, ConfigError> {
+    let file = generation.unwrap_or(config);
+    let Some(words) = file.value(BANNED).filter(|words| !words.is_null()) else {
+        return Ok(Vec::new());
+    };
+    if plan.tables.logits_bias.is_none() {
+        return Err(file.invalid(BANNED, "null: this class has no biases of logits"));
+    }
+    let token = |word: &serde_json::Value| match word.as_array()?.as_slice() {
+        [token] => u32::try_from(token.as_u64()?).ok(),
+        _ => None,
+    };
+    let tokens = words.as_array().map(|words| words.iter().map(token).collect::<Option<Vec<_>>>());
+    let tokens = tokens.flatten();
+    let in_vocabulary = |token: &u32| (*token as usize) < plan.vocab_size;
+    tokens.filter(|tokens| tokens.iter().all(in_vocabulary)).ok_or_else(|| {
+        file.invalid(BANNED, &format!("lists of one token each, below {}", plan.vocab_size))
+    })
 }
 
 #[cfg(test)]
@@ -130,6 +176,31 @@ mod tests {
         assert!(outside.contains("is 10; expected one token below 10"), "{outside}");
         let two = refused(json!({"decoder_start_token_id": 2, "forced_bos_token_id": [1, 2]}));
         assert!(two.contains("forced_bos_token_id"), "{two}");
+    }
+
+    #[test]
+    fn tokens_are_banned_as_the_files_say() {
+        let (family, config) = (&FAMILIES[0], |words: Value| {
+            fields(json!({
+                "architectures": ["BartForConditionalGeneration"], "d_model": 8, "vocab_size": 10,
+                "max_position_embeddings": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
+                "encoder_ffn_dim": 8, "decoder_layers": 1, "decoder_attention_heads": 2,
+                "decoder_ffn_dim": 8, "bad_words_ids": words,
+            }))
+        });
+        let of = |words: Value| {
+            let config = config(words);
+            banned_in(None, &config, &family.read(&config).unwrap())
+        };
+        assert_eq!(of(json!([[9], [1]])).unwrap(), [9, 1]);
+        assert!(of(Value::Null).unwrap().is_empty());
+        for wrong in [json!([[1, 2]]), json!([[10]]), json!([3]), json!("pad")] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.contains("bad_words_ids") && error.contains("below 10"), "{error}");
+        }
+        let (first, file) = (config(json!([[9]])), fields(json!({"bad_words_ids": [[4]]})));
+        let plan = family.read(&first).unwrap();
+        assert_eq!(banned_in(Some(&file), &first, &plan).unwrap(), [4]);
     }
 
     #[test]

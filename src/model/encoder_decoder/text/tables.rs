@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::plan::{HeadTable, TablePlan, TextPlan};
+use super::plan::{BANNED, HeadTable, TablePlan, TextPlan};
 use crate::model::ModelError;
 use crate::model::config::LogitsConfig;
 use crate::model::layers::{Embedding, LinearHead};
@@ -17,13 +17,23 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Loads the tables. Checkpoints name one that several layers have after any of them.
-    pub(super) fn load(loader: &mut WeightLoader<'_>, plan: &TextPlan) -> Result<Self, ModelError> {
+    /// The model writes none of the tokens `banned`.
+    pub(super) fn load(
+        loader: &mut WeightLoader<'_>,
+        plan: &TextPlan,
+        banned: &[u32],
+    ) -> Result<Self, ModelError> {
         let TextPlan { vocab_size, encoder_vocab_size, hidden_size, ref tables, .. } = *plan;
         let [encoder, decoder, module] = modules(loader, tables);
         let shape = [vocab_size, hidden_size];
-        let lm_head = match tables.logits_bias.filter(|name| loader.has(name)) {
+        let is_biased = |name: &&str| loader.has(name) || !banned.is_empty();
+        let lm_head = match tables.logits_bias.filter(is_biased) {
             Some(name) => {
-                let biases = loader.values(name, &[1, vocab_size])?;
+                let mut biases = match loader.has(name) {
+                    true => loader.values(name, &[1, vocab_size])?,
+                    false => vec![0.0; vocab_size],
+                };
+                banned.iter().for_each(|token| biases[*token as usize] = BANNED);
                 let biases = loader.on_device(name, biases)?;
                 LinearHead::with_biases(loader, module, tables.head, shape, biases)?
             }
