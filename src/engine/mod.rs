@@ -64,6 +64,7 @@ pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
 pub use process::ProcessStrike;
 #[cfg(unix)]
 pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_child};
+#[cfg(feature = "cli")]
 pub(crate) use recorder::KEYS_SETTING;
 pub use speech::{
     LiveSound, SoundPiece, SoundPieces, Speech, SpeechTask, TooLong, UnsupportedLanguage,

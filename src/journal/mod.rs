@@ -13,5 +13,6 @@ pub(crate) use disk::{create_folder, private};
 pub(crate) use fingerprint::{fingerprint, model_hash};
 pub(crate) use folder::JournalFolder;
 pub(crate) use keys::Keys;
+#[cfg(any(test, feature = "cli"))]
 pub(crate) use sealed::open;
 pub(crate) use sealed_file::{SealedFile, bytes_of};
