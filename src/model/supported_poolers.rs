@@ -1,6 +1,5 @@
 //! The list of architectures that are a language model with another head, or with none.
 
-use super::encoder_class::EncoderHead;
 use super::pooling::{Origin, converted};
 
 /// The models of one architecture that pools.
@@ -14,26 +13,20 @@ pub struct SupportedPoolers {
     pub results: &'static str,
 }
 
-/// Returns the architectures of this crate that pool.
+/// Returns the architectures of this crate that pool. Encoders are in the list of families.
 #[must_use]
 pub fn supported_poolers() -> Vec<SupportedPoolers> {
     let entry =
         |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
             let results = match origin {
-                Origin::Classifier | Origin::Encoder(EncoderHead::Sequence(_)) => {
-                    "classes and scores"
-                }
+                Origin::Classifier => "classes and scores",
                 Origin::Reward(_) => "a reward of each token",
-                Origin::Encoder(EncoderHead::Tokens(_)) => "classes of each token",
-                Origin::Encoder(EncoderHead::MaskedLm(_)) => "sparse vectors (SPLADE)",
-                Origin::Encoder(EncoderHead::TokenVectors { .. }) => "a vector of each token",
-                Origin::Encoder(EncoderHead::Vectors | EncoderHead::Pooled(_))
-                | Origin::CausalLm
-                | Origin::Backbone => "vectors",
+                _ => "vectors",
             };
             SupportedPoolers { architecture, base: family.architecture, results }
         };
-    converted().map(entry).collect()
+    let is_language_model = |(_, _, origin): &(_, _, Origin)| !matches!(origin, Origin::Encoder(_));
+    converted().filter(is_language_model).map(entry).collect()
 }
 
 #[cfg(test)]
@@ -53,11 +46,7 @@ mod tests {
         let rewards = Some(("InternLM2ForCausalLM", "a reward of each token"));
         assert_eq!(of("InternLM2ForRewardModel"), rewards);
         assert_eq!(of("Qwen3ForCausalLM"), None);
-        let results = |name| of(name).map(|(_, results)| results);
-        assert_eq!(results("BertModel"), Some("vectors"));
-        assert_eq!(results("BertForSequenceClassification"), Some("classes and scores"));
-        assert_eq!(results("BertForTokenClassification"), Some("classes of each token"));
-        assert_eq!(results("BertForMaskedLM"), Some("sparse vectors (SPLADE)"));
-        assert_eq!(results("HF_ColBERT"), Some("a vector of each token"));
+        // It is in the list of families.
+        assert_eq!(of("BertForMaskedLM"), None);
     }
 }
