@@ -43,14 +43,12 @@ settings! {
         /// Branch, tag or commit of a model by name. Without it, that in the name, or main.
         revision: Option<String> = None, plain, any,
             Usage::new("REVISION", "Branch, tag or commit of a model by name")
-                .default("main")
-                .example(r#""main""#);
+                .default("main").example(r#""main""#);
         /// Folder that models by name are found in and fetched into, laid out as Hugging Face's
         /// cache. Without it, that cache: HF_HUB_CACHE, HF_HOME, or ~/.cache/huggingface/hub.
         download_dir: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder that models by name are found in and fetched into")
-                .default("Hugging Face's cache")
-                .example(r#""/var/cache/models""#);
+                .default("Hugging Face's cache").example(r#""/var/cache/models""#);
         /// Token for models that a hub does not give to everyone. Without it, HF_TOKEN, or the one
         /// that `hf auth login` has stored.
         hf_token: Option<Secret> = None, some_secret, any,
@@ -293,8 +291,7 @@ settings! {
         /// kind of device are taken. Damaged ones are encoded again.
         ec_transfer_config: Option<EcTransferConfig> = None, plain, any,
             Usage::new("JSON", "Exchange results of encoders with other engines, over a folder")
-                .default("no exchange")
-                .example(
+                .default("no exchange").example(
                     r#"'{"ec_connector": "ECExampleConnector", "ec_role": "ec_both", "ec_connector_extra_config": {"shared_storage_path": "/var/lib/playhouse/ec"}}'"#,
                 );
         /// Maximum memory for processed images and sounds of earlier requests, in bytes. Those
@@ -328,8 +325,7 @@ settings! {
         /// and is read again when it is needed. Without it, max_loras.
         max_cpu_loras: Option<usize> = None, some_count, at_least(1),
             Usage::new("N", "Maximum number of adapters in memory")
-                .default("max-loras")
-                .example("8");
+                .default("max-loras").example("8");
         /// Folder in which adapters are found by their names: a request for an unknown model NAME
         /// loads the adapter in FOLDER/NAME.
         lora_resolver_dir: Option<PathBuf> = None, plain, any,
@@ -378,8 +374,11 @@ settings! {
         record: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder where each engine records its requests and steps")
                 .default("nothing is recorded").example(r#""/var/lib/playhouse/recordings""#);
-        /// Maximum size of one recording in bytes. A recording that reaches it ends. The engine
-        /// goes on.
+        /// Whether recordings have the content of images and sounds, as the model's encoder takes
+        /// it. Without it, requests with media are replayed by `--schedule-only` alone.
+        record_media: bool = false, switch, any,
+            Usage::switch("Record the content of images and sounds");
+        /// Maximum size of one recording in bytes. It ends then, and the engine goes on.
         record_max_bytes: usize = 256 << 20, bytes_usize, at_least(1 << 16),
             Usage::new("BYTES", "Maximum size of one recording, which then ends");
         /// File with the key that encrypts recordings, as `journal_key_file`. Replays need it, too.

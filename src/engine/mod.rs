@@ -21,6 +21,7 @@ mod pooling;
 mod process;
 mod recorder;
 pub(crate) mod replay;
+mod replayed_media;
 pub(crate) mod settings;
 mod speech;
 mod start;

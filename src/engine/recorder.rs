@@ -62,7 +62,13 @@ pub(super) fn start(
             })
         };
         let max_bytes = config.record_max_bytes;
-        Recorder::start(RecorderConfig { began, max_bytes, bytes_of, open: Box::new(open) })
+        Recorder::start(RecorderConfig {
+            began,
+            has_media: config.record_media,
+            max_bytes,
+            bytes_of,
+            open: Box::new(open),
+        })
     };
     let failed = |source| StartError::Recording { folder: folder.clone(), source };
     started().map(|recorder| Some(Arc::new(recorder))).map_err(failed)

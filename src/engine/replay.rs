@@ -21,6 +21,7 @@ use super::{
     StartError, StartProgress,
     builder::Registries,
     load::{self, LoadRegistries, Loaded},
+    replayed_media::ReplayedMedia,
 };
 use crate::{
     config::EngineConfig,
@@ -60,6 +61,7 @@ pub(crate) struct ModelDevice {
     executors: RunnerFactory,
     grammars: Arc<GrammarStore>,
     guesses: RecordedGuesses,
+    media: Option<ReplayedMedia>,
     executor: Option<(Epoch, Box<dyn ModelExecutor>)>,
     steps: VecDeque<SchedulerOutput>,
     /// The facts that differ from those of the recorded engine.
@@ -119,8 +121,9 @@ impl ModelDevice {
         };
         let Constraints { grammars, .. } = constraints;
         let executors = executors.with_drafts(drafts);
+        let media = executors.encoder().map(ReplayedMedia::new);
         let (executor, steps) = (None, VecDeque::new());
-        Ok(Self { executors, grammars, guesses, executor, steps, differences })
+        Ok(Self { executors, grammars, guesses, media, executor, steps, differences })
     }
 
     /// Returns the facts that differ from those of the recorded engine, so tokens may differ.
@@ -129,9 +132,8 @@ impl ModelDevice {
     }
 
     fn execute(&mut self, step: &SchedulerOutput) -> Result<Vec<RowDone>, DeviceFault> {
-        if step.scheduled_new.iter().any(|row| !row.request.mm_features.is_empty()) {
-            let why = "a recording has no content of images and sounds; expected --schedule-only";
-            return Err(DeviceFault(why.to_owned()));
+        if let Some(media) = &mut self.media {
+            media.encode(step)?;
         }
         if self.executor.as_ref().is_none_or(|(epoch, _)| *epoch != step.epoch) {
             // One executor at a time has the KV cache.

@@ -28,7 +28,7 @@ fn picture(number: u32) -> String {
     STANDARD.encode(file.into_inner())
 }
 
-fn asks() -> Vec<Ask> {
+pub(crate) fn asks() -> Vec<Ask> {
     let chat = |number: u32, more: Value| {
         let url = format!("data:image/png;base64,{}", picture(number));
         let parts = json!([

@@ -13,6 +13,8 @@ mod other_model;
 #[allow(dead_code, reason = "the tests of the command line use the rest")]
 mod process;
 mod replay;
+#[cfg(unix)]
+mod replay_media;
 mod server;
 mod stream;
 mod swap;

@@ -46,17 +46,22 @@ async fn recorded(folder: &Path, flags: &[&str]) -> Vec<PathBuf> {
     guided.finish().await;
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
+    recordings(folder)
+}
+
+/// Returns the recordings in a folder.
+pub(crate) fn recordings(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|ending| ending == "recording")).collect()
 }
 
 /// Replays a file. Returns the exit code, the output and the errors.
-fn replay(path: &Path, flags: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) fn replay(path: &Path, flags: &[&str]) -> (Option<i32>, String, String) {
     playhouse(&[&["replay", path.to_str().unwrap()], flags].concat()).finish()
 }
 
 /// Replays a file that has no difference. Returns the report.
-fn report(path: &Path, flags: &[&str]) -> Value {
+pub(crate) fn report(path: &Path, flags: &[&str]) -> Value {
     let (code, out, err) = replay(path, &[flags, &["--output", "json"]].concat());
     assert_eq!(code, Some(0), "{flags:?}: {out}{err}");
     serde_json::from_str(&out).unwrap()

@@ -8,7 +8,7 @@ use crate::{
         encoder_cache::{EncoderAnswer, EncoderNeeds},
         kv_cache::allocation::{Allocation, AllocationPlan},
         ledger::Restriction,
-        recording::{Entry, PlannedStep, RowDone, recorded},
+        recording::{Entry, PlannedStep, RowDone},
         request::{
             EngineRequest,
             failure::Failure,
@@ -50,16 +50,21 @@ impl RecordedScheduler {
     }
 
     fn note(&self, entry: impl FnOnce() -> Entry) {
+        self.note_with(|_| entry());
+    }
+
+    fn note_with(&self, entry: impl FnOnce(&Recorder) -> Entry) {
         if let Some((recorder, number)) = &self.recorder
             && recorder.is_latest(*number)
         {
-            recorder.note(entry);
+            recorder.note(|| entry(recorder));
         }
     }
 
     pub(super) fn add(&mut self, requests: Vec<Arc<EngineRequest>>) {
-        self.note(|| Entry::Added(requests.iter().map(recorded).collect()));
         for request in requests {
+            // An entry each, because an entry with many images may be too long.
+            self.note_with(|recorder| Entry::Added(recorder.recorded([&request])));
             self.scheduler.add(request);
         }
     }
@@ -83,12 +88,12 @@ impl RecordedScheduler {
     }
 
     pub(super) fn recover(&mut self, epoch: Epoch, last_step: Step, live: Vec<RecoveredRequest>) {
-        self.note(|| {
-            let bare = |live: &RecoveredRequest| RecoveredRequest {
-                request: recorded(&live.request),
-                ..live.clone()
-            };
-            Entry::Recovered { epoch, last_step, live: live.iter().map(bare).collect() }
+        self.note_with(|recorder| {
+            let requests = recorder.recorded(live.iter().map(|live| &live.request));
+            let recorded = live.iter().zip(requests);
+            let recorded =
+                recorded.map(|(live, request)| RecoveredRequest { request, ..live.clone() });
+            Entry::Recovered { epoch, last_step, live: recorded.collect() }
         });
         self.scheduler.recover(epoch, last_step, live);
     }

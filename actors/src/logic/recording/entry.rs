@@ -13,7 +13,6 @@ use crate::logic::{
         EngineRequest,
         failure::Failure,
         ids::{Epoch, Micros, RequestId, Step},
-        media::{MultimodalFeature, ProcessedMedia},
     },
     scheduler::{PauseState, RecoveredRequest, Resource, Scheduled, SchedulerConfig},
 };
@@ -176,23 +175,4 @@ impl PlannedStep {
             rows: rows.map(|(request, num_tokens)| PlannedRow { request, num_tokens }).collect(),
         }
     }
-}
-
-/// Returns the request as a recording has it: without the content of its media and without the name
-/// of its answer, by which a client resumes it.
-#[must_use]
-pub fn recorded(request: &Arc<EngineRequest>) -> Arc<EngineRequest> {
-    if request.answer_id.is_none() && request.mm_features.is_empty() {
-        return Arc::clone(request);
-    }
-    let bare = |feature: &MultimodalFeature| {
-        let ProcessedMedia { modality, num_embeds, grid, .. } = *feature.media;
-        let media = ProcessedMedia { modality, tensors: Vec::new(), num_embeds, grid };
-        MultimodalFeature { media: Arc::new(media), ..feature.clone() }
-    };
-    Arc::new(EngineRequest {
-        answer_id: None,
-        mm_features: request.mm_features.iter().map(bare).collect(),
-        ..EngineRequest::clone(request)
-    })
 }

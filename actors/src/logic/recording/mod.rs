@@ -7,6 +7,7 @@
 //!
 //! A [`redacted`] recording has the same schedule and no text.
 
+mod content;
 mod digest;
 mod entry;
 mod redact;
@@ -14,10 +15,10 @@ mod replay;
 mod row;
 mod scan;
 
+pub use content::{ENTRY_CONTENT_BYTES_MAX, RecordedContent, content_bytes};
 pub use digest::{schedule_hash, tokens_hash};
 pub use entry::{
     Began, Entry, Executed, KvCacheBegan, KvContentKept, PlannedRow, PlannedStep, StopCause,
-    recorded,
 };
 pub use redact::{RedactError, redacted};
 pub use replay::{Device, DeviceFault, Event, NoDevice, Replay, ReplayError};

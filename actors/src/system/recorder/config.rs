@@ -14,6 +14,8 @@ pub type OpenRecording = Box<dyn FnOnce() -> io::Result<RecordingFile> + Send>;
 pub struct RecorderConfig {
     /// The first entry.
     pub began: Began,
+    /// Whether the content of images and sounds is recorded.
+    pub has_media: bool,
     /// Maximum size of the file, bytes.
     pub max_bytes: usize,
     /// Returns the most bytes that a frame of so many bytes takes in the file. It differs if the

@@ -26,8 +26,8 @@ pub use self::config::{OpenRecording, RecorderConfig, RecordingFile};
 use self::{state::State, thread::RecorderThread};
 use crate::logic::{
     kv_cache::allocation::AllocationPlan,
-    recording::{Entry, Executed, StopCause},
-    request::ids::Epoch,
+    recording::{ENTRY_CONTENT_BYTES_MAX, Entry, Executed, RecordedContent, StopCause},
+    request::{EngineRequest, ids::Epoch},
 };
 
 /// Largest number of entries that wait for the thread. A step has about three.
@@ -41,6 +41,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 pub struct Recorder {
     queue: Sender<Entry>,
     state: Arc<State>,
+    /// The content of images and sounds that the recording has.
+    content: Mutex<RecordedContent>,
     /// The last executed plans, and their epoch.
     executed: Mutex<(Epoch, Executed)>,
     /// Number of schedulers so far.
@@ -62,10 +64,12 @@ impl Recorder {
         let (queue, entries) = flume::bounded(max_entries);
         let (ended, has_ended) = flume::bounded(1);
         let state = Arc::new(State::default());
+        let content = Mutex::new(RecordedContent::new(config.has_media));
         RecorderThread::new(config, entries, Arc::clone(&state), ended).spawn()?;
         Ok(Self {
             queue,
             state,
+            content,
             executed: Mutex::default(),
             num_schedulers: AtomicU64::new(0),
             has_ended,
@@ -83,6 +87,15 @@ impl Recorder {
             self.state.truncate();
             tracing::warn!("{}; the recording stops, the engine goes on", StopCause::QueueFull);
         }
+    }
+
+    /// Returns requests as the recording gets them, in an entry that is noted next.
+    pub(crate) fn recorded<'a>(
+        &self,
+        requests: impl IntoIterator<Item = &'a Arc<EngineRequest>>,
+    ) -> Vec<Arc<EngineRequest>> {
+        let (mut content, mut room) = (self.content.lock(), ENTRY_CONTENT_BYTES_MAX);
+        requests.into_iter().map(|request| content.recorded(request, &mut room)).collect()
     }
 
     /// Returns the number of a new scheduler, from 1. Only the latest one is recorded: a scheduler

@@ -54,7 +54,13 @@ impl Recording {
             drop(gate.lock());
             Ok(Box::new(file) as RecordingFile)
         };
-        let config = RecorderConfig { began, max_bytes, bytes_of: |len| len, open: Box::new(open) };
+        let config = RecorderConfig {
+            began,
+            has_media: true,
+            max_bytes,
+            bytes_of: |len| len,
+            open: Box::new(open),
+        };
         let recorder = Recorder::with_queue(config, max_entries).unwrap();
         Self { recorder, content }
     }

@@ -10,11 +10,14 @@ use super::{
 };
 use crate::{
     codec::EncodeError,
-    logic::recording::{Began, Entry, FRAMES, StopCause},
+    logic::recording::{Began, Entry, FRAMES, StopCause, content_bytes},
 };
 
 /// Largest number of entries in a frame.
 const FRAME_ENTRIES: usize = 256;
+
+/// A frame with more content of images and sounds than this gets no further entry, bytes.
+const FRAME_CONTENT_BYTES: usize = 1 << 20;
 
 /// Number of bytes that are kept for the last frame.
 const END_BYTES: usize = 32;
@@ -49,7 +52,7 @@ impl RecorderThread {
         state: Arc<State>,
         ended: Sender<()>,
     ) -> Self {
-        let RecorderConfig { began, max_bytes, bytes_of, open } = config;
+        let RecorderConfig { began, max_bytes, bytes_of, open, .. } = config;
         let (began, open) = (Some(began), Some(open));
         Self { began, max_bytes, bytes_of, open, entries, state, ended, file: None, num_bytes: 0 }
     }
@@ -71,8 +74,15 @@ impl RecorderThread {
     fn record(&mut self) -> Result<(), Fault> {
         while let Ok(first) = self.entries.recv() {
             self.begin()?;
-            let more = self.entries.try_iter().take(FRAME_ENTRIES - 1);
-            let batch: Vec<Entry> = [first].into_iter().chain(more).collect();
+            let mut num_bytes = content_bytes_of(&first);
+            let mut batch = vec![first];
+            while batch.len() < FRAME_ENTRIES
+                && num_bytes <= FRAME_CONTENT_BYTES
+                && let Ok(next) = self.entries.try_recv()
+            {
+                num_bytes += content_bytes_of(&next);
+                batch.push(next);
+            }
             let is_end = matches!(batch.last(), Some(Entry::Stopped(_)));
             self.write(&batch)?;
             if is_end {
@@ -119,5 +129,14 @@ impl RecorderThread {
             self.num_bytes += (self.bytes_of)(frame.len());
         }
         Ok(())
+    }
+}
+
+/// Returns the number of bytes of images and sounds in an entry.
+fn content_bytes_of(entry: &Entry) -> usize {
+    match entry {
+        Entry::Added(requests) => requests.iter().map(|request| content_bytes(request)).sum(),
+        Entry::Recovered { live, .. } => live.iter().map(|live| content_bytes(&live.request)).sum(),
+        _ => 0,
     }
 }

@@ -1,0 +1,105 @@
+//! The images, sounds and texts of a replay. They are encoded before the first step of each request
+//! that has them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use playhouse_actors::{
+    logic::{
+        recording::DeviceFault,
+        request::{
+            EngineRequest,
+            ids::RequestId,
+            media::{MultimodalFeature, ProcessedMedia},
+        },
+        scheduler::output::SchedulerOutput,
+    },
+    ports::{EncoderExecutor, EncoderFactory},
+};
+
+/// Encodes the items of requests, and keeps the results until the requests end.
+pub(super) struct ReplayedMedia {
+    encoders: Arc<dyn EncoderFactory>,
+    executor: Option<Box<dyn EncoderExecutor>>,
+    /// The recorded content of each item. A recording has it once.
+    contents: BTreeMap<Arc<str>, Arc<ProcessedMedia>>,
+    /// The items that each request uses.
+    in_use: BTreeMap<RequestId, BTreeSet<Arc<str>>>,
+}
+
+impl ReplayedMedia {
+    pub(super) fn new(encoders: Arc<dyn EncoderFactory>) -> Self {
+        let (contents, in_use) = (BTreeMap::new(), BTreeMap::new());
+        Self { encoders, executor: None, contents, in_use }
+    }
+
+    /// Encodes the items of requests that begin in `step`, and drops those of requests that have
+    /// ended.
+    ///
+    /// # Errors
+    /// [`DeviceFault`] if the recording lacks the content of an item, or it cannot be encoded.
+    pub(super) fn encode(&mut self, step: &SchedulerOutput) -> Result<(), DeviceFault> {
+        for request in step.finished.iter().chain(&step.preempted) {
+            self.in_use.remove(request);
+        }
+        let requests = step.scheduled_new.iter().map(|row| &*row.request);
+        for request in requests.clone().filter(|request| !request.mm_features.is_empty()) {
+            self.take(request);
+        }
+        self.drop_unused();
+        for request in requests {
+            self.encode_items(request)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, request: &EngineRequest) {
+        let items = &request.mm_features;
+        let names = items.iter().map(|item| Arc::clone(&item.identifier)).collect();
+        self.in_use.insert(request.id, names);
+        for item in items.iter().filter(|item| !item.media.tensors.is_empty()) {
+            let content = Arc::clone(&item.media);
+            self.contents.entry(Arc::clone(&item.identifier)).or_insert(content);
+        }
+    }
+
+    fn drop_unused(&self) {
+        let used: BTreeSet<&Arc<str>> = self.in_use.values().flatten().collect();
+        let stored = self.encoders.stored().into_iter().map(|(item, _)| item);
+        let unused: Vec<Arc<str>> = stored.filter(|item| !used.contains(item)).collect();
+        self.encoders.remove(&unused);
+    }
+
+    fn encode_items(&mut self, request: &EngineRequest) -> Result<(), DeviceFault> {
+        let stored: BTreeSet<Arc<str>> =
+            self.encoders.stored().into_iter().map(|(item, _)| item).collect();
+        let missing = request.mm_features.iter().filter(|item| !stored.contains(&item.identifier));
+        let with_content = missing.map(|item| {
+            let content = self.contents.get(&item.identifier).ok_or_else(|| {
+                DeviceFault(format!(
+                    "the recording has no content of item {} of request {}, expected a server \
+                     with record_media; --schedule-only works",
+                    item.identifier, request.id,
+                ))
+            })?;
+            Ok(MultimodalFeature { media: Arc::clone(content), ..item.clone() })
+        });
+        let items = with_content.collect::<Result<Vec<MultimodalFeature>, DeviceFault>>()?;
+        if items.is_empty() {
+            return Ok(());
+        }
+        let fault = |why: String| DeviceFault(format!("an item of request {}: {why}", request.id));
+        if self.executor.is_none() {
+            let created = self.encoders.create();
+            self.executor = Some(created.map_err(|error| fault(error.to_string()))?);
+        }
+        let Some(executor) = &mut self.executor else {
+            return Err(fault("the encoder is gone".to_owned()));
+        };
+        let encoded = executor.encode(&items).map_err(|error| fault(error.to_string()))?;
+        let failed = encoded.into_iter().find_map(Result::err);
+        failed.map_or(Ok(()), |failure| Err(fault(failure.to_string())))
+    }
+}
