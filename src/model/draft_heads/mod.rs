@@ -31,8 +31,8 @@ use playhouse_kernels::{AttentionMetadata, KvCache, KvCacheShape};
 use self::parts::HeadLayers;
 use super::config::ConfigSource;
 use super::{
-    Adapters, KvLayers, KvPlace, KvWindow, LoadOptions, LoadProgress, Model, ModelError,
-    ModelSource, Positions, Step,
+    Adapters, KvLayers, KvPlace, LoadOptions, LoadProgress, Model, ModelError, ModelSource,
+    Positions, Step,
 };
 use crate::config::HeadMethod;
 
@@ -174,10 +174,6 @@ pub fn load_draft_head(
     }
     if model.lm_head.is_none() {
         return Err(refused("the model generates no tokens".to_owned()));
-    }
-    if model.kv_layers.windows.iter().any(|window| matches!(window, KvWindow::State(_))) {
-        let what = "the model has layers with states, which cannot take guesses back";
-        return Err(refused(what.to_owned()));
     }
     let mut config = ConfigSource::read(path)?;
     // The config of such a layer is the model's.
