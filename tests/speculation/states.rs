@@ -1,7 +1,7 @@
 //! Models whose layers keep states: a wrong guess would stay in them. Answers with guesses equal
 //! those without, alone and in batches, over chunks, preemptions, prefix hits and deaths.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use playhouse::{
     Engine, EngineConfig,
@@ -9,8 +9,11 @@ use playhouse::{
         ChoiceStream, FinishReason, How, OutputFormat, Prompt, RawRequest, Role, SampledToken,
         SamplingParams, SystemConfig, TokenLogprobs,
     },
-    config::{Device, Dtype, NgramLookup, SpeculativeConfig, SpeculativeMethod, SuffixConfig},
+    config::{
+        Device, Dtype, HeadMethod, NgramLookup, SpeculativeConfig, SpeculativeMethod, SuffixConfig,
+    },
 };
+use safetensors::SafeTensors;
 
 use crate::set;
 
@@ -255,4 +258,50 @@ async fn states_without_guesses_survive_the_death_of_any_actor() {
         assert!(num_deaths >= 6, "{num_deaths} deaths while requests ran");
         engine.shutdown().await;
     }
+}
+
+/// Returns the folder of a head of the fidelity tests.
+fn head(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/heads").join(name)
+}
+
+/// Returns multi-token prediction with the head in `model`, or in the model's own folder.
+fn mtp(model: Option<PathBuf>, num_speculative_tokens: usize) -> SpeculativeConfig {
+    let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model };
+    SpeculativeConfig { method, num_speculative_tokens }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn modules_for_several_tokens_guess_in_models_with_states() {
+    for name in ["qwen3_next", "qwen3_5"] {
+        let reference = without_guesses(name).await;
+        for (num_guesses, is_async) in [(1, true), (3, false)] {
+            let speculative = mtp(Some(head(&format!("mtp-{name}"))), num_guesses);
+            check(name, &speculative, is_async, &reference).await;
+        }
+    }
+}
+
+/// Published checkpoints have the module in the model's own folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_module_in_the_models_own_folder_is_found() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let read = |folder: PathBuf| fs::read(folder.join("model.safetensors")).unwrap();
+    let files = [read(fixture("qwen3_next")), read(head("mtp-qwen3_next"))];
+    let tensors = files.iter().flat_map(|file| SafeTensors::deserialize(file).unwrap().tensors());
+    let file = safetensors::serialize(tensors, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    let config_file = fixture("qwen3_next").join("config.json");
+    fs::copy(config_file, folder.path().join("config.json")).unwrap();
+    let mut with = EngineConfig { model: folder.path().to_owned(), ..config("qwen3_next") };
+    let (expected, _) = without_guesses("qwen3_next").await;
+    set(&mut with, Some(mtp(None, 2)));
+    let engine = start(with).await;
+    same("qwen3_next", "its own module", &together(&engine).await, &expected);
+    engine.shutdown().await;
+    // A folder without the module is named with the tensor.
+    let mut without = config("qwen3_next");
+    set(&mut without, Some(mtp(None, 2)));
+    let error = Engine::spawn(without, |_| ()).await.err().unwrap().to_string();
+    assert!(error.contains("mtp.") && error.contains("missing"), "{error}");
 }

@@ -9,9 +9,10 @@
 //! | [`eagle`] | `layer(fc([embed(t), h]))` | `lm_head(state)` |
 //! | [`eagle3`] | `layer([norm(embed(t)), norm(fc(h))])` | `lm_head(norm(state))` |
 //! | [`mtp`] | `layer(eh_proj([norm(embed(t)), norm(h)]))` | `lm_head(norm(state))` |
+//! | [`mtp`] of Qwen3-Next | `norm(layer(fc([norm(embed(t)), norm(h)])))` | `lm_head(state)` |
 //! | [`mlp_speculator`] | `gelu(norm(proj(h) + a · embed(t)))` | `head(state)` |
 //!
-//! The formats are those that vLLM reads. A row of the first three also reads the rows before it,
+//! The formats are those that vLLM reads. A row of the first four also reads the rows before it,
 //! through keys and values in a cache of the head. A wrong state makes wrong guesses and no wrong
 //! output.
 
