@@ -51,6 +51,7 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         slot_mapping: tokens.clone(),
         positions: tokens.clone(),
         visible_ends: Vec::new(),
+        num_guesses: Vec::new(),
     };
     meta.validate(&shape).unwrap();
     let params = AttentionParams::new(HEADS, 0.1);

@@ -126,7 +126,9 @@ impl Name {
             "draft_model" => Self::DraftModel,
             "eagle" => Self::Head(HeadMethod::Eagle),
             "eagle3" => Self::Head(HeadMethod::Eagle3),
-            "mtp" | "deepseek_mtp" | "glm4_moe_mtp" => Self::Head(HeadMethod::Mtp),
+            "mtp" | "deepseek_mtp" | "glm4_moe_mtp" | "qwen3_next_mtp" | "qwen3_5_mtp" => {
+                Self::Head(HeadMethod::Mtp)
+            }
             "mlp_speculator" => Self::Head(HeadMethod::MlpSpeculator),
             _ => return None,
         })
@@ -349,9 +351,11 @@ mod tests {
         assert_eq!(suffix.num_speculative_tokens, 24, "the depth of the tree");
         let model = read(r#"{"model": "draft", "num_speculative_tokens": 5}"#).unwrap();
         assert_eq!(model.method, SpeculativeMethod::DraftModel { model: "draft".into() });
-        let mtp = read(r#"{"method": "deepseek_mtp"}"#).unwrap();
-        let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
-        assert_eq!(mtp, SpeculativeConfig { method, num_speculative_tokens: 1 });
+        for name in ["deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_mtp"] {
+            let mtp = read(&format!(r#"{{"method": "{name}"}}"#)).unwrap();
+            let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
+            assert_eq!(mtp, SpeculativeConfig { method, num_speculative_tokens: 1 });
+        }
     }
 
     #[test]

@@ -38,9 +38,11 @@ pub(super) fn settings(config: &EngineConfig, device: DeviceKind) -> DraftSettin
     }
 }
 
-/// Returns whether a model's tokens may be guessed. A wrong guess would stay in a state.
-pub(super) fn has_guesses(kv_spec: &KvSpec) -> bool {
-    kv_spec.groups.iter().all(|group| group.kind.keeps_tokens_apart())
+/// Returns whether a model's tokens may be guessed. A wrong guess would stay in a state on a GPU,
+/// whose kernels keep all tokens.
+pub(super) fn has_guesses(kv_spec: &KvSpec, device: DeviceKind) -> bool {
+    let has_states = kv_spec.groups.iter().any(|group| group.kind == KvKind::State);
+    device == DeviceKind::Cpu || !has_states
 }
 
 /// Returns whether some layers have block tables of all tokens, which a drafter with a KV cache

@@ -137,17 +137,18 @@ impl<'a> Start<'a> {
         model: &Arc<Model>,
         kv_spec: &KvSpec,
     ) -> Result<Option<DraftWeights>, StartError> {
+        let has_guesses = drafts::has_guesses(kv_spec, self.device.kind);
         let Some(config) = &self.config.speculative_config else {
-            if self.config.jump_forward == Some(true) && !drafts::has_guesses(kv_spec) {
-                tracing::warn!("no token is forced, because the model has layers with states");
+            if self.config.jump_forward == Some(true) && !has_guesses {
+                tracing::warn!("no token is forced: a GPU takes no guess out of a state");
             }
             return Ok(None);
         };
         if let SpeculativeMethod::Head { method, model: path } = &config.method {
             return self.head(*method, path.as_deref(), model, kv_spec).map(Some);
         }
-        if !drafts::has_guesses(kv_spec) {
-            tracing::warn!("no token is guessed, because the model has layers with states");
+        if !has_guesses {
+            tracing::warn!("no token is guessed: a GPU takes no guess out of a state");
             return Ok(None);
         }
         let SpeculativeMethod::DraftModel { model: path } = &config.method else {

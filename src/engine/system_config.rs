@@ -17,6 +17,7 @@ use playhouse_actors::{
 };
 use playhouse_kernels::DeviceKind;
 
+use super::drafts::has_guesses;
 use crate::config::{EngineConfig, available_memory_bytes};
 
 /// Returns the actors' settings for a model that is loaded on a device of this kind.
@@ -91,9 +92,12 @@ fn scheduler_config(
         largest_whole_item: if info.attends_within_items { info.max_item_embeds } else { 0 },
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
-        num_lookahead_tokens: {
-            let num_forced = config.num_jump_forward_tokens(device == DeviceKind::Cpu);
-            config.num_speculative_tokens().max(num_forced)
+        num_lookahead_tokens: match has_guesses(&info.kv_spec, device) {
+            true => {
+                let num_forced = config.num_jump_forward_tokens(device == DeviceKind::Cpu);
+                config.num_speculative_tokens().max(num_forced)
+            }
+            false => 0,
         },
     }
 }

@@ -34,7 +34,8 @@ pub(super) struct Sequence {
     pub(super) token_ids: Vec<TokenId>,
     /// Number of guesses at the end of `token_ids`.
     num_guesses: usize,
-    /// Number of tokens whose KV exists.
+    /// Number of tokens that the model has computed. A state does not have the guesses among them,
+    /// so the scheduler lets a model with states compute them again.
     num_computed: usize,
     pub(super) guessing: Guessing,
     /// Tokens that must not be drawn before `min_tokens` tokens.
@@ -60,7 +61,7 @@ impl Sequence {
         self.token_ids.len() - self.num_guesses
     }
 
-    /// Returns the number of tokens whose KV exists.
+    /// Returns the number of tokens that the model has computed.
     pub(super) fn num_computed(&self) -> usize {
         self.num_computed
     }
@@ -152,6 +153,7 @@ impl RaggedBatch {
             attention.slot_mapping.clear();
             attention.positions.clear();
             attention.visible_ends.clear();
+            attention.num_guesses.clear();
             self.spare_tables.append(&mut attention.block_tables);
         }
         self.chunks.clear();
@@ -235,6 +237,12 @@ impl PersistentBatch {
         batch.groups.iter_mut().for_each(|attention| attention.query_start_loc.push(0));
         for index in 0..batch.chunks.len() {
             self.append_chunk(batch.chunks[index], sizes, batch)?;
+        }
+        if batch.chunks.iter().any(|chunk| chunk.num_guesses > 0) {
+            let num_guesses = batch.chunks.iter().map(|chunk| chunk.num_guesses as u32);
+            for attention in &mut batch.groups {
+                attention.num_guesses.extend(num_guesses.clone());
+            }
         }
         if let Some(encoder) = encoder {
             self.add_media(encoder, batch)?;
@@ -343,7 +351,8 @@ impl PersistentBatch {
         let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
         let (index, _, sequence) = found;
         sequence.block_ids.append(&data.new_block_ids);
-        let Range { start, end } = data.certain_tokens(sequence.num_computed);
+        let num_known = sequence.num_known();
+        let Range { start, end } = data.certain_tokens(sequence.num_computed, num_known);
         let taken = sequence.media.take(&sequence.request.mm_features, start..end, stores.media);
         if let Err(failure) = taken {
             sequence.broken.get_or_insert(failure);

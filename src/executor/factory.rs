@@ -277,6 +277,8 @@ impl ExecutorFactory for RunnerFactory {
         let threads = self.threads.lock().clone();
         let (constraints, kv_layout) = (self.constraints.clone(), self.kv_layout.clone());
         let drafts = Drafts::new(self.draft_settings.clone(), self.drafter(&threads));
+        let has_states = self.info.kv_spec.groups.iter().any(|group| group.kind == KvKind::State);
+        let drafts = drafts.computing_again(has_states);
         let runner = ModelRunner::new(model, kv_lease, threads, constraints, kv_layout);
         let runner = runner.with_adapters(self.adapters.clone()).with_media(self.media.clone());
         Ok(Box::new(runner.with_drafts(drafts)))

@@ -134,6 +134,7 @@ fn batch(requests: usize, tokens: usize) -> (Vec<u32>, AttentionMetadata) {
         slot_mapping: repeated(),
         positions: repeated(),
         visible_ends: Vec::new(),
+        num_guesses: Vec::new(),
     };
     (vec![0; requests * tokens], meta)
 }

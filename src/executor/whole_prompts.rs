@@ -74,6 +74,7 @@ fn part(batch: &AttentionMetadata, seqs: Range<usize>, tokens: Range<usize>) -> 
         slot_mapping: rows(&batch.slot_mapping),
         positions: rows(&batch.positions),
         visible_ends: rows(&batch.visible_ends),
+        num_guesses: Vec::new(),
     };
     Part { tokens, meta }
 }

@@ -53,6 +53,9 @@ pub(crate) struct Family {
     /// The names of its tensors in other checkpoints: those without one of the first layer's output
     /// projections by its usual name. If they have norms of heads, so has the model.
     pub(crate) other_names: Option<&'static WeightNames>,
+    /// The module beside the layers that predicts several tokens a step, in families whose layer
+    /// for that is not the one after the last.
+    pub(crate) mtp: Option<&'static str>,
     /// Reads the fields that only this family has, and rejects those that are not supported.
     pub(crate) adjust: Adjust,
 }

@@ -68,6 +68,7 @@ fn answer(model: &Model) -> Vec<u32> {
         slot_mapping: vec![4, 5, 6],
         positions: vec![0, 1, 2],
         visible_ends: Vec::new(),
+        num_guesses: Vec::new(),
     };
     let mut step = Step::new(&meta, &mut kv);
     let hidden = model.backbone.embed(&[5, 9, 7], Adapters::none());

@@ -243,6 +243,13 @@ fn layers_after_the_last_guess_as_transformers_layers_do() {
 }
 
 #[test]
+fn modules_beside_the_layers_guess_as_transformers_layers_do() {
+    check_head("mtp-qwen3_next");
+    check_head("mtp-qwen3_5");
+    check_head("mtp-qwen3_5_moe");
+}
+
+#[test]
 fn mlp_speculators_guess_as_torch_does() {
     check_head("mlp_speculator");
     check_head("mlp_speculator-tied");

@@ -209,6 +209,60 @@ class OwnMtp(Mtp):
     has_own_tables = True
 
 
+class QwenMtp(Head):
+    """The module `mtp` of Qwen3-Next and Qwen3.5. Its layer is made as that of a model of one."""
+
+    fields = {}
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = target.config
+        one = AutoConfig.from_pretrained(target.name_or_path)
+        one.num_hidden_layers, one.layer_types = 1, ["full_attention"]
+        one._attn_implementation = "eager"
+        self.one = AutoModelForCausalLM.from_config(one).float().eval()
+        hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
+        norm = type(target.model.norm)
+        names = ["pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"]
+        for name in names:
+            setattr(self, name, norm(hidden, eps))
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+
+    def states(self, tokens, rows, num_guesses):
+        embedded = self.pre_fc_norm_embedding(self.embed(tokens))
+        x = self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(rows)], dim=-1))
+        model, mask = self.one.model, causal(x.shape[1])
+        positions = torch.arange(x.shape[1])[None]
+        rotated = model.rotary_emb(x, positions)
+        output = model.layers[0](
+            x, attention_mask=mask, position_ids=positions, position_embeddings=rotated
+        )
+        return self.norm(output[0] if isinstance(output, tuple) else output)
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+    def tensors(self, scratch):
+        """Returns the tensors by their names in a checkpoint of the whole model."""
+        self.one.to(torch.bfloat16).save_pretrained(scratch)
+        self.one.float()
+        from safetensors.torch import load_file
+
+        layer = load_file(scratch / "model.safetensors")
+        prefix, own = "model.layers.", self.state_dict()
+        tensors = {
+            f"mtp.layers.{name.removeprefix(prefix)}": tensor
+            for name, tensor in layer.items()
+            if name.startswith(prefix)
+        }
+        names = [name for name in own if not name.startswith("one.")]
+        return tensors | {f"mtp.{name}": own[name] for name in names}
+
+
+class Qwen35Mtp(QwenMtp):
+    fields = {"mtp_num_hidden_layers": 1}
+
+
 class MlpSpeculator(Head):
     """IBM's `MLPSpeculatorPreTrainedModel`."""
 
@@ -297,6 +351,9 @@ def config_of(head):
             "tie_weights": head.is_tied,
             "scale_input": head.scales_input,
         }
+    if isinstance(head, QwenMtp):
+        path = Path(head.target[0].name_or_path) / "config.json"
+        return json.loads(path.read_text()) | head.fields
     if isinstance(head, Mtp):
         path = Path(head.target[0].name_or_path) / "config.json"
         return json.loads(path.read_text()) | {"num_nextn_predict_layers": 1}
@@ -327,6 +384,9 @@ HEADS = {
     "eagle3": (Eagle3, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
+    "mtp-qwen3_next": (QwenMtp, "qwen3_next"),
+    "mtp-qwen3_5": (Qwen35Mtp, "qwen3_5"),
+    "mtp-qwen3_5_moe": (Qwen35Mtp, "qwen3_5_moe"),
     "mlp_speculator": (MlpSpeculator, "llama-tied"),
     "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),
 }

@@ -123,6 +123,7 @@ impl Runner {
             slot_mapping: Vec::new(),
             positions: Vec::new(),
             visible_ends: Vec::new(),
+            num_guesses: Vec::new(),
         };
         for (sequence, tokens) in batch.iter() {
             let (start, end) = (sequence.rows.len(), sequence.rows.len() + tokens);

@@ -267,6 +267,7 @@ fn last_logits(
             slot_mapping: (start as u32..end as u32).collect(),
             positions: (start as u32..end as u32).collect(),
             visible_ends: visible_ends.get(start..end).unwrap_or_default().to_vec(),
+            num_guesses: Vec::new(),
         };
         let media = StepMedia { rows: within(&rows, start, end), attended: Vec::new() };
         let positions = Positions::of_text(&meta);

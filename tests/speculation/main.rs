@@ -9,6 +9,7 @@ mod mtp;
 mod recorded;
 #[path = "../serving/mod.rs"]
 mod serving;
+mod states;
 #[path = "../workload/mod.rs"]
 mod workload;
 

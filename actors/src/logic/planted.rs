@@ -102,6 +102,8 @@ pub enum Bug {
     AcceptAnyDraft,
     /// The next step begins after wrong guesses, so their KV stays in the request's blocks.
     KeepRejectedKv,
+    /// Right guesses count as computed in a model with states, which keeps none.
+    CountGuessesOfState,
     /// A frame from the link is read though its checksum does not match.
     AcceptDamagedFrame,
     /// A commit is accepted from an engine that no longer has the request.
@@ -142,7 +144,7 @@ pub enum Bug {
 
 impl Bug {
     /// The bugs that the simulator of a whole system must find.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 65] = [
         Self::AcceptDamagedRecord,
         Self::ReuseRequestIds,
         Self::ForgetChoiceSeeds,
@@ -207,6 +209,7 @@ impl Bug {
         Self::SkipAdapter,
         Self::AcceptAnyDraft,
         Self::KeepRejectedKv,
+        Self::CountGuessesOfState,
     ];
 
     /// The bugs of the journal, which its own simulation must find.

@@ -121,6 +121,13 @@ struct Span {
     num_guesses: usize,
 }
 
+impl Span {
+    /// Returns the end without the guesses.
+    fn certain_end(&self) -> usize {
+        self.end - self.num_guesses
+    }
+}
+
 /// A request that cannot continue, and why.
 type Broken = (RequestId, RowFailure);
 
@@ -295,7 +302,7 @@ impl Executor {
                 broken.push((request, failure.clone()));
                 continue;
             }
-            let Range { start, end } = cached.certain_tokens(row.num_computed);
+            let Range { start, end } = cached.certain_tokens(row.num_computed, row.num_known);
             row.num_computed = end;
             if cached.num_lookahead_tokens > 0 && end != row.tokens.len() {
                 let record = &self.device.engine.record;
@@ -387,7 +394,7 @@ impl Executor {
         let num_prompt_tokens = row.request.num_prompt_tokens();
         let is_complete = span.end == row.tokens.len();
         let Some(params) = row.request.sampling() else { return empty(span.request) };
-        let end = span.end - span.num_guesses;
+        let end = span.certain_end();
         let failure_at = |end: usize| {
             let num_outputs = end.saturating_sub(num_prompt_tokens);
             let last = row.tokens[..end].last().copied().filter(|_| num_outputs > 0);

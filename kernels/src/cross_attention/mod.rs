@@ -56,6 +56,7 @@ fn batch(num_tokens: usize, num_keys: usize) -> AttentionMetadata {
         slot_mapping: (0..keys).collect(),
         positions: vec![keys - 1; num_tokens],
         visible_ends: Vec::new(),
+        num_guesses: Vec::new(),
     }
 }
 

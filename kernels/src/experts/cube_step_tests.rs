@@ -57,6 +57,7 @@ fn a_replayed_step_uses_the_experts_of_its_own_tokens() {
             slot_mapping: vec![16; tokens],
             positions: vec![0; tokens],
             visible_ends: Vec::new(),
+            num_guesses: Vec::new(),
         };
         let hidden = graphs.run(&mut ids, from_mut(&mut meta), forward);
         let got = values(hidden.narrow(0, 0, tokens));

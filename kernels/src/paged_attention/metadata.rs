@@ -22,6 +22,9 @@ pub struct AttentionMetadata {
     /// of an image see all of it (Gemma 3). Numbers never decrease within a sequence. Empty if each
     /// token sees the keys up to its own.
     pub visible_ends: Vec<u32>,
+    /// `[num_seqs]`: how many of the last tokens of each sequence are guesses. A state does not
+    /// keep what they change. Empty if there are none.
+    pub num_guesses: Vec<u32>,
 }
 
 const WHAT: &str = "attention metadata";
@@ -42,6 +45,11 @@ impl AttentionMetadata {
     /// Returns the range of query tokens of sequence `seq`.
     pub(crate) fn tokens_of(&self, seq: usize) -> Range<usize> {
         self.query_start_loc[seq] as usize..self.query_start_loc[seq + 1] as usize
+    }
+
+    /// Returns how many of the tokens of sequence `seq` are guesses.
+    pub(crate) fn guesses_of(&self, seq: usize) -> usize {
+        self.num_guesses.get(seq).map_or(0, |num_guesses| *num_guesses as usize)
     }
 
     /// Returns the last key that token `t` of sequence `seq` sees.
@@ -65,6 +73,9 @@ impl AttentionMetadata {
         KernelError::require_len(WHAT, "slot_mapping", self.slot_mapping.len(), tokens)?;
         if !self.visible_ends.is_empty() {
             KernelError::require_len(WHAT, "visible_ends", self.visible_ends.len(), tokens)?;
+        }
+        if !self.num_guesses.is_empty() {
+            KernelError::require_len(WHAT, "num_guesses", self.num_guesses.len(), seqs)?;
         }
         self.validate_starts(tokens)?;
         for seq in 0..seqs {
@@ -110,6 +121,10 @@ impl AttentionMetadata {
         let field = format!("seq_lens[{seq}]");
         let accepted = format!("at least its {} query tokens", tokens.len());
         KernelError::require(fits, WHAT, field, len as u64, accepted)?;
+        let (num_guesses, field) = (self.guesses_of(seq), format!("num_guesses[{seq}]"));
+        let accepted = format!("at most its {} query tokens", tokens.len());
+        let fits = num_guesses <= tokens.len();
+        KernelError::require(fits, WHAT, field, num_guesses as u64, accepted)?;
         for (i, t) in tokens.clone().enumerate() {
             let (position, expected) = (self.positions[t] as usize, len - tokens.len() + i);
             let field = format!("positions[{t}]");

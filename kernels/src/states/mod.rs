@@ -6,6 +6,10 @@
 //! begins with zeros. It writes the state of each block at the block's end, and that of the last
 //! block after token `m − 1`. The cost does not depend on the tokens before `n`.
 //!
+//! The last tokens of a sequence may be guesses. They are computed from the state that the token
+//! before them left, and no block keeps what they change: a wrong token cannot be taken out of a
+//! state. Once a guess is known to be right, a later step computes it again.
+//!
 //! A state is cut in *parts* that are computed apart, on several threads or by units of a GPU. A
 //! part takes one token after another, so its bytes do not depend on the cuts of a prompt.
 
@@ -23,6 +27,7 @@ use crate::kv_cache::KvLayer;
 use crate::kv_cache::cpu::StatePages;
 use crate::paged_attention::AttentionMetadata;
 use crate::threads::for_each_piece;
+use crate::workspace::Scratch;
 
 /// A function that takes a state from each token to the next.
 pub(crate) trait Recurrence: Sync {
@@ -79,6 +84,8 @@ pub(crate) fn advance_states(
 struct Span {
     /// Their positions.
     positions: Range<usize>,
+    /// The position after the last one whose state is kept. Guesses follow.
+    kept_end: usize,
     /// The row of the first one in the batch.
     first_row: usize,
 }
@@ -87,15 +94,16 @@ impl Span {
     fn of(meta: &AttentionMetadata, seq: usize) -> Self {
         let rows = meta.tokens_of(seq);
         let end = meta.seq_lens[seq] as usize;
-        Self { positions: end - rows.len()..end, first_row: rows.start }
+        let (start, kept_end) = (end - rows.len(), end - rows.len().min(meta.guesses_of(seq)));
+        Self { positions: start..end, kept_end, first_row: rows.start }
     }
 }
 
 /// Takes one part of one sequence's state over its tokens, block by block.
 ///
 /// # Safety
-/// Nothing else may use this part of the blocks that the tokens lie in, or write this part of the
-/// block before them.
+/// Nothing else may use this part of the blocks that the kept tokens lie in. Nothing else may write
+/// this part of the block before the tokens.
 unsafe fn advance(
     pages: &StatePages<'_>,
     table: &[u32],
@@ -108,9 +116,10 @@ unsafe fn advance(
     let Range { start, end } = span.positions;
     let mut last = start.checked_sub(1).map(|before| table[before / block_size]);
     let mut position = start;
-    while position < end {
+    let row = |position: usize| span.first_row + position - start;
+    while position < span.kept_end {
         let block = table[position / block_size];
-        let stop = end.min((position / block_size + 1) * block_size);
+        let stop = span.kept_end.min((position / block_size + 1) * block_size);
         // SAFETY: by the contract; the references of an earlier turn are gone.
         let state = unsafe { pages.part_mut(block, &range) };
         match last {
@@ -119,9 +128,18 @@ unsafe fn advance(
             // SAFETY: by the contract, and it is another block than that of `state`.
             Some(last) => state.copy_from_slice(unsafe { pages.part(last, &range) }),
         }
-        let row = |position: usize| span.first_row + position - start;
         recurrence.advance(part, state, row(position)..row(stop));
         last = Some(block);
         position = stop;
     }
+    if position == end {
+        return;
+    }
+    let mut state = Scratch::<f32>::new(range.len());
+    match last {
+        None => state.fill(0.0),
+        // SAFETY: by the contract; the references of the loop are gone.
+        Some(last) => state.copy_from_slice(unsafe { pages.part(last, &range) }),
+    }
+    recurrence.advance(part, &mut state, row(position)..row(end));
 }

@@ -69,16 +69,19 @@ pub(super) fn waves(
 fn uses(meta: &AttentionMetadata, block_size: usize) -> Vec<Use> {
     let mut uses = Vec::with_capacity(2 * meta.num_seqs());
     for (seq, table) in meta.block_tables.iter().enumerate() {
-        let positions = Span::of(meta, seq).positions;
+        let Span { positions, kept_end, .. } = Span::of(meta, seq);
         if positions.is_empty() {
             continue;
         }
         let (start, first) = (positions.start, positions.start / block_size);
         // A sequence that begins within a block reads the state that it writes over.
-        if start > 0 && start.is_multiple_of(block_size) {
-            uses.push(Use { block: table[first - 1], start, seq, is_write: false });
+        let is_all_guessed = start == kept_end;
+        if start > 0 && (start.is_multiple_of(block_size) || is_all_guessed) {
+            let block = table[(start - 1) / block_size];
+            uses.push(Use { block, start, seq, is_write: false });
         }
-        let written = &table[first..positions.end.div_ceil(block_size)];
+        let num_blocks = if is_all_guessed { first } else { kept_end.div_ceil(block_size) };
+        let written = &table[first..num_blocks];
         uses.extend(written.iter().map(|&block| Use { block, start, seq, is_write: true }));
     }
     uses.sort_unstable();
@@ -164,6 +167,19 @@ mod tests {
         check(&[(4..5, &[2, 3]), (8..9, &[1, 4, 2])], [0, 1]);
         let all_one: Vec<(Range<u32>, &[u32])> = (0..4).map(|_| (0..9, &[1, 1, 1][..])).collect();
         assert_eq!(waves(&batch(&all_one), 4), Some((0..4).map(|seq| vec![seq]).collect()));
+    }
+
+    /// Guesses write to no block.
+    #[test]
+    fn nobody_waits_for_guesses() {
+        let with_guesses = |num_guesses: &[u32]| {
+            let num_guesses = num_guesses.to_vec();
+            let seqs: [(Range<u32>, &[u32]); 2] = [(3..6, &[1, 2]), (4..6, &[3, 2])];
+            waves(&AttentionMetadata { num_guesses, ..batch(&seqs) }, 4)
+        };
+        assert_eq!(with_guesses(&[]), Some(vec![vec![0], vec![1]]));
+        assert_eq!(with_guesses(&[2, 0]), None);
+        assert_eq!(with_guesses(&[0, 2]), None);
     }
 
     #[test]

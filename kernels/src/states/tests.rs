@@ -69,7 +69,19 @@ fn step(
     seqs: &[Part<'_>],
     token: impl Fn(usize, usize) -> f32,
 ) -> (Vec<Vec<f32>>, usize) {
-    let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+    step_with_guesses(kv, seqs, &[], token)
+}
+
+/// Does the same for sequences whose last tokens are guesses, so many of each.
+fn step_with_guesses(
+    kv: &mut KvCache,
+    seqs: &[Part<'_>],
+    num_guesses: &[u32],
+    token: impl Fn(usize, usize) -> f32,
+) -> (Vec<Vec<f32>>, usize) {
+    let num_guesses = num_guesses.to_vec();
+    let query_start_loc = vec![0];
+    let mut meta = AttentionMetadata { query_start_loc, num_guesses, ..Default::default() };
     let mut tokens = Vec::new();
     for (seq, (positions, table)) in seqs.iter().enumerate() {
         tokens.extend(positions.clone().map(|position| token(seq, position)));
@@ -131,6 +143,59 @@ proptest! {
             start = end;
         }
     }
+}
+
+/// A guess whose token is another one than the text's.
+fn wrong(seq: usize, position: usize) -> f32 {
+    token(seq, position) + 40.0
+}
+
+proptest! {
+    /// Each step computes the tokens that are not in the state, and guesses after them of which the
+    /// first are right. The states of right tokens are those without guesses.
+    #[test]
+    fn a_state_keeps_no_guess(
+        steps in prop::collection::vec((1usize..7, 0u32..7, 0usize..7), 1..6),
+        dtype in prop::sample::select(vec![KvDtype::F32, KvDtype::Bf16]),
+    ) {
+        let mut kv = cache(40, dtype);
+        let tables: [Vec<u32>; 2] = [(1..20).collect(), (20..39).rev().collect()];
+        let mut start = 0;
+        for (num_kept, num_guesses, num_right) in steps {
+            let kept_end = start + num_kept;
+            let right_end = kept_end + num_right.min(num_guesses as usize);
+            // The second sequence has one guess fewer.
+            let num_guesses = [num_guesses, num_guesses.saturating_sub(1)];
+            let seqs: Vec<Part<'_>> = (0..2)
+                .map(|seq| (start..kept_end + num_guesses[seq] as usize, &tables[seq][..]))
+                .collect();
+            let tokens = |seq: usize, position: usize| match position < right_end {
+                true => token(seq, position),
+                false => wrong(seq, position),
+            };
+            let (results, _) = step_with_guesses(&mut kv, &seqs, &num_guesses, tokens);
+            for (seq, results) in results.iter().enumerate() {
+                let right = start..right_end.min(seqs[seq].0.end);
+                let results = &results[..right.len() * PARTS * WIDTH];
+                prop_assert_eq!(results, &expected(seq, right)[..]);
+            }
+            start = kept_end;
+        }
+    }
+}
+
+#[test]
+fn guesses_alone_read_the_state_and_write_none() {
+    let mut kv = cache(8, KvDtype::F32);
+    step(&mut kv, &[(0..6, &[1, 2])], token);
+    for (start, table) in [(6, [1, 2, 3]), (4, [1, 5, 6])] {
+        let len = 9 - start;
+        step_with_guesses(&mut kv, &[(start..9, &table)], &[len as u32], wrong);
+        let (results, _) = step_with_guesses(&mut kv, &[(start..9, &table)], &[len as u32], token);
+        assert_eq!(results[0], expected(0, start..9));
+    }
+    let (results, _) = step_with_guesses(&mut kv, &[(0..3, &[7])], &[3], token);
+    assert_eq!(results[0], expected(0, 0..3));
 }
 
 #[test]

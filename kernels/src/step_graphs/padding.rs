@@ -10,7 +10,8 @@ const ROWS_MAX: usize = 256;
 /// `None`: the batch does not consist of single tokens, or is too large.
 pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
     let seqs = meta.num_seqs();
-    if seqs == 0 || seqs != meta.num_tokens() || !meta.visible_ends.is_empty() {
+    let is_plain = meta.visible_ends.is_empty() && meta.num_guesses.is_empty();
+    if seqs == 0 || seqs != meta.num_tokens() || !is_plain {
         return None;
     }
     let rows = match seqs {
@@ -51,6 +52,7 @@ mod tests {
             slot_mapping: vec![6; seqs],
             positions: vec![2; seqs],
             visible_ends: Vec::new(),
+            num_guesses: Vec::new(),
         };
         (vec![9; seqs], meta)
     }

@@ -201,9 +201,11 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Learns the time of a step in which each request had one token and guesses.
+    /// Learns the time of a step in which each request had one token, right guesses of the step
+    /// before, and guesses.
     pub(super) fn learn_time(&mut self, ragged: &RaggedBatch, elapsed: Duration) {
-        let is_decode = ragged.chunks.iter().all(|chunk| chunk.end - chunk.start == 1);
+        let most = 1 + self.drafts.most_again;
+        let is_decode = ragged.chunks.iter().all(|chunk| chunk.end - chunk.start <= most);
         if is_decode && !self.drafts.is_off() {
             self.drafts.cost.learn(ragged.token_ids.len(), micros(elapsed));
         }

@@ -9,9 +9,10 @@
 //! | [`eagle`] | `layer(fc([embed(t), h]))` | `lm_head(state)` |
 //! | [`eagle3`] | `layer([norm(embed(t)), norm(fc(h))])` | `lm_head(norm(state))` |
 //! | [`mtp`] | `layer(eh_proj([norm(embed(t)), norm(h)]))` | `lm_head(norm(state))` |
+//! | [`mtp`] of Qwen3-Next | `norm(layer(fc([norm(embed(t)), norm(h)])))` | `lm_head(state)` |
 //! | [`mlp_speculator`] | `gelu(norm(proj(h) + a · embed(t)))` | `head(state)` |
 //!
-//! The formats are those that vLLM reads. A row of the first three also reads the rows before it,
+//! The formats are those that vLLM reads. A row of the first four also reads the rows before it,
 //! through keys and values in a cache of the head. A wrong state makes wrong guesses and no wrong
 //! output.
 
@@ -31,8 +32,8 @@ use playhouse_kernels::{AttentionMetadata, KvCache, KvCacheShape};
 use self::parts::HeadLayers;
 use super::config::ConfigSource;
 use super::{
-    Adapters, KvLayers, KvPlace, KvWindow, LoadOptions, LoadProgress, Model, ModelError,
-    ModelSource, Positions, Step,
+    Adapters, KvLayers, KvPlace, LoadOptions, LoadProgress, Model, ModelError, ModelSource,
+    Positions, Step,
 };
 use crate::config::HeadMethod;
 
@@ -174,10 +175,6 @@ pub fn load_draft_head(
     }
     if model.lm_head.is_none() {
         return Err(refused("the model generates no tokens".to_owned()));
-    }
-    if model.kv_layers.windows.iter().any(|window| matches!(window, KvWindow::State(_))) {
-        let what = "the model has layers with states, which cannot take guesses back";
-        return Err(refused(what.to_owned()));
     }
     let mut config = ConfigSource::read(path)?;
     // The config of such a layer is the model's.

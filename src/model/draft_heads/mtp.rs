@@ -1,4 +1,8 @@
-//! Multi-token prediction: the layer after a model's last one, which its own checkpoint has.
+//! Multi-token prediction: a layer that predicts a token more, which a model's own checkpoint has.
+//!
+//! DeepSeek V3 and GLM-4-MoE have it after the model's last layer, as vLLM's `DeepSeekMTP` and
+//! `Glm4MoeMTP` compute it. The source is knowledge of vLLM, which was not at hand: the embedding
+//! at position 0 is zero.
 //!
 //! | tensor of `model.layers.{L}.` | shape |
 //! |---|---|
@@ -8,13 +12,21 @@
 //! | `shared_head.norm.weight` | `[hidden]`: before the output layer alone |
 //! | `shared_head.head.weight`, `embed_tokens.weight` | `[vocab, hidden]`; absent: the model's |
 //!
-//! `L` is `num_hidden_layers`. The form is that of DeepSeek V3 and GLM-4-MoE, as vLLM's
-//! `DeepSeekMTP` and `Glm4MoeMTP` compute it. The source is knowledge of vLLM, which was not at
-//! hand: the hidden state is that after the model's final norm, and the embedding at position 0 is
-//! zero.
+//! `L` is `num_hidden_layers`. Qwen3-Next and the text models of Qwen3.5 have the module `mtp`, as
+//! vLLM's `Qwen3NextMTP` and `Qwen3_5MTP` compute it. Their state is that after the last norm.
+//!
+//! | tensor of `mtp.` | shape |
+//! |---|---|
+//! | `pre_fc_norm_embedding.weight`, `pre_fc_norm_hidden.weight` | `[hidden]`, in the same order |
+//! | `fc.weight` | `[hidden, 2 · hidden]` |
+//! | `layers.0.…` | as the model's layers with attention |
+//! | `norm.weight` | `[hidden]`: over the state |
+//!
+//! The hidden state of the model is that after its final norm.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{add, scale_rows};
+use serde_json::{Map, Value, json};
 
 use super::eagle::UNLIMITED;
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, load_with, refused};
@@ -28,11 +40,25 @@ use crate::model::layers::{LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, KvPlace, ModelError, ModelSource, Positions, Step};
 
+/// The modules of [`Form::Beside`], and those of its layer.
+const MODULE: &str = "mtp";
+const LAYER: &str = "mtp.layers";
+
+/// Where a checkpoint has the layer, and what its state is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// After the last layer. The state is the layer's output.
+    After,
+    /// In a module beside the layers. The state is the norm of the layer's output.
+    Beside,
+}
+
 struct Mtp {
+    form: Form,
     embed_tokens: HeadEmbedding,
-    enorm: Norm,
-    hnorm: Norm,
-    eh_proj: Linear,
+    token_norm: Norm,
+    hidden_norm: Norm,
+    projection: Linear,
     layer: DecoderLayer,
     norm: Norm,
     output: HeadOutput,
@@ -45,24 +71,40 @@ impl HeadLayers for Mtp {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
-        let is_not_first = |position: &u32| if *position == 0 { 0.0 } else { 1.0 };
-        let factors: Vec<f32> = positions.in_sequence().iter().map(is_not_first).collect();
-        let embedded = scale_rows(self.embed_tokens.forward(rows.token_ids), &factors);
-        let both = vec![self.enorm.forward(embedded), self.hnorm.forward(rows.states)];
-        let hidden = self.eh_proj.forward(Tensor::cat(both, 1), Adapters::none());
-        match self.layer.forward(hidden, None, positions, step) {
+        let embedded = self.embed_tokens.forward(rows.token_ids);
+        let embedded = match self.form {
+            Form::After => without_first(embedded, positions),
+            Form::Beside => embedded,
+        };
+        let both = vec![self.token_norm.forward(embedded), self.hidden_norm.forward(rows.states)];
+        let hidden = self.projection.forward(Tensor::cat(both, 1), Adapters::none());
+        let state = match self.layer.forward(hidden, None, positions, step) {
             (hidden, Some(residual)) => add(hidden, residual),
             (hidden, None) => hidden,
+        };
+        match self.form {
+            Form::After => state,
+            Form::Beside => self.norm.forward(state),
         }
     }
 
     fn logits(&self, _num_guesses: usize, states: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        self.output.logits(states, rows, |states| self.norm.forward(states))
+        self.output.logits(states, rows, |states| match self.form {
+            Form::After => self.norm.forward(states),
+            Form::Beside => states,
+        })
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.layer.mapped_bytes() + self.eh_proj.mapped_bytes() + self.output.mapped_bytes()
+        self.layer.mapped_bytes() + self.projection.mapped_bytes() + self.output.mapped_bytes()
     }
+}
+
+/// Returns embeddings with zeros at position 0.
+fn without_first(embedded: Tensor<2>, positions: Positions<'_>) -> Tensor<2> {
+    let is_not_first = |position: &u32| if *position == 0 { 0.0 } else { 1.0 };
+    let factors: Vec<f32> = positions.in_sequence().iter().map(is_not_first).collect();
+    scale_rows(embedded, &factors)
 }
 
 /// Loads the head of `source`, a model with such a layer, or a folder with its config and that
@@ -74,55 +116,105 @@ pub(super) fn load(
     let fields = source.config.fields();
     let name = architecture(fields, &families::architectures())?;
     let Some(family) = families::text_family(name) else {
-        return Err(refused(source, format!("{name} has no layer for several tokens a step")));
+        let what = format!("the layer for several tokens a step of {name} is not read");
+        return Err(refused(source, what));
     };
     let read = |config: &ConfigSource| ModelConfig::of_entry(config, Entry::Family(family), None);
     let of_model = read(source.config)?;
     target.require(source, of_model.hidden_size, of_model.vocab_size)?;
-    let index = of_model.layers.len();
-    match of_model.num_nextn_layers {
+    let form = if family.mtp == Some(MODULE) { Form::Beside } else { Form::After };
+    let (field, count) = match form {
+        Form::After => ("num_nextn_predict_layers", of_model.num_nextn_layers),
+        Form::Beside => num_beside(source)?,
+    };
+    match count {
         1 => {}
         0 => {
-            let what = "config.json names no layer for several tokens a step: \
-                        num_nextn_predict_layers is 0 or absent";
-            return Err(refused(source, what.to_owned()));
-        }
-        count => {
-            let what = format!("num_nextn_predict_layers is {count}; 1 is supported");
+            let what = format!(
+                "config.json names no layer for several tokens a step: {field} is 0 or absent"
+            );
             return Err(refused(source, what));
         }
+        count => {
+            return Err(refused(source, format!("{field} is {count}; 1 is supported")));
+        }
     }
-    // The layer after the last has the form that a longer model's last layer has.
-    let mut longer = source.config.clone();
-    let mut count = serde_json::Map::new();
-    count.insert("num_hidden_layers".to_owned(), (index + 1).into());
-    longer.override_with(&JsonObject(count));
-    let config = read(&longer)?;
-    let probe = format!("{}.weight", config.names.of_layer(index, "eh_proj"));
-    load_with(source, config, &probe, None, |config, loader| build(config, index, target, loader))
+    let (index, other) = match form {
+        // The layer after the last has the form that a longer model's last layer has.
+        Form::After => {
+            let index = of_model.layers.len();
+            (index, json!({ "num_hidden_layers": index + 1 }))
+        }
+        // As in vLLM, the form of a first layer with attention.
+        Form::Beside => (0, json!({ "num_hidden_layers": 1, "layer_types": ["full_attention"] })),
+    };
+    let mut of_layer = source.config.clone();
+    of_layer.override_with(&JsonObject(object(other)));
+    let mut config = read(&of_layer)?;
+    let module = match form {
+        Form::After => config.names.of_layer(index, "eh_proj"),
+        Form::Beside => {
+            config.names.layer = LAYER;
+            format!("{MODULE}.fc")
+        }
+    };
+    let probe = format!("{module}.weight");
+    load_with(source, config, &probe, None, |config, loader| {
+        build(form, LayerPlace { config, index }, target, loader)
+    })
+}
+
+/// Returns the number of layers in a module beside the model's, and the field that has it.
+fn num_beside(source: &ModelSource<'_>) -> Result<(&'static str, usize), ModelError> {
+    let fields = source.config.fields();
+    for field in ["mtp_num_hidden_layers", "num_nextn_predict_layers"] {
+        if let Some(count) = fields.count(field)? {
+            return Ok((field, count));
+        }
+    }
+    Ok(("mtp_num_hidden_layers", 1))
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
 }
 
 fn build(
-    config: &ModelConfig,
-    index: usize,
+    form: Form,
+    place: LayerPlace<'_>,
     target: &Target<'_>,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Loaded, ModelError> {
-    let (place, hidden) = (LayerPlace { config, index }, config.hidden_size);
-    let module = |name: &str| place.module(name);
-    let mut norm = |name: &str| Norm::load(loader, &module(name), hidden, config.norm);
-    let [enorm, hnorm] = [norm("enorm")?, norm("hnorm")?];
-    let norm = norm("shared_head.norm")?;
-    let eh_proj = [Part::new(module("eh_proj"), hidden)];
+    let LayerPlace { config, index } = place;
+    let hidden = config.hidden_size;
+    let module = |after: &str, beside: &str| match form {
+        Form::After => place.module(after),
+        Form::Beside => format!("{MODULE}.{beside}"),
+    };
+    let mut norm =
+        |after: &str, beside: &str| Norm::load(loader, &module(after, beside), hidden, config.norm);
+    let token_norm = norm("enorm", "pre_fc_norm_embedding")?;
+    let hidden_norm = norm("hnorm", "pre_fc_norm_hidden")?;
+    let norm = norm("shared_head.norm", "norm")?;
+    let projection = [Part::new(module("eh_proj", "fc"), hidden)];
     let mut rotary = RotaryTables::new(config, loader.device());
     let head = Mtp {
-        embed_tokens: target.embedding(loader, &module("embed_tokens"))?,
-        enorm,
-        hnorm,
-        eh_proj: Linear::load(loader, &eh_proj, 2 * hidden, false)?,
+        form,
+        embed_tokens: target.embedding(loader, &module("embed_tokens", "embed_tokens"))?,
+        token_norm,
+        hidden_norm,
+        projection: Linear::load(loader, &projection, 2 * hidden, false)?,
         layer: DecoderLayer::load(loader, place, &mut rotary)?,
         norm,
-        output: target.output(loader, &module("shared_head.head"), config.vocab_size)?,
+        output: match form {
+            Form::After => {
+                target.output(loader, &place.module("shared_head.head"), config.vocab_size)?
+            }
+            Form::Beside => target.model_output(),
+        },
     };
     Ok(Loaded {
         input: HeadInput::Last,

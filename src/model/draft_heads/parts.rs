@@ -91,6 +91,12 @@ impl Target<'_> {
         let vocab_size = self.model.vocab_size;
         Ok(HeadOutput { lm_head, token_ids: None, vocab_size })
     }
+
+    /// Returns the output layer of the model.
+    pub(super) fn model_output(&self) -> HeadOutput {
+        let lm_head = self.model.lm_head.clone();
+        HeadOutput { lm_head, token_ids: None, vocab_size: self.model.vocab_size }
+    }
 }
 
 /// An embedding of tokens.

@@ -33,6 +33,7 @@ pub(in crate::model) const FAMILY: Family = Family {
     mixers: &[MixerKind::Attention],
     names: NAMES,
     other_names: None,
+    mtp: None,
     adjust: as_read,
 };
 

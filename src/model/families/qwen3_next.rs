@@ -2,8 +2,8 @@
 //!
 //! Three layers of four have a gated delta rule (<https://arxiv.org/abs/2412.06464>) in place of
 //! attention. The others multiply the output of attention by a gate. All have experts, and one
-//! expert of all tokens. Modules whose names begin with `mtp` predict several tokens a step, and
-//! are not read.
+//! expert of all tokens. Modules whose names begin with `mtp` predict several tokens a step. Only
+//! `draft_heads` reads them.
 
 use super::{
     Bias, ConfigError, Defaults, DeltaNetConfig, DeltaNetModules, Family, Fields, HeadNormRule,
@@ -34,6 +34,7 @@ pub(super) const FAMILY: Family = Family {
     positions: PositionRule::Rotary { is_interleaved: false, percent: 25 },
     rope: llama::PARTIAL_ROPE,
     names: WeightNames { moe: qwen2_moe::FAMILY.names.moe, ..llama::WITH_HEAD_NORMS },
+    mtp: Some("mtp"),
     adjust,
     ..llama::FAMILY
 };

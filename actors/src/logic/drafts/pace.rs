@@ -6,6 +6,9 @@
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
 //!
+//! A model with states computes the token of a right guess again, which takes `b` once more:
+//! `p^j / (b + c + p^j·b) ≥ n / (a + b·n)`.
+//!
 //! Measuring costs time too, where no guess is worth it. That is so above all in a full batch: a
 //! token more costs almost as much as its share of the step. So only batches of few requests begin
 //! with trials. Requests share what they learn of how often guesses are right. While none are worth
@@ -45,9 +48,17 @@ pub struct StepCost {
     guess: f64,
     /// Number of steps for which guesses were wanted.
     num_guessed: u32,
+    /// Whether right guesses are computed again.
+    is_repeated: bool,
 }
 
 impl StepCost {
+    /// Returns the costs of a model. `is_repeated` says whether it computes right guesses again.
+    #[must_use]
+    pub fn new(is_repeated: bool) -> Self {
+        Self { is_repeated, ..Self::default() }
+    }
+
     /// Learns the time of a step of so many tokens, in microseconds.
     pub fn learn(&mut self, num_tokens: usize, micros: f64) {
         let tokens = num_tokens as f64;
@@ -91,7 +102,12 @@ impl StepCost {
         if step <= 0.0 {
             return 1.0;
         }
-        MARGIN * requests * (token + guess) / step
+        let even = MARGIN * requests * (token + guess) / step;
+        match self.is_repeated {
+            false => even,
+            // The rest of the step is worth a right guess. It is empty if the base is.
+            true => even / (1.0 - requests * token / step).max(f64::MIN_POSITIVE),
+        }
     }
 
     /// Returns base and slope of the line.
@@ -287,6 +303,22 @@ mod tests {
         assert!(cost.break_even(1) < 0.05, "{}", cost.break_even(1));
         assert!((cost.break_even(32) - MARGIN * 960.0 / 1860.0).abs() < 0.01);
         assert!(measured(0.0, 30.0).break_even(4) > 1.0, "a device that is busy with one token");
+    }
+
+    #[test]
+    fn guesses_that_are_computed_again_are_dearer() {
+        let cost = measured(900.0, 30.0);
+        let again = StepCost { is_repeated: true, ..cost.clone() };
+        for num_requests in [1, 8, 32] {
+            // The probability that is even without the margin.
+            let p = again.break_even(num_requests) / MARGIN;
+            let n = num_requests as f64;
+            let (gain, step) = (p / (30.0 + p * 30.0), n / (900.0 + 30.0 * n));
+            assert!((gain / step - 1.0).abs() < 0.01, "{num_requests}: {gain} {step}");
+            assert!(again.break_even(num_requests) > cost.break_even(num_requests));
+        }
+        let busy = StepCost { is_repeated: true, ..measured(0.0, 30.0) };
+        assert!(busy.break_even(4) > 1.0);
     }
 
     #[test]

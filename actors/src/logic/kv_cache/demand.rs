@@ -149,10 +149,16 @@ impl Demand {
     }
 
     /// Returns whether the content of each token lies apart from that of other tokens. Otherwise a
-    /// token cannot be computed again.
-    #[must_use]
-    pub fn keeps_tokens_apart(&self) -> bool {
+    /// wrong token could not be taken back.
+    fn keeps_tokens_apart(&self) -> bool {
         self.groups.iter().all(|group| group.kind.keeps_tokens_apart())
+    }
+
+    /// Returns whether a right guess counts as computed. No state keeps a guess, so a model with
+    /// states computes its token again once it is known.
+    #[must_use]
+    pub fn keeps_guesses(&self) -> bool {
+        self.keeps_tokens_apart() || planted(Bug::CountGuessesOfState)
     }
 
     /// Returns whether so many tokens contain a full block, which a lookup may find.

@@ -74,6 +74,10 @@ impl Scheduler {
             let budget = planning.token_budget;
             num_tokens = self.whole_items(slot, num_computed_tokens, num_tokens, budget);
         }
+        let state = &self.requests[slot];
+        if self.has_open_row(state) && num_tokens < state.num_remaining() {
+            num_tokens = 0;
+        }
         let num_lookahead = self.num_lookahead(planning, slot, num_tokens);
         Row {
             slot,

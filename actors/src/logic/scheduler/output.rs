@@ -65,20 +65,23 @@ pub struct CachedRequestData {
     /// Number of tokens to compute now, at least 1.
     pub num_scheduled_tokens: usize,
     /// How many of `num_scheduled_tokens` are places for guesses. The executor fills any number of
-    /// them, after the request's last token.
+    /// them, after the request's last token. In a model with states, some of the other places are
+    /// for guesses of the step before. They stay empty if these were wrong.
     pub num_lookahead_tokens: usize,
 }
 
 impl CachedRequestData {
     /// Returns the positions to compute without the guesses. `num_computed` is the number of tokens
-    /// that the executor has computed. It is smaller than the plan's number if guesses were wrong.
+    /// that the executor has computed, and `num_known` the number of all. They are smaller than the
+    /// plan's if guesses were wrong.
     #[must_use]
-    pub fn certain_tokens(&self, num_computed: usize) -> Range<usize> {
+    pub fn certain_tokens(&self, num_computed: usize, num_known: usize) -> Range<usize> {
         let start = match planted(Bug::KeepRejectedKv) {
             true => self.num_computed_tokens,
             false => self.num_computed_tokens.min(num_computed),
         };
-        start..start + self.num_scheduled_tokens.saturating_sub(self.num_lookahead_tokens)
+        let end = start + self.num_scheduled_tokens.saturating_sub(self.num_lookahead_tokens);
+        start..end.min(num_known)
     }
 }
 

@@ -293,6 +293,8 @@ impl Scheduler {
         num_hit_tokens: usize,
     ) -> Option<AllocateOp> {
         let (num_computed_tokens, num_tokens) = (tokens.start, tokens.end);
+        // If guesses in flight are wrong, the step begins before its first token.
+        let num_certain = self.certain_start(slot, num_computed_tokens);
         let state = &mut self.requests[slot];
         // A block is named by its tokens. A block with a token that is not sampled yet is filled
         // later.
@@ -310,11 +312,9 @@ impl Scheduler {
         if is_known && state.held.has_room(num_tokens) {
             return None;
         }
-        // If guesses in flight are wrong, the step begins before this token.
-        let num_computed_tokens = num_computed_tokens - state.num_guesses;
         let num_settled_tokens = match self.config.enable_prefix_caching {
-            true => self.demand.settled(&state.held, num_hit_tokens, num_computed_tokens),
-            false => num_computed_tokens,
+            true => self.demand.settled(&state.held, num_hit_tokens, num_certain),
+            false => num_certain,
         };
         let full_blocks = match filled.is_empty() {
             true => Vec::new(),

@@ -52,8 +52,8 @@ pub(super) struct RequestState {
     pub(super) first_step: Option<Step>,
     /// Largest number of tokens that steps in flight sample for the request.
     pub(super) num_drawing: usize,
-    /// How many of `num_computed_tokens` are guesses of steps in flight. They may be wrong, and are
-    /// then not computed.
+    /// Number of guesses of steps in flight. `num_computed_tokens` counts them as if they were
+    /// right, except those of a model with states. Wrong ones are not computed.
     pub(super) num_guesses: usize,
     /// Number of guesses that the executor asked for with its last result.
     pub(super) num_wanted_guesses: usize,

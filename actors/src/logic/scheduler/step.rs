@@ -118,16 +118,17 @@ impl Scheduler {
     ) -> InFlightRow {
         let Row { slot, num_computed_tokens, num_tokens, num_lookahead, .. } = row;
         let Row { is_new, block_ids, .. } = row;
+        // Guesses may be wrong, so they are not known to be computed.
+        let certain_start = self.certain_start(slot, num_computed_tokens);
+        let keeps_guesses = self.demand.keeps_guesses();
         let state = &mut self.requests[slot];
         let end = num_computed_tokens + num_tokens;
-        // Guesses may be wrong, so they are not known to be computed.
-        let certain_start = num_computed_tokens - state.num_guesses;
         let certain_end = end - num_lookahead - state.num_guesses;
         let first_new = state.max_computed_tokens.clamp(certain_start, certain_end);
         stats.recomputed_tokens += first_new - certain_start;
         let prompt_end = state.request.num_prompt_tokens().min(certain_end);
         stats.prompt_tokens_computed += prompt_end.saturating_sub(first_new);
-        state.num_computed_tokens = end;
+        state.num_computed_tokens = if keeps_guesses { end } else { end - num_lookahead };
         state.max_computed_tokens = state.max_computed_tokens.max(certain_end);
         state.first_step.get_or_insert(self.step);
         let request = state.request.id;

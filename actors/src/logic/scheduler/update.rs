@@ -105,10 +105,7 @@ impl Scheduler {
         };
         let state = &mut self.requests[slot];
         state.num_drawing -= num_draws;
-        state.num_guesses -= planned.num_guesses();
-        state.num_computed_tokens -= num_rejected;
         state.num_wanted_guesses = row.drafts.num_wanted as usize;
-        self.refund_places(planned, row.drafts.num_drafted as usize);
         self.pass_media(slot);
         let state = &mut self.requests[slot];
         if num_draws > 0 && is_pooling {
@@ -131,6 +128,8 @@ impl Scheduler {
                 break;
             }
         }
+        self.settle_guesses(planned, num_rejected, row.drafts.num_drafted as usize);
+        let state = &mut self.requests[slot];
         let request = state.request.id;
         let rows = row.prompt_logprobs;
         let prompt_logprobs =

@@ -90,7 +90,7 @@ impl Scheduler {
             num_prompt_tokens: request.num_prompt_tokens(),
             num_output_tokens: state.output_token_ids.len(),
             max_tokens: request.max_tokens(),
-            num_computed_tokens: state.num_computed_tokens - state.num_guesses,
+            num_computed_tokens: self.num_certain(state),
             num_blocks: state.held.num_blocks(),
             waits_for,
         }

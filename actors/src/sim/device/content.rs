@@ -1,7 +1,7 @@
 //! The content of the simulator's KV memory, as steps read and write it.
 //!
 //! Of a layer with a state, the first slot of a block has the state after the last of the block's
-//! tokens that are computed. Each step writes over it.
+//! tokens that are computed. Guesses do not count. Each step writes over it.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use super::{Executor, Span, garbage::Reports};
 use crate::{logic::kv_cache::KvKind, sim::memory::Memory};
 
 /// Returns the positions of `span` whose content stays in a group's blocks: of a state, the last
-/// one in each block.
-fn kept(kind: KvKind, span: Range<usize>, block_size: usize) -> impl Iterator<Item = usize> {
-    let end = span.end;
+/// one in each block that is no guess.
+fn kept(kind: KvKind, span: Span, block_size: usize) -> impl Iterator<Item = usize> {
+    let end = if kind.keeps_tokens_apart() { span.end } else { span.certain_end() };
     let is_last =
         move |position: usize| position + 1 == end || (position + 1).is_multiple_of(block_size);
-    span.filter(move |&position| kind.keeps_tokens_apart() || is_last(position))
+    (span.start..end).filter(move |&position| kind.keeps_tokens_apart() || is_last(position))
 }
 
 /// Returns the position whose slot has the content of `position`.
@@ -92,7 +92,7 @@ impl Executor {
         let garbage_of = is_garbage.then_some(row.life);
         for (group, table) in row.tables.iter().enumerate() {
             let kind = self.kind(group);
-            for position in kept(kind, span.start..span.end, block_size) {
+            for position in kept(kind, span, block_size) {
                 let place = place(kind, position, block_size);
                 if !memory.write(table, place, row.content(group, position), garbage_of) {
                     self.violate(|| format!("{span:?} writes where {table:?} has no block"));
@@ -112,7 +112,7 @@ impl Executor {
             let block_size = memory.block_size();
             for (group, table) in row.tables.iter().enumerate() {
                 let kind = self.kind(group);
-                for position in kept(kind, span.start..span.end, block_size) {
+                for position in kept(kind, *span, block_size) {
                     let content = row.content(group, position);
                     let is_written = content & 2 == 0;
                     let place = place(kind, position, block_size);
@@ -129,7 +129,7 @@ impl Executor {
             // The state before the span was read before it was written over.
             let positions = match of_group.kind.keeps_tokens_apart() {
                 true => of_group.kind.num_unread(span.start)..span.end,
-                false => span.end - 1..span.end,
+                false => span.certain_end() - 1..span.certain_end(),
             };
             for position in positions {
                 is_nan |= self.reads(span, group, position, memory, reports);

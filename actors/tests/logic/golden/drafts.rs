@@ -135,11 +135,79 @@ fn a_block_with_a_guess_has_no_hash() {
     assert_eq!(pool(&harness), 1, "16 tokens are known and computed");
 }
 
-#[test]
-fn a_model_with_states_has_no_guesses() {
+fn with_states(config: SchedulerConfig) -> SchedulerConfig {
     let kv_spec = KvSpec::of_layers(&[KvKind::Full, KvKind::State], 16, 1);
-    let mut harness = begun(SchedulerConfig { kv_spec, ..guessing() }, 10);
+    SchedulerConfig { kv_spec, ..config }
+}
+
+/// No state keeps a guess, so the next step computes right ones again, before new ones.
+#[test]
+fn a_model_with_states_computes_right_guesses_again() {
+    let mut harness = begun(with_states(guessing()), 10);
+    // Of four guesses, all are right, then two, then none.
+    let steps = [(5, 5, 10), (3, 9, 11), (1, 7, 16), (2, 5, 19)];
+    for (num_drawn, num_tokens, position) in steps {
+        assert_eq!(harness.plan(), tokens([(0, num_tokens)]));
+        let cached = &harness.last.output.scheduled_cached[0];
+        assert_eq!((cached.num_computed_tokens, cached.num_lookahead_tokens), (position, 4));
+        let commits = computed(&mut harness, &[7; 5][..num_drawn], 4);
+        assert_eq!(commits[0].produced.tokens().len(), num_drawn);
+    }
+    computed_without_guesses(&mut harness);
+}
+
+/// Computes steps of a request with two known tokens that are not computed.
+fn computed_without_guesses(harness: &mut Harness) {
+    assert_eq!(harness.plan(), tokens([(0, 6)]));
+    computed(harness, &[7], 0);
     assert_eq!(harness.plan(), tokens([(0, 1)]));
+}
+
+#[test]
+fn a_block_of_a_state_has_no_hash_before_its_guesses_are_computed_again() {
+    let mut harness = begun(with_states(guessing()), 14);
+    harness.plan();
+    let num_cached = |harness: &Harness| {
+        let table = harness.kv_cache.block_ids(RequestId(0)).unwrap();
+        table.iter().filter(|&block| harness.kv_cache.pool().is_cached(block)).count()
+    };
+    assert_eq!(num_cached(&harness), 0, "tokens 15 to 18 are guesses");
+    computed(&mut harness, &[5, 6, 7], 0);
+    harness.plan();
+    assert_eq!(num_cached(&harness), 2, "18 tokens are known, and all computed");
+}
+
+/// The tokens of the step planned ahead are those that are known when it is computed.
+#[test]
+fn a_step_of_states_planned_ahead_begins_after_the_known_tokens() {
+    let config = with_states(SchedulerConfig { async_scheduling: true, ..guessing() });
+    let mut harness = begun(config, 10);
+    assert_eq!(harness.plan(), tokens([(0, 5)]));
+    let first = harness.last.output.clone();
+    assert_eq!(harness.plan(), tokens([(0, 9)]), "as if all guesses were right");
+    let second = harness.last.output.clone();
+    let cached = &second.scheduled_cached[0];
+    assert_eq!(cached.num_computed_tokens, 11);
+    // Two guesses of four are right, so 14 tokens are known.
+    harness.scheduler.update_from_output(drawn(&first, &[6, 7, 8], 4), 0);
+    assert_eq!(cached.certain_tokens(13, 14), 11..14);
+    harness.scheduler.update_from_output(drawn(&second, &[9, 10], 4), 0);
+    assert_eq!(harness.plan(), tokens([(0, 6)]));
+    assert_eq!(harness.last.output.scheduled_cached[0].num_computed_tokens, 14);
+}
+
+/// A row whose last token depends on guesses in flight is not cut.
+#[test]
+fn a_step_of_states_planned_ahead_has_all_of_its_tokens() {
+    let config = SchedulerConfig { max_num_batched_tokens: 7, ..with_states(guessing()) };
+    let mut harness = Harness::new(SchedulerConfig { async_scheduling: true, ..config });
+    harness.add_all(&[2, 2]);
+    harness.plan();
+    computed(&mut harness, &[5], 4);
+    assert_eq!(harness.plan(), tokens([(0, 5), (1, 2)]));
+    let first = harness.last.output.clone();
+    assert_eq!(harness.plan(), tokens([(0, 6)]), "five certain ones and a guess");
+    harness.scheduler.update_from_output(drawn(&first, &[6], 4), 0);
 }
 
 #[test]
@@ -163,7 +231,7 @@ fn a_step_planned_ahead_follows_wrong_guesses() {
     // Two guesses of four are right, so 13 tokens are computed.
     let commits = harness.scheduler.update_from_output(drawn(&first, &[6, 7, 8], 4), 0);
     assert_eq!(commits[0].produced.tokens().len(), 3);
-    assert_eq!(cached.certain_tokens(13), 13..14);
+    assert_eq!(cached.certain_tokens(13, 14), 13..14);
     let commits = harness.scheduler.update_from_output(drawn(&second, &[9], 4), 0);
     assert_eq!((commits[0].position, commits[0].produced.tokens().len()), (4, 1));
     harness.plan();

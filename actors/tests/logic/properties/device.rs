@@ -215,7 +215,7 @@ impl Device {
         for cached in &step.scheduled_cached {
             let row = self.rows.get_mut(&cached.request).unwrap();
             grow(&mut row.tables, &cached.new_block_ids);
-            let known = cached.certain_tokens(row.num_computed);
+            let known = cached.certain_tokens(row.num_computed, row.num_known);
             row.num_computed = known.end;
             row.guess(step.step.0, cached.num_lookahead_tokens);
             spans.push((cached.request, known.start, known.end + row.tokens.len() - row.num_known));
@@ -237,9 +237,10 @@ impl Device {
                 let block = table[position / BLOCK_SIZE];
                 assert_ne!(block, 0, "the null block is never written");
                 let kind = self.kinds[group];
-                // A state is kept at the ends of blocks and of the step.
+                // A state is kept at the ends of blocks and of the step, without guesses.
+                let end = end.min(row.num_known);
                 let is_last = position + 1 == end || (position + 1).is_multiple_of(BLOCK_SIZE);
-                if kind != KvKind::State || is_last {
+                if kind != KvKind::State || is_last && position < end {
                     let value = slot(content(group, row.salt, &row.tokens[..=position]));
                     self.memory[block as usize][offset(kind, position)] = value;
                 }
@@ -310,12 +311,12 @@ impl Device {
         let row = &self.rows[&request];
         let groups = self.kinds.iter().enumerate();
         let read = groups.flat_map(|(group, kind)| {
-            let first = match kind {
+            let read = match kind {
                 // The state before the span was read before it was written over.
-                KvKind::State => end - 1,
-                kind => kind.num_unread(start),
+                KvKind::State => end.min(row.num_known) - 1..end.min(row.num_known),
+                kind => kind.num_unread(start)..end,
             };
-            (first..end).map(move |position| (group, position))
+            read.map(move |position| (group, position))
         });
         let is_nan =
             read.fold(false, |all, (group, position)| all | self.reads(request, group, position));

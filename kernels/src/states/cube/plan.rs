@@ -40,15 +40,18 @@ impl StatesOf {
     /// Returns the plan of a batch.
     ///
     /// # Panics
-    /// If a block is outside the arena, or a table has too few.
+    /// If a block is outside the arena, or a table has too few. If a token is a guess: the start
+    /// gives a model with states none on a GPU.
     pub(crate) fn plan(&self, meta: &AttentionMetadata) -> StatePlan {
+        let has_guesses = meta.num_guesses.iter().any(|num_guesses| *num_guesses > 0);
+        assert!(!has_guesses, "states: guesses on a GPU");
         let waves = order::waves(meta, self.block_size, order::Conflicts::Reads);
         let waves = waves.unwrap_or_else(|| vec![(0..meta.num_seqs()).collect()]);
         let seqs: Vec<usize> = waves.iter().flatten().copied().collect();
         let mut words = Vec::with_capacity(seqs.len() * (ITEM_WORDS + 2));
         let mut blocks = Vec::with_capacity(2 * seqs.len());
         for &seq in &seqs {
-            let Span { positions, first_row } = Span::of(meta, seq);
+            let Span { positions, first_row, .. } = Span::of(meta, seq);
             let at = seqs.len() * ITEM_WORDS + blocks.len();
             words.extend([first_row, positions.len(), positions.start, at].map(|x| x as u32));
             let table = &meta.block_tables[seq];
