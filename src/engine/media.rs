@@ -65,7 +65,9 @@ pub(super) fn with_encoder_text(
     };
     let TextPrompts { max_tokens, vocab_size, decoder_prompt } = prompts;
     let vocab_size = vocab_size as u32;
-    Ok(codec.with_encoder_text(EncoderText { max_tokens, vocab_size, decoder_prompt }))
+    let languages = codec.languages(vocab_size);
+    let text = EncoderText { max_tokens, vocab_size, decoder_prompt, languages };
+    Ok(codec.with_encoder_text(text))
 }
 
 /// Returns the largest number of embeddings of one item; zero if the model takes none.

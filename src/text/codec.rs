@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use playhouse_actors::logic::input::{encoder_text::EncoderText, fit::TruncationSide};
+use playhouse_actors::logic::input::{
+    encoder_text::EncoderText, fit::TruncationSide, languages::Languages,
+};
 use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, MediaProcessor, TextCodec, TextError,
@@ -22,6 +24,7 @@ use super::class_tokenizer::{ClassFolder, PieceTokenizer};
 use super::cuts::{self, Cuts};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
+use super::languages;
 use super::tokenizer_files::TokenizerFiles;
 use super::{gguf_tokenizer, special_tokens, tekken};
 use crate::gguf::{GgufFile, is_gguf};
@@ -147,6 +150,13 @@ impl HfTextCodec {
     pub fn with_encoder_text(mut self, text: EncoderText) -> Self {
         self.encoder_text = Some(Arc::new(text));
         self
+    }
+
+    /// Returns the languages of texts and outputs whose tokens are below `vocab_size`, if there are
+    /// tokens of languages.
+    #[must_use]
+    pub fn languages(&self, vocab_size: u32) -> Option<Languages> {
+        languages::find(self, self.tokenizer.get_vocab(true), vocab_size)
     }
 
     /// Returns the same codec, and without the processor unless the model `encodes` what it makes.

@@ -4,6 +4,7 @@
 //! reads Mistral's file in its place, and `class_tokenizer` the files of a class, for example a
 //! model of `sentencepiece`. `decoder` turns tokens into text one at a time. `chat_template`
 //! renders conversations. `cuts` finds places where a long text may be cut.
+//! `languages` finds the tokens of languages.
 mod chat_template;
 mod chunks;
 mod class_tokenizer;
@@ -12,6 +13,7 @@ mod cuts;
 mod decoder;
 mod error;
 mod gguf_tokenizer;
+mod languages;
 mod sentencepiece;
 mod special_tokens;
 mod tekken;

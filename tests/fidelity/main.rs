@@ -15,6 +15,7 @@ mod gpu;
 mod gpu_engine;
 mod heads;
 mod hearing;
+mod languages;
 mod late_chunking;
 mod latent;
 mod media_engine;

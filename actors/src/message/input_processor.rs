@@ -15,7 +15,7 @@ use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        input::fit::TruncationSide,
+        input::{fit::TruncationSide, languages::RequestLanguages},
         request::{
             ids::{RequestId, TokenId},
             lora::LoraRequest,
@@ -109,6 +109,8 @@ pub struct RawRequest {
     pub bad_words: Vec<String>,
     /// Whether the tokenizer adds the special tokens that the model expects around a text.
     pub add_special_tokens: bool,
+    /// The languages of the text and of the output, for models that translate.
+    pub languages: RequestLanguages,
     /// Number of prompt tokens to keep. -1 means as many as the context leaves.
     pub truncate_prompt_tokens: Option<i64>,
     /// The end at which a prompt is truncated.
@@ -191,6 +193,7 @@ impl RawRequest {
             max_tokens_default: None,
             bad_words: Vec::new(),
             add_special_tokens,
+            languages: RequestLanguages::default(),
             truncate_prompt_tokens: None,
             truncation_side: TruncationSide::default(),
             pads_to_limit: false,
