@@ -135,6 +135,11 @@ impl ClassFolder {
         self.folder.join(self.files.get(index).unwrap_or(&VOCAB))
     }
 
+    /// Returns the path of the file that has the tokens.
+    fn vocab_path(&self) -> PathBuf {
+        self.path(self.files.iter().position(|file| *file == VOCAB).unwrap_or(0))
+    }
+
     fn bytes(&self, index: usize) -> Result<Vec<u8>, TextLoadError> {
         let path = self.path(index);
         let bytes = model_files::read(&path);

@@ -309,7 +309,7 @@ fn unknown_id(
     unk: &str,
 ) -> Result<u32, TextLoadError> {
     vocabulary.id(unk).ok_or_else(|| TextLoadError::Tokenizer {
-        path: folder.path(0),
+        path: folder.vocab_path(),
         reason: format!("the vocabulary lacks the special token {unk}"),
     })
 }

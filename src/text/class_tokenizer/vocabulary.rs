@@ -65,7 +65,7 @@ impl Vocabulary {
         mut parts: Value,
         around: &Around<'_>,
     ) -> Result<Tokenizer, TextLoadError> {
-        let path = folder.path(0);
+        let path = folder.vocab_path();
         let failed = |reason: String| TextLoadError::Tokenizer { path: path.clone(), reason };
         let id = |token: &str| {
             let id = self.id(token);
