@@ -20,6 +20,7 @@ mod late_chunking;
 mod latent;
 mod media_engine;
 mod poolers;
+mod prompts;
 mod quantized;
 mod random_vision;
 mod rope;

@@ -196,7 +196,8 @@ async fn process(
             true => params.in_chunks(chunk_ends, &info.heads, prompt_token_ids.len())?,
             false => params,
         };
-        let work = Work::Pool(PoolingParams { second_text_at, ..params });
+        let num_left_out = params.num_left_out.saturating_sub(num_dropped as u32);
+        let work = Work::Pool(PoolingParams { second_text_at, num_left_out, ..params });
         return Ok(ProcessedRequest { prompt_token_ids, work, mm_features });
     }
     context.config.scheduler.check_servable(prompt_token_ids.len())?;
