@@ -59,8 +59,8 @@ pub struct HfTextCodec {
 
 impl HfTextCodec {
     /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`, or
-    /// without that file Mistral's `tekken.json` or the files of a class. In a folder, it also reads
-    /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
+    /// without that file Mistral's `tekken.json` or the files of a class. In a folder, it also
+    /// reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
     /// `chat_template.jinja` where they exist.
     ///
     /// Truncation and padding set in `tokenizer.json` do not apply, because the engine limits

@@ -15,7 +15,11 @@ use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        input::{fit::TruncationSide, languages::RequestLanguages},
+        input::{
+            encoder_text::EncoderText,
+            fit::TruncationSide,
+            languages::{LanguageTokens, RequestLanguages},
+        },
         request::{
             ids::{RequestId, TokenId},
             lora::LoraRequest,
@@ -172,6 +176,32 @@ impl RawRequest {
     pub fn pool(prompt: Prompt, params: PoolingParams) -> Self {
         let truncation_side = TruncationSide::Right;
         Self { pooling: Some(params), truncation_side, ..Self::new(prompt) }
+    }
+
+    /// Returns the tokens of the languages that the request names. `text` is the model's encoder,
+    /// if the prompt is its text.
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if the model or the prompt has no place for them.
+    pub fn language_tokens(
+        &self,
+        text: Option<&EncoderText>,
+    ) -> Result<LanguageTokens, RequestError> {
+        let Some(text) = text else {
+            self.languages.refuse("unset, because the model has no languages")?;
+            return Ok(LanguageTokens::default());
+        };
+        let tokens = self.languages.tokens(text)?;
+        if tokens.around.is_some() || tokens.before_text.is_some() {
+            if !matches!(self.prompt, Prompt::Text(_) | Prompt::Chat(_)) {
+                self.languages.refuse("unset for token ids, which are used unchanged")?;
+            }
+            if tokens.around.is_some() && !self.add_special_tokens {
+                let accepted = "unset without add_special_tokens, because it is one of them";
+                self.languages.refuse(accepted)?;
+            }
+        }
+        Ok(tokens)
     }
 
     /// Returns the number of outputs that the request asks for.

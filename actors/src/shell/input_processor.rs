@@ -150,7 +150,7 @@ async fn process(
     };
     let languages = match is_whole {
         true => LanguageTokens::default(),
-        false => languages(raw, text)?,
+        false => raw.language_tokens(text.map(|text| &**text))?,
     };
     let given = work.as_ref().map(|params| params.chunk_ends.clone()).unwrap_or_default();
     let (tokens, second_text_at, chunk_ends) = match &raw.prompt {
@@ -209,27 +209,6 @@ async fn process(
     })?;
     params.normalize();
     Ok(ProcessedRequest { prompt_token_ids, work: Work::Generate(params), mm_features })
-}
-
-/// Returns the tokens of the languages that a request names.
-fn languages(
-    raw: &RawRequest,
-    text: Option<&Arc<EncoderText>>,
-) -> Result<LanguageTokens, RequestError> {
-    let Some(text) = text else {
-        raw.languages.refuse("unset, because the model has no languages")?;
-        return Ok(LanguageTokens::default());
-    };
-    let tokens = raw.languages.tokens(text)?;
-    if tokens.around.is_some() || tokens.before_text.is_some() {
-        if !matches!(raw.prompt, Prompt::Text(_) | Prompt::Chat(_)) {
-            raw.languages.refuse("unset for token ids, which are used unchanged")?;
-        }
-        if tokens.around.is_some() && !raw.add_special_tokens {
-            raw.languages.refuse("unset without add_special_tokens, because it is one of them")?;
-        }
-    }
-    Ok(tokens)
 }
 
 /// Returns the prompt of a decoder, and the text that the encoder takes, whose tokens are `read`.

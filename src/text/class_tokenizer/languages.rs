@@ -1,5 +1,5 @@
-//! The languages of classes of tokenizers, in the order of their tokens: `FAIRSEQ_LANGUAGE_CODES` of
-//! transformers.
+//! The languages of classes of tokenizers, in the order of their tokens:
+//! `FAIRSEQ_LANGUAGE_CODES` of transformers.
 
 /// The languages of mBART.
 pub(super) const MBART: &str = "\
