@@ -26,7 +26,7 @@ MODELS = ["poolers/llama-mean", "encoders/modernbert-mean", "encoders/t5-mean"]
 MODES = [
     "mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", ["cls", "mean", "max"],
 ]  # fmt: skip
-PROMPTS = {"query": "Find the text: ", "document": "text", "none": ""}
+PROMPTS = {"query": "Find the text:", "document": "text:", "none": ""}
 TEXTS = list(sentences(5, 2)) + ["a", " b"]
 
 
