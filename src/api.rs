@@ -26,6 +26,8 @@ pub use playhouse_actors::logic::request::pooling_params::{
 };
 // The adapter of a request.
 pub use playhouse_actors::logic::request::lora::LoraRequest;
+// The languages of a request to a model that translates.
+pub use playhouse_actors::logic::input::languages::RequestLanguages;
 // The end of a prompt that is cut off.
 pub use playhouse_actors::logic::input::fit::TruncationSide;
 // The format that an output must match.

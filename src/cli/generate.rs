@@ -16,7 +16,9 @@ use super::{
     streams::read_ahead,
     style::harmless,
 };
-use crate::api::{FinishReason, OutputDelta, Prompt, RawRequest, StopReason, Submission};
+use crate::api::{
+    FinishReason, OutputDelta, Prompt, RawRequest, RequestLanguages, StopReason, Submission,
+};
 use crate::{config::EngineConfig, engine::Engine, files};
 
 const EXAMPLES: &str = "\
@@ -47,6 +49,12 @@ pub(crate) struct GenerateArgs {
     /// Outputs for each prompt
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     n: u32,
+    /// Language of the texts, for a model that translates: en_XX, eng_Latn or en
+    #[arg(long, value_name = "CODE")]
+    source_lang: Option<String>,
+    /// Language of the outputs
+    #[arg(long, value_name = "CODE")]
+    target_lang: Option<String>,
     #[command(flatten)]
     sampling: SamplingFlags,
     #[command(flatten)]
@@ -86,6 +94,8 @@ async fn generate(
         let mut request = RawRequest::new(Prompt::Text(prompt.clone()));
         args.sampling.apply(engine.default_sampling(), &mut request);
         request.params.n = args.n;
+        let (source, target) = (args.source_lang.clone(), args.target_lang.clone());
+        request.languages = RequestLanguages { source, target };
         request.max_tokens.get_or_insert(MAX_TOKENS);
         submissions.push((prompt, engine.submit(request).await?));
     }

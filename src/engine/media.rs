@@ -63,9 +63,18 @@ pub(super) fn with_encoder_text(
     let Some(prompts) = TextPrompts::of_model(&config.model, overrides, generation)? else {
         return Ok(codec);
     };
-    let TextPrompts { max_tokens, vocab_size, decoder_prompt } = prompts;
+    let TextPrompts { max_tokens, vocab_size, decoder_prompt, not_applied } = prompts;
+    if !not_applied.is_empty() {
+        tracing::warn!(
+            "the model's settings of generation have {}, which are not applied: requests may set \
+             min_tokens, repetition_penalty and use_beam_search",
+            not_applied.join(", ")
+        );
+    }
     let vocab_size = vocab_size as u32;
-    Ok(codec.with_encoder_text(EncoderText { max_tokens, vocab_size, decoder_prompt }))
+    let languages = codec.languages(vocab_size);
+    let text = EncoderText { max_tokens, vocab_size, decoder_prompt, languages };
+    Ok(codec.with_encoder_text(text))
 }
 
 /// Returns the largest number of embeddings of one item; zero if the model takes none.

@@ -28,6 +28,14 @@ const TOKENIZER: &[&str] = &[
 ];
 /// Mistral's file in the place of `tokenizer.json`.
 const TEKKEN: &str = "tekken.json";
+/// The files that classes of tokenizers have in the place of `tokenizer.json`, a set a line. Which
+/// class it is, the content of a config says. So all that are there are fetched.
+const OF_CLASSES: &[&[&str]] = &[
+    &["source.spm", "vocab.json"],
+    &["sentencepiece.bpe.model"],
+    &["spiece.model"],
+    &["vocab.json", "merges.txt"],
+];
 /// The folder of further chat templates.
 const TEMPLATES: &str = "additional_chat_templates/";
 const CONFIG: &str = "config.json";
@@ -67,7 +75,10 @@ pub enum Lacking {
     #[error("it has neither config.json nor adapter_config.json")]
     NoConfig,
     /// The repository has no tokenizer in a known format.
-    #[error("it has neither tokenizer.json nor tekken.json")]
+    #[error(
+        "it has neither tokenizer.json nor tekken.json, and no files of sentencepiece or BPE in \
+         their place"
+    )]
     NoTokenizer,
     /// The repository has GGUF files only.
     #[error("it has GGUF files: add one to the name, for example :{}", .0.join(", or :"))]
@@ -134,11 +145,13 @@ pub(crate) fn small(listing: &[String], want: &Want) -> Result<Vec<String>, Lack
     let templates = listing
         .iter()
         .filter(|file| file.starts_with(TEMPLATES) && file.ends_with(".jinja") && is_path(file));
-    let has_tokenizer = has(TOKENIZER[0]) || has(TEKKEN);
+    let has_tokenizer = has_tokenizer(listing);
     // Without need, no second vocabulary is fetched.
     let known_here = known(TOKENIZER).filter(|name| name != TEKKEN || !has(TOKENIZER[0]));
     let sentences = known(&model_files::SENTENCE_CONFIGS);
-    let tokenizer: Vec<_> = known_here.chain(sentences).chain(templates.cloned()).collect();
+    let of_class = of_class(listing).into_iter().map(str::to_owned);
+    let tokenizer: Vec<_> =
+        known_here.chain(of_class).chain(sentences).chain(templates.cloned()).collect();
     match want {
         Want::Gguf(_) => Ok(Vec::new()),
         Want::Tokenizer if !has_tokenizer => Err(Lacking::NoTokenizer),
@@ -195,7 +208,7 @@ pub(crate) fn complete(
 ) -> Result<String, Lacking> {
     let small = small(listing, want)?;
     let has = |name: &str| small.iter().any(|file| file == name);
-    let has_tokenizer = has(TOKENIZER[0]) || has(TEKKEN);
+    let has_tokenizer = has_tokenizer(&small);
     if matches!(want, Want::Model { tokenizer: true, .. }) && has(CONFIG) && !has_tokenizer {
         return Err(Lacking::NoTokenizer);
     }
@@ -205,6 +218,25 @@ pub(crate) fn complete(
         Want::Gguf(_) => files.pop().unwrap_or_default(),
         _ => String::new(),
     })
+}
+
+/// Returns the files of a class of tokenizers, if there is no other tokenizer.
+fn of_class(listing: &[String]) -> BTreeSet<&'static str> {
+    let has = |name: &str| listing.iter().any(|file| file == name);
+    if has(TOKENIZER[0]) || has(TEKKEN) {
+        return BTreeSet::new();
+    }
+    let complete = OF_CLASSES.iter().filter(|files| files.iter().all(|file| has(file)));
+    let needs = complete.copied().flatten().copied();
+    // M2M100 has this file beside its model.
+    let beside = ["vocab.json"].into_iter().filter(|file| has(file));
+    let files: BTreeSet<_> = needs.collect();
+    if files.is_empty() { files } else { files.into_iter().chain(beside).collect() }
+}
+
+fn has_tokenizer(listing: &[String]) -> bool {
+    let has = |name: &str| listing.iter().any(|file| file == name);
+    has(TOKENIZER[0]) || has(TEKKEN) || !of_class(listing).is_empty()
 }
 
 fn weights(listing: &[String], index: Option<&[u8]>) -> Result<Vec<String>, Lacking> {

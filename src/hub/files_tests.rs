@@ -108,6 +108,23 @@ fn a_tokenizer_needs_no_weights() {
 }
 
 #[test]
+fn a_class_of_tokenizers_has_files_of_its_own() {
+    // Helsinki-NLP/opus-mt-en-de
+    let (small, _) = needed(
+        "config.json model.safetensors source.spm target.spm tokenizer_config.json vocab.json",
+        None,
+        None,
+    );
+    assert_eq!(small, listing("config.json source.spm tokenizer_config.json vocab.json"));
+    // facebook/m2m100_418M
+    let files = listing("config.json sentencepiece.bpe.model vocab.json");
+    assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
+    // Without need, they are not fetched.
+    let files = listing("config.json spiece.model tokenizer.json");
+    assert_eq!(super::small(&files, &Want::Tokenizer), Ok(listing("config.json tokenizer.json")));
+}
+
+#[test]
 fn a_gguf_file_by_its_name_or_the_end_of_its_name() {
     // unsloth/Qwen3-0.6B-GGUF, and a split file.
     let files = listing(

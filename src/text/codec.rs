@@ -5,19 +5,26 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use playhouse_actors::logic::input::{encoder_text::EncoderText, fit::TruncationSide};
+use playhouse_actors::logic::input::{
+    encoder_text::EncoderText, fit::TruncationSide, languages::Languages,
+};
 use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, MediaProcessor, TextCodec, TextError,
     TokenizedChunks, TokenizedPair,
 };
-use tokenizers::{PostProcessor, Tokenizer, TruncationParams, truncate_encodings};
+use tokenizers::{
+    Encoding, NormalizerWrapper, OffsetType, PostProcessor, Tokenizer, TruncationParams,
+    truncate_encodings,
+};
 
 use super::chat_template::{ChatTemplates, ContentFormat};
 use super::chunks;
+use super::class_tokenizer::{ClassFolder, PieceTokenizer};
 use super::cuts::{self, Cuts};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
+use super::languages;
 use super::tokenizer_files::TokenizerFiles;
 use super::{gguf_tokenizer, special_tokens, tekken};
 use crate::gguf::{GgufFile, is_gguf};
@@ -27,6 +34,8 @@ use crate::model_files;
 #[derive(Clone)]
 pub struct HfTextCodec {
     tokenizer: Arc<Tokenizer>,
+    /// Cuts texts in the place of the tokenizer's own model, if that only looks tokens up.
+    pieces: Option<Arc<PieceTokenizer>>,
     family: Family,
     /// Places where long texts may be cut, if there are any.
     cuts: Option<Arc<Cuts>>,
@@ -50,8 +59,8 @@ pub struct HfTextCodec {
 
 impl HfTextCodec {
     /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`, or
-    /// without that file Mistral's `tekken.json`. In a folder, it also reads
-    /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
+    /// without that file Mistral's `tekken.json` or the files of a class. In a folder, it also
+    /// reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
     /// `chat_template.jinja` where they exist.
     ///
     /// Truncation and padding set in `tokenizer.json` do not apply, because the engine limits
@@ -64,25 +73,36 @@ impl HfTextCodec {
     pub fn load(model: &Path) -> Result<Self, TextLoadError> {
         if is_gguf(model) {
             let (tokenizer, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
-            return Self::assemble(tokenizer, &files, model);
+            return Self::assemble(tokenizer, None, &files, model);
         }
         let (path, tekken) = (model.join("tokenizer.json"), model.join(tekken::FILE));
         if !model_files::exists(&path) && model_files::exists(&tekken) {
             let mut files = TokenizerFiles::read(model)?;
             let tokenizer = tekken::read(model, &mut files)?;
-            return Self::assemble(tokenizer, &files, &tekken);
+            return Self::assemble(tokenizer, None, &files, &tekken);
         }
-        Self::assemble(read_tokenizer(&path)?, &TokenizerFiles::read(model)?, &path)
+        if !model_files::exists(&path)
+            && let Some(class) = ClassFolder::find(model)?
+        {
+            let mut files = TokenizerFiles::read(model)?;
+            let (tokenizer, pieces) = class.read(&mut files)?;
+            return Self::assemble(tokenizer, pieces, &files, model);
+        }
+        Self::assemble(read_tokenizer(&path)?, None, &TokenizerFiles::read(model)?, &path)
     }
 
     /// Returns whether the folder `model` has the file of a tokenizer.
     #[must_use]
     pub fn is_in(model: &Path) -> bool {
-        ["tokenizer.json", tekken::FILE].iter().any(|file| model_files::exists(&model.join(file)))
+        let exists = |file: &&str| model_files::exists(&model.join(file));
+        let of_class =
+            || ClassFolder::find(model).ok().flatten().is_some_and(|it| it.is_complete());
+        ["tokenizer.json", tekken::FILE].iter().any(exists) || of_class()
     }
 
     fn assemble(
         mut tokenizer: Tokenizer,
+        pieces: Option<PieceTokenizer>,
         files: &TokenizerFiles,
         path: &Path,
     ) -> Result<Self, TextLoadError> {
@@ -100,7 +120,8 @@ impl HfTextCodec {
             pad_token: named("pad_token").map(|(_, id)| id),
             last_token: vocab.into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
-            cuts: Cuts::read(&tokenizer).map(Arc::new),
+            cuts: if pieces.is_some() { None } else { Cuts::read(&tokenizer).map(Arc::new) },
+            pieces: pieces.map(Arc::new),
             chat_templates: Arc::new(ChatTemplates::new(files)),
             lowers_case: files.lowers_case,
             omits_types: files.omits_types,
@@ -129,6 +150,13 @@ impl HfTextCodec {
     pub fn with_encoder_text(mut self, text: EncoderText) -> Self {
         self.encoder_text = Some(Arc::new(text));
         self
+    }
+
+    /// Returns the languages of texts and outputs whose tokens are below `vocab_size`, if there are
+    /// tokens of languages.
+    #[must_use]
+    pub fn languages(&self, vocab_size: u32) -> Option<Languages> {
+        languages::find(self, self.tokenizer.get_vocab(true), vocab_size)
     }
 
     /// Returns the same codec, and without the processor unless the model `encodes` what it makes.
@@ -167,6 +195,26 @@ impl HfTextCodec {
         }
     }
 
+    /// Returns the tokens of a text with their places.
+    fn encoding(&self, text: &str, add_special_tokens: bool) -> tokenizers::Result<Encoding> {
+        let Some(pieces) = &self.pieces else {
+            return self.tokenizer.encode(text, add_special_tokens);
+        };
+        let added = self.tokenizer.get_added_vocabulary();
+        let mut parts = added.extract_and_normalize::<NormalizerWrapper>(None, text);
+        parts.tokenize(|part| Ok(pieces.tokens(part.get())))?;
+        let encoding = parts.into_encoding(None, 0, OffsetType::Byte)?;
+        self.tokenizer.post_process(encoding, None, add_special_tokens)
+    }
+
+    /// Returns the tokens of a text, and their places only if that costs nothing.
+    fn encoding_fast(&self, text: &str, add_special_tokens: bool) -> tokenizers::Result<Encoding> {
+        match self.pieces {
+            Some(_) => self.encoding(text, add_special_tokens),
+            None => self.tokenizer.encode_fast(text, add_special_tokens),
+        }
+    }
+
     /// Returns whether the model's chat template takes message content as text or as a list of
     /// parts. [`TextCodec::render_chat`] converts either form.
     #[must_use]
@@ -189,7 +237,7 @@ impl TextCodec for HfTextCodec {
     }
 
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
-        let encoding = self.tokenizer.encode_fast(self.cased(text), add_special_tokens);
+        let encoding = self.encoding_fast(&self.cased(text), add_special_tokens);
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
     }
 
@@ -200,9 +248,8 @@ impl TextCodec for HfTextCodec {
         add_special_tokens: bool,
         most_tokens: Option<usize>,
     ) -> Result<TokenizedPair, TextError> {
-        let encode = |text: &str| {
-            self.tokenizer.encode_fast(self.cased(text), false).map_err(tokenizer_error)
-        };
+        let encode =
+            |text: &str| self.encoding_fast(&self.cased(text), false).map_err(tokenizer_error);
         let (first, second) = (encode(first)?, Some(encode(second)?));
         let (first, second) = match most_tokens {
             None => (first, second),
@@ -232,7 +279,7 @@ impl TextCodec for HfTextCodec {
             whole.push_str(&self.cased(text));
             text_ends.push(whole.len());
         }
-        let encoding = self.tokenizer.encode(whole, add_special_tokens).map_err(tokenizer_error)?;
+        let encoding = self.encoding(&whole, add_special_tokens).map_err(tokenizer_error)?;
         let is_added = encoding.get_special_tokens_mask().iter().map(|mask| *mask > 0);
         let token_ends = encoding.get_offsets().iter().map(|(_, end)| *end);
         let own = is_added.zip(token_ends).map(|(is_added, end)| (!is_added).then_some(end));
@@ -242,7 +289,7 @@ impl TextCodec for HfTextCodec {
 
     fn first_tokens(&self, text: &str, most_tokens: usize) -> Result<String, TextError> {
         let text = self.cased(text);
-        let encoding = self.tokenizer.encode(&*text, false).map_err(tokenizer_error)?;
+        let encoding = self.encoding(&text, false).map_err(tokenizer_error)?;
         let end = match encoding.get_offsets() {
             offsets if offsets.len() <= most_tokens => text.len(),
             offsets => offsets[..most_tokens].last().map_or(0, |(_, end)| *end),

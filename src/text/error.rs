@@ -25,6 +25,21 @@ pub enum TextLoadError {
         /// The place and the reason.
         source: serde_json::Error,
     },
+    /// The folder has no `tokenizer.json`, and not all files that its class has instead.
+    #[error(
+        "{}: no tokenizer.json, and a {class} without it needs {needs}: {missing} is missing",
+        folder.display()
+    )]
+    MissingFiles {
+        /// The folder.
+        folder: PathBuf,
+        /// The class of the tokenizer.
+        class: &'static str,
+        /// All files that it needs.
+        needs: String,
+        /// Those that the folder lacks.
+        missing: String,
+    },
     /// `tokenizer.json` has no `model`.
     #[error("{}: no tokenizer: the object `model` is missing", path.display())]
     NoModel {

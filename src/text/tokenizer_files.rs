@@ -10,7 +10,7 @@ use tokenizers::AddedToken;
 use super::error::TextLoadError;
 use crate::model_files;
 
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
@@ -212,12 +212,18 @@ fn token_content(
     }
 }
 
-fn field_error(path: &Path, field: &str, found: &Value, expected: &'static str) -> TextLoadError {
+pub(super) fn field_error(
+    path: &Path,
+    field: &str,
+    found: &Value,
+    expected: &'static str,
+) -> TextLoadError {
     let found = found.to_string().chars().take(80).collect();
     TextLoadError::Field { path: path.to_owned(), field: field.to_owned(), found, expected }
 }
 
-fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TextLoadError> {
+/// Reads an object of JSON, if the file exists.
+pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TextLoadError> {
     let Some(text) = read_if_there(path)? else { return Ok(None) };
     serde_json::from_str(&text)
         .map(Some)

@@ -120,3 +120,44 @@ async fn a_setting_chooses_the_first_token() {
     assert_eq!(answer["choices"][0]["prompt_token_ids"], json!([2, 5]), "{answer}");
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_chooses_its_languages() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/texts/mbart-wide");
+    let engine = EngineConfig { model, ..engine() };
+    let served = Served::start(engine, ServerConfig::default()).await;
+    let ask = |change: Value| {
+        let mut body = request(&json!("a"));
+        body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let served = &served;
+        async move { post(served, "completions", &body).await }
+    };
+    let (status, answer) = ask(json!({"source_lang": "de_DE", "target_lang": "en_XX"})).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["choices"][0]["prompt_token_ids"], json!([2, 5]), "{answer}");
+    let (_, same) = ask(json!({"prompt": "a", "source_lang": "en_XX"})).await;
+    let (_, default) = ask(json!({})).await;
+    assert_eq!(same["choices"][0]["token_ids"], default["choices"][0]["token_ids"]);
+    for (change, param, expected) in [
+        (json!({"target_lang": "fr_XX"}), "target_lang", "de_DE, en_XX"),
+        (json!({"source_lang": "English"}), "source_lang", "de_DE, en_XX"),
+        (json!({"prompt": [7, 8], "source_lang": "de_DE"}), "source_lang", "token ids"),
+        (
+            json!({"source_lang": "de_DE", "add_special_tokens": false}),
+            "source_lang",
+            "add_special_tokens",
+        ),
+    ] {
+        let (status, answer) = ask(change).await;
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(param)), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(expected), "{answer}");
+    }
+    served.stop().await;
+    let served = self::served().await;
+    let mut body = request(&json!("a"));
+    body["target_lang"] = json!("en_XX");
+    let (status, answer) = post(&served, "completions", &body).await;
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("target_lang")), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("no languages"), "{answer}");
+    served.stop().await;
+}

@@ -6,8 +6,9 @@
 
 Each model begins as a tiny one. Then random fields of its config change, as in `random_configs.py`,
 whose words for results this script shares. A server loads the model in float32. Compared are the
-vectors of all tokens, or the probabilities of the classes of a text or of its tokens. Needs what
-`make_encoders.py` needs. Nothing is downloaded.
+vectors of all tokens, or the probabilities of the classes of a text or of its tokens. Classes that
+transformers lacks are a base of transformers with layers of torch: vectors of ColBERT and of several
+modules, and rewards. Needs what `make_encoders.py` needs. Nothing is downloaded.
 """
 
 import argparse
@@ -23,7 +24,10 @@ from pathlib import Path
 import torch
 import transformers as hf
 
+from safetensors.torch import save_file
+
 import make_encoders as encoders
+import make_poolers
 import random_configs
 from corpus import sentences
 
@@ -57,10 +61,10 @@ def decoder(kind, **fields):
 
 def starts():
     """Returns the classes by the name of their family: a base and heads, a config, a tokenizer."""
-    tasks = ["Model", "ForSequenceClassification", "ForTokenClassification"]
+    tasks = ["Model", "ForSequenceClassification", "ForTokenClassification", "MultiVector"]
     both = tasks[:2]
     rows = [
-        ("Bert", tasks, hf.BertConfig(**encoders.BERT), encoders.word_piece),
+        ("Bert", [*tasks, "ColBERT"], hf.BertConfig(**encoders.BERT), encoders.word_piece),
         ("Roberta", tasks, hf.RobertaConfig(**encoders.ROBERTA), encoders.roberta_bpe),
         ("XLMRoberta", tasks, hf.XLMRobertaConfig(**encoders.ROBERTA), encoders.xlmr_unigram),
         ("Camembert", tasks, hf.CamembertConfig(**encoders.ROBERTA), encoders.xlmr_unigram),
@@ -71,8 +75,86 @@ def starts():
         ("T5Encoder", tasks[:1], hf.T5Config(**encoders.T5), encoders.t5_unigram),
     ]
     for kind in ["Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Phi3"]:
-        rows.append((kind, both, decoder(kind), encoders.modern_bpe))
+        more = {"Qwen2": ["RewardModel", "ProcessRewardModel"], "Qwen3": ["MultiVector"]}.get(kind, [])
+        rows.append((kind, both + more, decoder(kind), encoders.modern_bpe))
+    rows.append(("InternLM2", ["RewardModel"], decoder("Llama"), encoders.modern_bpe))
     return rows
+
+
+# The task of each class that is made here.
+BY_HAND = {
+    "ColBERT": "token_embed", "MultiVector": "token_embed", "RewardModel": "token_classify",
+    "ProcessRewardModel": "token_classify",
+}  # fmt: skip
+ACTIVATIONS = ["Identity", "Tanh", "ReLU", "GELU", "Sigmoid"]
+
+
+class OfTokens(torch.nn.Module):
+    """A base with layers for each token."""
+
+    def __init__(self, base, layers, finish):
+        super().__init__()
+        self.base, self.layers, self.finish = base, layers, finish
+
+    def forward(self, input_ids):
+        mask = torch.ones_like(input_ids)
+        hidden = self.base(input_ids=input_ids, attention_mask=mask).last_hidden_state[0]
+        return self.finish(self.layers(hidden))
+
+
+def by_hand(kind, task, config, folder, rng):
+    """Writes a model of a class that transformers lacks."""
+    base_class = hf.LlamaModel if kind == "InternLM2" else getattr(hf, kind + "Model")
+    base = encoders.randomize(base_class(config), rng.randrange(1_000)).float().eval()
+    size, unit = config.hidden_size if hasattr(config, "hidden_size") else config.dim, torch.nn.functional.normalize
+    if task == "ColBERT":
+        layers = torch.nn.Sequential(torch.nn.Linear(size, rng.choice([8, 16, 40]), bias=False))
+    elif task == "MultiVector":
+        widths, parts = [size] + [rng.choice([12, 20, 32]) for _ in range(rng.choice([1, 2]))], []
+        for inputs, outputs in zip(widths, widths[1:]):
+            parts.append(torch.nn.Linear(inputs, outputs, bias=rng.random() < 0.5))
+            parts.append(getattr(torch.nn, rng.choice(ACTIVATIONS))())
+        layers = torch.nn.Sequential(*parts)
+    elif kind == "InternLM2":
+        layers = torch.nn.Sequential(torch.nn.Linear(size, 1, bias=False))
+    else:
+        labels = 1 if task == "RewardModel" else 2
+        layers = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, labels))
+    layers = encoders.randomize(layers, rng.randrange(1_000)).float().eval()
+    classes = lambda logits: logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
+    model = OfTokens(base, layers, classes if "Reward" in task else lambda rows: unit(rows, dim=-1))
+    folder.mkdir(exist_ok=True)
+    if task == "MultiVector":
+        base.save_pretrained(folder)
+        modules = [dict(idx=0, name="0", path="", type="sentence_transformers.models.Transformer")]
+        for index, (linear, activation) in enumerate(zip(layers[::2], layers[1::2]), start=1):
+            path = folder / f"{index}_Dense"
+            path.mkdir()
+            name = f"torch.nn.modules.activation.{type(activation).__name__}"
+            fields = dict(in_features=linear.in_features, out_features=linear.out_features,
+                          bias=linear.bias is not None, activation_function=name,
+                          module_input_name="token_embeddings", module_output_name="token_embeddings")
+            (path / "config.json").write_text(json.dumps(fields))
+            save_file({f"linear.{k}": v for k, v in linear.state_dict().items()}, path / "model.safetensors")
+            modules.append(dict(idx=index, name=str(index), path=path.name, type="sentence_transformers.models.Dense"))
+        (folder / "modules.json").write_text(json.dumps(modules))
+        return model
+    state = {("bert." if task == "ColBERT" else "model.") + k: v for k, v in base.state_dict().items()}
+    if task == "ColBERT":
+        state["linear.weight"] = layers[0].weight
+        config.architectures = ["HF_ColBERT"]
+    else:
+        state |= {("score.weight" if kind == "InternLM2" else f"score.{k}"): v for k, v in layers.state_dict().items()}
+        config.architectures = [f"{kind}For{task}"]
+    state = {key: value.detach().contiguous() for key, value in state.items()}
+    config.dtype = "float32"
+    config.save_pretrained(folder)
+    if kind == "InternLM2":
+        state = make_poolers.internlm2_names(state | {"score.0.weight": state.pop("score.weight")}, config)
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | dict(model_type="internlm2", bias=False)))
+    save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+    return model
 
 
 def changes_of(config, rng):
@@ -95,6 +177,10 @@ def make(kind, task, start, changes, labels, tokenizer, folder, rng):
             fields.pop(name, None)
     config = type(start)(**fields | changes, num_labels=labels)
     config._attn_implementation = "eager"
+    if task in BY_HAND:
+        model = by_hand(kind, task, config, folder, rng)
+        tokenizer.save_pretrained(folder)
+        return model
     model = encoders.randomize(getattr(hf, kind + task)(config), rng.randrange(1_000)).float().eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -105,6 +191,8 @@ def expected(model, task, ids):
     """Returns the vectors or the probabilities of one text."""
     inputs = torch.tensor([ids])
     with torch.no_grad():
+        if task in BY_HAND:
+            return model(inputs)
         out = model(input_ids=inputs, attention_mask=torch.ones_like(inputs))
     if task == "Model":
         return torch.nn.functional.normalize(out.last_hidden_state[0], dim=-1)
@@ -113,12 +201,13 @@ def expected(model, task, ids):
 
 
 def answered(server, task, ids):
-    tasks = {"Model": "token_embed", "ForSequenceClassification": "classify"}
+    tasks = {"Model": "token_embed", "ForSequenceClassification": "classify"} | BY_HAND
     body = {"model": "m", "input": ids, "task": tasks.get(task, "token_classify")}
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}/pooling", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     data = torch.tensor(json.load(urllib.request.urlopen(request, timeout=60))["data"][0]["data"])
-    return torch.nn.functional.normalize(data, dim=-1) if task == "Model" else data
+    is_vector = task == "Model" or BY_HAND.get(task) == "token_embed"
+    return torch.nn.functional.normalize(data, dim=-1) if is_vector else data
 
 
 def check(program, kind, task, start, tokenizer, folder, rng):
@@ -132,7 +221,8 @@ def check(program, kind, task, start, tokenizer, folder, rng):
     except Exception as error:  # Whatever transformers raises for settings that do not fit.
         return "skipped", changes, f"{type(error).__name__}: {str(error)[:100]}"
     try:
-        pooler = ["--pooler-config", '{"task": "token_embed"}'] if task == "Model" else []
+        by_token = task == "Model" or BY_HAND.get(task) == "token_embed"
+        pooler = ["--pooler-config", '{"task": "token_embed"}'] if by_token else []
         with random_configs.Server(program, folder, ["--runner", "pooling", *pooler]) as server:
             gap = max(float((answered(server, task, ids) - row).abs().max()) for ids, row in zip(prompts, rows))
     except random_configs.Refused as error:
@@ -154,6 +244,7 @@ def main():
     parser.add_argument("program", help="the playhouse program")
     parser.add_argument("family", nargs="*", help="parts of the names of families")
     parser.add_argument("--count", type=int, default=3, help="models of each class")
+    parser.add_argument("--task", action="append", help="only these ends of classes, for example MultiVector")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_intermixed_args()
     hf.logging.set_verbosity_error()
@@ -164,7 +255,9 @@ def main():
             continue
         if tokenizer not in tokenizers:
             tokenizers[tokenizer] = tokenizer()
-        for task in tasks:
+        for task in args.task or tasks:
+            if task not in tasks:
+                continue
             for index in range(args.count):
                 rng, name = random.Random(f"{args.seed}-{kind}{task}-{index}"), f"{kind}{task}"
                 folder = work / f"{name}-{index}"

@@ -15,7 +15,11 @@ use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        input::fit::TruncationSide,
+        input::{
+            encoder_text::EncoderText,
+            fit::TruncationSide,
+            languages::{LanguageTokens, RequestLanguages},
+        },
         request::{
             ids::{RequestId, TokenId},
             lora::LoraRequest,
@@ -109,6 +113,8 @@ pub struct RawRequest {
     pub bad_words: Vec<String>,
     /// Whether the tokenizer adds the special tokens that the model expects around a text.
     pub add_special_tokens: bool,
+    /// The languages of the text and of the output, for models that translate.
+    pub languages: RequestLanguages,
     /// Number of prompt tokens to keep. -1 means as many as the context leaves.
     pub truncate_prompt_tokens: Option<i64>,
     /// The end at which a prompt is truncated.
@@ -172,6 +178,32 @@ impl RawRequest {
         Self { pooling: Some(params), truncation_side, ..Self::new(prompt) }
     }
 
+    /// Returns the tokens of the languages that the request names. `text` is the model's encoder,
+    /// if the prompt is its text.
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if the model or the prompt has no place for them.
+    pub fn language_tokens(
+        &self,
+        text: Option<&EncoderText>,
+    ) -> Result<LanguageTokens, RequestError> {
+        let Some(text) = text else {
+            self.languages.refuse("unset, because the model has no languages")?;
+            return Ok(LanguageTokens::default());
+        };
+        let tokens = self.languages.tokens(text)?;
+        if tokens.around.is_some() || tokens.before_text.is_some() {
+            if !matches!(self.prompt, Prompt::Text(_) | Prompt::Chat(_)) {
+                self.languages.refuse("unset for token ids, which are used unchanged")?;
+            }
+            if tokens.around.is_some() && !self.add_special_tokens {
+                let accepted = "unset without add_special_tokens, because it is one of them";
+                self.languages.refuse(accepted)?;
+            }
+        }
+        Ok(tokens)
+    }
+
     /// Returns the number of outputs that the request asks for.
     #[must_use]
     pub fn num_outputs(&self) -> u32 {
@@ -191,6 +223,7 @@ impl RawRequest {
             max_tokens_default: None,
             bad_words: Vec::new(),
             add_special_tokens,
+            languages: RequestLanguages::default(),
             truncate_prompt_tokens: None,
             truncation_side: TruncationSide::default(),
             pads_to_limit: false,

@@ -15,6 +15,7 @@ use crate::{
                 OutputTokens, PromptLimits, TruncationSide, check_length, check_text_bytes,
                 fit_prompt, kept_tokens,
             },
+            languages::LanguageTokens,
             text_pieces::WantedTokens,
         },
         request::{
@@ -147,6 +148,10 @@ async fn process(
         Some(text) => (EncoderText::OUTPUT, text.limits()),
         None => (output, limits),
     };
+    let languages = match is_whole {
+        true => LanguageTokens::default(),
+        false => raw.language_tokens(text.map(|text| &**text))?,
+    };
     let given = work.as_ref().map(|params| params.chunk_ends.clone()).unwrap_or_default();
     let (tokens, second_text_at, chunk_ends) = match &raw.prompt {
         Prompt::Pair(first, second) => {
@@ -159,13 +164,14 @@ async fn process(
             (chunks.tokens, None, chunks.ends.into_iter().map(|end| end as u32).collect())
         }
         _ => {
-            let read = tokenize(context, raw, read_output, &read_limits, is_left).await;
+            let adds = raw.add_special_tokens && languages.around.is_none();
+            let read = tokenize(context, raw, adds, read_output, &read_limits, is_left).await;
             let read = if text.is_some() { read.map_err(Ended::of_encoder) } else { read };
-            (read?, None, given)
+            (languages.surround(read?), None, given)
         }
     };
     let (ExpandedPrompt { tokens, features }, truncate_to) = match text {
-        Some(text) => (decoder_prompt(context, raw, text, tokens)?, None),
+        Some(text) => (decoder_prompt(context, raw, text, tokens, languages)?, None),
         None => (with_media(context, raw, tokens, &limits).await?, raw.truncate_prompt_tokens),
     };
     let mm_features = features.into();
@@ -190,7 +196,8 @@ async fn process(
             true => params.in_chunks(chunk_ends, &info.heads, prompt_token_ids.len())?,
             false => params,
         };
-        let work = Work::Pool(PoolingParams { second_text_at, ..params });
+        let num_left_out = params.num_left_out.saturating_sub(num_dropped as u32);
+        let work = Work::Pool(PoolingParams { second_text_at, num_left_out, ..params });
         return Ok(ProcessedRequest { prompt_token_ids, work, mm_features });
     }
     context.config.scheduler.check_servable(prompt_token_ids.len())?;
@@ -210,6 +217,7 @@ fn decoder_prompt(
     raw: &RawRequest,
     text: &EncoderText,
     read: Vec<TokenId>,
+    languages: LanguageTokens,
 ) -> Result<ExpandedPrompt, RequestError> {
     if let Some(item) = raw.media.first() {
         return Err(MediaError::TooMany { modality: item.modality, limit: 0 }.into());
@@ -219,7 +227,7 @@ fn decoder_prompt(
     let read = read.map_err(of_encoder)?.prompt_token_ids;
     let features = vec![MultimodalFeature::of_text(&read)];
     context.config.scheduler.check_encodable(&features)?;
-    Ok(ExpandedPrompt { tokens: text.decoder_prompt.clone(), features })
+    Ok(ExpandedPrompt { tokens: languages.decoder_prompt, features })
 }
 
 /// Makes the images and sounds of a request ready, and replaces their placeholders.
@@ -258,12 +266,13 @@ async fn with_media(
 async fn tokenize(
     context: &Context,
     raw: &Arc<RawRequest>,
+    adds: bool,
     output: OutputTokens,
     limits: &PromptLimits,
     is_left: IsLeft<'_>,
 ) -> Result<Vec<TokenId>, Ended> {
     let kept = kept_tokens(output, raw.truncate_prompt_tokens, limits)?;
-    let (jobs, adds) = (&context.vault.text_jobs, raw.add_special_tokens);
+    let jobs = &context.vault.text_jobs;
     let wanted = match kept {
         Some(num_tokens) => WantedTokens::Kept { num_tokens, dropped: raw.truncation_side },
         None => WantedTokens::UpTo(limits.max_model_len),

@@ -61,6 +61,7 @@ async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<
     let params = args.flags.params(PoolingParams {
         dimensions: args.dimensions,
         in_pieces: true,
+        num_left_out: engine.num_left_out(prefix)?,
         ..PoolingParams::new(PoolingTask::Embed)
     });
     let request = |text: &String| {

@@ -343,6 +343,25 @@ impl Engine {
         })
     }
 
+    /// Returns the number of first tokens that a vector leaves out with `prompt` before its text.
+    /// It is zero unless `include_prompt` of the model's `Pooling` is false. As in
+    /// sentence-transformers, it is the number of the prompt's own tokens, without a special token
+    /// at the end.
+    ///
+    /// # Errors
+    /// [`RequestError::Text`] if the tokenizer rejects the prompt.
+    pub fn num_left_out(&self, prompt: &str) -> Result<u32, RequestError> {
+        let pooler = self.loaded().pooler.as_ref();
+        if prompt.is_empty() || !pooler.is_some_and(|pooler| pooler.excludes_prompt) {
+            return Ok(0);
+        }
+        let codec = self.codec();
+        let tokens = codec.encode(prompt, true);
+        let tokens = tokens.map_err(|error| RequestError::Text(error.to_string()))?;
+        let ends_special = tokens.last().is_some_and(|token| codec.is_special(*token));
+        Ok(tokens.len().saturating_sub(usize::from(ends_special)) as u32)
+    }
+
     /// Returns how many requests of one call are in the engine at a time. Each may become as many
     /// as its prompt has pieces.
     pub(crate) fn pooling_window(&self) -> usize {

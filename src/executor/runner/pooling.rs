@@ -125,7 +125,9 @@ pub(super) fn request<'a>(
     let task = pooler_task(params.task);
     let activation = params.use_activation.unwrap_or(pooler.activation);
     let (dimensions, chunk_ends) = (params.dimensions, &params.chunk_ends[..]);
-    PoolerRequest { task, activation, dimensions, prompt, chunk_ends, classifier: None }
+    let num_left_out = params.num_left_out as usize;
+    let classifier = None;
+    PoolerRequest { task, activation, dimensions, prompt, chunk_ends, num_left_out, classifier }
 }
 
 /// Returns the result of a request, or a failure if a number of it is not finite.

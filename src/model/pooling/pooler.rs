@@ -74,8 +74,18 @@ pub struct PoolerRequest<'a> {
     pub prompt: &'a [u32],
     /// The position after each chunk of the prompt, of a mean. Empty: the prompt is one chunk.
     pub chunk_ends: &'a [u32],
+    /// Number of first tokens that the pooling of a vector leaves out.
+    pub num_left_out: usize,
     /// The classifier of the request's adapter, in place of the model's.
     pub classifier: Option<&'a Classifier>,
+}
+
+impl PoolerRequest<'_> {
+    /// Returns the position of the first token that counts.
+    fn first(&self) -> usize {
+        let is_within = self.task == PoolerTask::Embed && self.num_left_out < self.prompt.len();
+        if is_within { self.num_left_out } else { 0 }
+    }
 }
 
 /// The part of one request's result that is computed so far.
@@ -162,7 +172,7 @@ impl Pooler {
         if is_by_token(request.task) || self.vocabulary.is_some() {
             return start..end;
         }
-        self.sequence.wanted(start..end, request.prompt.len())
+        self.sequence.wanted(start..end, request.prompt.len(), request.first())
     }
 
     /// Adds the wanted hidden states of a chunk. Only the rows of the result are kept, or the sum
@@ -189,7 +199,8 @@ impl Pooler {
         }
         let is_mean = self.is_mean(request.task);
         if self.is_folded(request.task) {
-            gathered.folded.add(&self.sequence, start, hidden, self.hidden_size);
+            let (folded, first) = (&mut gathered.folded, request.first());
+            folded.add(&self.sequence, start, first, hidden, self.hidden_size);
             return Ok(());
         }
         if self.has_mean_of_classes(request.task) {
@@ -205,6 +216,9 @@ impl Pooler {
             gathered.sums.resize(self.hidden_size * request.chunk_ends.len().max(1), 0.0);
         }
         for (position, row) in (start..).zip(hidden.chunks_exact(self.hidden_size.max(1))) {
+            if is_mean && position < request.first() {
+                continue;
+            }
             if is_mean {
                 let chunk = request.chunk_ends.partition_point(|end| *end as usize <= position);
                 let sums = gathered.sums.iter_mut().skip(chunk * self.hidden_size);
@@ -240,13 +254,13 @@ impl Pooler {
             }
             return Ok(PoolerOutput { width: values.len(), values });
         }
-        let mut start = 0;
+        let mut start = request.first();
         for (chunk, sums) in sums.chunks_exact(self.hidden_size.max(1)).enumerate() {
             let end = request.chunk_ends.get(chunk).map_or(num_tokens, |end| *end as usize);
-            let count = (end - start.min(end)) as f64;
+            let count = (end - start.min(end)).max(1) as f64;
             let mean: Vec<f32> = sums.iter().map(|sum| (sum / count) as f32).collect();
             values.append(&mut self.row(request, &mean)?);
-            start = end;
+            start = start.max(end);
         }
         let is_vector = matches!(request.task, PoolerTask::Embed | PoolerTask::TokenEmbed);
         let cut = request.dimensions.or(self.dimensions).filter(|_| is_vector);

@@ -30,8 +30,28 @@ fn pooler(sequence: SequencePooling) -> Pooler {
 const HIDDEN: [f32; 6] = [3.0, 4.0, 5.0, 0.0, 1.0, 2.0];
 
 fn request(task: PoolerTask, activation: bool) -> PoolerRequest<'static> {
-    let (prompt, chunk_ends) = (&[7, 8, 7], &[]);
-    PoolerRequest { task, activation, dimensions: None, prompt, chunk_ends, classifier: None }
+    let (prompt, chunk_ends, num_left_out) = (&[7, 8, 7], &[], 0);
+    let (dimensions, classifier) = (None, None);
+    PoolerRequest { task, activation, dimensions, prompt, chunk_ends, num_left_out, classifier }
+}
+
+#[test]
+fn first_tokens_may_be_left_out() {
+    for (sequence, expected) in [
+        (SequencePooling::Mean, [3.0, 1.0]),
+        (SequencePooling::Cls, [5.0, 0.0]),
+        (SequencePooling::Last, [1.0, 2.0]),
+    ] {
+        for ends in [&[3][..], &[1, 3], &[1, 2, 3]] {
+            let pooler = pooler(sequence);
+            let of = |task| PoolerRequest { num_left_out: 1, ..request(task, false) };
+            let found = pooled_as(&pooler, &of(PoolerTask::Embed), ends).unwrap();
+            assert_eq!(found, expected, "{sequence:?} {ends:?}");
+            // Vectors of tokens are all there.
+            let tokens = pooled_as(&pooler, &of(PoolerTask::TokenEmbed), ends).unwrap();
+            assert_eq!(tokens, HIDDEN);
+        }
+    }
 }
 
 /// Returns the result when the prompt is computed in chunks that end at `ends`.
@@ -41,16 +61,23 @@ fn pooled(
     ends: &[usize],
     activation: bool,
 ) -> Result<Vec<f32>, PoolerError> {
-    let request = request(task, activation);
+    pooled_as(pooler, &request(task, activation), ends)
+}
+
+fn pooled_as(
+    pooler: &Pooler,
+    request: &PoolerRequest<'_>,
+    ends: &[usize],
+) -> Result<Vec<f32>, PoolerError> {
     let mut gathered = Gathered::default();
     let mut start = 0;
     for &end in ends {
-        let wanted = pooler.wanted(&request, start..end);
+        let wanted = pooler.wanted(request, start..end);
         let rows = &HIDDEN[2 * wanted.start..2 * wanted.end];
-        pooler.gather(&request, &mut gathered, start..end, rows)?;
+        pooler.gather(request, &mut gathered, start..end, rows)?;
         start = end;
     }
-    let output = pooler.finish(&request, gathered)?;
+    let output = pooler.finish(request, gathered)?;
     assert_eq!(output.values.len() % output.width, 0);
     Ok(output.values)
 }

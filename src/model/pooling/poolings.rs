@@ -61,11 +61,13 @@ impl Poolings {
         !matches!(*self.0, [Pooling::Cls | Pooling::Last | Pooling::Mean])
     }
 
-    /// Returns the positions of a chunk whose hidden states count, in a prompt of `len` tokens.
-    pub(super) fn wanted(&self, chunk: Range<usize>, len: usize) -> Range<usize> {
+    /// Returns the positions of a chunk whose hidden states count, in a prompt of `len` tokens
+    /// whose first one that counts is `first`.
+    pub(super) fn wanted(&self, chunk: Range<usize>, len: usize, first: usize) -> Range<usize> {
         let Range { start, end } = chunk;
         match *self.0 {
-            [Pooling::Cls] => start..end.min(start.max(1)),
+            [Pooling::Cls] if (start..end).contains(&first) => first..first + 1,
+            [Pooling::Cls] => end..end,
             [Pooling::Last] if end == len => end - 1..end,
             [Pooling::Last] => end..end,
             _ => start..end,
@@ -79,14 +81,25 @@ pub(super) struct Folded {
     /// `[poolings, hidden_size]`.
     rows: Vec<f64>,
     num_tokens: usize,
+    /// The sum of the tokens' weights by their positions.
+    weights: f64,
 }
 
 impl Folded {
-    /// Adds the hidden states of tokens from `start` on, `[tokens, width]`.
-    pub(super) fn add(&mut self, poolings: &Poolings, start: usize, hidden: &[f32], width: usize) {
+    /// Adds the hidden states of tokens from `start` on, `[tokens, width]`. Those before `first`
+    /// do not count.
+    pub(super) fn add(
+        &mut self,
+        poolings: &Poolings,
+        start: usize,
+        first: usize,
+        hidden: &[f32],
+        width: usize,
+    ) {
         let width = width.max(1);
         self.rows.resize(width * poolings.count(), 0.0);
-        for (position, hidden) in (start..).zip(hidden.chunks_exact(width)) {
+        let tokens = (start..).zip(hidden.chunks_exact(width));
+        for (position, hidden) in tokens.skip_while(|(position, _)| *position < first) {
             let is_first = self.num_tokens == 0;
             for (row, pooling) in self.rows.chunks_exact_mut(width).zip(&poolings.0) {
                 for (folded, x) in row.iter_mut().zip(hidden) {
@@ -104,6 +117,7 @@ impl Folded {
                 }
             }
             self.num_tokens += 1;
+            self.weights += (position + 1) as f64;
         }
     }
 
@@ -117,7 +131,7 @@ impl Folded {
                 Pooling::Cls | Pooling::Last | Pooling::Max => 1.0,
                 Pooling::Mean => count,
                 Pooling::MeanSqrtLen => count.sqrt(),
-                Pooling::WeightedMean => count * (count + 1.0) / 2.0,
+                Pooling::WeightedMean => self.weights,
             };
             row.iter().map(move |x| (x / divisor) as f32)
         });
@@ -144,7 +158,7 @@ mod tests {
         for parts in [&[4][..], &[1, 4], &[1, 2, 3, 4]] {
             let (mut folded, mut start) = (Folded::default(), 0);
             for &end in parts {
-                folded.add(&poolings, start, &hidden[2 * start..2 * end], 2);
+                folded.add(&poolings, start, 0, &hidden[2 * start..2 * end], 2);
                 start = end;
             }
             let expected = [5.0, 4.0, 2.0, 4.0, 1.6, 1.8, -3.0, 4.0, 3.0, 2.0, 1.0, 2.0];
@@ -153,14 +167,33 @@ mod tests {
     }
 
     #[test]
+    fn tokens_before_the_first_one_do_not_count() {
+        let all = [Pooling::Cls, Pooling::Max, Pooling::Mean, Pooling::WeightedMean, Pooling::Last];
+        let poolings = Poolings::new(all.to_vec()).unwrap();
+        let hidden = [9.0, 5.0, 1.0, 4.0];
+        for parts in [&[4][..], &[1, 4], &[1, 2, 3, 4]] {
+            let (mut folded, mut start) = (Folded::default(), 0);
+            for &end in parts {
+                folded.add(&poolings, start, 2, &hidden[start..end], 1);
+                start = end;
+            }
+            // The weights are 3 and 4.
+            let expected = [1.0, 4.0, 2.5, 19.0 / 7.0, 4.0];
+            assert_eq!(folded.finish(&poolings), expected.map(|x: f64| x as f32), "{parts:?}");
+        }
+    }
+
+    #[test]
     fn one_plain_pooling_needs_few_hidden_states() {
-        let wanted = |pooling, chunk| Poolings::from(pooling).wanted(chunk, 9);
+        let wanted = |pooling, chunk| Poolings::from(pooling).wanted(chunk, 9, 0);
         assert_eq!(wanted(SequencePooling::Cls, 0..4), 0..1);
         assert!(wanted(SequencePooling::Cls, 4..9).is_empty());
         assert!(wanted(SequencePooling::Last, 0..4).is_empty());
         assert_eq!(wanted(SequencePooling::Last, 4..9), 8..9);
+        let cls = Poolings::from(SequencePooling::Cls);
+        assert_eq!((cls.wanted(0..4, 9, 4).len(), cls.wanted(4..9, 9, 4)), (0, 4..5));
         let both = Poolings::new(vec![Pooling::Cls, Pooling::Last]).unwrap();
-        assert_eq!((both.wanted(0..4, 9), both.is_folded()), (0..4, true));
+        assert_eq!((both.wanted(0..4, 9, 0), both.is_folded()), (0..4, true));
         assert_eq!(Poolings::new(Vec::new()), None);
     }
 }

@@ -10,7 +10,7 @@ use serde::{
 use utoipa::ToSchema;
 
 use super::answer::CompletionFormat;
-use crate::api::{Prompt, RawRequest};
+use crate::api::{Prompt, RawRequest, RequestLanguages};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
@@ -51,6 +51,8 @@ pub(in crate::server) struct CompletionFields {
     logprobs: Option<Int>,
     echo: Option<bool>,
     add_special_tokens: Option<bool>,
+    source_lang: Option<String>,
+    target_lang: Option<String>,
     stream_options: Option<StreamOptions>,
 }
 
@@ -64,6 +66,8 @@ impl Default for CompletionFields {
             logprobs: None,
             echo: None,
             add_special_tokens: None,
+            source_lang: None,
+            target_lang: None,
             stream_options: None,
         }
     }
@@ -169,7 +173,8 @@ impl Protocol for CompletionRequest {
             let request = self.sampling.raw_request(prompt, params.clone(), max_tokens)?;
             let add_special_tokens = self.fields.add_special_tokens.unwrap_or(true);
             let max_tokens_default = state.engine.default_sampling().max_tokens;
-            Ok(RawRequest { add_special_tokens, max_tokens_default, ..request })
+            let languages = self.languages();
+            Ok(RawRequest { add_special_tokens, languages, max_tokens_default, ..request })
         });
         let requests: Vec<_> = requests.collect::<Result<_, ApiError>>()?;
         let id = exchange.response_id("cmpl", self.sampling.request_id.as_deref());
@@ -211,6 +216,11 @@ impl CompletionRequest {
             each.saturating_mul(request.params.n as usize)
         });
         copies.fold(0, usize::saturating_add)
+    }
+
+    fn languages(&self) -> RequestLanguages {
+        let CompletionFields { source_lang, target_lang, .. } = &self.fields;
+        RequestLanguages { source: source_lang.clone(), target: target_lang.clone() }
     }
 
     fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {

@@ -149,8 +149,13 @@ pub(in crate::server) async fn embed(
         truncated_to(&state, fields.max_tokens, truncate)?,
     );
     let model = pooling.model(&state).await?;
-    let params = pooling.embed_params(&state, &model)?;
-    let inputs = inputs(&state, &fields, &model)?;
+    let mut params = pooling.embed_params(&state, &model)?;
+    let prefix = prefix(&state, fields.input_type.as_deref())?;
+    let inputs = inputs(&state, &fields, prefix.as_deref(), &model)?;
+    // A system's message is always pooled, as in sentence-transformers.
+    if let (Some(prefix), true) = (&prefix, inputs.adds_special_tokens) {
+        params.num_left_out = state.engine.num_left_out(prefix)?;
+    }
     let exchange = Exchange { state, caller, headers, memory };
     let Results { id, results, prompts, num_tokens, .. } =
         exchange.pool("/v2/embed", "embd", &pooling, inputs, params).await?;
@@ -191,8 +196,12 @@ fn truncated_to(
 
 /// Returns the prompts, with the model's text for their kind before each. For a model with a chat
 /// template, that text is the system's message. `inputs` need a template, as in vLLM.
-fn inputs(state: &AppState, fields: &EmbedFields, model: &str) -> Result<Inputs, ApiError> {
-    let prefix = prefix(state, fields.input_type.as_deref())?;
+fn inputs(
+    state: &AppState,
+    fields: &EmbedFields,
+    prefix: Option<&str>,
+    model: &str,
+) -> Result<Inputs, ApiError> {
     let has_template = !state.engine.loaded().chat_templates.is_empty();
     if fields.images.is_some() {
         return Err(ApiError::bad_request(format!("{model} is not a multimodal model")));
@@ -209,7 +218,7 @@ fn inputs(state: &AppState, fields: &EmbedFields, model: &str) -> Result<Inputs,
     };
     let chat = |content: Value| {
         let mut messages = Vec::new();
-        if let Some(prefix) = &prefix {
+        if let Some(prefix) = prefix {
             messages.push(json!({"role": "system", "content": prefix}));
         }
         messages.push(json!({"role": "user", "content": content}));
@@ -238,14 +247,7 @@ fn contents(inputs: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
 /// Returns the text before inputs of this kind. An empty one counts as none.
 fn prefix(state: &AppState, input_type: Option<&str>) -> Result<Option<String>, ApiError> {
     let Some(kind) = input_type else { return Ok(None) };
-    let pooler = state.engine.loaded().pooler.as_ref();
     let known = match state.engine.prompt_of(kind) {
-        Ok(prompt) if !prompt.is_empty() && pooler.is_some_and(|it| it.excludes_prompt) => {
-            return Err(ApiError::bad_request(format!(
-                "Unsupported input_type '{kind}'. Its prompt would be pooled, and include_prompt \
-                 of the model's Pooling is false."
-            )));
-        }
         Ok(prompt) => return Ok(Some(prompt.to_owned()).filter(|prompt| !prompt.is_empty())),
         Err(known) => known,
     };

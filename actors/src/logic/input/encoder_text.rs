@@ -1,7 +1,10 @@
 //! Prompts of encoder-decoder models for text. The encoder takes the client's text, and the decoder
-//! begins with tokens that are the same for all requests.
+//! begins with tokens that are the same for all requests in one language.
 
-use super::fit::{OutputTokens, PromptLimits};
+use super::{
+    fit::{OutputTokens, PromptLimits},
+    languages::Languages,
+};
 use crate::{error::RequestError, logic::request::ids::TokenId};
 
 /// The facts about a model whose prompts are the texts of its encoder.
@@ -13,6 +16,8 @@ pub struct EncoderText {
     pub vocab_size: u32,
     /// The tokens with which the decoder begins, at least one.
     pub decoder_prompt: Vec<TokenId>,
+    /// The languages that a request may name, if the model has some.
+    pub languages: Option<Languages>,
 }
 
 impl EncoderText {
@@ -44,8 +49,13 @@ mod tests {
     use super::*;
     use crate::logic::input::fit::{TruncationSide, fit_prompt};
 
+    fn text() -> EncoderText {
+        let decoder_prompt = vec![2];
+        EncoderText { max_tokens: 8, vocab_size: 10, decoder_prompt, languages: None }
+    }
+
     fn fit(len: u32, truncate_to: Option<i64>) -> Result<usize, String> {
-        let text = EncoderText { max_tokens: 8, vocab_size: 10, decoder_prompt: vec![2] };
+        let text = text();
         let (tokens, side) = ((0..len).collect(), TruncationSide::Right);
         let fitted = fit_prompt(tokens, EncoderText::OUTPUT, truncate_to, side, &text.limits());
         let fitted = fitted.map_err(of_encoder).map_err(|error| error.to_string());
@@ -67,13 +77,8 @@ mod tests {
     #[test]
     fn other_errors_stay() {
         assert!(fit(0, None).unwrap_err().contains("at least one token"));
-        let unknown = fit_prompt(
-            vec![10],
-            EncoderText::OUTPUT,
-            None,
-            TruncationSide::Left,
-            &EncoderText { max_tokens: 8, vocab_size: 10, decoder_prompt: vec![2] }.limits(),
-        );
+        let unknown =
+            fit_prompt(vec![10], EncoderText::OUTPUT, None, TruncationSide::Left, &text().limits());
         assert!(unknown.map_err(of_encoder).unwrap_err().to_string().contains("below"));
     }
 }

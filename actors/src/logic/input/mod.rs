@@ -3,5 +3,6 @@
 
 pub mod encoder_text;
 pub mod fit;
+pub mod languages;
 pub mod text_pieces;
 pub mod thinking;

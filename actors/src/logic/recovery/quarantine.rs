@@ -241,6 +241,7 @@ impl Bytes {
             second_text_at,
             in_pieces,
             needs_all_tokens,
+            num_left_out,
             chunk_ends,
         } = params;
         self.text("pool");
@@ -251,6 +252,10 @@ impl Bytes {
         self.number((*in_pieces).into());
         self.number((*needs_all_tokens).into());
         self.sequence(chunk_ends.iter(), |bytes, end| bytes.number((*end).into()));
+        // Absent where all tokens count: such requests keep their fingerprint.
+        if *num_left_out > 0 {
+            self.number((*num_left_out).into());
+        }
     }
 
     fn structured_output(&mut self, output: &StructuredOutput) {

@@ -61,6 +61,9 @@ pub struct PoolingParams {
     /// Late chunking: the positions after the last token of each chunk of the prompt, in order. The
     /// result then has a row for each chunk, the mean of its tokens. Empty: one row for the prompt.
     pub chunk_ends: Vec<u32>,
+    /// Number of first tokens that the pooling of a vector leaves out: those of a text that the
+    /// model expects before others. Such a prompt is not computed in pieces.
+    pub num_left_out: u32,
     /// Whether the result needs the hidden states of all tokens of the prompt. The request then
     /// uses no block that another one computed. [`PoolingParams::fit`] sets it.
     pub needs_all_tokens: bool,
@@ -163,7 +166,7 @@ impl PoolingParams {
             head.check_dimensions(dimensions)?;
         }
         let use_activation = Some(self.use_activation.unwrap_or(head.activation));
-        let in_pieces = self.in_pieces && head.max_prompt_len.is_some();
+        let in_pieces = self.in_pieces && head.max_prompt_len.is_some() && self.num_left_out == 0;
         let needs_all_tokens = !head.is_last_token;
         Ok(Self { use_activation, in_pieces, needs_all_tokens, ..self.clone() })
     }
@@ -283,6 +286,8 @@ mod tests {
         heads.pooling[0].max_prompt_len = Some(50);
         assert_eq!(longest(&heads), 50);
         assert_eq!(PoolingParams::new(PoolingTask::Embed).max_prompt_len(&heads, 10), 10);
+        let without = PoolingParams { num_left_out: 2, ..params.clone() };
+        assert_eq!(without.fit(&heads).unwrap().max_prompt_len(&heads, 10), 10);
     }
 
     #[test]

@@ -19,7 +19,19 @@ pub(crate) struct TextPrompts {
     /// The first tokens of the decoder: `decoder_start_token_id`, and `forced_bos_token_id` if it
     /// is set.
     pub(crate) decoder_prompt: Vec<u32>,
+    /// The settings of generation that would change outputs and are not applied, with their values.
+    pub(crate) not_applied: Vec<String>,
 }
+
+/// Settings of generation that are not applied, with the value that changes nothing.
+const NOT_APPLIED: [(&str, f64); 6] = [
+    ("no_repeat_ngram_size", 0.0),
+    ("encoder_no_repeat_ngram_size", 0.0),
+    ("encoder_repetition_penalty", 1.0),
+    ("min_length", 0.0),
+    ("min_new_tokens", 0.0),
+    ("num_beams", 1.0),
+];
 
 /// The file with the settings of generation.
 const GENERATION: &str = "generation_config.json";
@@ -80,8 +92,19 @@ impl TextPrompts {
             max_tokens: plan.num_positions,
             vocab_size: plan.encoder_vocab_size,
             decoder_prompt: [start].into_iter().chain(forced).collect(),
+            not_applied: not_applied(&files),
         }))
     }
+}
+
+/// Returns the settings that would change outputs. The first file that has one counts.
+fn not_applied(files: &[&Fields]) -> Vec<String> {
+    let set = |(field, neutral): (&str, f64)| {
+        let value = files.iter().find_map(|file| file.value(field))?;
+        let changes = !value.is_null() && value.as_f64() != Some(neutral);
+        changes.then(|| format!("{field} {value}"))
+    };
+    NOT_APPLIED.into_iter().filter_map(set).collect()
 }
 
 /// Reads `generation_config.json` of a folder, if it exists.
@@ -166,6 +189,18 @@ mod tests {
         assert_eq!(begins(both, Some(json!({"forced_bos_token_id": 5}))), [2, 5]);
         assert_eq!(begins(json!({"bos_token_id": 4}), None), [4]);
         assert_eq!(begins(json!({}), Some(json!({"decoder_start_token_id": [7]}))), [7]);
+    }
+
+    #[test]
+    fn settings_that_are_not_applied_are_named() {
+        let start = json!({"decoder_start_token_id": 2, "min_length": 7, "num_beams": 1});
+        let found = |generation| prompts(start.clone(), generation).unwrap().unwrap().not_applied;
+        assert_eq!(found(None), ["min_length 7"]);
+        let generation = json!({
+            "no_repeat_ngram_size": 3, "num_beams": 4, "min_length": 0, "min_new_tokens": null,
+            "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,
+        });
+        assert_eq!(found(Some(generation)), ["no_repeat_ngram_size 3", "num_beams 4"]);
     }
 
     #[test]

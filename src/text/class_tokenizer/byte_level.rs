@@ -1,0 +1,67 @@
+//! Classes with the byte-level BPE of GPT-2: `vocab.json` and `merges.txt`.
+
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+
+use super::super::tokenizer_files::TokenizerFiles;
+use super::vocabulary::{Around, Takes, Vocabulary, roles};
+use super::{Class, ClassFolder, TextLoadError};
+
+/// Reads the tokenizer: HF `BartTokenizer` or `BlenderbotTokenizer`.
+pub(super) fn read(
+    folder: &ClassFolder,
+    files: &mut TokenizerFiles,
+) -> Result<Tokenizer, TextLoadError> {
+    let mut vocabulary = Vocabulary::new(folder.vocab(0)?);
+    let [bos, eos, unk, pad, mask] = roles(
+        files,
+        [
+            ("bos_token", "<s>"),
+            ("eos_token", "</s>"),
+            ("unk_token", "<unk>"),
+            ("pad_token", "<pad>"),
+            ("mask_token", "<mask>"),
+        ],
+    );
+    for token in [&bos, &eos, &unk, &pad] {
+        vocabulary.mark_special(token, Takes::Nothing);
+    }
+    vocabulary.mark_special(&mask, Takes::Before);
+    let (bos, eos) = (bos.as_str(), eos.as_str());
+    let around = match folder.class {
+        Class::Blenderbot => Around { after: vec![eos], ..Around::default() },
+        _ => Around { before: vec![bos], between: vec![eos, eos], after: vec![eos] },
+    };
+    let parts = json!({
+        "pre_tokenizer": {
+            "type": "ByteLevel", "add_prefix_space": folder.flag("add_prefix_space")?,
+            "trim_offsets": true, "use_regex": true,
+        },
+        "decoder": {
+            "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true,
+        },
+        "model": { "type": "BPE", "merges": merges(folder)? },
+    });
+    vocabulary.tokenizer(folder, parts, &around)
+}
+
+/// Returns the pairs of `merges.txt`. Its first line may be a comment.
+fn merges(folder: &ClassFolder) -> Result<Vec<Value>, TextLoadError> {
+    let path = folder.path(1);
+    let text = String::from_utf8(folder.bytes(1)?).map_err(|error| TextLoadError::Read {
+        path: path.clone(),
+        source: std::io::Error::other(error.utf8_error()),
+    })?;
+    let lines = (1..).zip(text.lines());
+    let pairs = lines.filter(|(number, line)| {
+        !(line.is_empty() || *number == 1 && line.starts_with("#version"))
+    });
+    let pair = |(number, line): (usize, &str)| match line.split(' ').collect::<Vec<_>>()[..] {
+        [first, second] => Ok(json!([first, second])),
+        _ => Err(TextLoadError::Tokenizer {
+            path: path.clone(),
+            reason: format!("line {number} is not two tokens with a space between them"),
+        }),
+    };
+    pairs.map(pair).collect()
+}
