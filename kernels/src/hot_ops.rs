@@ -19,6 +19,7 @@ use crate::linear_attention::{GatedDeltaRule, LightningAttention};
 use crate::lora::LoraSegment;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
 use crate::qk_norm_rope::QkvHeads;
+use crate::rg_lru::RgLru;
 use crate::rope::RotaryTable;
 use crate::router::{Router, Routing};
 use crate::selective_scan::SelectiveScan;
@@ -27,7 +28,7 @@ use crate::weight_vector::WeightVector;
 use crate::{
     activation, causal_conv, cross_attention, elementwise, encoder_attention, experts, gated_norm,
     kv_cache, latent, layer_norm, linear, linear_attention, lora, paged_attention, qk_norm_rope,
-    rms_norm, rope, router, select_rows, selective_scan, ssd,
+    rg_lru, rms_norm, rope, router, select_rows, selective_scan, ssd,
 };
 
 /// Declares each operation `module::name` once: in the trait, and for both backends. Their versions
@@ -221,6 +222,14 @@ hot_ops! {
         b: (FloatTensor<Self>),
         c: (FloatTensor<Self>),
         scan: (&SelectiveScan),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
+    /// See [`rg_lru::rg_lru`].
+    rg_lru::rg_lru(
+        x: (FloatTensor<Self>),
+        gates: (FloatTensor<Self>),
+        unit: (&RgLru),
         layer: (&mut KvLayer),
         meta: (&AttentionMetadata),
     ) -> (FloatTensor<Self>);

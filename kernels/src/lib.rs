@@ -44,6 +44,7 @@ mod paged_attention;
 pub mod profile;
 mod qk_norm_rope;
 mod quantized;
+mod rg_lru;
 mod rms_norm;
 mod rope;
 mod router;
@@ -93,6 +94,7 @@ pub use paged_attention::{
 };
 pub use qk_norm_rope::{HeadNorm, QkvHeads, qk_norm_rope, qk_norm_rope_and_cache};
 pub use quantized::{Codes, Offsets, QuantizedMatrix};
+pub use rg_lru::{RgLru, RgLruConfig, rg_lru};
 pub use rms_norm::{add_rms_norm, rms_norm};
 pub use rope::{RotaryTable, rope};
 pub use router::{Choice, ExpertGroups, GroupScore, Router, RouterConfig, Routing, Scoring, route};

@@ -69,6 +69,7 @@ fn a_decode_step_allocates_nothing() {
         scoring: Scoring::Softmax,
         renormalize: true,
         min_sum: RouterConfig::MIN_SUM,
+        jitter: 0.0,
         groups: None,
         scale: 1.0,
     };

@@ -172,6 +172,8 @@ pub(crate) enum NormKind {
     Rms,
     /// `x / rms(x) · (1 + weight)`: HF `GemmaRMSNorm`.
     RmsPlusOne,
+    /// `x / rms(x)`: HF `NanoChatRMSNorm`.
+    RmsUnweighted,
     /// `(x - mean) / std(x) · weight + bias`.
     Layer { has_bias: bool },
     /// `(x - mean) / std(x) · (1 + weight) + bias`: HF `NemotronLayerNorm1P`.
@@ -183,13 +185,13 @@ pub(crate) enum NormKind {
 impl NormKind {
     /// Returns whether a norm has a weight.
     pub(crate) fn has_weight(self) -> bool {
-        self != Self::LayerUnweighted
+        !matches!(self, Self::RmsUnweighted | Self::LayerUnweighted)
     }
 
     /// Returns whether a norm has a bias beside its weight.
     pub(crate) fn has_bias(self) -> bool {
         match self {
-            Self::Rms | Self::RmsPlusOne | Self::LayerUnweighted => false,
+            Self::Rms | Self::RmsPlusOne | Self::RmsUnweighted | Self::LayerUnweighted => false,
             Self::Layer { has_bias } => has_bias,
             Self::LayerPlusOne => true,
         }
@@ -390,6 +392,8 @@ pub(crate) enum QkvNames {
     /// One module of four parts. Each has a quarter of the queries, then of the values, then of the
     /// keys.
     Sharded(&'static str),
+    /// One module each, and one of the gates of the output.
+    Gated { qkv: [&'static str; 3], gate: &'static str },
 }
 
 /// Names of the modules of the feed-forward part.
@@ -439,7 +443,7 @@ pub(crate) enum ExpertNames {
     FusedByOutput { inner: &'static str, down_proj: &'static str },
     /// All experts one below the other in one matrix `{name}`, `[num_experts * width, hidden]`.
     /// That of the projection back has its transpose.
-    Rows { inner: &'static str, down_proj: &'static str },
+    Rows { inner: &'static [&'static str], down_proj: &'static str },
 }
 
 impl WeightNames {

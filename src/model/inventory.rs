@@ -362,6 +362,9 @@ fn add_attention(
     for part in qkv_parts(&names.attention.qkv, attention, names.is_transposed, &module) {
         tensors.part(&part, hidden, attention.qkv_bias);
     }
+    if let QkvNames::Gated { gate, .. } = names.attention.qkv {
+        tensors.part(&Part::new(module(gate), attention.q_size()), hidden, false);
+    }
     let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
     tensors.part(&o, attention.q_size(), attention.o_bias);
 }

@@ -115,7 +115,11 @@ impl SupportedModels {
                 option(&format!("sliding window in {} layers of {period}", period - 1));
             }
         }
-        if !matches!(family.norm.kind, NormKind::Rms | NormKind::RmsPlusOne) {
+        let is_rms = matches!(
+            family.norm.kind,
+            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted
+        );
+        if !is_rms {
             option("layer norms");
         }
         if family.names.attention.q_norm.is_some() {

@@ -145,7 +145,7 @@ impl Wrapped {
                 has_shape(inner, [count, inner_outputs, inputs])
                     && has_shape(down_proj, [count, inputs, outputs])
             }
-            ExpertNames::Rows { inner, .. } => has(&config.names.of_layer(layer, inner)),
+            ExpertNames::Rows { down_proj, .. } => has(&config.names.of_layer(layer, down_proj)),
         };
         if let Some(names) = self.text.experts.iter().find(is_stored) {
             config.names.moe.experts = *names;

@@ -26,7 +26,7 @@ const WITHOUT_WINDOWS: [&str; 8] = [
 ];
 
 /// Layers with a state alone, beside attention, and side by side with it.
-const WITH_STATES: [&str; 11] = [
+const WITH_STATES: [&str; 12] = [
     "mamba",
     "mamba2-limits",
     "bamba-biases",
@@ -38,6 +38,7 @@ const WITH_STATES: [&str; 11] = [
     "lfm2",
     "lfm2_moe",
     "minimax",
+    "recurrent_gemma",
 ];
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,

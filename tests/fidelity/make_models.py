@@ -25,20 +25,24 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers import (
+    AfmoeConfig,
     ApertusConfig,
     ArceeConfig,
     BambaConfig,
+    BioGptConfig,
     BloomConfig,
     CodeGenConfig,
     Cohere2Config,
     CohereConfig,
     CwmConfig,
+    DbrxConfig,
     DeepseekV2Config,
     DeepseekV3Config,
     Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
     ExaoneConfig,
+    ExaoneMoeConfig,
     FalconConfig,
     FalconH1Config,
     FalconMambaConfig,
@@ -65,6 +69,7 @@ from transformers import (
     HeliumConfig,
     HunYuanDenseV1Config,
     HunYuanMoEV1Config,
+    HYV3Config,
     HyperCLOVAXConfig,
     IQuestCoderConfig,
     InternLM3Config,
@@ -75,6 +80,7 @@ from transformers import (
     Llama4TextConfig,
     Mamba2Config,
     MambaConfig,
+    MellumConfig,
     MiniCPM3Config,
     MiniMaxConfig,
     MiniMaxM2Config,
@@ -82,6 +88,7 @@ from transformers import (
     MinistralConfig,
     MixtralConfig,
     MptConfig,
+    NanoChatConfig,
     NemotronConfig,
     NemotronHConfig,
     Olmo2Config,
@@ -92,11 +99,13 @@ from transformers import (
     PersimmonConfig,
     Phi3Config,
     PhiConfig,
+    PhimoeConfig,
     Qwen2MoeConfig,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3MoeConfig,
     Qwen3NextConfig,
+    RecurrentGemmaConfig,
     SeedOssConfig,
     SmolLM3Config,
     SolarOpenConfig,
@@ -108,6 +117,7 @@ from transformers import (
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 
 from safetensors.torch import load_file, save_file
 
@@ -896,7 +906,6 @@ MODELS |= {
         JambaConfig, "head_dim", num_hidden_layers=3, attn_layer_period=2, attn_layer_offset=1,
         num_experts=1, num_experts_per_tok=1, mamba_d_state=5, mamba_d_conv=3, mamba_expand=3,
         mamba_dt_rank=3, mamba_conv_bias=False, mamba_proj_bias=True, tie_word_embeddings=True,
-        initializer_range=0.12,
     ),
     "granite_hybrid": small(
         GraniteMoeHybridConfig, "head_dim", num_hidden_layers=4,
@@ -1170,13 +1179,145 @@ MODELS |= {
     ),
 }
 
+
+def phimoe_cos_sin(self, x, position_ids):
+    """Returns cosines and sines with the frequencies of the authors' code.
+
+    transformers 5.24 has those of short contexts in long ones, too.
+    """
+    parameters = self.config.rope_parameters
+    length = int(position_ids.max()) + 1
+    inv_freq, factor = self.rope_init_fn(self.config, seq_len=length)
+    if parameters["rope_type"] != "default":
+        is_long = length > parameters["original_max_position_embeddings"]
+        factor = parameters["long_mscale" if is_long else "short_mscale"]
+    angles = position_ids[..., None].float() * inv_freq
+    angles = torch.cat((angles, angles), dim=-1)
+    return (angles.cos() * factor).to(x.dtype), (angles.sin() * factor).to(x.dtype)
+
+
+PhimoeRotaryEmbedding.forward = phimoe_cos_sin
+
+DBRX = NO_SIZES + " intermediate_size " + NO_KV
+MODELS |= {
+    "phimoe": tiniest(
+        PhimoeConfig, num_local_experts=5, router_jitter_noise=0.3, attention_bias=True,
+        lm_head_bias=True,
+        **rope(
+            "longrope",
+            short_factor=[1.0, 1.1, 1.3, 1.4],
+            long_factor=[1.5, 2.0, 3.0, 4.0],
+            short_mscale=1.25,
+            long_mscale=1.5,
+            original_max_position_embeddings=32,
+        ),
+    )
+    | dict(runs=[(32, [1, 7]), (None, [40])]),
+    "phimoe-windows": tiniest(
+        PhimoeConfig, num_hidden_layers=3, num_local_experts=4, router_jitter_noise=0.1,
+        sliding_window=6, tie_word_embeddings=True, hidden_act="gelu", rms_norm_eps=1e-3,
+    )
+    | dict(form=4),
+    # The base of wavelengths is in `attn_config` alone in published checkpoints.
+    "dbrx": tiniest(
+        DbrxConfig, DBRX, d_model=24, n_heads=3, n_layers=2, max_seq_len=256,
+        attn_config=dict(kv_n_heads=1, clip_qkv=0.7, rope_theta=500.0),
+        ffn_config=dict(ffn_hidden_size=16, moe_num_experts=5, moe_top_k=2),
+        **rope("default", 500.0),
+    )
+    | dict(rewrite=wrappers.without("rope_parameters")),
+    "dbrx-plain": tiniest(
+        DbrxConfig, DBRX, d_model=32, n_heads=4, n_layers=3, max_seq_len=256,
+        attn_config=dict(kv_n_heads=2, clip_qkv=3, rope_theta=500.0),
+        ffn_config=dict(
+            ffn_hidden_size=8, moe_num_experts=3, moe_top_k=2, moe_normalize_expert_weights=None,
+            ffn_act_fn=dict(name="relu"),
+        ),
+        **rope("default", 2_000.0),
+    ),
+    "afmoe": tiniest(
+        AfmoeConfig, num_hidden_layers=4, num_dense_layers=1, global_attn_every_n_layers=2,
+        sliding_window=6, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+        num_shared_experts=1, route_scale=1.5, mup_enabled=True,
+    ),
+    "afmoe-biases": tiniest(
+        AfmoeConfig, num_hidden_layers=3, num_dense_layers=0, sliding_window=9, num_experts=3,
+        num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=2, attention_bias=True,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        tie_word_embeddings=True, hidden_act="gelu", **rope("default", 500.0),
+    ),
+    "exaone_moe": tiniest(
+        ExaoneMoeConfig, num_hidden_layers=4, sliding_window=6, sliding_window_pattern=2,
+        num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, n_group=3, topk_group=2,
+    ),
+    "exaone_moe-listed": tiniest(
+        ExaoneMoeConfig, num_hidden_layers=3, sliding_window=9,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"],
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=2,
+        norm_topk_prob=False, routed_scaling_factor=1.5, tie_word_embeddings=True,
+    ),
+}
+
+MODELS |= {
+    "recurrent_gemma": small(
+        RecurrentGemmaConfig, "head_dim intermediate_size", num_hidden_layers=3,
+        intermediate_size=32, attention_window_size=20,
+    ),
+    "recurrent_gemma-wide": tiniest(
+        RecurrentGemmaConfig, "head_dim intermediate_size", num_hidden_layers=4,
+        intermediate_size=24, attention_window_size=9, lru_width=30, conv1d_width=3,
+        block_types=["attention", "recurrent"], attention_bias=True, logits_soft_cap=4.0,
+        tie_word_embeddings=False, hidden_activation="gelu", partial_rotary_factor=1.0,
+    ),
+}
+
+MODELS |= {
+    "hy_v3": tiniest(
+        HYV3Config, num_hidden_layers=3, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=8, **rope("default", 500.0),
+    ),
+    "hy_v3-biases": tiniest(
+        HYV3Config, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=8,
+        num_shared_experts=2, router_scaling_factor=1.5, mlp_layer_types=["sparse", "dense"],
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+    ),
+    "mellum": tiniest(
+        MellumConfig, num_hidden_layers=3, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=8, sliding_window=6,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters=dict(
+            full_attention=rope(
+                "yarn", 500.0, factor=4.0, original_max_position_embeddings=128,
+            )["rope_parameters"],
+            sliding_attention=rope("default", 100.0)["rope_parameters"],
+        ),
+    ),
+    "mellum-dense": tiniest(
+        MellumConfig, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=8,
+        mlp_layer_types=["dense", "sparse"], norm_topk_prob=False, attention_bias=True,
+        tie_word_embeddings=True,
+    ),
+    "biogpt": tiniest(BioGptConfig, NO_KV),
+    "biogpt-unscaled": tiniest(
+        BioGptConfig, NO_KV, num_hidden_layers=3, scale_embedding=False, hidden_act="relu",
+        tie_word_embeddings=False,
+    ),
+    "nanochat": tiniest(NanoChatConfig),
+    "nanochat-biases": tiniest(
+        NanoChatConfig, num_key_value_heads=3, num_hidden_layers=3, attention_bias=True,
+        final_logit_softcapping=4.0, hidden_act="gelu", rms_norm_eps=1e-3,
+        tie_word_embeddings=True, **rope("default", 500.0),
+    ),
+}
+
 MODELS |= wrappers.models(SMALL, SHORT)
 
 # Parts of the names of embeddings and output layers.
 EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
 # The models whose norms multiply by one plus their weight.
 PLUS_ONE = ["gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_next"]
-PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text"]
+PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma"]
 
 
 def randomize(model, seed):
@@ -1187,9 +1328,12 @@ def randomize(model, seed):
         if name.endswith("linear_attn.A_log"):
             # Heads that forget within a token, and heads that remember the whole prompt.
             parameter.data.uniform_(-5.0, 1.0, generator=generator)
+        elif name.endswith("rg_lru.recurrent_param"):
+            # The same of channels.
+            parameter.data.uniform_(-6.0, 0.0, generator=generator)
         elif name.endswith("bias"):
             parameter.data.normal_(0.0, 0.3, generator=generator)
-        elif parameter.dim() == 1 or "norm" in name:
+        elif parameter.dim() == 1 or "norm" in name.replace("norm_attn_norm.attn", ""):
             parameter.data.uniform_(0.5, 1.5, generator=generator)
             if config.model_type in PLUS_ONE:
                 parameter.data -= 1.0

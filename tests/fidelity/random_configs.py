@@ -59,6 +59,8 @@ IGNORED = {
     "architectures", "bos_token_id", "dtype", "eos_token_id", "id2label", "label2id",
     "model_type", "pad_token_id", "transformers_version", "vocab_size",
 }
+# Fields that transformers reads from no file of a type's models.
+IGNORED_BY = {"phimoe": ["num_experts_per_tok"], "recurrent_gemma": ["head_dim"]}
 # Parts of the names of numbers that matter to training alone.
 FOR_TRAINING = ["drop", "init", "aux", "loss", "jitter", "coef", "rope_theta"]
 ACTIVATIONS = ["gelu", "gelu_fast", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "silu"]
@@ -80,7 +82,8 @@ SIZES = {
 
 def random_rope(old, rng):
     """Returns other rope parameters, or the same ones if they are not those of all layers."""
-    if "rope_type" not in old:
+    # Phi-3.5-MoE has factors of its own beside each scaling.
+    if "rope_type" not in old or "short_mscale" in old:
         return old
     new = dict(rope_type=rng.choice(["default", "linear", "yarn", "llama3"]))
     new["rope_theta"] = rng.choice([500.0, 10_000.0, 1e6])
@@ -101,6 +104,8 @@ def random_changes(config, rng):
     changes = {}
     for name, value in config.items():
         if name in IGNORED or any(part in name for part in FOR_TRAINING) or rng.random() > 0.3:
+            continue
+        if name in IGNORED_BY.get(config.get("model_type"), ()):
             continue
         if isinstance(value, bool):
             changes[name] = not value

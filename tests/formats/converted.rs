@@ -1,5 +1,6 @@
 //! GGUF files that llama.cpp's converter made, compared with transformers in float32 over the same
-//! weights. `convert_models.py` made them.
+//! weights. `convert_models.py` made them. Those of dbrx and phimoe were written with the
+//! converter's names and keys, but without its program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ models! {
     cohere: "cohere",
     cohere_norms: "cohere-norms",
     cohere2: "cohere2",
+    dbrx: "dbrx",
     deepseek_v2: "deepseek_v2",
     deepseek_v2_groups: "deepseek_v2-groups",
     deepseek_v3: "deepseek_v3",
@@ -96,6 +98,7 @@ models! {
     olmoe: "olmoe",
     phi3: "phi3",
     phi3_partial: "phi3-partial",
+    phimoe: "phimoe",
     qwen2_moe: "qwen2_moe",
     qwen3_moe: "qwen3_moe",
     qwen3_next: "qwen3_next",

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent.parent / "fidelity"))
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from make_models import MODELS, randomize, scaled_scores  # noqa: E402
+from make_models import MODELS, randomize, rope, scaled_scores  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
@@ -35,6 +35,7 @@ CASES = {
     "cohere": dict(),
     "cohere-norms": dict(tie_word_embeddings=True, attention_bias=False),
     "cohere2": dict(),
+    "dbrx": dict(),
     "deepseek_v2": dict(moe_intermediate_size=32),
     "deepseek_v2-groups": dict(
         moe_intermediate_size=32,
@@ -141,6 +142,19 @@ CASES = {
     "olmoe": dict(num_experts=4, num_experts_per_tok=3),
     "phi3": dict(),
     "phi3-partial": dict(),
+    # The format has one factor of LongRoPE, and the jitter is in no key.
+    "phimoe": dict(
+        router_jitter_noise=0.01,
+        original_max_position_embeddings=512,
+        rope_parameters=rope(
+            "longrope",
+            short_factor=[1.0, 1.1, 1.3, 1.4],
+            long_factor=[1.5, 2.0, 3.0, 4.0],
+            short_mscale=1.0,
+            long_mscale=1.0,
+            original_max_position_embeddings=512,
+        )["rope_parameters"],
+    ),
     "qwen2_moe": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
     "qwen3_moe": dict(moe_intermediate_size=32),
     "qwen3_next": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),

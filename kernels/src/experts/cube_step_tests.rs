@@ -35,6 +35,7 @@ fn a_replayed_step_uses_the_experts_of_its_own_tokens() {
         scoring: Scoring::Sigmoid,
         renormalize: true,
         min_sum: RouterConfig::MIN_SUM,
+        jitter: 0.0,
         groups: None,
         scale: 1.5,
     };

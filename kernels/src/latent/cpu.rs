@@ -16,7 +16,7 @@ use crate::{LinearWeight, rope};
 /// The matrices of all heads.
 #[derive(Debug)]
 pub(crate) struct CpuProjections {
-    /// `K_hᵀ`, `[rank, nope]` each.
+    /// `K_hᵀ`, `[rank, nope]` each; none where values alone are computed.
     keys: Vec<LinearWeight>,
     /// `V_h`, `[value, rank]` each.
     values: Vec<LinearWeight>,
@@ -26,7 +26,7 @@ pub(crate) struct CpuProjections {
 
 impl CpuProjections {
     pub(super) fn new(keys: Vec<LinearWeight>, values: Vec<LinearWeight>) -> Self {
-        let heads = (0..keys.len() as u32).collect();
+        let heads = (0..values.len() as u32).collect();
         Self { keys, values, heads }
     }
 

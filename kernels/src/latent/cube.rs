@@ -18,7 +18,8 @@ const UNITS: usize = 256;
 /// The matrices of all heads.
 #[derive(Debug)]
 pub(crate) struct CubeProjections {
-    keys: CubeStack,
+    /// None where values alone are computed.
+    keys: Option<CubeStack>,
     values: CubeStack,
 }
 
@@ -32,7 +33,10 @@ impl CubeProjections {
         values: Vec<LinearWeight>,
     ) -> Result<Self, KernelError> {
         Ok(Self {
-            keys: CubeStack::new(keys, None, WHAT, "keys")?,
+            keys: match keys.is_empty() {
+                true => None,
+                false => Some(CubeStack::new(keys, None, WHAT, "keys")?),
+            },
             values: CubeStack::new(values, None, WHAT, "values")?,
         })
     }
@@ -58,7 +62,10 @@ pub(crate) fn latent_queries(
     let kept = CubeBackend::float_reshape(q.tensor().clone(), by_head);
     let of_heads = [Slice::from(0..tokens * heads), Slice::from(0..nope)];
     let kept = Rows::new(CubeBackend::float_slice(kept, &of_heads));
-    let products = by_matrix(&kept, &projections.on_gpu().keys, heads);
+    let Some(keys) = &projections.on_gpu().keys else {
+        unreachable!("the projections have no keys")
+    };
+    let products = by_matrix(&kept, keys, heads);
     let tails = Tails { x: &q, head_stride: nope + rope, first: nope, positions, table };
     joined(&products, heads, rank, Some(tails))
 }

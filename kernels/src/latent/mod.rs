@@ -74,6 +74,22 @@ enum Storage {
     Cube(Box<cube::CubeProjections>),
 }
 
+impl Storage {
+    fn new(
+        keys: Vec<LinearWeight>,
+        values: Vec<LinearWeight>,
+        is_on_cpu: bool,
+    ) -> Result<Self, KernelError> {
+        Ok(match is_on_cpu {
+            true => Self::Cpu(cpu::CpuProjections::new(keys, values)),
+            #[cfg(feature = "gpu")]
+            false => Self::Cube(Box::new(cube::CubeProjections::new(keys, values)?)),
+            #[cfg(not(feature = "gpu"))]
+            false => unreachable!("a build without GPUs has weights on the CPU alone"),
+        })
+    }
+}
+
 impl LatentProjections {
     /// Takes `K_hᵀ` `[rank, nope]` and `V_h` `[value, rank]` of each head. `rope` elements of a
     /// head's queries follow the first `nope`.
@@ -102,14 +118,28 @@ impl LatentProjections {
         let is_pairs = rope > 0 && rope.is_multiple_of(2);
         KernelError::require(is_pairs, WHAT, "rope", rope as u64, "even, at least 2")?;
         let sizes = Sizes { heads: keys.len(), nope, rope, rank, value };
-        let storage = match is_on_cpu {
-            true => Storage::Cpu(cpu::CpuProjections::new(keys, values)),
-            #[cfg(feature = "gpu")]
-            false => Storage::Cube(Box::new(cube::CubeProjections::new(keys, values)?)),
-            #[cfg(not(feature = "gpu"))]
-            false => unreachable!("a build without GPUs has weights on the CPU alone"),
+        Ok(Self { sizes, storage: Storage::new(keys, values, is_on_cpu)? })
+    }
+
+    /// Takes `V_h` `[value, rank]` of each head, for [`latent_values`] alone: a matrix whose blocks
+    /// on the diagonal are those of heads.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_values(values: Vec<LinearWeight>) -> Result<Self, KernelError> {
+        let Some(value) = values.first() else {
+            return Err(KernelError::OutOfRange {
+                what: WHAT,
+                field: "number of heads".to_owned(),
+                got: 0,
+                accepted: "at least 1".to_owned(),
+            });
         };
-        Ok(Self { sizes, storage })
+        let (value, rank, is_on_cpu) =
+            (value.out_features(), value.in_features(), value.is_on_cpu());
+        require_shapes("values", &values, [value, rank], is_on_cpu)?;
+        let sizes = Sizes { heads: values.len(), nope: 0, rope: 0, rank, value };
+        Ok(Self { sizes, storage: Storage::new(Vec::new(), values, is_on_cpu)? })
     }
 
     /// Returns the bytes of weights that lie in a mapped file.

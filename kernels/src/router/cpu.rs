@@ -66,6 +66,9 @@ impl Kernel for RouteRows<'_> {
             choose_experts(&keys, router.config.groups.as_ref(), chosen);
             match router.config.scoring {
                 Scoring::SoftmaxOfChosen => weigh_logits(s, logits, &mut scores, chosen),
+                Scoring::SparseMixer => {
+                    weigh_near(s, router.config.jitter, logits, &mut scores, chosen);
+                }
                 _ => weigh_scores(router, &scores, chosen),
             }
             for choice in chosen {
@@ -84,7 +87,7 @@ fn fill_scores<S: Simd>(s: S, scoring: Scoring, logits: &[f32], scores: &mut [f3
     match scoring {
         Scoring::Softmax => softmax(s, scores),
         Scoring::Sigmoid => sigmoid(s, scores),
-        Scoring::SoftmaxOfChosen => {}
+        Scoring::SoftmaxOfChosen | Scoring::SparseMixer => {}
     }
 }
 
@@ -114,6 +117,33 @@ fn weigh_logits<S: Simd>(s: S, logits: &[f32], scratch: &mut [f32], chosen: &mut
     softmax(s, scratch);
     for (choice, weight) in chosen.iter_mut().zip(&*scratch) {
         choice.weight = *weight;
+    }
+}
+
+/// Sets each weight to the softmax over the logits near the chosen one, without those of earlier
+/// choices. Overwrites `scratch`.
+#[inline(always)]
+fn weigh_near<S: Simd>(
+    s: S,
+    jitter: f32,
+    logits: &[f32],
+    scratch: &mut [f32],
+    chosen: &mut [Choice],
+) {
+    for place in 0..chosen.len() {
+        let expert = chosen[place].expert as usize;
+        let best = logits[expert];
+        scratch.fill(f32::NEG_INFINITY);
+        for (x, logit) in scratch.iter_mut().zip(logits) {
+            // A comparison with NaN is false, so that NaN is near and reaches the result.
+            let is_far = (best - logit) / logit.abs().max(best) > 2.0 * jitter;
+            *x = if is_far { f32::NEG_INFINITY } else { *logit };
+        }
+        for earlier in &chosen[..place] {
+            scratch[earlier.expert as usize] = f32::NEG_INFINITY;
+        }
+        softmax(s, scratch);
+        chosen[place].weight = scratch[expert];
     }
 }
 

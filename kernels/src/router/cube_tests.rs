@@ -18,6 +18,7 @@ fn config(num_experts: usize, top_k: usize, scoring: Scoring) -> RouterConfig {
         scoring,
         renormalize: false,
         min_sum: RouterConfig::MIN_SUM,
+        jitter: 0.1,
         groups: None,
         scale: 1.0,
     }
@@ -47,7 +48,8 @@ fn check(spread: f32, config: RouterConfig, bias: Option<&[f32]>, device: &Devic
     }
 }
 
-const SCORINGS: [Scoring; 3] = [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen];
+const SCORINGS: [Scoring; 4] =
+    [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen, Scoring::SparseMixer];
 
 #[test]
 fn every_scoring_agrees_with_the_reference() {

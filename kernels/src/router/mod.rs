@@ -10,9 +10,11 @@
 //!    its best expert (DeepSeek V2), or as the sum of its best two (DeepSeek V3).
 //! 3. Of equal experts, and of equal groups, the one of the lower index comes first. NaN is above
 //!    every number, as in `torch.topk`, so that it reaches the result.
-//! 4. An expert's weight is its score `s`, or `softmax` over the chosen logits alone. `renormalize`
-//!    divides the weights by their sum: softmax by `max(Σ, min_sum)` as ERNIE 4.5 does, the
-//!    logistic function by `Σ + 1e-20` as DeepSeek V3 does. Then weights are multiplied by `scale`.
+//! 4. An expert's weight is its score `s`, or `softmax` over the chosen logits alone. A sparse mixer
+//!    weighs each chosen expert among the experts near it ([`Scoring::SparseMixer`]).
+//!    `renormalize` divides the weights by their sum: softmax by `max(Σ, min_sum)` as ERNIE 4.5
+//!    does, the logistic function by `Σ + 1e-20` as DeepSeek V3 does. Then weights are multiplied
+//!    by `scale`.
 //!
 //! | Model (HF class) | scoring | renormalize | bias | groups | scale |
 //! |---|---|---|---|---|---|
@@ -21,6 +23,7 @@
 //! | Hunyuan-MoE | softmax | yes | – | – | 1 |
 //! | ERNIE-4.5-MoE | softmax | yes | `moe_statics` | – | 1 |
 //! | Llama 4 | logistic | no | – | – | 1 |
+//! | Phi-3.5-MoE | sparse mixer | – | – | – | 1 |
 //! | DeepSeek V2 | softmax | no | – | best expert, or none | `routed_scaling_factor` |
 //! | DeepSeek V3, GLM-4-MoE | logistic | `norm_topk_prob` | yes | best two | the same |
 //!
@@ -62,6 +65,12 @@ pub enum Scoring {
     Sigmoid,
     /// Softmax over the chosen experts alone. Equals a renormalized [`Scoring::Softmax`].
     SoftmaxOfChosen,
+    /// Softmax over the experts whose logits are near that of the chosen one. Earlier choices do
+    /// not count: HF `sparsemixer` (<https://arxiv.org/abs/2409.12136>).
+    ///
+    /// Let `l` be the chosen logit. A logit `x` is near if `(l − x) / max(|x|, l)` is at most
+    /// `2 · jitter`.
+    SparseMixer,
 }
 
 /// The quality of a group of experts.
@@ -94,11 +103,14 @@ pub struct RouterConfig {
     /// The function from logits to weights.
     pub scoring: Scoring,
     /// Whether a token's weights are divided by their sum. Without effect on
-    /// [`Scoring::SoftmaxOfChosen`].
+    /// [`Scoring::SoftmaxOfChosen`] and [`Scoring::SparseMixer`].
     pub renormalize: bool,
     /// The least sum that renormalized weights of a softmax are divided by (`moe_norm_min`). A
     /// softmax without a bias never gets near [`Self::MIN_SUM`].
     pub min_sum: f32,
+    /// Half of the largest relative distance of near logits (`router_jitter_noise`). It has an
+    /// effect on [`Scoring::SparseMixer`] alone.
+    pub jitter: f32,
     /// Groups that limit the choice.
     pub groups: Option<ExpertGroups>,
     /// Factor on all weights (`routed_scaling_factor`).

@@ -16,6 +16,7 @@ pub(super) fn route(
     let mut weights: Vec<f64> = chosen.iter().map(|e| scores[*e]).collect();
     match config.scoring {
         Scoring::SoftmaxOfChosen => weights = softmax(&weights),
+        Scoring::SparseMixer => weights = weights_among_near(&logits, &chosen, config.jitter),
         _ if config.renormalize => {
             let mut sum: f64 = weights.iter().sum();
             if config.scoring == Scoring::Softmax {
@@ -40,7 +41,30 @@ pub(super) fn least_gap(logits: &[f32], config: &RouterConfig, bias: Option<&[f3
         keys.sort_by(f64::total_cmp);
         least = keys.windows(2).fold(least, |least, pair| least.min(pair[1] - pair[0]));
     }
+    if config.scoring == Scoring::SparseMixer {
+        // An expert at the border of the near ones counts by rounding, too.
+        let limit = 2.0 * f64::from(config.jitter);
+        let pairs = logits.iter().flat_map(|best| logits.iter().map(move |x| distance(*best, *x)));
+        least = pairs.fold(least, |least, distance| least.min((distance - limit).abs()));
+    }
     least
+}
+
+/// Returns the weight of each chosen expert among the experts near it, without earlier choices.
+fn weights_among_near(logits: &[f64], chosen: &[usize], jitter: f32) -> Vec<f64> {
+    let limit = 2.0 * f64::from(jitter);
+    let weight = |(place, expert): (usize, &usize)| {
+        let best = logits[*expert];
+        let near = (0..logits.len())
+            .filter(|e| !chosen[..place].contains(e) && distance(best, logits[*e]) <= limit);
+        1.0 / near.map(|e| (logits[e] - best).exp()).sum::<f64>()
+    };
+    chosen.iter().enumerate().map(weight).collect()
+}
+
+/// Returns the relative distance of a logit below that of the chosen expert.
+fn distance(best: f64, logit: f64) -> f64 {
+    (best - logit) / logit.abs().max(best)
 }
 
 fn scores(logits: &[f32], config: &RouterConfig) -> (Vec<f64>, Vec<f64>) {
@@ -48,7 +72,7 @@ fn scores(logits: &[f32], config: &RouterConfig) -> (Vec<f64>, Vec<f64>) {
     let scores = match config.scoring {
         Scoring::Softmax => softmax(&logits),
         Scoring::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
-        Scoring::SoftmaxOfChosen => logits.clone(),
+        Scoring::SoftmaxOfChosen | Scoring::SparseMixer => logits.clone(),
     };
     (logits, scores)
 }

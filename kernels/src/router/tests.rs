@@ -23,6 +23,7 @@ fn config(num_experts: usize, top_k: usize, scoring: Scoring) -> RouterConfig {
         scoring,
         renormalize: false,
         min_sum: RouterConfig::MIN_SUM,
+        jitter: 0.1,
         groups: None,
         scale: 1.0,
     }
@@ -61,8 +62,11 @@ fn check(logits: &[f32], config: RouterConfig, bias: Option<&[f32]>) {
     }
 }
 
+const SCORINGS: [Scoring; 4] =
+    [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen, Scoring::SparseMixer];
+
 fn any_scoring() -> impl Strategy<Value = Scoring> {
-    prop_oneof![Just(Scoring::Softmax), Just(Scoring::Sigmoid), Just(Scoring::SoftmaxOfChosen)]
+    prop::sample::select(SCORINGS.to_vec())
 }
 
 proptest! {
@@ -119,7 +123,7 @@ proptest! {
 fn a_row_does_not_see_its_batch() {
     let (experts, tokens) = (60, 2000);
     let logits = values(experts * tokens, 1);
-    for scoring in [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen] {
+    for scoring in SCORINGS {
         let router =
             router(RouterConfig { renormalize: true, ..config(experts, 5, scoring) }, None);
         for isa in Isa::available() {
@@ -165,9 +169,23 @@ fn a_softmax_of_the_chosen_is_a_renormalized_one() {
     }
 }
 
+/// The numbers are those of HF `sparsemixer`.
+#[test]
+fn a_sparse_mixer_weighs_each_expert_among_those_near_it() {
+    let router = router(config(4, 2, Scoring::SparseMixer), None);
+    for isa in Isa::available() {
+        // 1.7 is near 2, but no logit is near 1.7 beside 2, which is taken.
+        let choices = run(isa, &[1.0, 2.0, 1.7, -3.0], &router);
+        assert_eq!((choices[0].expert, choices[1].expert), (1, 2), "{}", isa.name());
+        let first = 1.0 / (1.0 + (-0.3_f32).exp());
+        assert!((choices[0].weight - first).abs() < 1e-6, "{choices:?}");
+        assert!((choices[1].weight - 1.0).abs() < 1e-6, "{choices:?}");
+    }
+}
+
 #[test]
 fn what_is_no_number_reaches_the_weights() {
-    for scoring in [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen] {
+    for scoring in SCORINGS {
         let router = router(RouterConfig { renormalize: true, ..config(20, 2, scoring) }, None);
         let mut logits = vec![1.0; 20];
         logits[17] = f32::NAN;

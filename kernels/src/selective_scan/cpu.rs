@@ -135,7 +135,7 @@ impl Kernel for Part<'_> {
 
 /// Returns a vector of up to [`LANES`] values, padded with zeros.
 #[inline(always)]
-fn padded<S: Simd>(s: S, values: &[f32]) -> S::V {
+pub(crate) fn padded<S: Simd>(s: S, values: &[f32]) -> S::V {
     match values.first_chunk() {
         Some(vector) => s.load(vector),
         None => {

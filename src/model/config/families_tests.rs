@@ -290,6 +290,7 @@ pub(super) fn base(architecture: &str) -> Value {
         // Periods of layers show in more layers than one period has.
         "BambaForCausalLM" => config["attn_layer_indices"] = json!([0]),
         "JambaForCausalLM" => config["num_hidden_layers"] = json!(14),
+        "RecurrentGemmaForCausalLM" => config["num_hidden_layers"] = json!(3),
         _ => {}
     }
     config
@@ -401,6 +402,7 @@ fn other_spellings_are_read_as_their_family() {
         ("AquilaModel", "aquila", "LlamaForCausalLM"),
         ("XverseForCausalLM", "xverse", "LlamaForCausalLM"),
         ("MPTForCausalLM", "mpt", "MptForCausalLM"),
+        ("PhiMoEForCausalLM", "phimoe", "PhimoeForCausalLM"),
         ("LlamaForCausalLM", "internlm3", "InternLM3ForCausalLM"),
         ("LlamaForCausalLM", "exaone", "ExaoneForCausalLM"),
     ] {

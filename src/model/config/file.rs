@@ -69,7 +69,7 @@ impl Fields {
     /// their usual names. A field that has the usual name beside one with the other name is not
     /// read. Errors name fields as the file does. A null for a size that every model has stands for
     /// an older name without a value.
-    pub(super) fn with_aliases(&self, aliases: &[(&str, &str)]) -> Self {
+    pub(crate) fn with_aliases(&self, aliases: &[(&str, &str)]) -> Self {
         let mut fields = self.clone();
         let mut origins = self.origins.to_vec();
         for (alias, usual) in aliases {
@@ -268,14 +268,14 @@ impl Fields {
     }
 
     /// Sets a field that is absent or null to the field `name` of `from`, as which errors name it.
-    pub(super) fn adopt(&mut self, field: &str, from: &Self, name: &str) {
+    pub(crate) fn adopt(&mut self, field: &str, from: &Self, name: &str) {
         if self.value(field).is_none() {
             self.replace(field, from, name);
         }
     }
 
     /// Sets a field to the field `name` of `from`, if there is one. Errors name it as that field.
-    pub(super) fn replace(&mut self, field: &str, from: &Self, name: &str) {
+    pub(crate) fn replace(&mut self, field: &str, from: &Self, name: &str) {
         let Some(value) = from.value(name) else { return };
         let origin = (format!("{}{field}", self.prefix), from.shown_name(name));
         let others = self.origins.iter().filter(|(known, _)| *known != origin.0).cloned();

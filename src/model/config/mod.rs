@@ -22,9 +22,9 @@ pub use error::ConfigError;
 pub use generation::GenerationConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,
-    GroupScoring, LatentConfig, LayerConfig, LightningConfig, Mamba2Config, Mamba2Multipliers,
-    Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig, ParallelConfig,
-    RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
+    GriffinConfig, GroupScoring, LatentConfig, LayerConfig, LightningConfig, Mamba2Config,
+    Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig,
+    ParallelConfig, RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
 };
 pub(crate) use layer::{DistanceBiasConfig, MixerKind, kinds};
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};

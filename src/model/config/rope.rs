@@ -32,6 +32,8 @@ pub struct RopeParameters {
     /// Whether a pair is two neighbours. Otherwise it is an element of each half of the rotating
     /// part.
     pub is_interleaved: bool,
+    /// Whether pairs turn the other way: by the negative of the usual angles.
+    pub is_backward: bool,
     /// In models whose positions of media have three axes, the axis of each pair: 0 for frames, 1
     /// for rows, 2 for columns. `[rotary_dim / 2]`.
     pub axes: Option<Vec<u8>>,
@@ -110,6 +112,9 @@ pub struct LongRopeScaling {
     pub factor: f64,
     /// The factor of cos and sin. `None`: derived from `factor`.
     pub attention_factor: Option<f64>,
+    /// The same for contexts no longer than pretraining's, and for longer ones: `short_mscale` and
+    /// `long_mscale`. They have precedence.
+    pub mscales: Option<[f64; 2]>,
     /// The context of pretraining, in tokens.
     pub original_max_position_embeddings: usize,
 }
@@ -137,7 +142,15 @@ pub(super) fn read(
     let theta = parameters.positive("rope_theta")?.unwrap_or(default_theta);
     let scaling = read_scaling(&parameters, family, frequency_dim, max_position_embeddings)?;
     let axes = axes(&parameters, family.rope.axes, rotary_dim / 2);
-    Ok(Some(RopeParameters { theta, scaling, rotary_dim, frequency_dim, is_interleaved, axes }))
+    Ok(Some(RopeParameters {
+        theta,
+        scaling,
+        rotary_dim,
+        frequency_dim,
+        is_interleaved,
+        is_backward: false,
+        axes,
+    }))
 }
 
 /// Returns the axis of each of `pairs` pairs, if the parameters name as many pairs of three axes. A
@@ -344,6 +357,7 @@ fn read_longrope(
         long_factor: parameters.positive_list("long_factor", head_dim / 2)?,
         factor: parameters.positive("factor")?.unwrap_or(implied_factor),
         attention_factor: parameters.positive("attention_factor")?,
+        mscales: None,
         original_max_position_embeddings: original,
     })
 }

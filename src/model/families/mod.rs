@@ -1,13 +1,16 @@
 //! The model families of this crate, one file each.
 
+mod afmoe;
 mod apertus;
 mod arcee;
 mod bamba;
+mod biogpt;
 mod bloom;
 mod codegen;
 mod cohere;
 mod cohere2;
 mod cwm;
+mod dbrx;
 mod deepseek_v2;
 mod deepseek_v3;
 mod dots1;
@@ -16,6 +19,7 @@ mod ernie4_5;
 mod ernie4_5_moe;
 mod exaone;
 mod exaone4;
+mod exaone_moe;
 mod falcon;
 mod falcon_h1;
 mod falcon_mamba;
@@ -42,6 +46,7 @@ mod hearing;
 mod helium;
 mod hunyuan;
 mod hunyuan_moe;
+mod hy_v3;
 mod hyperclovax;
 mod in_tiles;
 mod internlm;
@@ -56,6 +61,7 @@ pub(super) mod llama;
 mod llama4;
 mod mamba;
 mod mamba2;
+mod mellum;
 mod minicpm;
 mod minicpm3;
 mod minimax;
@@ -65,6 +71,7 @@ mod ministral3;
 mod mistral;
 mod mixtral;
 mod mpt;
+mod nanochat;
 mod nemotron;
 mod nemotron_h;
 mod olmo;
@@ -75,6 +82,7 @@ mod opt;
 mod persimmon;
 mod phi;
 mod phi3;
+mod phimoe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
@@ -82,6 +90,7 @@ mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod recurrent_gemma;
 mod seed_oss;
 mod smollm3;
 mod solar_open;
@@ -95,11 +104,11 @@ mod youtu;
 use super::audio::AudioFamily;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, GroupScoring, LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers,
-    MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig,
-    NormedResidual, ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
-    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
-    read_alike,
+    Fields, GateClamp, GriffinConfig, GroupScoring, LayerConfig, LightningConfig, Mamba2Fields,
+    Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig,
+    ModelConfig, MoeConfig, NormedResidual, ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
+    Scoring, SharedExpert, ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid,
+    inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -199,6 +208,15 @@ pub(super) const FAMILIES: &[&Family] = &[
     &hyperclovax::FAMILY,
     &iquestcoder::FAMILY,
     &gpt_neo::FAMILY,
+    &phimoe::FAMILY,
+    &dbrx::FAMILY,
+    &afmoe::FAMILY,
+    &exaone_moe::FAMILY,
+    &recurrent_gemma::FAMILY,
+    &hy_v3::FAMILY,
+    &mellum::FAMILY,
+    &nanochat::FAMILY,
+    &biogpt::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -209,6 +227,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("AquilaModel", "aquila", &llama::FAMILY),
     ("XverseForCausalLM", "xverse", &llama::FAMILY),
     ("MPTForCausalLM", "mpt", &mpt::FAMILY),
+    ("PhiMoEForCausalLM", "phimoe", &phimoe::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

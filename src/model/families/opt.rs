@@ -9,7 +9,7 @@ use super::{
 };
 
 /// The rows of the table of positions that no position has.
-const OFFSET: usize = 2;
+pub(super) const OFFSET: usize = 2;
 
 pub(super) const FAMILY: Family = Family {
     architecture: "OPTForCausalLM",

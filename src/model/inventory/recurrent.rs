@@ -1,8 +1,10 @@
 //! The tensors of mixers that carry a state.
 
 use super::{Tensors, add_conv};
-use crate::model::config::{DeltaNetConfig, LightningConfig, RecurrentConfig, ShortConvConfig};
-use crate::model::layers::{Part, delta_net, lightning, short_conv};
+use crate::model::config::{
+    DeltaNetConfig, GriffinConfig, LightningConfig, RecurrentConfig, ShortConvConfig,
+};
+use crate::model::layers::{Part, delta_net, griffin, lightning, short_conv};
 
 /// Adds the tensors of `mixer`. `module` returns the full name of a module of the layer.
 pub(super) fn add(
@@ -15,6 +17,7 @@ pub(super) fn add(
         RecurrentConfig::DeltaNet(config) => add_delta_net(tensors, config, hidden, module),
         RecurrentConfig::ShortConv(config) => add_short_conv(tensors, config, hidden, module),
         RecurrentConfig::Lightning(config) => add_lightning(tensors, config, hidden, module),
+        RecurrentConfig::Griffin(config) => add_griffin(tensors, config, hidden, module),
     }
 }
 
@@ -58,4 +61,24 @@ fn add_lightning(
     tensors.weight(&module(lightning::NORM), &[config.width()]);
     tensors.part(&Part::new(module(lightning::GATE), config.width()), hidden, false);
     tensors.part(&Part::new(module(lightning::OUT), hidden), config.width(), false);
+}
+
+fn add_griffin(
+    tensors: &mut Tensors,
+    config: &GriffinConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let GriffinConfig { num_heads, width, kernel, .. } = *config;
+    let dim = config.head_dim();
+    for part in griffin::inputs(config, &module) {
+        tensors.part(&part, hidden, true);
+    }
+    add_conv(tensors, &module(griffin::CONV), [width, kernel], true);
+    tensors.0.push((module(griffin::RATES), vec![width]));
+    for (weight, bias) in griffin::GATES.iter().zip(griffin::GATE_BIASES) {
+        tensors.0.push((module(weight), vec![num_heads, dim, dim]));
+        tensors.0.push((module(bias), vec![num_heads, dim]));
+    }
+    tensors.part(&Part::new(module(griffin::OUT), hidden), width, true);
 }

@@ -114,7 +114,7 @@ impl Part {
 /// Returns the modules of queries, keys and values, side by side in this order. `module` returns
 /// the full name of a module of the layer.
 pub(in crate::model) fn qkv_parts(
-    names: &QkvNames,
+    qkv: &QkvNames,
     attention: &AttentionConfig,
     is_transposed: bool,
     module: impl Fn(&str) -> String,
@@ -122,10 +122,11 @@ pub(in crate::model) fn qkv_parts(
     let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
     let heads = [num_heads, num_kv_heads, num_kv_heads];
     let total = heads.iter().sum::<usize>() * head_dim;
-    match names {
-        QkvNames::Separate(names) => {
+    match qkv {
+        QkvNames::Separate(names) | QkvNames::Gated { qkv: names, .. } => {
+            let gate_is_in_queries = attention.has_gate && !matches!(qkv, QkvNames::Gated { .. });
             let part = |(index, name): (usize, &&str)| {
-                if index == 0 && attention.has_gate {
+                if index == 0 && gate_is_in_queries {
                     return half_of_heads(module(name), attention, 0);
                 }
                 let part = Part::new(module(name), heads[index] * head_dim);
@@ -194,6 +195,7 @@ pub(in crate::model) fn gate_part(
         QkvNames::Separate([queries, ..]) if attention.has_gate => {
             Some(half_of_heads(module(queries), attention, 1))
         }
+        QkvNames::Gated { gate, .. } => Some(Part::new(module(gate), attention.q_size())),
         _ => None,
     }
 }

@@ -16,7 +16,7 @@ use super::relative_positions;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm, head_rows};
 use crate::model::config::{AttentionConfig, NormConfig, TemperatureConfig};
-use crate::model::family::{HeadNormRule, NormKind};
+use crate::model::family::{HeadNormRule, NormKind, QkvNames};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
 
@@ -207,7 +207,10 @@ impl Attention {
     ) -> Result<Self, ModelError> {
         let names = place.names();
         let AttentionParts { qkv, gate, o } = AttentionParts::of(place, attention);
-        let gate = gate.map(|part| Linear::load(loader, &[part], inputs, attention.qkv_bias));
+        // A module of gates alone has no bias.
+        let is_apart = matches!(place.names().attention.qkv, QkvNames::Gated { .. });
+        let gate_bias = attention.qkv_bias && !is_apart;
+        let gate = gate.map(|part| Linear::load(loader, &[part], inputs, gate_bias));
         let slopes = attention
             .alibi
             .as_ref()

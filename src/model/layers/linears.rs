@@ -102,8 +102,8 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
             let parts = short_conv::parts(place, config.channels);
             parts.map(|part| vec![part]).into_iter().chain([out(short_conv::OUT)]).collect()
         }
-        // No other files have models with this mixer.
-        RecurrentConfig::Lightning(_) => Vec::new(),
+        // No other files have models with these mixers.
+        RecurrentConfig::Lightning(_) | RecurrentConfig::Griffin(_) => Vec::new(),
     }
 }
 

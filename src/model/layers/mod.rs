@@ -7,6 +7,7 @@ mod attention;
 pub(super) mod delta_net;
 mod embedding;
 mod feed_forward;
+pub(super) mod griffin;
 mod latent;
 pub(super) mod lightning;
 mod linear;

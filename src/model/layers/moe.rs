@@ -247,9 +247,11 @@ fn router(
             Scoring::Softmax => RouterScoring::Softmax,
             Scoring::Sigmoid => RouterScoring::Sigmoid,
             Scoring::SoftmaxOfChosen => RouterScoring::SoftmaxOfChosen,
+            Scoring::SparseMixer => RouterScoring::SparseMixer,
         },
         renormalize: moe.renormalize,
         min_sum: moe.min_sum,
+        jitter: moe.jitter,
         groups: moe.groups.map(|(num_groups, num_chosen)| ExpertGroups {
             num_groups,
             num_chosen,
@@ -324,10 +326,12 @@ pub(in crate::model) fn expert_parts(
             [vec![of_expert(part(inner, total))], vec![of_expert(part(down_proj, width))]]
         }
         ExpertNames::Rows { inner, down_proj } => {
-            let part = |name, outputs, is_transposed| {
+            let part = |name: &str, outputs, is_transposed| {
                 Part::new(module(name), outputs).below(expert, moe.num_experts, is_transposed)
             };
-            [vec![part(inner, total, false)], vec![part(down_proj, width, true)]]
+            let outputs = total / inner.len();
+            let inner = inner.iter().map(|name| part(name, outputs, false)).collect();
+            [inner, vec![part(down_proj, width, true)]]
         }
         ExpertNames::Fused { inner, down_proj, is_interleaved } => {
             let part = |name, outputs, is_interleaved| {

@@ -33,13 +33,15 @@ impl Norm {
         let weight = format!("{module}.weight");
         let weight = match kind {
             NormKind::LayerUnweighted => None,
+            // The kernel has a weight.
+            NormKind::RmsUnweighted => Some(loader.on_device(&weight, vec![1.0; size])?),
             NormKind::Rms | NormKind::Layer { .. } => Some(loader.vector(&weight, size)?),
             NormKind::RmsPlusOne | NormKind::LayerPlusOne => {
                 Some(loader.vector_plus_one(&weight, size)?)
             }
         };
         let bias = kind.has_bias().then(|| loader.vector(&format!("{module}.bias"), size));
-        let is_rms = matches!(kind, NormKind::Rms | NormKind::RmsPlusOne);
+        let is_rms = matches!(kind, NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted);
         Ok(Self { weight, is_rms, bias: bias.transpose()?, eps })
     }
 

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 use super::LayerPlace;
 use super::delta_net::DeltaNet;
+use super::griffin::Griffin;
 use super::lightning::Lightning;
 use super::short_conv::ShortConv;
 use crate::model::config::RecurrentConfig;
@@ -16,6 +17,7 @@ pub(in crate::model) enum Recurrent {
     DeltaNet(Box<DeltaNet>),
     ShortConv(Box<ShortConv>),
     Lightning(Box<Lightning>),
+    Griffin(Box<Griffin>),
 }
 
 impl Recurrent {
@@ -35,6 +37,9 @@ impl Recurrent {
             RecurrentConfig::Lightning(config) => {
                 Lightning::load(loader, place, config).map(Box::new).map(Self::Lightning)
             }
+            RecurrentConfig::Griffin(config) => {
+                Griffin::load(loader, place, config).map(Box::new).map(Self::Griffin)
+            }
         }
     }
 
@@ -45,6 +50,7 @@ impl Recurrent {
             Self::DeltaNet(mixer) => mixer.forward(x, step),
             Self::ShortConv(mixer) => mixer.forward(x, step),
             Self::Lightning(mixer) => mixer.forward(x, step),
+            Self::Griffin(mixer) => mixer.forward(x, step),
         }
     }
 
@@ -54,6 +60,7 @@ impl Recurrent {
             Self::DeltaNet(mixer) => mixer.mapped_bytes(),
             Self::ShortConv(mixer) => mixer.mapped_bytes(),
             Self::Lightning(mixer) => mixer.mapped_bytes(),
+            Self::Griffin(mixer) => mixer.mapped_bytes(),
         }
     }
 }

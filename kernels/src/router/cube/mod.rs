@@ -41,6 +41,7 @@ enum Kind {
     Softmax,
     Sigmoid,
     SoftmaxOfChosen,
+    SparseMixer,
 }
 
 /// The numbers of a [`RouterConfig`] that weights depend on.
@@ -48,6 +49,7 @@ enum Kind {
 pub(crate) struct Factors {
     scale: f32,
     min_sum: f32,
+    jitter: f32,
 }
 
 impl Form {
@@ -62,6 +64,7 @@ impl Form {
                 Scoring::Softmax => Kind::Softmax,
                 Scoring::Sigmoid => Kind::Sigmoid,
                 Scoring::SoftmaxOfChosen => Kind::SoftmaxOfChosen,
+                Scoring::SparseMixer => Kind::SparseMixer,
             },
             renormalize,
             num_groups,
@@ -113,7 +116,11 @@ pub(crate) fn route(logits: CubeTensor, router: &Router) -> Routing {
                 words_buffer(&choices),
                 tokens,
                 logits.stride() * logits.lanes,
-                FactorsLaunch::new(router.config.scale, router.config.min_sum),
+                FactorsLaunch::new(
+                    router.config.scale,
+                    router.config.min_sum,
+                    router.config.jitter,
+                ),
                 form,
             );
         }

@@ -48,8 +48,41 @@ pub(super) fn score(logit: f32, softmax: &Softmax, #[comptime] form: Form) -> f3
     match comptime!(form.scoring) {
         Kind::Softmax => (logit - softmax.largest).exp() / softmax.sum,
         Kind::Sigmoid => 1.0f32 / (1.0f32 + (-logit).exp()),
-        Kind::SoftmaxOfChosen => logit,
+        Kind::SoftmaxOfChosen | Kind::SparseMixer => logit,
     }
+}
+
+/// Returns the weight of the choice at `place` among the experts near it, without earlier choices.
+#[cube]
+fn weight_among_near(
+    logits: &[f32],
+    row: usize,
+    memory: &mut Memory,
+    place: usize,
+    jitter: f32,
+    #[comptime] form: Form,
+) -> f32 {
+    let best = logits[row + memory.chosen[place] as usize];
+    let mut sum = 0.0f32.runtime();
+    for e in 0..comptime!(form.num_experts) {
+        let x = logits[row + e];
+        let magnitude = select(x < 0.0f32, -x, x);
+        let divisor = select(magnitude > best, magnitude, best);
+        let mut counts = 1.0f32.runtime();
+        // A comparison with NaN is false, so that NaN reaches the result.
+        if (best - x) / divisor > 2.0f32 * jitter {
+            counts = 0.0f32.runtime();
+        }
+        for earlier in 0..place {
+            if memory.chosen[earlier] == e as u32 {
+                counts = 0.0f32.runtime();
+            }
+        }
+        if counts > 0.0f32 {
+            sum += (x - best).exp();
+        }
+    }
+    1.0f32 / sum
 }
 
 /// Writes the chosen experts and their weights to the choices from `first` on.
@@ -80,12 +113,16 @@ pub(super) fn write_weights(
         if comptime!(is_of_chosen) {
             weight = (weight - largest).exp();
         }
+        if comptime!(form.scoring == Kind::SparseMixer) {
+            weight = weight_among_near(logits, row, memory, place, factors.jitter, form);
+        }
         memory.weights[place] = weight;
         place += units;
     }
     sync_cube();
     let mut divisor = 1.0f32.runtime();
-    if comptime!(is_of_chosen || form.renormalize) {
+    let is_sparse = comptime!(form.scoring == Kind::SparseMixer);
+    if comptime!(is_of_chosen || form.renormalize && !is_sparse) {
         let mut sum = 0.0f32.runtime();
         for place in 0..top_k {
             sum += memory.weights[place];
@@ -93,7 +130,7 @@ pub(super) fn write_weights(
         divisor = match comptime!(form.scoring) {
             Kind::Softmax => select(sum < factors.min_sum, factors.min_sum, sum),
             Kind::Sigmoid => sum + SIGMOID_SUM_ADDED,
-            Kind::SoftmaxOfChosen => sum,
+            Kind::SoftmaxOfChosen | Kind::SparseMixer => sum,
         };
     }
     let mut place = unit;

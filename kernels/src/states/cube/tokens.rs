@@ -46,6 +46,11 @@ impl Tokens {
         self.start > 0
     }
 
+    /// Returns whether token `t` of these is the first of its sequence.
+    pub(crate) fn is_first(&self, t: usize) -> bool {
+        self.start + t == 0
+    }
+
     /// Returns the place of the state before the first token.
     pub(crate) fn state_before(&self, plan: &[u32], layout: &StateLayout) -> usize {
         plan[self.blocks] as usize * layout.stride + layout.state_at

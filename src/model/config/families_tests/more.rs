@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use super::{Honoured, Refused, Row};
+use super::{Honoured, Refused, Row, Unchanged};
 
 /// Returns the fields of a family.
 pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
     let honoured = |field, value| (field, value, Honoured);
     let refused = |field, value| (field, value, Refused);
+    let unchanged = |field, value| (field, value, Unchanged);
     Some(match name {
         "GptOss" => vec![
             honoured("num_local_experts", json!(9)),
@@ -173,6 +174,104 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("intermediate_size", json!(8)),
             honoured("activation_function", json!("relu")),
             refused("attention_layers", json!(["local"])),
+        ],
+        "Phimoe" => vec![
+            honoured("num_local_experts", json!(5)),
+            honoured("router_jitter_noise", json!(0.5)),
+            honoured("lm_head_bias", json!(true)),
+            honoured("attention_bias", json!(true)),
+            honoured("sliding_window", json!(9)),
+            honoured("hidden_act", json!("relu")),
+            refused("num_experts_per_tok", json!(1)),
+            refused("rope_scaling", json!({ "rope_type": "yarn", "factor": 2.0 })),
+            refused(
+                "rope_scaling",
+                json!({
+                    "type": "longrope", "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8],
+                    "short_mscale": 1.5,
+                }),
+            ),
+        ],
+        "Dbrx" => vec![
+            honoured("d_model", json!(128)),
+            honoured("n_layers", json!(3)),
+            honoured("n_heads", json!(8)),
+            honoured("max_seq_len", json!(99)),
+            honoured("attn_config", json!({ "clip_qkv": 2.0 })),
+            honoured("attn_config", json!({ "kv_n_heads": 2 })),
+            honoured("attn_config", json!({ "rope_theta": 77.0 })),
+            honoured("ffn_config", json!({ "ffn_hidden_size": 8 })),
+            honoured("ffn_config", json!({ "ffn_act_fn": { "name": "relu" } })),
+            honoured("ffn_config", json!({ "moe_num_experts": 5 })),
+            honoured("ffn_config", json!({ "moe_top_k": 2 })),
+            honoured("ffn_config", json!({ "moe_normalize_expert_weights": null })),
+            unchanged("ffn_config", json!({ "moe_normalize_expert_weights": 1.0 })),
+            refused("ffn_config", json!({ "moe_normalize_expert_weights": 2.0 })),
+            refused("ffn_config", json!({ "moe_top_k": 5 })),
+        ],
+        "Afmoe" => vec![
+            honoured("global_attn_every_n_layers", json!(2)),
+            honoured("sliding_window", json!(9)),
+            honoured("layer_types", json!(["full_attention", "sliding_attention"])),
+            honoured("mup_enabled", json!(true)),
+            honoured("attention_bias", json!(true)),
+            honoured("num_dense_layers", json!(0)),
+            honoured("num_experts", json!(9)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("num_shared_experts", json!(0)),
+            honoured("route_scale", json!(2.0)),
+            refused("score_func", json!("softmax")),
+            refused("route_norm", json!(false)),
+            refused("n_group", json!(2)),
+        ],
+        "HYV3" => vec![
+            honoured("num_experts", json!(16)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("num_shared_experts", json!(2)),
+            honoured("router_scaling_factor", json!(2.0)),
+            honoured("mlp_layer_types", json!(["sparse", "dense"])),
+            honoured("attention_bias", json!(true)),
+            honoured("mlp_bias", json!(true)),
+            refused("qk_norm", json!(false)),
+            refused("route_norm", json!(false)),
+            refused("moe_router_use_sigmoid", json!(false)),
+        ],
+        "Mellum" => vec![
+            honoured("num_experts", json!(16)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("norm_topk_prob", json!(false)),
+            honoured("mlp_layer_types", json!(["sparse", "dense"])),
+            honoured("layer_types", json!(["full_attention", "sliding_attention"])),
+            honoured("attention_bias", json!(true)),
+            refused("mlp_layer_types", json!(["sparse"])),
+        ],
+        "BioGpt" => {
+            vec![honoured("scale_embedding", json!(false)), honoured("hidden_act", json!("relu"))]
+        }
+        "NanoChat" => vec![
+            honoured("hidden_act", json!("relu")),
+            honoured("attention_bias", json!(true)),
+            honoured("final_logit_softcapping", json!(7.0)),
+            honoured("final_logit_softcapping", json!(null)),
+        ],
+        "ExaoneMoe" => vec![
+            honoured("sliding_window", json!(null)),
+            honoured("sliding_window_pattern", json!(2)),
+            honoured("first_k_dense_replace", json!(0)),
+            honoured("mlp_layer_types", json!(["sparse", "dense"])),
+            honoured("num_experts", json!(16)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("num_shared_experts", json!(2)),
+            honoured("norm_topk_prob", json!(false)),
+            honoured("routed_scaling_factor", json!(2.0)),
+            honoured("n_group", json!(4)),
+            unchanged("is_moe_layer", json!([false, true])),
+            refused("is_moe_layer", json!([true, true])),
+            refused("topk_group", json!(5)),
         ],
         "HyperCLOVAX" => vec![
             honoured("embedding_multiplier", json!(2.0)),

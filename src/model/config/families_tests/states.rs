@@ -11,6 +11,24 @@ pub(super) fn rows(architecture: &str) -> Option<Vec<Row>> {
     let refused = |field, value: Value| (field, value, Refused);
     Some(match architecture {
         "Mamba" => mamba_rows(),
+        "RecurrentGemma" => vec![
+            honoured("attention_window_size", json!(9)),
+            honoured("block_types", json!(["recurrent"])),
+            honoured("block_types", json!(["attention", "recurrent"])),
+            honoured("lru_width", json!(32)),
+            honoured("conv1d_width", json!(3)),
+            honoured("logits_soft_cap", json!(7.0)),
+            honoured("hidden_activation", json!("relu")),
+            honoured("partial_rotary_factor", json!(1.0)),
+            honoured("attention_bias", json!(true)),
+            honoured("num_key_value_heads", json!(1)),
+            refused("block_types", json!(["mamba"])),
+            refused("block_types", json!([])),
+            refused("lru_width", json!(30)),
+            refused("conv1d_width", json!(2_000)),
+            refused("embeddings_scale_by_sqrt_dim", json!(false)),
+            refused("rope_parameters", json!({ "rope_type": "linear", "factor": 2.0 })),
+        ],
         "FalconMamba" => {
             let mut rows = mamba_rows();
             rows.push(honoured("mixer_rms_eps", json!(0.5)));

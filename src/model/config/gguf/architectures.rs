@@ -89,6 +89,19 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "dbrx",
+        class: "DbrxForCausalLM",
+        norms: LayerNorms { before_mlp: Some("attn_output_norm"), ..NORMS },
+        keys: &[
+            Key::integer("attention.head_count_kv", "attn_config.kv_n_heads"),
+            Key::number("attention.clamp_kqv", "attn_config.clip_qkv"),
+            Key::integer("feed_forward_length", "ffn_config.ffn_hidden_size"),
+            Key::integer("expert_count", "ffn_config.moe_num_experts"),
+            Key::integer("expert_used_count", "ffn_config.moe_top_k"),
+        ],
+        ..PLAIN
+    },
+    Architecture {
         name: "deepseek2",
         class: "DeepseekV2ForCausalLM",
         // Experts with sigmoid scores, which the first files with such experts do not mention.
@@ -317,6 +330,13 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture { name: "phi3", class: "Phi3ForCausalLM", keys: &[WINDOW], ..PLAIN },
+    Architecture {
+        name: "phimoe",
+        class: "PhimoeForCausalLM",
+        constants: &[("lm_head_bias", HasTensor("output.bias"))],
+        keys: &[WINDOW, NUM_EXPERTS, TOP_K],
+        ..PLAIN
+    },
     Architecture {
         name: "qwen2moe",
         class: "Qwen2MoeForCausalLM",

@@ -188,6 +188,10 @@ impl Layout {
         config.original = Some(Arc::new(original));
         config.adapters_refused = self.is_multiplied.then_some(MULTIPLIED);
         config.names = self.names;
+        if let QkvNames::Gated { .. } = config.family.names.attention.qkv {
+            let qkv = ["attn_q", "attn_k", "attn_v"];
+            config.names.attention.qkv = QkvNames::Gated { qkv, gate: "attn_gate" };
+        }
         config.num_nextn_layers = self.num_nextn_layers;
         let LayerNorms { before_attention, after_attention, before_mlp, after_mlp } = config.norms;
         let stored = self.names.norms;
@@ -201,7 +205,9 @@ impl Layout {
         config.norm.kind = match config.norm.kind {
             NormKind::Rms | NormKind::RmsPlusOne => NormKind::Rms,
             NormKind::LayerPlusOne => NormKind::Layer { has_bias: true },
-            kind @ (NormKind::Layer { .. } | NormKind::LayerUnweighted) => kind,
+            kind @ (NormKind::RmsUnweighted
+            | NormKind::Layer { .. }
+            | NormKind::LayerUnweighted) => kind,
         };
         for LayerConfig { mixer, feed_forward } in &mut config.layers {
             if let Some(attention) = mixer.attention_mut() {

@@ -16,6 +16,7 @@ pub(crate) enum MixerKind {
     DeltaNet,
     ShortConv,
     Lightning,
+    Griffin,
 }
 
 impl MixerKind {
@@ -31,6 +32,7 @@ impl MixerKind {
             Self::DeltaNet => "gated delta rules",
             Self::ShortConv => "short convolutions",
             Self::Lightning => "lightning attention",
+            Self::Griffin => "gated linear recurrences (RG-LRU)",
         }
     }
 
@@ -45,7 +47,8 @@ impl MixerKind {
             | Self::Mamba2
             | Self::DeltaNet
             | Self::ShortConv
-            | Self::Lightning => true,
+            | Self::Lightning
+            | Self::Griffin => true,
         }
     }
 }
@@ -77,6 +80,7 @@ fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
         Mixer::Recurrent(RecurrentConfig::DeltaNet(_)) => Some(MixerKind::DeltaNet),
         Mixer::Recurrent(RecurrentConfig::ShortConv(_)) => Some(MixerKind::ShortConv),
         Mixer::Recurrent(RecurrentConfig::Lightning(_)) => Some(MixerKind::Lightning),
+        Mixer::Recurrent(RecurrentConfig::Griffin(_)) => Some(MixerKind::Griffin),
     };
     [attention, other]
 }

@@ -45,6 +45,8 @@ pub struct MoeConfig {
     pub renormalize: bool,
     /// The least sum that weights of [`Scoring::Softmax`] are divided by.
     pub min_sum: f32,
+    /// Half of the largest relative distance of logits that [`Scoring::SparseMixer`] takes as near.
+    pub jitter: f32,
     /// The shape of the tensor that is added to scores for the choice, `[num_experts]` or with a
     /// leading 1. `None`: there is none.
     pub correction_bias: Option<Vec<usize>>,
@@ -69,6 +71,9 @@ pub enum Scoring {
     Sigmoid,
     /// The softmax over the chosen experts.
     SoftmaxOfChosen,
+    /// The softmax over the experts whose logits are near that of the chosen one: HF
+    /// `sparsemixer`.
+    SparseMixer,
 }
 
 /// `gate · σ(alpha · gate) · (up + 1)`, where the gate is at most `limit`, and up is within
@@ -154,6 +159,7 @@ impl MoeConfig {
             has_router_bias: false,
             renormalize: false,
             min_sum: RouterConfig::MIN_SUM,
+            jitter: 0.0,
             correction_bias: None,
             groups: None,
             group_scoring: GroupScoring::TopTwoSum,

@@ -1,11 +1,12 @@
 //! Mixers that carry a state from token to token in place of keys and values: gated delta rules,
-//! short convolutions and lightning attention.
+//! short convolutions, lightning attention and Griffin's recurrent blocks.
 
 use std::sync::Arc;
 
 use playhouse_kernels::{CausalConv, LinearHeads};
 use serde_json::Value;
 
+use super::heads::num_heads;
 use super::windows::{FULL, num_layers};
 use super::{ActivationName, LayerConfig, Mixer, read_alike};
 use crate::model::config::file::Fields;
@@ -28,6 +29,8 @@ pub enum RecurrentConfig {
     ShortConv(ShortConvConfig),
     /// Linear attention with fixed rates.
     Lightning(LightningConfig),
+    /// A gated linear recurrence over the outputs of a convolution.
+    Griffin(GriffinConfig),
 }
 
 /// A gated delta rule over the outputs of a convolution: HF `Qwen3NextGatedDeltaNet`.
@@ -82,6 +85,57 @@ pub struct LightningConfig {
     pub activation: ActivationName,
     /// The rate of each head: `[num_heads]`.
     pub slopes: Arc<[f32]>,
+}
+
+/// Griffin's recurrent block: HF `RecurrentGemmaRecurrentBlock`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GriffinConfig {
+    /// Heads of the recurrence; a divisor of its width.
+    pub num_heads: usize,
+    /// Channels of the recurrence.
+    pub width: usize,
+    /// Taps of the convolution.
+    pub kernel: usize,
+    /// The activation of the gate.
+    pub activation: ActivationName,
+}
+
+impl GriffinConfig {
+    /// Reads the fields of HF `RecurrentGemmaConfig`.
+    pub(crate) fn read(
+        fields: &Fields,
+        activation: Option<ActivationName>,
+    ) -> Result<Self, ConfigError> {
+        let num_heads = num_heads(fields)?;
+        let width = match fields.size("lru_width")? {
+            Some(width) => width,
+            None => fields.required_size("hidden_size")?,
+        };
+        if !width.is_multiple_of(num_heads) {
+            let expected = format!("a multiple of num_attention_heads, {num_heads}");
+            return Err(fields.invalid("lru_width", &expected));
+        }
+        let kernel = fields.size("conv1d_width")?.unwrap_or(4);
+        if kernel > TAPS_MAX || width.saturating_mul(kernel) > SIZE_MAX {
+            let expected = format!(
+                "an integer from 1 to {TAPS_MAX}, and a window of at most {SIZE_MAX} numbers"
+            );
+            return Err(fields.invalid("conv1d_width", &expected));
+        }
+        let activation = activation.unwrap_or(ActivationName::Silu);
+        Ok(Self { num_heads, width, kernel, activation })
+    }
+
+    /// Returns the channels of a head.
+    pub(crate) fn head_dim(&self) -> usize {
+        self.width / self.num_heads
+    }
+
+    /// Returns the place of the recurrence's state in the layer's state, after the window of the
+    /// convolution. It begins a cache line.
+    pub(crate) fn lru_at(&self) -> usize {
+        CausalConv::state_len(self.width, self.kernel).next_multiple_of(LINE_FLOATS)
+    }
 }
 
 impl DeltaNetConfig {
@@ -192,6 +246,7 @@ impl RecurrentConfig {
         match self {
             Self::DeltaNet(config) => config.heads_at() + config.heads().state_len(),
             Self::ShortConv(config) => CausalConv::state_len(config.channels, config.kernel),
+            Self::Griffin(config) => config.lru_at() + config.width,
             Self::Lightning(config) => {
                 let (num_heads, head_dim) = (config.slopes.len(), config.head_dim);
                 let heads = LinearHeads {

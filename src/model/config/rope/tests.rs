@@ -14,6 +14,7 @@ fn rope(theta: f64, scaling: RopeScaling) -> RopeParameters {
         rotary_dim: 4,
         frequency_dim: 4,
         is_interleaved: false,
+        is_backward: false,
         axes: None,
     }
 }

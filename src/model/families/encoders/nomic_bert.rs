@@ -92,7 +92,7 @@ pub(super) const UNGATED: Family = Family {
         moe: MoeNames {
             router: "mlp.router.layer",
             experts: ExpertNames::Rows {
-                inner: "mlp.experts.mlp.w1",
+                inner: &["mlp.experts.mlp.w1"],
                 down_proj: "mlp.experts.mlp.w2",
             },
             output_bias: "mlp.experts.bias",

@@ -35,7 +35,7 @@ pub fn inverse_frequencies(
 ) -> InverseFrequencies {
     let (theta, head_dim) = (parameters.theta, parameters.frequency_dim);
     let plain = || default_frequencies(theta, head_dim);
-    let (inv_freq, attention_factor) = match &parameters.scaling {
+    let (mut inv_freq, attention_factor) = match &parameters.scaling {
         RopeScaling::Default => (plain(), 1.0),
         RopeScaling::Linear { factor } => (linear(plain(), *factor), 1.0),
         RopeScaling::Dynamic { factor } => {
@@ -49,9 +49,13 @@ pub fn inverse_frequencies(
         }
         RopeScaling::Llama3(scaling) => (llama3(plain(), scaling), 1.0),
         RopeScaling::LongRope(scaling) => {
-            (longrope(scaling, theta, head_dim, max_model_len), longrope_attention_factor(scaling))
+            let factor = longrope_attention_factor(scaling, max_model_len);
+            (longrope(scaling, theta, head_dim, max_model_len), factor)
         }
     };
+    if parameters.is_backward {
+        inv_freq.iter_mut().for_each(|frequency| *frequency = -*frequency);
+    }
     InverseFrequencies { inv_freq, attention_factor: attention_factor as f32 }
 }
 
@@ -163,17 +167,24 @@ fn longrope(
     head_dim: usize,
     max_model_len: usize,
 ) -> Vec<f32> {
-    let is_long = max_model_len > scaling.original_max_position_embeddings;
-    let factors = if is_long { &scaling.long_factor } else { &scaling.short_factor };
+    let factors =
+        if is_long(scaling, max_model_len) { &scaling.long_factor } else { &scaling.short_factor };
     wavelengths(theta, head_dim)
         .zip(factors)
         .map(|(wavelength, factor)| (factor * wavelength).recip())
         .collect()
 }
 
+fn is_long(scaling: &LongRopeScaling, max_model_len: usize) -> bool {
+    max_model_len > scaling.original_max_position_embeddings
+}
+
 /// Returns the attention factor, derived unless the config gives it: HF
-/// `_compute_longrope_parameters`.
-fn longrope_attention_factor(scaling: &LongRopeScaling) -> f64 {
+/// `_compute_longrope_parameters`, and `PhimoeRotaryEmbedding` with a factor for each context.
+fn longrope_attention_factor(scaling: &LongRopeScaling, max_model_len: usize) -> f64 {
+    if let Some([short, long]) = scaling.mscales {
+        return if is_long(scaling, max_model_len) { long } else { short };
+    }
     let context = scaling.original_max_position_embeddings as f64;
     match (scaling.attention_factor, scaling.factor) {
         (Some(given), _) => given,

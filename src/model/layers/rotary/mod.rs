@@ -75,10 +75,11 @@ fn build(
 ) -> Result<RotaryTable, KernelError> {
     let of_context =
         |length: usize| inverse_frequencies(parameters, config.max_position_embeddings, length);
-    let InverseFrequencies { inv_freq, attention_factor } = of_context(config.max_model_len);
+    let long = of_context(config.max_model_len);
     let (num_long, num_short) = (config.max_model_len, config.short_context().unwrap_or(0));
-    let short = of_context(num_short.max(1)).inv_freq;
-    let len = (num_long + num_short).saturating_mul(inv_freq.len());
+    let short = of_context(num_short.max(1));
+    let pairs = long.inv_freq.len();
+    let len = (num_long + num_short).saturating_mul(pairs);
     // The system grants more memory than it has, and kills the process that uses it. So the
     // available memory is checked before.
     let bytes = len.saturating_mul(2 * size_of::<f32>());
@@ -88,15 +89,15 @@ fn build(
     let table = |function: fn(f64) -> f64| {
         let mut table = try_zeroed(len, WHAT)?;
         // Rows are computed by several threads, because a long context has millions of angles.
-        let rows = table.par_chunks_mut(inv_freq.len().max(1)).enumerate();
+        let rows = table.par_chunks_mut(pairs.max(1)).enumerate();
         rows.for_each(|(index, row)| {
-            let (position, frequencies) = match index.checked_sub(num_long) {
-                None => (index, &inv_freq),
+            let (position, of_row) = match index.checked_sub(num_long) {
+                None => (index, &long),
                 Some(position) => (position, &short),
             };
-            for (value, frequency) in row.iter_mut().zip(frequencies) {
+            for (value, frequency) in row.iter_mut().zip(&of_row.inv_freq) {
                 let angle = f64::from(position as f32 * frequency);
-                *value = function(angle) as f32 * attention_factor;
+                *value = function(angle) as f32 * of_row.attention_factor;
             }
         });
         Ok::<_, KernelError>(table)
