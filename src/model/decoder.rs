@@ -24,10 +24,12 @@ use super::config::{
     ModelConfig, ParallelConfig, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
+use super::gemma4::Gemma4;
 use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{
     Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table, linears,
 };
+use super::shortcut::ShortcutDecoder;
 use super::weight_loader::WeightLoader;
 use super::{Adapters, Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
 
@@ -274,9 +276,13 @@ pub(super) fn load(
         Some(weight) => Embedding::Tied(weight),
         None => Embedding::load(loader, table, vocab, width)?,
     };
-    let backbone: Arc<dyn Backbone> = match config.altup {
-        Some(altup) => Arc::new(Gemma3n::load(loader, config, altup, embed_tokens)?),
-        None => Arc::new(Decoder::load(loader, config, embed_tokens)?),
+    let backbone: Arc<dyn Backbone> = match (config.altup, config.gemma4) {
+        (Some(altup), _) => Arc::new(Gemma3n::load(loader, config, altup, embed_tokens)?),
+        (None, Some(gemma4)) => Arc::new(Gemma4::load(loader, config, gemma4, embed_tokens)?),
+        (None, None) if config.has_shortcuts => {
+            Arc::new(ShortcutDecoder::load(loader, config, embed_tokens)?)
+        }
+        (None, None) => Arc::new(Decoder::load(loader, config, embed_tokens)?),
     };
     Ok(Model {
         architecture: config.architecture().to_owned(),
@@ -319,7 +325,7 @@ fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Option<Vec<[Ve
 
 /// Returns the layers of the KV cache that these layers of a model use.
 pub(super) fn kv_layers(layers: &[LayerConfig]) -> KvLayers {
-    // All attention of these families that keeps keys has the same heads.
+    // All attention of these families that keeps keys has the same heads in the cache.
     let mut kept = layers.iter().filter(|layer| layer.mixer.num_kv_layers() > 0);
     let heads = kept.find_map(|layer| match &layer.mixer {
         Mixer::Latent(latent) => {
@@ -328,7 +334,7 @@ pub(super) fn kv_layers(layers: &[LayerConfig]) -> KvLayers {
         }
         mixer => {
             let attention = mixer.attention()?;
-            Some((attention.num_kv_heads, attention.cached_head_dim(), None))
+            Some((attention.num_cached_heads(), attention.cached_head_dim(), None))
         }
     });
     let (num_kv_heads, head_dim, value_prefix) = heads.unwrap_or((0, 0, None));

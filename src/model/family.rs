@@ -286,6 +286,9 @@ pub(crate) enum AxesRule {
 pub(crate) enum RotaryPart {
     /// The whole head. HF's class has no other part, so one is refused.
     Whole,
+    /// The whole head. With `rope_type` "proportional", that part of its pairs turns, and the
+    /// others stand still.
+    Proportional,
     /// Those elements, rounded down to a whole number.
     Field {
         /// The field beside the object of parameters, if the class reads one.
@@ -343,6 +346,10 @@ pub(crate) struct WeightNames {
     /// Whether the module of both inner projections has the gate behind the projection that it
     /// gates.
     pub(crate) is_gate_last: bool,
+    /// Whether two layers are one in the checkpoint: HF `LongcatFlashDecoderLayer`. The name of a
+    /// module then has the place of its layer, 0 or 1, behind its first part. Modules in `mlp`
+    /// belong to both.
+    pub(crate) layers_are_pairs: bool,
     /// Modules and tensors of layers whose names are not data, and their names in other files.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
     /// The modules that hold the text model in a multimodal checkpoint. `None`: the names are those
@@ -473,7 +480,16 @@ impl WeightNames {
     pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
         let renamed = self.renamed.iter().find(|(known, _)| *known == name);
         let name = renamed.map_or(name, |(_, other)| other);
-        format!("{}.{index}.{name}", self.stored(self.layer))
+        let layers = self.stored(self.layer);
+        if !self.layers_are_pairs {
+            return format!("{layers}.{index}.{name}");
+        }
+        let (pair, place) = (index / 2, index % 2);
+        match name.split_once('.') {
+            Some(("mlp", _)) => format!("{layers}.{pair}.{name}"),
+            Some((module, rest)) => format!("{layers}.{pair}.{module}.{place}.{rest}"),
+            None => format!("{layers}.{pair}.{name}.{place}"),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! tensor that would change the results.
 
 mod recurrent;
+mod unread;
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -14,11 +15,11 @@ use super::config::{
     ParallelConfig, TokenTypes,
 };
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
-use super::gemma3n;
 use super::layers::{
     Arrangement, KvParts, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts,
     XIELU_WEIGHTS, expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
 };
+use super::{gemma3n, gemma4};
 use crate::weights::{Checkpoint, WeightsError};
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
@@ -50,7 +51,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         checkpoint.require_shape(&name, &shape)?;
         known.insert(name);
     }
-    known.extend(optional(config).into_iter().map(|(name, _)| name));
+    known.extend(unread::tensors(config).into_iter().map(|(name, _)| name));
     let layers = format!("{}.", config.names.stored(config.names.layer));
     let head = config.names.stored(config.names.lm_head);
     let wrapper = config.wrapped.as_ref().map(|wrapped| wrapped.wrapper);
@@ -261,6 +262,9 @@ fn outside(config: &ModelConfig) -> Shapes {
     if let Some(altup) = &config.altup {
         tensors.0.extend(gemma3n::tensors(config, altup));
     }
+    if let Some(gemma4) = &config.gemma4 {
+        tensors.0.extend(gemma4::outside(config, gemma4));
+    }
     if config.has_lm_head && config.logits.has_bias {
         tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![vocab]));
     }
@@ -303,28 +307,10 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
         FeedForward::Moe(moe) => add_moe(&mut tensors, moe, names, hidden, module),
         FeedForward::None => {}
     }
-    tensors.0
-}
-
-/// Returns the tensors that a checkpoint may have without use. Shapes are not compared.
-fn optional(config: &ModelConfig) -> Shapes {
-    let names = &config.names;
-    let mut tensors = Vec::new();
-    for (index, layer) in config.layers.iter().enumerate() {
-        let Mixer::Attention(attention) = &layer.mixer else { continue };
-        let (Some(_), QkvNames::Separate([_, k, v])) = (attention.kv_from, names.attention.qkv)
-        else {
-            continue;
-        };
-        for name in [Some(k), Some(v), names.attention.k_norm].into_iter().flatten() {
-            for part in ["weight", "bias"] {
-                let name = names.of_layer(index, &format!("{name}.{part}"));
-                tensors.push((name, Vec::new()));
-            }
-        }
+    if config.gemma4.is_some() {
+        tensors.0.extend(gemma4::of_layer(config, index));
     }
-    tensors.extend(config.altup.iter().flat_map(|altup| gemma3n::optional(config, altup)));
-    tensors
+    tensors.0
 }
 
 fn add_attention(
@@ -468,10 +454,13 @@ fn add_moe(
     hidden: usize,
     module: impl Fn(&str) -> String,
 ) {
-    let router = Part::new(module(names.moe.router), moe.num_experts);
+    let router = Part::new(module(names.moe.router), moe.num_choices());
     tensors.part(&router, hidden, moe.has_router_bias);
     if let Some(shape) = &moe.correction_bias {
         tensors.0.push((module(names.moe.correction_bias), shape.clone()));
+    }
+    if let Some(scales) = moe.expert_scales {
+        tensors.0.push((module(scales), vec![moe.num_experts]));
     }
     for expert in 0..moe.num_experts {
         let [inner, down] = expert_parts(&names.moe, moe, hidden, expert, &module);

@@ -10,6 +10,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("[TOOL_CALLS]", "mistral"),
     ("functools[", "phi4_mini_json"),
     ("<|tool_call|>", "granite"),
+    ("<|tool_call>", "gemma4"),
     ("<tool_call>", "hermes"),
     ("<|python_start|>", "pythonic"),
     ("<|python_tag|>", "llama3_json"),
@@ -21,6 +22,7 @@ const TOOLS: &[(&str, &str)] = &[
 /// and shares its template with one that does.
 const REASONING: &[(&str, &str)] = &[
     ("<|channel|>analysis", "openai_gptoss"),
+    ("<|channel>", "gemma4"),
     ("[THINK]", "mistral"),
     ("<arg_key>", "glm45"),
     ("<think>", "qwen3"),
@@ -70,6 +72,11 @@ mod tests {
             ("\"[TOOL_CALLS]\" [THINK]", Some("mistral"), Some("mistral")),
             ("<|start|>assistant<|channel|>analysis", Some("openai"), Some("openai_gptoss")),
             ("<|python_tag|>\" + tool_call.name", Some("llama3_json"), None),
+            (
+                "'<|tool_call>call:' + name + '{' '<|channel>thought\\n'",
+                Some("gemma4"),
+                Some("gemma4"),
+            ),
             ("{{ message.content }}", None, None),
         ];
         let registry = Registry::default();

@@ -150,18 +150,20 @@ impl Registry {
         self.register_tool_parser("openai", |_| Box::new(tools::openai()));
         self.register_tool_parser("glm45", |tools| Box::new(tools::glm45(tools)));
         self.register_tool_parser("kimi_k2", |tools| Box::new(tools::kimi_k2(tools)));
+        self.register_tool_parser("gemma4", |_| Box::new(tools::gemma4()));
         self.register_tool_parser("json", |_| Box::new(tools::json()));
         self
     }
 
     fn with_reasoning_parsers(mut self) -> Self {
-        use reasoning::{deepseek_r1, glm45, granite, mistral, openai_gptoss, qwen3};
+        use reasoning::{deepseek_r1, gemma4, glm45, granite, mistral, openai_gptoss, qwen3};
         self.register_reasoning_parser("deepseek_r1", |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("qwen3", |start| Box::new(qwen3(start)));
         self.register_reasoning_parser("mistral", |start| Box::new(mistral(start)));
         self.register_reasoning_parser("granite", |start| Box::new(granite(start)));
         self.register_reasoning_parser("openai_gptoss", |_| Box::new(openai_gptoss()));
         self.register_reasoning_parser("glm45", |start| Box::new(glm45(start)));
+        self.register_reasoning_parser("gemma4", |start| Box::new(gemma4(start)));
         self
     }
 }
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
-             granite, openai_gptoss, glm45"
+             granite, openai_gptoss, glm45, gemma4"
         );
         let error = Registry::empty().tool_parser("hermes").err().unwrap();
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));

@@ -43,7 +43,8 @@ const WITH_STATES: [&str; 12] = [
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,
 /// chunks, and layers that read the keys of others.
-const WITH_WINDOWS: [&str; 6] = ["gemma2", "gemma3", "olmo3", "gpt_oss", "llama4", "gemma3n"];
+const WITH_WINDOWS: [&str; 7] =
+    ["gemma2", "gemma3", "olmo3", "gpt_oss", "llama4", "gemma3n", "gemma4"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn preempted_requests_give_the_same_tokens() {

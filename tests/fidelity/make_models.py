@@ -38,6 +38,7 @@ from transformers import (
     DbrxConfig,
     DeepseekV2Config,
     DeepseekV3Config,
+    DeepseekV32Config,
     Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
@@ -49,6 +50,7 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     Gemma3nTextConfig,
+    Gemma4TextConfig,
     GemmaConfig,
     Dots1Config,
     FlexOlmoConfig,
@@ -56,6 +58,7 @@ from transformers import (
     Glm4MoeConfig,
     Glm4MoeLiteConfig,
     GlmConfig,
+    GlmMoeDsaConfig,
     GPT2Config,
     GPTBigCodeConfig,
     GPTNeoConfig,
@@ -78,6 +81,7 @@ from transformers import (
     Lfm2Config,
     Lfm2MoeConfig,
     Llama4TextConfig,
+    LongcatFlashConfig,
     Mamba2Config,
     MambaConfig,
     MellumConfig,
@@ -373,6 +377,32 @@ MODELS |= {
         altup_correct_scale=False, final_logit_softcapping=20.0, tie_word_embeddings=False,
         hidden_activation="gelu", initializer_range=0.1,
     ),
+    "gemma4": small(
+        Gemma4TextConfig, num_hidden_layers=4, sliding_window=12, num_kv_shared_layers=2,
+        layer_types=["sliding_attention", "full_attention"] * 2, global_head_dim=16, vocab_size_per_layer_input=512, hidden_size_per_layer_input=6,
+        use_double_wide_mlp=True, final_logit_softcapping=30.0, initializer_range=0.1,
+    )
+    | dict(runs=[(None, [1, 7, 40])]),
+    "gemma4-experts": small(
+        Gemma4TextConfig, num_hidden_layers=3, sliding_window=9, global_head_dim=12,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        num_global_key_value_heads=1, attention_k_eq_v=True, enable_moe_block=True, num_experts=5,
+        top_k_experts=2, moe_intermediate_size=12, hidden_size_per_layer_input=0,
+        hidden_activation="gelu", initializer_range=0.15,
+        rope_parameters=dict(
+            full_attention=dict(
+                rope_type="proportional", rope_theta=1e5, partial_rotary_factor=0.5, factor=2.0,
+            ),
+            sliding_attention=dict(rope_type="default", rope_theta=500.0),
+        ),
+    )
+    | dict(before=wrappers.with_global_heads),
+    "gemma4-biases": small(
+        Gemma4TextConfig, num_hidden_layers=7, sliding_window=20, global_head_dim=8,
+        num_global_key_value_heads=4, attention_k_eq_v=True, attention_bias=True,
+        hidden_size_per_layer_input=0, tie_word_embeddings=False, initializer_range=0.15,
+        intermediate_size=32, num_kv_shared_layers=0,
+    ),
     "glm": small(GlmConfig),
     "glm-no-bias": small(GlmConfig, attention_bias=False, head_dim=16, tie_word_embeddings=True),
     "glm4": small(Glm4Config, attention_bias=False),
@@ -621,6 +651,9 @@ MODELS |= {
 LATENT = dict(
     kv_lora_rank=24, q_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10
 )
+# All tokens of the recorded contexts are chosen.
+INDEXER = dict(index_topk=160, index_head_dim=16, index_n_heads=2)
+LONGCAT = dict(ffn_hidden_size=40, expert_ffn_hidden_size=12, head_dim=8)
 DEEPSEEK_MOE = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24)
 
 
@@ -703,6 +736,34 @@ MODELS |= {
         Glm4MoeLiteConfig, **DEEPSEEK_MOE, num_hidden_layers=3, n_group=2, topk_group=1,
         mlp_layer_types=["sparse", "dense", "sparse"], rope_interleave=False,
         norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True,
+    ),
+    "deepseek_v32": latent(
+        DeepseekV32Config, **DEEPSEEK_MOE | INDEXER, num_hidden_layers=3, n_group=4, topk_group=2,
+        first_k_dense_replace=1, **scaled_scores(1.0, 1.0),
+    ),
+    "deepseek_v32-listed": latent(
+        DeepseekV32Config, **DEEPSEEK_MOE | INDEXER, num_hidden_layers=3, n_group=2, topk_group=1,
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, attention_bias=True,
+        tie_word_embeddings=True, **rope("default", 500.0),
+    ),
+    "glm_moe_dsa": latent(
+        GlmMoeDsaConfig, **DEEPSEEK_MOE | INDEXER, num_hidden_layers=3, first_k_dense_replace=1,
+        rms_norm_eps=1e-3, indexer_types=["full", "shared", "full"],
+        **rope("default", 1_000_000.0),
+    ),
+    "glm_moe_dsa-groups": latent(
+        GlmMoeDsaConfig, **DEEPSEEK_MOE | INDEXER, n_group=2, topk_group=1, n_shared_experts=2,
+        routed_scaling_factor=1.25, first_k_dense_replace=0, attention_bias=True,
+        **rope("linear", factor=2.0),
+    ),
+    "longcat_flash": latent(
+        LongcatFlashConfig, "num_hidden_layers intermediate_size", **LONGCAT, num_layers=2,
+        moe_topk=3, n_routed_experts=4, zero_expert_num=3, **scaled_scores(1.0, 1.0),
+    ),
+    "longcat_flash-no-zeros": latent(
+        LongcatFlashConfig, "num_hidden_layers intermediate_size", **LONGCAT, num_layers=1,
+        moe_topk=2, n_routed_experts=6, zero_expert_num=0, attention_bias=True,
+        tie_word_embeddings=True, routed_scaling_factor=1.5, **rope("default", 500.0),
     ),
     "minicpm3": latent(MiniCPM3Config, scale_emb=3.0, dim_model_base=24, v_head_dim=None),
     "minicpm3-one-query": latent(
@@ -1345,6 +1406,8 @@ def randomize(model, seed):
     for name, buffer in model.named_buffers():
         if name.endswith("correction_bias"):
             buffer.normal_(0.0, 0.3, generator=generator)
+        if name.endswith("layer_scalar"):
+            buffer.uniform_(0.5, 1.2, generator=generator)
         if name.endswith("expert_bias"):
             buffer.data.normal_(0.0, 0.1, generator=generator)
 

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma3Config,
     Gemma3nConfig,
+    Gemma4Config,
     Glm4vConfig,
     Glm4vMoeConfig,
     Llama4Config,
@@ -91,6 +92,18 @@ def without(*fields):
         write(folder, {name: value for name, value in config.items() if name not in fields})
 
     return leave_out
+
+
+def with_global_heads(folder):
+    """Gives the heads of layers with full attention the fields of published configs of Gemma 4."""
+    config = config_of(folder)
+    text = config.get("text_config", config)
+    sizes = next(iter(text.pop("per_layer_config").values()))
+    text |= dict(
+        global_head_dim=sizes["head_dim"],
+        num_global_key_value_heads=sizes.get("num_key_value_heads"),
+    )
+    write(folder, config)
 
 
 def of_class(architecture):
@@ -219,6 +232,20 @@ def models(small_settings, short_runs):
             **tokens | rest,
         )
 
+    def gemma4(text_config, before=lambda _: None, **rest):
+        vision = dict(
+            hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=8,
+        )
+        tokens = dict(
+            image_token_id=510, boi_token_id=511, eoi_token_id=509, video_token_id=508,
+            boa_token_id=507, eoa_token_index=506, audio_token_id=505,
+        )
+        return model(
+            Gemma4Config, text_config, before, vision_config=vision, audio_config=None,
+            **tokens | rest,
+        )
+
     def llama4(text_config, before=lambda _: None, **rest):
         vision = TOWER | dict(projector_input_dim=8, projector_output_dim=8, vision_output_dim=8)
         return model(Llama4Config, text_config, before, vision_config=vision, **IMAGE | rest)
@@ -295,6 +322,24 @@ def models(small_settings, short_runs):
         "gemma3n_vl-published": gemma3n(
             text(**per_layer | dict(altup_num_inputs=2, num_kv_shared_layers=0)),
             as_published("tie_word_embeddings", "rope_theta", "rope_local_base_freq"),
+        ),
+        "gemma4_vl": gemma4(
+            text(
+                num_hidden_layers=4, num_kv_shared_layers=2, sliding_window=9, global_head_dim=16,
+                layer_types=["sliding_attention", "full_attention"] * 2,
+                hidden_size_per_layer_input=4, vocab_size_per_layer_input=512,
+                final_logit_softcapping=20.0, initializer_range=0.15,
+            ),
+        ),
+        "gemma4_vl-published": gemma4(
+            text(
+                num_hidden_layers=2, sliding_window=20, global_head_dim=16,
+                layer_types=["sliding_attention", "full_attention"], num_global_key_value_heads=1,
+                attention_k_eq_v=True, enable_moe_block=True, num_experts=4, top_k_experts=3,
+                moe_intermediate_size=8, hidden_size_per_layer_input=0,
+                use_bidirectional_attention="vision", initializer_range=0.15,
+            ),
+            with_global_heads,
         ),
         "llama4_vl": llama4(text(num_hidden_layers=4, **llama4_text)),
         "llama4_vl-published": llama4(

@@ -38,7 +38,8 @@ pub(crate) fn experts_with_lora(
     let [tokens, width] = dims2(&x);
     assert_eq!(width, experts.hidden, "experts: width of x [{tokens}, {width}]");
     assert_eq!(routing.num_tokens(), tokens, "experts: tokens of the routing");
-    assert_eq!(routing.num_experts(), experts.num_experts(), "experts: experts of the routing");
+    let all = experts.num_experts() + experts.num_identities;
+    assert_eq!(routing.num_experts(), all, "experts: experts of the routing");
     let x = dense(x);
     let mut y = tensor(tokens, width);
     mixture(Isa::active(), values(&x), (routing, segments), experts, values_mut(&mut y));
@@ -58,23 +59,39 @@ pub(super) fn mixture(
         return;
     }
     let mut plan = PLAN.take();
-    plan.sort(routing);
+    plan.sort(routing, experts.num_experts);
     let (rows, hidden) = (plan.choices.len(), experts.hidden);
     // The rows' inputs, and later their results.
     let mut gathered = tensor(rows, hidden);
-    let inputs = values_mut(&mut gathered);
-    for_each_rows(inputs, hidden, |first, rows| gather(x, routing, experts, &plan, first, rows));
-    let changed = changed(&plan, routing, adapters);
-    let activated = activated(isa, inputs, &plan, experts, &segments(&changed, 0));
-    grouped(isa, values(&activated), &plan.down(experts), false, values_mut(&mut gathered));
-    add(isa, values_mut(&mut gathered), values(&activated), &segments(&changed, 1));
-    give_back(activated);
+    // A batch may choose identities alone.
+    if rows > 0 {
+        products(isa, x, (routing, adapters), experts, &plan, &mut gathered);
+    }
     let results = values(&gathered);
     for_each_rows(y, hidden, |first, y| {
-        isa.run(Combine { results, routing, experts, plan: &plan, first, y });
+        isa.run(Combine { x, results, routing, experts, plan: &plan, first, y });
     });
     give_back(gathered);
     PLAN.set(plan);
+}
+
+/// Replaces the rows of a plan, `[rows, hidden]`, by the results of their experts.
+fn products(
+    isa: Isa,
+    x: &[f32],
+    (routing, adapters): (&Routing, &[ExpertSegment<'_>]),
+    experts: &Experts,
+    plan: &Plan,
+    gathered: &mut FlexTensor,
+) {
+    let hidden = experts.hidden;
+    let inputs = values_mut(gathered);
+    for_each_rows(inputs, hidden, |first, rows| gather(x, routing, experts, plan, first, rows));
+    let changed = changed(plan, routing, experts.num_experts, adapters);
+    let activated = activated(isa, inputs, plan, experts, &segments(&changed, 0));
+    grouped(isa, values(&activated), &plan.down(experts), false, values_mut(gathered));
+    add(isa, values_mut(gathered), values(&activated), &segments(&changed, 1));
+    give_back(activated);
 }
 
 /// Copies the inputs of the rows from `first` on, scaled where experts want that.
@@ -141,6 +158,8 @@ fn add(isa: Isa, y: &mut [f32], x: &[f32], adapters: &[LoraSegment<'_>]) {
 
 /// The task of summing the results of some tokens.
 struct Combine<'a> {
+    /// `[num_tokens, hidden]`
+    x: &'a [f32],
     /// `[rows, hidden]`
     results: &'a [f32],
     routing: &'a Routing,
@@ -156,14 +175,19 @@ impl Kernel for Combine<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { results, routing, experts, plan, first, y } = self;
+        let Self { x, results, routing, experts, plan, first, y } = self;
         let (hidden, top_k) = (experts.hidden, routing.top_k());
         let choices = routing.choices().chunks_exact(top_k).zip(plan.rows.chunks_exact(top_k));
-        for (y, (choices, rows)) in y.chunks_exact_mut(hidden).zip(choices.skip(first)) {
+        let x = x.chunks_exact(hidden).skip(first);
+        let tokens = y.chunks_exact_mut(hidden).zip(x).zip(choices.skip(first));
+        for ((y, x), (choices, rows)) in tokens {
             y.fill(0.0);
             for (Choice { weight, .. }, row) in choices.iter().zip(rows) {
                 let weight = if experts.scale_input { 1.0 } else { *weight };
-                let result = &results[*row as usize * hidden..][..hidden];
+                let result = match *row {
+                    Plan::NO_ROW => x,
+                    row => &results[row as usize * hidden..][..hidden],
+                };
                 for (y, result) in y.iter_mut().zip(result) {
                     *y += weight * result;
                 }

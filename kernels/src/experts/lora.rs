@@ -42,13 +42,14 @@ pub(super) struct Changed<'a> {
     rows: Vec<u32>,
 }
 
-/// Returns the rows of a plan that adapters change.
+/// Returns the rows of a plan over `num_experts` experts that adapters change.
 pub(super) fn changed<'a>(
     plan: &Plan,
     routing: &Routing,
+    num_experts: usize,
     segments: &[ExpertSegment<'a>],
 ) -> Vec<Changed<'a>> {
-    let (top_k, num_experts) = (routing.top_k(), routing.num_experts());
+    let top_k = routing.top_k();
     let mut changed = Vec::new();
     for ExpertSegment { tokens, experts } in segments {
         assert_eq!(experts.len(), num_experts, "experts_with_lora: experts of a segment");
@@ -58,7 +59,10 @@ pub(super) fn changed<'a>(
             let first = *token as usize * top_k;
             let choices = &routing.choices()[first..first + top_k];
             for (choice, row) in choices.iter().zip(&plan.rows[first..]) {
-                rows[choice.expert as usize].push(*row);
+                // Identities have no row, and no adapter.
+                if let Some(rows) = rows.get_mut(choice.expert as usize) {
+                    rows.push(*row);
+                }
             }
         }
         let of_experts = experts.iter().zip(rows).filter(|(_, rows)| !rows.is_empty());

@@ -5,7 +5,7 @@
 //! summed from zero in the order of `j`. An expert is
 //! `f_e(x) = act(x G_eᵀ + g_e) D_eᵀ + d_e`. The function `act` ([`ExpertActivation`]) gates the
 //! second half of its argument with the first, or has no gate. With `scale_input`, as in Llama 4,
-//! `y = Σ_j f_{e_j}(w_j · x)`.
+//! `y = Σ_j f_{e_j}(w_j · x)`. Experts of LongCat-Flash may be identities: `f_e(x) = x`.
 //!
 //! | | |
 //! |---|---|
@@ -96,6 +96,8 @@ pub struct Experts {
     activation: ExpertActivation,
     scale_input: bool,
     num_experts: usize,
+    /// Experts after these that return their input.
+    num_identities: usize,
     hidden: usize,
     intermediate: usize,
 }
@@ -159,7 +161,28 @@ impl Experts {
             #[cfg(not(feature = "gpu"))]
             false => unreachable!("this build has no GPUs"),
         };
-        Ok(Self { weights, activation, scale_input, num_experts, hidden, intermediate })
+        let num_identities = 0;
+        Ok(Self {
+            weights,
+            activation,
+            scale_input,
+            num_experts,
+            num_identities,
+            hidden,
+            intermediate,
+        })
+    }
+
+    /// Returns the experts with `count` further ones behind them, which return their input
+    /// (LongCat-Flash's zero-computation experts).
+    ///
+    /// # Errors
+    /// Experts on a GPU, which has no kernel for them; experts whose input is scaled.
+    pub fn with_identities(self, count: usize) -> Result<Self, KernelError> {
+        let is_served = count == 0 || matches!(self.weights, Storage::Cpu(_)) && !self.scale_input;
+        let accepted = "0 on a GPU, and where inputs are scaled";
+        KernelError::require(is_served, WHAT, "identities", count as u64, accepted)?;
+        Ok(Self { num_identities: count, ..self })
     }
 
     /// Returns the number of experts.

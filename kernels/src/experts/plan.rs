@@ -13,22 +13,28 @@ pub(super) struct Plan {
     starts: Vec<u32>,
     /// The choice of each row: `token · top_k + place`.
     pub(super) choices: Vec<u32>,
-    /// The row of each choice.
+    /// The row of each choice, or [`Plan::NO_ROW`].
     pub(super) rows: Vec<u32>,
     /// The next row of each expert, while choices are sorted.
     next: Vec<u32>,
 }
 
 impl Plan {
-    /// Replaces the plan, whatever it held, with the plan of a batch. Choices of an expert stay in
-    /// the order of their tokens.
-    pub(super) fn sort(&mut self, routing: &Routing) {
+    /// The row of a choice of an identity, which has none.
+    pub(super) const NO_ROW: u32 = u32::MAX;
+
+    /// Replaces the plan, whatever it held, with the plan of a batch over `num_experts` experts
+    /// with weights. Those behind them are identities. Choices of an expert stay in the order of
+    /// their tokens.
+    pub(super) fn sort(&mut self, routing: &Routing, num_experts: usize) {
         let Self { chosen, starts, choices, rows, next } = self;
         let all = routing.choices();
         next.clear();
-        next.resize(routing.num_experts(), 0);
+        next.resize(num_experts, 0);
         for choice in all {
-            next[choice.expert as usize] += 1;
+            if let Some(count) = next.get_mut(choice.expert as usize) {
+                *count += 1;
+            }
         }
         chosen.clear();
         starts.clear();
@@ -43,10 +49,13 @@ impl Plan {
         }
         starts.push(first);
         choices.clear();
-        choices.resize(all.len(), 0);
+        choices.resize(first as usize, 0);
         rows.clear();
         for (index, choice) in all.iter().enumerate() {
-            let row = &mut next[choice.expert as usize];
+            let Some(row) = next.get_mut(choice.expert as usize) else {
+                rows.push(Self::NO_ROW);
+                continue;
+            };
             choices[*row as usize] = index as u32;
             rows.push(*row);
             *row += 1;
@@ -84,13 +93,18 @@ mod tests {
         let experts = [3, 1, 1, 0, 3, 1];
         let choices = experts.map(|expert| Choice { expert, weight: 1.0 });
         let mut plan = Plan::default();
-        plan.sort(&Routing::new(&[choices[0]; 4], 2, 9).unwrap());
-        plan.sort(&Routing::new(&choices, 2, 5).unwrap());
+        plan.sort(&Routing::new(&[choices[0]; 4], 2, 9).unwrap(), 9);
+        plan.sort(&Routing::new(&choices, 2, 5).unwrap(), 5);
         assert_eq!(plan.chosen, [0, 1, 3]);
         assert_eq!(plan.starts, [0, 1, 4, 6]);
         assert_eq!(plan.choices, [3, 1, 2, 5, 0, 4]);
         assert_eq!(plan.rows, [4, 1, 2, 0, 5, 3]);
-        plan.sort(&Routing::new(&[], 2, 5).unwrap());
+        plan.sort(&Routing::new(&[], 2, 5).unwrap(), 5);
         assert_eq!((plan.chosen.len(), &plan.starts[..]), (0, &[0][..]));
+        // Experts from 2 on are identities.
+        plan.sort(&Routing::new(&choices, 2, 5).unwrap(), 2);
+        assert_eq!((&plan.chosen[..], &plan.starts[..]), (&[0, 1][..], &[0, 1, 4][..]));
+        assert_eq!(plan.choices, [3, 1, 2, 5]);
+        assert_eq!(plan.rows, [Plan::NO_ROW, 1, 2, 0, Plan::NO_ROW, 3]);
     }
 }

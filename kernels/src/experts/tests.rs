@@ -231,6 +231,31 @@ fn check_values(layer: Layer, dtype: WeightDtype, tokens: usize, top_k: usize, s
     }
 }
 
+#[test]
+fn identities_add_their_input() {
+    let layer = Layer { experts: 3, ..SMALL };
+    let experts = layer.pack(&layer.plain(), Form::Dense(WeightDtype::F32));
+    let experts = experts.with_identities(2).unwrap();
+    let choice = |(expert, weight)| Choice { expert, weight };
+    let choices = [(1, 0.5), (3, 2.0), (4, 0.75), (3, 0.25)].map(choice);
+    let x = values(2 * layer.hidden, 1);
+    for isa in Isa::available() {
+        let routing = Routing::new(&choices, 2, 5).unwrap();
+        let y = run(isa, &x, &routing, &experts);
+        let (first, second) = x.split_at(layer.hidden);
+        let of_expert = alone(isa, first, &choices[..1], &experts);
+        let mixed = of_expert.iter().zip(first).map(|(y, x)| y + 2.0 * x);
+        let plain = second.iter().map(|x| 0.75 * x + 0.25 * x);
+        assert_eq!(y, mixed.chain(plain).collect::<Vec<f32>>(), "{}", isa.name());
+        // No expert with weights is chosen.
+        let routing = Routing::new(&choices[2..], 2, 5).unwrap();
+        assert_eq!(run(isa, second, &routing, &experts), y[layer.hidden..]);
+    }
+    let scaled = Layer { scale_input: true, ..layer };
+    let scaled = scaled.pack(&scaled.plain(), Form::Dense(WeightDtype::F32));
+    assert!(scaled.with_identities(1).unwrap_err().to_string().contains("identities"));
+}
+
 fn any_activation() -> impl Strategy<Value = ExpertActivation> {
     let gated = vec![Activation::Silu, Activation::GeluTanh, Activation::Relu];
     let plain = ExpertActivation::Plain(Activation::ReluSquared);

@@ -73,6 +73,9 @@ impl Kernel for RouteRows<'_> {
             }
             for choice in chosen {
                 choice.weight *= router.config.scale;
+                if let Some(scales) = &router.expert_scales {
+                    choice.weight *= scales.cpu()[choice.expert as usize];
+                }
             }
         }
     }

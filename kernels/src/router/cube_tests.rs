@@ -72,6 +72,23 @@ fn every_scoring_agrees_with_the_reference() {
 }
 
 #[test]
+fn weights_have_the_factors_of_their_experts() {
+    let Some(device) = test_device() else { return };
+    for (num_experts, top_k) in [(4, 2), (300, 7)] {
+        let config =
+            RouterConfig { renormalize: true, ..config(num_experts, top_k, Scoring::Softmax) };
+        let (logits, factors) = (numbers(3 * num_experts, 11), numbers(num_experts, 5));
+        let plain = run(&logits, &router(config, None, &device), &device);
+        let scales = vector(&factors, &device);
+        let scaled = router(config, None, &device).with_expert_scales(scales).unwrap();
+        for (a, b) in run(&logits, &scaled, &device).iter().zip(plain) {
+            let exact = b.weight * factors[b.expert as usize];
+            assert!(a.expert == b.expert && (a.weight - exact).abs() < 1e-6, "{a:?} {exact}");
+        }
+    }
+}
+
+#[test]
 fn groups_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
     for (num_groups, size, num_chosen, top_k) in

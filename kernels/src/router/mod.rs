@@ -14,7 +14,7 @@
 //!    weighs each chosen expert among the experts near it ([`Scoring::SparseMixer`]).
 //!    `renormalize` divides the weights by their sum: softmax by `max(Σ, min_sum)` as ERNIE 4.5
 //!    does, the logistic function by `Σ + 1e-20` as DeepSeek V3 does. Then weights are multiplied
-//!    by `scale`.
+//!    by `scale`, and by a factor of each expert where there is one.
 //!
 //! | Model (HF class) | scoring | renormalize | bias | groups | scale |
 //! |---|---|---|---|---|---|
@@ -22,6 +22,7 @@
 //! | Qwen2-MoE, Qwen3-MoE, OLMoE | softmax | `norm_topk_prob` | – | – | 1 |
 //! | Hunyuan-MoE | softmax | yes | – | – | 1 |
 //! | ERNIE-4.5-MoE | softmax | yes | `moe_statics` | – | 1 |
+//! | Gemma 4 | softmax | yes | – | – | 1, and a factor of each expert |
 //! | Llama 4 | logistic | no | – | – | 1 |
 //! | Phi-3.5-MoE | sparse mixer | – | – | – | 1 |
 //! | DeepSeek V2 | softmax | no | – | best expert, or none | `routed_scaling_factor` |
@@ -127,6 +128,7 @@ impl RouterConfig {
 pub struct Router {
     config: RouterConfig,
     correction_bias: Option<WeightVector>,
+    expert_scales: Option<WeightVector>,
 }
 
 impl Router {
@@ -162,7 +164,17 @@ impl Router {
         if let Some(bias) = &correction_bias {
             KernelError::require_len(WHAT, "correction_bias", bias.len(), num_experts)?;
         }
-        Ok(Self { config, correction_bias })
+        Ok(Self { config, correction_bias, expert_scales: None })
+    }
+
+    /// Returns the same router with a factor for the weight of each expert, one number an expert
+    /// (Gemma 4).
+    ///
+    /// # Errors
+    /// Factors of another length than the number of experts.
+    pub fn with_expert_scales(self, scales: WeightVector) -> Result<Self, KernelError> {
+        KernelError::require_len(WHAT, "expert_scales", scales.len(), self.config.num_experts)?;
+        Ok(Self { expert_scales: Some(scales), ..self })
     }
 
     /// Returns the parameters.

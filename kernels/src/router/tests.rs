@@ -143,6 +143,23 @@ fn the_bias_chooses_and_does_not_weigh() {
     }
 }
 
+#[test]
+fn weights_have_the_factors_of_their_experts() {
+    let config = RouterConfig { renormalize: true, ..config(4, 2, Scoring::Softmax) };
+    let logits = values(4 * 9, 3);
+    let factors = [0.5, 3.0, -2.0, 0.0];
+    let vector = |values: &[f32]| WeightVector::new(values.to_vec(), &Device::flex()).unwrap();
+    let scaled = router(config, None).with_expert_scales(vector(&factors)).unwrap();
+    let plain = router(config, None);
+    for isa in Isa::available() {
+        for (a, b) in run(isa, &logits, &scaled).iter().zip(run(isa, &logits, &plain)) {
+            assert_eq!((a.expert, a.weight), (b.expert, b.weight * factors[b.expert as usize]));
+        }
+    }
+    let error = router(config, None).with_expert_scales(vector(&[1.0])).unwrap_err();
+    assert!(error.to_string().contains("expert_scales"), "{error}");
+}
+
 /// Scores of 1 hide which logit is larger.
 #[test]
 fn saturated_experts_are_chosen_by_their_logits() {

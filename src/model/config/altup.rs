@@ -1,5 +1,7 @@
 //! The parts of Gemma 3n's decoder around its layers: HF `Gemma3nTextConfig`.
 
+use super::PerLayerConfig;
+
 /// Several residual streams (AltUp: <https://arxiv.org/abs/2301.13310>), a second residual branch
 /// (LAuReL: <https://arxiv.org/abs/2411.07501>), and embeddings of each layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,8 +14,6 @@ pub struct AltUpConfig {
     pub scales_output: bool,
     /// The inner width of the second residual branch.
     pub laurel_rank: usize,
-    /// The width of a layer's embeddings.
-    pub per_layer_width: usize,
-    /// Tokens with embeddings of each layer. Other tokens have those of token 0.
-    pub per_layer_vocab: usize,
+    /// The embeddings of each layer.
+    pub per_layer: PerLayerConfig,
 }

@@ -270,9 +270,8 @@ fn rows(architecture: &str) -> Vec<Row> {
             refused("moe_topk", json!([1, 1, 1])),
             refused("moe_topk", json!([1, 50])),
         ],
-        "DeepseekV2" | "DeepseekV3" | "Glm4MoeLite" | "MiniCPM3" | "Youtu" => {
-            latent_tests::rows(architecture)
-        }
+        "DeepseekV2" | "DeepseekV3" | "DeepseekV32" | "Glm4MoeLite" | "GlmMoeDsa"
+        | "LongcatFlash" | "MiniCPM3" | "Youtu" => latent_tests::rows(architecture),
         other => {
             let rows = more::rows(other).or_else(|| states::rows(other));
             rows.unwrap_or_else(|| panic!("no rows for {other}"))
@@ -312,6 +311,12 @@ fn plain_base(architecture: &str) -> Value {
     }
     if architecture == "Gemma3nForCausalLM" {
         config["num_kv_shared_layers"] = json!(0);
+    }
+    if architecture == "Gemma4ForCausalLM" {
+        // These fields count only with experts.
+        config["num_experts"] = json!(8);
+        config["num_experts_per_tok"] = json!(2);
+        config["moe_intermediate_size"] = json!(8);
     }
     if ["GPTJForCausalLM", "CodeGenForCausalLM"].contains(&architecture) {
         config["rotary_dim"] = json!(16);

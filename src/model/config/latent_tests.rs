@@ -2,14 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::families_tests::{Row, base, honoured, read, refused};
+use super::families_tests::{Row, base, honoured, read, refused, unchanged};
+use super::file::fields;
 use super::{LatentConfig, Mixer, ModelConfig};
 
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
 pub(super) fn needed(architecture: &str) -> Value {
     match architecture {
         "DeepseekV2ForCausalLM" => json!({ "num_experts_per_tok": 6 }),
-        "DeepseekV3ForCausalLM" => json!({ "first_k_dense_replace": 0 }),
+        "DeepseekV3ForCausalLM" | "DeepseekV32ForCausalLM" | "GlmMoeDsaForCausalLM" => {
+            json!({ "first_k_dense_replace": 0 })
+        }
+        // It follows from `qk_rope_head_dim`.
+        "LongcatFlashForCausalLM" => json!({ "head_dim": null }),
         _ => json!({}),
     }
 }
@@ -88,6 +93,40 @@ pub(super) fn rows(architecture: &str) -> Vec<Row> {
                 refused("mlp_layer_types", json!(["sparse"])),
             ]);
         }
+        "DeepseekV32" | "GlmMoeDsa" => {
+            rows.extend(of_v3());
+            rows.extend([
+                honoured("first_k_dense_replace", json!(1)),
+                honoured("mlp_layer_types", json!(["dense", "sparse"])),
+                honoured("index_topk", json!(99)),
+                unchanged("layer_types", json!(["indexed_attention", "indexed_attention"])),
+                refused("rope_interleave", json!(false)),
+            ]);
+        }
+        "LongcatFlash" => {
+            rows.retain(|(field, value, _)| *field != "q_lora_rank" || !value.is_null());
+            rows.extend([
+                honoured("num_layers", json!(3)),
+                honoured("n_routed_experts", json!(32)),
+                honoured("moe_topk", json!(3)),
+                honoured("expert_ffn_hidden_size", json!(8)),
+                honoured("ffn_hidden_size", json!(8)),
+                honoured("zero_expert_num", json!(3)),
+                honoured("zero_expert_num", json!(null)),
+                honoured("routed_scaling_factor", json!(7.0)),
+                refused("q_lora_rank", json!(null)),
+                refused("head_dim", json!(12)),
+                refused("qk_head_dim", json!(12)),
+                refused("moe_topk", json!(800)),
+                refused("mla_scale_q_lora", json!(false)),
+                refused("mla_scale_kv_lora", json!(false)),
+                refused("router_bias", json!(true)),
+                refused("norm_topk_prob", json!(true)),
+                refused("zero_expert_type", json!("copy")),
+                refused("attention_method", json!("GQA")),
+                refused("rope_interleave", json!(false)),
+            ]);
+        }
         "MiniCPM3" => rows.extend([
             honoured("scale_emb", json!(3)),
             honoured("scale_depth", json!(3.0)),
@@ -139,6 +178,20 @@ fn a_published_config_is_read() {
     let mscale = 0.1 * 40f64.ln() + 1.0;
     assert!((f64::from(latent.scale) - mscale.powi(2) / 192f64.sqrt()).abs() < 1e-7);
     assert_eq!((config.max_model_len, config.num_nextn_layers), (163_840, 1));
+}
+
+/// A context of more tokens than the indexer chooses is refused, and never the default.
+#[test]
+fn contexts_are_bounded_by_the_choice_of_an_indexer() {
+    for architecture in ["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"] {
+        let mut config = base(architecture);
+        config["index_topk"] = json!(99);
+        let read = |requested| ModelConfig::of_source(&fields(config.clone()).into(), requested);
+        assert_eq!(read(None).unwrap().max_model_len, 99);
+        assert_eq!(read(Some(40)).unwrap().max_model_len, 40);
+        let error = read(Some(100)).unwrap_err().to_string();
+        assert!(error.contains("99"), "{error}");
+    }
 }
 
 /// Kimi K2 names the class of DeepSeek V3, and a `model_type` of its own.

@@ -115,6 +115,12 @@ pub struct AttentionConfig {
     pub normalizes_values: bool,
     /// The earlier layer whose keys and values it reads. `None`: its own.
     pub kv_from: Option<usize>,
+    /// Whether values are the keys before their norm and their rotation: HF
+    /// `Gemma4TextAttention` with `attention_k_eq_v`.
+    pub values_are_keys: bool,
+    /// The number of heads in the KV cache, a multiple of `num_kv_heads`, and their width there, if
+    /// layers differ. `None`: those of this layer.
+    pub cached_heads: Option<(usize, usize)>,
     /// Whether layers have the elements of both halves of a query or key head side by side: those
     /// of a file whose converter does so to heads that do not rotate, too.
     pub(crate) joins_halves: bool,
@@ -189,9 +195,14 @@ impl AttentionConfig {
     }
 
     /// Returns the elements of a head in the KV cache. It is even, so a head of an odd width ends
-    /// with a zero there.
+    /// with a zero there. In a model with heads of several widths, it is the widest.
     pub(crate) fn cached_head_dim(&self) -> usize {
-        self.head_dim.next_multiple_of(2)
+        self.cached_heads.map_or(self.head_dim.next_multiple_of(2), |(_, width)| width)
+    }
+
+    /// Returns the heads of keys in the KV cache.
+    pub(crate) fn num_cached_heads(&self) -> usize {
+        self.cached_heads.map_or(self.num_kv_heads, |(heads, _)| heads)
     }
 }
 
@@ -324,6 +335,8 @@ pub(crate) fn read_alike(
         temperature: None,
         normalizes_values: false,
         kv_from: None,
+        values_are_keys: false,
+        cached_heads: None,
         joins_halves: false,
         has_gate: false,
     };

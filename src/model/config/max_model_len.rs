@@ -42,8 +42,13 @@ pub(in crate::model) fn within_limit(
     }
 }
 
-/// Returns the longest context that the model allows, in tokens.
+/// Returns the longest context that the model allows, in tokens. Attention to chosen tokens is
+/// served for contexts in which all are chosen.
 fn limit(layers: &[LayerConfig], max_position_embeddings: usize) -> usize {
+    let chosen = layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Latent(latent) => latent.index_topk,
+        _ => None,
+    });
     let lengths = layers.iter().filter_map(|layer| {
         let rope = match &layer.mixer {
             Mixer::Latent(latent) => Some(&latent.rope),
@@ -54,7 +59,7 @@ fn limit(layers: &[LayerConfig], max_position_embeddings: usize) -> usize {
             None => max_position_embeddings,
         })
     });
-    lengths.min().unwrap_or(max_position_embeddings)
+    lengths.chain(chosen).min().unwrap_or(max_position_embeddings)
 }
 
 fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {
@@ -64,7 +69,8 @@ fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {
         }
         RopeScaling::Linear { factor }
         | RopeScaling::Dynamic { factor }
-        | RopeScaling::Ntk { factor } => (max_position_embeddings, *factor),
+        | RopeScaling::Ntk { factor }
+        | RopeScaling::Proportional { factor, .. } => (max_position_embeddings, *factor),
         RopeScaling::Yarn(yarn) => (yarn.original_max_position_embeddings, yarn.factor),
     };
     ((length as f64 * factor) as usize).max(1)

@@ -5,6 +5,7 @@ mod altup;
 mod causality;
 mod error;
 mod file;
+mod gemma4;
 mod generation;
 mod gguf;
 mod layer;
@@ -19,6 +20,7 @@ mod wrapped;
 
 pub use altup::AltUpConfig;
 pub use error::ConfigError;
+pub use gemma4::{Gemma4Config, PerLayerConfig};
 pub use generation::GenerationConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,

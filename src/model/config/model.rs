@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
-    ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, LayerConfig, MlpConfig,
-    causality, layer, max_model_len, quantization, unsupported, wrapped,
+    ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
+    LayerConfig, MlpConfig, causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
@@ -53,6 +53,11 @@ pub struct ModelConfig {
     pub residual_multiplier: f32,
     /// Several residual streams and embeddings of each layer, in families that have them.
     pub altup: Option<AltUpConfig>,
+    /// The parts of Gemma 4's decoder, in models that have it.
+    pub gemma4: Option<Gemma4Config>,
+    /// Whether the outputs of a layer's experts are added after the next layer, whose mixer and MLP
+    /// do not read them.
+    pub(crate) has_shortcuts: bool,
     /// The factors of a stream that goes on with normalised hidden states, in families that have
     /// it.
     pub(crate) normed_residual: Option<NormedResidual>,
@@ -337,6 +342,8 @@ impl ModelConfig {
             residual_multiplier: 1.0,
             normed_residual: None,
             altup: None,
+            gemma4: None,
+            has_shortcuts: false,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
             is_classified_by_output: false,

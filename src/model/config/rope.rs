@@ -65,6 +65,13 @@ pub enum RopeScaling {
     Llama3(Llama3Scaling),
     /// LongRoPE.
     LongRope(LongRopeScaling),
+    /// The first pairs of a head turn, and all others stand still (Gemma 4).
+    Proportional {
+        /// The pairs that turn.
+        turning: usize,
+        /// The divisor of positions.
+        factor: f64,
+    },
 }
 
 /// The parameters of YaRN (<https://arxiv.org/abs/2309.00071>).
@@ -137,10 +144,17 @@ pub(super) fn read(
         _ => (Some(family.rope.theta), family.defaults.rope_theta),
     };
     base.iter().for_each(|base| parameters.adopt("rope_theta", config, base));
+    let proportion = part::proportion(&mut parameters, family, head_dim)?;
     let (rotary_dim, frequency_dim) =
         part::rotating(config, &mut parameters, family, head_dim, percent)?;
     let theta = parameters.positive("rope_theta")?.unwrap_or(default_theta);
-    let scaling = read_scaling(&parameters, family, frequency_dim, max_position_embeddings)?;
+    let scaling = match proportion {
+        Some(turning) => {
+            let factor = parameters.positive("factor")?.unwrap_or(1.0);
+            RopeScaling::Proportional { turning, factor }
+        }
+        None => read_scaling(&parameters, family, frequency_dim, max_position_embeddings)?,
+    };
     let axes = axes(&parameters, family.rope.axes, rotary_dim / 2);
     Ok(Some(RopeParameters {
         theta,
@@ -315,7 +329,8 @@ pub(super) fn score_factor(config: &Fields, rope: &RopeParameters) -> Result<f64
         RopeScaling::Default => 1.0,
         RopeScaling::Linear { factor }
         | RopeScaling::Dynamic { factor }
-        | RopeScaling::Ntk { factor } => *factor,
+        | RopeScaling::Ntk { factor }
+        | RopeScaling::Proportional { factor, .. } => *factor,
         RopeScaling::Yarn(yarn) => yarn.factor,
         RopeScaling::Llama3(llama3) => llama3.factor,
         RopeScaling::LongRope(longrope) => longrope.factor,

@@ -25,6 +25,7 @@ impl ModelConfig {
                 | RopeScaling::Linear { .. }
                 | RopeScaling::Ntk { .. }
                 | RopeScaling::Yarn(_)
+                | RopeScaling::Proportional { .. }
                 | RopeScaling::Llama3(_) => return None,
             };
             let is_served = is_causal && rope.axes.is_none() && border < self.max_model_len;

@@ -7,7 +7,7 @@
 
 use super::{
     AltUpConfig, Bias, ConfigError, Defaults, Family, FeedForward, Fields, HeadNormRule,
-    ModelConfig, NormKind, NormRule, WindowRule, gemma, gemma3,
+    ModelConfig, NormKind, NormRule, PerLayerConfig, WindowRule, gemma, gemma3,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -46,7 +46,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         true => fields.positive("final_logit_softcapping")?.map(|cap| cap as f32),
         false => Some(30.0),
     };
-    share_keys(fields, config)?;
+    share_keys(fields, config, 15)?;
     set_sparsity(fields, config)?;
     let num_inputs = fields.size("altup_num_inputs")?.unwrap_or(4);
     let active = fields.count("altup_active_idx")?.unwrap_or(0);
@@ -62,18 +62,24 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         active,
         scales_output: fields.flag_or("altup_correct_scale", true)?,
         laurel_rank: fields.size("laurel_rank")?.unwrap_or(64),
-        per_layer_width: fields.size("hidden_size_per_layer_input")?.unwrap_or(256),
-        per_layer_vocab: fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144),
+        per_layer: PerLayerConfig {
+            width: fields.size("hidden_size_per_layer_input")?.unwrap_or(256),
+            vocab: fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144),
+        },
     });
     Ok(())
 }
 
 /// Gives each of the last layers the keys and values of the last layer of its kind that has its
-/// own.
-fn share_keys(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+/// own. `default` is the number of those layers without a field.
+pub(super) fn share_keys(
+    fields: &Fields,
+    config: &mut ModelConfig,
+    default: usize,
+) -> Result<(), ConfigError> {
     const FIELD: &str = "num_kv_shared_layers";
     let count = config.layers.len();
-    let shared = fields.count(FIELD)?.unwrap_or(15);
+    let shared = fields.count(FIELD)?.unwrap_or(default);
     let first = count.saturating_sub(shared);
     let windows: Vec<_> = config.attentions().map(|attention| attention.sliding_window).collect();
     for (index, attention) in config.attentions().enumerate().skip(first) {

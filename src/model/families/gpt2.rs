@@ -56,6 +56,7 @@ pub(super) const FAMILY: Family = Family {
         lm_head: "lm_head",
         is_transposed: true,
         is_gate_last: false,
+        layers_are_pairs: false,
         renamed: &[],
         place: None,
     },

@@ -93,6 +93,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
     lm_head: "lm_head",
     is_transposed: false,
     is_gate_last: false,
+    layers_are_pairs: false,
     renamed: &[],
     place: None,
 };

@@ -13,6 +13,7 @@ mod cwm;
 mod dbrx;
 mod deepseek_v2;
 mod deepseek_v3;
+mod deepseek_v32;
 mod dots1;
 pub(super) mod encoders;
 mod ernie4_5;
@@ -28,10 +29,12 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod gemma3n;
+mod gemma4;
 mod glm;
 mod glm4;
 mod glm4_moe;
 mod glm4_moe_lite;
+mod glm_moe_dsa;
 mod gpt2;
 mod gpt_bigcode;
 mod gpt_neo;
@@ -59,6 +62,7 @@ mod lfm2;
 mod lfm2_moe;
 pub(super) mod llama;
 mod llama4;
+mod longcat_flash;
 mod mamba;
 mod mamba2;
 mod mellum;
@@ -104,11 +108,11 @@ mod youtu;
 use super::audio::AudioFamily;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, GriffinConfig, GroupScoring, LayerConfig, LightningConfig, Mamba2Fields,
-    Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig,
-    ModelConfig, MoeConfig, NormedResidual, ParallelConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
-    Scoring, SharedExpert, ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid,
-    inner_size, mixers_alone, read_alike,
+    Fields, GateClamp, Gemma4Config, GriffinConfig, GroupScoring, LayerConfig, LightningConfig,
+    Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind,
+    MlpConfig, ModelConfig, MoeConfig, NormedResidual, ParallelConfig, PerLayerConfig,
+    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig, StateLayers,
+    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -168,7 +172,11 @@ pub(super) const FAMILIES: &[&Family] = &[
     &glm4_moe_lite::FAMILY,
     &minicpm3::FAMILY,
     &youtu::FAMILY,
+    &longcat_flash::FAMILY,
+    &deepseek_v32::FAMILY,
+    &glm_moe_dsa::FAMILY,
     &gemma3n::FAMILY,
+    &gemma4::FAMILY,
     &gpt_oss::FAMILY,
     &llama4::FAMILY,
     &dots1::FAMILY,

@@ -8,8 +8,8 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, gemma3, gemma3n, glm4, glm4_moe, granite, hearing, in_tiles, llama,
-    llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    WindowRule, Wrapper, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing, in_tiles,
+    llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -51,6 +51,26 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         texts: &[TextModel {
             family: Family { architecture: GEMMA3N, ..gemma3n::FAMILY },
             sizes: sizes([262_400, 2_048, 16_384, 35, 8]),
+            experts: &[],
+        }],
+        may_be_flat: false,
+        places: &[INSIDE],
+        unread: &[
+            "model.vision_tower",
+            "model.audio_tower",
+            "model.embed_vision",
+            "model.embed_audio",
+        ],
+        vision: &[],
+        audio: None,
+    },
+    Wrapper {
+        architecture: GEMMA4,
+        model_type: "gemma4",
+        models: "Gemma 4",
+        texts: &[TextModel {
+            family: Family { architecture: GEMMA4, ..gemma4::FAMILY },
+            sizes: sizes([262_144, 2_304, 9_216, 30, 8]),
             experts: &[],
         }],
         may_be_flat: false,
@@ -329,6 +349,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
 
 const GEMMA3: &str = "Gemma3ForConditionalGeneration";
 const GEMMA3N: &str = "Gemma3nForConditionalGeneration";
+const GEMMA4: &str = "Gemma4ForConditionalGeneration";
 const LLAMA4: &str = "Llama4ForConditionalGeneration";
 const MISTRAL3: &str = "Mistral3ForConditionalGeneration";
 const LLAVA: &str = "LlavaForConditionalGeneration";

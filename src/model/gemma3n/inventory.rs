@@ -1,9 +1,8 @@
 //! The tensors beside those of other decoders.
 
-use super::{
-    PER_LAYER_NORM, PER_LAYER_PROJECTION, PER_LAYER_TABLE, PROJECTIONS, UNEMBED_PROJECTIONS,
-};
+use super::{PROJECTIONS, UNEMBED_PROJECTIONS};
 use crate::model::config::{AltUpConfig, ModelConfig};
+use crate::model::layers::per_layer;
 
 /// Returns the tensors of `altup` with their shapes.
 pub(in crate::model) fn tensors(
@@ -11,15 +10,11 @@ pub(in crate::model) fn tensors(
     altup: &AltUpConfig,
 ) -> Vec<(String, Vec<usize>)> {
     let (hidden, names) = (config.hidden_size, &config.names);
-    let (count, width, rank) = (altup.num_inputs, altup.per_layer_width, altup.laurel_rank);
-    let all = config.layers.len() * width;
-    let mut tensors = Vec::new();
+    let (count, rank) = (altup.num_inputs, altup.laurel_rank);
+    let mut tensors = per_layer::tensors(config, &altup.per_layer);
     let mut weight = |module: &str, shape: &[usize]| {
         tensors.push((format!("{module}.weight"), shape.to_vec()));
     };
-    weight(&names.stored(PER_LAYER_TABLE), &[altup.per_layer_vocab, all]);
-    weight(&names.stored(PER_LAYER_PROJECTION), &[all, hidden]);
-    weight(&names.stored(PER_LAYER_NORM), &[width]);
     for index in 0..count - 1 {
         for module in [PROJECTIONS, UNEMBED_PROJECTIONS] {
             weight(&format!("{}.{index}", names.stored(module)), &[hidden, hidden]);
@@ -34,9 +29,6 @@ pub(in crate::model) fn tensors(
             ("laurel.linear_left", vec![rank, hidden]),
             ("laurel.linear_right", vec![hidden, rank]),
             ("laurel.post_laurel_norm", vec![hidden]),
-            ("per_layer_input_gate", vec![width, hidden]),
-            ("per_layer_projection", vec![hidden, width]),
-            ("post_per_layer_input_norm", vec![hidden]),
         ] {
             weight(&names.of_layer(layer, name), &shape);
         }

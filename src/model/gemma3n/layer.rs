@@ -1,12 +1,12 @@
 //! One layer: HF `Gemma3nTextDecoderLayer`.
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{Activation, activate, add, scale};
+use playhouse_kernels::{add, scale};
 
 use super::altup::{AltUp, Streams};
 use crate::model::config::{AltUpConfig, FeedForward, LayerConfig, Mixer};
 use crate::model::layers::rotary::RotaryTables;
-use crate::model::layers::{Attention, LayerPlace, Linear, Mlp, Norm, Part, load_activation};
+use crate::model::layers::{Attention, LayerPlace, Linear, Mlp, Norm, Part, PerLayerGate};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, Positions, Step};
 
@@ -21,7 +21,7 @@ pub(super) struct Layer {
     pre_feed_forward_norm: Norm,
     mlp: Mlp,
     post_feed_forward_norm: Norm,
-    per_layer: PerLayer,
+    per_layer: PerLayerGate,
 }
 
 /// A second branch beside attention, of low rank: HF `Gemma3nTextLaurelBlock`.
@@ -29,15 +29,6 @@ pub(super) struct Layer {
 struct Laurel {
     left: Linear,
     right: Linear,
-    norm: Norm,
-}
-
-/// The part that reads the layer's embeddings.
-#[derive(Debug)]
-struct PerLayer {
-    gate: Linear,
-    activation: Activation,
-    projection: Linear,
     norm: Norm,
 }
 
@@ -55,7 +46,7 @@ impl Layer {
         let matrix = |loader: &mut WeightLoader<'_>, name: &str, outputs, inputs| {
             Linear::load(loader, &[Part::new(place.module(name), outputs)], inputs, false)
         };
-        let (rank, width) = (altup.laurel_rank, altup.per_layer_width);
+        let rank = altup.laurel_rank;
         let LayerConfig { mixer, feed_forward } = place.layer();
         let (Mixer::Attention(attention), FeedForward::Mlp(mlp)) = (mixer, feed_forward) else {
             let reason = "a layer of Gemma 3n has attention and an MLP";
@@ -74,17 +65,11 @@ impl Layer {
             pre_feed_forward_norm: norm(loader, "pre_feedforward_layernorm")?,
             mlp: Mlp::load(loader, place, &place.names().mlp, mlp)?,
             post_feed_forward_norm: norm(loader, "post_feedforward_layernorm")?,
-            per_layer: PerLayer {
-                gate: matrix(loader, "per_layer_input_gate", width, hidden)?,
-                activation: load_activation(loader, place, mlp.activation)?,
-                projection: matrix(loader, "per_layer_projection", hidden, width)?,
-                norm: norm(loader, "post_per_layer_input_norm")?,
-            },
+            per_layer: PerLayerGate::load(loader, place, altup.per_layer.width, mlp.activation)?,
         })
     }
 
-    /// Maps streams to streams. `embeddings` are those of this layer, `[num_tokens,
-    /// per_layer_width]`.
+    /// Maps streams to streams. `embeddings` are those of this layer, `[num_tokens, width]`.
     pub(super) fn forward(
         &self,
         streams: &Streams,
@@ -113,14 +98,10 @@ impl Layer {
 
     /// Returns the bytes of weights that are pages of a file.
     pub(super) fn mapped_bytes(&self) -> u64 {
-        let matrices = [
-            &self.laurel.left,
-            &self.laurel.right,
-            &self.per_layer.gate,
-            &self.per_layer.projection,
-        ];
-        let own: u64 = matrices.into_iter().map(Linear::mapped_bytes).sum();
-        own + self.attention.mapped_bytes() + self.mlp.mapped_bytes()
+        let own = self.laurel.left.mapped_bytes() + self.laurel.right.mapped_bytes();
+        own + self.per_layer.mapped_bytes()
+            + self.attention.mapped_bytes()
+            + self.mlp.mapped_bytes()
     }
 }
 
@@ -128,12 +109,5 @@ impl Laurel {
     fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
         let low = self.right.forward(self.left.forward(x.clone(), adapters), adapters);
         add(x, self.norm.forward(low))
-    }
-}
-
-impl PerLayer {
-    fn forward(&self, x: Tensor<2>, embeddings: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
-        let gate = activate(self.gate.forward(x, adapters), self.activation);
-        self.norm.forward(self.projection.forward(gate.mul(embeddings), adapters))
     }
 }

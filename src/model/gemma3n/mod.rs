@@ -2,9 +2,9 @@
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | hidden state of [`Backbone::embed`] | `[num_tokens, hidden_size + num_layers * per_layer_width]` |
+//! | hidden state of [`Backbone::embed`] | `[num_tokens, hidden_size + num_layers * width]` |
 //! | stream | `[num_tokens, hidden_size]`, `num_inputs` of them |
-//! | embeddings of a layer | `[num_tokens, per_layer_width]` |
+//! | embeddings of a layer | `[num_tokens, width]` |
 //!
 //! The embeddings of all layers depend on the token alone, so they come with its embedding.
 
@@ -13,21 +13,18 @@ mod inventory;
 mod layer;
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{EmbeddingTable, add, embedding, scale};
+use playhouse_kernels::{add, scale};
 
 use self::altup::Streams;
 use self::layer::Layer;
 use super::config::{AltUpConfig, ModelConfig};
 use super::layers::rotary::RotaryTables;
-use super::layers::{Embedding, LayerPlace, Linear, Norm, Part, RowMean, embedding_table};
+use super::layers::{Embedding, LayerPlace, Linear, Norm, Part, PerLayerInputs, RowMean};
 use super::weight_loader::WeightLoader;
 use super::{Adapters, Backbone, ModelError, Positions, Step};
 pub(super) use inventory::{optional, tensors};
 
 /// The modules beside the layers.
-const PER_LAYER_TABLE: &str = "model.embed_tokens_per_layer";
-const PER_LAYER_PROJECTION: &str = "model.per_layer_model_projection";
-const PER_LAYER_NORM: &str = "model.per_layer_projection_norm";
 const PROJECTIONS: &str = "model.altup_projections";
 const UNEMBED_PROJECTIONS: &str = "model.altup_unembed_projections";
 
@@ -36,11 +33,7 @@ const UNEMBED_PROJECTIONS: &str = "model.altup_unembed_projections";
 pub(super) struct Gemma3n {
     embed_tokens: Embedding,
     multiplier: f32,
-    altup: AltUpConfig,
-    hidden_size: usize,
-    per_layer_table: EmbeddingTable,
-    per_layer_projection: Linear,
-    per_layer_norm: Norm,
+    per_layer: PerLayerInputs,
     projections: Vec<Linear>,
     unembed_projections: Vec<Linear>,
     mean: RowMean,
@@ -56,12 +49,7 @@ impl Gemma3n {
         altup: AltUpConfig,
         embed_tokens: Embedding,
     ) -> Result<Self, ModelError> {
-        let (hidden, width) = (config.hidden_size, altup.per_layer_width);
-        let all = config.layers.len() * width;
-        let names = &config.names;
-        let table = names.stored(PER_LAYER_TABLE);
-        let per_layer_table = embedding_table(loader, &table, altup.per_layer_vocab, all)?;
-        let projection = [Part::new(names.stored(PER_LAYER_PROJECTION).into_owned(), all)];
+        let (hidden, names) = (config.hidden_size, &config.names);
         let between = |loader: &mut WeightLoader<'_>, module: &str| {
             let module = names.stored(module);
             let load = |index| {
@@ -74,11 +62,7 @@ impl Gemma3n {
         Ok(Self {
             embed_tokens,
             multiplier: config.embedding.multiplier,
-            altup,
-            hidden_size: hidden,
-            per_layer_table,
-            per_layer_projection: Linear::load(loader, &projection, hidden, false)?,
-            per_layer_norm: Norm::load(loader, &names.stored(PER_LAYER_NORM), width, config.norm)?,
+            per_layer: PerLayerInputs::load(loader, config, altup.per_layer)?,
             projections: between(loader, PROJECTIONS)?,
             unembed_projections: between(loader, UNEMBED_PROJECTIONS)?,
             mean: RowMean::new(loader, hidden)?,
@@ -87,22 +71,6 @@ impl Gemma3n {
                 .collect::<Result<_, _>>()?,
             norm: Norm::load(loader, &names.stored(names.norm), hidden, config.norm)?,
         })
-    }
-
-    /// Returns the embeddings of all layers, from those of the tokens and from `hidden`.
-    fn per_layer(
-        &self,
-        hidden: Tensor<2>,
-        of_tokens: Tensor<2>,
-        adapters: Adapters<'_>,
-    ) -> Tensor<2> {
-        let (width, count) = (self.altup.per_layer_width, self.layers.len());
-        let [tokens, _] = hidden.dims();
-        let factor = (self.hidden_size as f32).sqrt().recip();
-        let projected = scale(self.per_layer_projection.forward(hidden, adapters), factor);
-        let normed = self.per_layer_norm.forward(projected.reshape([tokens * count, width]));
-        let sum = add(normed.reshape([tokens, count * width]), of_tokens);
-        scale(sum, std::f32::consts::FRAC_1_SQRT_2)
     }
 
     /// Returns the streams before the first layer, all of the magnitude of `hidden`.
@@ -133,12 +101,7 @@ impl Gemma3n {
 impl Backbone for Gemma3n {
     fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         let hidden = scale(self.embed_tokens.forward(token_ids, adapters), self.multiplier);
-        let vocab = self.altup.per_layer_vocab;
-        let in_table = |id: &u32| if (*id as usize) < vocab { *id } else { 0 };
-        let ids: Vec<u32> = token_ids.iter().map(in_table).collect();
-        let factor = (self.altup.per_layer_width as f32).sqrt();
-        let of_layers = scale(embedding(&self.per_layer_table, &ids), factor);
-        Tensor::cat(vec![hidden, of_layers], 1)
+        self.per_layer.beside(hidden, token_ids)
     }
 
     fn forward(
@@ -147,14 +110,11 @@ impl Backbone for Gemma3n {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
-        let width = self.altup.per_layer_width;
-        let hidden = embedded.clone().narrow(1, 0, self.hidden_size);
-        let of_tokens = embedded.narrow(1, self.hidden_size, self.layers.len() * width);
         let adapters = step.adapters();
-        let of_layers = self.per_layer(hidden.clone(), of_tokens, adapters);
+        let (hidden, of_layers) = self.per_layer.apart(embedded, adapters);
         let mut streams = self.spread(hidden, adapters);
         for (index, layer) in self.layers.iter().enumerate() {
-            let embeddings = of_layers.clone().narrow(1, index * width, width);
+            let embeddings = self.per_layer.of_layer(&of_layers, index);
             streams = layer.forward(&streams, embeddings, positions, step);
         }
         self.norm.forward(self.joined(streams, adapters))
@@ -162,8 +122,8 @@ impl Backbone for Gemma3n {
 
     fn mapped_bytes(&self) -> u64 {
         let matrices = self.projections.iter().chain(&self.unembed_projections);
-        let matrices = matrices.chain([&self.per_layer_projection]);
         let own: u64 = matrices.map(Linear::mapped_bytes).sum();
-        own + self.layers.iter().map(Layer::mapped_bytes).sum::<u64>()
+        own + self.per_layer.mapped_bytes()
+            + self.layers.iter().map(Layer::mapped_bytes).sum::<u64>()
     }
 }

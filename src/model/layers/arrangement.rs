@@ -136,7 +136,11 @@ pub(in crate::model) fn qkv_parts(
                     .transposed(is_transposed)
             };
             // A layer that reads the keys and values of another has queries alone.
-            let count = if attention.kv_from.is_some() { 1 } else { names.len() };
+            let count = match (attention.kv_from, attention.values_are_keys) {
+                (Some(_), _) => 1,
+                (None, true) => 2,
+                (None, false) => names.len(),
+            };
             names.iter().enumerate().take(count).map(part).collect()
         }
         QkvNames::Stacked(name) => {

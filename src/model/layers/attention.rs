@@ -44,6 +44,8 @@ pub(in crate::model) struct Attention {
     temperature: Option<TemperatureConfig>,
     /// Ones, if the heads of values are normalised.
     values_norm: Option<WeightVector>,
+    /// Whether the projection has no values, because they are its keys.
+    values_are_keys: bool,
     /// Whether a token attends to no token after it.
     is_causal: bool,
     /// Whether it reads the keys and values of another layer, and has none of its own.
@@ -72,6 +74,7 @@ impl Attention {
         let gate =
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
+        let qkv = if self.values_are_keys { self.with_values(qkv) } else { qkv };
         let output = match self.caches_heads_as_they_are() {
             true => self.attend_cached(qkv, positions, step),
             false => self.attend_changed(qkv, positions, step),
@@ -81,6 +84,13 @@ impl Attention {
             None => output,
         };
         timed("o", || self.o_proj.forward(output, adapters))
+    }
+
+    /// Returns queries and keys with the keys once more, as values.
+    fn with_values(&self, qk: Tensor<2>) -> Tensor<2> {
+        let QkvHeads { num_heads, num_kv_heads, head_dim, .. } = self.heads;
+        let keys = qk.clone().narrow(1, num_heads * head_dim, num_kv_heads * head_dim);
+        Tensor::cat(vec![qk, keys], 1)
     }
 
     /// Returns whether keys and values go to the KV cache as [`qk_norm_rope`] makes them.
@@ -124,8 +134,8 @@ impl Attention {
             None => v,
             Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
         };
-        let heads = [q, k, v].map(|heads| self.padding.added(heads));
-        self.padding.removed(self.attend(heads, step))
+        let [k, v] = [k, v].map(|heads| self.padding.of_cache(heads));
+        self.padding.removed(self.attend([self.padding.added(q), k, v], step))
     }
 
     /// Returns queries, keys and values, of which the first two are normalised over all heads.
@@ -256,6 +266,7 @@ impl Attention {
             params,
             temperature: attention.temperature,
             values_norm: values_norm.transpose()?,
+            values_are_keys: attention.values_are_keys,
             is_causal: attention.is_causal,
             shares_keys: attention.kv_from.is_some(),
             kv_layer: place.kv_layer(),

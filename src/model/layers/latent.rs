@@ -18,7 +18,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable, WeightView,
-    cache_keys, latent_keys, latent_queries, latent_values, paged_attention, profile::timed,
+    cache_keys, latent_keys, latent_queries, latent_values, paged_attention, profile::timed, scale,
 };
 
 use super::arrangement::{Arrangement, Part, neighbours_apart};
@@ -65,6 +65,8 @@ enum Queries {
 struct LowRank {
     a: Linear,
     norm: Norm,
+    /// The factor of the norm.
+    scale: f32,
     b: Linear,
 }
 
@@ -74,6 +76,7 @@ impl Queries {
             Self::One(q_proj) => q_proj.forward(x, adapters),
             Self::LowRank(low) => {
                 let latent = low.norm.forward(low.a.forward(x, adapters));
+                let latent = if low.scale == 1.0 { latent } else { scale(latent, low.scale) };
                 low.b.forward(latent, adapters)
             }
         }
@@ -166,12 +169,15 @@ impl LatentAttention {
                 Queries::LowRank(Box::new(LowRank {
                     a: Linear::load(loader, std::slice::from_ref(a), hidden, bias)?,
                     norm: Norm::load(loader, norm, a.outputs, config)?,
+                    scale: latent.norm_scales[0],
                     b: Linear::load(loader, std::slice::from_ref(b), a.outputs, false)?,
                 }))
             }
         };
         let norm = format!("{}.weight", parts.kv_a_norm);
-        let kv_a_norm = LatentNorm { weight: loader.vector(&norm, kv_lora_rank)?, eps };
+        let mut weight = loader.values(&norm, &[kv_lora_rank])?;
+        weight.iter_mut().for_each(|weight| *weight *= latent.norm_scales[1]);
+        let kv_a_norm = LatentNorm { weight: loader.on_device(&norm, weight)?, eps };
         let o_size = latent.num_heads * latent.v_head_dim;
         Ok(Self {
             queries,

@@ -110,7 +110,7 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
 fn of_moe(place: LayerPlace<'_>, moe: &MoeConfig) -> Vec<Vec<Part>> {
     let (names, hidden) = (&place.names().moe, place.config.hidden_size);
     let module = |name: &str| place.module(name);
-    let mut linears = vec![vec![Part::new(module(names.router), moe.num_experts)]];
+    let mut linears = vec![vec![Part::new(module(names.router), moe.num_choices())]];
     linears.extend(
         (0..moe.num_experts).flat_map(|expert| expert_parts(names, moe, hidden, expert, module)),
     );

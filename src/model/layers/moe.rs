@@ -42,16 +42,9 @@ struct Shared {
 impl Moe {
     /// Maps `[num_tokens, hidden]` to the same shape.
     pub(in crate::model) fn forward(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Tensor<2> {
-        let routing =
-            timed("router", || route(self.gate.forward(x.clone(), adapters), &self.router));
-        let shared = self.shared.as_ref().map(|shared| shared.forward(x.clone(), adapters));
-        let routed = timed("experts", || match &self.latent {
-            None => self.experts(x, &routing, adapters),
-            Some([to, from]) => {
-                let x = to.forward(x, adapters);
-                from.forward(self.experts(x, &routing, adapters), adapters)
-            }
-        });
+        let routing = self.routing(x.clone(), adapters);
+        let shared = self.shared(&x, adapters);
+        let routed = self.routed(x, &routing, adapters);
         let output = match shared {
             None => routed,
             Some(shared) => add(routed, shared),
@@ -63,6 +56,36 @@ impl Moe {
                 add(output, embedding(bias, &rows))
             }
         }
+    }
+
+    /// Returns the experts of each token of `x`, `[num_tokens, hidden]`.
+    pub(in crate::model) fn routing(&self, x: Tensor<2>, adapters: Adapters<'_>) -> Routing {
+        timed("router", || route(self.gate.forward(x, adapters), &self.router))
+    }
+
+    /// Returns the output of the expert of all tokens, if there is one.
+    pub(in crate::model) fn shared(
+        &self,
+        x: &Tensor<2>,
+        adapters: Adapters<'_>,
+    ) -> Option<Tensor<2>> {
+        self.shared.as_ref().map(|shared| shared.forward(x.clone(), adapters))
+    }
+
+    /// Returns the sum of the outputs of the chosen experts.
+    pub(in crate::model) fn routed(
+        &self,
+        x: Tensor<2>,
+        routing: &Routing,
+        adapters: Adapters<'_>,
+    ) -> Tensor<2> {
+        timed("experts", || match &self.latent {
+            None => self.experts(x, routing, adapters),
+            Some([to, from]) => {
+                let x = to.forward(x, adapters);
+                from.forward(self.experts(x, routing, adapters), adapters)
+            }
+        })
     }
 
     fn experts(&self, x: Tensor<2>, routing: &Routing, adapters: Adapters<'_>) -> Tensor<2> {
@@ -89,7 +112,7 @@ impl Moe {
         let hidden = place.config.hidden_size;
         let module = place.module("experts");
         // Its few outputs decide what all others compute, so it is never quantized.
-        let router_part = [Part::new(place.module(names.router), moe.num_experts)];
+        let router_part = [Part::new(place.module(names.router), moe.num_choices())];
         let mut gate = Linear::unquantized(loader, &router_part, hidden)?;
         if moe.has_router_bias {
             gate = gate.with_bias(loader, &router_part)?;
@@ -127,8 +150,9 @@ impl Moe {
         };
         let [gate_up_bias, down_bias] = expert_biases(loader, place, moe)?;
         let weights = ExpertWeights { gate_up, down, gate_up_bias, down_bias };
-        let experts =
-            Experts::new(weights, activation, moe.scale_input).map_err(refused(&module))?;
+        let experts = Experts::new(weights, activation, moe.scale_input)
+            .and_then(|experts| experts.with_identities(moe.num_identities))
+            .map_err(refused(&module))?;
         Ok(Self {
             gate,
             router: router(loader, place, moe)?,
@@ -241,7 +265,7 @@ fn router(
         loader.on_device(&name, values)
     });
     let config = RouterConfig {
-        num_experts: moe.num_experts,
+        num_experts: moe.num_choices(),
         top_k: moe.top_k,
         scoring: match moe.scoring {
             Scoring::Softmax => RouterScoring::Softmax,
@@ -262,7 +286,16 @@ fn router(
         }),
         scale: moe.scale,
     };
-    Router::new(config, bias.transpose()?).map_err(refused(&place.module("router")))
+    let router =
+        Router::new(config, bias.transpose()?).map_err(refused(&place.module("router")))?;
+    match moe.expert_scales {
+        None => Ok(router),
+        Some(name) => {
+            let name = place.module(name);
+            let scales = loader.vector(&name, moe.num_experts)?;
+            router.with_expert_scales(scales).map_err(refused(&name))
+        }
+    }
 }
 
 fn shared(

@@ -1,29 +1,37 @@
-//! Heads of an odd width, which end with a zero in the KV cache. It changes no score and no sum.
+//! The heads of the KV cache where they differ from those of a layer.
+//!
+//! A head that is narrower than those of the cache ends with zeros there: they change no score and
+//! no sum. Where the cache has more heads, each key and value is there several times, so that each
+//! query still finds its own.
 
 use burn::tensor::Tensor;
 
 use crate::model::config::AttentionConfig;
 
-/// The elements of a head before and after its zero, which heads of an even width do not get.
+/// The heads of a layer, and those of the KV cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Padding {
     head_dim: usize,
+    /// Elements of a head in the cache.
     cached: usize,
+    /// The heads of the cache for each head of keys.
+    copies: usize,
 }
 
 impl Padding {
     pub(super) fn of(attention: &AttentionConfig) -> Self {
-        Self { head_dim: attention.head_dim, cached: attention.cached_head_dim() }
+        let copies = attention.num_cached_heads() / attention.num_kv_heads.max(1);
+        Self { head_dim: attention.head_dim, cached: attention.cached_head_dim(), copies }
     }
 
-    /// Returns whether heads get a zero.
+    /// Returns whether the heads of the cache differ from those of the layer.
     pub(super) fn adds(self) -> bool {
-        self.head_dim != self.cached
+        self.head_dim != self.cached || self.copies > 1
     }
 
-    /// Returns `x`, `[num_tokens, heads * head_dim]`, with the zero of each head.
+    /// Returns `x`, `[num_tokens, heads * head_dim]`, with the zeros of each head.
     pub(super) fn added(self, x: Tensor<2>) -> Tensor<2> {
-        let Self { head_dim, cached } = self;
+        let Self { head_dim, cached, .. } = self;
         if head_dim == cached {
             return x;
         }
@@ -35,9 +43,22 @@ impl Padding {
         padded.reshape([tokens, num_heads * cached])
     }
 
-    /// Returns `x`, `[num_tokens, heads * cached]`, without the zero of each head.
+    /// Returns keys or values `x`, `[num_tokens, num_kv_heads * head_dim]`, as the cache has them:
+    /// with the zeros of each head, and each head `copies` times.
+    pub(super) fn of_cache(self, x: Tensor<2>) -> Tensor<2> {
+        let Self { head_dim, cached, copies } = self;
+        let ([tokens, width], x) = (x.dims(), self.added(x));
+        if copies == 1 {
+            return x;
+        }
+        let num_heads = width / head_dim;
+        let x = x.reshape([tokens * num_heads, cached]);
+        Tensor::cat(vec![x; copies], 1).reshape([tokens, num_heads * copies * cached])
+    }
+
+    /// Returns `x`, `[num_tokens, heads * cached]`, without the zeros of each head.
     pub(super) fn removed(self, x: Tensor<2>) -> Tensor<2> {
-        let Self { head_dim, cached } = self;
+        let Self { head_dim, cached, .. } = self;
         if head_dim == cached {
             return x;
         }

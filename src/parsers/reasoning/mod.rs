@@ -1,6 +1,7 @@
 //! Parsers of a model's thoughts before its answer, a format a file.
 
 mod deepseek_r1;
+mod gemma4;
 mod glm45;
 mod granite;
 mod mistral;
@@ -12,6 +13,7 @@ mod tagged;
 pub use parser::{ReasoningMarkers, ReasoningParser, ReasoningStart};
 
 pub(super) use deepseek_r1::deepseek_r1;
+pub(super) use gemma4::gemma4;
 pub(super) use glm45::glm45;
 pub(super) use granite::granite;
 pub(super) use mistral::mistral;

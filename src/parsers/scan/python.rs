@@ -265,7 +265,7 @@ fn constant(word: &str) -> Option<String> {
 }
 
 /// Returns a number as JSON writes it. `None` if it is not finite.
-fn number(word: &str) -> Option<String> {
+pub(super) fn number(word: &str) -> Option<String> {
     let digits = word.strip_prefix('+').unwrap_or(word).replace('_', "");
     if !digits.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;

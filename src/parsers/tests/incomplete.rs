@@ -92,6 +92,13 @@ const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
         ],
     ),
     (
+        "gemma4",
+        &[
+            ("<|tool_call>call:f{a:<|\"|>x", "", &[("f", "{\"a\": \"x")]),
+            ("<|tool_call>call:f{a:1,b}<tool_call|>", "}<tool_call|>", &[("f", "{\"a\": 1, ")]),
+        ],
+    ),
+    (
         "pythonic",
         &[
             ("[f(x=1), g(y=b'z')]", "'z')]", &[("f", "{\"x\": 1}"), ("g", "{\"y\": ")]),

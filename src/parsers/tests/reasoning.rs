@@ -167,3 +167,25 @@ fn a_parser_knows_whether_thoughts_come_first() {
     assert!(!starts("qwen3", &prompted("assistant\n")));
     assert!(!starts("glm45", &told(true)));
 }
+
+#[test]
+fn gemma4() {
+    let call = "<|tool_call>call:now{}<tool_call|>";
+    let table: &[Whole<'_>] = &[
+        ("<|channel>thought\nso it is<channel|>It is.", "so it is", "It is."),
+        ("<|channel>so it is<channel|>It is.", "so it is", "It is."),
+        ("<|channel>thought\n<channel|>It is.", "", "It is."),
+        ("<|channel>thoughts<channel|>It is.", "thoughts", "It is."),
+        ("<|channel>thought", "thought", ""),
+        ("It is.", "", "It is."),
+        ("thought\nIt is.", "", "thought\nIt is."),
+        (&*format!("<|channel>thought\nI call.{call}"), "I call.", call),
+        (call, "", call),
+    ];
+    check("gemma4", &ReasoningStart::default(), table);
+    check("gemma4", &prompted("<turn|>\n<|turn>model\n"), table);
+    let opened = [("so it is<channel|>It is.", "so it is", "It is.")];
+    check("gemma4", &prompted("<|turn>model\n<|channel>thought\n"), &opened);
+    let closed = [("It is.", "", "It is."), (call, "", call)];
+    check("gemma4", &prompted("<|turn>model\n<|channel>thought\n<channel|>"), &closed);
+}

@@ -159,3 +159,36 @@ fn openai_takes_the_end_of_the_answer_for_that_of_a_call() {
     let header = "<|channel|>commentary to=functions.run";
     assert_eq!(stopped_message("openai", header).content, header);
 }
+
+#[test]
+fn gemma4() {
+    check_tools(
+        "gemma4",
+        &[
+            ("It is < 3 {a}.", "It is < 3 {a}.", &[]),
+            (
+                "I look.<|tool_call>call:weather{city:<|\"|>Aix \"1\"<|\"|>,days:3}<tool_call|>",
+                "I look.",
+                &[("weather", "{\"city\": \"Aix \\\"1\\\"\", \"days\": 3}")],
+            ),
+            // Calls follow each other, and arguments nest.
+            (
+                "<|tool_call>call:a.b-c{x:{y:[1,<|\"|>}<|\"|>]},z:true}<tool_call|>\
+                 <|tool_call>call:now{}<tool_call|>",
+                "",
+                &[("a.b-c", "{\"x\": {\"y\": [1, \"}\"]}, \"z\": true}"), ("now", "{}")],
+            ),
+            // The end marker may lack, and other text may follow.
+            ("<|tool_call>call:now{} Then.", " Then.", &[("now", "{}")]),
+        ],
+    );
+    check_no_calls(
+        "gemma4",
+        &[
+            "<|tool_call>",
+            "<|tool_call>now{}",
+            "<|tool_call>call:{}",
+            "<|tool_call>call:f(1)<tool_call|>",
+        ],
+    );
+}

@@ -6,6 +6,7 @@ mod calls;
 mod constraint;
 mod deepseek_v3;
 mod forced;
+mod gemma4;
 mod glm45;
 mod granite;
 mod hermes;
@@ -32,6 +33,7 @@ pub use required::required_call_parser;
 pub use schema::Tools;
 
 pub(super) use deepseek_v3::{deepseek_v3, deepseek_v31};
+pub(super) use gemma4::gemma4;
 pub(super) use glm45::glm45;
 pub(super) use granite::granite;
 pub(super) use hermes::hermes;

@@ -32,6 +32,7 @@ pub(crate) struct Form {
     num_chosen: usize,
     is_by_two: bool,
     has_bias: bool,
+    has_scales: bool,
     units: usize,
 }
 
@@ -71,6 +72,7 @@ impl Form {
             num_chosen,
             is_by_two: by == GroupScore::TopTwoSum,
             has_bias: router.correction_bias.is_some(),
+            has_scales: router.expert_scales.is_some(),
             units: num_experts.next_power_of_two().min(UNITS_MAX),
         }
     }
@@ -104,8 +106,9 @@ pub(crate) fn route(logits: CubeTensor, router: &Router) -> Routing {
     let choices = client.empty((tokens * top_k).max(1) * 2 * size_of::<u32>());
     if tokens > 0 {
         let bias = router.correction_bias.as_ref().map(|bias| words_buffer(bias.cube()));
-        // SAFETY: a cube beyond the tokens does nothing. Logits and bias are as wide as the form
-        // says, and a token has `top_k` choices.
+        let scales = router.expert_scales.as_ref().map(|scales| words_buffer(scales.cube()));
+        // SAFETY: a cube beyond the tokens does nothing. Logits, bias and scales are as wide as the
+        // form says, and a token has `top_k` choices.
         unsafe {
             route_kernel::launch_unchecked(
                 client,
@@ -113,6 +116,7 @@ pub(crate) fn route(logits: CubeTensor, router: &Router) -> Routing {
                 CubeDim::new_1d(units as u32),
                 logits.arg(),
                 bias.into(),
+                scales.into(),
                 words_buffer(&choices),
                 tokens,
                 logits.stride() * logits.lanes,
@@ -132,6 +136,7 @@ pub(crate) fn route(logits: CubeTensor, router: &Router) -> Routing {
 fn route_kernel(
     logits: &[f32],
     bias: ComptimeOption<&[f32]>,
+    expert_scales: ComptimeOption<&[f32]>,
     choices: &mut [u32],
     tokens: usize,
     stride: usize,
@@ -170,4 +175,16 @@ fn route_kernel(
         sync_cube();
     }
     write_weights(logits, row, &mut memory, &softmax, choices, token * top_k, &factors, form);
+    if comptime!(form.has_scales) {
+        // A unit scales the weights that it wrote.
+        let mut place = unit;
+        while place < top_k {
+            let expert = memory.chosen[place] as usize;
+            let of_scale: ComptimeOption<f32> = expert_scales.map(|scales| scales[expert]);
+            let at = 2 * (token * top_k + place) + 1;
+            let weight = f32::reinterpret(choices[at]);
+            choices[at] = u32::reinterpret(weight * of_scale.unwrap_or_else(|| 1.0f32.runtime()));
+            place += units;
+        }
+    }
 }

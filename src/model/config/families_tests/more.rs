@@ -2,13 +2,12 @@
 
 use serde_json::json;
 
-use super::{Honoured, Refused, Row, Unchanged};
+use super::{Honoured, Refused, Row, unchanged};
 
 /// Returns the fields of a family.
 pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
     let honoured = |field, value| (field, value, Honoured);
     let refused = |field, value| (field, value, Refused);
-    let unchanged = |field, value| (field, value, Unchanged);
     Some(match name {
         "GptOss" => vec![
             honoured("num_local_experts", json!(9)),
@@ -60,6 +59,31 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("activation_sparsity_pattern", json!([0.5])),
             refused("activation_sparsity_pattern", json!([0.5, 1.0])),
             refused("intermediate_size", json!([8])),
+        ],
+        "Gemma4" => vec![
+            honoured("attention_bias", json!(true)),
+            honoured("attention_k_eq_v", json!(true)),
+            honoured("enable_moe_block", json!(true)),
+            honoured("final_logit_softcapping", json!(7.0)),
+            honoured("global_head_dim", json!(8)),
+            honoured("hidden_activation", json!("relu")),
+            honoured("hidden_size_per_layer_input", json!(8)),
+            honoured("hidden_size_per_layer_input", json!(null)),
+            honoured("vocab_size_per_layer_input", json!(8)),
+            honoured("layer_types", json!(["full_attention", "full_attention"])),
+            honoured("sliding_window", json!(9)),
+            honoured("per_layer_config", json!({ "1": { "head_dim": 8 } })),
+            honoured("per_layer_config", json!({})),
+            unchanged("use_bidirectional_attention", json!("vision")),
+            unchanged("layer_types", json!(["sliding_attention", "sliding_attention"])),
+            // Without values that are keys, all layers have as many heads.
+            unchanged("num_global_key_value_heads", json!(1)),
+            refused("use_bidirectional_attention", json!("all")),
+            refused("num_kv_shared_layers", json!(1)),
+            refused("num_kv_shared_layers", json!(2)),
+            refused("per_layer_config", json!({ "0": { "head_dim": 8 } })),
+            refused("per_layer_config", json!({ "0": { "head_dim": 8 }, "1": { "head_dim": 8 } })),
+            refused("rope_scaling", json!({ "rope_type": "linear", "factor": 2.0 })),
         ],
         "GPTJ" => vec![
             honoured("rotary_dim", json!(4)),

@@ -72,6 +72,7 @@ const NAMES: WeightNames = WeightNames {
     lm_head: "output",
     is_transposed: false,
     is_gate_last: false,
+    layers_are_pairs: false,
     renamed: RENAMED,
     place: None,
 };

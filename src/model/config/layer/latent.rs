@@ -34,6 +34,11 @@ pub struct LatentConfig {
     pub scale: f32,
     /// The number added to the mean squares of low-rank queries and latents.
     pub norm_eps: f32,
+    /// The factors of low-rank queries and of latents, after their norms.
+    pub norm_scales: [f32; 2],
+    /// The tokens that an indexer chooses for each query, in a model that has one (DeepSeek Sparse
+    /// Attention). Contexts are at most as long, so each query has all tokens.
+    pub index_topk: Option<usize>,
     pub(crate) names: &'static LatentNames,
 }
 
@@ -95,6 +100,8 @@ pub(super) fn read(
         bias: super::bias(config, Bias::IfSet("attention_bias"))?,
         scale: 1.0,
         norm_eps: NORM_EPS,
+        norm_scales: [1.0; 2],
+        index_topk: None,
         names: &rule.names,
     };
     // Stored matrices may have their rows in another order, which is a list of all rows.

@@ -18,6 +18,8 @@ const EXPERTS_MAX: usize = 1_024;
 pub struct MoeConfig {
     /// Experts to choose from.
     pub num_experts: usize,
+    /// Experts behind these that return their input.
+    pub num_identities: usize,
     /// Experts that a token takes.
     pub top_k: usize,
     /// The inner width of an expert.
@@ -56,6 +58,8 @@ pub struct MoeConfig {
     pub group_scoring: GroupScoring,
     /// The factor of weights.
     pub scale: f32,
+    /// The tensor of the layer that has a factor of each expert's weight, `[num_experts]`.
+    pub expert_scales: Option<&'static str>,
     /// The expert of all tokens.
     pub shared: Option<SharedExpert>,
     /// Whether a bias is added to the output of the mixture.
@@ -142,10 +146,16 @@ impl MoeConfig {
         self.latent_size.unwrap_or(hidden)
     }
 
+    /// Returns the number of experts that a router chooses from.
+    pub(crate) fn num_choices(&self) -> usize {
+        self.num_experts + self.num_identities
+    }
+
     /// Returns the smallest expert.
     fn one() -> Self {
         Self {
             num_experts: 1,
+            num_identities: 0,
             top_k: 1,
             intermediate_size: 1,
             is_gated: true,
@@ -164,6 +174,7 @@ impl MoeConfig {
             groups: None,
             group_scoring: GroupScoring::TopTwoSum,
             scale: 1.0,
+            expert_scales: None,
             shared: None,
             has_output_bias: false,
         }
@@ -190,12 +201,13 @@ impl MoeConfig {
     /// Rejects a choice of more experts than there are, and groups of different sizes.
     pub(crate) fn check(&self, fields: &Fields) -> Result<(), ConfigError> {
         let Self { num_experts, top_k, groups, .. } = *self;
+        let num_choices = self.num_choices();
         if num_experts > EXPERTS_MAX {
             let expected = format!("an integer from 1 to {EXPERTS_MAX}");
             return Err(fields.invalid("num_experts", &expected));
         }
-        if top_k > num_experts {
-            let expected = format!("at most the number of experts, {num_experts}");
+        if top_k > num_choices {
+            let expected = format!("at most the number of experts, {num_choices}");
             return Err(fields.invalid("num_experts_per_tok", &expected));
         }
         let Some((num_groups, chosen)) = groups else { return Ok(()) };

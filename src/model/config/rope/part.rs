@@ -4,6 +4,31 @@ use crate::model::config::ConfigError;
 use crate::model::config::file::Fields;
 use crate::model::family::{Family, RotaryPart};
 
+const FIELD: &str = "partial_rotary_factor";
+
+/// Returns the pairs of a head that turn, if the parameters are proportional, in a family that has
+/// them. Takes the part of a head from parameters in which it means nothing else: HF
+/// `Gemma4TextRotaryEmbedding.compute_default_rope_parameters` does not read it.
+pub(super) fn proportion(
+    parameters: &mut Fields,
+    family: &Family,
+    head_dim: usize,
+) -> Result<Option<usize>, ConfigError> {
+    if family.rope.part != RotaryPart::Proportional {
+        return Ok(None);
+    }
+    let kind = parameters.text("rope_type")?.unwrap_or("default").to_owned();
+    let part = parameters.positive(FIELD)?.unwrap_or(1.0);
+    if part > 1.0 && kind == "proportional" {
+        return Err(parameters.invalid(FIELD, "a number above 0, and at most 1"));
+    }
+    if kind == "default" || kind == "proportional" {
+        *parameters = parameters.without(&[FIELD]);
+    }
+    let turning = (part * head_dim as f64 / 2.0).floor() as usize;
+    Ok((kind == "proportional").then_some(turning))
+}
+
 /// Returns the elements of a head that rotate, and the number of them before it is rounded up,
 /// which is in the exponents of frequencies.
 pub(super) fn rotating(
@@ -13,9 +38,9 @@ pub(super) fn rotating(
     head_dim: usize,
     percent: u32,
 ) -> Result<(usize, usize), ConfigError> {
-    const FIELD: &str = "partial_rotary_factor";
     let (name, rounds_up) = match family.rope.part {
         RotaryPart::Whole => (Some(FIELD), false),
+        RotaryPart::Proportional => (None, false),
         RotaryPart::Field { name, rounds_up } => (name, rounds_up),
     };
     // Null replaces the class's default, so whole heads rotate.
@@ -24,7 +49,8 @@ pub(super) fn rotating(
     let default = if is_null { 1.0 } else { f64::from(percent) / 100.0 };
     let given = parameters.positive(FIELD)?;
     let part = given.unwrap_or(default);
-    if family.rope.part == RotaryPart::Whole && part != 1.0 {
+    let is_whole = matches!(family.rope.part, RotaryPart::Whole | RotaryPart::Proportional);
+    if is_whole && part != 1.0 {
         return Err(parameters.invalid(FIELD, "1: whole heads rotate"));
     }
     let elements = (head_dim as f64 * part) as usize;

@@ -48,6 +48,9 @@ pub fn inverse_frequencies(
             (yarn(scaling, theta, head_dim), yarn_attention_factor(scaling))
         }
         RopeScaling::Llama3(scaling) => (llama3(plain(), scaling), 1.0),
+        RopeScaling::Proportional { turning, factor } => {
+            (proportional(plain(), *turning, *factor), 1.0)
+        }
         RopeScaling::LongRope(scaling) => {
             let factor = longrope_attention_factor(scaling, max_model_len);
             (longrope(scaling, theta, head_dim, max_model_len), factor)
@@ -76,6 +79,13 @@ pub(in crate::model) fn default_frequencies(theta: f64, head_dim: usize) -> Vec<
 /// Divides positions by a factor: HF `_compute_linear_scaling_rope_parameters`.
 fn linear(inv_freq: Vec<f32>, factor: f64) -> Vec<f32> {
     inv_freq.into_iter().map(|frequency| frequency / factor as f32).collect()
+}
+
+/// Divides positions by a factor, and stops the pairs from `turning` on: HF
+/// `_compute_proportional_rope_parameters`.
+fn proportional(mut inv_freq: Vec<f32>, turning: usize, factor: f64) -> Vec<f32> {
+    inv_freq.iter_mut().skip(turning).for_each(|frequency| *frequency = 0.0);
+    linear(inv_freq, factor)
 }
 
 /// Returns the base for a context `stretch` times that of training: HF

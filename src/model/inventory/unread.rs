@@ -1,0 +1,61 @@
+//! The tensors that published checkpoints have and that change no result.
+
+use super::Shapes;
+use crate::model::config::{FeedForward, LatentConfig, Mixer, ModelConfig};
+use crate::model::family::{ExpertNames, QkvNames};
+use crate::model::gemma3n;
+
+/// The modules that choose the tokens of a sparse attention: HF `DeepseekV32Indexer`.
+const INDEXER: [&str; 4] = [
+    "self_attn.indexer.wq_b",
+    "self_attn.indexer.wk",
+    "self_attn.indexer.k_norm",
+    "self_attn.indexer.weights_proj",
+];
+const INDEXER_BIAS: &str = "self_attn.indexer.k_norm.bias";
+
+/// Returns the tensors that a checkpoint may have without use. Shapes are not compared.
+pub(super) fn tensors(config: &ModelConfig) -> Shapes {
+    let names = &config.names;
+    let mut tensors = Vec::new();
+    for index in 0..config.layers.len() {
+        add(&mut tensors, config, index);
+    }
+    for (index, layer) in config.layers.iter().enumerate() {
+        let Mixer::Attention(attention) = &layer.mixer else { continue };
+        let (Some(_), QkvNames::Separate([_, k, v])) = (attention.kv_from, names.attention.qkv)
+        else {
+            continue;
+        };
+        for name in [Some(k), Some(v), names.attention.k_norm].into_iter().flatten() {
+            for part in ["weight", "bias"] {
+                let name = names.of_layer(index, &format!("{name}.{part}"));
+                tensors.push((name, Vec::new()));
+            }
+        }
+    }
+    tensors.extend(config.altup.iter().flat_map(|altup| gemma3n::optional(config, altup)));
+    tensors
+}
+
+/// Adds the tensors of layer `index` that published checkpoints have and that change no result: the
+/// inner projections of experts that return their input, and the indexer of an attention whose
+/// contexts are never longer than its choice.
+fn add(tensors: &mut Shapes, config: &ModelConfig, index: usize) {
+    let (layer, names) = (&config.layers[index], &config.names);
+    let mut weight = |module: String| tensors.push((format!("{module}.weight"), Vec::new()));
+    if let (FeedForward::Moe(moe), ExpertNames::Each { module, inner, .. }) =
+        (&layer.feed_forward, names.moe.experts)
+    {
+        for expert in moe.num_experts..moe.num_choices() {
+            let projections = inner.iter().map(|name| format!("{module}.{expert}.{name}"));
+            projections.for_each(|name| weight(names.of_layer(index, &name)));
+        }
+    }
+    if let Mixer::Latent(LatentConfig { index_topk: Some(_), .. }) = &layer.mixer {
+        for name in INDEXER {
+            weight(names.of_layer(index, name));
+        }
+        tensors.push((names.of_layer(index, INDEXER_BIAS), Vec::new()));
+    }
+}

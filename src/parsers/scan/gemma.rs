@@ -1,0 +1,271 @@
+//! Values as Gemma 4 writes them, a character at a time, converted to JSON as they arrive.
+//!
+//! A text stands between two `<|"|>` and has no escapes. Keys are bare. Numbers, `true`, `false`
+//! and `null` are those of JSON, and any other bare word is a text.
+
+use super::json::{escape_json_char, quote_json};
+use super::markers::MarkerFinder;
+use super::python::number;
+
+/// The mark at both ends of a text.
+const QUOTE: &str = "<|\"|>";
+
+/// Deepest value that is accepted, as in the JSON scanner.
+const MAX_DEPTH: usize = 127;
+
+/// Bytes of the longest key, and of the longest bare word.
+const MAX_WORD_LEN: usize = 4_096;
+
+/// Follows one value to its end.
+#[derive(Debug)]
+pub(in super::super) struct GemmaLiteral {
+    open: Vec<Open>,
+    state: State,
+    /// The part of a bare word or of a mark that has been read.
+    word: String,
+    finder: MarkerFinder,
+}
+
+/// The result of a character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum GemmaStep {
+    /// It belongs to the value.
+    More,
+    /// It ends the value.
+    Done,
+    /// The value cannot continue with the character.
+    Bad,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Object,
+    Array,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Value,
+    /// An element or the end comes next. The flag says whether an element came before.
+    Element {
+        comma: bool,
+    },
+    /// A key or the end comes next. The flag says whether a key came before.
+    Key {
+        comma: bool,
+    },
+    BareKey,
+    Colon,
+    /// A mark has begun.
+    Quote {
+        key: bool,
+    },
+    Text {
+        key: bool,
+    },
+    Bare,
+    Next,
+    Over,
+}
+
+impl GemmaLiteral {
+    pub(in super::super) fn new() -> Self {
+        Self {
+            open: Vec::new(),
+            state: State::Value,
+            word: String::new(),
+            finder: MarkerFinder::new(&[QUOTE]),
+        }
+    }
+
+    /// Takes a character, and appends to `json` the text that is certain by now.
+    pub(in super::super) fn step(&mut self, c: char, json: &mut String) -> GemmaStep {
+        match self.state {
+            State::Text { key } => self.text(c, key, json),
+            State::Quote { key } => self.quote(c, key, json),
+            State::BareKey => self.bare_key(c, json),
+            State::Bare => self.bare(c, json),
+            State::Over => GemmaStep::Bad,
+            _ if c.is_whitespace() => GemmaStep::More,
+            State::Value => self.value(c, json),
+            State::Element { .. } if c == ']' => self.close(Open::Array, json),
+            State::Element { comma } => {
+                json.push_str(if comma { ", " } else { "" });
+                self.value(c, json)
+            }
+            State::Key { .. } if c == '}' => self.close(Open::Object, json),
+            State::Key { comma } => {
+                json.push_str(if comma { ", " } else { "" });
+                self.word.push(c);
+                self.go(if c == '<' { State::Quote { key: true } } else { State::BareKey })
+            }
+            State::Colon if c == ':' => {
+                json.push_str(": ");
+                self.go(State::Value)
+            }
+            State::Colon => GemmaStep::Bad,
+            State::Next => match (c, self.open.last()) {
+                (',', Some(Open::Object)) => self.go(State::Key { comma: true }),
+                (',', Some(Open::Array)) => self.go(State::Element { comma: true }),
+                ('}', _) => self.close(Open::Object, json),
+                (']', _) => self.close(Open::Array, json),
+                _ => GemmaStep::Bad,
+            },
+        }
+    }
+
+    fn go(&mut self, state: State) -> GemmaStep {
+        self.state = state;
+        GemmaStep::More
+    }
+
+    fn value(&mut self, c: char, json: &mut String) -> GemmaStep {
+        match c {
+            '{' | '[' if self.open.len() >= MAX_DEPTH => GemmaStep::Bad,
+            '{' => {
+                self.open.push(Open::Object);
+                json.push('{');
+                self.go(State::Key { comma: false })
+            }
+            '[' => {
+                self.open.push(Open::Array);
+                json.push('[');
+                self.go(State::Element { comma: false })
+            }
+            '<' => {
+                self.word.push(c);
+                self.go(State::Quote { key: false })
+            }
+            ',' | ':' | '}' | ']' => GemmaStep::Bad,
+            c => {
+                self.word.push(c);
+                self.go(State::Bare)
+            }
+        }
+    }
+
+    fn quote(&mut self, c: char, key: bool, json: &mut String) -> GemmaStep {
+        self.word.push(c);
+        if !QUOTE.starts_with(&self.word) {
+            return GemmaStep::Bad;
+        }
+        if self.word.len() < QUOTE.len() {
+            return GemmaStep::More;
+        }
+        self.word.clear();
+        json.push('"');
+        self.go(State::Text { key })
+    }
+
+    fn text(&mut self, c: char, key: bool, json: &mut String) -> GemmaStep {
+        let mut text = String::new();
+        let end = self.finder.push(c, &mut text);
+        text.chars().for_each(|c| escape_json_char(c, json));
+        if end.is_none() {
+            return GemmaStep::More;
+        }
+        json.push('"');
+        if key { self.go(State::Colon) } else { self.value_over() }
+    }
+
+    fn bare_key(&mut self, c: char, json: &mut String) -> GemmaStep {
+        match c {
+            ':' => {
+                json.push_str(&quote_json(self.word.trim_end()));
+                self.word.clear();
+                self.state = State::Colon;
+                self.step(c, json)
+            }
+            ',' | '{' | '}' | '[' | ']' => GemmaStep::Bad,
+            c => self.push_word(c),
+        }
+    }
+
+    fn bare(&mut self, c: char, json: &mut String) -> GemmaStep {
+        if !matches!(c, ',' | '}' | ']') {
+            return self.push_word(c);
+        }
+        let word = std::mem::take(&mut self.word);
+        let word = word.trim_end();
+        json.push_str(&match word.to_ascii_lowercase().as_str() {
+            "true" | "false" => word.to_ascii_lowercase(),
+            "null" | "none" | "nil" => "null".to_owned(),
+            _ => number(word).unwrap_or_else(|| quote_json(word)),
+        });
+        match self.value_over() {
+            GemmaStep::More => self.step(c, json),
+            // The value is over before the character, which no bare word ends with.
+            step => step,
+        }
+    }
+
+    fn push_word(&mut self, c: char) -> GemmaStep {
+        self.word.push(c);
+        if self.word.len() <= MAX_WORD_LEN { GemmaStep::More } else { GemmaStep::Bad }
+    }
+
+    fn close(&mut self, kind: Open, json: &mut String) -> GemmaStep {
+        if self.open.pop() != Some(kind) {
+            return GemmaStep::Bad;
+        }
+        json.push(if kind == Open::Object { '}' } else { ']' });
+        self.value_over()
+    }
+
+    fn value_over(&mut self) -> GemmaStep {
+        if self.open.is_empty() {
+            self.state = State::Over;
+            return GemmaStep::Done;
+        }
+        self.go(State::Next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the JSON of an object, if it is one and the text ends with it.
+    fn json_of(text: &str) -> Option<String> {
+        let (mut literal, mut json) = (GemmaLiteral::new(), String::new());
+        let mut last = GemmaStep::More;
+        for c in text.chars() {
+            last = literal.step(c, &mut json);
+            if last == GemmaStep::Bad {
+                return None;
+            }
+        }
+        (last == GemmaStep::Done).then_some(json)
+    }
+
+    #[test]
+    fn objects_become_json() {
+        let table = [
+            ("{}", Some("{}")),
+            ("{a:<|\"|>b<|\"|>}", Some("{\"a\": \"b\"}")),
+            ("{a:<|\"|>\"x\" \\ <|\n,}<|\"|>}", Some("{\"a\": \"\\\"x\\\" \\\\ <|\\n,}\"}")),
+            (
+                "{ a : 1 , b:-2.5e3,c:true,d: None }",
+                Some("{\"a\": 1, \"b\": -2.5e3, \"c\": true, \"d\": null}"),
+            ),
+            // A comma before the end writes nothing.
+            (
+                "{a:[1,<|\"|>x<|\"|>,[],{}],b:{c:false,}}",
+                Some("{\"a\": [1, \"x\", [], {}], \"b\": {\"c\": false}}"),
+            ),
+            ("{<|\"|>a b<|\"|>:in the hall}", Some("{\"a b\": \"in the hall\"}")),
+            ("{a:1}}", None),
+            ("{a:1]", None),
+            ("{a}", None),
+            ("{a:}", None),
+            ("{a:<|x}", None),
+            ("{a:1", None),
+        ];
+        for (text, json) in table {
+            assert_eq!(json_of(text).as_deref(), json, "{text}");
+            if let Some(json) = json {
+                serde_json::from_str::<serde_json::Value>(json).unwrap();
+            }
+        }
+    }
+}

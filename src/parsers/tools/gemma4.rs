@@ -1,0 +1,108 @@
+//! Gemma 4, whose arguments are not JSON:
+//! ```text
+//! <|tool_call>call:weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+//! ```
+
+use super::{
+    super::scan::{Expected, GemmaLiteral, GemmaStep, Match},
+    block::{Block, BlockParser, Step},
+    calls::Calls,
+    parser::ToolParser,
+};
+
+const CALL: &str = "<|tool_call>";
+const CALL_END: &[&str] = &["<tool_call|>"];
+const BEFORE_NAME: &[&str] = &["call:"];
+
+/// Bytes of the longest name of a function.
+const MAX_NAME_LEN: usize = 256;
+
+struct GemmaBlock {
+    state: State,
+}
+
+enum State {
+    /// The word before the name comes next.
+    Begin(Expected),
+    Name(String),
+    Arguments(GemmaLiteral),
+    /// The call is complete, and its end marker comes next.
+    End(Expected),
+}
+
+impl State {
+    fn begin() -> Self {
+        Self::Begin(Expected::new(BEFORE_NAME))
+    }
+}
+
+impl GemmaBlock {
+    fn arguments(&mut self, c: char, calls: &mut Calls) -> Step {
+        let State::Arguments(literal) = &mut self.state else { return Step::Refused };
+        let mut json = String::new();
+        let step = literal.step(c, &mut json);
+        calls.arguments(&json);
+        match step {
+            GemmaStep::More => Step::More,
+            GemmaStep::Bad => Step::Refused,
+            GemmaStep::Done => {
+                calls.end();
+                self.state = State::End(Expected::new(CALL_END));
+                Step::More
+            }
+        }
+    }
+}
+
+impl Block for GemmaBlock {
+    const SPECIAL_TOKENS: bool = true;
+
+    fn markers(&self) -> &'static [&'static str] {
+        &[CALL]
+    }
+
+    fn open(&mut self, _marker: usize) {
+        self.state = State::begin();
+    }
+
+    fn step(&mut self, c: char, calls: &mut Calls) -> Step {
+        match &mut self.state {
+            State::Begin(expected) => match expected.step(c) {
+                Match::Partial => Step::More,
+                Match::No => Step::Refused,
+                Match::Whole(_) => {
+                    self.state = State::Name(String::new());
+                    Step::More
+                }
+            },
+            State::Name(name) if c == '{' => {
+                let word = name.trim().to_owned();
+                if word.is_empty() {
+                    return Step::Refused;
+                }
+                calls.start(word, None);
+                self.state = State::Arguments(GemmaLiteral::new());
+                self.arguments(c, calls)
+            }
+            State::Name(name) => {
+                name.push(c);
+                let is_name = !c.is_control() && !matches!(c, '<' | '}');
+                if is_name && name.len() <= MAX_NAME_LEN { Step::More } else { Step::Refused }
+            }
+            State::Arguments(_) => self.arguments(c, calls),
+            State::End(expected) => match expected.step(c) {
+                Match::Partial => Step::More,
+                Match::Whole(_) => Step::Done,
+                Match::No => Step::Refused,
+            },
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.state, State::End(_))
+    }
+}
+
+pub(in super::super) fn gemma4() -> impl ToolParser {
+    BlockParser::new(GemmaBlock { state: State::begin() })
+}
