@@ -150,11 +150,14 @@ class Training:
         state = {
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "shape": self.model.shape.as_dict(),
+            "shape": self._shape(),
             "progress": [self.step, self.steps, self.seconds, self.tokens],
         }
         torch.save(state, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
+
+    def _shape(self):
+        return self.model.shape.as_dict()
 
     def _load(self):
         state = torch.load(self.plan.checkpoint, map_location=self.device, weights_only=True)

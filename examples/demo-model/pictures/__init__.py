@@ -1,0 +1,1 @@
+"""Drawn pictures and questions about them, made from nothing but a seed."""
