@@ -84,7 +84,7 @@ def build(target, epoch):
     environment["SOURCE_DATE_EPOCH"] = str(epoch)
     for name in ("CFLAGS", "CXXFLAGS"):
         environment[name] = f"{os.environ.get(name, '')} {c}".strip()
-    command = ["cargo", "build", "--release", "--locked", "--bin", "playhouse"]
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--bin", "playhouse"]
     path = Path(folder)
     if target:
         environment |= cross(target)
@@ -92,7 +92,7 @@ def build(target, epoch):
         path /= target
     if subprocess.run(command, cwd=ROOT, env=environment).returncode != 0:
         raise PackageError("the build failed")
-    return path / "release" / "playhouse"
+    return path / "dist" / "playhouse"
 
 
 def cross(target):
