@@ -19,6 +19,8 @@ pub use error::ModelFileError;
 const BUILT_IN: &str = "builtin:demo-model";
 const DEMO_MODEL: &str = "demo-model";
 const EMBEDDER: &str = "embedder";
+/// The name of the demo model that sees pictures. It is no part of the program.
+const DEMO_VISION: &str = "demo-vision";
 /// The files that the embedder shares with the demo model.
 const SHARED: [&str; 4] =
     ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
@@ -41,13 +43,22 @@ pub(crate) fn demo_model() -> PathBuf {
     if cfg!(feature = "demo-model") {
         return BUILT_IN.into();
     }
-    let installed = std::env::current_exe().ok().and_then(|program| installed(&program));
-    installed.unwrap_or_else(in_source_tree)
+    found(DEMO_MODEL).unwrap_or_else(in_source_tree)
 }
 
 /// Returns the demo model with the head that makes vectors, in the form of sentence-transformers.
 pub(crate) fn demo_embedder() -> PathBuf {
     demo_model().join(EMBEDDER)
+}
+
+/// Returns the folder of the model that sees pictures, if `model` is its name and no file's. The
+/// folder is that of an installation, `../share/playhouse/demo-vision`, or the source tree's.
+pub(crate) fn demo_vision(model: &Path) -> Option<PathBuf> {
+    if model != Path::new(DEMO_VISION) || model.exists() {
+        return None;
+    }
+    let folder = found(DEMO_VISION).unwrap_or_else(|| in_source_tree().join("vision"));
+    folder.is_dir().then_some(folder)
 }
 
 /// Returns whether `model` is a copy of the demo model that this program knows.
@@ -60,10 +71,15 @@ fn in_source_tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(DEMO_MODEL)
 }
 
-/// Returns the demo model that was installed with `program`, if there is one.
-fn installed(program: &Path) -> Option<PathBuf> {
+/// Returns the model `name` that was installed with this program, if there is one.
+fn found(name: &str) -> Option<PathBuf> {
+    std::env::current_exe().ok().and_then(|program| installed(&program, name))
+}
+
+/// Returns the model `name` that was installed with `program`, if there is one.
+fn installed(program: &Path, name: &str) -> Option<PathBuf> {
     let prefix = program.parent()?.parent()?;
-    let folder = prefix.join("share/playhouse").join(DEMO_MODEL);
+    let folder = prefix.join("share/playhouse").join(name);
     folder.is_dir().then_some(folder)
 }
 
@@ -252,9 +268,20 @@ mod tests {
     fn an_installation_has_it_beside_its_programs() {
         let prefix = tempfile::TempDir::new().unwrap();
         let program = prefix.path().join("bin/playhouse");
-        assert_eq!(installed(&program), None);
-        let folder = prefix.path().join("share/playhouse/demo-model");
-        std::fs::create_dir_all(&folder).unwrap();
-        assert_eq!(installed(&program), Some(folder));
+        for name in [DEMO_MODEL, DEMO_VISION] {
+            assert_eq!(installed(&program, name), None);
+            let folder = prefix.path().join("share/playhouse").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            assert_eq!(installed(&program, name), Some(folder));
+        }
+    }
+
+    #[test]
+    fn the_model_that_sees_has_a_name() {
+        let folder = demo_vision(Path::new("demo-vision"));
+        assert_eq!(folder, Some(in_source_tree().join("vision")));
+        for other in ["demo", "./demo-vision", "org/demo-vision"] {
+            assert_eq!(demo_vision(Path::new(other)), None, "{other}");
+        }
     }
 }

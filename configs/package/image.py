@@ -51,7 +51,8 @@ def entries(release):
     for path in libraries(release.program):
         found.append(Entry(path[1:], Path(path).read_bytes(), 0o755))
     for path, content in release.files.items():
-        if path.startswith("share/doc/") and "README" not in path and "CHANGELOG" not in path:
+        is_doc = path.startswith("share/doc/") and "README" not in path and "CHANGELOG" not in path
+        if is_doc or path.startswith("share/playhouse/"):
             found.append(Entry(f"usr/{path}", content))
     return found
 

@@ -122,6 +122,8 @@ def files(release):
     for shell, path in SHELLS.items():
         tree[path] = output(*run, "completions", shell, env={})
     tree |= {f"share/man/man1/{name}": page for name, page in manual(run).items()}
+    for path in sorted((ROOT / "examples/demo-model/vision").iterdir()):
+        tree[f"share/playhouse/demo-vision/{path.name}"] = path.read_bytes()
     doc = "share/doc/playhouse"
     for source in ("README.md", "CHANGELOG.md", "LICENSE", "configs/playhouse.toml"):
         tree[f"{doc}/{Path(source).name}"] = (ROOT / source).read_bytes()

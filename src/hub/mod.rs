@@ -88,21 +88,28 @@ pub(crate) fn with_files(
         return Ok(config);
     }
     let hub = LazyHub::of(&config);
-    match named(&config.model) {
+    let folder = match named(&config.model) {
         Some(name) => {
             let want = Want::Model {
                 weights: config.load_format != LoadFormat::Dummy,
                 tokenizer: config.tokenizer.is_none(),
             };
-            let given = config.model.to_string_lossy().into_owned();
-            let revision = config.revision.as_deref();
-            config.model = hub.find_or_fetch(&given, &name, revision, want, progress)?;
-            if config.served_model_name.is_empty() {
-                config.served_model_name = vec![given.clone()];
-            }
-            config.model_root = Some(given);
+            let (given, revision) = (config.model.to_string_lossy(), config.revision.as_deref());
+            Some(hub.find_or_fetch(&given, &name, revision, want, progress)?)
         }
-        None => refuse_revision(&config)?,
+        None => {
+            let folder = model_files::demo_vision(&config.model);
+            refuse_revision(folder.as_deref().unwrap_or(&config.model), &config)?;
+            folder
+        }
+    };
+    if let Some(folder) = folder {
+        let given = config.model.to_string_lossy().into_owned();
+        config.model = folder;
+        if config.served_model_name.is_empty() {
+            config.served_model_name = vec![given.clone()];
+        }
+        config.model_root = Some(given);
     }
     if let Some(tokenizer) = &mut config.tokenizer {
         hub.replace(tokenizer, Want::Tokenizer, progress)?;
@@ -131,7 +138,12 @@ pub(crate) fn with_tokenizer(
 ) -> Result<EngineConfig, HubError> {
     let hub = LazyHub::of(&config);
     let path = config.tokenizer.as_mut().unwrap_or(&mut config.model);
-    let Some(name) = named(path) else { return refuse_revision(&config).map(|()| config) };
+    if let Some(folder) = model_files::demo_vision(path) {
+        *path = folder;
+    }
+    let Some(name) = named(path) else {
+        return refuse_revision(&config.model, &config).map(|()| config);
+    };
     let (given, revision) = (path.to_string_lossy().into_owned(), config.revision.as_deref());
     *path = hub.find_or_fetch(&given, &name, revision, Want::Tokenizer, progress)?;
     Ok(config)
@@ -177,11 +189,11 @@ fn want_of(name: &ModelName, other: Want) -> Want {
     name.file.clone().map_or(other, Want::Gguf)
 }
 
-/// Rejects the setting `revision`, because the model is no name.
-fn refuse_revision(config: &EngineConfig) -> Result<(), HubError> {
+/// Rejects the setting `revision`, because `model` is no name.
+fn refuse_revision(model: &Path, config: &EngineConfig) -> Result<(), HubError> {
     // A path with the form of no name that does not exist gets the engine's error.
     match &config.revision {
-        Some(revision) if model_files::exists(&config.model) => {
+        Some(revision) if model_files::exists(model) => {
             Err(HubError::RevisionOfPath(revision.clone()))
         }
         _ => Ok(()),
@@ -342,6 +354,16 @@ mod tests {
         assert_eq!(resolved(config.clone()).unwrap(), config);
         let config = EngineConfig::new("/nowhere/model");
         assert_eq!(resolved(config.clone()).unwrap(), config);
+    }
+
+    #[test]
+    fn the_model_that_sees_keeps_its_name() {
+        let config = resolved(EngineConfig::new("demo-vision")).unwrap();
+        assert_eq!(Some(&config.model), model_files::demo_vision("demo-vision".as_ref()).as_ref());
+        assert_eq!(config.served_names(), ["demo-vision"]);
+        let revision = Some("v2".to_owned());
+        let error = resolved(EngineConfig { revision, ..EngineConfig::new("demo-vision") });
+        assert!(error.unwrap_err().starts_with("--revision = v2: only a model by its name"));
     }
 
     #[test]

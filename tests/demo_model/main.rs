@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod embedder;
+#[path = "../serving/mod.rs"]
+mod serving;
+mod vision;
 
 use std::collections::BTreeMap;
 

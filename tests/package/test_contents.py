@@ -54,6 +54,7 @@ class Tarball(unittest.TestCase):
             "share/doc/playhouse/LICENSE",
             "share/doc/playhouse/playhouse.toml",
             "share/doc/playhouse/playhouse.cdx.json",
+            "share/playhouse/demo-vision/model.safetensors",
         ):
             self.assertIn(path, files)
             self.assertGreater(files[path].size, 100, path)
