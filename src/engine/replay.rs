@@ -11,7 +11,10 @@ use playhouse_actors::{
         adapter_slots::AdaptersInUse,
         journal::{Difference, Fingerprint},
         recording::{Began, Device, DeviceFault, RowDone},
-        request::ids::{Epoch, RequestId, Step, TokenId},
+        request::{
+            EngineRequest,
+            ids::{Epoch, RequestId, Step, TokenId},
+        },
         scheduler::{Resource, output::SchedulerOutput},
     },
     ports::{ExecutorFactory, GrammarCompiler, ModelExecutor, Settled},
@@ -93,6 +96,8 @@ impl ModelDevice {
             num_gpu_blocks_override: Some(began.scheduler.num_blocks as usize),
             // The recording has the tokens that were guessed.
             speculative_config: None,
+            // Each result is computed again, and none is stored.
+            ec_transfer_config: None,
             journal: None,
             record: None,
             ..config
@@ -132,9 +137,6 @@ impl ModelDevice {
     }
 
     fn execute(&mut self, step: &SchedulerOutput) -> Result<Vec<RowDone>, DeviceFault> {
-        if let Some(media) = &mut self.media {
-            media.encode(step)?;
-        }
         if self.executor.as_ref().is_none_or(|(epoch, _)| *epoch != step.epoch) {
             // One executor at a time has the KV cache.
             self.executor = None;
@@ -146,9 +148,12 @@ impl ModelDevice {
             return Err(DeviceFault("the executor is gone".to_owned()));
         };
         // The panic is reported by its hook.
-        let computed = catch_unwind(AssertUnwindSafe(|| executor.execute(step)));
-        let output = computed.map_err(|_| DeviceFault("the model panicked".to_owned()))?;
-        let output = output.map_err(|error| DeviceFault(error.to_string()))?;
+        let media = &mut self.media;
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            media.as_mut().map_or(Ok(()), |media| media.encode(step))?;
+            executor.execute(step).map_err(|error| DeviceFault(error.to_string()))
+        }));
+        let output = computed.map_err(|_| DeviceFault("the model panicked".to_owned()))??;
         Ok(output.outputs.iter().map(RowDone::of).collect())
     }
 }
@@ -172,6 +177,12 @@ fn differences(
 }
 
 impl Device for ModelDevice {
+    fn take_content(&mut self, request: &EngineRequest) {
+        if let Some(media) = &mut self.media {
+            media.take(request);
+        }
+    }
+
     fn prepare(&mut self, resource: &Resource, in_use: &AdaptersInUse) -> Result<(), DeviceFault> {
         match resource {
             Resource::Grammar(format) => {

@@ -46,7 +46,7 @@ impl ReplayedMedia {
         }
         let requests = step.scheduled_new.iter().map(|row| &*row.request);
         for request in requests.clone().filter(|request| !request.mm_features.is_empty()) {
-            self.take(request);
+            self.mark_used(request);
         }
         self.drop_unused();
         for request in requests {
@@ -55,14 +55,19 @@ impl ReplayedMedia {
         Ok(())
     }
 
-    fn take(&mut self, request: &EngineRequest) {
-        let items = &request.mm_features;
-        let names = items.iter().map(|item| Arc::clone(&item.identifier)).collect();
-        self.in_use.insert(request.id, names);
-        for item in items.iter().filter(|item| !item.media.tensors.is_empty()) {
+    /// Takes the content that the recording has with this request. Others may use it: the recording
+    /// has it once.
+    pub(super) fn take(&mut self, request: &EngineRequest) {
+        let recorded = request.mm_features.iter().filter(|item| !item.media.tensors.is_empty());
+        for item in recorded {
             let content = Arc::clone(&item.media);
             self.contents.entry(Arc::clone(&item.identifier)).or_insert(content);
         }
+    }
+
+    fn mark_used(&mut self, request: &EngineRequest) {
+        let names = request.mm_features.iter().map(|item| Arc::clone(&item.identifier)).collect();
+        self.in_use.insert(request.id, names);
     }
 
     fn drop_unused(&self) {
@@ -79,8 +84,8 @@ impl ReplayedMedia {
         let with_content = missing.map(|item| {
             let content = self.contents.get(&item.identifier).ok_or_else(|| {
                 DeviceFault(format!(
-                    "the recording has no content of item {} of request {}, expected a server \
-                     with record_media; --schedule-only works",
+                    "the recording has no content of item {} of request {}: the server had no \
+                     record_media, or many items at once; --schedule-only works",
                     item.identifier, request.id,
                 ))
             })?;

@@ -23,6 +23,8 @@ pub(super) struct ShortcutDecoder {
     embed_tokens: Embedding,
     layers: Vec<Layer>,
     norm: Norm,
+    /// The border of [`Backbone::short_context`].
+    short_context: Option<usize>,
 }
 
 /// Half of HF `LongcatFlashDecoderLayer`.
@@ -49,6 +51,7 @@ impl ShortcutDecoder {
                 .map(|index| Layer::load(loader, LayerPlace { config, index }, &mut rotary))
                 .collect::<Result<_, _>>()?,
             norm: Norm::load(loader, &names.stored(names.norm), hidden, config.norm)?,
+            short_context: config.short_context(),
         })
     }
 }
@@ -56,6 +59,10 @@ impl ShortcutDecoder {
 impl Backbone for ShortcutDecoder {
     fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         self.embed_tokens.forward(token_ids, adapters)
+    }
+
+    fn short_context(&self) -> Option<usize> {
+        self.short_context
     }
 
     fn forward(

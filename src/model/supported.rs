@@ -108,6 +108,7 @@ impl SupportedModels {
                 option("sliding window (use_sliding_window)");
             }
             WindowRule::ChunksWithRope => option("attention within chunks (attention_chunk_size)"),
+            WindowRule::AllButEvery { period: 1, .. } => option("sliding window (layer_types)"),
             WindowRule::AllButEvery { period, .. } => {
                 option(&format!("sliding window in {} layers of {period}", period - 1));
             }

@@ -317,7 +317,8 @@ impl TextCodec for HfTextCodec {
     }
 
     fn max_token_bytes(&self) -> Option<usize> {
-        Some(self.max_token_bytes)
+        // A sentencepiece model drops spaces, and reads any unknown text as one token.
+        self.pieces.is_none().then_some(self.max_token_bytes)
     }
 
     fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> Result<String, TextError> {

@@ -54,7 +54,7 @@ async fn a_recording_with_pictures_is_run_again() {
     let without = recorded(model, &[]).await;
     let path = &recordings(without.path())[0];
     let (code, _, err) = replay(path, &[]);
-    assert!(code == Some(1) && err.contains("expected a server with record_media"), "{err}");
+    assert!(code == Some(1) && err.contains("the server had no record_media"), "{err}");
     report(path, &["--schedule-only"]);
 }
 

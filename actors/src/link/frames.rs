@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The format of all frames. Both ends are the same program, so another version is garbage.
-pub const FRAMES: Frames = Frames { version: 2, max_len: MAX_PAYLOAD_LEN };
+pub const FRAMES: Frames = Frames { version: 3, max_len: MAX_PAYLOAD_LEN };
 
 /// A frame from the front.
 #[derive(Debug, Clone, Serialize, Deserialize)]

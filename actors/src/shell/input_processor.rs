@@ -167,7 +167,8 @@ async fn process(
             let adds = raw.add_special_tokens && languages.around.is_none();
             let read = tokenize(context, raw, adds, read_output, &read_limits, is_left).await;
             let read = if text.is_some() { read.map_err(Ended::of_encoder) } else { read };
-            (languages.surround(read?), None, given)
+            let kept = kept_tokens(read_output, raw.truncate_prompt_tokens, &read_limits)?;
+            (languages.surround(read?, kept, raw.truncation_side), None, given)
         }
     };
     let (ExpandedPrompt { tokens, features }, truncate_to) = match text {

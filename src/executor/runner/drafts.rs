@@ -205,7 +205,10 @@ impl ModelRunner {
     /// before, and guesses.
     pub(super) fn learn_time(&mut self, ragged: &RaggedBatch, elapsed: Duration) {
         let most = 1 + self.drafts.most_again;
-        let is_decode = ragged.chunks.iter().all(|chunk| chunk.end - chunk.start <= most);
+        let is_decode = ragged
+            .chunks
+            .iter()
+            .all(|chunk| self.batch.is_behind_prompt(chunk) && chunk.end - chunk.start <= most);
         if is_decode && !self.drafts.is_off() {
             self.drafts.cost.learn(ragged.token_ids.len(), micros(elapsed));
         }

@@ -408,6 +408,7 @@ fn other_spellings_are_read_as_their_family() {
         ("XverseForCausalLM", "xverse", "LlamaForCausalLM"),
         ("MPTForCausalLM", "mpt", "MptForCausalLM"),
         ("PhiMoEForCausalLM", "phimoe", "PhimoeForCausalLM"),
+        ("ExaoneMoEForCausalLM", "exaone_moe", "ExaoneMoeForCausalLM"),
         ("LlamaForCausalLM", "internlm3", "InternLM3ForCausalLM"),
         ("LlamaForCausalLM", "exaone", "ExaoneForCausalLM"),
     ] {

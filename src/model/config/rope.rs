@@ -192,6 +192,9 @@ fn axes(parameters: &Fields, rule: AxesRule, pairs: usize) -> Option<Vec<u8>> {
     }
 }
 
+/// The expected value of `rope_parameters` if kinds of layers differ.
+const EACH_LAYER_TYPE: &str = "an object for each layer type";
+
 /// Returns the parameters of layers of the kind `layer_type`, without the base and the part of a
 /// head that fields beside them have.
 fn of_layers(
@@ -204,8 +207,7 @@ fn of_layers(
         _ if family.rope.sliding.is_some() => (of_kind(config, layer_type)?, true),
         Some(all) if is_by_layer_type(&all) => {
             let of_kind = all.nested(layer_type)?;
-            let expected = "an object for each layer type";
-            (of_kind.ok_or_else(|| all.missing(layer_type, expected))?, true)
+            (of_kind.ok_or_else(|| all.missing(layer_type, EACH_LAYER_TYPE))?, true)
         }
         Some(all) => (all, false),
         None => (Fields::empty_in(config), false),
@@ -225,6 +227,9 @@ fn of_layers(
 /// Returns the parameters of a family in which each kind of layer has its own.
 fn of_kind(config: &Fields, layer_type: &str) -> Result<Fields, ConfigError> {
     let all = config.nested("rope_parameters")?;
+    if let Some(all) = all.as_ref().filter(|all| !all.is_empty() && !is_by_layer_type(all)) {
+        return Err(all.missing(layer_type, EACH_LAYER_TYPE));
+    }
     let own = all.map(|all| all.nested(layer_type)).transpose()?.flatten();
     let mut parameters =
         own.unwrap_or_else(|| Fields::empty_in(config).with("rope_type", Value::from("default")));

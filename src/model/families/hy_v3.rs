@@ -60,7 +60,8 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         }),
         ..MoeConfig::of_sigmoids(config, num_experts)
     };
-    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
+    // The published checkpoint has the layer, and its config may not name it.
+    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(1);
     let is_sparse = exaone_moe::sparse_layers(fields, config.layers.len())?;
     config.set_experts(fields, &moe, |layer| is_sparse[layer])
 }

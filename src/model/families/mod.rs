@@ -236,6 +236,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("XverseForCausalLM", "xverse", &llama::FAMILY),
     ("MPTForCausalLM", "mpt", &mpt::FAMILY),
     ("PhiMoEForCausalLM", "phimoe", &phimoe::FAMILY),
+    ("ExaoneMoEForCausalLM", "exaone_moe", &exaone_moe::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

@@ -30,6 +30,8 @@ pub(super) struct Gemma4 {
     per_layer: Option<PerLayerInputs>,
     layers: Vec<Layer>,
     norm: Norm,
+    /// The border of [`Backbone::short_context`].
+    short_context: Option<usize>,
 }
 
 impl Gemma4 {
@@ -51,6 +53,7 @@ impl Gemma4 {
                 .map(|index| Layer::load(loader, LayerPlace { config, index }, &mut rotary, gemma4))
                 .collect::<Result<_, _>>()?,
             norm: Norm::load(loader, &names.stored(names.norm), config.hidden_size, config.norm)?,
+            short_context: config.short_context(),
         })
     }
 }
@@ -62,6 +65,10 @@ impl Backbone for Gemma4 {
             None => hidden,
             Some(per_layer) => per_layer.beside(hidden, token_ids),
         }
+    }
+
+    fn short_context(&self) -> Option<usize> {
+        self.short_context
     }
 
     fn forward(

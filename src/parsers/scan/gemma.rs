@@ -1,11 +1,11 @@
 //! Values as Gemma 4 writes them, a character at a time, converted to JSON as they arrive.
 //!
 //! A text stands between two `<|"|>` and has no escapes. Keys are bare. Numbers, `true`, `false`
-//! and `null` are those of JSON, and any other bare word is a text.
+//! and `null` are those of JSON, and any other bare word is a text. Texts and keys may also be
+//! quoted as in JSON.
 
 use super::json::{escape_json_char, quote_json};
 use super::markers::MarkerFinder;
-use super::python::number;
 
 /// The mark at both ends of a text.
 const QUOTE: &str = "<|\"|>";
@@ -63,6 +63,11 @@ enum State {
     Text {
         key: bool,
     },
+    /// A text that is quoted as in JSON. The flag says whether a backslash came before.
+    Quoted {
+        key: bool,
+        is_escaped: bool,
+    },
     Bare,
     Next,
     Over,
@@ -82,6 +87,7 @@ impl GemmaLiteral {
     pub(in super::super) fn step(&mut self, c: char, json: &mut String) -> GemmaStep {
         match self.state {
             State::Text { key } => self.text(c, key, json),
+            State::Quoted { key, is_escaped } => self.quoted(c, key, is_escaped, json),
             State::Quote { key } => self.quote(c, key, json),
             State::BareKey => self.bare_key(c, json),
             State::Bare => self.bare(c, json),
@@ -94,10 +100,15 @@ impl GemmaLiteral {
                 self.value(c, json)
             }
             State::Key { .. } if c == '}' => self.close(Open::Object, json),
+            State::Key { .. } if matches!(c, ',' | ':' | '{' | '[' | ']') => GemmaStep::Bad,
             State::Key { comma } => {
                 json.push_str(if comma { ", " } else { "" });
                 self.word.push(c);
-                self.go(if c == '<' { State::Quote { key: true } } else { State::BareKey })
+                self.go(match c {
+                    '<' => State::Quote { key: true },
+                    '"' => State::Quoted { key: true, is_escaped: false },
+                    _ => State::BareKey,
+                })
             }
             State::Colon if c == ':' => {
                 json.push_str(": ");
@@ -136,6 +147,10 @@ impl GemmaLiteral {
                 self.word.push(c);
                 self.go(State::Quote { key: false })
             }
+            '"' => {
+                self.word.push(c);
+                self.go(State::Quoted { key: false, is_escaped: false })
+            }
             ',' | ':' | '}' | ']' => GemmaStep::Bad,
             c => {
                 self.word.push(c);
@@ -168,6 +183,18 @@ impl GemmaLiteral {
         if key { self.go(State::Colon) } else { self.value_over() }
     }
 
+    fn quoted(&mut self, c: char, key: bool, is_escaped: bool, json: &mut String) -> GemmaStep {
+        if c != '"' || is_escaped {
+            self.state = State::Quoted { key, is_escaped: c == '\\' && !is_escaped };
+            return self.push_word(c);
+        }
+        self.word.push(c);
+        let Ok(text) = serde_json::from_str::<String>(&self.word) else { return GemmaStep::Bad };
+        self.word.clear();
+        json.push_str(&quote_json(&text));
+        if key { self.go(State::Colon) } else { self.value_over() }
+    }
+
     fn bare_key(&mut self, c: char, json: &mut String) -> GemmaStep {
         match c {
             ':' => {
@@ -190,7 +217,8 @@ impl GemmaLiteral {
         json.push_str(&match word.to_ascii_lowercase().as_str() {
             "true" | "false" => word.to_ascii_lowercase(),
             "null" | "none" | "nil" => "null".to_owned(),
-            _ => number(word).unwrap_or_else(|| quote_json(word)),
+            _ if serde_json::from_str::<serde_json::Number>(word).is_ok() => word.to_owned(),
+            _ => quote_json(word),
         });
         match self.value_over() {
             GemmaStep::More => self.step(c, json),
@@ -254,6 +282,12 @@ mod tests {
                 Some("{\"a\": [1, \"x\", [], {}], \"b\": {\"c\": false}}"),
             ),
             ("{<|\"|>a b<|\"|>:in the hall}", Some("{\"a b\": \"in the hall\"}")),
+            ("{\"a\":\"x, \\\"y\\\"\",b:1}", Some("{\"a\": \"x, \\\"y\\\"\", \"b\": 1}")),
+            ("{a:\"\\\\\"}", Some("{\"a\": \"\\\\\"}")),
+            ("{id:2024_01_05,v:+5}", Some("{\"id\": \"2024_01_05\", \"v\": \"+5\"}")),
+            ("{a:\"\\x\"}", None),
+            ("{a:1,,b:2}", None),
+            ("{:a:1}", None),
             ("{a:1}}", None),
             ("{a:1]", None),
             ("{a}", None),

@@ -151,6 +151,11 @@ fn t5(
     files: &mut TokenizerFiles,
     model: SentencePiece,
 ) -> Result<(Tokenizer, PieceTokenizer), TextLoadError> {
+    const LEGACY: &str = "legacy";
+    if folder.config.get(LEGACY) == Some(&Value::Bool(false)) {
+        let expected = "true, or a tokenizer.json";
+        return Err(folder.refused(LEGACY, &Value::Bool(false), expected));
+    }
     let [eos, unk, pad] =
         roles(files, [("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")]);
     let mut vocabulary = own_vocabulary(&model, 0);

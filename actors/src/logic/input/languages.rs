@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::encoder_text::EncoderText;
+use super::{encoder_text::EncoderText, fit::TruncationSide};
 use crate::{error::RequestError, logic::request::ids::TokenId};
 
 /// The request's fields.
@@ -116,13 +116,25 @@ impl RequestLanguages {
 
 impl LanguageTokens {
     /// Returns the tokens of a text with the tokens around it. The text has been tokenized without
-    /// special tokens if [`LanguageTokens::around`] is set.
+    /// special tokens if [`LanguageTokens::around`] is set. If only `kept` tokens may stay, those
+    /// of the text are dropped, at the end `dropped`.
     #[must_use]
-    pub fn surround(&self, text: Vec<TokenId>) -> Vec<TokenId> {
+    pub fn surround(
+        &self,
+        mut text: Vec<TokenId>,
+        kept: Option<usize>,
+        dropped: TruncationSide,
+    ) -> Vec<TokenId> {
         if self.around.is_none() && self.before_text.is_none() {
             return text;
         }
         let (before, after) = self.around.clone().unwrap_or_default();
+        let num_around = before.len() + after.len() + usize::from(self.before_text.is_some());
+        let room = kept.map_or(text.len(), |kept| kept.saturating_sub(num_around));
+        match dropped {
+            TruncationSide::Right => text.truncate(room),
+            TruncationSide::Left => drop(text.drain(..text.len().saturating_sub(room))),
+        }
         self.before_text.into_iter().chain(before).chain(text).chain(after).collect()
     }
 }
@@ -176,6 +188,16 @@ mod tests {
         let before = LanguagePlaces::TextAndOutput { before: vec![5], after: vec![2] };
         let found = named(Some("l07"), None).tokens(&text(before, &[2, 6])).unwrap();
         assert_eq!((found.around, found.decoder_prompt), (Some((vec![7], vec![2])), vec![2, 6]));
+    }
+
+    #[test]
+    fn a_text_is_cut_and_its_languages_stay() {
+        let found = named(Some("l07"), None).tokens(&text(behind(), &[2])).unwrap();
+        let cut = |kept, side| found.surround(vec![20, 21, 22], kept, side);
+        assert_eq!(cut(None, TruncationSide::Right), [20, 21, 22, 2, 7]);
+        assert_eq!(cut(Some(4), TruncationSide::Right), [20, 21, 2, 7]);
+        assert_eq!(cut(Some(3), TruncationSide::Left), [22, 2, 7]);
+        assert_eq!(cut(Some(1), TruncationSide::Left), [2, 7]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The frames of a segment. A change of [`Record`] or of a type in it needs another version.
-pub const FRAMES: Frames = Frames { version: 2, max_len: MAX_PAYLOAD_LEN };
+pub const FRAMES: Frames = Frames { version: 3, max_len: MAX_PAYLOAD_LEN };
 
 /// The content of a segment.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use super::Entry;
 use crate::logic::request::{
     EngineRequest,
     media::{Modality, MultimodalFeature, ProcessedMedia},
@@ -68,10 +69,19 @@ fn without_content(item: &MultimodalFeature) -> MultimodalFeature {
     MultimodalFeature { media: Arc::new(media), ..item.clone() }
 }
 
-/// Returns the number of bytes of all content of a request.
-#[must_use]
-pub fn content_bytes(request: &EngineRequest) -> usize {
-    request.mm_features.iter().map(|item| item.media.num_bytes()).sum()
+impl Entry {
+    /// Returns the number of bytes of all content in the entry.
+    #[must_use]
+    pub fn content_bytes(&self) -> usize {
+        let of = |request: &EngineRequest| -> usize {
+            request.mm_features.iter().map(|item| item.media.num_bytes()).sum()
+        };
+        match self {
+            Self::Added(requests) => requests.iter().map(|request| of(request)).sum(),
+            Self::Recovered { live, .. } => live.iter().map(|live| of(&live.request)).sum(),
+            _ => 0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod replay;
 mod row;
 mod scan;
 
-pub use content::{ENTRY_CONTENT_BYTES_MAX, RecordedContent, content_bytes};
+pub use content::{ENTRY_CONTENT_BYTES_MAX, RecordedContent};
 pub use digest::{schedule_hash, tokens_hash};
 pub use entry::{
     Began, Entry, Executed, KvCacheBegan, KvContentKept, PlannedRow, PlannedStep, StopCause,

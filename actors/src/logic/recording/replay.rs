@@ -15,6 +15,7 @@ use crate::logic::{
     kv_cache::{BlockDirectory, KvCacheManager},
     ledger::Restriction,
     request::{
+        EngineRequest,
         ids::{Epoch, Micros, RequestId, Step},
         outputs::{Commit, StepOutput},
     },
@@ -23,6 +24,9 @@ use crate::logic::{
 
 /// Computes the steps of a replay.
 pub trait Device {
+    /// Takes the recorded content of a request's images and sounds, before any step has them.
+    fn take_content(&mut self, _request: &EngineRequest) {}
+
     /// Prepares a resource that was ready when the recording was made.
     ///
     /// # Errors
@@ -278,6 +282,7 @@ impl Replay {
                     return Err(self.invalid("a request has no prompt"));
                 }
                 self.requests.extend(live.iter().map(|live| live.request.id));
+                live.iter().for_each(|live| device.take_content(&live.request));
                 self.scheduler.recover(*epoch, *last_step, live.clone());
             }
             Entry::Added(requests) => {
@@ -286,6 +291,7 @@ impl Replay {
                 }
                 self.requests.extend(requests.iter().map(|request| request.id));
                 for request in requests {
+                    device.take_content(request);
                     self.scheduler.add(Arc::clone(request));
                 }
             }

@@ -5,7 +5,7 @@ use super::{Began, Entry};
 use crate::codec::{DecodeError, EncodeError, Frames, MAX_PAYLOAD_LEN};
 
 /// The frames of a recording. A change of [`Entry`] or of a type in it needs another version.
-pub const FRAMES: Frames = Frames { version: 1, max_len: MAX_PAYLOAD_LEN };
+pub const FRAMES: Frames = Frames { version: 2, max_len: MAX_PAYLOAD_LEN };
 
 /// Number of entries of a frame that is written at once.
 const FRAME_ENTRIES: usize = 256;

@@ -33,6 +33,9 @@ use crate::logic::{
 /// Largest number of entries that wait for the thread. A step has about three.
 const QUEUE_MAX: usize = 16_384;
 
+/// Most bytes of images and sounds that wait for the thread.
+const QUEUE_CONTENT_BYTES_MAX: usize = 1 << 30;
+
 /// Longest wait for the last entries at the end of the process.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -82,7 +85,11 @@ impl Recorder {
         if self.state.is_over() {
             return;
         }
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(entry()) {
+        let entry = entry();
+        let num_bytes = entry.content_bytes();
+        let waiting = self.state.content_bytes.fetch_add(num_bytes, Ordering::AcqRel);
+        let is_full = num_bytes > 0 && waiting + num_bytes > QUEUE_CONTENT_BYTES_MAX;
+        if is_full || matches!(self.queue.try_send(entry), Err(TrySendError::Full(_))) {
             self.state.was_full.store(true, Ordering::Release);
             self.state.truncate();
             tracing::warn!("{}; the recording stops, the engine goes on", StopCause::QueueFull);

@@ -1,6 +1,6 @@
 //! The state of a recording.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The state of a recording, which the thread and the actors share.
 #[derive(Debug, Default)]
@@ -9,6 +9,8 @@ pub(super) struct State {
     pub(super) is_over: AtomicBool,
     /// Whether the recording ended before the engine.
     pub(super) is_truncated: AtomicBool,
+    /// Number of bytes of images and sounds in the queue.
+    pub(super) content_bytes: AtomicUsize,
     /// Whether the reason is a full queue.
     pub(super) was_full: AtomicBool,
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     codec::EncodeError,
-    logic::recording::{Began, Entry, FRAMES, StopCause, content_bytes},
+    logic::recording::{Began, Entry, FRAMES, StopCause},
 };
 
 /// Largest number of entries in a frame.
@@ -74,17 +74,18 @@ impl RecorderThread {
     fn record(&mut self) -> Result<(), Fault> {
         while let Ok(first) = self.entries.recv() {
             self.begin()?;
-            let mut num_bytes = content_bytes_of(&first);
+            let mut num_bytes = first.content_bytes();
             let mut batch = vec![first];
             while batch.len() < FRAME_ENTRIES
                 && num_bytes <= FRAME_CONTENT_BYTES
                 && let Ok(next) = self.entries.try_recv()
             {
-                num_bytes += content_bytes_of(&next);
+                num_bytes += next.content_bytes();
                 batch.push(next);
             }
             let is_end = matches!(batch.last(), Some(Entry::Stopped(_)));
             self.write(&batch)?;
+            self.state.content_bytes.fetch_sub(num_bytes, Ordering::AcqRel);
             if is_end {
                 return Ok(());
             }
@@ -129,14 +130,5 @@ impl RecorderThread {
             self.num_bytes += (self.bytes_of)(frame.len());
         }
         Ok(())
-    }
-}
-
-/// Returns the number of bytes of images and sounds in an entry.
-fn content_bytes_of(entry: &Entry) -> usize {
-    match entry {
-        Entry::Added(requests) => requests.iter().map(|request| content_bytes(request)).sum(),
-        Entry::Recovered { live, .. } => live.iter().map(|live| content_bytes(&live.request)).sum(),
-        _ => 0,
     }
 }
