@@ -58,8 +58,8 @@ pub struct HfTextCodec {
 }
 
 impl HfTextCodec {
-    /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`, or
-    /// without that file Mistral's `tekken.json` or the files of a class. In a folder, it also
+    /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`.
+    /// Without that file, Mistral's `tekken.json` or the files of a class. In a folder, it also
     /// reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
     /// `chat_template.jinja` where they exist.
     ///

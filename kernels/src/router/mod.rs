@@ -10,8 +10,8 @@
 //!    its best expert (DeepSeek V2), or as the sum of its best two (DeepSeek V3).
 //! 3. Of equal experts, and of equal groups, the one of the lower index comes first. NaN is above
 //!    every number, as in `torch.topk`, so that it reaches the result.
-//! 4. An expert's weight is its score `s`, or `softmax` over the chosen logits alone. A sparse mixer
-//!    weighs each chosen expert among the experts near it ([`Scoring::SparseMixer`]).
+//! 4. An expert's weight is its score `s`, or `softmax` over the chosen logits alone. A sparse
+//!    mixer weighs each chosen expert among the experts near it ([`Scoring::SparseMixer`]).
 //!    `renormalize` divides the weights by their sum: softmax by `max(Σ, min_sum)` as ERNIE 4.5
 //!    does, the logistic function by `Σ + 1e-20` as DeepSeek V3 does. Then weights are multiplied
 //!    by `scale`, and by a factor of each expert where there is one.

@@ -1,8 +1,8 @@
 //! DBRX: HF `DbrxForCausalLM`.
 //!
-//! Llama with layer norms without biases, clamped queries, keys and values, and experts that are
-//! one below the other in one matrix for each projection
-//! (<https://www.databricks.com/blog/introducing-dbrx-new-state-art-open-llm>).
+//! Llama with layer norms without biases, and clamped queries, keys and values. Its experts are one
+//! below the other in one matrix for each projection:
+//! <https://www.databricks.com/blog/introducing-dbrx-new-state-art-open-llm>.
 //!
 //! The base of wavelengths is `rope_theta` of `attn_config` in published checkpoints, which the
 //! authors' code and vLLM read. HF's class of transformers 5 reads the fields beside it alone. They

@@ -1,7 +1,7 @@
 //! nanochat: HF `NanoChatForCausalLM`.
 //!
-//! Llama with squared ReLU in place of a gate, norms without weights, also of embeddings and after
-//! the rotation of heads, and a cap of logits. Heads rotate backwards.
+//! Llama with squared ReLU in place of a gate, and a cap of logits. Norms have no weights. There
+//! are norms of embeddings, and norms after the rotation of heads. Heads rotate backwards.
 
 use super::{
     Bias, ConfigError, Defaults, Family, Fields, HeadNormRule, MlpNames, MlpRule, ModelConfig,
