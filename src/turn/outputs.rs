@@ -46,6 +46,7 @@ pub(crate) const CALLS: &[(&str, &str)] = &[
          <|tool_call_argument_begin|>{\"city\": \"Ulm\"}<|tool_call_end|>\
          <|tool_calls_section_end|>",
     ),
+    ("gemma4", "<|tool_call>call:weather{city:<|\"|>Ulm<|\"|>}<tool_call|>"),
     ("json", "[{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}]"),
 ];
 
@@ -60,6 +61,7 @@ pub(crate) const THOUGHTS: &[(&str, &str)] = &[
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes",
     ),
     ("glm45", "<think>hm</think>yes"),
+    ("gemma4", "<|channel>thought\nhm<channel|>yes"),
 ];
 
 /// An output that ends at a cut, and the style that reads it.

@@ -227,7 +227,7 @@ fn of_layers(
 /// Returns the parameters of a family in which each kind of layer has its own.
 fn of_kind(config: &Fields, layer_type: &str) -> Result<Fields, ConfigError> {
     let all = config.nested("rope_parameters")?;
-    if let Some(all) = all.as_ref().filter(|all| !all.is_empty() && !is_by_layer_type(all)) {
+    if let Some(all) = all.as_ref().filter(|all| !all.is_empty() && !names_layer_type(all)) {
         return Err(all.missing(layer_type, EACH_LAYER_TYPE));
     }
     let own = all.map(|all| all.nested(layer_type)).transpose()?.flatten();
@@ -261,6 +261,10 @@ fn rope_object(config: &Fields) -> Result<Option<Fields>, ConfigError> {
         Some(scaling) if !scaling.is_empty() => Ok(Some(scaling)),
         _ => config.nested("rope_parameters"),
     }
+}
+
+fn names_layer_type(parameters: &Fields) -> bool {
+    LAYER_TYPES.iter().any(|layer_type| parameters.has(layer_type))
 }
 
 fn is_by_layer_type(parameters: &Fields) -> bool {

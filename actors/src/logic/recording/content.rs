@@ -1,6 +1,6 @@
 //! The content of images, sounds and texts for an encoder, of which a recording has each once.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::Entry;
 use crate::logic::request::{
@@ -19,7 +19,7 @@ pub const ENTRY_CONTENT_BYTES_MAX: usize = 64 << 20;
 pub struct RecordedContent {
     has_media: bool,
     /// The items that the recording has.
-    known: HashSet<Arc<str>>,
+    known: BTreeSet<Arc<str>>,
 }
 
 impl RecordedContent {
@@ -27,7 +27,7 @@ impl RecordedContent {
     /// that of images and sounds.
     #[must_use]
     pub fn new(has_media: bool) -> Self {
-        Self { has_media, known: HashSet::new() }
+        Self { has_media, known: BTreeSet::new() }
     }
 
     /// Returns the request as the recording gets it: without content that it has already or must

@@ -254,7 +254,7 @@ fn another_version_is_refused() {
         newer.encode(&begun("a", true), segment).unwrap();
     });
     let error = open(&[&disk], &own).map(drop).unwrap_err();
-    assert!(matches!(error, JournalError::Version { found: 3, expected: 2 }), "{error}");
+    assert!(matches!(error, JournalError::Version { found: 4, expected: 3 }), "{error}");
 }
 
 #[test]
