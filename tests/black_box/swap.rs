@@ -20,6 +20,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     other_model::{broken, other},
+    process::playhouse,
     server::Server,
     stream::{Begun, begin, body, completion, finish},
 };
@@ -321,10 +322,13 @@ async fn what_a_server_keeps_outlives_a_swap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_beyond_the_drain_timeout_end_with_an_error() {
-    let server = Server::of_size(SIZES, &[]);
+    // The request must still run when the swap ends it, also on a fast machine.
+    let flags = "serve --port 0 --served-model-name demo --max-model-len 4096";
+    let flags: Vec<&str> = flags.split(' ').chain(SIZES.split(' ')).collect();
+    let server = Server::of(playhouse(&flags));
     let (client, url) = (Client::new(), server.url.clone());
     let mut long = body(0);
-    long["max_tokens"] = json!(480);
+    long["max_tokens"] = json!(4_000);
     let running = Begun::with(&client, &url, &long).await;
     let body = json!({"model": DEMO, "served_model_name": "second", "drain_timeout": 0});
     let (status, answer) = post(&client, &url, "/swap_model", body).await;
