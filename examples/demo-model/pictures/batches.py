@@ -22,6 +22,8 @@ GRID = SIDE // PATCH
 EMBEDS = GRID * GRID
 ROW_TOKENS = 232
 WITHOUT_PICTURE = 1 / 16
+HARD_THINGS, REDRAWN = 3, 0.6
+"""`Batches.is_hard` draws so many of the pictures with fewer things once again."""
 KINDS = (None, *SHAPES, *STROKES)
 """What a patch may have in its middle."""
 IMAGE = "<image>"
@@ -96,10 +98,13 @@ class Row:
 
 
 class Batches:
-    """The steps of a training; each depends on the seed and its number alone."""
+    """The steps of a training; each depends on the seed, its number and `is_hard` alone.
 
-    def __init__(self, tokenizer, seed, rows):
-        self.seed, self.rows = seed, rows
+    With `is_hard` there are more pictures of many things, and more of the hard questions.
+    """
+
+    def __init__(self, tokenizer, seed, rows, is_hard=False):
+        self.seed, self.rows, self.is_hard = seed, rows, is_hard
         self.split = Split(held_out=False)
         self.image_token = tokenizer.token_to_id(IMAGE)
         self.encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
@@ -124,6 +129,8 @@ class Batches:
         if rng.random() < WITHOUT_PICTURE:
             return self._talk(rng, index), None
         scene = scenes.scene(self.seed, index, self.split)
+        if self.is_hard and len(scene.things) < HARD_THINGS and rng.random() < REDRAWN:
+            scene = scenes.scene(self.seed, f"{index} again", self.split)
         row = Row(self.encode, self.prefix(rng))
         while row.add(self._turns(rng, scene, index)):
             pass
@@ -143,7 +150,10 @@ class Batches:
         count = 1 if rng.random() < 0.75 else rng.choice((2, 3))
         if rng.random() < 0.03:
             return [talk.unknown(rng, self.seed, index)]
-        return [questions.question(scene, rng, self.split)[1:] for _ in range(count)]
+        made = [
+            questions.question(scene, rng, self.split, is_hard=self.is_hard) for _ in range(count)
+        ]
+        return [turn for _, *turn in made]
 
     def _talk(self, rng, index):
         row = Row(self.encode, [])

@@ -211,16 +211,23 @@ KINDS = {
     "digits": (digits, 0.4),
 }
 """Each kind's function and its share of the questions."""
+NUMBER_SHARE = 3.0
+"""The share of `number` where there is one."""
+HARD = {"describe": 5.0, "place": 3.0}
+HARD_NUMBER_SHARE = 5.0
+"""The shares of what is learned last, for `is_hard`."""
 
 
-def question(scene, rng, split, kind=None):
+def question(scene, rng, split, kind=None, is_hard=False):
     """Returns `(kind, question, answer)`. A given `kind` that the picture does not allow gives None."""
     if kind is not None:
         made = KINDS[kind][0](scene, rng, split)
         return made and (kind, *made)
     shares = {name: share for name, (_, share) in KINDS.items()}
+    if is_hard:
+        shares |= HARD
     if scene.kind == "number":
-        shares["number"] = 3.0
+        shares["number"] = HARD_NUMBER_SHARE if is_hard else NUMBER_SHARE
     while True:
         kind = rng.choices(list(shares), list(shares.values()))[0]
         made = KINDS[kind][0](scene, rng, split)

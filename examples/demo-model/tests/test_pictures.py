@@ -5,6 +5,7 @@ python -m unittest discover examples/demo-model/tests
 
 import random
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from pictures.drawing import Thing
 from pictures.held_out import asked
 from trainer import sight
 from trainer import tokenizer as tokenizers
+from trainer.looking import Again, Looking
+from trainer.loop import Plan
 
 COUNT = 60
 TEMPLATE = Path(__file__).parent.parent / "trainer" / "vision_template.jinja"
@@ -136,6 +139,33 @@ class Rows(unittest.TestCase):
         self.assertTrue(learned.endswith("."), learned)
         parts = [self.batches.step(0, part, 2).tokens for part in (0, 1)]
         self.assertTrue(torch.equal(torch.stack(parts, 1).flatten(0, 1), batch.tokens))
+
+    def test_hard_steps_have_more_things(self):
+        hard = Batches(self.tokenizer, 1, 8, is_hard=True)
+        things = [
+            sum(int((made.step(i).kinds > 0).sum()) for i in range(4))
+            for made in (self.batches, hard)
+        ]
+        self.assertGreater(things[1], things[0])
+
+    def test_a_training_begins_again_at_its_end(self):
+        config = sight.config(self.tokenizer.get_vocab_size(), self.batches.image_token)
+        with tempfile.TemporaryDirectory() as folder:
+            first, again = (
+                Plan(2, 1e-3, 0.0, Path(folder) / name, minutes=minutes)
+                for name, minutes in (("first.pt", None), ("again.pt", 0.01))
+            )
+            again.steps = 1_000
+            given = sight.Sight(config), self.batches
+            Looking(*given, first, self.tokenizer).run()
+            training = Again(first.checkpoint, *given, again, self.tokenizer)
+            self.assertEqual((training.step, training.seconds, training._rate()), (2, 0.0, 1.0))
+            training.run()
+            self.assertGreater(training.step, 2)
+            self.assertLess(training._rate(), 1.0)
+            # A training that was stopped goes on from its own checkpoint.
+            resumed = Again(first.checkpoint, *given, again, self.tokenizer)
+            self.assertEqual(resumed.step, training.step)
 
 
 if __name__ == "__main__":

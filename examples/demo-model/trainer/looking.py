@@ -102,6 +102,24 @@ class Looking(Finding):
         return self._learn(losses, batch.tokens.numel())
 
 
+class Again(Looking):
+    """More of the training with the checkpoint `start`.
+
+    The learning rate falls in a line, to zero when the minutes are over. The count of steps goes
+    on, so their pictures are new.
+    """
+
+    def __init__(self, start, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if not self.plan.checkpoint.exists():
+            self._load(start)
+            self.steps, self.seconds, self.tokens = self.plan.steps, 0.0, 0
+
+    def _rate(self):
+        left = 1 - self.seconds / (60 * self.plan.minutes)
+        return self.team.agreed(max(0.0, left))
+
+
 @torch.no_grad()
 def measure(model, batches, autocast, count, seed="look", rows=25):
     """Returns `{kind: (right, asked)}`.

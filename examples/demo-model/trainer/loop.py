@@ -55,7 +55,7 @@ class Training:
         self.step, self.steps, self.seconds, self.tokens = 0, plan.steps, 0.0, 0
         self.autocast = torch.autocast(device, torch.bfloat16, enabled=is_bf16)
         if plan.checkpoint.exists():
-            self._load()
+            self._load(plan.checkpoint)
 
     def run(self):
         """Trains to the end, or until the minutes are over."""
@@ -159,8 +159,8 @@ class Training:
     def _shape(self):
         return self.model.shape.as_dict()
 
-    def _load(self):
-        state = torch.load(self.plan.checkpoint, map_location=self.device, weights_only=True)
+    def _load(self, path):
+        state = torch.load(path, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
