@@ -1,5 +1,6 @@
 """Each package is installed as a user would, with an empty home and no network, and answers."""
 
+import contextlib
 import json
 import os
 import re
@@ -29,6 +30,17 @@ def setUpModule():
 def folder():
     """Returns a new folder."""
     return Path(tempfile.mkdtemp(dir=place.FOLDER))
+
+
+@contextlib.contextmanager
+def mounted_proc(root):
+    """Mounts /proc below `root`, as each system and each container has it."""
+    (root / "proc").mkdir(exist_ok=True)
+    place.run(["mount", "-t", "proc", "proc", root / "proc"])
+    try:
+        yield
+    finally:
+        place.run(["umount", root / "proc"])
 
 
 class Tarball(unittest.TestCase):
@@ -138,9 +150,13 @@ class Debian(unittest.TestCase):
         unit = (self.root / "usr/lib/systemd/system/playhouse.service").read_text()
         command = re.search(r"(?m)^ExecStart=(.+)$", unit)[1].split()
         command = [word.replace("${CREDENTIALS_DIRECTORY}", "/etc/playhouse") for word in command]
+        with mounted_proc(self.root):
+            self.opens(command, keys.read_text().strip())
+
+    def opens(self, command, key):
         with place.Server([place.CHROOT, self.root, *command, "--port", "0"], env={}) as server:
             self.assertEqual(server.status("/v1/models"), 401)
-            self.assertEqual(server.status("/v1/models", keys.read_text().strip()), 200)
+            self.assertEqual(server.status("/v1/models", key), 200)
 
 
 @needs_root
@@ -193,7 +209,7 @@ class Image(unittest.TestCase):
 
         self.assertNotEqual(health(), 0)
         command = [*user, *settings["Entrypoint"], *settings["Cmd"]]
-        with place.Server(command, env=variables) as server:
+        with mounted_proc(self.root), place.Server(command, env=variables) as server:
             self.assertEqual(server.status("/v1/models"), 200)
             self.assertEqual(health(), 0)
         self.assertEqual(server.code, 0)
