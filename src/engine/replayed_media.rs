@@ -108,3 +108,82 @@ impl ReplayedMedia {
         failed.map_or(Ok(()), |failure| Err(fault(failure.to_string())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use playhouse_actors::{
+        logic::request::{
+            failure::Failure,
+            media::{MediaDtype, MediaTensor},
+        },
+        ports::ExecuteError,
+    };
+
+    use super::*;
+
+    /// An item that was encoded, and the bytes of its content.
+    type Encoded = (Arc<str>, usize);
+
+    #[derive(Clone, Default)]
+    struct Encoders(Arc<Mutex<Vec<Encoded>>>);
+
+    impl EncoderFactory for Encoders {
+        fn create(&self) -> Result<Box<dyn EncoderExecutor>, ExecuteError> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn stored(&self) -> Vec<Encoded> {
+            self.0.lock().clone()
+        }
+
+        fn remove(&self, identifiers: &[Arc<str>]) {
+            self.0.lock().retain(|(item, _)| !identifiers.contains(item));
+        }
+    }
+
+    impl EncoderExecutor for Encoders {
+        fn encode(
+            &mut self,
+            items: &[MultimodalFeature],
+        ) -> Result<Vec<Result<(), Failure>>, ExecuteError> {
+            let encoded = items.iter().map(|it| (Arc::clone(&it.identifier), it.media.num_bytes()));
+            self.0.lock().extend(encoded);
+            Ok(vec![Ok(()); items.len()])
+        }
+    }
+
+    fn request(id: u64, num_bytes: usize) -> EngineRequest {
+        let tensor = MediaTensor {
+            shape: vec![num_bytes],
+            dtype: MediaDtype::U8,
+            data: vec![1; num_bytes].into(),
+        };
+        let tensors = if num_bytes == 0 { Vec::new() } else { vec![tensor] };
+        let media = Arc::new(ProcessedMedia { tensors, ..ProcessedMedia::default() });
+        let identifier = "picture".into();
+        let item = MultimodalFeature { identifier, offset: 0, length: 1, num_embeds: 1, media };
+        EngineRequest { mm_features: [item].into(), ..EngineRequest::for_test(id, [1]) }
+    }
+
+    /// The first request with the picture ends before any step has it.
+    #[test]
+    fn a_request_has_the_content_that_came_with_another() {
+        let encoders = Encoders::default();
+        let mut media = ReplayedMedia::new(Arc::new(encoders.clone()));
+        let fault = media.encode_items(&request(2, 0)).unwrap_err().to_string();
+        assert!(fault.contains("no content of item picture of request 2"), "{fault}");
+        media.take(&request(1, 5));
+        let second = request(2, 0);
+        media.take(&second);
+        media.mark_used(&second);
+        media.encode_items(&second).unwrap();
+        media.encode_items(&second).unwrap();
+        assert_eq!(encoders.stored(), [("picture".into(), 5)]);
+        media.drop_unused();
+        assert_eq!(encoders.stored().len(), 1);
+        media.in_use.clear();
+        media.drop_unused();
+        assert_eq!(encoders.stored(), []);
+    }
+}
