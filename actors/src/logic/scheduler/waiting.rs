@@ -127,13 +127,14 @@ impl Scheduler {
     }
 
     /// Returns a lookup of prefix hits, or `None` if there can be none. The last token is never a
-    /// hit, because its logits are needed. Suspects do not use their tail, because a failed step
-    /// may have written to that block.
+    /// hit, because its logits are needed. A suspect that is alone does not use its tail: a failed
+    /// step may have damaged that block, and another failure alone would convict the request.
     fn lookup_op(&mut self, planning: &Planning, slot: Slot) -> Option<AllocationOp> {
         let state = &mut self.requests[slot];
         let max_tokens = state.num_tokens() - usize::from(!planted(Bug::HitLastToken));
         let may_hit = self.config.enable_prefix_caching && state.reads_prefix_cache();
-        let with_tail = state.held.has_tail() && planning.cohort.is_none();
+        let is_alone = planning.cohort.as_ref().is_some_and(|cohort| cohort.len() == 1);
+        let with_tail = state.held.has_tail() && !is_alone;
         if !may_hit || !with_tail && !self.demand.has_full_block(max_tokens) {
             return None;
         }

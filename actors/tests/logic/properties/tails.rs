@@ -89,18 +89,20 @@ fn a_prompt_in_parts_has_a_tail_once_all_of_it_is_computed() {
 }
 
 #[test]
-fn suspects_compute_their_tails_again() {
-    let suspects: BTreeSet<u64> = [3, 4].into();
-    let mut world = world(9, SchedulerConfig::default());
-    world.set_cohort(Some(suspects.clone()));
-    let stats = after(Crash::Computing(1), &mut world);
-    assert_eq!(stats.adopted_tail_tokens, 0);
-    assert!(stats.recomputed_tokens > 0, "{stats:?}");
-    world.set_cohort(None);
-    step(&mut world);
-    let num_innocent = REQUESTS - suspects.len();
-    assert_eq!(world.stats.num_scheduled_tokens, REQUESTS, "their tails waited for them");
-    assert!(world.stats.adopted_tail_tokens >= num_innocent, "{:?}", world.stats);
+fn a_suspect_alone_computes_its_tail_again() {
+    for suspects in [[3].into(), BTreeSet::from([3, 4])] {
+        let mut world = world(9, SchedulerConfig::default());
+        world.set_cohort(Some(suspects.clone()));
+        let stats = after(Crash::Computing(1), &mut world);
+        let is_alone = suspects.len() == 1;
+        assert_eq!(stats.adopted_tail_tokens == 0, is_alone, "{stats:?}");
+        assert_eq!(stats.recomputed_tokens > 0, is_alone, "{stats:?}");
+        world.set_cohort(None);
+        step(&mut world);
+        let num_innocent = REQUESTS - suspects.len();
+        assert_eq!(world.stats.num_scheduled_tokens, REQUESTS, "their tails waited for them");
+        assert!(world.stats.adopted_tail_tokens >= num_innocent, "{:?}", world.stats);
+    }
 }
 
 #[test]
