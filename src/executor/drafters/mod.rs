@@ -148,6 +148,18 @@ pub(super) struct SharedRates {
     by_constraint: SharedAcceptance,
 }
 
+impl SharedRates {
+    /// Learns the time of a step, in microseconds.
+    pub(super) fn learn_step(&mut self, micros: f64) {
+        self.by_drafter.learn_step(micros);
+    }
+
+    /// Learns the time in which the drafter made the guesses of one request, in microseconds.
+    pub(super) fn learn_time(&mut self, micros: f64) {
+        self.by_drafter.learn_time(micros);
+    }
+}
+
 impl Default for SharedRates {
     fn default() -> Self {
         Self {

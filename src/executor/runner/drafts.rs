@@ -92,7 +92,9 @@ impl ModelRunner {
         let made: Vec<(Vec<TokenId>, usize)> = made.collect();
         let num_guesses = made.iter().map(|(guesses, _)| guesses.len()).sum();
         if num_guesses > 0 || !is_reading {
-            self.drafts.cost.learn_guesses(num_guesses, micros(begun.elapsed()));
+            let (micros, requests) = (micros(begun.elapsed()), made.len() as f64);
+            self.drafts.cost.learn_guesses(num_guesses, micros);
+            self.drafts.shared.learn_time(micros / requests);
         }
         for (index, (guesses, num_unfilled)) in places.into_iter().zip(made) {
             let chunk = &mut ragged.chunks[index];
@@ -211,6 +213,7 @@ impl ModelRunner {
             .all(|chunk| self.batch.is_behind_prompt(chunk) && chunk.end - chunk.start <= most);
         if is_decode && !self.drafts.is_off() {
             self.drafts.cost.learn(ragged.token_ids.len(), micros(elapsed));
+            self.drafts.shared.learn_step(micros(elapsed));
         }
     }
 }

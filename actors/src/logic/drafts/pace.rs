@@ -12,7 +12,9 @@
 //! Measuring costs time too, where no guess is worth it. That is so above all in a full batch: a
 //! token more costs almost as much as its share of the step. So only batches of few requests begin
 //! with trials. Requests share what they learn of how often guesses are right. While none are worth
-//! it, one request tries one guess now and then, for all of them.
+//! it, one request tries one guess now and then, for all of them. A try may be dear, because a draft
+//! model first reads the whole request. So it also waits until the last one's time is small beside
+//! that of the steps since.
 
 /// How fast old measurements of steps lose weight.
 const STEP_DECAY: f64 = 0.98;
@@ -38,6 +40,8 @@ const TRIAL_REQUESTS: usize = 4;
 /// [`TRIAL_REQUESTS`] try as often together. More requests do so more often, because the try of one
 /// costs them less.
 const PROBE_INTERVAL: usize = 32;
+/// Largest share of the time of steps that such tries take.
+const PROBE_SHARE: f64 = 1.0 / 128.0;
 
 /// The time of steps by their numbers of tokens: a line through recent steps.
 #[derive(Debug, Clone, Default)]
@@ -172,18 +176,42 @@ pub struct SharedAcceptance {
     rate: Rate,
     /// Number of times that no guess was worth its time, since one was tried nevertheless.
     num_without: usize,
+    probe: Probe,
+}
+
+/// The time of the tries that do not seem to be worth it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Probe {
+    /// Whether one was asked for, and is not made yet.
+    is_pending: bool,
+    /// Time that the last one took, in microseconds.
+    time: f64,
+    /// Time of the steps since it was made.
+    since: f64,
 }
 
 impl SharedAcceptance {
     /// Returns the estimate before the first guess.
     #[must_use]
     pub fn new(prior: f64) -> Self {
-        Self { prior, rate: Rate::default(), num_without: 0 }
+        Self { prior, rate: Rate::default(), num_without: 0, probe: Probe::default() }
     }
 
     /// Learns the result of a request's guesses in a step.
     pub fn learn(&mut self, num_places: usize, num_accepted: usize) {
         self.rate.learn(num_places, num_accepted, SHARED_DECAY);
+    }
+
+    /// Learns the time of a step, in microseconds.
+    pub fn learn_step(&mut self, micros: f64) {
+        self.probe.since += micros;
+    }
+
+    /// Learns the time to make the guesses of one request, in microseconds.
+    pub fn learn_time(&mut self, micros: f64) {
+        if std::mem::take(&mut self.probe.is_pending) {
+            (self.probe.time, self.probe.since) = (micros, 0.0);
+        }
     }
 
     /// Returns the estimated rate, in `(0, 1)`.
@@ -213,10 +241,11 @@ impl SharedAcceptance {
         self.num_without += 1;
         // One more, so that requests which come in the same order each time take turns.
         let patience = PROBE_INTERVAL * num_requests.div_ceil(TRIAL_REQUESTS).max(1) + 1;
-        if self.num_without < patience {
+        if self.num_without < patience || self.probe.time > PROBE_SHARE * self.probe.since {
             return 0;
         }
         self.num_without = 0;
+        self.probe.is_pending = true;
         most.min(1)
     }
 }
@@ -358,6 +387,24 @@ mod tests {
             let all: usize = tries.iter().sum();
             assert!(all.abs_diff(num_requests * 100 / steps_between) <= 2, "{all} tries");
             assert!(num_requests == 32 || tries.iter().all(|tries| *tries > 0), "{tries:?}");
+        }
+    }
+
+    #[test]
+    fn tries_take_a_small_share_of_the_time() {
+        for (make, step) in [(1.0, 1_000.0), (500.0, 1_000.0), (20_000.0, 1_000.0)] {
+            let mut shared = SharedAcceptance::new(0.2);
+            let (mut tries, mut num_wanted) = (0, 0);
+            for _ in 0..20_000 {
+                if num_wanted > 0 {
+                    tries += 1;
+                    shared.learn_time(make);
+                }
+                shared.learn_step(step);
+                num_wanted = shared.num_wanted(&Acceptance::default(), 0.5, 1, 8);
+            }
+            let (share, most) = (f64::from(tries) * make / (20_000.0 * step), 1.1 * PROBE_SHARE);
+            assert!(tries > 5 && share < most, "{make}: {tries}, {share}");
         }
     }
 
