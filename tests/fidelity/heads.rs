@@ -1,7 +1,11 @@
 //! Heads that guess tokens, compared with plain torch in float32 over whole texts. `make_heads.py`
 //! made them. Their logits agree within the tolerance, however the rows are split, and in a batch.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use burn::tensor::{Device, Tensor};
 use playhouse::model::{
@@ -93,13 +97,14 @@ fn values(tensor: Tensor<2>) -> Vec<f32> {
 }
 
 impl Bench {
-    fn new(name: &str) -> Self {
+    /// Returns the head in `folder`, with the recorded guesses of the head `name`.
+    fn new(name: &str, folder_of_head: &Path) -> Self {
         let golden = fs::read_to_string(head_folder(name).join("golden.json")).unwrap();
         let golden: Golden = serde_json::from_str(&golden).unwrap();
         let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
         let model = load_model(&folder(&golden.model), &options, &mut |_| ()).unwrap();
         let method = method(&golden.method);
-        let head = load_draft_head(&head_folder(name), method, &model, &options, &mut |_| ());
+        let head = load_draft_head(folder_of_head, method, &model, &options, &mut |_| ());
         let head = head.unwrap();
         let cache = cache(head.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE));
         let num_guesses = golden.prompts[0].guesses.len();
@@ -194,7 +199,12 @@ fn check(name: &str, prompt: &Prompt, text: &Text, found: &[Vec<f32>]) {
 
 /// Checks a head: each prompt alone, in one pass and in two, then all prompts in one batch.
 fn check_head(name: &str) {
-    let mut bench = Bench::new(name);
+    check_head_in(name, &head_folder(name));
+}
+
+/// Checks the head in `folder` against what is recorded of the head `name`.
+fn check_head_in(name: &str, folder: &Path) {
+    let mut bench = Bench::new(name, folder);
     let prompts = std::mem::take(&mut bench.golden.prompts);
     for prompt in &prompts {
         for split in [0, 2] {
@@ -247,6 +257,27 @@ fn modules_beside_the_layers_guess_as_transformers_layers_do() {
     check_head("mtp-qwen3_next");
     check_head("mtp-qwen3_5");
     check_head("mtp-qwen3_5_moe");
+}
+
+#[test]
+fn a_class_with_images_has_the_head_of_its_text_model() {
+    for (name, class, model_type) in [
+        ("mtp-qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5"),
+        ("mtp-qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let own = head_folder(name);
+        let config = fs::read_to_string(own.join("config.json")).unwrap();
+        let mut text: serde_json::Value = serde_json::from_str(&config).unwrap();
+        text["rope_parameters"]["mrope_section"] = serde_json::json!([1, 1, 0]);
+        let wrapped = serde_json::json!({
+            "architectures": [class], "model_type": model_type, "text_config": text,
+            "dtype": "bfloat16", "tie_word_embeddings": false,
+        });
+        fs::write(folder.path().join("config.json"), wrapped.to_string()).unwrap();
+        fs::copy(own.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+        check_head_in(name, folder.path());
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ use super::eagle::UNLIMITED;
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::config::JsonObject;
-use crate::model::config::{ConfigSource, ModelConfig, architecture};
+use crate::model::config::{ConfigSource, Fields, ModelConfig, architecture};
 use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::{self, Entry};
 use crate::model::layers::rotary::RotaryTables;
@@ -43,6 +43,8 @@ use crate::model::{Adapters, KvPlace, ModelError, ModelSource, Positions, Step};
 /// The modules of [`Form::Beside`], and those of its layer.
 const MODULE: &str = "mtp";
 const LAYER: &str = "mtp.layers";
+/// The object with the fields of a text model.
+const TEXT: &str = "text_config";
 
 /// Where a checkpoint has the layer, and what its state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,24 +117,31 @@ pub(super) fn load(
 ) -> Result<Loaded, ModelError> {
     let fields = source.config.fields();
     let name = architecture(fields, &families::architectures())?;
-    let Some(family) = families::text_family(name) else {
-        let what = format!("the layer for several tokens a step of {name} is not read");
-        return Err(refused(source, what));
+    let not_read = || format!("the layer for several tokens a step of {name} is not read");
+    let Some(entry) = families::by_architecture(name) else {
+        return Err(refused(source, not_read()));
     };
-    let read = |config: &ConfigSource| ModelConfig::of_entry(config, Entry::Family(family), None);
+    let read = |config: &ConfigSource| ModelConfig::of_entry(config, entry, None);
     let of_model = read(source.config)?;
     target.require(source, of_model.hidden_size, of_model.vocab_size)?;
-    let form = if family.mtp == Some(MODULE) { Form::Beside } else { Form::After };
+    let form = match (of_model.family.mtp, entry) {
+        (Some(MODULE), _) => Form::Beside,
+        (_, Entry::Family(_)) => Form::After,
+        (_, Entry::Wrapper(_)) => return Err(refused(source, not_read())),
+    };
+    // A class with images has the text model's fields in an object of their own.
+    let of_text = match entry {
+        Entry::Family(_) => None,
+        Entry::Wrapper(_) => fields.nested(TEXT)?,
+    };
     let (field, count) = match form {
         Form::After => ("num_nextn_predict_layers", of_model.num_nextn_layers),
-        Form::Beside => num_beside(source)?,
+        Form::Beside => num_beside(of_text.as_ref().unwrap_or(fields))?,
     };
     match count {
         1 => {}
         0 => {
-            let what = format!(
-                "config.json names no layer for several tokens a step: {field} is 0 or absent"
-            );
+            let what = format!("{}: {field} is 0 or absent", not_read());
             return Err(refused(source, what));
         }
         count => {
@@ -148,6 +157,7 @@ pub(super) fn load(
         // As in vLLM, the form of a first layer with attention.
         Form::Beside => (0, json!({ "num_hidden_layers": 1, "layer_types": ["full_attention"] })),
     };
+    let other = if of_text.is_some() { json!({ TEXT: other }) } else { other };
     let mut of_layer = source.config.clone();
     of_layer.override_with(&JsonObject(object(other)));
     let mut config = read(&of_layer)?;
@@ -155,6 +165,8 @@ pub(super) fn load(
         Form::After => config.names.of_layer(index, "eh_proj"),
         Form::Beside => {
             config.names.layer = LAYER;
+            // The module is beside the text model, too.
+            config.names.place = None;
             format!("{MODULE}.fc")
         }
     };
@@ -165,8 +177,7 @@ pub(super) fn load(
 }
 
 /// Returns the number of layers in a module beside the model's, and the field that has it.
-fn num_beside(source: &ModelSource<'_>) -> Result<(&'static str, usize), ModelError> {
-    let fields = source.config.fields();
+fn num_beside(fields: &Fields) -> Result<(&'static str, usize), ModelError> {
     for field in ["mtp_num_hidden_layers", "num_nextn_predict_layers"] {
         if let Some(count) = fields.count(field)? {
             return Ok((field, count));
