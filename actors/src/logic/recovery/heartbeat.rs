@@ -7,7 +7,7 @@ use crate::logic::{
 
 /// Time that a process may be stopped by a signal. A shell stops and continues a whole job, so the
 /// front may see its process stopped for a moment.
-pub const STOPPED_MAX: Micros = 150_000;
+pub const STOPPED_MAX: Micros = 100_000;
 
 /// The end of a process's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,15 +84,14 @@ mod tests {
     #[test]
     fn a_stopped_process_is_found_before_the_limit() {
         let mut heartbeat = Heartbeat::new(0, LIMIT, PERIOD);
-        let expected = [Verdict::Alive, Verdict::Alive, Verdict::Stopped];
-        assert_eq!(looks(&mut heartbeat, 3, true), expected);
+        assert_eq!(looks(&mut heartbeat, 2, true), [Verdict::Alive, Verdict::Stopped]);
     }
 
     #[test]
     fn a_process_that_is_continued_in_time_lives() {
         let mut heartbeat = Heartbeat::new(0, LIMIT, PERIOD);
         for _ in 0..5 {
-            assert_eq!(looks(&mut heartbeat, 2, true), [Verdict::Alive; 2]);
+            assert_eq!(looks(&mut heartbeat, 1, true), [Verdict::Alive]);
             assert_eq!(looks(&mut heartbeat, 1, false), [Verdict::Alive]);
             heartbeat.beat();
         }

@@ -1,5 +1,6 @@
 //! Finds the request that makes the model fail. A step that panics names a batch, not one request.
-//! So its requests run in ever smaller groups until one of them fails alone, three times.
+//! Most faults do not repeat, so the same requests first run together once more. If they fail again,
+//! they run in ever smaller groups until one of them fails alone, three times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -52,6 +53,7 @@ impl Ward {
         let convicted = self.convicts(batch, num_live, is_committed);
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         let batch: BTreeSet<RequestId> = batch.iter().copied().collect();
+        let is_first = !batch.iter().any(|request| self.suspects.contains_key(request));
         self.leave_groups(&batch);
         let num_successes_before = self.num_successes;
         for &request in &batch {
@@ -66,6 +68,7 @@ impl Ward {
             }
             // The others run first, because their success is the evidence.
             (1, None) => self.groups.push_back(batch),
+            _ if is_first => self.groups.push_front(batch),
             _ => self.split(&batch),
         }
         convicted.into_iter().collect()
@@ -168,10 +171,28 @@ mod tests {
         assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
     }
 
+    /// Fails twice with the same batch, whose groups then are halves.
+    fn fail_twice(ward: &mut Ward, batch: &[RequestId]) {
+        for _ in 0..2 {
+            assert_eq!(ward.step_failed(batch, 9, true), []);
+        }
+    }
+
     #[test]
-    fn a_batch_that_failed_runs_in_halves_and_the_cleared_leave() {
+    fn a_batch_that_failed_once_runs_again_as_it_is() {
         let mut ward = Ward::new();
-        assert_eq!(ward.step_failed(&ids([5, 1, 4, 2, 3]), 9, true), []);
+        assert_eq!(ward.step_failed(&ids([5, 1, 4]), 9, true), []);
+        assert_eq!((cohort(&ward), ward.num_suspects()), (vec![1, 4, 5], 3));
+        ward.clear(RequestId(1));
+        ward.clear(RequestId(4));
+        ward.clear(RequestId(5));
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
+    }
+
+    #[test]
+    fn a_batch_that_failed_twice_runs_in_halves_and_the_cleared_leave() {
+        let mut ward = Ward::new();
+        fail_twice(&mut ward, &ids([5, 1, 4, 2, 3]));
         assert_eq!((cohort(&ward), ward.num_suspects()), (vec![1, 2, 3], 5));
         ward.step_succeeded();
         ward.clear(RequestId(1));
@@ -187,7 +208,7 @@ mod tests {
     #[test]
     fn a_group_that_fails_is_split_before_the_others_are_tried() {
         let mut ward = Ward::new();
-        ward.step_failed(&ids([1, 2, 3, 4]), 9, true);
+        fail_twice(&mut ward, &ids([1, 2, 3, 4]));
         ward.step_failed(&ids([1, 2]), 9, true);
         assert_eq!(cohort(&ward), [1]);
         assert_eq!(fail_alone(&mut ward, 1), []);
@@ -199,7 +220,7 @@ mod tests {
     #[test]
     fn only_a_part_of_a_group_may_have_run() {
         let mut ward = Ward::new();
-        ward.step_failed(&ids([1, 2, 3, 4, 5, 6, 7, 8]), 9, true);
+        fail_twice(&mut ward, &ids([1, 2, 3, 4, 5, 6, 7, 8]));
         ward.step_failed(&ids([1, 2]), 9, true);
         assert_eq!(cohort(&ward), [1]);
         ward.clear(RequestId(1));
