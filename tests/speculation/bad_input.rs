@@ -81,7 +81,8 @@ async fn a_head_that_does_not_fit_is_refused_with_the_difference() {
     // The demo model has no layer after the last.
     let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
     let error = refused_method(method).await;
-    assert!(error.contains("names no layer for several tokens a step"), "{error}");
+    let part = "is not read: num_nextn_predict_layers is 0 or absent";
+    assert!(error.contains(part), "{error}");
     let cases = [
         (HeadMethod::Eagle, head(HeadMethod::MlpSpeculator), "architectures"),
         (HeadMethod::MlpSpeculator, head(HeadMethod::Eagle3), "MLPSpeculatorPreTrainedModel"),

@@ -12,9 +12,9 @@
 //! Measuring costs time too, where no guess is worth it. That is so above all in a full batch: a
 //! token more costs almost as much as its share of the step. So only batches of few requests begin
 //! with trials. Requests share what they learn of how often guesses are right. While none are worth
-//! it, one request tries one guess now and then, for all of them. A try may be dear, because a draft
-//! model first reads the whole request. So it also waits until the last one's time is small beside
-//! that of the steps since.
+//! it, one request tries one guess now and then, for all of them. A try may be dear, because a
+//! draft model first reads the whole request. So it also waits until the last one's time is small
+//! beside that of the steps since.
 
 /// How fast old measurements of steps lose weight.
 const STEP_DECAY: f64 = 0.98;

@@ -25,8 +25,9 @@ pub enum Verdict {
 pub struct Heartbeat {
     /// Time without a sign of life after which a process is dead.
     limit: Micros,
-    /// Longest time that one look may add. A front that did not run has not listened.
-    look_max: Micros,
+    /// Time between two looks. A front that did not run has not listened. So one look adds at most
+    /// twice this time to the silence, and once to the stop.
+    period: Micros,
     looked: Micros,
     silent_for: Micros,
     stopped_for: Micros,
@@ -36,7 +37,7 @@ impl Heartbeat {
     /// Returns the state of a process that began at `now`. It is looked at every `period`.
     #[must_use]
     pub fn new(now: Micros, limit: Micros, period: Micros) -> Self {
-        Self { limit, look_max: 2 * period, looked: now, silent_for: 0, stopped_for: 0 }
+        Self { limit, period, looked: now, silent_for: 0, stopped_for: 0 }
     }
 
     /// Records a sign of life.
@@ -46,10 +47,11 @@ impl Heartbeat {
 
     /// Looks at `now`. `is_stopped` is the system's report.
     pub fn look(&mut self, now: Micros, is_stopped: bool) -> Verdict {
-        let passed = now.saturating_sub(self.looked).min(self.look_max);
+        let passed = now.saturating_sub(self.looked).min(2 * self.period);
         self.looked = now;
         self.silent_for += passed;
-        self.stopped_for = if is_stopped { self.stopped_for + passed } else { 0 };
+        let stopped = passed.min(self.period);
+        self.stopped_for = if is_stopped { self.stopped_for + stopped } else { 0 };
         if self.stopped_for >= STOPPED_MAX {
             Verdict::Stopped
         } else if self.silent_for >= self.limit && !planted(Bug::DeafToSilence) {

@@ -1,6 +1,6 @@
 //! Finds the request that makes the model fail. A step that panics names a batch, not one request.
-//! Most faults do not repeat, so the same requests first run together once more. If they fail again,
-//! they run in ever smaller groups until one of them fails alone, three times.
+//! Most faults do not repeat, so the same requests first run together once more. If they fail
+//! again, they run in ever smaller groups until one of them fails alone, three times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
