@@ -343,17 +343,15 @@ pub(crate) struct WeightNames {
     pub(crate) lm_head: &'static str,
     /// Whether matrices of the layers are stored as `[inputs, outputs]`: HF `Conv1D`.
     pub(crate) is_transposed: bool,
-    /// Whether the module of both inner projections has the gate behind the projection that it
-    /// gates.
+    /// Whether the module of both inner projections has the gate behind the other projection.
     pub(crate) is_gate_last: bool,
     /// Whether two layers are one in the checkpoint: HF `LongcatFlashDecoderLayer`. The name of a
     /// module then has the place of its layer, 0 or 1, behind its first part. Modules in `mlp`
     /// belong to both.
     pub(crate) layers_are_pairs: bool,
-    /// Modules and tensors of layers whose names are not data, and their names in other files.
+    /// Modules and tensors whose names are not data, and their names in other files.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
-    /// The modules that hold the text model in a multimodal checkpoint. `None`: the names are those
-    /// of the checkpoint.
+    /// The modules that hold the text model. `None`: the names are those of the checkpoint.
     pub(crate) place: Option<TextPlace>,
 }
 
@@ -466,6 +464,7 @@ impl WeightNames {
 
     /// Returns the name that the checkpoint has for a module outside of layers.
     pub(crate) fn stored<'n>(&self, module: &'n str) -> Cow<'n, str> {
+        let module = self.renamed(module);
         let Some(TextPlace { base, lm_head }) = self.place else { return Cow::Borrowed(module) };
         if module == self.lm_head {
             return Cow::Borrowed(lm_head);
@@ -476,11 +475,13 @@ impl WeightNames {
         }
     }
 
+    fn renamed<'n>(&self, name: &'n str) -> &'n str {
+        self.renamed.iter().find(|(known, _)| *known == name).map_or(name, |(_, other)| other)
+    }
+
     /// Returns the full name of the module `name` of layer `index`.
     pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
-        let renamed = self.renamed.iter().find(|(known, _)| *known == name);
-        let name = renamed.map_or(name, |(_, other)| other);
-        let layers = self.stored(self.layer);
+        let (name, layers) = (self.renamed(name), self.stored(self.layer));
         if !self.layers_are_pairs {
             return format!("{layers}.{index}.{name}");
         }

@@ -58,8 +58,16 @@ def published_form(config):
         config["scoring_func"] = "sigmoid"
         config.setdefault("rotary_dim", config["head_dim"])
         config["num_local_experts"] = config.get("num_local_experts", config.get("num_experts"))
-    if kind in ("deepseek_v2", "deepseek_v3"):
-        config["scoring_func"] = "softmax" if kind == "deepseek_v2" else "sigmoid"
+    if kind == "deepseek_v2":
+        config["scoring_func"] = "softmax"
+    if kind in ("afmoe", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm_moe_dsa"):
+        config["scoring_func"] = "sigmoid"
+    if kind == "glm4_moe_lite":
+        config["first_k_dense_replace"] = 1
+    if kind == "afmoe":
+        config["route_norm"] = True
+    if kind == "solar_open":
+        config |= dict(first_k_dense_replace=0, intermediate_size=64, partial_rotary_factor=1.0)
     if kind == "granitemoehybrid":
         names = dict(linear_attention="mamba", full_attention="attention")
         config["layer_types"] = [names.get(name, name) for name in config["layer_types"]]

@@ -28,6 +28,10 @@ def same_scores(factor):
 SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
 # Settings that differ from those of the model in make_models.py.
 CASES = {
+    # llama.cpp has the period of windows in its code.
+    "afmoe": dict(
+        moe_intermediate_size=32, layer_types=["sliding_attention"] * 3 + ["full_attention"]
+    ),
     "apertus-llama3": dict(attention_bias=False),
     "arcee": dict(),
     "bloom": dict(),
@@ -46,12 +50,16 @@ CASES = {
         **same_scores(0.6),
     ),
     "deepseek_v3": dict(moe_intermediate_size=32),
+    "deepseek_v32": dict(moe_intermediate_size=32),
+    "dots1": dict(moe_intermediate_size=32),
     "ernie4_5": dict(),
     "ernie4_5_moe": dict(moe_intermediate_size=32),
     "ernie4_5_moe-interval": dict(
         moe_intermediate_size=32, tie_word_embeddings=True, moe_layer_end_index=3
     ),
+    "exaone": dict(),
     "exaone4": dict(),
+    "exaone_moe": dict(moe_intermediate_size=32),
     "falcon-7b": dict(),
     "falcon-groups": dict(bias=False, ffn_hidden_size=128),
     "falcon-one-norm": dict(rope_theta=10_000.0),
@@ -84,11 +92,34 @@ CASES = {
         layer_types=["sliding_attention"] * 5 + ["full_attention"],
         num_hidden_layers=6,
     ),
+    "gemma3n": dict(altup_num_inputs=4, vocab_size_per_layer_input=96),
+    "gemma3n-own-keys": dict(
+        altup_num_inputs=4,
+        altup_active_idx=0,
+        altup_correct_scale=True,
+        vocab_size_per_layer_input=96,
+        tie_word_embeddings=True,
+        hidden_activation="gelu_pytorch_tanh",
+    ),
+    "gemma4": dict(vocab_size_per_layer_input=96),
+    "gemma4-experts": dict(
+        moe_intermediate_size=32,
+        hidden_activation="gelu_pytorch_tanh",
+        rope_parameters=dict(
+            full_attention=dict(
+                rope_type="proportional", rope_theta=1e5, partial_rotary_factor=0.5
+            ),
+            sliding_attention=dict(rope_type="default", rope_theta=500.0),
+        ),
+    ),
     "glm": dict(rms_norm_eps=1e-5),
     "glm4": dict(),
     "glm4_moe": dict(moe_intermediate_size=32),
     "glm4_moe-raw": dict(moe_intermediate_size=32),
+    "glm4_moe_lite": dict(moe_intermediate_size=32),
+    "glm_moe_dsa": dict(moe_intermediate_size=32),
     "gpt2": dict(n_positions=64),
+    "gpt_bigcode": dict(n_positions=64),
     "gpt_neox": dict(),
     "gpt_neox-in-turn": dict(hidden_act="gelu", rope_theta=10_000.0),
     "gpt_oss": dict(swiglu_alpha=1.702, swiglu_limit=7.0),
@@ -102,11 +133,15 @@ CASES = {
         time_step_limit=[0.0, float("inf")],
     ),
     "granite_moe": dict(tie_word_embeddings=True),
+    "granite_moe_shared": dict(),
     "hunyuan": dict(),
     "hunyuan-alpha": dict(max_position_embeddings=32_768),
     "hunyuan_moe-one": dict(num_experts=3),
+    "hy_v3": dict(moe_intermediate_size=32),
     "internlm2": dict(),
     "internlm3": dict(),
+    "iquestcoder": dict(),
+    "jais2": dict(),
     "jamba": dict(),
     "lfm2": dict(),
     "lfm2_moe": dict(moe_intermediate_size=32),
@@ -142,6 +177,13 @@ CASES = {
     "olmoe": dict(num_experts=4, num_experts_per_tok=3),
     "phi3": dict(),
     "phi3-partial": dict(),
+    "mellum": dict(moe_intermediate_size=32),
+    "minicpm": dict(),
+    "minicpm3": dict(scale_emb=12.0, dim_model_base=256),
+    "ministral3": dict(),
+    "olmo": dict(),
+    "olmo-clip": dict(attention_bias=False),
+    "phi": dict(intermediate_size=128),
     # The format has one factor of LongRoPE, and the jitter is in no key.
     "phimoe": dict(
         router_jitter_noise=0.01,
@@ -163,6 +205,11 @@ CASES = {
     "stablelm": dict(),
     "stablelm-parallel": dict(),
     "starcoder2": dict(sliding_window=None),
+    "qwen3_5": dict(),
+    "qwen3_5-interval": dict(),
+    "qwen3_5_moe": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
+    "solar_open": dict(moe_intermediate_size=32),
+    "youtu": dict(),
 }
 # Stored as 16-bit floats. The others are stored in blocks of 8 bits.
 HALVES = ["apertus-llama3", "cohere2", "gpt2", "glm4", "stablelm"]
@@ -189,7 +236,8 @@ def tiny_model(name, changes):
     config.vocab_size = VOCAB
     has_width = getattr(config, "intermediate_size", None)
     if has_width and "intermediate_size" not in config.attribute_map:
-        config.intermediate_size = 64
+        is_list = isinstance(has_width, list)
+        config.intermediate_size = [64] * len(has_width) if is_list else 64
     for field, value in changes.items():
         if field == "rope_theta":
             config.rope_parameters["rope_theta"] = value

@@ -266,6 +266,55 @@ fn sizes_that_contradict_each_other_are_refused_by_key() {
             3,
             "is 3; expected a divisor of num_attention_heads, 4",
         ),
+        (
+            "gemma4.gguf",
+            "gemma4.feed_forward_length",
+            Some(3),
+            96,
+            "expected one width, and twice that in the last 2 layers",
+        ),
+        (
+            "gemma4-experts.gguf",
+            "gemma4.attention.head_count_kv",
+            Some(2),
+            4,
+            "expected the same number in all layers of a kind",
+        ),
+        (
+            "gemma4.gguf",
+            "gemma4.attention.value_length_swa",
+            None,
+            4,
+            "is 4; expected 8, the width of a head",
+        ),
+        (
+            "gemma4.gguf",
+            "gemma4.rope.dimension_count",
+            None,
+            8,
+            "is 8; expected 16, the width of a head",
+        ),
+        (
+            "hy_v3.gguf",
+            "hy_v3.expert_shared_feed_forward_length",
+            None,
+            40,
+            "is 40; expected a multiple of 32, the width of an expert",
+        ),
+        (
+            "glm_moe_dsa.gguf",
+            "glm-dsa.expert_gating_func",
+            None,
+            1,
+            "is 1; expected 2, the sigmoid",
+        ),
+        (
+            "gpt_bigcode.gguf",
+            "starcoder.attention.head_count_kv",
+            None,
+            4,
+            "is 4; expected 1, the head that all queries share",
+        ),
     ] {
         let error = error_with(name, key, index, value);
         assert!(error.contains(expected), "{error}");

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import gguf
 import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from tokenizers import trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+from tokenizers import pre_tokenizers, processors, trainers
+from transformers.models.gemma.tokenization_gemma import GemmaTokenizer
 from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
 OUT = Path(__file__).parent / "fixtures"
@@ -115,6 +116,14 @@ DEEPSEEK = (
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+JAIS2 = LLAMA3.removesuffix(r"|\s+(?!\S)|\s+") + "".join(
+    rf"|\s{{{n}}}(?!\S)" for n in ("512", "256", "128", "64", "32", "16", "8", "4", "1,2")
+) + r"|\s{1}"
+EXAONE_MOE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
 
 def byte_level(use_regex):
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
@@ -140,6 +149,8 @@ PRE_TOKENIZERS = {
         pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
     ],
     "glm4": splits(LLAMA3),
+    "jais-2": splits(JAIS2),
+    "exaone-moe": splits(EXAONE_MOE),
 }
 
 
@@ -226,3 +237,37 @@ def make_sentencepiece_tokenizer():
     rows = [dict(text=t, ids=[processor.bos_id(), *processor.encode(t)]) for t in texts]
     path = OUT / "tokenizers" / "llama.json"
     path.write_text(json.dumps(rows, separators=(",", ":")) + "\n")
+
+
+def make_gemma4_tokenizer():
+    """Records the ids of transformers' class of Gemma's tokenizers."""
+    names = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = normalizers.Replace(" ", "▁")
+    trained.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    trainer = trainers.BpeTrainer(vocab_size=160, show_progress=False)
+    trained.train_from_iterator(sentences(0, 2_000), trainer)
+    model = json.loads(trained.to_str())["model"]
+    pieces = sorted(model["vocab"], key=model["vocab"].get)
+    merges = [tuple(merge) for merge in model["merges"]]
+    tokens = names + bytes_ + pieces
+    kinds = gguf.TokenType
+    types = [kinds.CONTROL] * 3 + [kinds.UNKNOWN, kinds.CONTROL]
+    types += [kinds.BYTE] * 256 + [kinds.NORMAL] * len(pieces)
+    writer = tokenizer_file("gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_types(types)
+    writer.add_token_merges([f"{left} {right}" for left, right in merges])
+    writer.add_bos_token_id(2)
+    writer.add_eos_token_id(1)
+    writer.add_unk_token_id(3)
+    writer.add_pad_token_id(0)
+    writer.add_add_space_prefix(False)
+    writer.add_add_bos_token(True)
+    finish(writer)
+    ids = {token: id for id, token in enumerate(tokens)}
+    reference = GemmaTokenizer(vocab=ids, merges=merges)
+    record("gemma4", lambda text: [2] + reference(text, add_special_tokens=False)["input_ids"])

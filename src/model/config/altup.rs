@@ -14,6 +14,9 @@ pub struct AltUpConfig {
     pub scales_output: bool,
     /// The inner width of the second residual branch.
     pub laurel_rank: usize,
+    /// Whether the projections between streams are one tensor, `[num_inputs - 1, hidden, hidden]`,
+    /// as in GGUF files.
+    pub is_stacked: bool,
     /// The embeddings of each layer.
     pub per_layer: PerLayerConfig,
 }

@@ -4,10 +4,13 @@
 
 mod architecture;
 mod architectures;
+mod factors;
+mod gemmas;
 mod latent;
 mod layout;
 mod metadata;
 mod rope;
+mod sigmoids;
 mod states;
 mod unknown;
 mod with_states;
@@ -16,8 +19,10 @@ use serde_json::json;
 
 use self::architecture::{Architecture, Variant};
 use self::architectures::ARCHITECTURES;
+use self::gemmas::LATER_GEMMAS;
 pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
+use self::sigmoids::SIGMOIDS;
 use self::with_states::WITH_STATES;
 use super::file::Fields;
 use super::source::ConfigSource;
@@ -57,7 +62,7 @@ pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'
 }
 
 fn all() -> impl Iterator<Item = &'static Architecture> {
-    ARCHITECTURES.iter().chain(WITH_STATES)
+    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES].into_iter().flatten()
 }
 
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {

@@ -62,6 +62,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         active,
         scales_output: fields.flag_or("altup_correct_scale", true)?,
         laurel_rank: fields.size("laurel_rank")?.unwrap_or(64),
+        is_stacked: false,
         per_layer: PerLayerConfig {
             width: fields.size("hidden_size_per_layer_input")?.unwrap_or(256),
             vocab: fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144),

@@ -15,9 +15,12 @@ pub(in crate::model) fn tensors(
     let mut weight = |module: &str, shape: &[usize]| {
         tensors.push((format!("{module}.weight"), shape.to_vec()));
     };
-    for index in 0..count - 1 {
-        for module in [PROJECTIONS, UNEMBED_PROJECTIONS] {
-            weight(&format!("{}.{index}", names.stored(module)), &[hidden, hidden]);
+    for module in [PROJECTIONS, UNEMBED_PROJECTIONS] {
+        let module = names.stored(module);
+        match altup.is_stacked {
+            true => weight(&module, &[count - 1, hidden, hidden]),
+            false => (0..count - 1)
+                .for_each(|index| weight(&format!("{module}.{index}"), &[hidden, hidden])),
         }
     }
     for layer in 0..config.layers.len() {

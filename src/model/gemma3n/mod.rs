@@ -52,11 +52,15 @@ impl Gemma3n {
         let (hidden, names) = (config.hidden_size, &config.names);
         let between = |loader: &mut WeightLoader<'_>, module: &str| {
             let module = names.stored(module);
+            let count = altup.num_inputs - 1;
             let load = |index| {
-                let part = [Part::new(format!("{module}.{index}"), hidden)];
-                Linear::load(loader, &part, hidden, false)
+                let part = match altup.is_stacked {
+                    true => Part::new(module.to_string(), hidden).of(index, count),
+                    false => Part::new(format!("{module}.{index}"), hidden),
+                };
+                Linear::load(loader, &[part], hidden, false)
             };
-            (0..altup.num_inputs - 1).map(load).collect::<Result<Vec<_>, _>>()
+            (0..count).map(load).collect::<Result<Vec<_>, _>>()
         };
         let mut rotary = RotaryTables::new(config, loader.device());
         Ok(Self {

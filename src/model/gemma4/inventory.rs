@@ -27,8 +27,8 @@ pub(in crate::model) fn of_layer(config: &ModelConfig, index: usize) -> Vec<(Str
     if matches!(config.layers[index].feed_forward, FeedForward::Moe(_)) {
         tensors.push((names.of_layer(index, ROUTER_SCALE), vec![hidden]));
         for norm in [POST_MLP_NORM, EXPERTS_NORM, POST_EXPERTS_NORM] {
-            let name = names.of_layer(index, &format!("{norm}.weight"));
-            tensors.push((name, vec![hidden]));
+            let name = names.of_layer(index, norm);
+            tensors.push((format!("{name}.weight"), vec![hidden]));
         }
     }
     tensors

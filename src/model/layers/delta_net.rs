@@ -32,6 +32,9 @@ pub(in crate::model) struct DeltaNet {
     rule: GatedDeltaRule,
     norm: GatedNorm,
     out: Linear,
+    /// The number of key heads, the heads of each, and the width of a head. Only where key heads
+    /// take turns in the columns of `out`.
+    turns: Option<[usize; 3]>,
     /// The layer of the KV cache that holds its states.
     kv_layer: usize,
 }
@@ -47,6 +50,10 @@ impl DeltaNet {
         let qkv = timed("conv", || causal_conv(projected.clone(), 0, &self.conv, kv, meta));
         let y = timed("delta_rule", || gated_delta_rule(qkv, gates, &self.rule, kv, meta));
         let y = gated_norm(y, projected, self.conv.channels(), &self.norm);
+        let y = match self.turns {
+            None => y,
+            Some(turns) => in_turns(y, turns),
+        };
         timed("o", || self.out.forward(y, adapters))
     }
 
@@ -71,9 +78,21 @@ impl DeltaNet {
             has_bias: false,
             activation: Some(activation::load(loader, place, config.activation)?),
         };
-        let conv = conv.load(loader, &vec![1.0; config.conv_channels()])?;
+        let conv = match config.takes_turns() {
+            false => conv.load(loader, &vec![1.0; config.conv_channels()])?,
+            true => conv.of_rows(loader, &qkv_rows(config))?,
+        };
+        let in_order = |values: Vec<f32>| match config.takes_turns() {
+            false => values,
+            true => stored_rows(config, 1).iter().map(|row| values[*row as usize]).collect(),
+        };
         let a_log = loader.log_rates(&place.module(A_LOG), &[config.num_heads])?;
         let dt_bias = loader.values(&place.module(DT_BIAS), &[config.num_heads])?;
+        let (a_log, dt_bias) = (in_order(a_log), in_order(dt_bias));
+        let turns = config.takes_turns().then(|| {
+            let keys = config.num_key_heads;
+            [keys, config.num_heads / keys, config.value_dim]
+        });
         let rule =
             GatedDeltaRule::new(config.heads(), a_log, dt_bias, config.heads_at(), loader.device());
         let norm = GroupNorm {
@@ -94,6 +113,7 @@ impl DeltaNet {
                 gate_scale: 1.0,
             },
             out: Linear::load(loader, &out, config.values(), false)?,
+            turns,
             kv_layer: place.kv_layer(),
         })
     }
@@ -120,6 +140,10 @@ pub(in crate::model) fn parts(
         vec![qkv, part("linear_attn.in_proj_z", config.values())]
     };
     let gates = || by_head("linear_attn.in_proj_ba", &[group, group]);
+    let ordered = |part: Part, rows: Vec<u32>| match config.takes_turns() {
+        false => part,
+        true => Part { arrangement: Arrangement::Rows(rows.into()), ..part },
+    };
     match modules {
         DeltaNetModules::ByHead => {
             let widths = [key_dim, key_dim, values, values];
@@ -127,10 +151,37 @@ pub(in crate::model) fn parts(
         }
         DeltaNetModules::ByKind => {
             let gates = ["linear_attn.in_proj_b", "linear_attn.in_proj_a"];
-            [each(), gates.map(|name| part(name, num_heads)).into()]
+            let gate = |name| ordered(part(name, num_heads), stored_rows(config, 1));
+            let rows = [qkv_rows(config), stored_rows(config, value_dim)];
+            let each = each().into_iter().zip(rows);
+            let each = each.map(|(part, rows)| ordered(part, rows)).collect();
+            [each, gates.map(gate).into()]
         }
         DeltaNetModules::GatesByHead => [each(), gates()],
     }
+}
+
+/// Returns the stored rows of heads, `width` each, in the order of the computation: the heads of a
+/// key head are neighbours. They are stored in turns.
+fn stored_rows(config: &DeltaNetConfig, width: usize) -> Vec<u32> {
+    let DeltaNetConfig { num_key_heads, num_heads, .. } = *config;
+    let group = num_heads / num_key_heads;
+    let head = |index: usize| index % group * num_key_heads + index / group;
+    let rows = |index: usize| (head(index) * width) as u32..((head(index) + 1) * width) as u32;
+    (0..num_heads).flat_map(rows).collect()
+}
+
+/// Returns the same of queries, keys and values. Only the values have another order.
+fn qkv_rows(config: &DeltaNetConfig) -> Vec<u32> {
+    let keys = 2 * config.keys() as u32;
+    let values = stored_rows(config, config.value_dim).into_iter().map(|row| keys + row);
+    (0..keys).chain(values).collect()
+}
+
+/// Returns `y`, `[num_tokens, heads * width]`, in the order in which key heads take turns.
+fn in_turns(y: Tensor<2>, [keys, group, width]: [usize; 3]) -> Tensor<2> {
+    let [tokens, values] = y.dims();
+    y.reshape([tokens, keys, group, width]).swap_dims(1, 2).reshape([tokens, values])
 }
 
 /// Returns the stored rows in the order of kinds. They are stored in `groups`, each of which has
@@ -152,7 +203,24 @@ pub(super) fn by_kind(groups: usize, widths: &[usize]) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::by_kind;
+    use super::{by_kind, stored_rows};
+    use crate::model::config::{ActivationName, DeltaNetConfig, DeltaNetModules};
+
+    #[test]
+    fn key_heads_take_turns() {
+        let config = DeltaNetConfig {
+            num_key_heads: 2,
+            num_heads: 6,
+            key_dim: 4,
+            value_dim: 2,
+            kernel: 4,
+            activation: ActivationName::Silu,
+            modules: DeltaNetModules::ByKind,
+            heads_take_turns: true,
+        };
+        assert_eq!(stored_rows(&config, 1), [0, 2, 4, 1, 3, 5]);
+        assert_eq!(stored_rows(&config, 2), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);
+    }
 
     #[test]
     fn kinds_come_apart() {

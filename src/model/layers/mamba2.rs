@@ -138,6 +138,22 @@ impl Convolution {
     }
 }
 
+impl Convolution {
+    /// Loads the same without a bias, `[channels, 1, kernel]`. Channel `i` is row `rows[i]`.
+    pub(super) fn of_rows(
+        self,
+        loader: &mut WeightLoader<'_>,
+        rows: &[u32],
+    ) -> Result<CausalConv, ModelError> {
+        let Self { module, kernel, activation, .. } = self;
+        let stored = loader.values(&format!("{module}.weight"), &[rows.len(), 1, kernel])?;
+        let taps = |row: &u32| &stored[*row as usize * kernel..(*row as usize + 1) * kernel];
+        let weight: Vec<f32> = rows.iter().flat_map(taps).copied().collect();
+        CausalConv::new(&weight, None, kernel, activation, 0, loader.device())
+            .map_err(refused(&module))
+    }
+}
+
 /// Returns x times a factor, or x itself.
 pub(super) fn scaled(x: Tensor<2>, factor: f32) -> Tensor<2> {
     if factor == 1.0 { x } else { scale(x, factor) }

@@ -49,4 +49,4 @@ pub(super) use per_layer::{PerLayerGate, PerLayerInputs};
 pub(super) use place::LayerPlace;
 pub(super) use recurrent::Recurrent;
 pub(super) use relative_positions::load as distance_biases;
-pub(super) use rows::RowMean;
+pub(super) use rows::{RowMean, normal_share};

@@ -65,7 +65,7 @@ pub(in crate::model) fn normal_quantile(p: f64) -> f64 {
 }
 
 /// Returns the share of a standard normal distribution below `x`, by a series of positive terms.
-fn normal_share(x: f64) -> f64 {
+pub(in crate::model) fn normal_share(x: f64) -> f64 {
     let (mut term, mut sum, mut divisor) = (x, x, 1.0);
     while term.abs() > 1e-18 * sum.abs() {
         divisor += 2.0;

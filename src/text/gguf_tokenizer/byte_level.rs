@@ -25,15 +25,7 @@ pub(super) fn read(
         found: name.to_owned(),
         expected: format!("one of {}", PreTokenizer::names()),
     })?;
-    let merges = file.texts(MERGES)?.ok_or_else(|| file.missing(MERGES, "a list of strings"))?;
-    // The first half may begin with a space of its own. Neither half is empty.
-    let pair = |merge: &&str| {
-        let second = merge.char_indices().nth(1)?.0;
-        let space = second + merge[second..].find(' ')?;
-        Some(json!([merge[..space], merge[space + 1..]]))
-    };
-    let merges: Option<Vec<Value>> = merges.iter().map(pair).collect();
-    let merges = merges.ok_or_else(|| file.unexpected(MERGES, "two tokens apart by a space"))?;
+    let merges = merges(file)?;
     let json = json!({
         "normalizer": pre.nfc.then(|| json!({ "type": "NFC" })),
         "pre_tokenizer": pre.json(),
@@ -47,6 +39,19 @@ pub(super) fn read(
         },
     });
     Ok((object(json), Surround { bos: pre.add_bos, eos: false }))
+}
+
+/// Returns the pairs of tokens that are joined, the first ones first.
+pub(super) fn merges(file: &GgufFile) -> Result<Vec<Value>, TextLoadError> {
+    let merges = file.texts(MERGES)?.ok_or_else(|| file.missing(MERGES, "a list of strings"))?;
+    // The first half may begin with a space of its own. Neither half is empty.
+    let pair = |merge: &&str| {
+        let second = merge.char_indices().nth(1)?.0;
+        let space = second + merge[second..].find(' ')?;
+        Some(json!([merge[..space], merge[space + 1..]]))
+    };
+    let merges: Option<Vec<Value>> = merges.iter().map(pair).collect();
+    Ok(merges.ok_or_else(|| file.unexpected(MERGES, "two tokens apart by a space"))?)
 }
 
 /// Returns the fields of an object.

@@ -1,8 +1,8 @@
 //! The tokenizer in a GGUF file, as the `tokenizer.json` that it describes.
 //!
-//! The metadata has the vocabulary with a type for each token, and merges (`gpt2`) or scores
-//! (`llama`). It lacks the normalization and the cutting of a text before that. Both follow from
-//! the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
+//! The metadata has the vocabulary with a type for each token, and merges (`gpt2`, `gemma4`) or
+//! scores (`llama`). It lacks the normalization and the cutting of a text before that. Both follow
+//! from the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
 
 mod byte_level;
 mod expressions;
@@ -41,12 +41,13 @@ struct Surround {
 
 /// Reads the tokenizer of `file`, and the data that a model folder has beside one.
 pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextLoadError> {
-    const ACCEPTED: &str = "\"gpt2\" or \"llama\"";
+    const ACCEPTED: &str = "\"gpt2\", \"llama\" or \"gemma4\"";
     let kind = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL, ACCEPTED))?;
     let vocabulary = Vocabulary::read(file)?;
     let (mut json, surround) = match kind {
         "gpt2" => byte_level::read(file, &vocabulary)?,
         "llama" => sentencepiece::read(file, &vocabulary)?,
+        "gemma4" => sentencepiece::read_with_merges(file, &vocabulary)?,
         _ => {
             return Err(TextLoadError::UnknownKind {
                 path: file.path().to_owned(),

@@ -6,8 +6,8 @@
 use serde_json::{Value, json};
 
 use super::expressions::{
-    BAILING, BLOOM, CJK, DEEPSEEK, DEEPSEEK_WORDS, DIGITS_BY_THREE, GPT2, GPT4O, LLAMA3, QWEN2,
-    QWEN35, SEED_CODER, TEKKEN,
+    ASIAN, BAILING, BLOOM, CJK, DEEPSEEK, DEEPSEEK_WORDS, DIGITS_BY_THREE, EXAONE_MOE, GPT2, GPT4O,
+    JAIS2, LLAMA3, NUMBERS_BY_THREE, QWEN2, QWEN35, SEED_CODER, TEKKEN, YOUTU, YOUTU_SCRIPTS,
 };
 
 /// One way to cut.
@@ -72,7 +72,16 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..PLAIN
     },
     PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
+        names: &[
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
         expressions: &[r"\p{N}", GPT2],
         ..PLAIN
     },
@@ -98,6 +107,15 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         expressions: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"],
         ..PLAIN
     },
+    PreTokenizer { names: &["jais-2"], expressions: &[JAIS2], ..PLAIN },
+    PreTokenizer { names: &["exaone-moe"], expressions: &[EXAONE_MOE], ..PLAIN },
+    PreTokenizer {
+        names: &["youtu"],
+        expressions: &[YOUTU_SCRIPTS, YOUTU],
+        ignore_merges: true,
+        ..PLAIN
+    },
+    PreTokenizer { names: &["afmoe"], expressions: &[NUMBERS_BY_THREE, ASIAN, DEEPSEEK], ..PLAIN },
     PreTokenizer { names: &["bloom", "gpt3-finnish", "poro-chat"], expressions: &[BLOOM], ..PLAIN },
     PreTokenizer { names: &["viking"], expressions: &[BLOOM, r"\p{N}"], ..PLAIN },
     PreTokenizer { names: &["seed-coder"], expressions: &[SEED_CODER], ..PLAIN },

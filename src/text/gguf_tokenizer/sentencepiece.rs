@@ -9,13 +9,14 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::byte_level::object;
+use super::byte_level::{self, object};
 use super::vocabulary::{TokenType, Vocabulary};
 use super::{Surround, TextLoadError};
 use crate::gguf::GgufFile;
 
 const SCORES: &str = "tokenizer.ggml.scores";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+const SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 /// Longer pieces are not cut, so that a file cannot make this slow. Sentencepiece's own have 16
 /// characters at most, unless a training sets `max_sentencepiece_length`.
 const PIECE_BYTES_MAX: usize = 512;
@@ -31,13 +32,33 @@ pub(super) fn read(
     if scores.len() != count || scores.iter().any(|score| score.is_nan()) {
         return Err(file.unexpected(SCORES, expected()).into());
     }
+    let merges = merges(vocabulary, &scores);
+    let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(true);
+    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
+}
+
+/// Returns the same of a file of Gemma 4, which has the merges.
+pub(super) fn read_with_merges(
+    file: &GgufFile,
+    vocabulary: &Vocabulary<'_>,
+) -> Result<(Map<String, Value>, Surround), TextLoadError> {
+    let merges = byte_level::merges(file)?;
+    let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(false);
+    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
+}
+
+fn json_of(
+    file: &GgufFile,
+    vocabulary: &Vocabulary<'_>,
+    merges: Vec<Value>,
+    prefix: bool,
+) -> Result<Map<String, Value>, TextLoadError> {
     let unknown = vocabulary.token_under(file, UNKNOWN)?;
     let unknown = unknown.map(|(_, content)| content).or_else(|| {
         let marked = vocabulary.iter().find(|(.., kind)| *kind == TokenType::Unknown);
         marked.map(|(_, content, _)| content.to_owned())
     });
     let has_bytes = vocabulary.iter().any(|(.., kind)| kind == TokenType::Byte);
-    let prefix = file.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     let mut normalizers = vec![json!({
         "type": "Replace", "pattern": { "String": " " }, "content": "▁",
     })];
@@ -54,11 +75,11 @@ pub(super) fn read(
         "normalizer": { "type": "Sequence", "normalizers": normalizers },
         "decoder": { "type": "Sequence", "decoders": decoders },
         "model": {
-            "type": "BPE", "vocab": vocabulary.json(), "merges": merges(vocabulary, &scores),
+            "type": "BPE", "vocab": vocabulary.json(), "merges": merges,
             "unk_token": unknown, "byte_fallback": has_bytes, "fuse_unk": true,
         },
     });
-    Ok((object(json), Surround { bos: true, eos: false }))
+    Ok(object(json))
 }
 
 /// Returns the pairs of pieces that make a piece. Pairs that are joined first come first.

@@ -41,6 +41,8 @@ pub(super) enum LayerTypes {
     /// Each layer is one part. Those without key heads and without a feed-forward width carry a
     /// state. Those with a width have this type.
     Parts(&'static str),
+    /// By the list of windows. Layers without one have heads of their own.
+    Windows,
 }
 
 /// Another class that an architecture may stand for.

@@ -3,6 +3,8 @@
 //! Keys, names and constants are those of its converter (`conversion` in llama.cpp) and of its
 //! loader (`load_arch_hparams` in `src/models`). Fields are those of the Hugging Face config class.
 
+use serde_json::json;
+
 use super::architecture::Constant::{ByTensor, Count, Flag, HasTensor, LacksTensor};
 use super::architecture::{
     ALWAYS_WINDOW, Architecture, Form, Key, LayerTypes, SAME_BASE, Variant, WINDOW,
@@ -42,6 +44,7 @@ pub(super) const TOP_K: Key = Key::integer("expert_used_count", "num_experts_per
 pub(super) const EXPERT_WIDTH: Key =
     Key::integer("expert_feed_forward_length", "moe_intermediate_size");
 pub(super) const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
+const SHARED_WIDTH: &str = "expert_shared_feed_forward_length";
 const Q_NORM: &str = "blk.0.attn_q_norm.weight";
 
 const GRANITE: &[Key] = &[
@@ -126,6 +129,11 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ],
         adjust: |metadata| {
             metadata.latent_scaling()?;
+            if metadata.size("num_experts") == 0 {
+                // A dense model.
+                metadata.object.insert("architectures".to_owned(), json!(["YoutuForCausalLM"]));
+                return Ok(());
+            }
             metadata.old_groups();
             if metadata.size("n_group") > 1 && metadata.is_class("DeepseekV2ForCausalLM") {
                 let method = "group_limited_greedy";
@@ -151,6 +159,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ],
         ..PLAIN
     },
+    Architecture { name: "exaone", class: "ExaoneForCausalLM", ..PLAIN },
     Architecture {
         name: "exaone4",
         class: "Exaone4ForCausalLM",
@@ -247,8 +256,17 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "granitemoe",
         class: "GraniteMoeForCausalLM",
+        variants: &[Variant::with(SHARED_WIDTH, "GraniteMoeSharedForCausalLM")],
         is_interleaved: true,
-        keys: GRANITE_MOE,
+        keys: &[
+            GRANITE_MOE[0],
+            GRANITE_MOE[1],
+            GRANITE_MOE[2],
+            GRANITE_MOE[3],
+            NUM_EXPERTS,
+            TOP_K,
+            Key::integer(SHARED_WIDTH, "shared_intermediate_size"),
+        ],
         adjust: |metadata| metadata.require_positions(),
         ..PLAIN
     },
@@ -271,6 +289,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         is_interleaved: true,
         ..PLAIN
     },
+    Architecture { name: "jais2", class: "Jais2ForCausalLM", ..PLAIN },
     Architecture {
         name: "llama4",
         class: "Llama4ForCausalLM",
@@ -294,6 +313,29 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "mellum",
+        class: "MellumForCausalLM",
+        constants: &[("norm_topk_prob", Flag(true))],
+        keys: &[WINDOW, NUM_EXPERTS, TOP_K, EXPERT_WIDTH, NORMALIZED],
+        ..PLAIN
+    },
+    Architecture {
+        name: "minicpm",
+        class: "MiniCPMForCausalLM",
+        is_interleaved: true,
+        // llama.cpp has these for files from before the keys.
+        constants: &[("scale_emb", Count(12)), ("dim_model_base", Count(256))],
+        keys: &[Key::number("embedding_scale", "scale_emb")],
+        adjust: |metadata| metadata.minicpm_scales(),
+        ..PLAIN
+    },
+    Architecture {
+        name: "minicpm3",
+        class: "MiniCPM3ForCausalLM",
+        constants: &[("scale_emb", Count(12)), ("dim_model_base", Count(256))],
+        ..PLAIN
+    },
+    Architecture {
         name: "minimax-m2",
         class: "MiniMaxM2ForCausalLM",
         keys: &[
@@ -302,6 +344,14 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             Key::integer("expert_feed_forward_length", "intermediate_size"),
         ],
         adjust: |metadata| metadata.require_gating(2, "2, the sigmoid"),
+        ..PLAIN
+    },
+    Architecture {
+        name: "mistral3",
+        class: "Ministral3ForCausalLM",
+        is_interleaved: true,
+        keys: &[WINDOW],
+        adjust: |metadata| metadata.mistral_scaling(),
         ..PLAIN
     },
     Architecture {
@@ -316,6 +366,13 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture { name: "nemotron", class: "NemotronForCausalLM", ..PLAIN },
     Architecture {
+        name: "olmo",
+        class: "OlmoForCausalLM",
+        is_interleaved: true,
+        keys: &[Key::number("attention.clamp_kqv", "clip_qkv")],
+        ..PLAIN
+    },
+    Architecture {
         name: "olmo2",
         class: "Olmo2ForCausalLM",
         variants: &[Variant::with("attention.sliding_window", "Olmo3ForCausalLM")],
@@ -329,6 +386,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         keys: &[NUM_EXPERTS, TOP_K, NORMALIZED],
         ..PLAIN
     },
+    Architecture { name: "phi2", class: "PhiForCausalLM", ..PLAIN },
     Architecture { name: "phi3", class: "Phi3ForCausalLM", keys: &[WINDOW], ..PLAIN },
     Architecture {
         name: "phimoe",
@@ -368,6 +426,12 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             ("use_parallel_residual", LacksTensor("blk.0.ffn_norm.weight")),
         ],
         keys: &[Key { name: "use_parallel_residual", field: "", form: Form::Unused }],
+        ..PLAIN
+    },
+    Architecture {
+        name: "starcoder",
+        class: "GPTBigCodeForCausalLM",
+        adjust: |metadata| metadata.multi_query(),
         ..PLAIN
     },
     Architecture { name: "starcoder2", class: "Starcoder2ForCausalLM", ..PLAIN },

@@ -26,7 +26,13 @@ impl Metadata<'_> {
             true => ["attention.key_length", "attention.value_length"],
             false => ["attention.key_length_mla", "attention.value_length_mla"],
         };
-        self.required_integer("v_head_dim", value)?;
+        if is_expanded && !file.has(&self.key(value)) {
+            // llama.cpp's default.
+            let width = self.size("hidden_size").checked_div(heads).unwrap_or(0);
+            self.object.insert("v_head_dim".to_owned(), width.into());
+        } else {
+            self.required_integer("v_head_dim", value)?;
+        }
         let key = self.key(key);
         let width = file.unsigned(&key)?.ok_or_else(|| file.missing(&key, "a positive integer"))?;
         let kept = width.checked_sub(rope).filter(|kept| *kept > 0).ok_or_else(|| {

@@ -33,6 +33,10 @@ pub(in crate::model::config) struct Layout {
 const MULTIPLIED: &str = "the weights of this GGUF file are multiplied by factors of the model, \
                           which the file does not have; load the model's folder instead";
 
+/// The same for another order of columns.
+const IN_TURNS: &str = "the delta rules of this GGUF file have their heads in another order than \
+                        the model's folder; load the folder instead";
+
 const NAMES: WeightNames = WeightNames {
     embed_tokens: "token_embd",
     embed_positions: "position_embd",
@@ -77,7 +81,7 @@ const NAMES: WeightNames = WeightNames {
     place: None,
 };
 
-/// The names of mixers that carry a state.
+/// The names of mixers that carry a state, of indexers, and of the decoders of Gemma 3n and 4.
 const RENAMED: &[(&str, &str)] = &[
     ("conv.conv", "shortconv.conv"),
     ("conv.in_proj", "shortconv.in_proj"),
@@ -86,6 +90,8 @@ const RENAMED: &[(&str, &str)] = &[
     ("linear_attn.in_proj_z", "attn_gate"),
     ("linear_attn.in_proj_qkvz", "ssm_in"),
     ("linear_attn.in_proj_ba", "ssm_ba"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
     ("linear_attn.conv1d", "ssm_conv1d"),
     ("linear_attn.A_log", "ssm_a"),
     ("linear_attn.dt_bias", "ssm_dt.bias"),
@@ -103,6 +109,37 @@ const RENAMED: &[(&str, &str)] = &[
     ("mamba.dt_bias", "ssm_dt.bias"),
     ("mamba.norm", "ssm_norm"),
     ("mamba.out_proj", "ssm_out"),
+    ("self_attn.indexer.wq_b", "indexer.attn_q_b"),
+    ("self_attn.indexer.wk", "indexer.attn_k"),
+    ("self_attn.indexer.k_norm", "indexer.k_norm"),
+    ("self_attn.indexer.k_norm.bias", "indexer.k_norm.bias"),
+    ("self_attn.indexer.weights_proj", "indexer.proj"),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+    ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+    ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+    ("router.scale", "ffn_gate_inp.scale"),
+    ("router.per_expert_scale", "ffn_down_exps.scale"),
+    ("layer_scalar", "layer_output_scale.weight"),
+    ("model.embed_tokens_per_layer", "per_layer_token_embd"),
+    ("model.per_layer_model_projection", "per_layer_model_proj"),
+    ("model.per_layer_projection_norm", "per_layer_proj_norm"),
+    ("per_layer_input_gate", "inp_gate"),
+    ("per_layer_projection", "proj"),
+    ("post_per_layer_input_norm", "post_norm"),
+    ("model.altup_projections", "altup_proj"),
+    ("model.altup_unembed_projections", "altup_unembd_proj"),
+    ("altup.modality_router", "altup_router"),
+    ("altup.router_norm", "altup_router_norm"),
+    ("altup.prediction_coefs", "altup_predict_coef"),
+    ("altup.correction_coefs", "altup_correct_coef"),
+    ("altup.correct_output_scale", "altup_correct_scale.weight"),
+    ("laurel.linear_left", "laurel_l"),
+    ("laurel.linear_right", "laurel_r"),
+    ("laurel.post_laurel_norm", "laurel_post_norm"),
 ];
 
 /// The names of latent attention.
@@ -155,6 +192,10 @@ impl Layout {
             let inner = &["ffn_gate_up_exps"];
             names.moe.experts = ExpertNames::Stacked { inner, down_proj: "ffn_down_exps" };
         }
+        let is_bias = |name: &str| name.starts_with("blk.") && name.ends_with(".exp_probs_b");
+        if file.tensors().any(|(name, _)| is_bias(name)) {
+            names.moe.correction_bias = "exp_probs_b";
+        }
         if has("attn_norm_2", "weight") {
             names.norms.before_attention = Some("attn_norm_2");
             names.norms.before_mlp = Some("attn_norm");
@@ -187,7 +228,6 @@ impl Layout {
             fixed.for_each(|attention| attention.joins_halves = true);
         }
         config.original = Some(Arc::new(original));
-        config.adapters_refused = self.is_multiplied.then_some(MULTIPLIED);
         config.names = self.names;
         if let QkvNames::Gated { .. } = config.family.names.attention.qkv {
             let qkv = ["attn_q", "attn_k", "attn_v"];
@@ -210,6 +250,14 @@ impl Layout {
             | NormKind::Layer { .. }
             | NormKind::LayerUnweighted) => kind,
         };
+        if config.gemma4.is_some() {
+            // The MLP beside experts has the names of any other.
+            config.names.moe.shared = config.names.mlp;
+        }
+        if let Some(altup) = &mut config.altup {
+            altup.is_stacked = true;
+        }
+        let mut refused = self.is_multiplied.then_some(MULTIPLIED);
         for LayerConfig { mixer, feed_forward } in &mut config.layers {
             if let Some(attention) = mixer.attention_mut() {
                 self.apply_to(attention);
@@ -217,7 +265,13 @@ impl Layout {
             if let Mixer::Recurrent(RecurrentConfig::DeltaNet(config)) = mixer
                 && !self.is_delta_net_by_head
             {
-                config.modules = DeltaNetModules::GatesByHead;
+                match config.modules {
+                    DeltaNetModules::ByKind => config.heads_take_turns = true,
+                    _ => config.modules = DeltaNetModules::GatesByHead,
+                }
+                if config.takes_turns() {
+                    refused = Some(IN_TURNS);
+                }
             }
             if let Mixer::Latent(latent) = mixer {
                 latent.names = self.latent;
@@ -227,6 +281,7 @@ impl Layout {
                 (mlp.bias, mlp.down_bias) = (self.mlp_bias, self.mlp_bias);
             }
         }
+        config.adapters_refused = refused;
     }
 
     fn apply_to(&self, attention: &mut AttentionConfig) {

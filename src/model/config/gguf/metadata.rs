@@ -86,8 +86,17 @@ impl<'a> Metadata<'a> {
         self.next_tokens(blocks)?;
         let widths = match self.architecture.layer_types {
             LayerTypes::Parts(_) => self.of_layers("intermediate_size", "feed_forward_length")?,
+            LayerTypes::Windows => {
+                self.double_widths()?;
+                Vec::new()
+            }
             LayerTypes::Other | LayerTypes::KeyHeads(_) => {
-                self.required_integer("intermediate_size", "feed_forward_length")?;
+                const NAME: &str = "feed_forward_length";
+                // All layers may have experts. This does not count as reading the key.
+                let experts = format!("{}.expert_feed_forward_length", self.architecture.name);
+                if file.has(&self.key(NAME)) || !file.has(&experts) {
+                    self.required_integer("intermediate_size", NAME)?;
+                }
                 Vec::new()
             }
         };
@@ -120,6 +129,7 @@ impl<'a> Metadata<'a> {
         const NAME: &str = "attention.head_count_kv";
         const FIELD: &str = "num_key_value_heads";
         let types: Vec<&str> = match self.architecture.layer_types {
+            LayerTypes::Windows => return self.heads_of_kinds(),
             LayerTypes::Other => {
                 if self.integer(FIELD, NAME)?.is_none() {
                     self.object.insert(FIELD.to_owned(), heads.into());
@@ -230,6 +240,13 @@ impl<'a> Metadata<'a> {
         };
         for key in &keys {
             if let Some(eps) = self.file.number(key)? {
+                if family.norm.eps.is_empty() {
+                    let expected = family.defaults.norm_eps;
+                    return match eps as f32 == expected as f32 {
+                        true => Ok(()),
+                        false => Err(self.file.unexpected(key, format!("{expected}"))),
+                    };
+                }
                 self.set(family.norm.eps, key.clone(), eps);
                 return Ok(());
             }

@@ -2,13 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
+use super::architecture::LayerTypes;
 use super::metadata::Metadata;
 use crate::gguf::{FORMAT, GgufError};
 use crate::model::family::Family;
 use crate::model_files::ModelFileError;
 
 /// The tensor of a divisor for each frequency, at any length.
-const FREQS: &str = "rope_freqs.weight";
+pub(super) const FREQS: &str = "rope_freqs.weight";
 /// The tensors of LongRoPE's divisors, for short and for long contexts.
 const FACTORS: [(&str, &str); 2] =
     [("short_factor", "rope_factors_short.weight"), ("long_factor", "rope_factors_long.weight")];
@@ -16,13 +17,21 @@ const FACTORS: [(&str, &str); 2] =
 impl Metadata<'_> {
     /// Sets the rotary embedding and its scaling.
     pub(super) fn rope(&mut self, family: &Family) -> Result<(), GgufError> {
+        if matches!(self.architecture.layer_types, LayerTypes::Windows) {
+            return self.proportional_rope();
+        }
         let theta = self.key("rope.freq_base");
         if let Some(value) = self.file.number(&theta)? {
             self.set("rope_scaling.rope_theta", theta.clone(), value);
             // llama.cpp has one base for layers of all kinds, unless a key names another.
             if family.rope.sliding.is_some_and(|sliding| sliding.theta.is_none()) {
+                let own = self.key("rope.freq_base_swa");
+                let (key, value) = match self.file.number(&own)? {
+                    Some(own_value) => (own, own_value),
+                    None => (theta, value),
+                };
                 let sliding = json!({ "rope_theta": value });
-                self.set("rope_parameters.sliding_attention", theta, sliding);
+                self.set("rope_parameters.sliding_attention", key, sliding);
             }
         }
         let mut scaling = Map::new();
@@ -150,7 +159,7 @@ impl Metadata<'_> {
     }
 
     /// Returns the tensor `name`, `[rotary_dim / 2]`, if there is one.
-    fn factors(&self, name: &str) -> Result<Option<Vec<f32>>, GgufError> {
+    pub(super) fn factors(&self, name: &str) -> Result<Option<Vec<f32>>, GgufError> {
         let Some(tensor) = self.file.tensor(name) else { return Ok(None) };
         if tensor.kind.name != "F32" {
             let reason = format!("tensor `{name}` is {}; expected F32", tensor.kind.name);

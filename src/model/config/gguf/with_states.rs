@@ -2,10 +2,12 @@
 //! and short convolutions.
 
 use super::architecture::Constant::{Count, Flag, HasTensorIn};
-use super::architecture::{Architecture, Key, LayerTypes, Variant};
+use super::architecture::{Architecture, Form, Key, LayerTypes, Variant};
 use super::architectures::{
     EXPERT_WIDTH, GRANITE_MOE, NORMALIZED, NORMS, NUM_EXPERTS, PLAIN, POST_ATTENTION, TOP_K,
 };
+use super::metadata::Metadata;
+use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
 
 /// Mamba 2 beside attention.
@@ -40,6 +42,21 @@ const NEMOTRON_H: Architecture = Architecture {
     adjust: |metadata| metadata.head_of("ssm.inner_size", "mamba_num_heads", "mamba_head_dim"),
     ..PLAIN
 };
+
+const DELTA_NET: [Key; 5] = [
+    Key::integer("full_attention_interval", "full_attention_interval"),
+    Key::integer("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    Key::integer("ssm.state_size", "linear_key_head_dim"),
+    Key::integer("ssm.group_count", "linear_num_key_heads"),
+    Key::integer("ssm.time_step_rank", "linear_num_value_heads"),
+];
+/// A token of text has the same position on all axes.
+const SECTIONS: Key = Key { name: "rope.dimension_sections", field: "", form: Form::Unused };
+
+fn delta_net(metadata: &mut Metadata<'_>) -> Result<(), GgufError> {
+    metadata.head_of("ssm.inner_size", "linear_num_value_heads", "linear_value_head_dim")?;
+    metadata.recurrent_layers()
+}
 
 /// Every architecture with states that is read.
 pub(super) const WITH_STATES: &[Architecture] = &[
@@ -195,6 +212,33 @@ pub(super) const WITH_STATES: &[Architecture] = &[
         ..NEMOTRON_H
     },
     Architecture {
+        name: "qwen35",
+        class: "Qwen3_5ForCausalLM",
+        norms: POST_ATTENTION,
+        keys: &[DELTA_NET[0], DELTA_NET[1], DELTA_NET[2], DELTA_NET[3], DELTA_NET[4], SECTIONS],
+        adjust: delta_net,
+        ..PLAIN
+    },
+    Architecture {
+        name: "qwen35moe",
+        class: "Qwen3_5MoeForCausalLM",
+        norms: POST_ATTENTION,
+        keys: &[
+            NUM_EXPERTS,
+            TOP_K,
+            EXPERT_WIDTH,
+            Key::integer("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+            DELTA_NET[0],
+            DELTA_NET[1],
+            DELTA_NET[2],
+            DELTA_NET[3],
+            DELTA_NET[4],
+            SECTIONS,
+        ],
+        adjust: delta_net,
+        ..PLAIN
+    },
+    Architecture {
         name: "qwen3next",
         class: "Qwen3NextForCausalLM",
         norms: POST_ATTENTION,
@@ -205,20 +249,13 @@ pub(super) const WITH_STATES: &[Architecture] = &[
             EXPERT_WIDTH,
             NORMALIZED,
             Key::integer("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
-            Key::integer("full_attention_interval", "full_attention_interval"),
-            Key::integer("ssm.conv_kernel", "linear_conv_kernel_dim"),
-            Key::integer("ssm.state_size", "linear_key_head_dim"),
-            Key::integer("ssm.group_count", "linear_num_key_heads"),
-            Key::integer("ssm.time_step_rank", "linear_num_value_heads"),
+            DELTA_NET[0],
+            DELTA_NET[1],
+            DELTA_NET[2],
+            DELTA_NET[3],
+            DELTA_NET[4],
         ],
-        adjust: |metadata| {
-            metadata.head_of(
-                "ssm.inner_size",
-                "linear_num_value_heads",
-                "linear_value_head_dim",
-            )?;
-            metadata.recurrent_layers()
-        },
+        adjust: delta_net,
         ..PLAIN
     },
 ];

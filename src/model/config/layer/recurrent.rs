@@ -50,6 +50,9 @@ pub struct DeltaNetConfig {
     pub activation: ActivationName,
     /// The modules of its projections.
     pub modules: DeltaNetModules,
+    /// Whether key heads take turns in the stored order of heads: each has its first one, then each
+    /// its second one. Otherwise the heads of a key head are neighbours. GGUF files have turns.
+    pub heads_take_turns: bool,
 }
 
 /// The modules of a gated delta rule's projections.
@@ -159,6 +162,7 @@ impl DeltaNetConfig {
             kernel: most("linear_conv_kernel_dim", 4, TAPS_MAX)?,
             activation,
             modules,
+            heads_take_turns: false,
         };
         let Self { num_key_heads, num_heads, .. } = config;
         if !num_heads.is_multiple_of(num_key_heads) {
@@ -173,6 +177,11 @@ impl DeltaNetConfig {
             return Err(fields.invalid("linear_num_value_heads", &expected));
         }
         Ok(config)
+    }
+
+    /// Returns whether the stored order of heads is another than that of the computation.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.heads_take_turns && self.num_key_heads > 1 && self.num_key_heads < self.num_heads
     }
 
     /// Returns the elements of a token's queries, and of its keys.
