@@ -16,6 +16,10 @@ const OUTER: [&str; 3] = ["model", "language_model", "transformer"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) struct SiteId(pub(super) usize);
 
+/// The index of a layer's experts among those of its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) struct ExpertsId(pub(super) usize);
+
 /// A linear layer: the modules that are stacked in it, and the width of its input.
 #[derive(Debug, Clone)]
 pub(in crate::model) struct Site {
@@ -23,6 +27,8 @@ pub(in crate::model) struct Site {
     pub(in crate::model) inputs: usize,
     /// Whether the layer multiplies with the transposed matrix of its only part.
     pub(super) turned: Option<Turned>,
+    /// Whether it is a product of an expert: those of all experts are packed together.
+    pub(super) is_of_expert: bool,
 }
 
 /// A layer of a transposed matrix `[outputs, inputs]`: it maps `outputs` elements to `inputs`. Each
@@ -73,18 +79,21 @@ impl AdapterSites {
 
     /// Registers a layer.
     pub(in crate::model) fn add(&mut self, parts: &[Part], inputs: usize) -> SiteId {
-        self.push(Site { parts: self.known(parts), inputs, turned: None })
+        self.push(Site { parts: self.known(parts), inputs, turned: None, is_of_expert: false })
     }
 
     /// Registers a layer of one expert. A matrix of a parameter of all experts has a name that no
     /// adapter has for a module: see [`AdapterSites::add_experts`].
     pub(in crate::model) fn add_expert(&mut self, parts: &[Part], inputs: usize) -> SiteId {
         let apart = |part: Part| match part.arrangement {
-            Arrangement::Fused { .. } | Arrangement::FusedByOutput { .. } => part.apart(),
+            Arrangement::Slice { .. }
+            | Arrangement::Fused { .. }
+            | Arrangement::FusedByOutput { .. }
+            | Arrangement::Below { .. } => part.apart(),
             _ => part,
         };
         let parts = self.known(parts).into_iter().map(apart).collect();
-        self.push(Site { parts, inputs, turned: None })
+        self.push(Site { parts, inputs, turned: None, is_of_expert: true })
     }
 
     /// Registers a layer that multiplies with the transposed matrix of `part`, `[outputs, inputs]`.
@@ -95,7 +104,8 @@ impl AdapterSites {
         inputs: usize,
         further: usize,
     ) -> SiteId {
-        self.push(Site { parts: vec![part], inputs, turned: Some(Turned { further }) })
+        let turned = Some(Turned { further });
+        self.push(Site { parts: vec![part], inputs, turned, is_of_expert: false })
     }
 
     fn push(&mut self, site: Site) -> SiteId {
