@@ -42,6 +42,7 @@ PARAMETERS = {
     "qwen3_5_moe": "mlp.experts",
     "granite_moe": "block_sparse_moe.experts",
     "granite_hybrid": "block_sparse_moe.experts",
+    "hy_v3": "mlp.experts",
 }
 # Models whose experts were parameters of other modules in transformers 4.
 PARAMETERS_4 = {
@@ -70,6 +71,9 @@ MODELS = {
     "codegen": [],
     "lfm2": [],
     "qwen3_next": [],
+    "hy_v3": [],
+    "exaone": [],
+    "deepseek_v32": [],
     **{name: [] for name in PARAMETERS},
 }
 
@@ -80,6 +84,9 @@ def linears(model):
     for name, module in model.named_modules():
         if isinstance(module, (torch.nn.Linear, Conv1D)) and not name.endswith("lm_head"):
             short = name.rsplit(".", 1)[-1]
+            if ".shared_experts." in name and model.config.model_type == "hy_v3":
+                names[f"shared_experts.{short}"] = name
+                continue
             # PEFT reads these names as those of the experts, which are one parameter.
             if ".mlp." in name and hasattr(model.config.get_text_config(), "num_experts_per_tok"):
                 continue

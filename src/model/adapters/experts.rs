@@ -76,7 +76,7 @@ impl AdapterSites {
     /// Returns the experts of which a module of an adapter's file has matrices.
     pub(super) fn experts_of(&self, module: &str) -> Option<(&ExpertSites, &ExpertParameters)> {
         let name = self.normalized(module);
-        let name = name.strip_suffix(INNER).unwrap_or(name);
+        let name = name.strip_suffix(INNER).unwrap_or(&name);
         let is_it = |known: &&ExpertParameters| {
             known.modules().iter().any(|known| self.normalized(known) == name)
         };

@@ -1,5 +1,6 @@
 //! From an adapter's files to its weights on the device.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
@@ -43,7 +44,7 @@ pub(super) struct Loading<'a> {
     pub(super) dtype: WeightDtype,
     pub(super) device: &'a Device,
     /// The first site that each module is in.
-    modules: BTreeMap<&'a str, (&'a Site, &'a Part)>,
+    modules: BTreeMap<Cow<'a, str>, (&'a Site, &'a Part)>,
 }
 
 /// The matrices of one module, before they are packed.
@@ -143,7 +144,7 @@ impl Loading<'_> {
                 let shape = self.shape(module, tensors)?;
                 let of_module = self.matrices(module, tensors, shape)?;
                 max_rank = max_rank.max(of_module.rank);
-                matrices.insert(self.sites.normalized(module).to_owned(), of_module);
+                matrices.insert(self.sites.normalized(module).into_owned(), of_module);
             }
         }
         let sites = self.sites.sites.iter().map(|site| self.site(site, &matrices));
@@ -189,7 +190,7 @@ impl Loading<'_> {
 
     /// Returns the shape of a module in the base model, which must have a site for it.
     fn shape(&self, module: &str, tensors: &Tensors) -> Result<[usize; 2], AdapterError> {
-        if let Some((site, part)) = self.modules.get(self.sites.normalized(module)) {
+        if let Some((site, part)) = self.modules.get(&*self.sites.normalized(module)) {
             let outputs = match part.arrangement {
                 Arrangement::SomeRows { of, .. } => of,
                 _ => part.outputs,
@@ -291,7 +292,7 @@ impl Loading<'_> {
             Own { matrices: whole, b, first_output: 0 }
         }));
         for part in &site.parts {
-            if let Some(matrices) = matrices.get(self.sites.normalized(&part.module)) {
+            if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
                 own.push(Own { matrices, b: arranged(matrices, part), first_output });
             }
             first_output += part.outputs;

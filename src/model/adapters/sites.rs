@@ -1,5 +1,6 @@
 //! The layers of a model that adapters may change.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
@@ -62,6 +63,8 @@ pub struct AdapterSites {
     /// The module that holds all but the head: HF `base_model_prefix`. An adapter that was trained
     /// on it alone has names without it.
     pub(super) base: &'static str,
+    /// Parts of names that adapters have, and those of the checkpoint.
+    pub(super) parts_of_names: &'static [(&'static str, &'static str)],
     /// Modules of linear layers as adapters know them, by the first name of a layer in a file that
     /// has other names.
     pub(super) names: BTreeMap<String, Vec<Part>>,
@@ -168,16 +171,28 @@ impl AdapterSites {
         self.base = base;
     }
 
-    /// Returns a module's name without the components that differ between classes and versions of
-    /// transformers.
-    pub(super) fn normalized<'n>(&self, module: &'n str) -> &'n str {
+    /// Sets the parts of names that adapters have, each with the part in the checkpoint that it
+    /// stands for.
+    pub(in crate::model) fn set_parts_of_names(
+        &mut self,
+        parts: &'static [(&'static str, &'static str)],
+    ) {
+        self.parts_of_names = parts;
+    }
+
+    /// Returns a module's name in the checkpoint, without the components that differ between
+    /// classes and versions of transformers.
+    pub(super) fn normalized<'n>(&self, module: &'n str) -> Cow<'n, str> {
         let mut rest = module;
         while let Some((first, inner)) = rest.split_once('.')
             && (OUTER.contains(&first) || first == self.base)
         {
             rest = inner;
         }
-        rest
+        let of_checkpoint = |name: Cow<'n, str>, (part, stored): &(&str, &str)| {
+            if name.contains(part) { Cow::Owned(name.replace(part, stored)) } else { name }
+        };
+        self.parts_of_names.iter().fold(Cow::Borrowed(rest), of_checkpoint)
     }
 
     /// Returns whether a module with a linear layer takes no adapter.
