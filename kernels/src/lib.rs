@@ -74,7 +74,7 @@ pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use encoder_attention::encoder_attention;
 pub use error::KernelError;
 pub use experts::{
-    ExpertActivation, ExpertSegment, ExpertWeights, Experts, experts, experts_with_lora,
+    ExpertActivation, ExpertLora, ExpertSegment, ExpertWeights, Experts, experts, experts_with_lora,
 };
 pub use gated_norm::{GatedNorm, GroupNorm, gated_norm};
 pub use kv_cache::{KvCache, KvCacheShape, KvDtype, KvLayer, cache_keys, reshape_and_cache};

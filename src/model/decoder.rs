@@ -25,6 +25,7 @@ use super::config::{
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
+use super::inventory::unused_modules;
 use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{
     Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table, linears,
@@ -271,6 +272,10 @@ pub(super) fn load(
     let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
     let known = config.original.as_ref().map_or(names, |original| &original.names);
     loader.adapter_sites().set_base(known.base());
+    loader.adapter_sites().set_parts_of_names(known.in_adapters);
+    for module in unused_modules(config.original.as_deref().unwrap_or(config)) {
+        loader.adapter_sites().add_unused(module);
+    }
     loader.adapter_sites().set_embedding(table, [vocab, width]);
     let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),

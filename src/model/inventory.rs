@@ -21,6 +21,7 @@ use super::layers::{
 };
 use super::{gemma3n, gemma4};
 use crate::weights::{Checkpoint, WeightsError};
+pub(super) use unread::unused_modules;
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
 /// scales of 8-bit KV caches.

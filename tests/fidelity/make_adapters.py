@@ -3,12 +3,15 @@
     python3 make_adapters.py            all models
     python3 make_adapters.py NAME ...   some of them
 
+With transformers 4, it adds the adapters alone that only this version has.
+
 Each model gets two adapters in `adapters/NAME/{a,b}`, and `adapters/NAME/answers.json` has greedy
 continuations and their log-probabilities in float32: of the base model, and with each adapter.
 Models of experts get a third one, `c`, with matrices for each expert, in the names that experts had
 in transformers 4. PEFT itself turns them into those of transformers 5. A fourth one, `d`, has those
 of transformers 5, where all experts are one parameter. Models whose files have such parameters get
-this one, too.
+this one, too. Where transformers 4 had a module of all experts for each of their products, it makes
+`c` with the parameters of these.
 Needs torch, transformers and peft.
 """
 
@@ -18,6 +21,7 @@ import shutil
 import sys
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
@@ -36,7 +40,15 @@ PARAMETERS = {
     "gpt_oss-mxfp4": "mlp.experts",
     "llama4": "feed_forward.experts",
     "qwen3_5_moe": "mlp.experts",
+    "granite_moe": "block_sparse_moe.experts",
+    "granite_hybrid": "block_sparse_moe.experts",
+    "hy_v3": "mlp.experts",
 }
+# Models whose experts were parameters of other modules in transformers 4.
+PARAMETERS_4 = {
+    "granite_moe": [f"block_sparse_moe.{side}_linear.weight" for side in ("input", "output")],
+}
+IS_4 = transformers.__version__.startswith("4.")
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
     "llama-tied": ["embed_tokens", "lm_head"],
@@ -59,6 +71,9 @@ MODELS = {
     "codegen": [],
     "lfm2": [],
     "qwen3_next": [],
+    "hy_v3": [],
+    "exaone": [],
+    "deepseek_v32": [],
     **{name: [] for name in PARAMETERS},
 }
 
@@ -69,6 +84,9 @@ def linears(model):
     for name, module in model.named_modules():
         if isinstance(module, (torch.nn.Linear, Conv1D)) and not name.endswith("lm_head"):
             short = name.rsplit(".", 1)[-1]
+            if ".shared_experts." in name and model.config.model_type == "hy_v3":
+                names[f"shared_experts.{short}"] = name
+                continue
             # PEFT reads these names as those of the experts, which are one parameter.
             if ".mlp." in name and hasattr(model.config.get_text_config(), "num_experts_per_tok"):
                 continue
@@ -156,7 +174,8 @@ def make(name, saved):
 
 def record(name, saved, load, folder, out):
     """Writes the adapters of the model that `load` returns, which is in `folder`."""
-    shutil.rmtree(out, ignore_errors=True)
+    if not IS_4:
+        shutil.rmtree(out, ignore_errors=True)
     model = load()
     generator = torch.Generator().manual_seed(len(name))
     vocab = model.config.get_text_config().vocab_size
@@ -167,16 +186,17 @@ def record(name, saved, load, folder, out):
     adapters = list(zip("ab", configs(linears(model), saved)))
     adapters += [("c", EXPERTS[name])] if name in EXPERTS else []
     adapters += [("d", None)] if name in EXPERTS or name in PARAMETERS else []
+    if IS_4:
+        adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
+        answers = json.loads((out / "answers.json").read_text())
+        answers = [one for one in answers if one["adapter"] != "c"]
     for adapter, config in adapters:
-        if adapter == "c":
+        if adapter == "c" and not IS_4:
             of_experts(folder, out / adapter, config, generator)
         elif adapter == "d":
             experts = PARAMETERS.get(name, "mlp.experts")
             parameters = [f"{experts}.gate_up_proj", f"{experts}.down_proj"]
-            config = LoraConfig(
-                r=3, lora_alpha=5, target_modules=["k_proj"], target_parameters=parameters,
-                rank_pattern={"experts.down_proj": 2}, task_type="CAUSAL_LM",
-            )
+            config = of_parameters(parameters, "experts.down_proj")
             random_adapter(load(), config, out / adapter, generator)
         else:
             random_adapter(load(), config, out / adapter, generator)
@@ -192,8 +212,16 @@ def record(name, saved, load, folder, out):
     print(name, [len(a["tokens"]) for a in answers])
 
 
+def of_parameters(parameters, narrow):
+    """Returns the config of an adapter of parameters and of the keys, `narrow` with rank 2."""
+    return LoraConfig(
+        r=3, lora_alpha=5, target_modules=["k_proj"], target_parameters=parameters,
+        rank_pattern={narrow: 2}, task_type="CAUSAL_LM",
+    )
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
+    for name in sys.argv[1:] or (PARAMETERS_4 if IS_4 else MODELS):
         make(name, MODELS.get(name, []))

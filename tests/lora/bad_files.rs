@@ -12,8 +12,13 @@ const MODEL: &str = "llama-gqa-f16";
 
 /// Copies the adapter `a` of `model`, lets `change` spoil it, and returns the message of its load.
 async fn refusal(engine: &Engine, model: &str, change: impl FnOnce(&Path)) -> String {
+    refusal_of(engine, &adapter(model, "a"), change).await
+}
+
+/// Does the same with the adapter at `path`.
+async fn refusal_of(engine: &Engine, path: &str, change: impl FnOnce(&Path)) -> String {
     let copy = TempDir::new().unwrap();
-    for file in fs::read_dir(adapter(model, "a")).unwrap() {
+    for file in fs::read_dir(path).unwrap() {
         let file = file.unwrap();
         fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
     }
@@ -70,6 +75,18 @@ async fn each_fault_is_told() {
         };
         let message = refusal(&engine, MODEL, cut).await;
         assert!(message.contains("adapter_model.safetensors"), "{length}: {message}");
+    }
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parameters_of_experts_that_the_config_does_not_name_are_refused() {
+    let engine = Engine::start(config("granite_moe")).await.unwrap();
+    for (name, expected) in [("c", "input_linear.weight"), ("d", "experts.down_proj")] {
+        let unnamed = |folder: &Path| set(folder, "target_parameters", json!([]));
+        let message = refusal_of(&engine, &adapter("granite_moe", name), unnamed).await;
+        let expected = format!("does not name model.layers.0.block_sparse_moe.{expected}");
+        assert!(message.contains(&expected), "{name}: {message}");
     }
     engine.shutdown().await;
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use playhouse::{Engine, EngineConfig, api::PauseMode, config::Quantization};
 use serde::Deserialize;
 
-use super::{collect, config, config_of, folder, request, submit};
+use super::{Output, collect, config, config_of, folder, request, submit};
 
 /// Largest accepted difference between a log-probability and transformers'.
 const TOLERANCE: f64 = 1e-4;
@@ -16,7 +16,7 @@ const IN_FLIGHT: usize = 8;
 
 /// One recorded continuation.
 #[derive(Deserialize)]
-struct Recorded {
+pub(crate) struct Recorded {
     adapter: Option<String>,
     prompt: Vec<u32>,
     tokens: Vec<u32>,
@@ -24,9 +24,9 @@ struct Recorded {
 }
 
 /// A model whose adapters are in a folder of the fidelity tests.
-struct Case {
-    adapters: &'static str,
-    model: String,
+pub(crate) struct Case {
+    pub(crate) adapters: &'static str,
+    pub(crate) model: String,
 }
 
 impl Case {
@@ -49,7 +49,7 @@ fn models(adapters: &str) -> Vec<String> {
 }
 
 /// Runs the recorded prompts, repeated until eight are in flight, in one engine.
-async fn run(case: &Case, config: EngineConfig) -> Vec<(Recorded, super::Output)> {
+pub(crate) async fn run(case: &Case, config: EngineConfig) -> Vec<(Recorded, Output)> {
     let engine = Engine::start(config).await.unwrap();
     for name in ["a", "b", "c", "d"] {
         let path = case.path(name);
@@ -82,14 +82,19 @@ async fn check(case: &Case, base: impl Fn() -> EngineConfig) {
     for tokens in [2048, 16] {
         let config =
             EngineConfig { max_num_batched_tokens: tokens, max_num_seqs: IN_FLIGHT, ..base() };
-        for (recorded, output) in run(case, config).await {
-            let what = format!("{}, adapter {:?}", case.model, recorded.adapter);
-            assert_eq!(output.tokens, recorded.tokens, "{what}");
-            let pairs = output.logprobs.iter().zip(&recorded.logprobs);
-            let worst = pairs.map(|(got, want)| (f64::from(*got) - want).abs());
-            let worst = worst.fold(0.0, f64::max);
-            assert!(worst <= TOLERANCE, "{what}: {worst}");
-        }
+        compare(case, run(case, config).await);
+    }
+}
+
+/// Compares each output with its recorded answer.
+pub(crate) fn compare(case: &Case, outputs: Vec<(Recorded, Output)>) {
+    for (recorded, output) in outputs {
+        let what = format!("{}, adapter {:?}", case.model, recorded.adapter);
+        assert_eq!(output.tokens, recorded.tokens, "{what}");
+        let pairs = output.logprobs.iter().zip(&recorded.logprobs);
+        let worst = pairs.map(|(got, want)| (f64::from(*got) - want).abs());
+        let worst = worst.fold(0.0, f64::max);
+        assert!(worst <= TOLERANCE, "{what}: {worst}");
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod bad_files;
 mod fidelity;
+mod gpu;
 mod life;
 mod pooling;
 #[cfg(unix)]

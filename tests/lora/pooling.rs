@@ -1,6 +1,7 @@
 //! Adapters of models that pool: vectors, sparse vectors and classes equal those of transformers
 //! with peft, in a batch with the base model. `fidelity/make_pooler_adapters.py` made the adapters
-//! and the answers.
+//! and the answers, and `fidelity/make_authors_adapters.py` those of encoders with code of their
+//! own.
 
 use std::path::PathBuf;
 

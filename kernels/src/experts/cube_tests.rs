@@ -11,19 +11,20 @@ use crate::{
     WeightDtype, WeightView,
 };
 
-const SILU: ExpertActivation = ExpertActivation::Gated(Activation::Silu);
-const CLAMPED: ExpertActivation = ExpertActivation::ClampedSwiGlu { alpha: 1.702, limit: 0.4 };
+pub(super) const SILU: ExpertActivation = ExpertActivation::Gated(Activation::Silu);
+pub(super) const CLAMPED: ExpertActivation =
+    ExpertActivation::ClampedSwiGlu { alpha: 1.702, limit: 0.4 };
 
 /// The form in which weights are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Form {
+pub(super) enum Form {
     Dense(WeightDtype),
     Quantized(QuantizationScheme),
     /// Columns in another order, in all experts but one.
     Ordered,
 }
 
-const FORMS: [Form; 7] = [
+pub(super) const FORMS: [Form; 7] = [
     Form::Dense(WeightDtype::F32),
     Form::Dense(WeightDtype::F16),
     Form::Dense(WeightDtype::Bf16),
@@ -32,6 +33,18 @@ const FORMS: [Form; 7] = [
     Form::Quantized(QuantizationScheme::Int4 { group_size: 64 }),
     Form::Ordered,
 ];
+
+impl Form {
+    /// Returns the largest error, relative to the magnitudes that were summed.
+    pub(super) fn tolerance(self) -> f64 {
+        match self {
+            Self::Dense(WeightDtype::F32) | Self::Ordered => 1e-5,
+            Self::Dense(_) => 5e-3,
+            Self::Quantized(QuantizationScheme::Int8) => 1e-2,
+            Self::Quantized(QuantizationScheme::Int4 { .. }) => 8e-2,
+        }
+    }
+}
 
 /// Returns a weight, and the numbers that it stands for.
 fn pack(form: Form, expert: usize, w: &[f32], inputs: usize, device: &Device) -> LinearWeight {
@@ -58,16 +71,16 @@ fn ordered(expert: usize, w: &[f32], inputs: usize) -> QuantizedMatrix {
 
 /// The sizes of a layer, and the ways in which it differs from most.
 #[derive(Debug, Clone, Copy)]
-struct Layer {
-    hidden: usize,
-    inter: usize,
-    experts: usize,
-    activation: ExpertActivation,
-    scale_input: bool,
-    has_bias: bool,
+pub(super) struct Layer {
+    pub(super) hidden: usize,
+    pub(super) inter: usize,
+    pub(super) experts: usize,
+    pub(super) activation: ExpertActivation,
+    pub(super) scale_input: bool,
+    pub(super) has_bias: bool,
 }
 
-const SMALL: Layer = Layer {
+pub(super) const SMALL: Layer = Layer {
     hidden: 40,
     inter: 32,
     experts: 5,
@@ -77,7 +90,7 @@ const SMALL: Layer = Layer {
 };
 
 impl Layer {
-    fn plain(&self) -> Vec<Expert> {
+    pub(super) fn plain(&self) -> Vec<Expert> {
         let Self { hidden, inter, has_bias, activation, .. } = *self;
         let outputs = activation.inputs() * inter;
         let bias = |len, seed| if has_bias { numbers(len, seed) } else { vec![0.0; len] };
@@ -90,7 +103,7 @@ impl Layer {
         (0..self.experts).map(expert).collect()
     }
 
-    fn pack(&self, plain: &[Expert], form: Form, device: &Device) -> Experts {
+    pub(super) fn pack(&self, plain: &[Expert], form: Form, device: &Device) -> Experts {
         let all = |matrix: fn(&Expert) -> &[f32], inputs| {
             let each = plain.iter().enumerate();
             each.map(|(e, expert)| pack(form, e, matrix(expert), inputs, device)).collect()
@@ -107,8 +120,21 @@ impl Layer {
         Experts::new(weights, self.activation, self.scale_input).unwrap()
     }
 
+    /// Returns the numbers that weights in an order of their own stand for.
+    pub(super) fn as_read(&self, mut plain: Vec<Expert>, form: Form) -> Vec<Expert> {
+        for (e, expert) in plain.iter_mut().enumerate().filter(|_| form == Form::Ordered) {
+            let as_read = |w: &mut Vec<f32>, inputs: usize| {
+                let matrix = ordered(e, w, inputs);
+                *w = (0..w.len() / inputs).flat_map(|o| matrix.row_f32(o)).collect();
+            };
+            as_read(&mut expert.gate_up, self.hidden);
+            as_read(&mut expert.down, self.inter);
+        }
+        plain
+    }
+
     /// Returns choices that spread over the experts, and repeat.
-    fn choices(&self, count: usize) -> Vec<Choice> {
+    pub(super) fn choices(&self, count: usize) -> Vec<Choice> {
         let draws = numbers(2 * count, 5);
         let choice = |draw: &[f32; 2]| Choice {
             expert: ((draw[0] + 1.0) / 2.0 * self.experts as f32) as u32 % self.experts as u32,
@@ -127,18 +153,9 @@ fn run(x: &[f32], choices: &[Choice], layer: &Layer, experts: &Experts, on: &Dev
 /// Compares a batch with the reference. Weights are compared with those before they were rounded,
 /// and `tolerance` is relative to the magnitudes that were summed.
 fn check(layer: Layer, form: Form, tokens: usize, top_k: usize, tolerance: f64, on: &Device) {
-    let mut plain = layer.plain();
+    let plain = layer.plain();
     let experts = layer.pack(&plain, form, on);
-    if form == Form::Ordered {
-        for (e, expert) in plain.iter_mut().enumerate() {
-            let as_read = |w: &mut Vec<f32>, inputs: usize| {
-                let matrix = ordered(e, w, inputs);
-                *w = (0..w.len() / inputs).flat_map(|o| matrix.row_f32(o)).collect();
-            };
-            as_read(&mut expert.gate_up, layer.hidden);
-            as_read(&mut expert.down, layer.inter);
-        }
-    }
+    let plain = layer.as_read(plain, form);
     let (x, choices) = (numbers(tokens * layer.hidden, 6), layer.choices(tokens * top_k));
     let y = run(&x, &choices, &layer, &experts, on);
     let rows = x.chunks_exact(layer.hidden).zip(y.chunks_exact(layer.hidden));
@@ -188,12 +205,7 @@ fn every_form_of_weights_agrees_with_the_reference() {
     let Some(device) = test_device() else { return };
     let layer = Layer { hidden: 128, inter: 64, experts: 4, has_bias: true, ..SMALL };
     for form in FORMS {
-        let tolerance = match form {
-            Form::Dense(WeightDtype::F32) | Form::Ordered => 1e-5,
-            Form::Dense(_) => 5e-3,
-            Form::Quantized(QuantizationScheme::Int8) => 1e-2,
-            Form::Quantized(QuantizationScheme::Int4 { .. }) => 8e-2,
-        };
+        let tolerance = form.tolerance();
         // Few rows an expert, and many.
         for tokens in [3, 140] {
             check(layer, form, tokens, 2, tolerance, &device);

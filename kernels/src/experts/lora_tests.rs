@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use super::tests::{Form, Layer, SMALL, bits, values};
 use super::*;
 use crate::simd::Isa;
-use crate::{LoraPair, LoraWeights, QuantizationScheme, WeightDtype};
+use crate::{LoraPair, QuantizationScheme, WeightDtype};
 
 const RANK: usize = 3;
 const SCALE: f32 = 0.7;
@@ -23,10 +23,9 @@ impl Pair {
         Self { a: values(RANK * inputs, seed), b: values(outputs * RANK, seed + 1) }
     }
 
-    fn pack(&self, shape: [usize; 2]) -> LoraWeights {
+    fn view(&self) -> LoraPair<'_> {
         let Self { a, b } = self;
-        let pair = LoraPair { a, b, rank: RANK, scale: SCALE, first_output: 0 };
-        LoraWeights::pack(&[pair], shape, WeightDtype::F32, &Device::flex()).unwrap()
+        LoraPair { a, b, rank: RANK, scale: SCALE, first_output: 0 }
     }
 
     /// Adds the product to a matrix `[outputs, inputs]`.
@@ -70,13 +69,19 @@ fn check(layer: Layer, form: Form, top_k: usize) {
             (0..count).map(|expert| [pair(expert, 0), pair(expert, 1)]).collect()
         })
         .collect();
-    let packed: Vec<Vec<[Option<LoraWeights>; 2]>> = pairs
+    let packed: Vec<[Option<ExpertLora>; 2]> = pairs
         .iter()
         .map(|adapter| {
-            let pack = |pair: &Option<Pair>, shape| pair.as_ref().map(|pair| pair.pack(shape));
-            let of_expert =
-                |[inner, down]: &[Option<Pair>; 2]| [pack(inner, shapes[0]), pack(down, shapes[1])];
-            adapter.iter().map(of_expert).collect()
+            [0, 1].map(|product| {
+                let views = adapter
+                    .iter()
+                    .map(|expert| expert[product].iter().map(Pair::view).collect::<Vec<_>>());
+                let views: Vec<_> = views.collect();
+                let has_some = views.iter().any(|views| !views.is_empty());
+                let pack =
+                    || ExpertLora::pack(&views, shapes[product], WeightDtype::F32, &Device::flex());
+                has_some.then(|| pack().unwrap())
+            })
         })
         .collect();
     let tokens: [Vec<u32>; 2] =
@@ -84,9 +89,9 @@ fn check(layer: Layer, form: Form, top_k: usize) {
     let segments: Vec<ExpertSegment<'_>> = packed
         .iter()
         .zip(&tokens)
-        .map(|(adapter, tokens)| {
-            let experts = adapter.iter().map(|each| each.each_ref().map(Option::as_ref)).collect();
-            ExpertSegment { tokens, experts }
+        .map(|(adapter, tokens)| ExpertSegment {
+            tokens,
+            weights: adapter.each_ref().map(Option::as_ref),
         })
         .collect();
     let plain = layer.plain();
@@ -123,7 +128,7 @@ fn check(layer: Layer, form: Form, top_k: usize) {
                             assert!(error < 2e-3 * expected.abs().max(1.0), "{y} {expected}");
                         }
                     }
-                    let alone = ExpertSegment { tokens: &[0], ..segments[adapter].clone() };
+                    let alone = ExpertSegment { tokens: &[0], ..segments[adapter] };
                     let alone = with_adapters(isa, one, &routing, &experts, &[alone]);
                     assert_eq!(bits(y), bits(&alone), "{}: token {token}", isa.name());
                 }

@@ -26,6 +26,9 @@ pub(crate) mod cpu;
 pub(crate) mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
+mod cube_lora_tests;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
 mod cube_step_tests;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
@@ -44,7 +47,7 @@ use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
 use crate::{Activation, KernelError, LinearWeight, Routing, WeightVector};
-pub use lora::{ExpertSegment, experts_with_lora};
+pub use lora::{ExpertLora, ExpertSegment, experts_with_lora};
 
 const WHAT: &str = "mixture of experts";
 
@@ -189,13 +192,6 @@ impl Experts {
     #[must_use]
     pub fn num_experts(&self) -> usize {
         self.num_experts
-    }
-
-    /// Returns whether [`experts_with_lora`] takes these experts. GPUs sort the tokens themselves,
-    /// and have no such kernel.
-    #[must_use]
-    pub fn takes_adapters(&self) -> bool {
-        matches!(self.weights, Storage::Cpu(_))
     }
 
     /// Returns the bytes of all weights; a token reads those of its experts alone.

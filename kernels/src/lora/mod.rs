@@ -64,13 +64,13 @@ pub struct LoraWeights {
 
 /// One pair of matrices within the storage.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+pub(crate) struct Block {
     /// Its first row among those of all A.
-    first_rank: usize,
-    rank: usize,
-    first_output: usize,
-    outputs: usize,
-    scale: f32,
+    pub(crate) first_rank: usize,
+    pub(crate) rank: usize,
+    pub(crate) first_output: usize,
+    pub(crate) outputs: usize,
+    pub(crate) scale: f32,
     /// The place of its B in the storage.
     b_start: usize,
 }
@@ -134,7 +134,7 @@ impl LoraWeights {
 }
 
 /// Returns the places of the pairs in the storage.
-fn blocks(
+pub(crate) fn blocks(
     pairs: &[LoraPair<'_>],
     [out_features, in_features]: [usize; 2],
 ) -> Result<Vec<Block>, KernelError> {

@@ -4,9 +4,16 @@
 //! `[E · r, inputs]`, and expert `e` has the rows from `e · r` on. B is `[outputs, r · E]`, and
 //! expert `e` has every `E`-th column from `e` on. The inputs are those of the layer, or those of
 //! the parameter as PEFT sees it (`ParamWrapper._get_in_out_features`): see [`Side`].
+//!
+//! A parameter of two axes is one matrix for PEFT, with the experts below one another. A is
+//! `[r, hidden]`, the same for all experts. B is `[E · intermediate, r]`.
 
-use super::load::{Loading, Matrices, Tensors};
-use super::{AdapterError, AdapterSites, Site, SiteId};
+use std::collections::BTreeMap;
+
+use playhouse_kernels::ExpertLora;
+
+use super::load::{Loading, Matrices, Own, Tensors};
+use super::{AdapterError, AdapterSites, ExpertsId, SiteId};
 
 /// The parameters of experts: the inner projections, and the one back.
 const PARAMETERS: [&str; 2] = ["gate_up_proj", "down_proj"];
@@ -23,36 +30,59 @@ pub(in crate::model) enum Side {
     Parameter,
 }
 
+/// Parameters in which transformers has the experts of a layer. Classes and versions differ.
+#[derive(Debug, Clone)]
+pub(in crate::model) enum ExpertParameters {
+    /// `gate_up_proj` and `down_proj` of one module.
+    Together { module: String, side: Side },
+    /// `weight` of a module for each product, `[experts, outputs, inputs]`.
+    Apart([String; 2]),
+    /// Two parameters of one module, in the order of its class: `[experts · intermediate, hidden]`
+    /// each. The layer multiplies with the transpose of the second one.
+    Rows { module: String, names: [&'static str; 2] },
+}
+
 /// The experts of one layer.
 #[derive(Debug, Clone)]
 pub(super) struct ExpertSites {
-    /// Their module, by the names that it has in the checkpoint and in transformers 5.
-    modules: [String; 2],
-    side: Side,
-    /// Two for each expert, in the order of [`PARAMETERS`].
+    parameters: Vec<ExpertParameters>,
+    /// Two for each expert: the inner projections, and the one back.
     sites: Vec<[SiteId; 2]>,
 }
 
+impl ExpertParameters {
+    fn modules(&self) -> &[String] {
+        match self {
+            Self::Together { module, .. } | Self::Rows { module, .. } => {
+                std::slice::from_ref(module)
+            }
+            Self::Apart(modules) => modules,
+        }
+    }
+}
+
 impl AdapterSites {
-    /// Registers the experts of a layer, whose module has these names in the checkpoint and in
-    /// transformers 5.
+    /// Registers the experts of a layer, in each form that adapters know. `sites` has the products
+    /// of each expert.
     pub(in crate::model) fn add_experts(
         &mut self,
-        modules: [String; 2],
-        side: Side,
-        sites: &[[SiteId; 2]],
-    ) {
-        self.experts.push(ExpertSites { modules, side, sites: sites.to_vec() });
+        parameters: Vec<ExpertParameters>,
+        sites: Vec<[SiteId; 2]>,
+    ) -> ExpertsId {
+        self.experts.push(ExpertSites { parameters, sites });
+        ExpertsId(self.experts.len() - 1)
     }
 
     /// Returns the experts of which a module of an adapter's file has matrices.
-    pub(super) fn experts_of(&self, module: &str) -> Option<&ExpertSites> {
+    pub(super) fn experts_of(&self, module: &str) -> Option<(&ExpertSites, &ExpertParameters)> {
         let name = self.normalized(module);
-        let name = name.strip_suffix(INNER).unwrap_or(name);
-        let is_it = |experts: &&ExpertSites| {
-            experts.modules.iter().any(|known| self.normalized(known) == name)
+        let name = name.strip_suffix(INNER).unwrap_or(&name);
+        let is_it = |known: &&ExpertParameters| {
+            known.modules().iter().any(|known| self.normalized(known) == name)
         };
-        self.experts.iter().find(is_it)
+        self.experts
+            .iter()
+            .find_map(|experts| Some((experts, experts.parameters.iter().find(is_it)?)))
     }
 }
 
@@ -62,22 +92,37 @@ impl Loading<'_> {
         &self,
         module: &str,
         tensors: &Tensors,
-        experts: &ExpertSites,
+        (experts, parameters): (&ExpertSites, &ExpertParameters),
     ) -> Result<Vec<(SiteId, Matrices)>, AdapterError> {
         let (a, b) = self.names(module, tensors)?;
         let inputs = self.checkpoint.shape(a).and_then(|shape| shape.get(1)).copied();
         let outputs = self.checkpoint.shape(b).and_then(|shape| shape.first()).copied();
-        let Some((parameter, side)) = self.parameter(experts, [inputs, outputs]) else {
-            let why = "its shape fits neither the gate_up_proj nor the down_proj of the experts";
-            return Err(self.refused(a, why));
-        };
-        let (inputs, outputs) = (inputs.unwrap_or_default(), outputs.unwrap_or_default());
+        let shape = [inputs, outputs];
         let parent = module.strip_suffix(INNER).unwrap_or(module);
-        let name = format!("{parent}.{}", PARAMETERS[parameter]);
-        if !self.config.has_parameter(&name) {
-            let why = format!("target_parameters of adapter_config.json does not name {name}");
-            return Err(self.refused(a, &why));
-        }
+        let (product, side, name) = match parameters {
+            ExpertParameters::Together { side, .. } => {
+                let Some((product, side)) = self.fitting(experts, &[0, 1], *side, shape) else {
+                    let why = "its shape fits neither the gate_up_proj nor the down_proj of the \
+                               experts";
+                    return Err(self.refused(a, why));
+                };
+                (product, side, format!("{parent}.{}", PARAMETERS[product]))
+            }
+            ExpertParameters::Apart([inner, _]) => {
+                let is_inner = self.sites.normalized(inner) == self.sites.normalized(parent);
+                let product = if is_inner { [0] } else { [1] };
+                let fitting = self.fitting(experts, &product, Side::Layer, shape);
+                let Some((product, side)) = fitting else {
+                    return Err(self.refused(a, "its shape does not fit the experts"));
+                };
+                (product, side, format!("{parent}.weight"))
+            }
+            ExpertParameters::Rows { names, .. } => {
+                return self.of_rows(module, [a, b], experts, *names);
+            }
+        };
+        self.require_parameter(a, &name)?;
+        let (inputs, outputs) = (inputs.unwrap_or_default(), outputs.unwrap_or_default());
         let (rank, count) = (self.rank(&name)?, experts.sites.len());
         let a = self.values(a, &[count * rank, inputs])?;
         let b = self.values(b, &[outputs, rank * count])?;
@@ -90,36 +135,107 @@ impl Loading<'_> {
                 // The matrix is B · A, and the layer multiplies with its transpose.
                 Side::Parameter => [transposed(&b, rank), transposed(&a, inputs)],
             };
-            (sites[parameter], Matrices { a, b, rank, scale })
+            (sites[product], Matrices { a, b, rank, scale })
         };
         Ok(experts.sites.iter().enumerate().map(of_expert).collect())
     }
 
-    /// Returns the parameter whose matrices have so many inputs and outputs, and their side.
-    fn parameter(
+    /// Returns the matrices of each expert in one of the parameters `names` of a module, each of
+    /// two axes. PEFT wraps the module once for each parameter, and its last one is outermost.
+    fn of_rows(
+        &self,
+        module: &str,
+        [a, b]: [&str; 2],
+        experts: &ExpertSites,
+        names: [&str; 2],
+    ) -> Result<Vec<(SiteId, Matrices)>, AdapterError> {
+        let parent = module.strip_suffix(INNER).unwrap_or(module);
+        let names = names.map(|name| format!("{parent}.{name}"));
+        let is_outermost = parent == module;
+        let product = usize::from(is_outermost && self.config.has_parameter(&names[1]));
+        let name = &names[product];
+        self.require_parameter(a, name)?;
+        let Some(sites) = experts.sites.first() else { return Ok(Vec::new()) };
+        let [hidden, intermediate] = sites.map(|SiteId(site)| self.sites.sites[site].inputs);
+        let (rank, scale) = (self.rank(name)?, self.config.scale(name));
+        let a = self.values(a, &[rank, hidden])?;
+        let b = self.values(b, &[experts.sites.len() * intermediate, rank])?;
+        let of_expert = |(sites, b): (&[SiteId; 2], &[f32])| {
+            let [a, b] = match product {
+                0 => [a.clone(), b.to_vec()],
+                _ => [transposed(b, rank), transposed(&a, hidden)],
+            };
+            (sites[product], Matrices { a, b, rank, scale })
+        };
+        Ok(experts.sites.iter().zip(b.chunks_exact(intermediate * rank)).map(of_expert).collect())
+    }
+
+    /// Fails unless the config names a parameter. `tensor` has its matrix.
+    fn require_parameter(&self, tensor: &str, name: &str) -> Result<(), AdapterError> {
+        if self.config.has_parameter(name) {
+            return Ok(());
+        }
+        let why = format!("target_parameters of adapter_config.json does not name {name}");
+        Err(self.refused(tensor, &why))
+    }
+
+    /// Packs the matrices of all experts of a layer for each of their two products. `whole` has
+    /// those of whole products by their sites, and `of_modules` those of modules.
+    pub(super) fn packed_experts(
         &self,
         experts: &ExpertSites,
+        whole: &BTreeMap<usize, Matrices>,
+        of_modules: &BTreeMap<String, Matrices>,
+    ) -> Result<[Option<ExpertLora>; 2], AdapterError> {
+        let mut packed = [None, None];
+        for (product, packed) in packed.iter_mut().enumerate() {
+            let sites = experts.sites.iter().map(|sites| sites[product].0);
+            let own: Vec<Vec<Own<'_>>> = sites
+                .clone()
+                .map(|site| self.own(&self.sites.sites[site], whole.get(&site), of_modules))
+                .collect();
+            let Some(site) = sites.map(|site| &self.sites.sites[site]).next() else { continue };
+            if own.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let pairs: Vec<Vec<_>> =
+                own.iter().map(|own| own.iter().map(Own::pair).collect()).collect();
+            let shape = [site.outputs(), site.inputs];
+            let lora = ExpertLora::pack(&pairs, shape, self.dtype, self.device);
+            *packed = Some(lora.map_err(|source| self.on_device(site, source))?);
+        }
+        Ok(packed)
+    }
+
+    /// Returns which of `products` has matrices with so many inputs and outputs, and their side.
+    /// `first` counts where both sides fit.
+    fn fitting(
+        &self,
+        experts: &ExpertSites,
+        products: &[usize],
+        first: Side,
         [inputs, outputs]: [Option<usize>; 2],
     ) -> Option<(usize, Side)> {
         let sites = experts.sites.first()?.map(|SiteId(site)| &self.sites.sites[site]);
-        // A gate makes the outputs of one parameter twice as many as the inputs of the other, so
-        // the shapes of both differ. Without a gate, each is the other one's transpose.
+        // A gate makes the outputs of one product twice as many as the inputs of the other, so the
+        // shapes of both differ. Without a gate, each is the other one's transpose.
         let [inner, outer] = sites;
-        let is_gated = inner.outputs() != outer.inputs;
-        let order = match experts.side {
+        let differ = products.len() < 2 || inner.outputs() != outer.inputs;
+        let order = match first {
             Side::Layer => [Side::Layer, Side::Parameter],
             Side::Parameter => [Side::Parameter, Side::Layer],
         };
-        let fits = |site: &Site, side: Side| {
+        let fits = |product: usize, side: Side| {
+            let site = sites[product];
             let shape = (Some(site.inputs), Some(site.outputs()));
             match side {
                 Side::Layer => shape == (inputs, outputs),
-                Side::Parameter => is_gated && shape == (outputs, inputs),
+                Side::Parameter => differ && shape == (outputs, inputs),
             }
         };
         order.into_iter().find_map(|side| {
-            let parameter = sites.iter().position(|site| fits(site, side))?;
-            Some((parameter, side))
+            let product = products.iter().find(|product| fits(**product, side))?;
+            Some((*product, side))
         })
     }
 }

@@ -1,10 +1,12 @@
 //! From an adapter's files to its weights on the device.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
 use playhouse_kernels::{
-    EmbeddingTable, LinearWeight, LoraPair, LoraWeights, WeightDtype, WeightView,
+    EmbeddingTable, ExpertLora, KernelError, LinearWeight, LoraPair, LoraWeights, WeightDtype,
+    WeightView,
 };
 
 use super::classifier::Saved;
@@ -39,10 +41,10 @@ pub(super) struct Loading<'a> {
     pub(super) checkpoint: Checkpoint,
     files: &'a AdapterFiles,
     max_rank: usize,
-    dtype: WeightDtype,
-    device: &'a Device,
+    pub(super) dtype: WeightDtype,
+    pub(super) device: &'a Device,
     /// The first site that each module is in.
-    modules: BTreeMap<&'a str, (&'a Site, &'a Part)>,
+    modules: BTreeMap<Cow<'a, str>, (&'a Site, &'a Part)>,
 }
 
 /// The matrices of one module, before they are packed.
@@ -52,6 +54,22 @@ pub(super) struct Matrices {
     pub(super) b: Vec<f32>,
     pub(super) rank: usize,
     pub(super) scale: f32,
+}
+
+/// Matrices at some outputs of a site.
+pub(super) struct Own<'a> {
+    matrices: &'a Matrices,
+    /// B, in the order of the site's outputs.
+    b: Vec<f32>,
+    first_output: usize,
+}
+
+impl Own<'_> {
+    pub(super) fn pair(&self) -> LoraPair<'_> {
+        let Matrices { a, rank, scale, .. } = self.matrices;
+        let first_output = self.first_output;
+        LoraPair { a, b: &self.b, rank: *rank, scale: *scale, first_output }
+    }
 }
 
 impl AdapterFiles {
@@ -113,7 +131,11 @@ impl Loading<'_> {
             if let Some(experts) = self.sites.experts_of(module) {
                 for (SiteId(site), matrices) in self.of_experts(module, tensors, experts)? {
                     max_rank = max_rank.max(matrices.rank);
-                    of_sites.insert(site, matrices);
+                    if of_sites.insert(site, matrices).is_some() {
+                        let name = tensors.a.as_deref().unwrap_or(module);
+                        let why = "the experts have matrices under another name, too";
+                        return Err(self.refused(name, why));
+                    }
                 }
                 continue;
             }
@@ -122,14 +144,17 @@ impl Loading<'_> {
                 let shape = self.shape(module, tensors)?;
                 let of_module = self.matrices(module, tensors, shape)?;
                 max_rank = max_rank.max(of_module.rank);
-                matrices.insert(self.sites.normalized(module).to_owned(), of_module);
+                matrices.insert(self.sites.normalized(module).into_owned(), of_module);
             }
         }
-        let sites = self.sites.sites.iter().enumerate();
-        let sites = sites.map(|(index, site)| self.site(site, of_sites.get(&index), &matrices));
+        let sites = self.sites.sites.iter().map(|site| self.site(site, &matrices));
         let sites = sites.collect::<Result<Vec<_>, _>>()?;
         size_bytes += sites.iter().flatten().map(LoraWeights::size_bytes).sum::<usize>();
-        Ok(Adapter { sites, embedding, lm_head, classifier, max_rank, size_bytes })
+        let experts = self.sites.experts.iter();
+        let experts = experts.map(|experts| self.packed_experts(experts, &of_sites, &matrices));
+        let experts = experts.collect::<Result<Vec<_>, _>>()?;
+        size_bytes += experts.iter().flatten().flatten().map(ExpertLora::size_bytes).sum::<usize>();
+        Ok(Adapter { sites, experts, embedding, lm_head, classifier, max_rank, size_bytes })
     }
 
     /// Returns the module of a tensor, and its role there.
@@ -165,7 +190,7 @@ impl Loading<'_> {
 
     /// Returns the shape of a module in the base model, which must have a site for it.
     fn shape(&self, module: &str, tensors: &Tensors) -> Result<[usize; 2], AdapterError> {
-        if let Some((site, part)) = self.modules.get(self.sites.normalized(module)) {
+        if let Some((site, part)) = self.modules.get(&*self.sites.normalized(module)) {
             let outputs = match part.arrangement {
                 Arrangement::SomeRows { of, .. } => of,
                 _ => part.outputs,
@@ -226,34 +251,17 @@ impl Loading<'_> {
         replaced.as_ref().is_some_and(|replaced| self.sites.normalized(&replaced.module) == name)
     }
 
-    /// Packs the matrices of the modules of one site, and those of all its outputs.
+    /// Packs the matrices of the modules of one site, if it has some by itself.
     fn site(
         &self,
         site: &Site,
-        whole: Option<&Matrices>,
         matrices: &BTreeMap<String, Matrices>,
     ) -> Result<Option<LoraWeights>, AdapterError> {
-        let (mut first_output, mut own) = (0, Vec::new());
-        own.extend(whole.map(|whole| match &site.parts[..] {
-            [part] => (whole, arranged(whole, part), 0),
-            _ => (whole, whole.b.clone(), 0),
-        }));
-        for part in &site.parts {
-            if let Some(matrices) = matrices.get(self.sites.normalized(&part.module)) {
-                own.push((matrices, arranged(matrices, part), first_output));
-            }
-            first_output += part.outputs;
+        if site.is_of_expert {
+            return Ok(None);
         }
-        let pairs: Vec<LoraPair<'_>> = own
-            .iter()
-            .map(|(matrices, b, first_output)| LoraPair {
-                a: &matrices.a,
-                b,
-                rank: matrices.rank,
-                scale: matrices.scale,
-                first_output: *first_output,
-            })
-            .collect();
+        let own = self.own(site, None, matrices);
+        let pairs: Vec<LoraPair<'_>> = own.iter().map(Own::pair).collect();
         let shape = [site.outputs(), site.inputs];
         let packed = match (&pairs[..], site.turned) {
             ([], _) => return Ok(None),
@@ -265,10 +273,37 @@ impl Loading<'_> {
             }
             (pairs, None) => LoraWeights::pack(pairs, shape, self.dtype, self.device),
         };
-        packed.map(Some).map_err(|source| {
-            let part = site.parts.first().map_or_else(String::new, |part| part.module.clone());
-            AdapterError::Device { part, source }
-        })
+        packed.map(Some).map_err(|source| self.on_device(site, source))
+    }
+
+    /// Returns the matrices of one site: those of all its outputs, and those of its modules.
+    pub(super) fn own<'m>(
+        &self,
+        site: &Site,
+        whole: Option<&'m Matrices>,
+        matrices: &'m BTreeMap<String, Matrices>,
+    ) -> Vec<Own<'m>> {
+        let (mut first_output, mut own) = (0, Vec::new());
+        own.extend(whole.map(|whole| {
+            let b = match &site.parts[..] {
+                [part] => arranged(whole, part),
+                _ => whole.b.clone(),
+            };
+            Own { matrices: whole, b, first_output: 0 }
+        }));
+        for part in &site.parts {
+            if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
+                own.push(Own { matrices, b: arranged(matrices, part), first_output });
+            }
+            first_output += part.outputs;
+        }
+        own
+    }
+
+    /// Returns the error of a device that rejects the matrices of a site.
+    pub(super) fn on_device(&self, site: &Site, source: KernelError) -> AdapterError {
+        let part = site.parts.first().map_or_else(String::new, |part| part.module.clone());
+        AdapterError::Device { part, source }
     }
 
     fn embedding(&self, name: &str) -> Result<EmbeddingTable, AdapterError> {

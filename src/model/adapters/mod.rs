@@ -15,14 +15,14 @@ mod patterns;
 mod sites;
 mod step;
 
-use playhouse_kernels::{EmbeddingTable, LinearWeight, LoraWeights};
+use playhouse_kernels::{EmbeddingTable, ExpertLora, LinearWeight, LoraWeights};
 
 use super::pooling::Classifier;
 pub use error::AdapterError;
-pub(in crate::model) use experts::Side;
+pub(in crate::model) use experts::{ExpertParameters, Side};
 pub use files::{AdapterFiles, Fingerprint};
 pub use sites::AdapterSites;
-pub(in crate::model) use sites::{Site, SiteId};
+pub(in crate::model) use sites::{ExpertsId, Site, SiteId};
 pub use step::{Adapters, StepAdapters};
 
 /// The weights of one adapter, on the model's device.
@@ -30,6 +30,8 @@ pub use step::{Adapters, StepAdapters};
 pub struct Adapter {
     /// By site; `None` where the adapter changes nothing.
     sites: Vec<Option<LoraWeights>>,
+    /// By layer with experts: for the inner products of its experts, and for those back.
+    experts: Vec<[Option<ExpertLora>; 2]>,
     /// The embedding that replaces the model's.
     embedding: Option<EmbeddingTable>,
     /// The output layer that replaces the model's.

@@ -1,5 +1,6 @@
 //! The layers of a model that adapters may change.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
@@ -16,6 +17,10 @@ const OUTER: [&str; 3] = ["model", "language_model", "transformer"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) struct SiteId(pub(super) usize);
 
+/// The index of a layer's experts among those of its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) struct ExpertsId(pub(super) usize);
+
 /// A linear layer: the modules that are stacked in it, and the width of its input.
 #[derive(Debug, Clone)]
 pub(in crate::model) struct Site {
@@ -23,6 +28,8 @@ pub(in crate::model) struct Site {
     pub(in crate::model) inputs: usize,
     /// Whether the layer multiplies with the transposed matrix of its only part.
     pub(super) turned: Option<Turned>,
+    /// Whether it is a product of an expert: those of all experts are packed together.
+    pub(super) is_of_expert: bool,
 }
 
 /// A layer of a transposed matrix `[outputs, inputs]`: it maps `outputs` elements to `inputs`. Each
@@ -56,6 +63,8 @@ pub struct AdapterSites {
     /// The module that holds all but the head: HF `base_model_prefix`. An adapter that was trained
     /// on it alone has names without it.
     pub(super) base: &'static str,
+    /// Parts of names that adapters have, and those of the checkpoint.
+    pub(super) parts_of_names: &'static [(&'static str, &'static str)],
     /// Modules of linear layers as adapters know them, by the first name of a layer in a file that
     /// has other names.
     pub(super) names: BTreeMap<String, Vec<Part>>,
@@ -73,18 +82,21 @@ impl AdapterSites {
 
     /// Registers a layer.
     pub(in crate::model) fn add(&mut self, parts: &[Part], inputs: usize) -> SiteId {
-        self.push(Site { parts: self.known(parts), inputs, turned: None })
+        self.push(Site { parts: self.known(parts), inputs, turned: None, is_of_expert: false })
     }
 
     /// Registers a layer of one expert. A matrix of a parameter of all experts has a name that no
     /// adapter has for a module: see [`AdapterSites::add_experts`].
     pub(in crate::model) fn add_expert(&mut self, parts: &[Part], inputs: usize) -> SiteId {
         let apart = |part: Part| match part.arrangement {
-            Arrangement::Fused { .. } | Arrangement::FusedByOutput { .. } => part.apart(),
+            Arrangement::Slice { .. }
+            | Arrangement::Fused { .. }
+            | Arrangement::FusedByOutput { .. }
+            | Arrangement::Below { .. } => part.apart(),
             _ => part,
         };
         let parts = self.known(parts).into_iter().map(apart).collect();
-        self.push(Site { parts, inputs, turned: None })
+        self.push(Site { parts, inputs, turned: None, is_of_expert: true })
     }
 
     /// Registers a layer that multiplies with the transposed matrix of `part`, `[outputs, inputs]`.
@@ -95,7 +107,8 @@ impl AdapterSites {
         inputs: usize,
         further: usize,
     ) -> SiteId {
-        self.push(Site { parts: vec![part], inputs, turned: Some(Turned { further }) })
+        let turned = Some(Turned { further });
+        self.push(Site { parts: vec![part], inputs, turned, is_of_expert: false })
     }
 
     fn push(&mut self, site: Site) -> SiteId {
@@ -158,16 +171,28 @@ impl AdapterSites {
         self.base = base;
     }
 
-    /// Returns a module's name without the components that differ between classes and versions of
-    /// transformers.
-    pub(super) fn normalized<'n>(&self, module: &'n str) -> &'n str {
+    /// Sets the parts of names that adapters have, each with the part in the checkpoint that it
+    /// stands for.
+    pub(in crate::model) fn set_parts_of_names(
+        &mut self,
+        parts: &'static [(&'static str, &'static str)],
+    ) {
+        self.parts_of_names = parts;
+    }
+
+    /// Returns a module's name in the checkpoint, without the components that differ between
+    /// classes and versions of transformers.
+    pub(super) fn normalized<'n>(&self, module: &'n str) -> Cow<'n, str> {
         let mut rest = module;
         while let Some((first, inner)) = rest.split_once('.')
             && (OUTER.contains(&first) || first == self.base)
         {
             rest = inner;
         }
-        rest
+        let of_checkpoint = |name: Cow<'n, str>, (part, stored): &(&str, &str)| {
+            if name.contains(part) { Cow::Owned(name.replace(part, stored)) } else { name }
+        };
+        self.parts_of_names.iter().fold(Cow::Borrowed(rest), of_checkpoint)
     }
 
     /// Returns whether a module with a linear layer takes no adapter.

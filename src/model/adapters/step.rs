@@ -7,7 +7,7 @@ use playhouse_kernels::{
     ExpertSegment, LinearWeight, LoraSegment, add_lora, embedding, linear, select_rows, set_rows,
 };
 
-use super::{Adapter, SiteId};
+use super::{Adapter, ExpertsId, SiteId};
 
 /// The adapters of the rows of one step. Rows of no adapter are the base model's.
 #[derive(Debug, Clone, Default)]
@@ -92,13 +92,13 @@ impl<'a> Adapters<'a> {
         if segments.is_empty() { y } else { add_lora(y, x, &segments) }
     }
 
-    /// Returns the rows of adapters that change experts with these sites, two for each expert.
-    pub(in crate::model) fn of_experts(self, sites: &[[SiteId; 2]]) -> Vec<ExpertSegment<'a>> {
+    /// Returns the rows of adapters that change the experts of a layer.
+    pub(in crate::model) fn of_experts(self, experts: Option<ExpertsId>) -> Vec<ExpertSegment<'a>> {
+        let Some(ExpertsId(index)) = experts else { return Vec::new() };
         let segment = |segment: &'a Segment| {
-            let at = |site: SiteId| segment.at(site).map(|each| each.weights);
-            let experts: Vec<_> = sites.iter().map(|sites| sites.map(at)).collect();
-            let is_changed = experts.iter().flatten().any(Option::is_some);
-            is_changed.then(|| ExpertSegment { tokens: &segment.rows, experts })
+            let weights = segment.adapter.experts.get(index)?.each_ref().map(Option::as_ref);
+            let is_changed = weights.iter().any(Option::is_some);
+            is_changed.then(|| ExpertSegment { tokens: &segment.rows, weights })
         };
         self.segments().iter().filter_map(segment).collect()
     }

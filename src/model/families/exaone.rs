@@ -43,6 +43,14 @@ pub(super) const FAMILY: Family = Family {
         },
         mlp: MlpNames { inner: &["mlp.c_fc_0", "mlp.c_fc_1"], down_proj: "mlp.c_proj" },
         norm: "transformer.ln_f",
+        in_adapters: &[
+            ("layers.", "h."),
+            (".self_attn.o_proj", ".attn.attention.out_proj"),
+            (".self_attn.", ".attn.attention."),
+            (".mlp.gate_proj", ".mlp.c_fc_0"),
+            (".mlp.up_proj", ".mlp.c_fc_1"),
+            (".mlp.down_proj", ".mlp.c_proj"),
+        ],
         ..llama::NAMES
     },
     ..llama::FAMILY

@@ -57,6 +57,7 @@ pub(super) const FAMILY: Family = Family {
         is_transposed: true,
         is_gate_last: false,
         layers_are_pairs: false,
+        in_adapters: &[],
         renamed: &[],
         place: None,
     },

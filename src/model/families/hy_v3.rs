@@ -33,6 +33,7 @@ pub(super) const FAMILY: Family = Family {
             },
             ..llama::MOE
         },
+        in_adapters: &[(".shared_experts.", ".shared_mlp.")],
         ..llama::WITH_HEAD_NORMS
     },
     adjust,

@@ -94,6 +94,7 @@ pub(super) const NAMES: WeightNames = WeightNames {
     is_transposed: false,
     is_gate_last: false,
     layers_are_pairs: false,
+    in_adapters: &[],
     renamed: &[],
     place: None,
 };

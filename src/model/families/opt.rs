@@ -49,6 +49,7 @@ pub(super) const FAMILY: Family = Family {
         is_transposed: false,
         is_gate_last: false,
         layers_are_pairs: false,
+        in_adapters: &[],
         renamed: &[],
         place: None,
     },

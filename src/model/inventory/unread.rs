@@ -38,6 +38,17 @@ pub(super) fn tensors(config: &ModelConfig) -> Shapes {
     tensors
 }
 
+/// Returns the modules that an adapter may change without effect, because no result depends on
+/// them: the indexers.
+pub(in crate::model) fn unused_modules(config: &ModelConfig) -> Vec<String> {
+    let has_indexer = |index: &usize| {
+        let mixer = &config.layers[*index].mixer;
+        matches!(mixer, Mixer::Latent(LatentConfig { index_topk: Some(_), .. }))
+    };
+    let of_layer = |index| INDEXER.map(|name| config.names.of_layer(index, name));
+    (0..config.layers.len()).filter(has_indexer).flat_map(of_layer).collect()
+}
+
 /// Adds the tensors of layer `index` that published checkpoints have and that change no result: the
 /// inner projections of experts that return their input, and the indexer of an attention whose
 /// contexts are never longer than its choice.

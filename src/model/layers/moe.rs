@@ -1,7 +1,7 @@
 //! Mixtures of experts (<https://arxiv.org/abs/2101.03961>): HF `MixtralSparseMoeBlock` and its
 //! descendants.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use playhouse_kernels::{
     EmbeddingTable, ExpertActivation, ExpertGroups, ExpertWeights, Experts, GroupScore, Router,
     RouterConfig, Routing, Scoring as RouterScoring, WeightDtype, WeightVector, WeightView, add,
@@ -10,7 +10,7 @@ use playhouse_kernels::{
 
 use super::arrangement::Part;
 use super::{LayerPlace, Linear, Mlp, activation};
-use crate::model::adapters::{Side, SiteId};
+use crate::model::adapters::{ExpertParameters, ExpertsId, Side};
 use crate::model::config::{GateClamp, GroupScoring, MlpConfig, MoeConfig, Scoring};
 use crate::model::family::{ExpertNames, MoeNames};
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -22,9 +22,8 @@ pub(in crate::model) struct Moe {
     gate: Linear,
     router: Router,
     experts: Experts,
-    /// Where adapters change each expert: its inner projections, and the one back. Empty if they
-    /// change none.
-    sites: Vec<[SiteId; 2]>,
+    /// Where adapters change the experts, if some are known for them.
+    site: Option<ExpertsId>,
     /// The projections around the experts, if they have a width of their own.
     latent: Option<[Linear; 2]>,
     shared: Option<Shared>,
@@ -89,7 +88,7 @@ impl Moe {
     }
 
     fn experts(&self, x: Tensor<2>, routing: &Routing, adapters: Adapters<'_>) -> Tensor<2> {
-        match &adapters.of_experts(&self.sites)[..] {
+        match &adapters.of_experts(self.site)[..] {
             [] => experts(x, routing, &self.experts),
             segments => experts_with_lora(x, routing, &self.experts, segments),
         }
@@ -119,8 +118,7 @@ impl Moe {
         }
         let width = moe.width(hidden);
         let (mut gate_up, mut down, mut sites) = (Vec::new(), Vec::new(), Vec::new());
-        // No GPU has the operation.
-        let known = known_experts(place).filter(|_| *loader.device() == Device::flex());
+        let known = known_experts(place);
         for expert in 0..moe.num_experts {
             let [inner, outer] =
                 expert_parts(names, moe, hidden, expert, |name| place.module(name));
@@ -135,9 +133,7 @@ impl Moe {
             gate_up.push(Linear::weight(loader, &inner, width)?);
             down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
         }
-        if let Some((modules, side)) = known {
-            loader.adapter_sites().add_experts(modules, side, &sites);
-        }
+        let site = known.map(|known| loader.adapter_sites().add_experts(known, sites));
         let activation = match moe.clamp {
             Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
             None => {
@@ -157,7 +153,7 @@ impl Moe {
             gate,
             router: router(loader, place, moe)?,
             experts,
-            sites,
+            site,
             latent: latent(loader, place, moe)?,
             shared: shared(loader, place, moe)?,
             output_bias: output_bias(loader, place, moe)?,
@@ -165,23 +161,41 @@ impl Moe {
     }
 }
 
-/// Returns the names of the module of the experts at `place`: that in a folder, and that in
-/// transformers 5. Returns the side of an adapter's matrices, too. `None` if no adapter is known
-/// for such experts.
-fn known_experts(place: LayerPlace<'_>) -> Option<([String; 2], Side)> {
+/// Returns the parameters in which transformers has the experts at `place`. `None` if no adapter is
+/// known for them: PEFT cannot wrap those of DBRX, whose class reads them from outside.
+fn known_experts(place: LayerPlace<'_>) -> Option<Vec<ExpertParameters>> {
     let original = place.original();
-    let (module, side) = match original.names().moe.experts {
-        ExpertNames::Each { module, .. } => (module, Side::Layer),
+    let module = |name: &str| original.module(name);
+    let together = |modules: [&str; 2], side| {
+        let of_module = |name: &str| ExpertParameters::Together { module: module(name), side };
+        modules.map(of_module).to_vec()
+    };
+    // The name in transformers 5 of the module that most families have for experts.
+    let usual = "mlp.experts";
+    match original.names().moe.experts {
+        ExpertNames::Each { module, .. } => Some(together([module, usual], Side::Layer)),
         ExpertNames::FusedByOutput { inner, .. }
         | ExpertNames::Fused { inner, is_interleaved: true, .. } => {
-            (inner.rsplit_once('.')?.0, Side::Layer)
+            Some(together([inner.rsplit_once('.')?.0, usual], Side::Layer))
         }
         // PEFT takes the last axis as the inputs, unless the class says that it is the other one
         // (`is_transposed`, gpt-oss).
-        ExpertNames::Fused { inner, .. } => (inner.rsplit_once('.')?.0, Side::Parameter),
-        ExpertNames::Stacked { .. } | ExpertNames::Rows { .. } => return None,
-    };
-    Some(([module, "mlp.experts"].map(|name| original.module(name)), side))
+        ExpertNames::Fused { inner, .. } => {
+            Some(together([inner.rsplit_once('.')?.0, usual], Side::Parameter))
+        }
+        // Each product was a module until transformers 5.
+        ExpertNames::Stacked { inner: [inner], down_proj } => {
+            let apart = ExpertParameters::Apart([*inner, down_proj].map(module));
+            let within = format!("{}.experts", inner.rsplit_once('.')?.0);
+            Some([vec![apart], together([within.as_str(), usual], Side::Layer)].concat())
+        }
+        ExpertNames::Rows { inner: [inner], down_proj } => {
+            let (parent, inner) = inner.rsplit_once('.')?;
+            let names = [inner, down_proj.rsplit_once('.')?.1];
+            Some(vec![ExpertParameters::Rows { module: module(parent), names }])
+        }
+        ExpertNames::Stacked { .. } | ExpertNames::Rows { .. } => None,
+    }
 }
 
 /// Loads the biases of all experts, in the order of the experts. Only experts in one tensor have

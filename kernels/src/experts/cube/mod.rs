@@ -6,12 +6,13 @@
 
 mod activation;
 mod gather;
+mod lora;
 mod plan;
 mod sum;
 
 use burn_cubecl::tensor::CubeTensor;
 
-use super::{ExpertActivation, ExpertSegment, ExpertWeights, Experts, WHAT};
+use super::{ExpertActivation, ExpertLora, ExpertSegment, ExpertWeights, Experts, WHAT};
 use crate::activation::cube::{activate, gated};
 use crate::cube::Rows;
 use crate::linear::cube::{CubeStack, grouped};
@@ -19,6 +20,8 @@ use crate::router::cube::experts_max;
 use crate::{KernelError, Routing};
 use activation::clamped_swiglu;
 use gather::gathered;
+pub(crate) use lora::CubeLora;
+use lora::{InputOf, Tokens};
 use plan::Plan;
 
 /// The weights of all experts of a layer.
@@ -51,19 +54,19 @@ impl CubeExperts {
     }
 }
 
-/// No GPU has this operation: see [`Experts::takes_adapters`].
+/// Computes the weighted sum of each token's experts.
+pub(crate) fn experts(x: CubeTensor, routing: &Routing, experts: &Experts) -> CubeTensor {
+    experts_with_lora(x, routing, experts, &[])
+}
+
+/// Computes the same with the adapters of some tokens. They are added to the results of each
+/// product, so the rows of other tokens have the same bytes.
 pub(crate) fn experts_with_lora(
     x: CubeTensor,
     routing: &Routing,
-    of_layer: &Experts,
+    experts: &Experts,
     segments: &[ExpertSegment<'_>],
 ) -> CubeTensor {
-    assert!(segments.is_empty(), "experts_with_lora: adapters of experts on a GPU");
-    experts(x, routing, of_layer)
-}
-
-/// Computes the weighted sum of each token's experts.
-pub(crate) fn experts(x: CubeTensor, routing: &Routing, experts: &Experts) -> CubeTensor {
     let CubeExperts { gate_up, down } = experts.on_gpu();
     let x = Rows::new(x);
     assert_eq!(x.cols, experts.hidden, "experts: width of x [{}, {}]", x.rows, x.cols);
@@ -74,6 +77,7 @@ pub(crate) fn experts(x: CubeTensor, routing: &Routing, experts: &Experts) -> Cu
         return y;
     }
     let plan = Plan::sort(x.client(), routing);
+    let adapters = Adapters::of(&x, segments);
     let products = x.sibling(plan.rows(), gate_up.outputs());
     if experts.scale_input || gate_up.input_order().is_some() {
         let x = gathered(&x, &plan, true, gate_up.input_order(), experts.scale_input);
@@ -81,6 +85,8 @@ pub(crate) fn experts(x: CubeTensor, routing: &Routing, experts: &Experts) -> Cu
     } else {
         grouped(&x, Some(plan.tokens()), gate_up, &plan.items(), &products);
     }
+    let input = if experts.scale_input { InputOf::ScaledToken } else { InputOf::Token };
+    adapters.add(0, &products, &x, input, &plan);
     let activated = Rows::new(match experts.activation {
         ExpertActivation::Gated(activation) => gated(products, activation),
         ExpertActivation::Plain(activation) => activate(products, activation),
@@ -94,5 +100,30 @@ pub(crate) fn experts(x: CubeTensor, routing: &Routing, experts: &Experts) -> Cu
             grouped(&ordered, None, down, &plan.items(), &results);
         }
     }
+    adapters.add(1, &results, &activated, InputOf::Row, &plan);
     sum::weighted(&Rows::new(results), &plan, experts.scale_input, y)
+}
+
+/// The adapters of a step, with their tokens on the device.
+struct Adapters<'a>(Vec<(Tokens, [Option<&'a CubeLora>; 2])>);
+
+impl<'a> Adapters<'a> {
+    /// Copies the tokens to the device of `x`.
+    fn of(x: &Rows, segments: &[ExpertSegment<'a>]) -> Self {
+        let some = segments.iter().filter(|segment| !segment.tokens.is_empty());
+        let of_segment = |segment: &ExpertSegment<'a>| {
+            let weights = segment.weights.map(|weights| weights.map(ExpertLora::on_gpu));
+            (Tokens::of(x.client(), segment.tokens), weights)
+        };
+        Self(some.map(of_segment).collect())
+    }
+
+    /// Adds what the adapters change in the results `y` of a product, whose inputs are `x`.
+    fn add(&self, product: usize, y: &CubeTensor, x: &Rows, input: InputOf, plan: &Plan) {
+        for (tokens, weights) in &self.0 {
+            if let Some(weights) = weights[product] {
+                lora::add(y, x, input, plan, tokens, weights);
+            }
+        }
+    }
 }

@@ -77,6 +77,7 @@ const NAMES: WeightNames = WeightNames {
     is_transposed: false,
     is_gate_last: false,
     layers_are_pairs: false,
+    in_adapters: &[],
     renamed: RENAMED,
     place: None,
 };
