@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    fs::{self, File},
+    fs::File,
     io,
     os::{
         fd::OwnedFd,
@@ -23,6 +23,11 @@ use std::{
     time::Duration,
 };
 
+#[cfg(target_os = "linux")]
+use nix::{
+    errno::Errno,
+    sys::wait::{Id, WaitPidFlag, WaitStatus, waitid},
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -174,7 +179,7 @@ impl ChildProcess {
         let of_thread = Arc::clone(&is_known);
         let oom_kills = memory::oom_kills();
         let wait = move || {
-            let status = reap(&mut child, pid, &of_thread);
+            let status = end_of(&mut child, pid, &of_thread);
             let kills_now = memory::oom_kills();
             let is_oom_kill = kills_now > oom_kills;
             let is_kill = |status: &ExitStatus| status.signal() == Some(Signal::SIGKILL as i32);
@@ -189,6 +194,8 @@ impl ChildProcess {
             let how = status.map_or_else(|error| error.to_string(), words);
             // Without a receiver, nothing asks.
             let _ = ended.send(Some(Exit { how, is_from_outside, is_out_of_memory }));
+            // Only now: Linux may take seconds to take down the folder of a process in /proc.
+            let _ = child.wait();
         };
         thread::Builder::new().name("playhouse-waiter".to_owned()).spawn(wait)?;
         Ok(Self { pid, is_known, exit })
@@ -207,13 +214,22 @@ impl Process for ChildProcess {
         }
     }
 
+    /// Asks the system for the child's state, and leaves it there for the next call. A look at the
+    /// child's folder in /proc would make the end of the child slow.
+    #[cfg(target_os = "linux")]
     fn state(&self) -> ProcessState {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // The name before may contain anything, also parentheses.
-        match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
-            Some('T' | 't') => ProcessState::Stopped,
-            _ => ProcessState::Runs,
+        let is_known = self.is_known.lock();
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match *is_known && matches!(waitid(Id::Pid(self.pid), flags), Ok(WaitStatus::Stopped(..))) {
+            true => ProcessState::Stopped,
+            false => ProcessState::Runs,
         }
+    }
+
+    /// This system does not tell of a stop.
+    #[cfg(not(target_os = "linux"))]
+    fn state(&self) -> ProcessState {
+        ProcessState::Runs
     }
 
     fn ended(&self) -> Pin<Box<dyn Future<Output = Exit> + Send>> {
@@ -233,19 +249,27 @@ impl Process for ChildProcess {
 }
 
 /// Waits for the end of a child. Forgets its number before the system may give that to another
-/// process.
+/// process: on Linux the child keeps it until it is waited for again.
 #[cfg(target_os = "linux")]
-fn reap(child: &mut Child, pid: Pid, is_known: &Mutex<bool>) -> io::Result<ExitStatus> {
-    use nix::sys::wait::{Id, WaitPidFlag, waitid};
-    // The second wait learns of an error too.
-    let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+fn end_of(child: &mut Child, pid: Pid, is_known: &Mutex<bool>) -> io::Result<ExitStatus> {
+    let ended = loop {
+        match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+            Err(Errno::EINTR) => {}
+            ended => break ended,
+        }
+    };
     *is_known.lock() = false;
-    child.wait()
+    match ended {
+        Ok(WaitStatus::Exited(_, code)) => Ok(ExitStatus::from_raw((code & 0xff) << 8)),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Ok(ExitStatus::from_raw(signal as i32)),
+        // The second wait learns of an error too, and of a signal without a name.
+        Ok(_) | Err(_) => child.wait(),
+    }
 }
 
 /// Waits for the end of a child. This system has no wait after which the child keeps its number.
 #[cfg(not(target_os = "linux"))]
-fn reap(child: &mut Child, _: Pid, is_known: &Mutex<bool>) -> io::Result<ExitStatus> {
+fn end_of(child: &mut Child, _: Pid, is_known: &Mutex<bool>) -> io::Result<ExitStatus> {
     let status = child.wait();
     *is_known.lock() = false;
     status

@@ -25,19 +25,19 @@ pub enum Verdict {
 pub struct Heartbeat {
     /// Time without a sign of life after which a process is dead.
     limit: Micros,
-    /// Time between two looks. A front that did not run has not listened. So one look adds at most
-    /// twice this time to the silence, and once to the stop.
-    period: Micros,
+    /// Longest time that one look may add. A front that did not run has not listened.
+    look_max: Micros,
     looked: Micros,
     silent_for: Micros,
-    stopped_for: Micros,
+    /// Time since the first look that saw the process stopped. `None`: the last look did not.
+    stopped_for: Option<Micros>,
 }
 
 impl Heartbeat {
     /// Returns the state of a process that began at `now`. It is looked at every `period`.
     #[must_use]
     pub fn new(now: Micros, limit: Micros, period: Micros) -> Self {
-        Self { limit, period, looked: now, silent_for: 0, stopped_for: 0 }
+        Self { limit, look_max: 2 * period, looked: now, silent_for: 0, stopped_for: None }
     }
 
     /// Records a sign of life.
@@ -47,12 +47,13 @@ impl Heartbeat {
 
     /// Looks at `now`. `is_stopped` is the system's report.
     pub fn look(&mut self, now: Micros, is_stopped: bool) -> Verdict {
-        let passed = now.saturating_sub(self.looked).min(2 * self.period);
+        let passed = now.saturating_sub(self.looked).min(self.look_max);
         self.looked = now;
         self.silent_for += passed;
-        let stopped = passed.min(self.period);
-        self.stopped_for = if is_stopped { self.stopped_for + stopped } else { 0 };
-        if self.stopped_for >= STOPPED_MAX {
+        // A stop may have begun just before the first look at it.
+        let stopped_for = self.stopped_for.map_or(0, |before| before + passed);
+        self.stopped_for = is_stopped.then_some(stopped_for);
+        if self.stopped_for >= Some(STOPPED_MAX) {
             Verdict::Stopped
         } else if self.silent_for >= self.limit && !planted(Bug::DeafToSilence) {
             Verdict::Silent
@@ -86,14 +87,15 @@ mod tests {
     #[test]
     fn a_stopped_process_is_found_before_the_limit() {
         let mut heartbeat = Heartbeat::new(0, LIMIT, PERIOD);
-        assert_eq!(looks(&mut heartbeat, 2, true), [Verdict::Alive, Verdict::Stopped]);
+        let expected = [Verdict::Alive, Verdict::Alive, Verdict::Stopped];
+        assert_eq!(looks(&mut heartbeat, 3, true), expected);
     }
 
     #[test]
     fn a_process_that_is_continued_in_time_lives() {
         let mut heartbeat = Heartbeat::new(0, LIMIT, PERIOD);
         for _ in 0..5 {
-            assert_eq!(looks(&mut heartbeat, 1, true), [Verdict::Alive]);
+            assert_eq!(looks(&mut heartbeat, 2, true), [Verdict::Alive; 2]);
             assert_eq!(looks(&mut heartbeat, 1, false), [Verdict::Alive]);
             heartbeat.beat();
         }
