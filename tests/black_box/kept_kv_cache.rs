@@ -81,8 +81,8 @@ async fn few_tokens_are_computed_again() {
         }
         check(&calm, &run.await.unwrap());
     }
-    costs.sort_unstable();
-    assert!(costs[KILLS / 2] <= TOKENS_MAX, "{costs:?}");
+    let num_dear = costs.iter().filter(|&&tokens| tokens > TOKENS_MAX).count();
+    assert!(num_dear <= 2, "{costs:?}");
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("the KV cache of the process before is adopted"), "{log}");

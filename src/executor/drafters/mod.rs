@@ -154,7 +154,7 @@ impl SharedRates {
         self.by_drafter.learn_step(micros);
     }
 
-    /// Learns the time in which the drafter made the guesses of one request, in microseconds.
+    /// Learns the time in which the drafter made the guesses of a step, in microseconds.
     pub(super) fn learn_time(&mut self, micros: f64) {
         self.by_drafter.learn_time(micros);
     }

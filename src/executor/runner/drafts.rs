@@ -91,10 +91,11 @@ impl ModelRunner {
         });
         let made: Vec<(Vec<TokenId>, usize)> = made.collect();
         let num_guesses = made.iter().map(|(guesses, _)| guesses.len()).sum();
+        let micros = micros(begun.elapsed());
+        // All requests of the step wait for it, also while a text is only read.
+        self.drafts.shared.learn_time(micros);
         if num_guesses > 0 || !is_reading {
-            let (micros, requests) = (micros(begun.elapsed()), made.len() as f64);
             self.drafts.cost.learn_guesses(num_guesses, micros);
-            self.drafts.shared.learn_time(micros / requests);
         }
         for (index, (guesses, num_unfilled)) in places.into_iter().zip(made) {
             let chunk = &mut ragged.chunks[index];
@@ -203,17 +204,17 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Learns the time of a step in which each request had one token, right guesses of the step
-    /// before, and guesses.
+    /// Learns the time of a step. Costs are learned if each request had one token, right guesses of
+    /// the step before, and guesses.
     pub(super) fn learn_time(&mut self, ragged: &RaggedBatch, elapsed: Duration) {
         let most = 1 + self.drafts.most_again;
         let is_decode = ragged
             .chunks
             .iter()
             .all(|chunk| self.batch.is_behind_prompt(chunk) && chunk.end - chunk.start <= most);
+        self.drafts.shared.learn_step(micros(elapsed));
         if is_decode && !self.drafts.is_off() {
             self.drafts.cost.learn(ragged.token_ids.len(), micros(elapsed));
-            self.drafts.shared.learn_step(micros(elapsed));
         }
     }
 }

@@ -207,7 +207,8 @@ impl SharedAcceptance {
         self.probe.since += micros;
     }
 
-    /// Learns the time to make the guesses of one request, in microseconds.
+    /// Learns the time to make the guesses of a step, in microseconds. A drafter that still reads a
+    /// text makes none.
     pub fn learn_time(&mut self, micros: f64) {
         if std::mem::take(&mut self.probe.is_pending) {
             (self.probe.time, self.probe.since) = (micros, 0.0);
