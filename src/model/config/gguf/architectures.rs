@@ -370,6 +370,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "OlmoForCausalLM",
         is_interleaved: true,
         keys: &[Key::number("attention.clamp_kqv", "clip_qkv")],
+        adjust: |metadata| metadata.require_unbiased(),
         ..PLAIN
     },
     Architecture {
