@@ -14,12 +14,14 @@ enum Entry {
     Number(&'static str, f32),
     Integer(&'static str, u32),
     Text(&'static str, &'static str),
+    Texts(&'static str, &'static [&'static str]),
 }
 
 /// The numbers of value types in a file.
 const U32: u32 = 4;
 const F32: u32 = 6;
 const TEXT: u32 = 8;
+const LIST: u32 = 9;
 
 /// The place of the number of entries, after magic, version and the number of tensors.
 const COUNT_AT: usize = 4 + 4 + 8;
@@ -28,6 +30,13 @@ const ALIGNMENT: usize = 32;
 
 fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+/// Returns a list, which begins with the type and the number of its values.
+fn texts(values: &[&str]) -> Vec<u8> {
+    let mut list = [&TEXT.to_le_bytes()[..], &(values.len() as u64).to_le_bytes()].concat();
+    values.iter().for_each(|value| list.extend(text(value)));
+    list
 }
 
 fn entry(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
@@ -42,6 +51,7 @@ fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
             Entry::Number(key, value) => entry(key, F32, &value.to_le_bytes()),
             Entry::Integer(key, value) => entry(key, U32, &value.to_le_bytes()),
             Entry::Text(key, value) => entry(key, TEXT, &text(value)),
+            Entry::Texts(key, values) => entry(key, LIST, &texts(values)),
         });
     }
     // A filler keeps the tensors aligned.
@@ -166,6 +176,31 @@ fn llama_with_a_window_is_mistral_and_with_experts_mixtral() {
     assert_eq!(mixtral.architecture(), "MixtralForCausalLM");
     let llama = with(Entry::Integer("llama.attention.sliding_window", 0));
     assert_eq!(llama.architecture(), "LlamaForCausalLM");
+}
+
+/// Returns the tokens that end an output of a model with these tokens and keys.
+fn ends(tokens: &'static [&'static str], keys: Vec<Entry>) -> Vec<u32> {
+    let mut entries = keys;
+    entries.push(Entry::Texts("tokenizer.ggml.tokens", tokens));
+    config("llama.gguf", &entries).unwrap().eos_token_ids
+}
+
+#[test]
+fn tokens_end_an_output_by_their_texts_as_in_llama_cpp() {
+    let eos = |id| vec![Entry::Integer("tokenizer.ggml.eos_token_id", id)];
+    // The converter names one of Gemma 4's ends.
+    assert_eq!(ends(&["<eos>", "a", "<turn|>"], eos(0)), [0, 2]);
+    assert_eq!(ends(&["<|im_end|>", "a", "</s>"], eos(1)), [1, 0, 2]);
+    // These vocabularies have a token that does not end an output there.
+    assert_eq!(ends(&["<|end|>", "<|return|>", "<|call|>"], eos(1)), [1, 2]);
+    assert_eq!(ends(&["<|end|>", "<|calls|>", "<|flush|>"], eos(2)), [2, 1]);
+    assert_eq!(ends(&["<|end|>", "<|return|>", "a"], eos(1)), [1, 0]);
+    assert_eq!(ends(&["</s>", "<eos>", "<|tool_response>"], eos(1)), [1, 2]);
+    // Of the texts for padding between files, the first one counts, unless there is a key.
+    let code = &["a", "<|fim_pad|>", "<PAD>", "<|file_sep|>", "b"];
+    assert_eq!(ends(code, eos(4)), [4, 1, 3]);
+    let pad = Entry::Integer("tokenizer.ggml.fim_pad_token_id", 2);
+    assert_eq!(ends(code, vec![pad]), [2, 3]);
 }
 
 #[test]

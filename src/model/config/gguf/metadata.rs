@@ -8,14 +8,6 @@ use super::architecture::{Architecture, Form, Key, LayerTypes};
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::family::{Family, NormKind};
 
-/// The control tokens that end an output in any model that has them, as in llama.cpp.
-const END_TOKENS: [&str; 6] =
-    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"];
-/// The keys of tokens that end a turn.
-const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
-/// The value in `tokenizer.ggml.token_type` that marks a control token.
-const CONTROL: i64 = 3;
-
 /// The fields of a `config.json`, and the keys that they come from.
 pub(super) struct Metadata<'a> {
     pub(super) file: &'a GgufFile,
@@ -377,28 +369,5 @@ impl<'a> Metadata<'a> {
             Some(false) => Err(self.file.unexpected(&key, "true: rotary embeddings")),
             _ => Ok(()),
         }
-    }
-
-    /// Sets the tokens that begin and end a sequence.
-    pub(super) fn tokens(&mut self) -> Result<(), GgufError> {
-        let file = self.file;
-        let id = |name: &str| file.unsigned(&format!("tokenizer.ggml.{name}"));
-        if let Some(bos) = id("bos_token_id")? {
-            self.set("bos_token_id", "tokenizer.ggml.bos_token_id".to_owned(), bos);
-        }
-        let mut ends = Vec::new();
-        for key in END_KEYS {
-            ends.extend(id(key)?);
-        }
-        let types = file.integers("tokenizer.ggml.token_type")?.unwrap_or_default();
-        let tokens = file.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
-        for (id, (token, kind)) in tokens.iter().zip(types).enumerate() {
-            let id = id as u64;
-            if kind == CONTROL && END_TOKENS.contains(token) && !ends.contains(&id) {
-                ends.push(id);
-            }
-        }
-        self.set("eos_token_id", "tokenizer.ggml.eos_token_id".to_owned(), ends);
-        Ok(())
     }
 }
