@@ -312,17 +312,30 @@ impl<'a> Metadata<'a> {
         let count = self.size("num_hidden_layers");
         let flags = match self.file.is_list(&key) {
             true => self.file.flags(&key)?.unwrap_or_default(),
-            false => {
-                let period = self.file.unsigned(&key)?.unwrap_or(0);
-                let is_sliding = |layer: u64| period == 0 || layer % period < period - 1;
-                // The config refuses more layers than this.
-                (0..count.min(1 << 16)).map(is_sliding).collect()
-            }
+            false => periodic_windows(count, self.file.unsigned(&key)?.unwrap_or(0)),
         };
-        let name = |sliding: bool| if sliding { "sliding_attention" } else { "full_attention" };
-        let types: Vec<&str> = flags.into_iter().map(name).take(count as usize).collect();
-        self.set("layer_types", key, types);
+        self.set("layer_types", key, window_types(&flags[..flags.len().min(count as usize)]));
         Ok(())
+    }
+
+    /// Sets the layers that have the window in files that do not list them: all but every
+    /// `period`-th.
+    pub(super) fn default_window_pattern(&mut self, period: u64) {
+        if self.size("sliding_window") > 0 && !self.object.contains_key("layer_types") {
+            let flags = periodic_windows(self.size("num_hidden_layers"), period);
+            self.object.insert("layer_types".to_owned(), window_types(&flags).into());
+        }
+    }
+
+    /// Refuses a model without a window, whose layers would all lack positions.
+    pub(super) fn require_window(&mut self) -> Result<(), GgufError> {
+        const EXPECTED: &str = "a positive integer: layers without a window have no positions";
+        let key = self.key("attention.sliding_window");
+        match self.file.unsigned(&key)? {
+            None => Err(self.file.missing(&key, EXPECTED)),
+            Some(0) => Err(self.file.unexpected(&key, EXPECTED)),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Refuses scores of experts that are not `expected`, whose number is `number`.
@@ -370,4 +383,17 @@ impl<'a> Metadata<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns for each of `count` layers whether it has the window: all but every `period`-th, and all
+/// if that is 0.
+fn periodic_windows(count: u64, period: u64) -> Vec<bool> {
+    let is_sliding = |layer: u64| period == 0 || layer % period < period - 1;
+    // The config refuses more layers than this.
+    (0..count.min(1 << 16)).map(is_sliding).collect()
+}
+
+fn window_types(flags: &[bool]) -> Vec<&'static str> {
+    let name = |sliding: &bool| if *sliding { "sliding_attention" } else { "full_attention" };
+    flags.iter().map(name).collect()
 }
