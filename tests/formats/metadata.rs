@@ -14,12 +14,14 @@ enum Entry {
     Number(&'static str, f32),
     Integer(&'static str, u32),
     Text(&'static str, &'static str),
+    Texts(&'static str, &'static [&'static str]),
 }
 
 /// The numbers of value types in a file.
 const U32: u32 = 4;
 const F32: u32 = 6;
 const TEXT: u32 = 8;
+const LIST: u32 = 9;
 
 /// The place of the number of entries, after magic, version and the number of tensors.
 const COUNT_AT: usize = 4 + 4 + 8;
@@ -28,6 +30,13 @@ const ALIGNMENT: usize = 32;
 
 fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+/// Returns a list, which begins with the type and the number of its values.
+fn texts(values: &[&str]) -> Vec<u8> {
+    let mut list = [&TEXT.to_le_bytes()[..], &(values.len() as u64).to_le_bytes()].concat();
+    values.iter().for_each(|value| list.extend(text(value)));
+    list
 }
 
 fn entry(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
@@ -42,6 +51,7 @@ fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
             Entry::Number(key, value) => entry(key, F32, &value.to_le_bytes()),
             Entry::Integer(key, value) => entry(key, U32, &value.to_le_bytes()),
             Entry::Text(key, value) => entry(key, TEXT, &text(value)),
+            Entry::Texts(key, values) => entry(key, LIST, &texts(values)),
         });
     }
     // A filler keeps the tensors aligned.
@@ -168,6 +178,31 @@ fn llama_with_a_window_is_mistral_and_with_experts_mixtral() {
     assert_eq!(llama.architecture(), "LlamaForCausalLM");
 }
 
+/// Returns the tokens that end an output of a model with these tokens and keys.
+fn ends(tokens: &'static [&'static str], keys: Vec<Entry>) -> Vec<u32> {
+    let mut entries = keys;
+    entries.push(Entry::Texts("tokenizer.ggml.tokens", tokens));
+    config("llama.gguf", &entries).unwrap().eos_token_ids
+}
+
+#[test]
+fn tokens_end_an_output_by_their_texts_as_in_llama_cpp() {
+    let eos = |id| vec![Entry::Integer("tokenizer.ggml.eos_token_id", id)];
+    // The converter names one of Gemma 4's ends.
+    assert_eq!(ends(&["<eos>", "a", "<turn|>"], eos(0)), [0, 2]);
+    assert_eq!(ends(&["<|im_end|>", "a", "</s>"], eos(1)), [1, 0, 2]);
+    // These vocabularies have a token that does not end an output there.
+    assert_eq!(ends(&["<|end|>", "<|return|>", "<|call|>"], eos(1)), [1, 2]);
+    assert_eq!(ends(&["<|end|>", "<|calls|>", "<|flush|>"], eos(2)), [2, 1]);
+    assert_eq!(ends(&["<|end|>", "<|return|>", "a"], eos(1)), [1, 0]);
+    assert_eq!(ends(&["</s>", "<eos>", "<|tool_response>"], eos(1)), [1, 2]);
+    // Of the texts for padding between files, the first one counts, unless there is a key.
+    let code = &["a", "<|fim_pad|>", "<PAD>", "<|file_sep|>", "b"];
+    assert_eq!(ends(code, eos(4)), [4, 1, 3]);
+    let pad = Entry::Integer("tokenizer.ggml.fim_pad_token_id", 2);
+    assert_eq!(ends(code, vec![pad]), [2, 3]);
+}
+
 #[test]
 fn an_architecture_that_is_not_read_is_refused_with_those_that_are() {
     let mut file = fs::read(fixture("qwen3.gguf")).unwrap();
@@ -185,19 +220,48 @@ fn an_architecture_that_is_not_read_is_refused_with_those_that_are() {
     assert!(error.contains("supported are llama, qwen2, qwen3, apertus,"), "{error}");
 }
 
-/// Returns the error for the converted model `name` whose value `index` under `key` is `value`. An
-/// index of a list has a place after the list's own type and length.
-fn error_with(name: &str, key: &str, index: Option<usize>, value: u32) -> String {
+/// Returns the config of the converted model `name` after `change`.
+fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<ModelConfig, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted");
     let mut file = fs::read(folder.join(name)).unwrap();
-    let stored = text(key);
-    let at = file.windows(stored.len()).position(|window| window == stored).unwrap();
-    let start = at + stored.len() + 4 + index.map_or(0, |index| 4 + 8 + 4 * index);
-    file[start..start + 4].copy_from_slice(&value.to_le_bytes());
+    change(&mut file);
     let folder = TempDir::new().unwrap();
     let path = folder.path().join(name);
     fs::write(&path, file).unwrap();
-    ModelConfig::of_model(&path, None).unwrap_err().to_string()
+    ModelConfig::of_model(&path, None).map_err(|error| error.to_string())
+}
+
+/// Returns the place of the name `key` of a value or a tensor, after its length.
+fn place(file: &[u8], key: &str) -> usize {
+    let stored = text(key);
+    let at = file.windows(stored.len()).position(|window| window == stored).unwrap();
+    at + stored.len() - key.len()
+}
+
+/// Returns the error for the converted model `name` whose value `index` under `key` is `value`. An
+/// index of a list has a place after the list's own type and length. The value of a tensor is its
+/// last side.
+fn error_with(name: &str, key: &str, index: Option<usize>, value: u32) -> String {
+    let changed = changed(name, |file| {
+        let after = index.map_or(0, |index| 4 + 8 + 4 * index);
+        let start = place(file, key) + key.len() + 4 + after;
+        file[start..start + 4].copy_from_slice(&value.to_le_bytes());
+    });
+    changed.unwrap_err()
+}
+
+/// Returns the config of the converted model `name`, whose `key` belongs to another architecture.
+fn without(name: &str, key: &str) -> Result<ModelConfig, String> {
+    changed(name, |file| {
+        let at = place(file, key);
+        file[at] = b'-';
+    })
+}
+
+/// Renames the tensor `name` to `new`, of the same length.
+fn rename(file: &mut [u8], name: &str, new: &str) {
+    let at = place(file, name);
+    file[at..at + new.len()].copy_from_slice(new.as_bytes());
 }
 
 #[test]
@@ -295,6 +359,20 @@ fn sizes_that_contradict_each_other_are_refused_by_key() {
             "is 8; expected 16, the width of a head",
         ),
         (
+            "gemma4.gguf",
+            "rope_freqs.weight",
+            None,
+            4,
+            "has 4 numbers; expected half of `gemma4.attention.key_length`, 16",
+        ),
+        (
+            "afmoe.gguf",
+            "afmoe.attention.sliding_window",
+            None,
+            0,
+            "is 0; expected a positive integer: layers without a window have no positions",
+        ),
+        (
             "hy_v3.gguf",
             "hy_v3.expert_shared_feed_forward_length",
             None,
@@ -320,4 +398,48 @@ fn sizes_that_contradict_each_other_are_refused_by_key() {
         assert!(error.contains(expected), "{error}");
         assert!(error.contains(&format!("`{key}`")), "{error}");
     }
+}
+
+#[test]
+fn files_that_lack_what_an_architecture_needs_are_refused() {
+    let window = "afmoe.attention.sliding_window";
+    let error = without("afmoe.gguf", window).unwrap_err();
+    let expected = format!("`{window}` is missing; expected a positive integer");
+    assert!(error.contains(&expected), "{error}");
+    let biased = changed("olmo.gguf", |file| {
+        rename(file, "blk.0.attn_q.weight", "blk.100.attn_q.bias");
+    });
+    let error = biased.unwrap_err();
+    assert!(error.contains("tensor `blk.100.attn_q.bias` is not in the order of"), "{error}");
+}
+
+#[test]
+fn keys_that_are_absent_have_the_defaults_of_llama_cpp() {
+    let rope = |config: &ModelConfig, layer: usize| {
+        let attention = config.layers[layer].mixer.attention().unwrap();
+        attention.rope.as_ref().unwrap().theta
+    };
+    // The class's own default is 500,000.
+    let command_r = without("cohere.gguf", "command-r.rope.freq_base").unwrap();
+    assert_eq!(rope(&command_r, 0), 10_000.0);
+    let olmo3 = changed("olmo3.gguf", |file| {
+        for key in ["olmo2.rope.freq_base", "olmo2.rope.freq_base_swa"] {
+            let at = place(file, key);
+            file[at] = b'-';
+        }
+    });
+    let olmo3 = olmo3.unwrap();
+    assert!((0..olmo3.layers.len()).all(|layer| rope(&olmo3, layer) == 10_000.0));
+
+    // Every fourth layer has no window, which the class says of all layers.
+    let mellum = changed("mellum.gguf", |file| {
+        let at = place(file, "mellum.attention.sliding_window_pattern");
+        file[at] = b'-';
+        let at = place(file, "mellum.block_count") + "mellum.block_count".len() + 4;
+        file[at..at + 4].copy_from_slice(&5u32.to_le_bytes());
+    });
+    let mellum = mellum.unwrap();
+    let windows: Vec<_> =
+        mellum.layers.iter().map(|layer| layer.mixer.attention().unwrap().sliding_window).collect();
+    assert_eq!(windows, [Some(6), Some(6), Some(6), None, Some(6)]);
 }

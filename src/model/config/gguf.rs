@@ -12,6 +12,7 @@ mod metadata;
 mod rope;
 mod sigmoids;
 mod states;
+mod tokens;
 mod unknown;
 mod with_states;
 

@@ -57,7 +57,8 @@ const GRANITE: &[Key] = &[
 pub(super) const GRANITE_MOE: &[Key] =
     &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
 
-/// Every architecture that is read, except those with states.
+/// Every architecture that is read, except those with states, those with sigmoid scores in
+/// `sigmoids`, and Gemma 3n and 4.
 pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "llama",
@@ -317,13 +318,18 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "MellumForCausalLM",
         constants: &[("norm_topk_prob", Flag(true))],
         keys: &[WINDOW, NUM_EXPERTS, TOP_K, EXPERT_WIDTH, NORMALIZED],
+        adjust: |metadata| {
+            metadata.default_window_pattern(4);
+            Ok(())
+        },
         ..PLAIN
     },
     Architecture {
         name: "minicpm",
         class: "MiniCPMForCausalLM",
         is_interleaved: true,
-        // llama.cpp has these for files from before the keys.
+        // The published models' factors, for files from before the keys. llama.cpp divides logits
+        // by the inverse of the right number there.
         constants: &[("scale_emb", Count(12)), ("dim_model_base", Count(256))],
         keys: &[Key::number("embedding_scale", "scale_emb")],
         adjust: |metadata| metadata.minicpm_scales(),
@@ -370,6 +376,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "OlmoForCausalLM",
         is_interleaved: true,
         keys: &[Key::number("attention.clamp_kqv", "clip_qkv")],
+        adjust: |metadata| metadata.require_unbiased(),
         ..PLAIN
     },
     Architecture {

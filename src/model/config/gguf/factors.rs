@@ -1,7 +1,8 @@
 //! Factors of some architectures that the metadata has in another form than `config.json`.
 
 use super::metadata::Metadata;
-use crate::gguf::GgufError;
+use crate::gguf::{FORMAT, GgufError};
+use crate::model_files::ModelFileError;
 
 impl Metadata<'_> {
     /// Sets MiniCPM's factors of layers and of logits, which files have after their divisions.
@@ -41,5 +42,15 @@ impl Metadata<'_> {
             1 => Ok(()),
             _ => Err(self.file.unexpected(&key, "1, the head that all queries share")),
         }
+    }
+
+    /// Refuses attention with biases, whose rows llama.cpp's converter does not order.
+    pub(super) fn require_unbiased(&mut self) -> Result<(), GgufError> {
+        let Some((name, _)) = self.file.tensors().find(|(name, _)| name.ends_with("attn_q.bias"))
+        else {
+            return Ok(());
+        };
+        let reason = format!("tensor `{name}` is not in the order of its matrix; expected none");
+        Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into())
     }
 }

@@ -210,6 +210,14 @@ impl Metadata<'_> {
         let (of_full, of_windows) = (theta(&base)?, theta(&base_of_windows)?);
         let factors = self.factors(FREQS)?;
         let factors = factors.ok_or_else(|| self.file.missing(FREQS, "a list of numbers"))?;
+        // llama.cpp refuses other lengths, too.
+        let key = self.key("attention.key_length");
+        let (count, width) = (factors.len() as u64, self.file.unsigned(&key)?.unwrap_or(0));
+        if count * 2 != width {
+            let reason =
+                format!("tensor `{FREQS}` has {count} numbers; expected half of `{key}`, {width}");
+            return Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into());
+        }
         let turning = factors.iter().take_while(|factor| **factor == 1.0).count();
         if factors.is_empty() || factors[turning..].iter().any(|factor| *factor != STILL) {
             let reason =

@@ -8,14 +8,6 @@ use super::architecture::{Architecture, Form, Key, LayerTypes};
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::family::{Family, NormKind};
 
-/// The control tokens that end an output in any model that has them, as in llama.cpp.
-const END_TOKENS: [&str; 6] =
-    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"];
-/// The keys of tokens that end a turn.
-const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
-/// The value in `tokenizer.ggml.token_type` that marks a control token.
-const CONTROL: i64 = 3;
-
 /// The fields of a `config.json`, and the keys that they come from.
 pub(super) struct Metadata<'a> {
     pub(super) file: &'a GgufFile,
@@ -320,17 +312,30 @@ impl<'a> Metadata<'a> {
         let count = self.size("num_hidden_layers");
         let flags = match self.file.is_list(&key) {
             true => self.file.flags(&key)?.unwrap_or_default(),
-            false => {
-                let period = self.file.unsigned(&key)?.unwrap_or(0);
-                let is_sliding = |layer: u64| period == 0 || layer % period < period - 1;
-                // The config refuses more layers than this.
-                (0..count.min(1 << 16)).map(is_sliding).collect()
-            }
+            false => periodic_windows(count, self.file.unsigned(&key)?.unwrap_or(0)),
         };
-        let name = |sliding: bool| if sliding { "sliding_attention" } else { "full_attention" };
-        let types: Vec<&str> = flags.into_iter().map(name).take(count as usize).collect();
-        self.set("layer_types", key, types);
+        self.set("layer_types", key, window_types(&flags[..flags.len().min(count as usize)]));
         Ok(())
+    }
+
+    /// Sets the layers that have the window in files that do not list them: all but every
+    /// `period`-th.
+    pub(super) fn default_window_pattern(&mut self, period: u64) {
+        if self.size("sliding_window") > 0 && !self.object.contains_key("layer_types") {
+            let flags = periodic_windows(self.size("num_hidden_layers"), period);
+            self.object.insert("layer_types".to_owned(), window_types(&flags).into());
+        }
+    }
+
+    /// Refuses a model without a window, whose layers would all lack positions.
+    pub(super) fn require_window(&mut self) -> Result<(), GgufError> {
+        const EXPECTED: &str = "a positive integer: layers without a window have no positions";
+        let key = self.key("attention.sliding_window");
+        match self.file.unsigned(&key)? {
+            None => Err(self.file.missing(&key, EXPECTED)),
+            Some(0) => Err(self.file.unexpected(&key, EXPECTED)),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Refuses scores of experts that are not `expected`, whose number is `number`.
@@ -378,27 +383,17 @@ impl<'a> Metadata<'a> {
             _ => Ok(()),
         }
     }
+}
 
-    /// Sets the tokens that begin and end a sequence.
-    pub(super) fn tokens(&mut self) -> Result<(), GgufError> {
-        let file = self.file;
-        let id = |name: &str| file.unsigned(&format!("tokenizer.ggml.{name}"));
-        if let Some(bos) = id("bos_token_id")? {
-            self.set("bos_token_id", "tokenizer.ggml.bos_token_id".to_owned(), bos);
-        }
-        let mut ends = Vec::new();
-        for key in END_KEYS {
-            ends.extend(id(key)?);
-        }
-        let types = file.integers("tokenizer.ggml.token_type")?.unwrap_or_default();
-        let tokens = file.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
-        for (id, (token, kind)) in tokens.iter().zip(types).enumerate() {
-            let id = id as u64;
-            if kind == CONTROL && END_TOKENS.contains(token) && !ends.contains(&id) {
-                ends.push(id);
-            }
-        }
-        self.set("eos_token_id", "tokenizer.ggml.eos_token_id".to_owned(), ends);
-        Ok(())
-    }
+/// Returns for each of `count` layers whether it has the window: all but every `period`-th, and all
+/// if that is 0.
+fn periodic_windows(count: u64, period: u64) -> Vec<bool> {
+    let is_sliding = |layer: u64| period == 0 || layer % period < period - 1;
+    // The config refuses more layers than this.
+    (0..count.min(1 << 16)).map(is_sliding).collect()
+}
+
+fn window_types(flags: &[bool]) -> Vec<&'static str> {
+    let name = |sliding: &bool| if *sliding { "sliding_attention" } else { "full_attention" };
+    flags.iter().map(name).collect()
 }

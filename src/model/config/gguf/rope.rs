@@ -10,6 +10,8 @@ use crate::model_files::ModelFileError;
 
 /// The tensor of a divisor for each frequency, at any length.
 pub(super) const FREQS: &str = "rope_freqs.weight";
+/// llama.cpp's base of wavelengths for files without the key.
+const DEFAULT_BASE: f64 = 10_000.0;
 /// The tensors of LongRoPE's divisors, for short and for long contexts.
 const FACTORS: [(&str, &str); 2] =
     [("short_factor", "rope_factors_short.weight"), ("long_factor", "rope_factors_long.weight")];
@@ -21,7 +23,10 @@ impl Metadata<'_> {
             return self.proportional_rope();
         }
         let theta = self.key("rope.freq_base");
-        if let Some(value) = self.file.number(&theta)? {
+        let stored = self.file.number(&theta)?;
+        // Without a value, the class's own default would count.
+        let default = (family.defaults.rope_theta != DEFAULT_BASE).then_some(DEFAULT_BASE);
+        if let Some(value) = stored.or(default) {
             self.set("rope_scaling.rope_theta", theta.clone(), value);
             // llama.cpp has one base for layers of all kinds, unless a key names another.
             if family.rope.sliding.is_some_and(|sliding| sliding.theta.is_none()) {

@@ -71,7 +71,10 @@ pub(super) const SIGMOIDS: &[Architecture] = &[
             Key::integer("expert_shared_count", "num_shared_experts"),
             Key::integer("leading_dense_block_count", "num_dense_layers"),
         ],
-        adjust: of_sigmoids,
+        adjust: |metadata| {
+            metadata.require_window()?;
+            of_sigmoids(metadata)
+        },
         ..PLAIN
     },
     INDEXED,
