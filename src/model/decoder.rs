@@ -315,7 +315,9 @@ fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Option<Vec<[Ve
         [module(names.embed_tokens), module(names.lm_head)]
     };
     let [[embedding, head], [known_embedding, known_head]] = [whole(config), whole(original)];
-    let mut pairs = vec![[embedding, known_embedding], [head, known_head]];
+    // These first: where one of them is a linear layer, its own pair counts.
+    let mut pairs = renamed_modules(config, original);
+    pairs.extend([[embedding, known_embedding], [head, known_head]]);
     for index in 0..config.layers.len() {
         let of_layer = |config| linears(LayerPlace { config, index });
         let (stored, known) = (of_layer(config), of_layer(original));
@@ -326,6 +328,19 @@ fn known_modules(config: &ModelConfig, original: &ModelConfig) -> Option<Vec<[Ve
     }
     let outputs = |parts: &[Part]| parts.iter().map(|part| part.outputs).sum::<usize>();
     pairs.iter().all(|[stored, known]| outputs(stored) == outputs(known)).then_some(pairs)
+}
+
+/// Returns the modules whose names are not data, as the file has them and as adapters know them.
+fn renamed_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Part>; 2]> {
+    let both = [&config.names, &original.names];
+    let mut pairs = Vec::new();
+    for (name, _) in config.names.renamed {
+        pairs.push(both.map(|names| vec![Part::new(names.stored(name).into_owned(), 1)]));
+        for index in 0..config.layers.len() {
+            pairs.push(both.map(|names| vec![Part::new(names.of_layer(index, name), 1)]));
+        }
+    }
+    pairs
 }
 
 /// Returns the layers of the KV cache that these layers of a model use.
