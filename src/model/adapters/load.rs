@@ -39,7 +39,7 @@ pub(super) struct Loading<'a> {
     pub(super) sites: &'a AdapterSites,
     pub(super) config: LoraConfig,
     pub(super) checkpoint: Checkpoint,
-    files: &'a AdapterFiles,
+    pub(super) files: &'a AdapterFiles,
     max_rank: usize,
     pub(super) dtype: WeightDtype,
     pub(super) device: &'a Device,
