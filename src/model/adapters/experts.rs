@@ -90,6 +90,11 @@ pub(super) struct ExpertSites {
 }
 
 impl ExpertParameters {
+    /// Returns whether the checkpoint has the experts in the form of Granite or of Nomic.
+    pub(in crate::model) fn are_stacked(&self) -> bool {
+        matches!(self, Self::Apart(_) | Self::Rows { .. })
+    }
+
     fn modules(&self) -> &[String] {
         match self {
             Self::Together { module, .. } | Self::Rows { module, .. } => {
@@ -110,6 +115,12 @@ impl AdapterSites {
     ) -> ExpertsId {
         self.experts.push(ExpertSites { parameters, sites });
         ExpertsId(self.experts.len() - 1)
+    }
+
+    /// Registers experts that take no adapter.
+    pub(in crate::model) fn close_experts(&mut self, parameters: &[ExpertParameters]) {
+        let modules = parameters.iter().flat_map(ExpertParameters::modules);
+        self.closed.extend(modules.flat_map(|name| [name.clone(), format!("{name}{INNER}")]));
     }
 
     /// Returns the experts of which a module of an adapter's file has matrices.

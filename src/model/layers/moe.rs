@@ -118,7 +118,14 @@ impl Moe {
         }
         let width = moe.width(hidden);
         let (mut gate_up, mut down, mut sites) = (Vec::new(), Vec::new(), Vec::new());
-        let known = known_experts(place);
+        let mut known = known_experts(place);
+        // Adapters of these experts beside a GGUF file have not been compared with PEFT.
+        if place.config.original.is_some()
+            && let Some(stacked) =
+                known.take_if(|known| known.iter().any(ExpertParameters::are_stacked))
+        {
+            loader.adapter_sites().close_experts(&stacked);
+        }
         for expert in 0..moe.num_experts {
             let [inner, outer] =
                 expert_parts(names, moe, hidden, expert, |name| place.module(name));
