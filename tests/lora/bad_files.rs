@@ -1,8 +1,8 @@
 //! Adapters that cannot be used are refused with the file, and the field or tensor at fault.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use playhouse::Engine;
+use playhouse::{Engine, EngineConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,6 +33,90 @@ fn set(folder: &Path, field: &str, value: Value) {
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config[field] = value;
     fs::write(path, config.to_string()).unwrap();
+}
+
+/// The tensors of a file: each one's entry in the header, and its bytes.
+type Tensors = BTreeMap<String, (Value, Vec<u8>)>;
+
+/// Writes the weights of an adapter again, with other tensors.
+fn rewrite(folder: &Path, change: impl FnOnce(&mut Tensors)) {
+    let path = folder.join("adapter_model.safetensors");
+    let file = fs::read(&path).unwrap();
+    let start = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let header: BTreeMap<String, Value> = serde_json::from_slice(&file[8..start]).unwrap();
+    let mut tensors = Tensors::new();
+    for (name, entry) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
+        let offset = |at: usize| start + entry["data_offsets"][at].as_u64().unwrap() as usize;
+        let bytes = file[offset(0)..offset(1)].to_vec();
+        tensors.insert(name, (entry, bytes));
+    }
+    change(&mut tensors);
+    let (mut header, mut data) = (BTreeMap::new(), Vec::new());
+    for (name, (mut entry, bytes)) in tensors {
+        entry["data_offsets"] = json!([data.len(), data.len() + bytes.len()]);
+        data.extend(bytes);
+        header.insert(name, entry);
+    }
+    let header = serde_json::to_string(&header).unwrap();
+    // The data begin at a multiple of eight bytes.
+    let header = format!("{header:<width$}", width = header.len().next_multiple_of(8));
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(path, [&length[..], header.as_bytes(), &data[..]].concat()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_module_under_two_names_is_refused() {
+    let engine = Engine::start(config(MODEL)).await.unwrap();
+    let doubled = |tensors: &mut Tensors| {
+        let (long, short) = ("base_model.model.model.layers.", "base_model.model.layers.");
+        let again: Tensors = tensors
+            .iter()
+            .filter(|(name, _)| name.contains("layers.0.self_attn.q_proj"))
+            .map(|(name, tensor)| (name.replace(long, short), tensor.clone()))
+            .collect();
+        assert_eq!(again.len(), 2);
+        tensors.extend(again);
+    };
+    let message = refusal(&engine, MODEL, |folder| rewrite(folder, doubled)).await;
+    assert!(message.contains("the module has matrices under another name, too"), "{message}");
+    engine.shutdown().await;
+}
+
+/// No result depends on them, but a file must still be one that PEFT writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_in_the_matrices_of_indexers_are_told() {
+    let model = "deepseek_v32";
+    let engine = Engine::start(config(model)).await.unwrap();
+    let indexer = "model.layers.0.self_attn.indexer.wk";
+    let targets = json!(["kv_a_proj_with_mqa", "o_proj", "q_b_proj"]);
+    for (field, value, expected) in [
+        ("target_modules", targets, format!("does not name {indexer}")),
+        ("rank_pattern", json!({"wk": 9}), "LoRA rank 9 is greater".to_owned()),
+        ("rank_pattern", json!({"wk": 2}), format!("{indexer}.lora_A.weight` has shape [3, 32]")),
+    ] {
+        let message = refusal(&engine, model, |folder| set(folder, field, value)).await;
+        assert!(message.contains(&expected), "{field}: {message}");
+    }
+    let alone = |tensors: &mut Tensors| {
+        let name = format!("base_model.model.{indexer}.lora_B.weight");
+        assert!(tensors.remove(&name).is_some());
+    };
+    let message = refusal(&engine, model, |folder| rewrite(folder, alone)).await;
+    assert!(message.contains("lora_A or lora_B of the module is missing"), "{message}");
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stacked_experts_beside_a_gguf_file_take_no_adapters() {
+    let base = folder().join("../formats/converted/granite_moe.gguf");
+    let base = EngineConfig { max_model_len: Some(64), ..config_of(base) };
+    let engine = Engine::start(base).await.unwrap();
+    for (name, module) in [("c", "input_linear"), ("d", "experts")] {
+        let message = refusal_of(&engine, &adapter("granite_moe", name), |_| ()).await;
+        let is_told = message.contains(&format!("block_sparse_moe.{module}"));
+        assert!(is_told && message.contains("takes no adapter"), "{name}: {message}");
+    }
+    engine.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -51,11 +51,18 @@ fn models(adapters: &str) -> Vec<String> {
 /// Runs the recorded prompts, repeated until eight are in flight, in one engine.
 pub(crate) async fn run(case: &Case, config: EngineConfig) -> Vec<(Recorded, Output)> {
     let engine = Engine::start(config).await.unwrap();
+    let (mut loaded, recorded) = (Vec::new(), case.recorded());
     for name in ["a", "b", "c", "d"] {
         let path = case.path(name);
         if path.is_dir() {
             engine.load_lora_adapter(name, &path.to_string_lossy(), false).await.unwrap();
+            let has_answer = recorded.iter().any(|each| each.adapter.as_deref() == Some(name));
+            assert!(has_answer, "{}: no answer of adapter {name}", case.model);
+            loaded.push(name);
         }
+    }
+    if case.model == "granite_moe" {
+        assert_eq!(loaded, ["a", "b", "c", "d"], "each form of the parameters of experts");
     }
     engine.pause(PauseMode::Keep).await.unwrap();
     let mut streams = Vec::new();

@@ -61,13 +61,20 @@ fn assert_close(what: &str, row: &[f32], expected: &[f32]) {
 
 async fn check(model: &str) {
     let engine = Engine::start(config(model)).await.unwrap();
+    let (recorded, mut requests) = (recorded(model), Vec::new());
+    let mut loaded = Vec::new();
     for name in ["a", "b", "c"] {
         let path = adapters(model).join(name);
         if path.is_dir() {
             engine.load_lora_adapter(name, &path.to_string_lossy(), false).await.unwrap();
+            let has_answer = recorded.iter().any(|each| each.adapter.as_deref() == Some(name));
+            assert!(has_answer, "{model}: no answer of adapter {name}");
+            loaded.push(name);
         }
     }
-    let (recorded, mut requests) = (recorded(model), Vec::new());
+    if model.starts_with("nomic-moe") {
+        assert_eq!(loaded, ["a", "b", "c"], "{model}: each set of the parameters of experts");
+    }
     for Recorded { adapter, text, .. } in &recorded {
         let lora = match adapter {
             Some(name) => Some(engine.lora_adapter(name).await.unwrap()),

@@ -47,6 +47,35 @@ pub(crate) fn resident_pieces(
     let bytes = words.max(1) * size_of::<u32>();
     let empty = || client.memory_persistent_allocation((), |()| client.empty(bytes));
     let handle = allocated(client, bytes, what, empty)?;
+    copy_pieces(client, &handle, bytes, pieces, what)?;
+    Ok(handle)
+}
+
+/// Returns memory that holds `words`. When it is freed, the driver gets it back.
+///
+/// # Errors
+/// The device refuses the memory.
+pub(crate) fn reserved_words(
+    client: &Client,
+    words: &[u32],
+    what: &'static str,
+) -> Result<Handle, KernelError> {
+    // No runtime has empty buffers.
+    let bytes = words.len().max(1) * size_of::<u32>();
+    let handle = reserved(client, bytes, what)?;
+    let pieces = words.chunks(runs_of_piece(1)).map(<[u32]>::to_vec);
+    copy_pieces(client, &handle, bytes, pieces, what)?;
+    Ok(handle)
+}
+
+/// Copies `pieces` to memory of `bytes` bytes, one behind the other.
+fn copy_pieces(
+    client: &Client,
+    handle: &Handle,
+    bytes: usize,
+    pieces: impl Iterator<Item = Vec<u32>>,
+    what: &'static str,
+) -> Result<(), KernelError> {
     let mut first = 0;
     for piece in pieces {
         let end = first + size_of_val(&piece[..]);
@@ -55,8 +84,7 @@ pub(crate) fn resident_pieces(
         client.write(&part, Bytes::from_elems(piece));
         first = end;
     }
-    client.check([&handle]).map_err(device_error)?;
-    Ok(handle)
+    client.check([handle]).map_err(device_error)
 }
 
 /// Returns the number of runs of `words` words in a piece; at least one.
@@ -118,6 +146,10 @@ mod tests {
         let handle = resident_pieces(&client, 706, pieces.into_iter(), "test").unwrap();
         assert_eq!(read(&client, handle), Vec::from_iter(0..706));
         assert!(resident(&client, Vec::new(), "test").is_ok());
+        let words: Vec<u32> = (0..2 * piece as u32 + 3).collect();
+        let handle = reserved_words(&client, &words, "test").unwrap();
+        assert_eq!(read(&client, handle), words);
+        assert!(reserved_words(&client, &[], "test").is_ok());
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) use caller_numbers::upload_of_caller;
 pub(crate) use ceilings::measure as measure_ceilings;
 pub(crate) use devices::{devices, memory, name as device_name};
 pub(crate) use math::{clamped, expm1, positive, softplus, tanh};
-pub(crate) use memory::{reserved, resident, resident_pieces, runs_of_piece};
+pub(crate) use memory::{reserved, reserved_words, resident, resident_pieces, runs_of_piece};
 pub(crate) use norm::{Norm, add_normed, normed};
 pub(crate) use per_vector::{VectorLaunch, VectorMap, per_vector};
 pub(crate) use reduce::{lanes_sum, max_of_units, sum_of_units};

@@ -20,6 +20,8 @@ pub(super) struct LoraConfig {
     parameters: Vec<String>,
     rank_pattern: Vec<(Pattern, usize)>,
     alpha_pattern: Vec<(Pattern, f64)>,
+    /// The version that wrote the file. Versions before 0.18 do not write theirs.
+    peft_version: Option<String>,
 }
 
 /// The file, with the defaults of `peft.LoraConfig`.
@@ -43,6 +45,8 @@ struct Raw {
     rank_pattern: Option<Map<String, Value>>,
     #[serde(default)]
     alpha_pattern: Option<Map<String, Value>>,
+    #[serde(default)]
+    peft_version: Option<String>,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -105,9 +109,16 @@ impl LoraConfig {
         }
         let targets = Targets::new(&raw.target_modules, &raw.exclude_modules)
             .map_err(|why| AdapterError::from(invalid(why)))?;
-        let Raw { r, lora_alpha, use_rslora, target_parameters, .. } = raw;
-        let parameters = target_parameters.unwrap_or_default();
-        Ok(Self { r, lora_alpha, use_rslora, targets, parameters, rank_pattern, alpha_pattern })
+        Ok(Self {
+            r: raw.r,
+            lora_alpha: raw.lora_alpha,
+            use_rslora: raw.use_rslora,
+            targets,
+            parameters: raw.target_parameters.unwrap_or_default(),
+            rank_pattern,
+            alpha_pattern,
+            peft_version: raw.peft_version,
+        })
     }
 
     /// Returns the rank of the matrices of `module`.
@@ -122,6 +133,11 @@ impl LoraConfig {
         let alpha = own.map_or(self.lora_alpha, |(_, alpha)| *alpha);
         let rank = self.rank(module) as f64;
         (alpha / if self.use_rslora { rank.sqrt() } else { rank }) as f32
+    }
+
+    /// Returns the version of PEFT that wrote the file, if the file has it.
+    pub(super) fn peft_version(&self) -> Option<&str> {
+        self.peft_version.as_deref()
     }
 
     /// Returns whether `target_parameters` names a parameter.

@@ -20,10 +20,49 @@ const PARAMETERS: [&str; 2] = ["gate_up_proj", "down_proj"];
 /// The end of the module around a parameter, where another parameter of the module has an adapter.
 const INNER: &str = ".base_layer";
 
-/// The meaning of a matrix's inputs and outputs. Versions of PEFT differ, and shapes tell. This one
-/// counts where both fit.
+/// The axes of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) enum Side {
+pub(in crate::model) enum Axes {
+    /// `[experts, outputs, inputs]`.
+    ByOutput,
+    /// `[experts, inputs, outputs]`.
+    ByInput,
+    /// `[experts, inputs, outputs]`, and the class says so (`is_transposed`, gpt-oss).
+    MarkedByInput,
+}
+
+impl Axes {
+    /// Returns the side of matrices that a version of PEFT wrote (`ParamWrapper`). PEFT took the
+    /// second axis as the inputs until 0.19.0, and takes the last one since 0.19.1. The mark turns
+    /// this around. Version 0.19.0 misread the mark. `None` if the version does not tell.
+    fn side(self, version: &str) -> Option<Side> {
+        let (release, is_development) = match version.split_once(".dev") {
+            Some((release, _)) => (release, true),
+            None => (version, false),
+        };
+        let mut numbers = [0_u32; 3];
+        for (number, digits) in numbers.iter_mut().zip(release.split('.')) {
+            *number = digits.parse().ok()?;
+        }
+        // A development version is any state between two releases.
+        if is_development && numbers[..2] == [0, 19] {
+            return None;
+        }
+        let is_unclear = numbers == [0, 19, 0] || (is_development && numbers[..2] == [0, 18]);
+        match (self, numbers >= [0, 19, 1]) {
+            (Self::MarkedByInput, _) if is_unclear => None,
+            (Self::MarkedByInput, _) | (Self::ByOutput, true) | (Self::ByInput, false) => {
+                Some(Side::Layer)
+            }
+            (Self::ByOutput, false) | (Self::ByInput, true) => Some(Side::Parameter),
+        }
+    }
+}
+
+/// The meaning of a matrix's inputs and outputs. Versions of PEFT differ, and shapes tell. Where
+/// both sides fit, the version counts: see [`Axes::side`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
     /// They are those of the layer.
     Layer,
     /// They are the other way round: A has the layer's outputs.
@@ -34,7 +73,7 @@ pub(in crate::model) enum Side {
 #[derive(Debug, Clone)]
 pub(in crate::model) enum ExpertParameters {
     /// `gate_up_proj` and `down_proj` of one module.
-    Together { module: String, side: Side },
+    Together { module: String, axes: Axes },
     /// `weight` of a module for each product, `[experts, outputs, inputs]`.
     Apart([String; 2]),
     /// Two parameters of one module, in the order of its class: `[experts · intermediate, hidden]`
@@ -51,6 +90,11 @@ pub(super) struct ExpertSites {
 }
 
 impl ExpertParameters {
+    /// Returns whether the checkpoint has the experts in the form of Granite or of Nomic.
+    pub(in crate::model) fn are_stacked(&self) -> bool {
+        matches!(self, Self::Apart(_) | Self::Rows { .. })
+    }
+
     fn modules(&self) -> &[String] {
         match self {
             Self::Together { module, .. } | Self::Rows { module, .. } => {
@@ -71,6 +115,12 @@ impl AdapterSites {
     ) -> ExpertsId {
         self.experts.push(ExpertSites { parameters, sites });
         ExpertsId(self.experts.len() - 1)
+    }
+
+    /// Registers experts that take no adapter.
+    pub(in crate::model) fn close_experts(&mut self, parameters: &[ExpertParameters]) {
+        let modules = parameters.iter().flat_map(ExpertParameters::modules);
+        self.closed.extend(modules.flat_map(|name| [name.clone(), format!("{name}{INNER}")]));
     }
 
     /// Returns the experts of which a module of an adapter's file has matrices.
@@ -100,21 +150,14 @@ impl Loading<'_> {
         let shape = [inputs, outputs];
         let parent = module.strip_suffix(INNER).unwrap_or(module);
         let (product, side, name) = match parameters {
-            ExpertParameters::Together { side, .. } => {
-                let Some((product, side)) = self.fitting(experts, &[0, 1], *side, shape) else {
-                    let why = "its shape fits neither the gate_up_proj nor the down_proj of the \
-                               experts";
-                    return Err(self.refused(a, why));
-                };
+            ExpertParameters::Together { axes, .. } => {
+                let (product, side) = self.fitting(a, experts, &[0, 1], *axes, shape)?;
                 (product, side, format!("{parent}.{}", PARAMETERS[product]))
             }
             ExpertParameters::Apart([inner, _]) => {
                 let is_inner = self.sites.normalized(inner) == self.sites.normalized(parent);
                 let product = if is_inner { [0] } else { [1] };
-                let fitting = self.fitting(experts, &product, Side::Layer, shape);
-                let Some((product, side)) = fitting else {
-                    return Err(self.refused(a, "its shape does not fit the experts"));
-                };
+                let (product, side) = self.fitting(a, experts, &product, Axes::ByOutput, shape)?;
                 (product, side, format!("{parent}.weight"))
             }
             ExpertParameters::Rows { names, .. } => {
@@ -208,35 +251,52 @@ impl Loading<'_> {
     }
 
     /// Returns which of `products` has matrices with so many inputs and outputs, and their side.
-    /// `first` counts where both sides fit.
+    /// `tensor` has one of them. The version of PEFT counts where shapes do not tell.
     fn fitting(
         &self,
+        tensor: &str,
         experts: &ExpertSites,
         products: &[usize],
-        first: Side,
+        axes: Axes,
         [inputs, outputs]: [Option<usize>; 2],
-    ) -> Option<(usize, Side)> {
-        let sites = experts.sites.first()?.map(|SiteId(site)| &self.sites.sites[site]);
-        // A gate makes the outputs of one product twice as many as the inputs of the other, so the
-        // shapes of both differ. Without a gate, each is the other one's transpose.
-        let [inner, outer] = sites;
-        let differ = products.len() < 2 || inner.outputs() != outer.inputs;
-        let order = match first {
-            Side::Layer => [Side::Layer, Side::Parameter],
-            Side::Parameter => [Side::Parameter, Side::Layer],
-        };
-        let fits = |product: usize, side: Side| {
-            let site = sites[product];
-            let shape = (Some(site.inputs), Some(site.outputs()));
-            match side {
-                Side::Layer => shape == (inputs, outputs),
-                Side::Parameter => differ && shape == (outputs, inputs),
+    ) -> Result<(usize, Side), AdapterError> {
+        let sites = experts.sites.first();
+        let sites = sites.map(|sites| sites.map(|SiteId(site)| &self.sites.sites[site]));
+        let mut fitting = Vec::new();
+        for (product, site) in sites.iter().flatten().enumerate() {
+            let (layer, given) = ((Some(site.inputs), Some(site.outputs())), (inputs, outputs));
+            if products.contains(&product) && layer == given {
+                fitting.push((product, Side::Layer));
             }
-        };
-        order.into_iter().find_map(|side| {
-            let product = products.iter().find(|product| fits(**product, side))?;
-            Some((*product, side))
-        })
+            if products.contains(&product) && layer == (outputs, inputs) {
+                fitting.push((product, Side::Parameter));
+            }
+        }
+        if fitting.len() > 1 {
+            let version = self.config.peft_version();
+            let side = version.and_then(|version| axes.side(version));
+            let side = side.ok_or_else(|| AdapterError::Config {
+                path: self.files.config_path.clone(),
+                field: "peft_version",
+                value: version.unwrap_or("null").to_owned(),
+                accepted: "the release of PEFT that wrote the adapter, because the shapes of its \
+                           experts' matrices do not tell which axis has their inputs",
+            })?;
+            fitting.retain(|(_, of)| *of == side);
+        }
+        match (&fitting[..], products.len()) {
+            ([one], _) => Ok(*one),
+            ([], 1) => Err(self.refused(tensor, "its shape does not fit the experts")),
+            ([], _) => {
+                let why =
+                    "its shape fits neither the gate_up_proj nor the down_proj of the experts";
+                Err(self.refused(tensor, why))
+            }
+            _ => {
+                let why = "its shape fits both the gate_up_proj and the down_proj of the experts";
+                Err(self.refused(tensor, why))
+            }
+        }
     }
 }
 
@@ -244,4 +304,29 @@ impl Loading<'_> {
 fn transposed(matrix: &[f32], width: usize) -> Vec<f32> {
     let column = |at: usize| matrix.iter().skip(at).step_by(width).copied();
     (0..width).flat_map(column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_peft_tells_the_side_of_square_matrices() {
+        let sides = |version: &str| {
+            [Axes::ByOutput, Axes::ByInput, Axes::MarkedByInput].map(|axes| axes.side(version))
+        };
+        let (layer, parameter) = (Some(Side::Layer), Some(Side::Parameter));
+        for version in ["0.17.1", "0.18.0", "0.18.1"] {
+            assert_eq!(sides(version), [parameter, layer, layer], "{version}");
+        }
+        assert_eq!(sides("0.18.1.dev0@0123abc"), [parameter, layer, None]);
+        assert_eq!(sides("0.19.0"), [parameter, layer, None]);
+        assert_eq!(sides("0.19.1.dev0@UNKNOWN"), [None; 3]);
+        for version in ["0.19.1", "0.20.0", "0.20.1.dev0@0123abc", "0.21.2", "1.0"] {
+            assert_eq!(sides(version), [layer, parameter, layer], "{version}");
+        }
+        for version in ["", "new", "0.19.0rc1"] {
+            assert_eq!(sides(version), [None; 3], "{version}");
+        }
+    }
 }

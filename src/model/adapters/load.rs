@@ -39,7 +39,7 @@ pub(super) struct Loading<'a> {
     pub(super) sites: &'a AdapterSites,
     pub(super) config: LoraConfig,
     pub(super) checkpoint: Checkpoint,
-    files: &'a AdapterFiles,
+    pub(super) files: &'a AdapterFiles,
     max_rank: usize,
     pub(super) dtype: WeightDtype,
     pub(super) device: &'a Device,
@@ -140,11 +140,17 @@ impl Loading<'_> {
                 continue;
             }
             // The pooler of BERT is not computed beside another pooling.
-            if !self.sites.is_unused(module) {
-                let shape = self.shape(module, tensors)?;
-                let of_module = self.matrices(module, tensors, shape)?;
-                max_rank = max_rank.max(of_module.rank);
-                matrices.insert(self.sites.normalized(module).into_owned(), of_module);
+            let is_unused = self.sites.is_unused(module);
+            let shape = match is_unused {
+                true => self.shape_of_unused(module, tensors)?,
+                false => self.shape(module, tensors)?,
+            };
+            let of_module = self.matrices(module, tensors, shape)?;
+            max_rank = max_rank.max(of_module.rank);
+            let name = self.sites.normalized(module).into_owned();
+            if !is_unused && matrices.insert(name, of_module).is_some() {
+                let name = tensors.a.as_deref().unwrap_or(module);
+                return Err(self.refused(name, "the module has matrices under another name, too"));
             }
         }
         let sites = self.sites.sites.iter().map(|site| self.site(site, &matrices));
@@ -203,6 +209,15 @@ impl Loading<'_> {
         };
         let name = tensors.a.as_ref().or(tensors.b.as_ref());
         Err(self.refused(name.map_or(module, String::as_str), &why))
+    }
+
+    /// Returns the shape that the matrices of a module have by themselves. The base model does not
+    /// compute the module, so it has no shape there.
+    fn shape_of_unused(&self, module: &str, tensors: &Tensors) -> Result<[usize; 2], AdapterError> {
+        let (a, b) = self.names(module, tensors)?;
+        let outputs = self.checkpoint.shape(b).and_then(|shape| shape.first()).copied();
+        let inputs = self.checkpoint.shape(a).and_then(|shape| shape.get(1)).copied();
+        Ok([outputs.unwrap_or_default(), inputs.unwrap_or_default()])
     }
 
     /// Returns the names of the matrices of a module.

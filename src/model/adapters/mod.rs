@@ -19,7 +19,7 @@ use playhouse_kernels::{EmbeddingTable, ExpertLora, LinearWeight, LoraWeights};
 
 use super::pooling::Classifier;
 pub use error::AdapterError;
-pub(in crate::model) use experts::{ExpertParameters, Side};
+pub(in crate::model) use experts::{Axes, ExpertParameters};
 pub use files::{AdapterFiles, Fingerprint};
 pub use sites::AdapterSites;
 pub(in crate::model) use sites::{ExpertsId, Site, SiteId};

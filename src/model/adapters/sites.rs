@@ -237,6 +237,19 @@ mod tests {
 
     use crate::model::{Dtype, LoadOptions, load_model};
 
+    #[test]
+    fn the_embedding_of_exaone_has_its_name_of_transformers_5_too() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models/exaone");
+        let max_model_len = Some(64);
+        let options = LoadOptions { dtype: Dtype::Float32, max_model_len, ..Default::default() };
+        let model = load_model(&path, &options, &mut |_| {}).unwrap();
+        let sites = &model.adapter_sites;
+        let stored = sites.embedding.as_ref().unwrap().module.as_str();
+        for name in ["model.embed_tokens", "transformer.wte"] {
+            assert_eq!(sites.normalized(name), sites.normalized(stored), "{name}");
+        }
+    }
+
     /// llama.cpp's converter made the files, one of each architecture.
     #[test]
     fn modules_of_gguf_files_have_the_names_of_folders() {

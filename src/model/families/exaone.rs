@@ -44,6 +44,7 @@ pub(super) const FAMILY: Family = Family {
         mlp: MlpNames { inner: &["mlp.c_fc_0", "mlp.c_fc_1"], down_proj: "mlp.c_proj" },
         norm: "transformer.ln_f",
         in_adapters: &[
+            ("embed_tokens", "wte"),
             ("layers.", "h."),
             (".self_attn.o_proj", ".attn.attention.out_proj"),
             (".self_attn.", ".attn.attention."),

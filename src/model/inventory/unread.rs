@@ -6,13 +6,11 @@ use crate::model::family::{ExpertNames, QkvNames};
 use crate::model::gemma3n;
 
 /// The modules that choose the tokens of a sparse attention: HF `DeepseekV32Indexer`.
-const INDEXER: [&str; 4] = [
-    "self_attn.indexer.wq_b",
-    "self_attn.indexer.wk",
-    "self_attn.indexer.k_norm",
-    "self_attn.indexer.weights_proj",
-];
-const INDEXER_BIAS: &str = "self_attn.indexer.k_norm.bias";
+const INDEXER: [&str; 3] =
+    ["self_attn.indexer.wq_b", "self_attn.indexer.wk", "self_attn.indexer.weights_proj"];
+/// Its norm, which takes no matrices of low rank.
+const INDEXER_NORM: [&str; 2] =
+    ["self_attn.indexer.k_norm.weight", "self_attn.indexer.k_norm.bias"];
 
 /// Returns the tensors that a checkpoint may have without use. Shapes are not compared.
 pub(super) fn tensors(config: &ModelConfig) -> Shapes {
@@ -38,8 +36,8 @@ pub(super) fn tensors(config: &ModelConfig) -> Shapes {
     tensors
 }
 
-/// Returns the modules that an adapter may change without effect, because no result depends on
-/// them: the indexers.
+/// Returns the linear layers that an adapter may change without effect, because no result depends
+/// on them: those of the indexers.
 pub(in crate::model) fn unused_modules(config: &ModelConfig) -> Vec<String> {
     let has_indexer = |index: &usize| {
         let mixer = &config.layers[*index].mixer;
@@ -67,6 +65,8 @@ fn add(tensors: &mut Shapes, config: &ModelConfig, index: usize) {
         for name in INDEXER {
             weight(names.of_layer(index, name));
         }
-        tensors.push((names.of_layer(index, INDEXER_BIAS), Vec::new()));
+        for name in INDEXER_NORM {
+            tensors.push((names.of_layer(index, name), Vec::new()));
+        }
     }
 }

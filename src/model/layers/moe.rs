@@ -10,7 +10,7 @@ use playhouse_kernels::{
 
 use super::arrangement::Part;
 use super::{LayerPlace, Linear, Mlp, activation};
-use crate::model::adapters::{ExpertParameters, ExpertsId, Side};
+use crate::model::adapters::{Axes, ExpertParameters, ExpertsId};
 use crate::model::config::{GateClamp, GroupScoring, MlpConfig, MoeConfig, Scoring};
 use crate::model::family::{ExpertNames, MoeNames};
 use crate::model::weight_loader::{WeightLoader, refused};
@@ -118,7 +118,14 @@ impl Moe {
         }
         let width = moe.width(hidden);
         let (mut gate_up, mut down, mut sites) = (Vec::new(), Vec::new(), Vec::new());
-        let known = known_experts(place);
+        let mut known = known_experts(place);
+        // Adapters of these experts beside a GGUF file have not been compared with PEFT.
+        if place.config.original.is_some()
+            && let Some(stacked) =
+                known.take_if(|known| known.iter().any(ExpertParameters::are_stacked))
+        {
+            loader.adapter_sites().close_experts(&stacked);
+        }
         for expert in 0..moe.num_experts {
             let [inner, outer] =
                 expert_parts(names, moe, hidden, expert, |name| place.module(name));
@@ -166,28 +173,26 @@ impl Moe {
 fn known_experts(place: LayerPlace<'_>) -> Option<Vec<ExpertParameters>> {
     let original = place.original();
     let module = |name: &str| original.module(name);
-    let together = |modules: [&str; 2], side| {
-        let of_module = |name: &str| ExpertParameters::Together { module: module(name), side };
+    let together = |modules: [&str; 2], axes| {
+        let of_module = |name: &str| ExpertParameters::Together { module: module(name), axes };
         modules.map(of_module).to_vec()
     };
     // The name in transformers 5 of the module that most families have for experts.
     let usual = "mlp.experts";
     match original.names().moe.experts {
-        ExpertNames::Each { module, .. } => Some(together([module, usual], Side::Layer)),
-        ExpertNames::FusedByOutput { inner, .. }
-        | ExpertNames::Fused { inner, is_interleaved: true, .. } => {
-            Some(together([inner.rsplit_once('.')?.0, usual], Side::Layer))
+        ExpertNames::Each { module, .. } => Some(together([module, usual], Axes::ByOutput)),
+        ExpertNames::FusedByOutput { inner, .. } => {
+            Some(together([inner.rsplit_once('.')?.0, usual], Axes::ByOutput))
         }
-        // PEFT takes the last axis as the inputs, unless the class says that it is the other one
-        // (`is_transposed`, gpt-oss).
-        ExpertNames::Fused { inner, .. } => {
-            Some(together([inner.rsplit_once('.')?.0, usual], Side::Parameter))
+        ExpertNames::Fused { inner, is_interleaved, .. } => {
+            let axes = if is_interleaved { Axes::MarkedByInput } else { Axes::ByInput };
+            Some(together([inner.rsplit_once('.')?.0, usual], axes))
         }
         // Each product was a module until transformers 5.
         ExpertNames::Stacked { inner: [inner], down_proj } => {
             let apart = ExpertParameters::Apart([*inner, down_proj].map(module));
             let within = format!("{}.experts", inner.rsplit_once('.')?.0);
-            Some([vec![apart], together([within.as_str(), usual], Side::Layer)].concat())
+            Some([vec![apart], together([within.as_str(), usual], Axes::ByOutput)].concat())
         }
         ExpertNames::Rows { inner: [inner], down_proj } => {
             let (parent, inner) = inner.rsplit_once('.')?;

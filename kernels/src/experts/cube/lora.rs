@@ -13,7 +13,7 @@ use cubecl::server::Handle;
 
 use super::plan::Plan;
 use crate::cube::{
-    Rows, buffer, cubes, float_tensor, resident, sum_of_units, upload_of_caller, words_buffer,
+    Rows, buffer, cubes, float_tensor, reserved_words, sum_of_units, upload_of_caller, words_buffer,
 };
 use crate::experts::lora::WHAT;
 use crate::lora::Block;
@@ -57,6 +57,20 @@ impl CubeLora {
         inputs: usize,
         device: &cubecl::Device,
     ) -> Result<Self, KernelError> {
+        let all = || blocks.iter().flatten();
+        let ranks: usize = all().map(|block| block.rank).sum();
+        let of_b: usize = all().map(|block| block.rank * block.outputs).sum();
+        let of_table = 2 * experts.len() + BLOCK_WORDS * all().count();
+        let lens = [
+            ("elements of all A", ranks * inputs),
+            ("elements of all B", of_b),
+            ("words of the table", of_table),
+        ];
+        for (field, len) in lens {
+            let accepted = format!("at most {}", u32::MAX);
+            KernelError::require(u32::try_from(len).is_ok(), WHAT, field, len as u64, accepted)?;
+        }
+        // All numbers below fit 32 bits, because the sums and the layer's outputs do.
         let (mut places, mut words) = (Vec::new(), Vec::new());
         let (mut a_len, mut b_len, mut rank) = (0, 0, 0);
         for blocks in blocks {
@@ -73,11 +87,6 @@ impl CubeLora {
             places.push(place(&words));
             rank = rank.max(blocks.iter().map(|block| block.rank).sum());
         }
-        for (field, len) in [("elements of all A", a_len), ("elements of all B", b_len)] {
-            let (is_counted, accepted) = (u32::try_from(len).is_ok(), u32::MAX.to_string());
-            let accepted = format!("at most {accepted}");
-            KernelError::require(is_counted, WHAT, field, len as u64, accepted)?;
-        }
         places.append(&mut words);
         let (mut a, mut b) = (Vec::with_capacity(a_len), Vec::with_capacity(b_len));
         for pair in experts.iter().flatten() {
@@ -87,8 +96,10 @@ impl CubeLora {
             }
         }
         let client = device.client();
-        let resident = |words| resident(&client, words, WHAT);
-        Ok(Self { table: resident(places)?, a: resident(a)?, b: resident(b)?, rank })
+        // An adapter may be unloaded. The driver then gets the memory back, but only when a thread
+        // with the same pools allocates again: the pools go round among threads.
+        let copied = |words: &[u32]| reserved_words(&client, words, WHAT);
+        Ok(Self { table: copied(&places)?, a: copied(&a)?, b: copied(&b)?, rank })
     }
 
     /// Returns the bytes of the matrices.

@@ -1,5 +1,5 @@
 //! The experts on a GPU, in launches that depend on the number of tokens alone, never on the
-//! routing. So a recorded step can contain them.
+//! routing. So a recorded step can contain them, unless some of its rows have adapters of experts.
 //!
 //! [`plan`] sorts the choices by expert, on the device. One launch multiplies all rows with their
 //! experts' matrices, and one sums the results of each token.
