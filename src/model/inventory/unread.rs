@@ -8,9 +8,9 @@ use crate::model::gemma3n;
 /// The modules that choose the tokens of a sparse attention: HF `DeepseekV32Indexer`.
 const INDEXER: [&str; 3] =
     ["self_attn.indexer.wq_b", "self_attn.indexer.wk", "self_attn.indexer.weights_proj"];
-/// Its norm, which takes no matrices of low rank.
-const INDEXER_NORM: [&str; 2] =
-    ["self_attn.indexer.k_norm.weight", "self_attn.indexer.k_norm.bias"];
+/// Their norm, which takes no matrices of low rank, and its biases.
+const INDEXER_NORM: &str = "self_attn.indexer.k_norm";
+const INDEXER_BIAS: &str = "self_attn.indexer.k_norm.bias";
 
 /// Returns the tensors that a checkpoint may have without use. Shapes are not compared.
 pub(super) fn tensors(config: &ModelConfig) -> Shapes {
@@ -62,11 +62,9 @@ fn add(tensors: &mut Shapes, config: &ModelConfig, index: usize) {
         }
     }
     if let Mixer::Latent(LatentConfig { index_topk: Some(_), .. }) = &layer.mixer {
-        for name in INDEXER {
+        for name in INDEXER.into_iter().chain([INDEXER_NORM]) {
             weight(names.of_layer(index, name));
         }
-        for name in INDEXER_NORM {
-            tensors.push((names.of_layer(index, name), Vec::new()));
-        }
+        tensors.push((names.of_layer(index, INDEXER_BIAS), Vec::new()));
     }
 }
