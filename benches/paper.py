@@ -1,29 +1,69 @@
-"""A step on paper: what the memory and the tensor cores of a GPU allow, operation by operation.
+"""A step on paper: what the memory and the cores of a GPU allow, operation by operation.
 
 An operation takes as long as its bytes or its multiplications do, whichever is longer, and a gap
-before each launch. Nothing here was measured: a real kernel is slower. The numbers say which
-operation limits a step, what share of its time the gaps are, and which rate no kernel can exceed.
+before each launch. Its multiplications take the rate of the tensor cores, or of the other cores if
+its kernel has no instruction of tensor cores, which the tables of `tests/cuda` say. Nothing here was
+measured: a real kernel is slower. The numbers say which operation limits a step, what share of its
+time the gaps are, and which rate no kernel can exceed.
 
 Usage: paper.py [--gpu h100 h200] [--shape qwen3-0.6b …] [--batch 1 8 32 256] [--context 1024]
-                [--weight-bytes 2] [--prefill 2048] [--gap 1.5] [--operations]
+                [--weight-bytes 2] [--prefill 2048] [--gap 1.5] [--compiler llvm] [--operations]
 
+- --compiler: whose kernels: llvm or nvrtc.
 - --weight-bytes: bytes of a weight: 2 (bf16), 1 (int8) or 0.5 (int4, without its scales).
 - --gap: microseconds between two launches of a recorded step.
 - --operations: also the share of each operation.
 """
 
 import argparse
+import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 SHAPES = Path(__file__).parent / "shapes"
+TABLES = Path(__file__).parent.parent / "tests" / "cuda"
 
-# Bytes a second, and dense bf16 FLOP a second: NVIDIA's data sheets of the SXM boards.
-GPUS = {"a100": (2.039e12, 312e12), "h100": (3.35e12, 989e12), "h200": (4.8e12, 989e12)}
+
+@dataclass
+class Gpu:
+    """The rates of NVIDIA's data sheets of the SXM boards: bytes a second, and FLOP a second of
+    dense bf16 on tensor cores and of f32 on the others."""
+
+    bandwidth: float
+    tensor_cores: float
+    cores: float
+    architecture: str
+
+
+class Table:
+    """The kernels of one architecture and one compiler."""
+
+    def __init__(self, architecture: str, compiler: str):
+        with (TABLES / f"{architecture}.{compiler}.tsv").open() as file:
+            self.rows = list(csv.DictReader(file, delimiter="\t"))
+
+    def named(self, kernels: tuple[str, ...]) -> list[dict[str, str]]:
+        """The rows of the first of these kernels that is there."""
+        for kernel in kernels:
+            if found := [row for row in self.rows if row["kernel"].startswith(kernel)]:
+                return found
+        return []
+
+    def has_tensor_cores(self, kernels: tuple[str, ...]) -> bool:
+        return any(int(row["tensor_cores"]) for row in self.named(kernels))
+
+
+GPUS = {
+    "a100": Gpu(2.039e12, 312e12, 19.5e12, "sm_80"),
+    "h100": Gpu(3.35e12, 989e12, 67e12, "sm_90"),
+    "h200": Gpu(4.8e12, 989e12, 67e12, "sm_90"),
+}
 
 ACTIVATION = 4  # bytes: activations are f32
 KEY = 2  # bytes of a number in the KV cache: bf16
+# More rows than this take tensor cores: SKINNY_ROWS_MAX of `kernels/src/linear/cube`.
+FEW_ROWS = 32
 
 
 @dataclass
@@ -32,14 +72,17 @@ class Operation:
     launches: int
     bytes: float
     flops: float
+    kernels: tuple[str, ...] = ()
 
-    def seconds(self, bandwidth: float, peak: float, gap: float) -> float:
-        return max(self.bytes / bandwidth, self.flops / peak) + self.launches * gap
+    def seconds(self, gpu: Gpu, table: Table, gap: float) -> float:
+        peak = gpu.tensor_cores if table.has_tensor_cores(self.kernels) else gpu.cores
+        return max(self.bytes / gpu.bandwidth, self.flops / peak) + self.launches * gap
 
 
 def linear(name: str, rows: int, inputs: int, outputs: int, weight: float) -> Operation:
     moved = inputs * outputs * weight + rows * (inputs + outputs) * ACTIVATION
-    return Operation(name, 1, moved, 2 * rows * inputs * outputs)
+    kernel = "matmul_entry" if rows > FEW_ROWS else "skinny_kernel"
+    return Operation(name, 1, moved, 2 * rows * inputs * outputs, (kernel,))
 
 
 def rows_of(name: str, rows: int, elements: int) -> Operation:
@@ -58,7 +101,7 @@ def experts(config: dict, rows: int, weight: float) -> list[Operation]:
     return [
         linear("router", rows, hidden, count, 2),
         rows_of("choice of experts", rows, count + 2 * chosen),
-        Operation("experts", 5, moved, 2 * pairs * 3 * hidden * inner),
+        Operation("experts", 5, moved, 2 * pairs * 3 * hidden * inner, ("grouped_kernel",)),
     ]
 
 
@@ -67,11 +110,13 @@ def layer(config: dict, rows: int, keys: int, weight: float, context_reads: int)
     is read `context_reads` times for them, in tokens."""
     hidden, dim = config["hidden_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    # Chunks of many queries may have a kernel of their own.
+    attention = ("attention", "spans_kernel") if keys > context_reads else ("spans_kernel",)
     operations = [
         rows_of("norm", rows, 3 * hidden),
         linear("q, k, v", rows, hidden, q + 2 * kv, weight),
         rows_of("norms of heads, rotation, KV write", rows, 2 * (q + 2 * kv)),
-        Operation("attention", 2, context_reads * 2 * kv * KEY, 4 * keys * q),
+        Operation("attention", 2, context_reads * 2 * kv * KEY, 4 * keys * q, attention),
         linear("output", rows, q, hidden, weight),
         rows_of("norm", rows, 3 * hidden),
     ]
@@ -93,28 +138,60 @@ def step(config: dict, sequences: int, context: int, new: int, weight: float) ->
     return [*layers, rows_of("norm", rows, 2 * config["hidden_size"]), head]
 
 
-def report(name: str, gpu: str, what: str, tokens: int, operations: list[Operation], options) -> None:
-    bandwidth, peak = GPUS[gpu]
-    gap = options.gap * 1e-6
-    total = sum(operation.seconds(bandwidth, peak, gap) for operation in operations)
-    gaps = sum(operation.launches for operation in operations) * gap
+def aim(shape: str, sequences: int, context: int, new: int, gpu: Gpu, step: list) -> float | None:
+    """The seconds that a step may take by the aims of `benches/gpu.sh`."""
+    memory = sum(operation.bytes for operation in step) / gpu.bandwidth
+    if new > 1:
+        return sum(operation.flops for operation in step) / gpu.tensor_cores / 0.45
+    if (shape, sequences) == ("qwen3-0.6b", 1):
+        return 1.2e-3
+    if (shape, sequences) == ("llama-3.1-8b", 1):
+        return memory / 0.8
+    return memory / 0.6 if (sequences, context) == (256, 1024) else None
+
+
+def report(shape: str, config: dict, name: str, sizes: tuple[int, int, int], options) -> None:
+    sequences, _, new = sizes
+    operations = step(config, *sizes, options.weight_bytes)
+    gpu, gap = GPUS[name], options.gap * 1e-6
+    table = Table(gpu.architecture, options.compiler)
+    total = sum(operation.seconds(gpu, table, gap) for operation in operations)
+    launches = sum(operation.launches for operation in operations)
     shares: dict[str, float] = {}
     for operation in operations:
-        share = operation.seconds(bandwidth, peak, gap) / total
+        share = operation.seconds(gpu, table, gap) / total
         shares[operation.name] = shares.get(operation.name, 0) + share
     first = max(shares, key=shares.get)
-    print(
-        f"| {name} | {gpu} | {what} | {total * 1e3:.2f} | {tokens / total:,.0f} "
-        f"| {gaps / total:.0%} | {first}, {shares[first]:.0%} |"
-    )
+    tokens, may = sequences * new, aim(shape, *sizes, gpu, operations)
+    row = [
+        shape,
+        name,
+        f"decode × {sequences}" if new == 1 else f"prefill of {new}",
+        f"{sum(operation.bytes for operation in operations) / 1e9:.2f}",
+        f"{sum(operation.flops for operation in operations) / 1e12:.3f}",
+        str(launches),
+        f"{total * 1e3:.2f}",
+        f"{tokens / total:,.0f}",
+        f"{tokens / may:,.0f}" if may else "",
+        f"{launches * gap / total:.0%}",
+        f"{first}, {shares[first]:.0%}",
+    ]
+    print(f"| {' | '.join(row)} |")
     if options.operations:
         for operation, share in sorted(shares.items(), key=lambda item: -item[1]):
             print(f"    {share:6.1%}  {operation}")
 
 
+COLUMNS = [
+    "shape", "GPU", "step", "GB", "TFLOP", "launches", "at least, ms", "at most, tokens/s",
+    "aim, tokens/s", "gaps", "most of it",
+]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", nargs="+", choices=list(GPUS), default=["h100", "h200"])
+    parser.add_argument("--compiler", choices=["llvm", "nvrtc"], default="llvm")
     parser.add_argument("--shape", nargs="+", default=["qwen3-0.6b", "llama-3.1-8b", "qwen3-moe"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 32, 256])
     parser.add_argument("--context", type=int, default=1024)
@@ -123,18 +200,15 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=1.5)
     parser.add_argument("--operations", action="store_true")
     options = parser.parse_args()
-    print("| shape | GPU | step | at least, ms | at most, tokens/s | gaps | most of it |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     for shape in options.shape:
         config = json.loads((SHAPES / shape / "config.json").read_text())
         config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
         for gpu in options.gpu:
             for batch in options.batch:
-                decode = step(config, batch, options.context, 1, options.weight_bytes)
-                report(shape, gpu, f"decode × {batch}", batch, decode, options)
+                report(shape, config, gpu, (batch, options.context, 1), options)
             for tokens in options.prefill:
-                prefill = step(config, 1, tokens, tokens, options.weight_bytes)
-                report(shape, gpu, f"prefill of {tokens}", tokens, prefill, options)
+                report(shape, config, gpu, (1, tokens, tokens), options)
 
 
 if __name__ == "__main__":

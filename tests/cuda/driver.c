@@ -29,6 +29,7 @@ enum {
     INVALID_IMAGE = 200,
     ILLEGAL_ADDRESS = 700,
     CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
     ILLEGAL_STATE = 401,
 };
 
@@ -52,8 +53,9 @@ struct kernel {
 };
 
 struct stream {
-    int capturing;
+    int capturing, is_invalid;
     struct graph *graph;
+    struct stream *next_capturing;
 };
 
 /* Kinds of nodes are those of CUgraphNodeType: 0 is a kernel, and 1 is a copy. */
@@ -70,6 +72,7 @@ struct allocation {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations;
 static size_t num_allocations, allocations_capacity, allocated;
+static struct stream *capturing;
 static FILE *calls;
 
 static const struct device *device(void) {
@@ -97,6 +100,16 @@ static void record(const char *format, ...) {
         fflush(calls);
     }
     pthread_mutex_unlock(&lock);
+}
+
+/* A recording is of the mode `global`: while it lasts, no thread may make a call that could wait
+ * for the device, and loading a module is one. Such a call fails, and spoils the recordings. */
+static int spoil_captures(void) {
+    pthread_mutex_lock(&lock);
+    int is_capturing = capturing != NULL;
+    for (struct stream *one = capturing; one; one = one->next_capturing) one->is_invalid = 1;
+    pthread_mutex_unlock(&lock);
+    return is_capturing ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
 /* Adds a node to the graph that is recorded. Returns whether there is one. */
@@ -237,7 +250,10 @@ static int release(uintptr_t start) {
     return found ? SUCCESS : INVALID_VALUE;
 }
 
-int cuMemAlloc_v2(uintptr_t *start, size_t len) { return allocate(start, len, NULL); }
+int cuMemAlloc_v2(uintptr_t *start, size_t len) {
+    int error = spoil_captures();
+    return error ? error : allocate(start, len, NULL);
+}
 
 int cuMemAllocAsync(uintptr_t *start, size_t len, struct stream *stream) {
     return allocate(start, len, stream);
@@ -263,6 +279,7 @@ int cuMemFreeHost(void *start) { return free(start), SUCCESS; }
 /* Copies to and from the host do not become nodes here, because the engine records none. */
 static int copy(const char *kind, void *to, const void *from, size_t len, struct stream *stream) {
     record("copy\t%s\t%zu", kind, len);
+    if (stream && stream->is_invalid) return CAPTURE_INVALIDATED;
     if (captured(stream, 1)) return SUCCESS;
     memcpy(to, from, len);
     return SUCCESS;
@@ -310,6 +327,7 @@ int cuMemcpy2DAsync_v2(const struct copy_2d *request, struct stream *stream) {
         && !is_allocated((uintptr_t)to, (height - 1) * request->to_pitch + width))
         return ILLEGAL_ADDRESS;
     record("copy\trows\t%zu", width * height);
+    if (stream && stream->is_invalid) return CAPTURE_INVALIDATED;
     if (captured(stream, 1)) return SUCCESS;
     for (size_t row = 0; row < height; row++)
         memcpy(to + row * request->to_pitch, from + row * request->from_pitch, width);
@@ -353,11 +371,14 @@ int cuEventElapsedTime_v2(float *t, void *from, void *to) { return (void)from, (
 /* --- Modules and launches --- */
 
 int cuModuleLoadData(uint64_t *module, const char *image) {
-    const char *folder = getenv("STAND_IN_LOG");
+    const char *folder = getenv("STAND_IN_LOG"), *entry = strstr(image, ".entry ");
     uint64_t fnv = 14695981039346656037ull;
     for (const char *byte = image; *byte; byte++) fnv = (fnv ^ (unsigned char)*byte) * 1099511628211ull;
     *module = fnv;
-    if (!strstr(image, ".entry")) return INVALID_IMAGE;
+    if (!entry) return INVALID_IMAGE;
+    int error = spoil_captures(), len = (int)strcspn(entry + 7, "( \n");
+    record("module\t%016" PRIx64 "\t%.*s\t%s", fnv, len, entry + 7, error ? "refused" : "loaded");
+    if (error) return error;
     if (folder) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%016" PRIx64 ".ptx", folder, fnv);
@@ -404,6 +425,7 @@ int cuLaunchKernel(struct kernel *kernel, unsigned grid_x, unsigned grid_y, unsi
                    struct stream *stream, void **parameters, void **extra) {
     (void)extra;
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    if (stream && stream->is_invalid) return CAPTURE_INVALIDATED;
     int is_valid = grid_x && grid_y && grid_z && threads && threads <= 1024 && block_z <= 64
                    && grid_x <= 2147483647u && grid_y <= 65535 && grid_z <= 65535
                    && shared <= (unsigned)kernel->dynamic_shared_max;
@@ -451,14 +473,30 @@ int cuStreamBeginCapture_v2(struct stream *stream, int mode) {
     if (stream->capturing) return ILLEGAL_STATE;
     stream->capturing = 1;
     stream->graph = calloc(1, sizeof *stream->graph);
+    pthread_mutex_lock(&lock);
+    stream->next_capturing = capturing;
+    capturing = stream;
+    pthread_mutex_unlock(&lock);
     record("capture\tbegin");
     return SUCCESS;
 }
 
 int cuStreamEndCapture(struct stream *stream, struct graph **graph) {
     if (!stream->capturing) return ILLEGAL_STATE;
-    stream->capturing = 0;
-    *graph = stream->graph;
+    pthread_mutex_lock(&lock);
+    struct stream **link = &capturing;
+    while (*link && *link != stream) link = &(*link)->next_capturing;
+    if (*link) *link = stream->next_capturing;
+    int is_invalid = stream->is_invalid;
+    stream->capturing = stream->is_invalid = 0;
+    pthread_mutex_unlock(&lock);
+    *graph = is_invalid ? NULL : stream->graph;
+    if (is_invalid) {
+        free(stream->graph->kinds);
+        free(stream->graph);
+        record("capture\tinvalid");
+        return CAPTURE_INVALIDATED;
+    }
     record("capture\tend\t%zu", (*graph)->len);
     return SUCCESS;
 }

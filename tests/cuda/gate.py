@@ -4,6 +4,7 @@ A program built with the feature `cuda` runs on a driver without a GPU (`driver.
 PTX of each kernel and records the launches. NVIDIA's assembler compiles the PTX, and what it says
 of each kernel is compared with the tables of this folder: `sm_90.llvm.tsv` and so on. A recorded
 decode step may have no more launches than `steps.llvm.tsv` says, and each case must replay one.
+No kernel may be compiled while a step is recorded.
 
 Usage: gate.py [PROGRAM] [--compiler llvm] [--arch sm_80 sm_90 sm_100] [--write]
 
@@ -49,7 +50,9 @@ def driver(folder: Path) -> None:
 
 
 def run(program: Path, case: str, arch: str, folder: Path, nvidia: Path) -> None:
-    """Runs one case. Its PTX and its launches are in `folder` afterwards."""
+    """Runs one case. Its PTX and its launches are in `folder` afterwards. No kernel may be compiled
+    while a step is recorded, because that spoils the recording:
+    <https://github.com/tracel-ai/burn/issues/5772>."""
     folder.mkdir(parents=True)
     environment = {
         **os.environ,
@@ -64,6 +67,9 @@ def run(program: Path, case: str, arch: str, folder: Path, nvidia: Path) -> None
     )
     if done.returncode:
         sys.exit(f"{case} on {arch}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    late = compiled_late(folder)
+    if late:
+        sys.exit(f"{case} on {arch}: compiled while a step was recorded: {', '.join(late)}")
 
 
 def calls(folder: Path, kind: str) -> list[list[str]]:
@@ -72,9 +78,14 @@ def calls(folder: Path, kind: str) -> list[list[str]]:
     return [fields for name, *fields in lines if name == kind]
 
 
+def compiled_late(folder: Path) -> list[str]:
+    """The kernels that were compiled while a step was recorded. The driver refuses them."""
+    modules = calls(folder, "module")
+    return sorted({HASH.sub("", kernel) for _, kernel, state in modules if state == "refused"})
+
+
 def step(case: str, folder: Path, arch: str) -> Step:
-    """The recorded step that was replayed. No other engine runs before it in its process, so a
-    first recording works (<https://github.com/tracel-ai/burn/issues/5772>)."""
+    """The recorded step that was replayed. No other engine runs before it in its process."""
     replayed = [int(launches) for (launches,) in calls(folder, "graph")]
     if not replayed:
         sys.exit(f"{case} on {arch}: no recorded step was replayed")
