@@ -27,6 +27,10 @@ pub struct ExpertLora {
 
 /// The matrices in memory, by device.
 #[derive(Debug)]
+#[cfg_attr(
+    feature = "gpu",
+    allow(clippy::large_enum_variant, reason = "there are two for each layer of an adapter")
+)]
 enum Storage {
     /// By expert.
     Cpu(Vec<Option<LoraWeights>>),
