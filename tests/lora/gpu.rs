@@ -1,5 +1,6 @@
 //! Adapters of experts on a GPU, or on a software device of the same runtime: each row of a batch
 //! equals its own model, and has the bytes that it has alone.
+#![allow(clippy::print_stderr, reason = "a test that skips says so")]
 
 use playhouse::{EngineConfig, config::Device};
 use serde::Deserialize as _;
