@@ -106,12 +106,11 @@ impl Kernel for Head<'_> {
             let y = unsafe { y.slice(first, dim) };
             for start in (0..dim).step_by(LANES) {
                 let of_vector = start..dim.min(start + LANES);
-                let gate = |gates: &[f32], biases: &[f32]| {
-                    let (gate, bias) = (&gates[of_vector.clone()], &biases[of_vector.clone()]);
-                    sigmoid(s, s.add(padded(s, gate), padded(s, bias)))
-                };
                 let rate = padded(s, &rates[of_vector.clone()]);
-                let log_a = s.mul(s.mul(rate, s.splat(-1.0)), gate(gates, biases));
+                let log_a = s.mul(
+                    s.mul(rate, s.splat(-1.0)),
+                    gate(s, &gates[of_vector.clone()], &biases[of_vector.clone()]),
+                );
                 let factor = match positions[row] {
                     0 => s.splat(1.0),
                     _ => {
@@ -119,8 +118,10 @@ impl Kernel for Head<'_> {
                         square_root(s, square)
                     }
                 };
-                let input =
-                    s.mul(padded(s, &x[of_vector.clone()]), gate(input_gates, input_biases));
+                let input = s.mul(
+                    padded(s, &x[of_vector.clone()]),
+                    gate(s, &input_gates[of_vector.clone()], &input_biases[of_vector.clone()]),
+                );
                 let kept = padded(s, &state[of_vector.clone()]);
                 let next = s.fma(kept, exp(s, log_a), s.mul(input, factor));
                 let mut lanes = [0.0; LANES];
@@ -131,6 +132,12 @@ impl Kernel for Head<'_> {
             }
         }
     }
+}
+
+/// Returns the sigmoid of a vector of gates with their biases.
+#[inline(always)]
+fn gate<S: Simd>(s: S, gates: &[f32], biases: &[f32]) -> S::V {
+    sigmoid(s, s.add(padded(s, gates), padded(s, biases)))
 }
 
 #[inline(always)]
