@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { until } from './browser.js';
 import {
-  answer, answering, ask, canned, checkProblems, converse, endless, forgive, isDone, open, refusal, server, textOf,
+  answer, answering, ask, canned, checkProblems, converse, endless, forgive, isDone, open, refusal, server, slow, textOf,
 } from './setup.js';
 
 /** A picture of one dark pixel. */
@@ -24,6 +24,7 @@ const taking = (page, ...kinds) => page.route('**/v1/models', async (route) => {
 test('an answer streams, tells its rate while it does, and can be stopped', async (t) => {
   const page = await open(t);
   await endless(page, 1200);
+  await slow(t, 3);
   await ask(page, 'Hello');
   const lengths = new Set();
   const feet = new Set();
@@ -52,6 +53,7 @@ test('an answer streams, tells its rate while it does, and can be stopped', asyn
 test('Escape stops an answer, and its text stays', async (t) => {
   const page = await open(t);
   await endless(page, 3500);
+  await slow(t, 5);
   await ask(page, 'Go on for ever');
   await answer(page).waitFor();
   await until('the beginning', async () => (await textOf(page)).length > 40);
@@ -67,6 +69,7 @@ test('Escape stops an answer, and its text stays', async (t) => {
 test('the view follows the answer, unless its user reads further up', async (t) => {
   const page = await open(t, { height: 420 });
   await endless(page, 3500);
+  await slow(t, 5);
   await ask(page, 'Go on for ever');
   const place = () => page.locator('#messages').evaluate(({ scrollTop, scrollHeight, clientHeight }) =>
     ({ top: scrollTop, rest: scrollHeight - scrollTop - clientHeight }));

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { until } from './browser.js';
 import {
-  PHONE, answer, answering, ask, browser, checkProblems, converse, endless, isDone, open, opened, server, textOf,
+  PHONE, answer, answering, ask, browser, checkProblems, converse, endless, isDone, open, opened, server, slow, textOf,
 } from './setup.js';
 
 const names = (page) => page.locator('#conversations .title').allTextContents();
@@ -182,7 +182,8 @@ test('the model continues its own words', async (t) => {
 
 test('an answer goes on while another conversation is open', async (t) => {
   const page = await open(t);
-  await endless(page, 1500);
+  await endless(page, 3500);
+  await slow(t, 5);
   await ask(page, 'A long story');
   await answer(page).waitFor();
   await until('the beginning', async () => (await textOf(page)).length > 40);
@@ -219,6 +220,7 @@ test('a press on the list counts although the list changes meanwhile', async (t)
 test('an answer that was cut by a reload is there, as far as it came', async (t) => {
   const page = await open(t);
   await endless(page, 3500);
+  await slow(t, 5);
   await ask(page, 'A long story');
   await answer(page).waitFor();
   await until('some of it', async () => (await textOf(page)).length > 200);

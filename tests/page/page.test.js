@@ -15,7 +15,7 @@ import { until } from './browser.js';
 import { screenshots } from './screenshots.js';
 import { load, serve } from './server.js';
 import {
-  PHONE, VIEWS, answer, answering, ask, browser, checkProblems, converse, endless, forgive, go, isDone, open, opened, refusal, restarts, server, textOf,
+  PHONE, VIEWS, answer, answering, ask, browser, checkProblems, converse, endless, forgive, go, isDone, open, opened, refusal, restarts, server, slow, textOf,
 } from './setup.js';
 
 test('a stream that began goes on while rooms go dark and are lit again', async (t) => {
@@ -28,6 +28,7 @@ test('a stream that began goes on while rooms go dark and are lit again', async 
   const inPeace = await textOf(page);
   await page.click('#new');
 
+  const calm = await slow(t, 10);
   await ask(page, 'Tell me a long story');
   await until('the beginning', async () => (await textOf(page)).length > 20);
   await go(page, 'house');
@@ -45,6 +46,7 @@ test('a stream that began goes on while rooms go dark and are lit again', async 
   await until('word of it', async () => /Streamer 1 was replaced/.test(await page.textContent('#events')));
   assert.match(await page.textContent('#events'), /epoch \d+ began/);
   await go(page, 'chat');
+  await calm();
   await until('the end of the answer', () => isDone(page), 120_000);
   assert.equal(await textOf(page), inPeace);
   assert.equal(await page.locator('.problem[role=alert]:visible').count(), 0);
@@ -114,6 +116,7 @@ test('the text of every room is at least eleven pixels high', async (t) => {
 
 test('an idle server gets requests to show, and changes stay visible for a moment', async (t) => {
   const page = await open(t);
+  await slow(t, 5);
   await go(page, 'memory');
   await page.locator('#owners li').first().waitFor();
   const picture = () => page.locator('#blocks').evaluate((canvas) => canvas.toDataURL());

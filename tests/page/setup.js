@@ -37,6 +37,28 @@ export const endless = (page, maxTokens) => page.route('**/v1/chat/completions',
   return route.continue({ postData: JSON.stringify(body) });
 });
 
+const post = async (path, body) => {
+  const answer = await fetch(`${server.url}${path}`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  assert.equal(answer.status, 200, await answer.text());
+};
+
+/**
+ * Makes each step of the server last about `stepMs` longer until the end of the test `t`: a step
+ * waits for its blocks. So an answer lasts as long as the test needs, however fast the machine is.
+ * Returns a function that ends the delay earlier.
+ */
+export async function slow(t, stepMs) {
+  const calm = () => post('/chaos/calm', {});
+  t.after(calm);
+  // The delay of a message is random, up to this maximum.
+  await post('/chaos/edges', { edge: 'scheduler->kv_cache', delay_ms: 2 * stepMs });
+  return calm;
+}
+
 const stream = (chunks) => ({
   contentType: 'text/event-stream',
   body: [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''),
