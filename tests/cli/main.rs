@@ -57,6 +57,11 @@ fn flags_of_vllm_have_an_answer() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("max_num_seqs"), "{stdout}");
     assert!(stderr.contains("note: --trust-remote-code changes nothing here"), "{stderr}");
+    let config = ["config", "--max_num_seqs", "7", "--attention-backend", "X", "--disable-lora"];
+    let (code, stdout, stderr) = playhouse(&config).finish();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("max_num_seqs = 7"), "{stdout}");
+    assert!(stderr.contains("note: --attention-backend changes nothing here"), "{stderr}");
     let stderr = playhouse(&["serve", "--tensor-parallel-size", "2"]).fails_with(2);
     assert!(stderr.contains("--device"), "{stderr}");
 }
