@@ -1,7 +1,7 @@
 //! The variables of Hugging Face's own programs.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
 
@@ -28,7 +28,7 @@ impl Environment {
     /// [`HubError::Endpoint`] if the endpoint is no URL.
     pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let path = |name: &str| set(name).map(PathBuf::from);
+        let path = |name: &str| set(name).map(|value| expanded(value, &variable));
         let text = |name: &str| set(name).map(|value| value.to_string_lossy().into_owned());
         let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
         let caches = caches.or_else(|| Some(path("USERPROFILE")?.join(".cache")));
@@ -43,10 +43,13 @@ impl Environment {
         }
         let file = path("HF_TOKEN_PATH").or_else(|| Some(home?.join("token")));
         let token = text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN"));
-        let token = token.or_else(|| read_token(&file?)).map(Secret::new);
-        let is_offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"]
-            .iter()
-            .any(|name| text(name).is_some_and(|value| is_true(&value)));
+        let token = token.as_deref().and_then(clean).or_else(|| read_token(&file?));
+        let is_set = |name: &str| text(name).is_some_and(|value| is_true(&value));
+        let token = token.filter(|_| !is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")).map(Secret::new);
+        let is_offline = match text("HF_HUB_OFFLINE") {
+            Some(value) => is_true(&value),
+            None => is_set("TRANSFORMERS_OFFLINE"),
+        };
         Ok(Self { cache, endpoint, token, is_offline })
     }
 }
@@ -60,8 +63,43 @@ fn is_true(value: &str) -> bool {
 }
 
 fn read_token(file: &Path) -> Option<String> {
-    let token = crate::files::read_to_string(file).ok()?.trim().to_owned();
+    clean(&crate::files::read_to_string(file).ok()?)
+}
+
+/// Returns the token in `text`, which often ends with a line break.
+fn clean(text: &str) -> Option<String> {
+    let token = text.trim().to_owned();
     (!token.is_empty()).then_some(token)
+}
+
+/// Returns the path in `value`, with the home folder in the place of `~`, and the values of
+/// variables in the place of `$NAME` and `${NAME}`. Unknown variables stay as they are.
+fn expanded(value: OsString, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let Some(text) = value.to_str() else { return value.into() };
+    let behind_home =
+        text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let home = behind_home.and_then(|rest| Some(format!("{}{rest}", variable("HOME")?.to_str()?)));
+    let mut rest = home.as_deref().unwrap_or(text);
+    let mut path = String::new();
+    while let Some((before, after)) = rest.split_once('$') {
+        path.push_str(before);
+        let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = after.find(|c: char| !is_inner(c)).unwrap_or(after.len());
+        let braced = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let (name, behind) = braced.unwrap_or_else(|| after.split_at(end));
+        match variable(name).as_deref().and_then(OsStr::to_str) {
+            Some(value) if !name.is_empty() => {
+                path.push_str(value);
+                rest = behind;
+            }
+            _ => {
+                path.push('$');
+                rest = after;
+            }
+        }
+    }
+    path.push_str(rest);
+    path.into()
 }
 
 #[cfg(test)]
@@ -82,6 +120,9 @@ mod tests {
             (&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
             (&[("HOME", "/h"), ("HF_HOME", "/hf")], "/hf/hub"),
             (&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")], "/c"),
+            (&[("HOME", "/h"), ("HF_HOME", "~/hf")], "/h/hf/hub"),
+            (&[("DISK", "/d"), ("HF_HUB_CACHE", "$DISK/a/${DISK}b/$c")], "/d/a//db/$c"),
+            (&[("HOME", "/h"), ("HF_HUB_CACHE", "~other/$")], "~other/$"),
         ] {
             assert_eq!(of(variables).unwrap().cache, Some(PathBuf::from(expected)));
         }
@@ -98,6 +139,10 @@ mod tests {
         let both = [("HF_HOME", home), ("HF_TOKEN", "hf_variable")];
         assert_eq!(token(&both), Some(Secret::new("hf_variable")));
         assert_eq!(token(&[("HF_HOME", home), ("HF_TOKEN_PATH", "/none")]), None);
+        // A file of secrets has a line break at its end, and it comes into the variable.
+        let line = [("HF_HOME", home), ("HF_TOKEN", "hf_variable\r\n")];
+        assert_eq!(token(&line), Some(Secret::new("hf_variable")));
+        assert_eq!(token(&[("HF_HOME", home), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]), None);
     }
 
     #[test]
@@ -116,5 +161,7 @@ mod tests {
         for (value, expected) in [("1", true), ("TRUE", true), ("0", false), ("", false)] {
             assert_eq!(of(&[("HF_HUB_OFFLINE", value)]).unwrap().is_offline, expected);
         }
+        let both = of(&[("HF_HUB_OFFLINE", "0"), ("TRANSFORMERS_OFFLINE", "1")]);
+        assert!(!both.unwrap().is_offline);
     }
 }

@@ -15,6 +15,10 @@ const SMALL: &[&str] = &[
     "modules.json",
     "config_sentence_transformers.json",
     "model.safetensors.index.json",
+    // Of models that take images, videos or sounds.
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
 ];
 /// Files of a tokenizer and its chat templates.
 const TOKENIZER: &[&str] = &[

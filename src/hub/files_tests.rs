@@ -62,6 +62,21 @@ fn shards_by_their_index_and_nothing_of_other_formats() {
 }
 
 #[test]
+fn settings_of_processors_of_images_videos_and_sounds() {
+    // Qwen/Qwen3-VL-2B-Instruct, and the file that transformers 5 writes.
+    let processors =
+        listing("preprocessor_config.json processor_config.json video_preprocessor_config.json");
+    let (small, _) = needed(
+        "chat_template.json config.json generation_config.json model.safetensors \
+         preprocessor_config.json processor_config.json tokenizer.json tokenizer_config.json \
+         video_preprocessor_config.json",
+        None,
+        None,
+    );
+    assert!(processors.iter().all(|file| small.contains(file)), "{small:?}");
+}
+
+#[test]
 fn modules_of_sentence_transformers() {
     // google/embeddinggemma-300m, with the ONNX files of sentence-transformers/all-MiniLM-L6-v2.
     let (small, large) = needed(

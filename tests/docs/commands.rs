@@ -69,6 +69,10 @@ const OTHERS: &[&str] = &[
     "--cpunodebind",
     "--membind",
     "--interleave",
+    // Spellings of vLLM's, which are accepted.
+    "--disable-prefix-caching",
+    "--spec-method",
+    "--attention-backend",
 ];
 
 #[test]
