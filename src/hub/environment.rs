@@ -72,8 +72,8 @@ fn clean(text: &str) -> Option<String> {
     (!token.is_empty()).then_some(token)
 }
 
-/// Returns the path in `value`, with the home folder in the place of `~`, and the values of
-/// variables in the place of `$NAME` and `${NAME}`. Unknown variables stay as they are.
+/// Returns the path in `value`. The home folder takes the place of `~`, and variables that of
+/// `$NAME` and `${NAME}`. Unknown variables stay as they are.
 fn expanded(value: OsString, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let Some(text) = value.to_str() else { return value.into() };
     let behind_home =
