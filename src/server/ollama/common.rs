@@ -26,7 +26,9 @@ use crate::{
 
 /// The names of the switch for thoughts in templates.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
-const EFFORTS: [&str; 3] = ["low", "medium", "high"];
+/// What `think` may be, with the effort that templates know. None of them knows a higher one.
+const EFFORTS: [(&str, &str); 4] =
+    [("low", "low"), ("medium", "medium"), ("high", "high"), ("max", "high")];
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -36,7 +38,7 @@ pub(in crate::server) struct CommonFields {
     /// `"json"`, or a JSON schema.
     format: Option<Value>,
     options: Option<Options>,
-    /// Whether to think, or how much: `"low"`, `"medium"` or `"high"`.
+    /// Whether to think, or how much: `"low"`, `"medium"`, `"high"` or `"max"`.
     think: Option<Value>,
     logprobs: Option<bool>,
     top_logprobs: Option<Int>,
@@ -181,17 +183,20 @@ fn is_zero(time: Option<&Value>) -> bool {
 
 /// Returns the variables of templates for `think`.
 fn think(field: Option<&Value>) -> Result<Map<String, Value>, ApiError> {
+    let effort_of = |given: &str| EFFORTS.iter().find(|(name, _)| *name == given);
     let (is_on, effort) = match field {
         None | Some(Value::Null) => return Ok(Map::new()),
         Some(Value::Bool(is_on)) => (*is_on, None),
-        Some(Value::String(effort)) if EFFORTS.contains(&effort.as_str()) => (true, Some(effort)),
-        Some(_) => {
-            let message = "think must be true, false, \"low\", \"medium\" or \"high\"";
-            return Err(ApiError::invalid("think", message));
-        }
+        Some(other) => match other.as_str().and_then(effort_of) {
+            Some((_, effort)) => (true, Some(*effort)),
+            None => {
+                let message = "think must be true, false, \"low\", \"medium\", \"high\" or \"max\"";
+                return Err(ApiError::invalid("think", message));
+            }
+        },
     };
     let switches = SWITCHES.map(|name| (name.to_owned(), Value::Bool(is_on)));
-    let effort = effort.map(|effort| ("reasoning_effort".to_owned(), effort.as_str().into()));
+    let effort = effort.map(|effort| ("reasoning_effort".to_owned(), Value::from(effort)));
     Ok(switches.into_iter().chain(effort).collect())
 }
 
@@ -228,6 +233,7 @@ mod tests {
         assert_eq!(Value::from(think(Some(&json!(false))).unwrap()), off);
         let high = json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "high"});
         assert_eq!(Value::from(think(Some(&json!("high"))).unwrap()), high);
+        assert_eq!(Value::from(think(Some(&json!("max"))).unwrap()), high);
         assert!(think(Some(&json!("much"))).is_err() && think(Some(&json!(1))).is_err());
     }
 

@@ -124,6 +124,11 @@ impl GenerateFields {
                 self.context.as_ref().is_some_and(|context| !context.is_empty()),
                 "send the earlier messages to /api/chat",
             ),
+            (
+                "system",
+                self.raw == Some(true) && is_given(&self.system),
+                "a raw prompt has no template that would show it",
+            ),
         ];
         match absent.iter().find(|(_, is_set, _)| *is_set) {
             Some((field, _, why)) => {
@@ -178,6 +183,8 @@ mod tests {
         assert_eq!(refused(json!({"template": "{{ .Prompt }}"})).as_deref(), Some("template"));
         assert_eq!(refused(json!({"context": [1, 2]})).as_deref(), Some("context"));
         assert_eq!(refused(json!({"context": [], "suffix": "", "raw": true})), None);
+        assert_eq!(refused(json!({"raw": true, "system": "s"})).as_deref(), Some("system"));
+        assert_eq!(refused(json!({"raw": true, "system": ""})), None);
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Conversation {
         message: &Map<String, Value>,
         media: &mut MediaParts<'_>,
     ) -> Result<Value, ApiError> {
-        let role = text(place, message, "role")?.unwrap_or_default();
+        let role = text(place, message, "role")?.unwrap_or_default().to_ascii_lowercase();
+        let role = role.as_str();
         if !ROLES.contains(&role) {
             let wanted = format!("Input should be one of {}", ROLES.join(", "));
             return Err(ApiError::validation(&format!("{place}.role"), wanted));
@@ -217,6 +218,8 @@ mod tests {
     fn an_open_answer_is_continued() {
         let user = json!({"role": "user", "content": "Hi"});
         assert!(!read(json!([user])).unwrap().goes_on());
+        let capital = json!({"role": "Assistant", "content": "Hel"});
+        assert!(read(json!([user, capital])).unwrap().goes_on());
         let begun = json!({"role": "assistant", "content": "Hello"});
         assert!(read(json!([user, begun])).unwrap().goes_on());
         let called = json!({"role": "assistant", "tool_calls": [call("now")]});
