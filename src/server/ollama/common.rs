@@ -26,7 +26,7 @@ use crate::{
 
 /// The names of the switch for thoughts in templates.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
-/// What `think` may be, with the effort that templates know. None of them knows a higher one.
+/// The words of `think`, with the efforts that templates know. No template knows a higher one.
 const EFFORTS: [(&str, &str); 4] =
     [("low", "low"), ("medium", "medium"), ("high", "high"), ("max", "high")];
 
