@@ -120,6 +120,17 @@ impl FileDisk {
     fn segment(&mut self) -> Result<&mut File> {
         self.segment.as_mut().ok_or_else(|| Error::other("no segment was begun"))
     }
+
+    /// Makes a folder anew that was removed while it was in use. The lock in it was removed, too.
+    fn restore(&mut self) -> Result<()> {
+        if self.lock.is_none() || self.folder.join(LOCK).try_exists()? {
+            return Ok(());
+        }
+        create_folder(&self.folder)?;
+        let busy = || Error::new(ErrorKind::ResourceBusy, "another process has taken the folder");
+        self.lock = Some(Lock::create(&self.folder)?.ok_or_else(busy)?);
+        self.folder.parent().map_or(Ok(()), sync_folder)
+    }
 }
 
 impl JournalDisk for FileDisk {
@@ -132,6 +143,7 @@ impl JournalDisk for FileDisk {
 
     fn replace(&mut self, content: &[u8]) -> Result<()> {
         self.segment = None;
+        self.restore()?;
         let new = self.folder.join(NEW);
         // A crash may have left one.
         if let Err(error) = fs::remove_file(&new)
@@ -158,7 +170,12 @@ impl JournalDisk for FileDisk {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.segment()?.sync_data()
+        self.segment()?.sync_data()?;
+        // A file that was removed takes all bytes, and no process can read them later.
+        match self.path(self.number).try_exists()? {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::NotFound, "the journal's file was removed")),
+        }
     }
 
     fn set_aside(&mut self) -> Result<String> {
@@ -297,6 +314,28 @@ mod tests {
         assert!(matches!(Lock::take(&path).unwrap(), Taken::ByAnother));
         assert!(Lock::create(&path).unwrap().is_none());
         assert!(matches!(Lock::take(folder.path()).unwrap(), Taken::Missing));
+    }
+
+    #[test]
+    fn a_folder_that_is_removed_is_noticed_and_made_anew() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("journal");
+        let mut disk = open(&path);
+        disk.replace(b"one").unwrap();
+        for lost in [&path, &path.join("segment-00000002"), &path.join(LOCK)] {
+            match lost.is_dir() {
+                true => fs::remove_dir_all(lost).unwrap(),
+                false => fs::remove_file(lost).unwrap(),
+            }
+            disk.append(b"+two").unwrap();
+            assert_eq!(disk.sync().is_err(), !lost.ends_with(LOCK), "{}", lost.display());
+            disk.replace(b"all").unwrap();
+            disk.sync().unwrap();
+            assert!(matches!(Lock::take(&path).unwrap(), Taken::ByAnother));
+        }
+        assert_eq!(names(&path), ["lock", "segment-00000004"]);
+        drop(disk);
+        assert_eq!(open(&path).read().unwrap().unwrap(), b"all");
     }
 
     #[cfg(unix)]
