@@ -15,6 +15,7 @@ use crate::{
         http::{
             error::ApiError,
             extract::{JsonBody, QueryOf},
+            fields::switch,
             parts::FromParts,
         },
         state::AppState,
@@ -107,6 +108,7 @@ pub(super) async fn collective_rpc(
 #[serde(default)]
 pub(super) struct WorldSizeQuery {
     /// Count the workers of all engines, not of one.
+    #[serde(deserialize_with = "switch")]
     include_dp: bool,
 }
 

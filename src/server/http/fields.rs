@@ -43,6 +43,15 @@ impl Int {
     }
 }
 
+/// Reads a switch in a query. As pydantic does, it takes `True`, `1`, `yes` and `on` for true.
+pub(in crate::server) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    match String::deserialize(from)?.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" | "t" | "y" => Ok(true),
+        "false" | "0" | "no" | "off" | "f" | "n" => Ok(false),
+        _ => Err(D::Error::custom("Input should be a valid boolean")),
+    }
+}
+
 struct IntVisitor;
 
 impl Visitor<'_> for IntVisitor {

@@ -15,7 +15,7 @@ use super::{
     response::Response,
 };
 use crate::server::{
-    http::{caller::Caller, error::ApiError, extract::PathOf},
+    http::{caller::Caller, error::ApiError, extract::PathOf, fields::switch},
     memory::{RequestMemory, json::json_bytes},
     state::AppState,
 };
@@ -28,7 +28,8 @@ type Asked<T> = Result<Query<T>, QueryRejection>;
 
 #[derive(Debug, Deserialize)]
 pub(in crate::server) struct Retrieve {
-    stream: Option<bool>,
+    #[serde(default, deserialize_with = "switch")]
+    stream: bool,
     starting_after: Option<usize>,
 }
 
@@ -42,7 +43,7 @@ pub(in crate::server) async fn retrieve(
 ) -> Result<HttpResponse, ApiError> {
     let Query(Retrieve { stream, starting_after }) = query.map_err(bad_query)?;
     let stored = state.responses.get(caller.tenant, &id)?;
-    if !stream.unwrap_or(false) {
+    if !stream {
         return match starting_after {
             None => Ok(whole(&memory, stored.response()).await?.into_response()),
             Some(_) => {
