@@ -88,13 +88,11 @@ settings! {
         /// returned_token_ids.
         pooler_config: Option<PoolerConfig> = None, plain, any,
             Usage::new("JSON", "How the model pools, as a JSON object with vLLM's fields")
-                .default("the model's")
-                .example(r#"'{"pooling_type": "MEAN"}'"#);
+                .default("the model's").example(r#"'{"pooling_type": "MEAN"}'"#);
         /// Fields that replace those of config.json, as a JSON object. Objects in both are merged.
         hf_overrides: Option<JsonObject> = None, plain, any,
             Usage::new("JSON", "Fields that replace those of config.json, as a JSON object")
-                .default("none")
-                .example(r#"'{"num_labels": 1}'"#);
+                .default("none").example(r#"'{"num_labels": 1}'"#);
         /// Source of the weights: auto (the model's files) or dummy (generated values, for
         /// measuring speed).
         load_format: LoadFormat = LoadFormat::Auto, plain, any,
@@ -137,13 +135,16 @@ settings! {
         /// limit.
         max_model_len: Option<usize> = None, some_tokens, at_least(1),
             Usage::new("TOKENS", "Maximum number of tokens of prompt and output together: 4096, 4K")
-                .default("the model's")
-                .example(r#""4K""#);
+                .default("the model's").example(r#""4K""#);
         /// Source of default sampling parameters: auto (the model's generation_config.json), vllm
         /// (the API's own), or a folder with a generation_config.json.
         generation_config: GenerationConfigSource = GenerationConfigSource::Auto, plain, any,
             Usage::new("SOURCE", "auto, vllm (ignore the model's sampling defaults), or a folder")
                 .words(&["auto", "vllm"]);
+        /// Fields that replace those of generation_config.json, as a JSON object.
+        override_generation_config: Option<JsonObject> = None, plain, any,
+            Usage::new("JSON", "Fields that replace those of generation_config.json, as JSON")
+                .default("none").example(r#"'{"temperature": 0.6}'"#);
         /// File with a chat template to use in place of the model's.
         chat_template: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with a chat template to use instead of the model's")
@@ -467,8 +468,7 @@ settings! {
         /// Retry-After. 0: no quota.
         quota_max_open_requests: Option<usize> = None, quota, at_least(1),
             Usage::new("N", "Maximum number of open requests of one API key; further ones get 429")
-                .default("no quota")
-                .example("64");
+                .default("no quota").example("64");
         /// Maximum number of prompt and output tokens of one API key within a minute. Further
         /// requests are answered 429 with Retry-After. 0: no quota.
         quota_tokens_per_minute: Option<usize> = None, quota, at_least(1),

@@ -50,6 +50,7 @@ impl EngineConfig {
                 GenerationConfigSource::Folder(_) => GenerationConfigSource::Auto,
                 source => source.clone(),
             },
+            override_generation_config: None,
             lora_modules: Vec::new(),
             served_model_name: if is_made { Vec::new() } else { self.served_model_name.clone() },
             ..self.clone()

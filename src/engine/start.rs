@@ -1,6 +1,6 @@
 //! Turns the engine's settings into those of the model and the executors. Describes a loaded model.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use playhouse_actors::{
     logic::request::ids::TokenId,
@@ -142,16 +142,19 @@ pub(super) fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> 
 }
 
 pub(super) fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartError> {
-    let folder: &Path = match &config.generation_config {
-        GenerationConfigSource::Auto => return Ok(GenerationConfig::of_model(&config.model)?),
-        GenerationConfigSource::Folder(folder) => folder,
+    let generation = match &config.generation_config {
+        GenerationConfigSource::Auto => GenerationConfig::of_model(&config.model)?,
+        GenerationConfigSource::Folder(folder) => GenerationConfig::from_dir(folder)?,
         // As in vLLM, the model's end-of-sequence tokens still count.
         GenerationConfigSource::Vllm => {
             let GenerationConfig { eos_token_ids, .. } = GenerationConfig::of_model(&config.model)?;
-            return Ok(GenerationConfig { eos_token_ids, ..GenerationConfig::default() });
+            GenerationConfig { eos_token_ids, ..GenerationConfig::default() }
         }
     };
-    Ok(GenerationConfig::from_dir(folder)?)
+    Ok(match &config.override_generation_config {
+        Some(changes) => generation.with(changes)?,
+        None => generation,
+    })
 }
 
 #[cfg(test)]
@@ -174,5 +177,12 @@ mod tests {
         let other = tempfile::TempDir::new().unwrap();
         let other = GenerationConfigSource::Folder(other.path().to_owned());
         assert_eq!(from(other), (Vec::new(), None));
+        let changes = serde_json::json!({"temperature": 0.1}).as_object().unwrap().clone();
+        let config = EngineConfig {
+            override_generation_config: Some(config::JsonObject(changes)),
+            ..EngineConfig::new(folder.path())
+        };
+        let changed = generation_config(&config).unwrap();
+        assert_eq!((changed.eos_token_ids, changed.temperature), (vec![7, 9], Some(0.1)));
     }
 }

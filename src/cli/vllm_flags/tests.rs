@@ -84,6 +84,11 @@ fn fields_of_objects_become_an_object() {
         r#"--hf-overrides={"architectures":["A","B"],"rope_scaling":{"factor":2.0}}"#,
         0,
     );
+    check(
+        "--override-generation-config.temperature 0.6",
+        r#"--override-generation-config={"temperature":0.6}"#,
+        0,
+    );
     check("--speculative-config {} -- --a.b", "--speculative-config {} -- --a.b", 0);
     let json = r#"{"backend":"xgrammar","disable_any_whitespace":false}"#;
     let own = "--disable-any-whitespace=false";

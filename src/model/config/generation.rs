@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::file::Fields;
 use super::{ConfigError, gguf};
+use crate::config::JsonObject;
 use crate::gguf::{GgufFile, is_gguf};
 use crate::model_files;
 
@@ -55,6 +56,47 @@ impl GenerationConfig {
         Self::from_fields(&Fields::read(&path)?)
     }
 
+    /// Returns the settings with the fields of `changes` in the place of their own.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a field has another type.
+    pub fn with(self, changes: &JsonObject) -> Result<Self, ConfigError> {
+        let JsonObject(object) = changes;
+        let path = Path::new("override_generation_config");
+        let new = Self::from_fields(&Fields::translated(path, object.clone(), Vec::new()))?;
+        let is_given = |name: &str| object.contains_key(name);
+        let number = |name: &str, new: Option<f64>, old| if is_given(name) { new } else { old };
+        Ok(Self {
+            eos_token_ids: match is_given("eos_token_id") {
+                true => new.eos_token_ids,
+                false => self.eos_token_ids,
+            },
+            temperature: number("temperature", new.temperature, self.temperature),
+            top_p: number("top_p", new.top_p, self.top_p),
+            top_k: if is_given("top_k") { new.top_k } else { self.top_k },
+            min_p: number("min_p", new.min_p, self.min_p),
+            repetition_penalty: number(
+                "repetition_penalty",
+                new.repetition_penalty,
+                self.repetition_penalty,
+            ),
+            presence_penalty: number(
+                "presence_penalty",
+                new.presence_penalty,
+                self.presence_penalty,
+            ),
+            frequency_penalty: number(
+                "frequency_penalty",
+                new.frequency_penalty,
+                self.frequency_penalty,
+            ),
+            max_new_tokens: match is_given("max_new_tokens") {
+                true => new.max_new_tokens,
+                false => self.max_new_tokens,
+            },
+        })
+    }
+
     fn from_fields(file: &Fields) -> Result<Self, ConfigError> {
         Ok(Self {
             eos_token_ids: file.token_ids("eos_token_id")?,
@@ -102,6 +144,21 @@ mod tests {
             error,
             "config.json: `eos_token_id` is [1,-1]; expected a token id or a list of token ids"
         );
+    }
+
+    #[test]
+    fn other_values_replace_those_of_the_file() {
+        let file = json!({"eos_token_id": 2, "temperature": 0.6, "top_k": 20, "min_p": 0.1});
+        let file = GenerationConfig::from_fields(&fields(file)).unwrap();
+        let changes = |changes: serde_json::Value| JsonObject(changes.as_object().unwrap().clone());
+        assert_eq!(file.clone().with(&changes(json!({}))).unwrap(), file);
+        let changed = changes(json!({"temperature": 0.2, "top_k": null, "max_new_tokens": 9}));
+        let changed = file.clone().with(&changed).unwrap();
+        assert_eq!((changed.temperature, changed.top_k), (Some(0.2), None));
+        assert_eq!((changed.min_p, changed.max_new_tokens), (Some(0.1), Some(9)));
+        assert_eq!(changed.eos_token_ids, [2]);
+        let error = file.with(&changes(json!({"top_p": "much"}))).unwrap_err().to_string();
+        assert!(error.starts_with("override_generation_config: `top_p`"), "{error}");
     }
 
     #[test]
