@@ -8,6 +8,7 @@ use super::{
         within,
     },
     choice::{CertReqs, FileMode},
+    json_object::JsonObject,
     limits::LimitSettings,
     parser_choice::ParserChoice,
     setting::Usage,
@@ -208,6 +209,11 @@ settings! {
         /// (`metrics`).
         enable_per_request_metrics: bool = false, switch, any,
             Usage::switch("Report in answers how long they took");
+        /// Variables for the chat template that a request does not set, as a JSON object.
+        default_chat_template_kwargs: Option<JsonObject> = None, plain, any,
+            Usage::new("JSON", "Variables for the chat template that a request does not set")
+                .default("none")
+                .example(r#"'{"enable_thinking": false}'"#);
         /// Lets requests bring a chat template of their own: at most 64 KiB, which may run for some
         /// seconds.
         trust_request_chat_template: bool = false, switch, any,

@@ -112,7 +112,6 @@ pub(super) const FLAGS: &[(&str, Meaning)] = &[
     ("middleware", Instead(IN_RUST)),
     ("chat-template-content-format", Valued(PARTS)),
     ("interleave-mm-strings", Switch(PARTS)),
-    ("default-chat-template-kwargs", Instead("requests bring chat_template_kwargs")),
     ("reasoning-effort-map", Instead("requests bring reasoning_effort as the model reads it")),
     ("reasoning-config", Instead("--reasoning-parser knows the marks of thoughts")),
     ("enable-reasoning", Switch("--reasoning-parser is auto by itself")),

@@ -85,8 +85,8 @@ fn fields_of_objects_become_an_object() {
         0,
     );
     check(
-        "--override-generation-config.temperature 0.6",
-        r#"--override-generation-config={"temperature":0.6}"#,
+        "--default-chat-template-kwargs.enable_thinking=false",
+        r#"--default-chat-template-kwargs={"enable_thinking":false}"#,
         0,
     );
     check("--speculative-config {} -- --a.b", "--speculative-config {} -- --a.b", 0);

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::messages::check_messages;
 use crate::api::ChatPrompt;
 use crate::{
-    config::LimitSettings,
+    config::{JsonObject, LimitSettings},
     server::{
         http::{error::ApiError, limits::at_most},
         media::{MediaParts, media_kwargs},
@@ -136,7 +136,28 @@ pub(in crate::server) fn template_kwargs(
     if kwargs.contains_key("chat_template") && !state.config.trust_request_chat_template {
         return Err(untrusted());
     }
-    Ok(kwargs)
+    Ok(with_default_kwargs(kwargs, state))
+}
+
+/// Returns a request's variables for the template, with those of the server that it does not set.
+pub(in crate::server) fn with_default_kwargs(
+    kwargs: Map<String, Value>,
+    state: &AppState,
+) -> Map<String, Value> {
+    with_defaults(kwargs, state.config.default_chat_template_kwargs.as_ref())
+}
+
+fn with_defaults(
+    mut kwargs: Map<String, Value>,
+    defaults: Option<&JsonObject>,
+) -> Map<String, Value> {
+    for (name, value) in defaults.into_iter().flat_map(|JsonObject(object)| object) {
+        // As in vLLM, null and "auto" leave the choice to the server.
+        if kwargs.get(name).is_none_or(|given| given.is_null() || given == "auto") {
+            kwargs.insert(name.clone(), value.clone());
+        }
+    }
+    kwargs
 }
 
 /// Passes to a template how much the model may think.
@@ -164,4 +185,24 @@ fn untrusted() -> ApiError {
     let message = "the request brings a chat template, which this server takes only with \
                    `trust_request_chat_template`";
     ApiError::invalid("chat_template", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_goes_before_the_servers_variables() {
+        let object = |value: Value| value.as_object().cloned().unwrap();
+        let defaults = JsonObject(object(json!({"enable_thinking": false, "effort": "low"})));
+        let merged = |given| Value::Object(with_defaults(object(given), Some(&defaults)));
+        let expected = json!({"enable_thinking": false, "effort": "low"});
+        assert_eq!(merged(json!({})), expected);
+        assert_eq!(merged(json!({"enable_thinking": null, "effort": "auto"})), expected);
+        let given = json!({"enable_thinking": true, "effort": "high", "more": null});
+        assert_eq!(merged(given.clone()), given);
+        assert_eq!(Value::Object(with_defaults(object(given.clone()), None)), given);
+    }
 }

@@ -13,6 +13,7 @@ use crate::api::{ChatPrompt, OutputFormat, RawRequest, SamplingParams, Structure
 use crate::{
     config::LimitSettings,
     server::{
+        chat::with_default_kwargs,
         http::{error::ApiError, limits::at_most},
         media::MediaParts,
         memory::RequestMemory,
@@ -92,7 +93,9 @@ impl PromptFields {
         max_tokens: Option<u32>,
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
         let mut media = state.media_parts(self.model.as_deref().unwrap_or_default());
-        let turn = TurnRequest { params, max_tokens, ..self.turn(&mut media)? };
+        let mut turn = TurnRequest { params, max_tokens, ..self.turn(&mut media)? };
+        let kwargs = std::mem::take(&mut turn.chat.chat_template_kwargs);
+        turn.chat.chat_template_kwargs = with_default_kwargs(kwargs, state);
         let (request, style) = self.plan_turn(state, turn)?;
         let media = media.load(&state.media, memory).await?;
         Ok((RawRequest { media, ..request }, style))

@@ -17,6 +17,7 @@ use crate::{
     api::{ChatPrompt, OutputFormat, SamplingParams, StructuredOutput},
     config::LimitSettings,
     server::{
+        chat::with_default_kwargs,
         generate::{logprobs::ChatLogprobsWriter, sampling::logprobs, token_names::TokenNames},
         http::{error::ApiError, fields::Int},
         state::AppState,
@@ -112,7 +113,7 @@ impl CommonFields {
             return Err(lacks(model, "thinking"));
         }
         Ok(TurnRequest {
-            chat: ChatPrompt { chat_template_kwargs: kwargs, ..chat },
+            chat: ChatPrompt { chat_template_kwargs: with_default_kwargs(kwargs, state), ..chat },
             tool_choice,
             parallel_tool_calls: true,
             format: self.format()?,

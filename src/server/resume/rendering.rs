@@ -3,14 +3,18 @@
 //! answer.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{config::ServerSettings, engine::Engine};
+use crate::{
+    config::{JsonObject, ServerSettings},
+    engine::Engine,
+};
 
 /// The facts. Each is a text that is the same if and only if nothing of its kind has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(in crate::server) struct Rendering {
-    /// Hash of the chat templates. They suggest parsers, and say whether thoughts are begun.
+    /// Hash of the chat templates, and of the variables that the server gives them. They suggest parsers, and say whether thoughts are begun.
     chat_templates: String,
     tool_call_parser: String,
     reasoning_parser: String,
@@ -25,6 +29,9 @@ impl Rendering {
         for template in &engine.loaded().chat_templates {
             hasher.update(template.len().to_le_bytes());
             hasher.update(template);
+        }
+        if let Some(JsonObject(kwargs)) = &settings.default_chat_template_kwargs {
+            hasher.update(Value::Object(kwargs.clone()).to_string());
         }
         let digest = hasher.finalize();
         let fields = [
