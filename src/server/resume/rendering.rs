@@ -14,7 +14,8 @@ use crate::{
 /// The facts. Each is a text that is the same if and only if nothing of its kind has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(in crate::server) struct Rendering {
-    /// Hash of the chat templates, and of the variables that the server gives them. They suggest parsers, and say whether thoughts are begun.
+    /// Hash of the chat templates, and of the variables that the server gives them. They suggest
+    /// parsers, and say whether thoughts are begun.
     chat_templates: String,
     tool_call_parser: String,
     reasoning_parser: String,
