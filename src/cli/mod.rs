@@ -142,6 +142,10 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => {
             notes.iter().for_each(|note| output::tell(format_args!("note: {note}")));
+            let is_serve = matches!(cli.command, Command::Configured(Configured::Serve(_)));
+            if is_serve && std::env::var_os(vllm_flags::KEY_VARIABLE).is_some() {
+                output::tell(format_args!("note: {}", vllm_flags::KEY_NOTE));
+            }
             cli
         }
         Err(error) => {

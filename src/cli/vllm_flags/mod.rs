@@ -19,8 +19,15 @@ use self::{
 use super::CliError;
 use crate::config::{Setting, Written};
 
+/// vLLM's variable with the key of a server.
+pub(super) const KEY_VARIABLE: &str = "VLLM_API_KEY";
+/// A server that ignored it without a word would be open.
+pub(super) const KEY_NOTE: &str =
+    "VLLM_API_KEY changes nothing here: PLAYHOUSE_API_KEY or --api-key sets a key";
+
 /// vLLM's other names of flags.
-const NAMES: [(&str, &str); 2] = [
+const NAMES: [(&str, &str); 3] = [
+    ("model-name", "model"),
     ("disable-frontend-multiprocessing", "single-process"),
     ("device-memory-utilization", "gpu-memory-utilization"),
 ];

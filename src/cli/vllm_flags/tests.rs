@@ -51,6 +51,8 @@ fn names_and_values_of_vllm_get_the_spelling_of_this_program() {
     check("--log-level WARNING", "--log-level=warn", 0);
     check("--mm-processor-cache-gb 0.5", "--mm-processor-cache-bytes=0.5GiB", 0);
     check("--device-memory-utilization 0.5", "--gpu-memory-utilization 0.5", 0);
+    let chat = sorted("playhouse chat --url u --model-name n");
+    assert_eq!(chat, Ok(("playhouse chat --url u --model n".to_owned(), 0)));
 }
 
 #[test]
