@@ -208,6 +208,10 @@ impl<'a> Fetch<'a> {
         }
         let Some(blob) = &file.blob else { return Ok(false) };
         let stored = self.blobs().join(blob);
+        if file.size == Some(0) && !stored.exists() {
+            // A file is fetched by ranges of its bytes, and an empty one has no range.
+            self.make_empty(&stored).map_err(|error| self.disk(error))?;
+        }
         if !stored.exists() {
             return Ok(false);
         }
@@ -215,6 +219,13 @@ impl<'a> Fetch<'a> {
             Verdict::Right => verify::link(blob, path, file).map_err(|error| self.disk(error)),
             _ => fs::remove_file(&stored).map(|()| false).map_err(|error| self.disk(error)),
         }
+    }
+
+    fn make_empty(&self, blob: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(self.blobs())?;
+        let mut options = fs::File::options();
+        crate::files::open_to_write(blob, options.write(true).create(true).truncate(false))
+            .map(drop)
     }
 
     fn transfer(&mut self, file: &HubFile, begin: u64) -> Result<(), Failure> {

@@ -178,6 +178,22 @@ fn shards_are_fetched_by_their_index() {
     assert_eq!(user.generate("org/demo").env("HF_HUB_OFFLINE", "1").succeeds(), expected());
 }
 
+/// A hub answers no range of an empty file.
+#[test]
+fn an_empty_file_and_the_settings_of_a_processor_are_part_of_a_model() {
+    let user = User::new();
+    let mut files = demo();
+    files.insert("added_tokens.json".to_owned(), Vec::new());
+    files.insert("preprocessor_config.json".to_owned(), b"{}".to_vec());
+    user.hub.add("org/demo", COMMIT, files);
+    let folder = user.run(&["pull", "org/demo"]).succeeds();
+    let folder = Path::new(folder.trim_end());
+    assert_eq!(fs::read(folder.join("added_tokens.json")).unwrap(), b"");
+    assert_eq!(fs::read(folder.join("preprocessor_config.json")).unwrap(), b"{}");
+    // The second time, it is there.
+    user.run(&["pull", "org/demo"]).succeeds();
+}
+
 #[test]
 fn a_gguf_file_is_fetched_by_its_name_or_the_end_of_its_name() {
     let user = User::new();
