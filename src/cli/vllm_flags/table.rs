@@ -347,6 +347,18 @@ pub(super) const FLAGS: &[(&str, Meaning)] = &[
     ("grpc-port", Instead("requests come over HTTP")),
     ("tokens-only", Off("all routes are served")),
     ("enable-scale-out", Off("there are no routes of it")),
+    // Benchmarks.
+    ("disable-tqdm", Switch("a bar shows the progress on terminals alone")),
+    ("request-id-prefix", Valued("the server makes the ids")),
+    ("disable-detokenize", Switch("text is made beside the steps")),
+    ("output-json", Instead("--output json prints the results as JSON")),
+    ("append-result", Off("--result-filename names a file of its own")),
+    ("no-stream", Off("times between tokens need a stream")),
+    ("insecure", Off("a server's certificate is always checked")),
+    ("profile", Off(STEPS)),
+    ("ramp-up-strategy", Instead("--request-rate is the same all the time")),
+    ("ramp-up-start-rps", Instead("--request-rate is the same all the time")),
+    ("ramp-up-end-rps", Instead("--request-rate is the same all the time")),
 ];
 
 /// Returns the meaning of the flag with this name.
