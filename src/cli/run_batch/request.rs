@@ -52,6 +52,9 @@ impl Abilities {
     }
 }
 
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The key that connects an answer with its request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
@@ -90,6 +93,8 @@ impl Line {
             let request = Err(format!("the line is longer than {limit} bytes"));
             return Self { number, custom_id: None, request };
         }
+        // Some editors begin a file with this mark.
+        let text = text.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(text);
         let object: Map<String, Value> = match serde_json::from_slice(text) {
             Ok(object) => object,
             Err(error) => {
@@ -116,7 +121,7 @@ impl Line {
 fn request(object: Map<String, Value>) -> Result<Request, String> {
     let Fields { method, url, body } =
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
-    if method.as_deref().is_some_and(|method| method != "POST") {
+    if let Some(method) = method.filter(|method| method != "POST") {
         return Err(format!("method must be \"POST\", got {method:?}"));
     }
     let Some((url, _)) = ROUTES.into_iter().find(|(route, _)| *route == url) else {
@@ -145,6 +150,17 @@ mod tests {
         assert_eq!(line.key(), Key::CustomId("a".to_owned()));
         let body = r#"{"prompt":"x"}"#.to_owned();
         assert_eq!(line.request, Ok(Request { url: "/v1/completions", body }));
+    }
+
+    #[test]
+    fn a_file_may_begin_with_a_mark_and_a_wrong_method_is_shown() {
+        let text = "\u{feff}{\"custom_id\": \"a\", \"url\": \"/v1/completions\", \"body\": {}}";
+        let first = Line::parse(1, text.as_bytes(), 1_000);
+        assert!(first.request.is_ok(), "{first:?}");
+        assert!(Line::parse(2, text.as_bytes(), 1_000).request.is_err());
+        let text = r#"{"custom_id": "a", "method": "GET", "url": "/x", "body": {}}"#;
+        let error = parse(text).request.unwrap_err();
+        assert_eq!(error, "method must be \"POST\", got \"GET\"");
     }
 
     #[test]
