@@ -394,7 +394,7 @@ settings! {
         max_num_seqs: usize = 256, count, at_least(1),
             Usage::new("N", "Maximum number of requests that run at a time");
         /// Maximum number of tokens that one step computes, prompts and outputs together.
-        max_num_batched_tokens: usize = 2048, count, at_least(1),
+        max_num_batched_tokens: usize = 2048, tokens, at_least(1),
             Usage::new("TOKENS", "Maximum number of tokens that one step computes");
         /// Maximum number of tokens of one prompt in a step that others could share. 0: no limit.
         long_prefill_token_threshold: usize = 0, count, any,

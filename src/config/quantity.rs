@@ -86,6 +86,11 @@ pub(crate) fn some_tokens<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u
     })
 }
 
+/// Reads a number of tokens, spelled as in [`some_tokens`].
+pub(crate) fn tokens<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    some_tokens(from)?.ok_or_else(|| D::Error::custom("expected a number of tokens"))
+}
+
 /// Reads a limit on requests or tokens, spelled as in [`some_tokens`]. 0 is none.
 pub(crate) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     Ok(some_tokens(from)?.filter(|quota| *quota > 0))
@@ -121,6 +126,8 @@ const KIB: f64 = 1024.0;
 const BYTE_UNITS: Units = &[
     ("", 1.0),
     ("B", 1.0),
+    ("t", 1e12),
+    ("T", 1_099_511_627_776.0),
     ("k", 1e3),
     ("KB", 1e3),
     ("kB", 1e3),
@@ -266,7 +273,15 @@ mod tests {
 
     #[test]
     fn byte_counts_take_both_kinds_of_units() {
-        let cases = [("4GiB", 4 << 30), ("1.5 KiB", 1536), ("2GB", 2_000_000_000), ("7", 7)];
+        let cases = [
+            ("4GiB", 4 << 30),
+            ("1.5 KiB", 1536),
+            ("2GB", 2_000_000_000),
+            ("7", 7),
+            ("1g", 1_000_000_000),
+            ("1G", 1 << 30),
+            ("1T", 1 << 40),
+        ];
         for (text, expected) in cases {
             assert_eq!(scaled(text, BYTE_UNITS), Some(expected), "{text}");
         }

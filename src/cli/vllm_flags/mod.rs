@@ -240,13 +240,27 @@ impl Sorted {
 
     /// Takes any other flag. Some values of vLLM have another spelling here.
     fn own(&mut self, mut flag: Flag, words: &mut Words<'_>) -> Result<(), CliError> {
-        let spelled = ["load-format", "quantization", "log-level", "max-model-len", "config"];
+        let spelled = [
+            "load-format",
+            "quantization",
+            "log-level",
+            "max-model-len",
+            "max-logprobs",
+            "hf-token",
+            "config",
+        ];
         if !spelled.contains(&&*flag.name) {
             self.kept.push(flag.argument().into());
             return Ok(());
         }
         let Some(value) = flag.value(words) else {
-            self.kept.push(flag.argument().into());
+            match flag.name.as_str() {
+                "hf-token" => {
+                    let why = "the token that `hf auth login` has stored is used by itself";
+                    self.notes.push(format!("--hf-token without a token changes nothing: {why}"));
+                }
+                _ => self.kept.push(flag.argument().into()),
+            }
             return Ok(());
         };
         let name = flag.name.as_str();
@@ -261,6 +275,12 @@ impl Sorted {
                     "--max-model-len {value}: give a number of tokens, or leave the flag out for \
                      the model's own limit"
                 )));
+            }
+            ("max-logprobs", "-1") => {
+                return Err(CliError::Usage(
+                    "--max-logprobs -1: give the largest number that a request may ask for"
+                        .to_owned(),
+                ));
             }
             ("config", file) if file.ends_with(".yaml") || file.ends_with(".yml") => {
                 return Err(CliError::Usage(format!(

@@ -49,6 +49,8 @@ fn names_and_values_of_vllm_get_the_spelling_of_this_program() {
     check("--enable-any-whitespace", "--no-disable-any-whitespace", 0);
     check("--load-format safetensors --dtype half", "--load-format=auto --dtype half", 1);
     check("--log-level WARNING", "--log-level=warn", 0);
+    check("--hf-token --port 1", "--port 1", 1);
+    check("--hf-token abc --port 1", "--hf-token=abc --port 1", 0);
     check("--mm-processor-cache-gb 0.5", "--mm-processor-cache-bytes=0.5GiB", 0);
     check("--device-memory-utilization 0.5", "--gpu-memory-utilization 0.5", 0);
     let chat = sorted("playhouse chat --url u --model-name n");
@@ -113,6 +115,7 @@ fn other_flags_say_what_to_use() {
         ("--rope-scaling {}", "--hf-overrides"),
         ("--speculative-model x", "--speculative-config"),
         ("--max-model-len -1", "--max-model-len -1"),
+        ("--max-logprobs=-1", "--max-logprobs -1"),
         ("--config vllm.yaml", "TOML"),
         ("-ep", "--device"),
     ] {
