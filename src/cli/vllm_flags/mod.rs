@@ -105,14 +105,14 @@ impl Flag {
     }
 }
 
-/// Takes the next argument, if it is no flag.
+/// Takes the next argument, if it is no flag. A path that is not UTF-8 stays as it is.
 fn next_value(words: &mut Words<'_>) -> Option<String> {
-    let is_value = |word: &&OsString| {
-        let text = word.to_string_lossy();
+    let is_value = |text: &str| {
         let rest = text.strip_prefix('-');
         rest.is_none_or(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    Some(words.next_if(is_value)?.to_string_lossy().into_owned())
+    let word = words.next_if(|word| word.to_str().is_some_and(is_value))?;
+    word.to_str().map(str::to_owned)
 }
 
 /// The arguments so far.
