@@ -15,6 +15,10 @@ use crate::{
     },
 };
 
+/// How many times as many stop strings as with OpenAI's API a request may have. Ollama has no
+/// limit, and editors send ten for a completion.
+const STOPS_FACTOR: usize = 4;
+
 /// The options that have a meaning here. Others are ignored, as Ollama does.
 #[derive(Debug, Default, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
@@ -42,7 +46,7 @@ impl Options {
     /// Rejects more stop strings than one request may have.
     pub(super) fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
         let stop = self.stop.as_ref().map_or(0, |Strings(stop)| stop.len());
-        at_most("options.stop", stop, limits.max_stop_strings)
+        at_most("options.stop", stop, limits.max_stop_strings.saturating_mul(STOPS_FACTOR))
     }
 
     /// Returns the parameters: the client's values, then those of the model.
@@ -133,6 +137,14 @@ mod tests {
         for unbounded in [json!({}), json!({"num_predict": -1}), json!({"num_predict": -2})] {
             assert_eq!(options(unbounded).max_tokens(), Ok(None));
         }
+    }
+
+    #[test]
+    fn editors_may_send_many_stop_strings() {
+        let limits = LimitSettings { max_stop_strings: 2, ..LimitSettings::default() };
+        let stops = |count| options(json!({"stop": vec!["a"; count]})).check_limits(&limits);
+        assert!(stops(8).is_ok());
+        assert_eq!(stops(9).unwrap_err().param.as_deref(), Some("options.stop"));
     }
 
     #[test]
