@@ -1,3 +1,5 @@
+//! Command lines of vLLM, and this program's forms of them.
+
 use std::collections::BTreeSet;
 
 use clap::CommandFactory;
