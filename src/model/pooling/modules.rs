@@ -43,6 +43,8 @@ pub struct SentenceTransformers {
     pub tokenizer_limit: Option<usize>,
     /// Texts before a text, by its kind.
     pub prompts: Vec<(String, String)>,
+    /// Number of elements that vectors keep by default.
+    pub truncate_dim: Option<u32>,
 }
 
 /// A score by the logits of the next token.
@@ -133,6 +135,13 @@ impl SentenceTransformers {
             other => Err(invalid(&path, &format!("prompts.{kind}"), other, "a text")),
         });
         self.prompts = pairs.collect::<Result<_, _>>()?;
+        const KEPT: &str = "truncate_dim";
+        if let Some(kept) = config.get(KEPT).filter(|value| !value.is_null()) {
+            let count = kept.as_u64().and_then(|count| u32::try_from(count).ok());
+            let count = count.filter(|count| *count > 0);
+            let wrong = || invalid(&path, KEPT, kept, "a positive integer");
+            self.truncate_dim = Some(count.ok_or_else(wrong)?);
+        }
         // The place of PyLate, which has no module for it.
         const SKIPPED: &str = "skiplist_words";
         if let Some(words) = config.get(SKIPPED).filter(|_| self.skipped_words.is_empty()) {
@@ -285,6 +294,17 @@ mod tests {
         assert_eq!(model.activation, Some(ClassifierActivation::Identity));
         assert_eq!(model.logit_score, Some(LogitScore { yes: 7, no: None }));
         assert!(of("activation.Tanh").unwrap_err().contains("activation_fn"));
+    }
+
+    #[test]
+    fn vectors_may_keep_fewer_elements_by_default() {
+        let settings = "config_sentence_transformers.json";
+        let kept = |text: &str| {
+            read(&[(MODULES, "[]"), (settings, text)]).map(|model| model.unwrap().truncate_dim)
+        };
+        assert_eq!(kept(r#"{"truncate_dim": 64}"#), Ok(Some(64)));
+        assert_eq!(kept(r#"{"truncate_dim": null}"#), Ok(None));
+        assert!(kept(r#"{"truncate_dim": 0}"#).unwrap_err().contains("truncate_dim"));
     }
 
     #[test]
