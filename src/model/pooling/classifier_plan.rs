@@ -105,10 +105,8 @@ impl ClassifierPlan {
                 _ => 1,
             };
             // As in vLLM, such a model reads a pair as one text unless the config says otherwise.
-            let takes_one_text = config.get("use_pad_token") != Some(&Value::Bool(true));
-            let plan = Self::of_classes(fields, count, weights)?;
-            let pairs = if takes_one_text { PairInput::OneText } else { PairInput::Joined };
-            return Ok(Self { pairs, ..plan });
+            let pairs = pair_input(config, PairInput::OneText);
+            return Ok(Self { pairs, ..Self::of_classes(fields, count, weights)? });
         }
         let named = config.get("id2label").and_then(Value::as_object);
         let count = config.get("num_labels").and_then(Value::as_u64);
@@ -155,7 +153,7 @@ impl ClassifierPlan {
             labels: (0..count).map(label).collect(),
             activation: activation(fields, count)?,
             weights,
-            pairs: PairInput::Joined,
+            pairs: pair_input(fields.config, PairInput::Joined),
             temperature: 1.0,
             token_pooling: TokenPooling::All,
             is_by_token_alone: false,
@@ -214,6 +212,16 @@ impl ClassifierPlan {
             mean: config.logit_mean.unwrap_or(by_default.mean) * self.temperature,
             sigma: config.logit_sigma.unwrap_or(by_default.sigma) * self.temperature,
         }
+    }
+}
+
+/// Returns how a pair is read by vLLM's field `use_sep_token`, or by its former name.
+fn pair_input(config: &Map<String, Value>, default: PairInput) -> PairInput {
+    let fields = ["use_pad_token", "use_sep_token"];
+    match fields.iter().find_map(|field| config.get(*field)?.as_bool()) {
+        Some(true) => PairInput::Joined,
+        Some(false) => PairInput::OneText,
+        None => default,
     }
 }
 
@@ -384,6 +392,23 @@ mod tests {
         ] {
             let refused = plan(wrong, Origin::Classifier).unwrap_err();
             assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_field_decides_whether_the_tokenizer_joins_a_pair() {
+        let pairs = |config: Value| plan(config, Origin::Classifier).unwrap().pairs;
+        let rows = json!({"classifier_from_token": ["yes"], "method": "no_post_processing"});
+        for (field, value, expected) in [
+            ("use_sep_token", json!(true), [PairInput::Joined; 2]),
+            ("use_sep_token", json!(false), [PairInput::OneText; 2]),
+            ("use_pad_token", json!(true), [PairInput::Joined; 2]),
+            ("use_sep_token", json!(null), [PairInput::Joined, PairInput::OneText]),
+        ] {
+            let (mut plain, mut rows) = (json!({"num_labels": 1}), rows.clone());
+            plain[field] = value.clone();
+            rows[field] = value;
+            assert_eq!([pairs(plain), pairs(rows)], expected, "{field}");
         }
     }
 
