@@ -112,6 +112,12 @@ impl ClassifierPlan {
         let count = config.get("num_labels").and_then(Value::as_u64);
         let count = count.and_then(|count| usize::try_from(count).ok());
         let count = named.map(Map::len).or(count).unwrap_or(2).clamp(1, 1 << 20);
+        if let Origin::TokenClassifier(module) = origin {
+            let layers = Vec::new();
+            let weights = ClassifierWeights::Encoder { layers, module, has_bias: true };
+            let plan = Self::of_classes(fields, count, weights)?;
+            return Ok(Self { is_by_token_alone: true, ..plan });
+        }
         let Origin::Encoder(head) = origin else {
             return Self::of_classes(fields, count, ClassifierWeights::Linear(SCORE));
         };
@@ -410,6 +416,15 @@ mod tests {
             rows[field] = value;
             assert_eq!([pairs(plain), pairs(rows)], expected, "{field}");
         }
+    }
+
+    #[test]
+    fn a_language_model_may_classify_each_token() {
+        let plan = plan(json!({"num_labels": 3}), Origin::TokenClassifier("score")).unwrap();
+        let expected = [("score.weight", vec![3, 8]), ("score.bias", vec![3])];
+        let expected = expected.map(|(name, shape)| (name.to_owned(), shape));
+        assert_eq!(plan.tensors(8, NormKind::Rms), expected);
+        assert!(plan.is_by_token_alone());
     }
 
     #[test]
