@@ -18,6 +18,9 @@ const MODULES: &str = "modules.json";
 const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense, LayerNorm, \
      Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers";
 
+/// The texts that PyLate leaves out of documents by default.
+const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
+
 /// The parts of a model that sentence-transformers puts behind its hidden states.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SentenceTransformers {
@@ -70,8 +73,10 @@ impl SentenceTransformers {
         for module in modules {
             this.add(model, &path, module)?;
         }
+        let mut types = modules.iter().filter_map(|module| module.get("type")?.as_str());
+        let is_pylate = types.any(|kind| kind.starts_with("pylate."));
         (this.max_seq_length, this.tokenizer_limit) = limits(model)?;
-        this.read_settings(model)?;
+        this.read_settings(model, is_pylate)?;
         Ok(Some(this))
     }
 
@@ -124,10 +129,10 @@ impl SentenceTransformers {
         self.stages.push(stage);
     }
 
-    /// Reads `config_sentence_transformers.json`.
-    fn read_settings(&mut self, model: &Path) -> Result<(), ConfigError> {
+    /// Reads `config_sentence_transformers.json`. `is_pylate` says whether PyLate saved a module.
+    fn read_settings(&mut self, model: &Path, is_pylate: bool) -> Result<(), ConfigError> {
         let path = model.join("config_sentence_transformers.json");
-        let Some(config) = json(&path)? else { return Ok(()) };
+        let config = json(&path)?.unwrap_or_default();
         let prompts = config.get("prompts").and_then(Value::as_object);
         let pairs = prompts.into_iter().flatten().map(|(kind, prompt)| match prompt {
             Value::String(prompt) => Ok((kind.clone(), prompt.clone())),
@@ -142,9 +147,18 @@ impl SentenceTransformers {
             let wrong = || invalid(&path, KEPT, kept, "a positive integer");
             self.truncate_dim = Some(count.ok_or_else(wrong)?);
         }
-        // The place of PyLate, which has no module for it.
+        // The place of PyLate, which has no module for it. It has none for the division of tokens'
+        // vectors by their lengths either.
         const SKIPPED: &str = "skiplist_words";
-        if let Some(words) = config.get(SKIPPED).filter(|_| self.skipped_words.is_empty()) {
+        let is_pylate = is_pylate || config.get("model_type").is_some_and(|kind| kind == "ColBERT");
+        if is_pylate && self.pooling.is_none() {
+            self.normalizes = true;
+            if config.get(SKIPPED).is_none_or(Value::is_null) {
+                self.skipped_words = PUNCTUATION.chars().map(String::from).collect();
+            }
+        }
+        let words = config.get(SKIPPED).filter(|words| !words.is_null());
+        if let Some(words) = words.filter(|_| self.skipped_words.is_empty()) {
             let wrong = || invalid(&path, SKIPPED, words, "a list of texts");
             self.skipped_words = module_files::texts(words).ok_or_else(wrong)?;
         }
@@ -294,6 +308,25 @@ mod tests {
         assert_eq!(model.activation, Some(ClassifierActivation::Identity));
         assert_eq!(model.logit_score, Some(LogitScore { yes: 7, no: None }));
         assert!(of("activation.Tanh").unwrap_err().contains("activation_fn"));
+    }
+
+    /// PyLate divides vectors of tokens by their lengths without a module, and so does vLLM.
+    #[test]
+    fn vectors_of_pylate_have_the_length_one() {
+        let settings = "config_sentence_transformers.json";
+        let of = |modules: &str, text: &str| {
+            let mean = ("1_Pooling/config.json", "{}");
+            let model = read(&[(MODULES, modules), (settings, text), mean]).unwrap().unwrap();
+            (model.normalizes, model.skipped_words.len())
+        };
+        let tokens = r#"[{"path": "", "type": "sentence_transformers.models.Transformer"}]"#;
+        assert_eq!(of(tokens, r#"{"model_type": "ColBERT"}"#), (true, 32));
+        let words = r#"{"model_type": "ColBERT", "skiplist_words": ["!", "?"]}"#;
+        assert_eq!(of(tokens, words), (true, 2));
+        assert_eq!(of(tokens, r#"{"model_type": "MultiVectorEncoder"}"#), (false, 0));
+        assert_eq!(of(TWO, r#"{"model_type": "ColBERT"}"#), (false, 0), "it pools");
+        let module = r#"[{"path": "", "type": "pylate.models.Transformer"}]"#;
+        assert_eq!(of(module, "{}"), (true, 32));
     }
 
     #[test]
