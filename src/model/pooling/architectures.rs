@@ -174,6 +174,9 @@ mod tests {
             "GPT2Model",
             "Gemma3TextModel",
             "Llama4TextModel",
+            "GteNewModel",
+            "ColBERTModernBertModel",
+            "BertSpladeSparseEmbeddingModel",
         ] {
             assert!(has(name), "{name}");
         }
