@@ -88,7 +88,6 @@ settings! {
         /// returned_token_ids.
         pooler_config: Option<PoolerConfig> = None, plain, any,
             Usage::new("JSON", "How the model pools, as a JSON object with vLLM's fields")
-                // vLLM's earlier name.
                 .was("override_pooler_config")
                 .default("the model's")
                 .example(r#"'{"pooling_type": "MEAN"}'"#);
