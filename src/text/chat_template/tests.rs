@@ -123,8 +123,8 @@ fn a_result_of_a_tool_in_parts_is_text_where_a_template_prints_it() {
     let parts = "{% for part in m.content %}({{ part.text }}){% endfor %}";
     let looping = format!("{{% for m in messages %}}{parts}{{% endfor %}}");
     let printing = format!(
-        "{{% for m in messages %}}{{% if m.role == 'user' %}}{parts}{{% else %}}[{{{{ m.content }}}}]\
-         {{% endif %}}{{% endfor %}}"
+        "{{% for m in messages %}}{{% if m.role == 'user' %}}{parts}{{% else %}}\
+         [{{{{ m.content }}}}]{{% endif %}}{{% endfor %}}"
     );
     let text = |text: &str| json!({"type": "text", "text": text});
     let result = json!({"role": "tool", "content": [text("a"), text(""), text("b")]});
