@@ -75,6 +75,7 @@ impl SentenceTransformers {
         }
         let mut types = modules.iter().filter_map(|module| module.get("type")?.as_str());
         let is_pylate = types.any(|kind| kind.starts_with("pylate."));
+        require_token_vectors(model)?;
         (this.max_seq_length, this.tokenizer_limit) = limits(model)?;
         this.read_settings(model, is_pylate)?;
         Ok(Some(this))
@@ -169,6 +170,20 @@ impl SentenceTransformers {
         }
         Ok(())
     }
+}
+
+/// Refuses a `Transformer` that pools by itself: with the layer `pooler` of its class, which is not
+/// computed here.
+fn require_token_vectors(model: &Path) -> Result<(), ConfigError> {
+    const OUTPUT: &str = "module_output_name";
+    for name in model_files::SENTENCE_CONFIGS {
+        let path = model.join(name);
+        let config = json(&path)?.unwrap_or_default();
+        if let Some(output) = config.get(OUTPUT).filter(|output| *output == "sentence_embedding") {
+            return Err(invalid(&path, OUTPUT, output, "\"token_embeddings\""));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the longest text in tokens: `max_seq_length`, or else `model_max_length` of the tokenizer,
@@ -354,6 +369,9 @@ mod tests {
         assert!(read(&[(MODULES, &twice), mean]).unwrap_err().contains("one Pooling"));
         let outside = r#"[{"path": "../x", "type": "a.Pooling"}]"#;
         assert!(read(&[(MODULES, outside)]).unwrap_err().contains("the name of a folder"));
+        let pools = r#"{"module_output_name": "sentence_embedding"}"#;
+        let pools = read(&[(MODULES, "[]"), ("sentence_bert_config.json", pools)]).unwrap_err();
+        assert!(pools.contains("module_output_name"), "{pools}");
         let other = r#"[{"path": "1_CNN", "type": "sentence_transformers.models.CNN"}]"#;
         assert!(read(&[(MODULES, other)]).unwrap_err().contains("CNN"));
         assert!(read(&[(MODULES, TWO)]).unwrap_err().contains("1_Pooling"), "no file");
