@@ -88,7 +88,9 @@ settings! {
         /// returned_token_ids.
         pooler_config: Option<PoolerConfig> = None, plain, any,
             Usage::new("JSON", "How the model pools, as a JSON object with vLLM's fields")
-                .default("the model's").example(r#"'{"pooling_type": "MEAN"}'"#);
+                .was("override_pooler_config")
+                .default("the model's")
+                .example(r#"'{"pooling_type": "MEAN"}'"#);
         /// Fields that replace those of config.json, as a JSON object. Objects in both are merged.
         hf_overrides: Option<JsonObject> = None, plain, any,
             Usage::new("JSON", "Fields that replace those of config.json, as a JSON object")

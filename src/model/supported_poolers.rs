@@ -20,6 +20,7 @@ pub fn supported_poolers() -> Vec<SupportedPoolers> {
         |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
             let results = match origin {
                 Origin::Classifier => "classes and scores",
+                Origin::TokenClassifier(_) => "classes of each token",
                 Origin::Reward(_) => "a reward of each token",
                 _ => "vectors",
             };
@@ -43,6 +44,8 @@ mod tests {
         assert_eq!(of("LlamaModel"), Some(("LlamaForCausalLM", "vectors")));
         let classes = Some(("Qwen3ForCausalLM", "classes and scores"));
         assert_eq!(of("Qwen3ForSequenceClassification"), classes);
+        let of_tokens = Some(("GPT2LMHeadModel", "classes of each token"));
+        assert_eq!(of("GPT2ForTokenClassification"), of_tokens);
         let rewards = Some(("InternLM2ForCausalLM", "a reward of each token"));
         assert_eq!(of("InternLM2ForRewardModel"), rewards);
         assert_eq!(of("Qwen3ForCausalLM"), None);

@@ -152,11 +152,20 @@ impl Registry {
         self.register_tool_parser("kimi_k2", |tools| Box::new(tools::kimi_k2(tools)));
         self.register_tool_parser("gemma4", |_| Box::new(tools::gemma4()));
         self.register_tool_parser("json", |_| Box::new(tools::json()));
+        // vLLM's further names of these formats.
+        self.register_tool_parser("llama4_json", |_| Box::new(tools::llama3_json()));
+        self.register_tool_parser("llama4_pythonic", |_| Box::new(tools::pythonic()));
+        self.register_tool_parser("glm47", |tools| Box::new(tools::glm45(tools)));
+        self.register_tool_parser("granite4", |_| Box::new(tools::hermes()));
+        self.register_tool_parser("mimo", |tools| Box::new(tools::qwen3_coder(tools)));
         self
     }
 
     fn with_reasoning_parsers(mut self) -> Self {
-        use reasoning::{deepseek_r1, gemma4, glm45, granite, mistral, openai_gptoss, qwen3};
+        use reasoning::{
+            deepseek_r1, deepseek_v3, gemma4, glm45, granite, kimi_k2, mistral, openai_gptoss,
+            qwen3, seed_oss,
+        };
         self.register_reasoning_parser("deepseek_r1", |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("qwen3", |start| Box::new(qwen3(start)));
         self.register_reasoning_parser("mistral", |start| Box::new(mistral(start)));
@@ -164,6 +173,15 @@ impl Registry {
         self.register_reasoning_parser("openai_gptoss", |_| Box::new(openai_gptoss()));
         self.register_reasoning_parser("glm45", |start| Box::new(glm45(start)));
         self.register_reasoning_parser("gemma4", |start| Box::new(gemma4(start)));
+        self.register_reasoning_parser("deepseek_v3", |start| Box::new(deepseek_v3(start)));
+        self.register_reasoning_parser("kimi_k2", |start| Box::new(kimi_k2(start)));
+        self.register_reasoning_parser("seed_oss", |start| Box::new(seed_oss(start)));
+        // vLLM's further names of these formats.
+        for name in ["holo2", "minimax_m2", "nemotron_v3", "olmo3", "step3"] {
+            self.register_reasoning_parser(name, |start| Box::new(deepseek_r1(start)));
+        }
+        self.register_reasoning_parser("glm47", |start| Box::new(glm45(start)));
+        self.register_reasoning_parser("mimo", |start| Box::new(qwen3(start)));
         self
     }
 }
@@ -208,7 +226,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
-             granite, openai_gptoss, glm45, gemma4"
+             granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss, holo2, \
+             minimax_m2, nemotron_v3, olmo3, step3, glm47, mimo"
         );
         let error = Registry::empty().tool_parser("hermes").err().unwrap();
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));

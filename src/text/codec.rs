@@ -106,6 +106,9 @@ impl HfTextCodec {
         files: &TokenizerFiles,
         path: &Path,
     ) -> Result<Self, TextLoadError> {
+        if let Some(bert) = files.bert {
+            bert.apply(&mut tokenizer, path)?;
+        }
         special_tokens::apply(&mut tokenizer, files, path)?;
         let named = |name: &str| {
             let content = files.named_tokens.get(name)?;

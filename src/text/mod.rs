@@ -5,6 +5,7 @@
 //! model of `sentencepiece`. `decoder` turns tokens into text one at a time. `chat_template`
 //! renders conversations. `cuts` finds places where a long text may be cut.
 //! `languages` finds the tokens of languages.
+mod bert_class;
 mod chat_template;
 mod chunks;
 mod class_tokenizer;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use super::bert_class::BertClass;
 use super::error::TextLoadError;
 use crate::model_files;
 
@@ -47,16 +48,23 @@ pub(super) struct TokenizerFiles {
     pub(super) lowers_case: bool,
     /// Whether the model reads no types of tokens.
     pub(super) omits_types: bool,
+    /// The settings of a tokenizer with BERT's normalizer.
+    pub(super) bert: Option<BertClass>,
 }
 
 /// Returns whether the tokenizer leaves out the types of tokens, as in transformers:
-/// `model_input_names` decides, and a tokenizer of no model's class has them only there.
+/// `model_input_names` decides. Without it, the classes of a few models and those of no model have
+/// none.
 fn omits_types(config: &Map<String, Value>) -> bool {
     if let Some(names) = config.get("model_input_names").and_then(Value::as_array) {
         return !names.iter().any(|name| name == "token_type_ids");
     }
-    let class = config.get("tokenizer_class").and_then(Value::as_str);
-    matches!(class, Some("PreTrainedTokenizerFast" | "TokenizersBackend"))
+    let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+    let class = class.strip_suffix("Fast").unwrap_or(class);
+    matches!(
+        class,
+        "PreTrainedTokenizer" | "TokenizersBackend" | "DistilBertTokenizer" | "MPNetTokenizer"
+    )
 }
 
 impl TokenizerFiles {
@@ -66,12 +74,14 @@ impl TokenizerFiles {
     pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let mut files = Self::default();
         let config_path = dir.join(TOKENIZER_CONFIG);
-        if let Some(config) = read_object(&config_path)? {
-            files.take_special_tokens(&config_path, &config)?;
-            files.take_added_tokens_decoder(&config_path, &config)?;
-            files.chat_templates = chat_templates(&config_path, &config)?;
-            files.omits_types = omits_types(&config);
-        }
+        let config = read_object(&config_path)?.unwrap_or_default();
+        files.take_special_tokens(&config_path, &config)?;
+        files.take_added_tokens_decoder(&config_path, &config)?;
+        files.chat_templates = chat_templates(&config_path, &config)?;
+        files.omits_types = omits_types(&config);
+        // The model's loader reports the faults of this file.
+        let model = read_object(&dir.join("config.json")).ok().flatten().unwrap_or_default();
+        files.bert = BertClass::read(&config_path, &config, &model)?;
         let map_path = dir.join(SPECIAL_TOKENS_MAP);
         if let Some(map) = read_object(&map_path)? {
             files.take_special_tokens(&map_path, &map)?;

@@ -311,5 +311,7 @@ mod tests {
         let entries = parse::<OfServer>("--write-timeout 7 --log-stats-interval-s 1");
         let keys: Vec<_> = entries.iter().map(|entry| entry.key.to_string()).collect();
         assert_eq!(keys, ["server.write_timeout_secs", "log.stats_interval_secs"]);
+        let of_vllm = parse::<OfModel>(r#"--override-pooler-config {"pooling_type":"CLS"}"#);
+        assert_eq!(of_vllm[0].key.to_string(), "engine.pooler_config");
     }
 }

@@ -2,26 +2,106 @@
 //! They are entries of the registry, made from the family of the backbone.
 
 use super::plan::{Origin, RewardHead};
-use crate::model::families::{self, encoders};
+use crate::model::families::{self, Entry, encoders};
 use crate::model::family::Family;
 
-/// The families whose backbones HF serves as `…Model` and as `…ForSequenceClassification`, with the
-/// classifier `score.weight` over the last token: their names in these classes and as language
-/// models. Their attention is causal, except in Gemma 3 for embeddings.
-const BASES: [(&str, &str); 13] = [
-    ("Llama", "Llama"),
-    ("Mistral", "Mistral"),
-    ("Qwen2", "Qwen2"),
-    ("Qwen3", "Qwen3"),
-    ("Gemma", "Gemma"),
-    ("Gemma2", "Gemma2"),
-    ("Gemma3Text", "Gemma3"),
-    ("Phi3", "Phi3"),
-    ("Glm", "Glm"),
-    ("Starcoder2", "Starcoder2"),
-    ("Mixtral", "Mixtral"),
-    ("Qwen2Moe", "Qwen2Moe"),
-    ("Qwen3Moe", "Qwen3Moe"),
+/// Families whose text models have a name of their own in transformers, beside multimodal ones.
+const TEXTS: [&str; 6] = ["Gemma3", "Gemma3n", "Gemma4", "Llama4", "Qwen3_5", "Qwen3_5Moe"];
+
+/// The backbones that HF serves as `…ForSequenceClassification`, with the classifier `score.weight`
+/// over the last token.
+const CLASSIFIERS: [&str; 49] = [
+    "Llama",
+    "Mistral",
+    "Qwen2",
+    "Qwen3",
+    "Gemma",
+    "Gemma2",
+    "Gemma3Text",
+    "Phi3",
+    "Glm",
+    "Starcoder2",
+    "Mixtral",
+    "Qwen2Moe",
+    "Qwen3Moe",
+    "Arcee",
+    "BioGpt",
+    "Bloom",
+    "DeepseekV2",
+    "DeepseekV3",
+    "Exaone4",
+    "Falcon",
+    "GPT2",
+    "GPTBigCode",
+    "GPTJ",
+    "GPTNeo",
+    "GPTNeoX",
+    "Glm4",
+    "GptOss",
+    "Helium",
+    "HunYuanDenseV1",
+    "HunYuanMoEV1",
+    "Jamba",
+    "MiniCPM3",
+    "MiniMax",
+    "Ministral",
+    "Ministral3",
+    "Mpt",
+    "Nemotron",
+    "OPT",
+    "Olmo",
+    "Olmo2",
+    "Olmo3",
+    "Persimmon",
+    "Phi",
+    "Phimoe",
+    "Qwen3Next",
+    "Qwen3_5Text",
+    "SeedOss",
+    "SmolLM3",
+    "StableLm",
+];
+
+/// The backbones that HF serves as `…ForTokenClassification`, by the module of the classifier.
+const TOKEN_CLASSIFIERS: &[(&str, &[&str])] = &[
+    (
+        "score",
+        &[
+            "Llama",
+            "Mistral",
+            "Qwen2",
+            "Qwen3",
+            "Gemma",
+            "Gemma2",
+            "Phi3",
+            "Glm",
+            "Starcoder2",
+            "Mixtral",
+            "Qwen2Moe",
+            "Qwen3Moe",
+            "Apertus",
+            "Arcee",
+            "DeepseekV3",
+            "Exaone4",
+            "Glm4",
+            "GptOss",
+            "Helium",
+            "MiniMax",
+            "Ministral",
+            "Ministral3",
+            "Nemotron",
+            "Persimmon",
+            "Phi",
+            "Qwen3Next",
+            "SeedOss",
+            "SmolLM3",
+            "StableLm",
+        ],
+    ),
+    (
+        "classifier",
+        &["BioGpt", "Bloom", "Falcon", "GPT2", "GPTBigCode", "GPTNeo", "GPTNeoX", "Mpt"],
+    ),
 ];
 
 /// Reward models: code in folders, each with the family of its backbone and its head.
@@ -31,14 +111,38 @@ const REWARDS: [(&str, &str, RewardHead); 3] = [
     ("InternLM2ForRewardModel", "InternLM2ForCausalLM", RewardHead::Value),
 ];
 
-/// Returns the architectures, each with the family of its backbone and its own heads.
+/// Returns the name that the classes of a family begin with: "Llama" of "LlamaForCausalLM".
+fn class_prefix(architecture: &str) -> Option<String> {
+    let name = architecture.strip_suffix("ForCausalLM");
+    let name = name.or_else(|| architecture.strip_suffix("LMHeadModel"))?;
+    let suffix = if TEXTS.contains(&name) { "Text" } else { "" };
+    Some(format!("{name}{suffix}"))
+}
+
+/// Returns the classes of a backbone whose names begin with `prefix`, with their heads.
+fn classes_of(prefix: &str) -> impl Iterator<Item = (String, Origin)> + use<> {
+    let classifies = CLASSIFIERS.contains(&prefix);
+    let by_token = TOKEN_CLASSIFIERS.iter().find(|(_, names)| names.contains(&prefix));
+    let all = [
+        Some(("Model", Origin::Backbone)),
+        classifies.then_some(("ForSequenceClassification", Origin::Classifier)),
+        by_token.map(|&(module, _)| ("ForTokenClassification", Origin::TokenClassifier(module))),
+    ];
+    let prefix = prefix.to_owned();
+    all.into_iter().flatten().map(move |(form, origin)| (format!("{prefix}{form}"), origin))
+}
+
+/// Returns the architectures, each with the family of its backbone and its own heads. Every family
+/// has a `…Model`. Attention is causal, except in Gemma 3 for embeddings.
 pub(in crate::model) fn converted() -> impl Iterator<Item = (String, &'static Family, Origin)> {
-    let forms = [("Model", Origin::Backbone), ("ForSequenceClassification", Origin::Classifier)];
-    let bases = BASES.into_iter().flat_map(move |(base, language)| {
-        let family = families::text_family(&format!("{language}ForCausalLM"));
-        forms
-            .into_iter()
-            .filter_map(move |(form, origin)| Some((format!("{base}{form}"), family?, origin)))
+    let own = families::entries().filter_map(|(name, entry)| match entry {
+        // Another spelling has the same classes.
+        Entry::Family(family) if family.architecture == name => Some(family),
+        Entry::Family(_) | Entry::Wrapper(_) => None,
+    });
+    let bases = own.flat_map(|family| {
+        let classes = class_prefix(family.architecture).map(|prefix| classes_of(&prefix));
+        classes.into_iter().flatten().map(move |(name, origin)| (name, family, origin))
     });
     let rewards = REWARDS.into_iter().filter_map(|(name, family, head)| {
         Some((name.to_owned(), families::text_family(family)?, Origin::Reward(head)))
@@ -53,17 +157,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_base_has_a_family() {
+    fn every_backbone_has_its_classes() {
         let names: Vec<_> = converted().map(|(name, ..)| name).collect();
-        let num_encoders = encoders::classes().count();
-        assert_eq!(names.len(), 2 * BASES.len() + REWARDS.len() + num_encoders);
-        for name in [
-            "Qwen3ForSequenceClassification",
-            "InternLM2ForRewardModel",
-            "Gemma3TextModel",
-            "BertModel",
-        ] {
-            assert!(names.contains(&name.to_owned()), "{name}");
+        let has = |name: &str| names.iter().any(|known| known == name);
+        for prefix in CLASSIFIERS {
+            assert!(has(&format!("{prefix}Model")), "{prefix}");
+            assert!(has(&format!("{prefix}ForSequenceClassification")), "{prefix}");
         }
+        for prefix in TOKEN_CLASSIFIERS.iter().flat_map(|(_, names)| *names) {
+            assert!(has(&format!("{prefix}ForTokenClassification")), "{prefix}");
+        }
+        for name in [
+            "InternLM2ForRewardModel",
+            "BertModel",
+            "CohereModel",
+            "GPT2Model",
+            "Gemma3TextModel",
+            "Llama4TextModel",
+            "GteNewModel",
+            "ColBERTModernBertModel",
+            "BertSpladeSparseEmbeddingModel",
+        ] {
+            assert!(has(name), "{name}");
+        }
+        assert!(!has("Gemma3Model") && !has("CohereForSequenceClassification"));
+        let mut once = names.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), names.len(), "each name has one meaning");
     }
 }

@@ -105,15 +105,19 @@ impl ClassifierPlan {
                 _ => 1,
             };
             // As in vLLM, such a model reads a pair as one text unless the config says otherwise.
-            let takes_one_text = config.get("use_pad_token") != Some(&Value::Bool(true));
-            let plan = Self::of_classes(fields, count, weights)?;
-            let pairs = if takes_one_text { PairInput::OneText } else { PairInput::Joined };
-            return Ok(Self { pairs, ..plan });
+            let pairs = pair_input(config, PairInput::OneText);
+            return Ok(Self { pairs, ..Self::of_classes(fields, count, weights)? });
         }
         let named = config.get("id2label").and_then(Value::as_object);
         let count = config.get("num_labels").and_then(Value::as_u64);
         let count = count.and_then(|count| usize::try_from(count).ok());
         let count = named.map(Map::len).or(count).unwrap_or(2).clamp(1, 1 << 20);
+        if let Origin::TokenClassifier(module) = origin {
+            let layers = Vec::new();
+            let weights = ClassifierWeights::Encoder { layers, module, has_bias: true };
+            let plan = Self::of_classes(fields, count, weights)?;
+            return Ok(Self { is_by_token_alone: true, ..plan });
+        }
         let Origin::Encoder(head) = origin else {
             return Self::of_classes(fields, count, ClassifierWeights::Linear(SCORE));
         };
@@ -155,7 +159,7 @@ impl ClassifierPlan {
             labels: (0..count).map(label).collect(),
             activation: activation(fields, count)?,
             weights,
-            pairs: PairInput::Joined,
+            pairs: pair_input(fields.config, PairInput::Joined),
             temperature: 1.0,
             token_pooling: TokenPooling::All,
             is_by_token_alone: false,
@@ -214,6 +218,16 @@ impl ClassifierPlan {
             mean: config.logit_mean.unwrap_or(by_default.mean) * self.temperature,
             sigma: config.logit_sigma.unwrap_or(by_default.sigma) * self.temperature,
         }
+    }
+}
+
+/// Returns how a pair is read by vLLM's field `use_sep_token`, or by its former name.
+fn pair_input(config: &Map<String, Value>, default: PairInput) -> PairInput {
+    let fields = ["use_pad_token", "use_sep_token"];
+    match fields.iter().find_map(|field| config.get(*field)?.as_bool()) {
+        Some(true) => PairInput::Joined,
+        Some(false) => PairInput::OneText,
+        None => default,
     }
 }
 
@@ -385,6 +399,32 @@ mod tests {
             let refused = plan(wrong, Origin::Classifier).unwrap_err();
             assert!(refused.contains(part), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_field_decides_whether_the_tokenizer_joins_a_pair() {
+        let pairs = |config: Value| plan(config, Origin::Classifier).unwrap().pairs;
+        let rows = json!({"classifier_from_token": ["yes"], "method": "no_post_processing"});
+        for (field, value, expected) in [
+            ("use_sep_token", json!(true), [PairInput::Joined; 2]),
+            ("use_sep_token", json!(false), [PairInput::OneText; 2]),
+            ("use_pad_token", json!(true), [PairInput::Joined; 2]),
+            ("use_sep_token", json!(null), [PairInput::Joined, PairInput::OneText]),
+        ] {
+            let (mut plain, mut rows) = (json!({"num_labels": 1}), rows.clone());
+            plain[field] = value.clone();
+            rows[field] = value;
+            assert_eq!([pairs(plain), pairs(rows)], expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn a_language_model_may_classify_each_token() {
+        let plan = plan(json!({"num_labels": 3}), Origin::TokenClassifier("score")).unwrap();
+        let expected = [("score.weight", vec![3, 8]), ("score.bias", vec![3])];
+        let expected = expected.map(|(name, shape)| (name.to_owned(), shape));
+        assert_eq!(plan.tensors(8, NormKind::Rms), expected);
+        assert!(plan.is_by_token_alone());
     }
 
     #[test]

@@ -31,6 +31,20 @@ pub enum DenseActivation {
     Hardswish,
     /// `x / (1 + |x|)`.
     Softsign,
+    /// `−ln(1 + e⁻ˣ)`.
+    LogSigmoid,
+    /// A multiple of `x`, or of `eˣ − 1` below 0.
+    Selu,
+    /// `x`, from −1 to 1.
+    Hardtanh,
+    /// `x / 6 + 1 / 2`, from 0 to 1.
+    Hardsigmoid,
+    /// `x − tanh(x)`.
+    Tanhshrink,
+    /// `x`, or 0 within 0.5 of it.
+    Hardshrink,
+    /// `x` by 0.5 nearer to 0, or 0 within 0.5 of it.
+    Softshrink,
 }
 
 /// The activations by their names in transformers (`ACT2FN`).
@@ -46,7 +60,7 @@ const NAMES: [(&str, DenseActivation); 9] = [
     ("swish", DenseActivation::Silu),
 ];
 /// The activations by their classes in torch.
-const CLASSES: [(&str, DenseActivation); 13] = [
+const CLASSES: [(&str, DenseActivation); 21] = [
     ("Identity", DenseActivation::Identity),
     ("Tanh", DenseActivation::Tanh),
     ("ReLU", DenseActivation::Relu),
@@ -60,12 +74,22 @@ const CLASSES: [(&str, DenseActivation); 13] = [
     ("Softplus", DenseActivation::Softplus),
     ("Hardswish", DenseActivation::Hardswish),
     ("Softsign", DenseActivation::Softsign),
+    ("LogSigmoid", DenseActivation::LogSigmoid),
+    ("SELU", DenseActivation::Selu),
+    // By default, it is ELU.
+    ("CELU", DenseActivation::Elu),
+    ("Hardtanh", DenseActivation::Hardtanh),
+    ("Hardsigmoid", DenseActivation::Hardsigmoid),
+    ("Tanhshrink", DenseActivation::Tanhshrink),
+    ("Hardshrink", DenseActivation::Hardshrink),
+    ("Softshrink", DenseActivation::Softshrink),
 ];
 
 impl DenseActivation {
     /// The classes of torch that [`DenseActivation::of_torch`] knows.
     pub(super) const TORCH: &str = "Identity, Tanh, ReLU, GELU, SiLU, Sigmoid, LeakyReLU, ReLU6, \
-         ELU, Mish, Softplus, Hardswish or Softsign of torch";
+         ELU, Mish, Softplus, Hardswish, Softsign, LogSigmoid, SELU, CELU, Hardtanh, Hardsigmoid, \
+         Tanhshrink, Hardshrink or Softshrink of torch";
 
     /// Returns the activation that transformers calls `name`.
     #[must_use]
@@ -101,6 +125,23 @@ impl DenseActivation {
             Self::Softplus => softplus(x),
             Self::Hardswish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
             Self::Softsign => x / (1.0 + x.abs()),
+            Self::LogSigmoid => -softplus(-x),
+            Self::Selu => {
+                const ALPHA: f64 = 1.673_263_242_354_377_2;
+                const SCALE: f64 = 1.050_700_987_355_480_5;
+                SCALE * if x > 0.0 { x } else { ALPHA * x.exp_m1() }
+            }
+            Self::Hardtanh => x.clamp(-1.0, 1.0),
+            Self::Hardsigmoid => (x + 3.0).clamp(0.0, 6.0) / 6.0,
+            Self::Tanhshrink => x - x.tanh(),
+            Self::Hardshrink => {
+                if x.abs() > 0.5 {
+                    x
+                } else {
+                    0.0
+                }
+            }
+            Self::Softshrink => x - x.clamp(-0.5, 0.5),
         }
     }
 }
@@ -218,7 +259,17 @@ mod tests {
         near(of("Hardswish", -1.0), -1.0 / 3.0);
         near(of("Softsign", -1.0), -0.5);
         assert_eq!((of("ELU", 2.0), of("Softplus", 1e3)), (2.0, 1e3));
-        assert_eq!(DenseActivation::of_torch("Hardshrink"), None);
+        near(of("LogSigmoid", -1.0), -1.313_261_687_518_223);
+        near(of("SELU", -1.0), -1.111_330_737_812_562_7);
+        near(of("SELU", 2.0), 2.101_401_974_710_961);
+        near(of("CELU", -1.0), -0.632_120_558_828_558);
+        near(of("Hardtanh", -1.5), -1.0);
+        near(of("Hardsigmoid", -1.0), 1.0 / 3.0);
+        near(of("Tanhshrink", -1.0), -0.238_405_844_044_235);
+        assert_eq!((of("Hardshrink", -0.5), of("Hardshrink", -1.0)), (0.0, -1.0));
+        near(of("Softshrink", -1.25), -0.75);
+        assert_eq!(of("Softshrink", 0.25), 0.0);
+        assert_eq!(DenseActivation::of_torch("GLU"), None);
     }
 
     #[test]

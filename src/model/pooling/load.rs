@@ -90,6 +90,7 @@ pub(in crate::model) fn load(
         activation,
         matryoshka,
         dimensions: config.dimensions,
+        truncate_dim: files.truncate_dim,
         max_embed_len: is_chunked.then(|| config.max_embed_len.unwrap_or(model.max_model_len)),
         prompts: files.prompts,
         excludes_prompt: files.excludes_prompt,

@@ -18,6 +18,9 @@ const MODULES: &str = "modules.json";
 const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense, LayerNorm, \
      Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers";
 
+/// The texts that PyLate leaves out of documents by default.
+const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
+
 /// The parts of a model that sentence-transformers puts behind its hidden states.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SentenceTransformers {
@@ -43,6 +46,8 @@ pub struct SentenceTransformers {
     pub tokenizer_limit: Option<usize>,
     /// Texts before a text, by its kind.
     pub prompts: Vec<(String, String)>,
+    /// Number of elements that vectors keep by default.
+    pub truncate_dim: Option<u32>,
 }
 
 /// A score by the logits of the next token.
@@ -68,8 +73,11 @@ impl SentenceTransformers {
         for module in modules {
             this.add(model, &path, module)?;
         }
+        let mut types = modules.iter().filter_map(|module| module.get("type")?.as_str());
+        let is_pylate = types.any(|kind| kind.starts_with("pylate."));
+        require_token_vectors(model)?;
         (this.max_seq_length, this.tokenizer_limit) = limits(model)?;
-        this.read_settings(model)?;
+        this.read_settings(model, is_pylate)?;
         Ok(Some(this))
     }
 
@@ -122,10 +130,10 @@ impl SentenceTransformers {
         self.stages.push(stage);
     }
 
-    /// Reads `config_sentence_transformers.json`.
-    fn read_settings(&mut self, model: &Path) -> Result<(), ConfigError> {
+    /// Reads `config_sentence_transformers.json`. `is_pylate` says whether PyLate saved a module.
+    fn read_settings(&mut self, model: &Path, is_pylate: bool) -> Result<(), ConfigError> {
         let path = model.join("config_sentence_transformers.json");
-        let Some(config) = json(&path)? else { return Ok(()) };
+        let config = json(&path)?.unwrap_or_default();
         let prompts = config.get("prompts").and_then(Value::as_object);
         let pairs = prompts.into_iter().flatten().map(|(kind, prompt)| match prompt {
             Value::String(prompt) => Ok((kind.clone(), prompt.clone())),
@@ -133,9 +141,25 @@ impl SentenceTransformers {
             other => Err(invalid(&path, &format!("prompts.{kind}"), other, "a text")),
         });
         self.prompts = pairs.collect::<Result<_, _>>()?;
-        // The place of PyLate, which has no module for it.
+        const KEPT: &str = "truncate_dim";
+        if let Some(kept) = config.get(KEPT).filter(|value| !value.is_null()) {
+            let count = kept.as_u64().and_then(|count| u32::try_from(count).ok());
+            let count = count.filter(|count| *count > 0);
+            let wrong = || invalid(&path, KEPT, kept, "a positive integer");
+            self.truncate_dim = Some(count.ok_or_else(wrong)?);
+        }
+        // The place of PyLate, which has no module for it. It has none for the division of tokens'
+        // vectors by their lengths either.
         const SKIPPED: &str = "skiplist_words";
-        if let Some(words) = config.get(SKIPPED).filter(|_| self.skipped_words.is_empty()) {
+        let is_pylate = is_pylate || config.get("model_type").is_some_and(|kind| kind == "ColBERT");
+        if is_pylate && self.pooling.is_none() {
+            self.normalizes = true;
+            if config.get(SKIPPED).is_none_or(Value::is_null) {
+                self.skipped_words = PUNCTUATION.chars().map(String::from).collect();
+            }
+        }
+        let words = config.get(SKIPPED).filter(|words| !words.is_null());
+        if let Some(words) = words.filter(|_| self.skipped_words.is_empty()) {
             let wrong = || invalid(&path, SKIPPED, words, "a list of texts");
             self.skipped_words = module_files::texts(words).ok_or_else(wrong)?;
         }
@@ -146,6 +170,20 @@ impl SentenceTransformers {
         }
         Ok(())
     }
+}
+
+/// Refuses a `Transformer` that pools by itself: with the layer `pooler` of its class, which is not
+/// computed here.
+fn require_token_vectors(model: &Path) -> Result<(), ConfigError> {
+    const OUTPUT: &str = "module_output_name";
+    for name in model_files::SENTENCE_CONFIGS {
+        let path = model.join(name);
+        let config = json(&path)?.unwrap_or_default();
+        if let Some(output) = config.get(OUTPUT).filter(|output| *output == "sentence_embedding") {
+            return Err(invalid(&path, OUTPUT, output, "\"token_embeddings\""));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the longest text in tokens: `max_seq_length`, or else `model_max_length` of the tokenizer,
@@ -287,6 +325,36 @@ mod tests {
         assert!(of("activation.Tanh").unwrap_err().contains("activation_fn"));
     }
 
+    /// PyLate divides vectors of tokens by their lengths without a module, and so does vLLM.
+    #[test]
+    fn vectors_of_pylate_have_the_length_one() {
+        let settings = "config_sentence_transformers.json";
+        let of = |modules: &str, text: &str| {
+            let mean = ("1_Pooling/config.json", "{}");
+            let model = read(&[(MODULES, modules), (settings, text), mean]).unwrap().unwrap();
+            (model.normalizes, model.skipped_words.len())
+        };
+        let tokens = r#"[{"path": "", "type": "sentence_transformers.models.Transformer"}]"#;
+        assert_eq!(of(tokens, r#"{"model_type": "ColBERT"}"#), (true, 32));
+        let words = r#"{"model_type": "ColBERT", "skiplist_words": ["!", "?"]}"#;
+        assert_eq!(of(tokens, words), (true, 2));
+        assert_eq!(of(tokens, r#"{"model_type": "MultiVectorEncoder"}"#), (false, 0));
+        assert_eq!(of(TWO, r#"{"model_type": "ColBERT"}"#), (false, 0), "it pools");
+        let module = r#"[{"path": "", "type": "pylate.models.Transformer"}]"#;
+        assert_eq!(of(module, "{}"), (true, 32));
+    }
+
+    #[test]
+    fn vectors_may_keep_fewer_elements_by_default() {
+        let settings = "config_sentence_transformers.json";
+        let kept = |text: &str| {
+            read(&[(MODULES, "[]"), (settings, text)]).map(|model| model.unwrap().truncate_dim)
+        };
+        assert_eq!(kept(r#"{"truncate_dim": 64}"#), Ok(Some(64)));
+        assert_eq!(kept(r#"{"truncate_dim": null}"#), Ok(None));
+        assert!(kept(r#"{"truncate_dim": 0}"#).unwrap_err().contains("truncate_dim"));
+    }
+
     #[test]
     fn what_is_not_computed_is_refused_by_its_name() {
         let refused = |pooling: &str| {
@@ -301,6 +369,9 @@ mod tests {
         assert!(read(&[(MODULES, &twice), mean]).unwrap_err().contains("one Pooling"));
         let outside = r#"[{"path": "../x", "type": "a.Pooling"}]"#;
         assert!(read(&[(MODULES, outside)]).unwrap_err().contains("the name of a folder"));
+        let pools = r#"{"module_output_name": "sentence_embedding"}"#;
+        let pools = read(&[(MODULES, "[]"), ("sentence_bert_config.json", pools)]).unwrap_err();
+        assert!(pools.contains("module_output_name"), "{pools}");
         let other = r#"[{"path": "1_CNN", "type": "sentence_transformers.models.CNN"}]"#;
         assert!(read(&[(MODULES, other)]).unwrap_err().contains("CNN"));
         assert!(read(&[(MODULES, TWO)]).unwrap_err().contains("1_Pooling"), "no file");

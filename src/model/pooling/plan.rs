@@ -23,6 +23,8 @@ pub(in crate::model) enum Origin {
     Backbone,
     /// A classifier: HF `…ForSequenceClassification`.
     Classifier,
+    /// A classifier of each token with a bias, in this module: HF `…ForTokenClassification`.
+    TokenClassifier(&'static str),
     /// A reward for each token.
     Reward(RewardHead),
     /// That of a class of encoders.
@@ -33,7 +35,7 @@ impl Origin {
     /// Returns whether the architecture classifies.
     fn is_classifier(self) -> bool {
         match self {
-            Self::Classifier | Self::Reward(_) => true,
+            Self::Classifier | Self::TokenClassifier(_) | Self::Reward(_) => true,
             Self::Encoder(head) => head.class_head().is_some(),
             Self::CausalLm | Self::Backbone => false,
         }

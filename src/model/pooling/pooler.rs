@@ -37,6 +37,9 @@ pub struct Pooler {
     pub matryoshka: Matryoshka,
     /// Number of elements that vectors keep by default.
     pub dimensions: Option<u32>,
+    /// The same by the files of sentence-transformers (`truncate_dim`), where requests and settings
+    /// do not say. Such a vector is cut after its division by the length.
+    pub truncate_dim: Option<u32>,
     /// Maximum number of tokens of a text whose vector is the mean of the vectors of its pieces.
     /// `None`: texts are not cut into pieces.
     pub max_embed_len: Option<usize>,
@@ -264,6 +267,7 @@ impl Pooler {
         }
         let is_vector = matches!(request.task, PoolerTask::Embed | PoolerTask::TokenEmbed);
         let cut = request.dimensions.or(self.dimensions).filter(|_| is_vector);
+        let cut = cut.or_else(|| self.cut_at_last(request));
         let width = self.width(request.task);
         Ok(PoolerOutput { values, width: cut.map_or(width, |cut| width.min(cut as usize)) })
     }
@@ -329,6 +333,16 @@ impl Pooler {
         if request.activation {
             normalize(values);
         }
+        if let Some(count) = self.cut_at_last(request) {
+            values.truncate(count as usize);
+        }
+    }
+
+    /// Returns the number of elements that a vector keeps after its division by the length.
+    fn cut_at_last(&self, request: &PoolerRequest<'_>) -> Option<u32> {
+        let is_cut_before = request.dimensions.or(self.dimensions).is_some();
+        let is_dense_vector = request.task == PoolerTask::Embed && self.vocabulary.is_none();
+        self.truncate_dim.filter(|_| is_dense_vector && !is_cut_before)
     }
 }
 

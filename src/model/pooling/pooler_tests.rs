@@ -19,6 +19,7 @@ fn pooler(sequence: SequencePooling) -> Pooler {
         activation: true,
         matryoshka: Matryoshka::Fixed,
         dimensions: None,
+        truncate_dim: None,
         max_embed_len: None,
         prompts: Vec::new(),
         excludes_prompt: false,
@@ -169,6 +170,19 @@ fn vectors_are_cut_before_they_are_normalized() {
     let cut = Pooler { dimensions: Some(1), ..cls };
     assert_eq!(pooled(&cut, PoolerTask::Embed, &[3], true), Ok(vec![1.0]));
     assert!(pooled(&cut, PoolerTask::Classify, &[3], true).is_err());
+}
+
+/// `truncate_dim` of sentence-transformers.
+#[test]
+fn the_files_cut_vectors_after_they_are_normalized() {
+    let cut = Pooler { truncate_dim: Some(1), ..pooler(SequencePooling::Cls) };
+    assert_eq!(pooled(&cut, PoolerTask::Embed, &[3], true), Ok(vec![0.6]));
+    let asked = PoolerRequest { dimensions: Some(1), ..request(PoolerTask::Embed, true) };
+    assert_eq!(pooled_as(&cut, &asked, &[3]), Ok(vec![1.0]));
+    let all = PoolerRequest { dimensions: Some(2), ..asked };
+    assert_eq!(pooled_as(&cut, &all, &[3]), Ok(vec![0.6, 0.8]));
+    let tokens = pooled(&cut, PoolerTask::TokenEmbed, &[3], false);
+    assert_eq!(tokens, Ok(HIDDEN.to_vec()), "vectors of tokens are whole");
 }
 
 #[test]

@@ -55,6 +55,45 @@ fn deepseek_r1() {
 }
 
 #[test]
+fn deepseek_v3() {
+    let answers = [
+        ("It is.", "", "It is."),
+        ("<think>so</think>It is.", "so", "It is."),
+        ("It is</think>.", "", "It is</think>."),
+    ];
+    check("deepseek_v3", &prompted("<｜Assistant｜></think>"), &answers);
+    check("deepseek_v3", &ReasoningStart::default(), &answers);
+    let thinks = [("so it is</think>It is.", "so it is", "It is."), ("so", "so", "")];
+    check("deepseek_v3", &prompted("<｜Assistant｜><think>"), &thinks);
+}
+
+#[test]
+fn kimi_k2() {
+    let calls = "<|tool_calls_section_begin|><|tool_call_begin|>";
+    let thinks = [
+        ("<think>so</think>It is.", "so", "It is."),
+        ("so</think>It is.", "so", "It is."),
+        ("so it is", "so it is", ""),
+        (&*format!("I read.{calls}"), "I read.", calls),
+    ];
+    check("kimi_k2", &ReasoningStart::default(), &thinks);
+    check("kimi_k2", &prompted("<|im_assistant|>assistant<|im_middle|>"), &thinks);
+    check("kimi_k2", &told(false), &[("It is.", "", "It is.")]);
+    assert!(special("kimi_k2"));
+}
+
+#[test]
+fn seed_oss() {
+    let thinks = [
+        ("<seed:think>so</seed:think>It is.", "so", "It is."),
+        ("so it <think>is</seed:think>It is.", "so it <think>is", "It is."),
+        ("so it is", "so it is", ""),
+    ];
+    check("seed_oss", &ReasoningStart::default(), &thinks);
+    check("seed_oss", &prompted("<seed:bos>assistant\n"), &thinks);
+}
+
+#[test]
 fn qwen3() {
     let call = "<tool_call>\n<function=bash>\n</function>\n</tool_call>";
     let thinks = [

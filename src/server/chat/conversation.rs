@@ -174,10 +174,8 @@ pub(in crate::server) fn add_reasoning_effort(
         return Err(ApiError::validation(place, wanted));
     }
     kwargs.entry("reasoning_effort").or_insert_with(|| Value::from(effort));
-    if effort == "none" {
-        // For templates that know a switch rather than an effort.
-        kwargs.entry("enable_thinking").or_insert(Value::Bool(false));
-    }
+    // For templates that know a switch rather than an effort. Some of them do not think by default.
+    kwargs.entry("enable_thinking").or_insert(Value::Bool(effort != "none"));
     Ok(())
 }
 
@@ -204,5 +202,23 @@ mod tests {
         let given = json!({"enable_thinking": true, "effort": "high", "more": null});
         assert_eq!(merged(given.clone()), given);
         assert_eq!(Value::Object(with_defaults(object(given.clone()), None)), given);
+    }
+
+    /// As in vLLM.
+    #[test]
+    fn an_effort_turns_thinking_on_or_off_unless_the_request_does() {
+        let kwargs = |given: Value, effort: &str| {
+            let mut kwargs = given.as_object().unwrap().clone();
+            let added = add_reasoning_effort(&mut kwargs, "body.reasoning_effort", effort);
+            added.map(|()| Value::Object(kwargs)).map_err(|error| error.param)
+        };
+        let on = json!({"reasoning_effort": "low", "enable_thinking": true});
+        assert_eq!(kwargs(json!({}), "low"), Ok(on));
+        let off = json!({"reasoning_effort": "none", "enable_thinking": false});
+        assert_eq!(kwargs(json!({}), "none"), Ok(off));
+        let given = json!({"reasoning_effort": "high", "enable_thinking": false});
+        assert_eq!(kwargs(given.clone(), "low"), Ok(given));
+        let wrong = Some("body.reasoning_effort".to_owned());
+        assert_eq!(kwargs(json!({}), "extreme"), Err(wrong));
     }
 }

@@ -167,6 +167,8 @@ pub(in crate::server) fn decode<T: JsonRequest>(
         let place = format!("body.{}", error.valid_up_to());
         ApiError::validation(&place, "the body is not valid UTF-8")
     })?;
+    // Some clients on Windows begin a text with the mark of UTF-8.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let depth_max = limits.max_json_depth;
     if nests_deeper(bytes, depth_max) {
         let message = format_args!("the JSON is nested deeper than {depth_max} levels");
@@ -260,6 +262,29 @@ mod tests {
     struct Part {
         #[serde(rename = "name")]
         _name: String,
+    }
+
+    impl JsonRequest for Probe {
+        fn from_json(text: &str) -> Result<Self, ApiError> {
+            parse_object(text)
+        }
+
+        fn fields(&self) -> Vec<&'static str> {
+            vec!["size", "parts"]
+        }
+
+        fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_body_may_begin_with_the_mark_of_utf_8() {
+        let read = |body: &str| {
+            decode::<Probe>(body.as_bytes(), "/probe", &LimitSettings::default()).is_ok()
+        };
+        assert!(read("\u{feff}{\"size\": 1}"));
+        assert!(!read("\u{feff}\u{feff}{}"));
     }
 
     fn param(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{Error, IgnoredAny, Unexpected, Visitor},
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor},
 };
 
 use super::error::ApiError;
@@ -18,7 +18,7 @@ pub(in crate::server) struct Int(pub(in crate::server) i64);
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(in crate::server) struct Float(pub(in crate::server) f32);
 
-/// Whether a field has a value other than `null` or `false`.
+/// Whether a field has a value other than `null`, `false` or `[]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(in crate::server) struct IsSet(pub(in crate::server) bool);
 
@@ -146,19 +146,56 @@ impl<'de> Deserialize<'de> for Strings {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Anything {
-    Flag(Option<bool>),
-    Other(IgnoredAny),
+struct IsSetVisitor;
+
+impl<'de> Visitor<'de> for IsSetVisitor {
+    type Value = IsSet;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<IsSet, E> {
+        Ok(IsSet(value))
+    }
+
+    fn visit_i64<E: Error>(self, _value: i64) -> Result<IsSet, E> {
+        Ok(IsSet(true))
+    }
+
+    fn visit_u64<E: Error>(self, _value: u64) -> Result<IsSet, E> {
+        Ok(IsSet(true))
+    }
+
+    fn visit_f64<E: Error>(self, _value: f64) -> Result<IsSet, E> {
+        Ok(IsSet(true))
+    }
+
+    fn visit_str<E: Error>(self, _value: &str) -> Result<IsSet, E> {
+        Ok(IsSet(true))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<IsSet, E> {
+        Ok(IsSet(false))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<IsSet, A::Error> {
+        let mut is_set = false;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            is_set = true;
+        }
+        Ok(IsSet(is_set))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<IsSet, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(IsSet(true))
+    }
 }
 
 impl<'de> Deserialize<'de> for IsSet {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(match Anything::deserialize(from)? {
-            Anything::Flag(flag) => Self(flag == Some(true)),
-            Anything::Other(IgnoredAny) => Self(true),
-        })
+        from.deserialize_any(IsSetVisitor)
     }
 }
 
@@ -205,5 +242,7 @@ mod tests {
         assert!(read("true"));
         assert!(read("{\"a\": [1, 2]}"));
         assert!(read("0"));
+        assert!(read("[null]") && read("\"\"") && read("0.5"));
+        assert!(read("{}") && !read("[]"), "an empty list asks for nothing");
     }
 }

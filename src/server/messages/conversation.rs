@@ -31,6 +31,10 @@ enum Role {
     Tool,
 }
 
+/// The beginning of the block that Claude Code puts before its instructions. It differs in each
+/// request, so no prefix of the prompt would be found in the cache. vLLM leaves it out, too.
+const ATTRIBUTION: &str = "x-anthropic-billing-header";
+
 impl Conversation {
     /// Reads the fields `system` and `messages`. Neighbours with the same role become one message,
     /// and each tool result a message of its own. The content of images is added to `media`.
@@ -48,6 +52,7 @@ impl Conversation {
         let mut conversation = Self::default();
         if let Some(system) = system {
             conversation.content(Role::System, "body.system", system, media)?;
+            conversation.messages.pop_if(|system| system.parts.is_empty());
         }
         for (index, message) in messages.iter().enumerate() {
             let place = format!("body.messages.{index}");
@@ -120,6 +125,7 @@ impl Conversation {
         let kind = string(block, place, "type")?;
         self.ends_in_text = false;
         match (role, kind) {
+            (Role::System, "text") if string(block, place, "text")?.starts_with(ATTRIBUTION) => {}
             (_, "text") => self.text(role, string(block, place, "text")?),
             (Role::Assistant, "thinking") => {
                 let thinking = string(block, place, "thinking")?;

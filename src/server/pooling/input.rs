@@ -11,7 +11,7 @@ use crate::{
     config::LimitSettings,
     server::{
         chat::{check_messages, request_template, template_kwargs},
-        http::{error::ApiError, limits::at_most},
+        http::{error::ApiError, fields::Int, limits::at_most},
         state::AppState,
     },
 };
@@ -161,7 +161,7 @@ fn tokens(ids: &[Value], vocab_size: u32, place: &str) -> Result<Prompt, ApiErro
             let message = "Input should be a valid integer";
             ApiError::validation(&format!("{place}.{index}"), message)
         };
-        let id = id.as_i64().ok_or_else(wrong)?;
+        let Int(id) = Int::deserialize(id).map_err(|_| wrong())?;
         let known = u32::try_from(id).ok().filter(|id| *id < vocab_size);
         let unknown = || ApiError::bad_request(format!("Token id {id} is out of vocabulary"));
         known.ok_or_else(unknown)
@@ -185,6 +185,7 @@ mod tests {
         assert_eq!(read(json!("a")).unwrap(), ["Text(\"a\")"]);
         assert_eq!(read(json!(["a", "b"])).unwrap().len(), 2);
         assert_eq!(read(json!([1, 2])).unwrap(), ["Tokens([1, 2])"]);
+        assert_eq!(read(json!([1.0, 2])).unwrap(), ["Tokens([1, 2])"], "as in other fields");
         assert_eq!(read(json!([[1], [2]])).unwrap(), ["Tokens([1])", "Tokens([2])"]);
     }
 
@@ -194,6 +195,7 @@ mod tests {
         assert_eq!(param(json!(5)).as_deref(), Some("body.input"));
         assert_eq!(param(json!(["a", 5])).as_deref(), Some("body.input.1"));
         assert_eq!(param(json!([["a"]])).as_deref(), Some("body.input.0.0"));
+        assert_eq!(param(json!([1, 1.5])).as_deref(), Some("body.input.1"));
         for empty in [json!([]), json!([[]])] {
             assert_eq!(read(empty).unwrap_err().status, 400);
         }

@@ -43,9 +43,17 @@ impl<'a> Accepts<'a> {
 
     /// Returns the form of `content` in a message of `role`.
     fn form(self, role: Option<&Value>, content: &Value) -> ContentFormat {
-        let keeps_strings = self.strings.has(role.and_then(Value::as_str).unwrap_or_default());
+        let role = role.and_then(Value::as_str).unwrap_or_default();
+        let keeps_strings = self.strings.has(role);
         match content {
             Value::String(_) | Value::Null if keeps_strings => ContentFormat::String,
+            // A result of a tool in parts is text to most templates, and to vLLM.
+            Value::Array(parts) if keeps_strings && role == "tool" => {
+                match parts.iter().all(|part| part_text(part).is_ok()) {
+                    true => ContentFormat::String,
+                    false => self.content,
+                }
+            }
             _ => self.content,
         }
     }
@@ -135,7 +143,8 @@ impl MediaPlaces<'_> {
     /// Returns one text. As in vLLM, placeholders that the text does not have stand before it.
     fn text(&mut self, parts: &[Part<'_>]) -> Result<String, String> {
         let texts = parts.iter().filter_map(|part| match part {
-            Part::Text(text) => Some(*text),
+            // As in vLLM, an empty text is no line.
+            Part::Text(text) => Some(*text).filter(|text| !text.is_empty()),
             Part::Media(_) => None,
         });
         let text = texts.collect::<Vec<_>>().join("\n");

@@ -22,21 +22,37 @@ pub(super) struct StringRoles {
 impl StringRoles {
     /// Returns the roles whose strings `render` prints. It gets the messages of a conversation.
     pub(super) fn of(render: impl Fn(&Value) -> Result<String, TextError>) -> Self {
-        let prints = |messages: &Value| render(messages).is_ok_and(|text| text.contains(MARK));
-        let message = |role: &str, content: &str| json!({ "role": role, "content": content });
-        let (question, answer) = (message("user", "x"), message("assistant", "x"));
-        let call = json!({ "role": "assistant", "content": "", "tool_calls": [{
-            "id": "a1b2c3d4e", "type": "function",
-            "function": { "name": "f", "arguments": {} },
-        }] });
-        let mut result = message("tool", MARK);
+        // A template may take strings from one role alone. So the other messages of a conversation
+        // are strings, and then lists of parts.
+        let others = [json!("x"), json!([{ "type": "text", "text": "x" }])];
+        let prints = |messages: &dyn Fn(&Value) -> Value| {
+            let has_mark = |text: String| text.contains(MARK);
+            others.iter().any(|other| render(&messages(other)).is_ok_and(has_mark))
+        };
+        let message = |role: &str, content: &Value| json!({ "role": role, "content": content });
+        let mark = json!(MARK);
+        let call = |other: &Value| {
+            let nothing = if other.is_string() { json!("") } else { json!([]) };
+            let mut call = message("assistant", &nothing);
+            call["tool_calls"] = json!([{
+                "id": "a1b2c3d4e", "type": "function",
+                "function": { "name": "f", "arguments": {} },
+            }]);
+            call
+        };
+        let mut result = message("tool", &mark);
         result["tool_call_id"] = json!("a1b2c3d4e");
         result["name"] = json!("f");
         Self {
-            system: prints(&json!([message("system", MARK), question])),
-            user: prints(&json!([message("user", MARK)])),
-            assistant: prints(&json!([question, message("assistant", MARK), question])),
-            tool: prints(&json!([question, call, result, answer])),
+            system: prints(&|other| json!([message("system", &mark), message("user", other)])),
+            user: prints(&|_| json!([message("user", &mark)])),
+            assistant: prints(&|other| {
+                let question = message("user", other);
+                json!([question, message("assistant", &mark), question])
+            }),
+            tool: prints(&|other| {
+                json!([message("user", other), call(other), result, message("assistant", other)])
+            }),
         }
     }
 

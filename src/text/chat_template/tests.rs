@@ -117,6 +117,25 @@ fn documents_and_kwargs_reach_the_template_but_cannot_replace_the_messages() {
     assert_eq!(templates([]).render(&chat).unwrap(), "T m hi");
 }
 
+/// Clients send results of tools in parts, too. vLLM joins them.
+#[test]
+fn a_result_of_a_tool_in_parts_is_text_where_a_template_prints_it() {
+    let parts = "{% for part in m.content %}({{ part.text }}){% endfor %}";
+    let looping = format!("{{% for m in messages %}}{parts}{{% endfor %}}");
+    let printing = format!(
+        "{{% for m in messages %}}{{% if m.role == 'user' %}}{parts}{{% else %}}\
+         [{{{{ m.content }}}}]{{% endif %}}{{% endfor %}}"
+    );
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let result = json!({"role": "tool", "content": [text("a"), text(""), text("b")]});
+    let rendered = |template: &str| {
+        let messages = vec![json!({"role": "user", "content": "hi"}), result.clone()];
+        templates([("default", template)]).render(&ChatPrompt { messages, ..user("") }).unwrap()
+    };
+    assert_eq!(rendered(&printing), "(hi)[a\nb]");
+    assert_eq!(rendered(&looping), "(hi)(a)()(b)");
+}
+
 #[test]
 fn a_template_cannot_run_for_ever() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";

@@ -57,6 +57,18 @@ pub(super) const NAMES: WeightNames = WeightNames {
     ..llama::NAMES
 };
 
+const MASKED_LM: EncoderHead = EncoderHead::MaskedLm(MaskedLmHead {
+    transform: Some(LmTransform {
+        dense: "cls.predictions.transform.dense",
+        bias: Bias::Always,
+        activation: HeadActivation::Field("hidden_act", "gelu"),
+        norm: "cls.predictions.transform.LayerNorm",
+    }),
+    decoder: "cls.predictions.decoder",
+    bias: ("cls.predictions", Bias::Always),
+    is_tied: true,
+});
+
 const POOLER: &[HeadModule] = &[dense("bert.pooler.dense", "tanh")];
 
 pub(super) const CLASSES: &[EncoderClass] = &[
@@ -71,20 +83,12 @@ pub(super) const CLASSES: &[EncoderClass] = &[
         family: &FAMILY,
         head: EncoderHead::Tokens(ClassHead::plain("classifier")),
     },
+    EncoderClass { architecture: "BertForMaskedLM", family: &FAMILY, head: MASKED_LM },
+    // vLLM's name of the same class.
     EncoderClass {
-        architecture: "BertForMaskedLM",
+        architecture: "BertSpladeSparseEmbeddingModel",
         family: &FAMILY,
-        head: EncoderHead::MaskedLm(MaskedLmHead {
-            transform: Some(LmTransform {
-                dense: "cls.predictions.transform.dense",
-                bias: Bias::Always,
-                activation: HeadActivation::Field("hidden_act", "gelu"),
-                norm: "cls.predictions.transform.LayerNorm",
-            }),
-            decoder: "cls.predictions.decoder",
-            bias: ("cls.predictions", Bias::Always),
-            is_tied: true,
-        }),
+        head: MASKED_LM,
     },
     // The class of the authors of ColBERT.
     EncoderClass {

@@ -112,6 +112,9 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     class("NewModel", &NEW, EncoderHead::Vectors),
     class("NewForSequenceClassification", &NEW, sequence(NEW_POOLER)),
     class("NewForTokenClassification", &NEW, TOKENS),
+    // vLLM's names of the same classes, which its documentation gives in `--hf-overrides`.
+    class("GteNewModel", &NEW, EncoderHead::Vectors),
+    class("GteNewForSequenceClassification", &NEW, sequence(NEW_POOLER)),
 ];
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {

@@ -78,6 +78,12 @@ const HEAD: ClassHead = ClassHead::plain("classifier").behind(LAYERS).pooled_by(
 
 pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass { architecture: "ModernBertModel", family: &FAMILY, head: EncoderHead::Vectors },
+    // vLLM's name of the class with the module of PyLate, which is read in any case.
+    EncoderClass {
+        architecture: "ColBERTModernBertModel",
+        family: &FAMILY,
+        head: EncoderHead::Vectors,
+    },
     EncoderClass {
         architecture: "ModernBertForSequenceClassification",
         family: &FAMILY,

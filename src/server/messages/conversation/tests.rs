@@ -45,6 +45,11 @@ fn the_system_prompt_goes_first() {
     assert_eq!(system(json!("be brief")), json!({"role": "system", "content": "be brief"}));
     let blocks = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
     assert_eq!(system(blocks.clone()), json!({"role": "system", "content": blocks}));
+    let attribution = json!({"type": "text", "text": "x-anthropic-billing-header: cch=1a2b3;"});
+    let behind = json!([attribution, {"type": "text", "text": "a"}]);
+    assert_eq!(system(behind), json!({"role": "system", "content": "a"}));
+    let alone = read(json!([attribution]), user()).unwrap();
+    assert_eq!(alone.into_messages().len(), 1, "no system's message is left");
     assert_eq!(read(Value::Null, user()).unwrap().into_messages().len(), 1);
 }
 
