@@ -125,6 +125,32 @@ fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
     assert_eq!(render(&named).unwrap(), "one");
 }
 
+/// As in transformers, templates in files replace those of the config.
+#[test]
+fn further_templates_have_files_in_a_folder() {
+    let of_config = json!([{"name": "default", "template": "c"}, {"name": "rag", "template": "c"}]);
+    let dir = folder(&with_config(json!({"chat_template": of_config})));
+    let render = |name: Option<&str>, tools: Option<Vec<Value>>| {
+        let messages = vec![json!({"role": "user", "content": "hi"})];
+        let chat_template = name.map(str::to_owned);
+        let chat = ChatPrompt { messages, chat_template, tools, ..ChatPrompt::default() };
+        HfTextCodec::load(dir.path()).unwrap().render_chat(&chat).unwrap()
+    };
+    assert_eq!(render(Some("rag"), None), "c");
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    std::fs::create_dir(dir.path().join("additional_chat_templates")).unwrap();
+    assert_eq!(render(None, None), "c");
+    write("chat_template.jinja", "one");
+    write("additional_chat_templates/tool_use.jinja", "tools");
+    write("additional_chat_templates/cite.jinja", "cite");
+    write("additional_chat_templates/notes.txt", "notes");
+    assert_eq!(render(None, None), "one");
+    assert_eq!(render(None, Some(vec![json!({"type": "function"})])), "tools");
+    assert_eq!(render(Some("cite"), None), "cite");
+    // A name that is no template's is the template itself.
+    assert_eq!([render(Some("rag"), None), render(Some("notes"), None)], ["rag", "notes"]);
+}
+
 #[test]
 fn declared_tokens_are_added_with_their_ids() {
     let config = json!({"added_tokens_decoder": {
@@ -146,8 +172,10 @@ fn ids_beyond_the_embedding_are_refused() {
     let codec = load(&[("tokenizer.json", tokenizer_json())]).unwrap();
     codec.check_vocab(5).unwrap();
     codec.check_vocab(512).unwrap();
-    let error = codec.check_vocab(4).unwrap_err().to_string();
-    assert!(error.contains("token \"<s>\" has id 4, but the model's vocab_size is 4"), "{error}");
+    // An added token may lack a row: prompts with it are rejected.
+    codec.check_vocab(4).unwrap();
+    let error = codec.check_vocab(3).unwrap_err().to_string();
+    assert!(error.contains("token \"<e>\" has id 3, but the model's vocab_size is 3"), "{error}");
 }
 
 #[test]

@@ -14,6 +14,9 @@ pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
+/// The folder of further templates. Each file has the name of its template.
+const MORE_TEMPLATES: &str = "additional_chat_templates";
+const TEMPLATE_END: &str = ".jinja";
 /// The template of a multimodal processor, as transformers 4 writes it.
 const PROCESSOR_TEMPLATE: &str = "chat_template.json";
 
@@ -61,7 +64,7 @@ fn omits_types(config: &Map<String, Value>) -> bool {
 
 impl TokenizerFiles {
     /// Reads the files that exist in `dir`. `tokenizer_config.json` wins over
-    /// `special_tokens_map.json`, and `chat_template.jinja` over the template in the config. The
+    /// `special_tokens_map.json`, and files of templates over all templates in the config. The
     /// template of a processor counts if there is no other.
     pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let mut files = Self::default();
@@ -80,8 +83,9 @@ impl TokenizerFiles {
         if let Some(added) = read_object(&added_path)? {
             files.take_added_tokens(&added_path, &added)?;
         }
-        if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
-            files.chat_templates.insert("default".to_owned(), template);
+        let of_files = template_files(dir)?;
+        if !of_files.is_empty() {
+            files.chat_templates = of_files;
         }
         let processor_path = dir.join(PROCESSOR_TEMPLATE);
         if files.chat_templates.is_empty()
@@ -162,6 +166,27 @@ impl TokenizerFiles {
         }
         Ok(())
     }
+}
+
+/// Reads the templates that have files of their own, by name.
+fn template_files(dir: &Path) -> Result<BTreeMap<String, String>, TextLoadError> {
+    let mut templates = BTreeMap::new();
+    if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
+        templates.insert("default".to_owned(), template);
+    }
+    let folder = dir.join(MORE_TEMPLATES);
+    if !folder.is_dir() {
+        return Ok(templates);
+    }
+    let failed = |source| TextLoadError::Read { path: folder.clone(), source };
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let file = entry.map_err(failed)?.file_name();
+        let name = file.to_str().and_then(|name| name.strip_suffix(TEMPLATE_END));
+        if let (Some(name), Some(template)) = (name, read_if_there(&folder.join(&file))?) {
+            templates.insert(name.to_owned(), template);
+        }
+    }
+    Ok(templates)
 }
 
 /// Reads `chat_template`: one template, a list of `{name, template}`, or an object by name.
