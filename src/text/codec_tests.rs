@@ -167,6 +167,23 @@ fn declared_tokens_are_added_with_their_ids() {
     assert!(error.contains("\"<x>\" is declared with id 9"), "{error}");
 }
 
+/// As in transformers, which adds the tokens of the config anew.
+#[test]
+fn the_flags_of_the_config_replace_those_of_the_tokenizer() {
+    let with = |id: &str, token: Value| {
+        load(&with_config(json!({"added_tokens_decoder": {id: token}}))).unwrap()
+    };
+    let plain = with("4", json!({"content": "<s>", "special": true}));
+    assert_eq!(plain.encode("a<s> b", false).unwrap(), [0, 4, 2, 1]);
+    let strips = with("4", json!({"content": "<s>", "special": true, "rstrip": true}));
+    assert_eq!(strips.encode("a<s> b", false).unwrap(), [0, 4, 1]);
+    // A token of the vocabulary, which no merges make.
+    let added = with("3", json!({"content": "<e>", "special": false, "normalized": false}));
+    assert_eq!(added.encode("a<e>b", false).unwrap(), [0, 3, 1]);
+    assert!(!added.is_special(3));
+    assert_eq!(added.decode(&[0, 3, 1], true).unwrap(), "a<e>b");
+}
+
 #[test]
 fn ids_beyond_the_embedding_are_refused() {
     let codec = load(&[("tokenizer.json", tokenizer_json())]).unwrap();

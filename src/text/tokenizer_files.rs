@@ -31,6 +31,8 @@ const LISTED_TOKENS: [&str; 2] = ["additional_special_tokens", "extra_special_to
 pub(super) struct DeclaredToken {
     pub(super) id: u32,
     pub(super) token: AddedToken,
+    /// Whether the file has the flags of the token, and not its text alone.
+    pub(super) has_flags: bool,
     /// The file that declares it.
     pub(super) path: PathBuf,
 }
@@ -143,7 +145,8 @@ impl TokenizerFiles {
                 .lstrip(flag("lstrip").unwrap_or(false))
                 .rstrip(flag("rstrip").unwrap_or(false))
                 .normalized(flag("normalized").unwrap_or(!special));
-            self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
+            let path = path.to_owned();
+            self.declared_tokens.push(DeclaredToken { id, token, has_flags: true, path });
         }
         Ok(())
     }
@@ -161,7 +164,8 @@ impl TokenizerFiles {
             // If the config has the token as well, its entry says more.
             if self.declared_tokens.iter().all(|declared| declared.id != id) {
                 let token = AddedToken::from(content.clone(), false);
-                self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
+                let path = path.to_owned();
+                self.declared_tokens.push(DeclaredToken { id, token, has_flags: false, path });
             }
         }
         Ok(())
