@@ -9,7 +9,8 @@ use super::ConfigError;
 use super::file::Fields;
 use crate::weights::{GptqFormat, Quantization, ScaleSharing};
 
-const METHODS: &str = "\"gptq\", \"awq\", \"fp8\", \"compressed-tensors\" or \"mxfp4\"";
+const METHODS: &str = "\"gptq\", \"awq\", \"fp8\", \"fbgemm_fp8\", \"modelopt\", \
+    \"compressed-tensors\" or \"mxfp4\"";
 
 /// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
 /// compressed-tensors.
@@ -26,6 +27,9 @@ fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
         Some("gptq") => gptq(config),
         Some("awq") => awq(config),
         Some("fp8") => fp8(config),
+        // Llama 3.1 405B: a scale for each row.
+        Some("fbgemm_fp8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Row] }),
+        Some("modelopt") => modelopt(config),
         Some("compressed-tensors") => compressed_tensors(config),
         // The tensors show the modules that were not converted.
         Some("mxfp4") => Ok(Quantization::Mxfp4),
@@ -99,6 +103,18 @@ fn fp8(config: &Fields) -> Result<Quantization, ConfigError> {
     Ok(Quantization::Float8 { sharing })
 }
 
+/// Reads the floats of eight bits of NVIDIA's Model Optimizer. Its other algorithms have other
+/// numbers.
+fn modelopt(config: &Fields) -> Result<Quantization, ConfigError> {
+    const ALGORITHM: &str = "quant_algo";
+    const EXPECTED: &str = "\"FP8\"";
+    match config.text(ALGORITHM)? {
+        Some("FP8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Tensor] }),
+        Some(_) => Err(config.invalid(ALGORITHM, EXPECTED)),
+        None => Err(config.missing(ALGORITHM, EXPECTED)),
+    }
+}
+
 /// Returns rows and columns of a block.
 fn block_size(value: &Value) -> Option<[usize; 2]> {
     let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|size| *size > 0);
@@ -166,6 +182,12 @@ mod tests {
         assert_eq!(of(fp8.clone()), expected(&[ScaleSharing::Block([128, 64])]));
         let one_or_rows = [ScaleSharing::Tensor, ScaleSharing::Row];
         assert_eq!(of(with(fp8, json!({ "weight_block_size": null }))), expected(&one_or_rows));
+        let fbgemm = json!({ "quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+            "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.down_proj"] });
+        assert_eq!(of(fbgemm), expected(&[ScaleSharing::Row]));
+        let modelopt = json!({ "quant_method": "modelopt", "quant_algo": "FP8",
+            "kv_cache_scheme": { "num_bits": 8, "type": "float" }, "ignore": ["lm_head"] });
+        assert_eq!(of(modelopt), expected(&[ScaleSharing::Tensor]));
     }
 
     #[test]
@@ -285,6 +307,8 @@ mod tests {
                 "strategy` is \"group\"",
             ),
             (json!({ "quant_method": "fp8", "fmt": "e5m2" }), "fmt` is \"e5m2\""),
+            (json!({ "quant_method": "modelopt" }), "quant_algo` is missing"),
+            (json!({ "quant_method": "modelopt", "quant_algo": "NVFP4" }), "is \"NVFP4\""),
             (
                 json!({ "quant_method": "fp8", "weight_block_size": [128] }),
                 "weight_block_size` is [128]",
