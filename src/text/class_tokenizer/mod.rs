@@ -12,6 +12,7 @@
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
 //! | `LlamaTokenizer` | tokenizer.model | `<s>` text, unless the config says otherwise |
+//! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | the same |
 
 mod byte_level;
 mod languages;
@@ -47,10 +48,11 @@ pub(super) enum Class {
     Gpt2,
     Qwen2,
     Llama,
+    InternLm,
 }
 
 /// The classes with their names, their `model_type`, and the files that they need.
-const CLASSES: [(Class, &str, &str, &[&str]); 12] = [
+const CLASSES: [(Class, &str, &str, &[&str]); 14] = [
     (Class::Marian, "MarianTokenizer", "marian", &["source.spm", VOCAB]),
     (Class::M2m100, "M2M100Tokenizer", "m2m_100", &[BPE_MODEL, VOCAB]),
     (Class::MBart, "MBartTokenizer", "mbart", &[BPE_MODEL]),
@@ -63,6 +65,8 @@ const CLASSES: [(Class, &str, &str, &[&str]); 12] = [
     (Class::Gpt2, "GPT2Tokenizer", "gpt2", &[VOCAB, MERGES]),
     (Class::Qwen2, "Qwen2Tokenizer", "qwen2", &[VOCAB, MERGES]),
     (Class::Llama, "LlamaTokenizer", "llama", &[LLAMA_MODEL]),
+    (Class::InternLm, "InternLM2Tokenizer", "internlm2", &[LLAMA_MODEL]),
+    (Class::InternLm, "InternLMTokenizer", "internlm", &[LLAMA_MODEL]),
 ];
 const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";

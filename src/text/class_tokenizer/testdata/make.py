@@ -226,8 +226,8 @@ def main():
 
 def decoders(loaded, vocab, merges):
     """Records the classes of decoders."""
-    train("llama.model", vocab_size=600, model_type="bpe", byte_fallback=True,
-          remove_extra_whitespaces=False, user_defined_symbols=[">>fra<<"])  # fmt: skip
+    model = train("llama.model", vocab_size=600, model_type="bpe", byte_fallback=True,
+                  remove_extra_whitespaces=False, user_defined_symbols=[">>fra<<"])  # fmt: skip
     of_llama = {"tokenizer.model": "llama.model"}
     bytes_of = {"vocab.json": vocab, "merges.txt": merges}
     opt = dict.fromkeys(["bos_token", "eos_token", "unk_token"], "</s>")
@@ -247,9 +247,12 @@ def decoders(loaded, vocab, merges):
         ("llama-bare", of_llama, llama | {"add_prefix_space": False, "add_bos_token": False},
          "mistral"),
     ]  # fmt: skip
+    cases = [(*case, loaded(getattr(hf, case[2]["tokenizer_class"]), *case[1:3])) for case in cases]
+    special = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    cases.append(("internlm2", of_llama, {"tokenizer_class": "InternLM2Tokenizer"}, "internlm2",
+                  by_hand(model, special, lambda piece: piece.id, [1], [])))  # fmt: skip
     recorded = []
-    for name, files, config, model_type in cases:
-        encode = loaded(getattr(hf, config["tokenizer_class"]), files, config)
+    for name, files, config, model_type, encode in cases:
         texts = [text(SPECIAL + ["<|endoftext|>"]) for _ in range(40)]
         texts += ["", " ", "a", "</s>", ">>fra<< a>>fra<<b", "\u2603 e\u0301 it's 1234"]
         recorded.append(dict(
