@@ -97,7 +97,8 @@ fn tokens_with_a_role_become_special() {
 
 #[test]
 fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
-    let mut files = with_config(json!({"eos_token": "<e>", "chat_template": "config"})).to_vec();
+    let config = json!({"eos_token": "<e>", "chat_template": "config", "added_tokens_decoder": {}});
+    let mut files = with_config(config).to_vec();
     files.push(("special_tokens_map.json", json!({"eos_token": "<s>", "bos_token": "<s>"})));
     let render = |codec: &HfTextCodec| {
         let messages = vec![json!({"role": "user", "content": "hi"})];
@@ -123,6 +124,17 @@ fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
         json!([{"name": "default", "template": "one"}, {"name": "tool_use", "template": "t"}]);
     let named = load(&with_config(json!({"chat_template": named}))).unwrap();
     assert_eq!(render(&named).unwrap(), "one");
+}
+
+/// As in transformers.
+#[test]
+fn the_map_wins_over_an_older_config() {
+    let mut files = with_config(json!({"eos_token": "<e>", "bos_token": "a"})).to_vec();
+    files.push(("special_tokens_map.json", json!({"eos_token": "<s>", "pad_token": "b"})));
+    let codec = load(&files).unwrap();
+    assert_eq!(codec.eos_token(), Some(("<s>".to_owned(), 4)));
+    assert_eq!(codec.bos_token(), Some(("a".to_owned(), 0)));
+    assert_eq!(codec.pad_token(), Some(1));
 }
 
 /// As in transformers, templates in files replace those of the config.

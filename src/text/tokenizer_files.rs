@@ -13,6 +13,8 @@ use crate::model_files;
 pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
+/// The field of `tokenizer_config.json` with tokens by their ids.
+const ADDED_TOKENS_DECODER: &str = "added_tokens_decoder";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
 /// The folder of further templates. Each file has the name of its template.
 const MORE_TEMPLATES: &str = "additional_chat_templates";
@@ -65,21 +67,32 @@ fn omits_types(config: &Map<String, Value>) -> bool {
 }
 
 impl TokenizerFiles {
-    /// Reads the files that exist in `dir`. `tokenizer_config.json` wins over
-    /// `special_tokens_map.json`, and files of templates over all templates in the config. The
-    /// template of a processor counts if there is no other.
+    /// Reads the files that exist in `dir`. Files of templates win over all templates in the
+    /// config. The template of a processor counts if there is no other.
+    ///
+    /// As in transformers, `tokenizer_config.json` wins over `special_tokens_map.json` if it
+    /// declares tokens with their ids. In older folders it does not, and the map wins.
     pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let mut files = Self::default();
         let config_path = dir.join(TOKENIZER_CONFIG);
-        if let Some(config) = read_object(&config_path)? {
-            files.take_special_tokens(&config_path, &config)?;
-            files.take_added_tokens_decoder(&config_path, &config)?;
-            files.chat_templates = chat_templates(&config_path, &config)?;
-            files.omits_types = omits_types(&config);
+        let config = read_object(&config_path)?;
+        if let Some(config) = &config {
+            files.take_added_tokens_decoder(&config_path, config)?;
+            files.chat_templates = chat_templates(&config_path, config)?;
+            files.omits_types = omits_types(config);
         }
         let map_path = dir.join(SPECIAL_TOKENS_MAP);
-        if let Some(map) = read_object(&map_path)? {
-            files.take_special_tokens(&map_path, &map)?;
+        let map = read_object(&map_path)?;
+        let is_older =
+            config.as_ref().is_none_or(|config| !config.contains_key(ADDED_TOKENS_DECODER));
+        let mut roles = [(&config_path, &config), (&map_path, &map)];
+        if is_older {
+            roles.reverse();
+        }
+        for (path, object) in roles {
+            if let Some(object) = object {
+                files.take_special_tokens(path, object)?;
+            }
         }
         let added_path = dir.join(ADDED_TOKENS);
         if let Some(added) = read_object(&added_path)? {
@@ -129,11 +142,11 @@ impl TokenizerFiles {
         path: &Path,
         config: &Map<String, Value>,
     ) -> Result<(), TextLoadError> {
-        let Some(Value::Object(decoder)) = config.get("added_tokens_decoder") else {
+        let Some(Value::Object(decoder)) = config.get(ADDED_TOKENS_DECODER) else {
             return Ok(());
         };
         for (key, entry) in decoder {
-            let field = format!("added_tokens_decoder.{key}");
+            let field = format!("{ADDED_TOKENS_DECODER}.{key}");
             let Ok(id) = key.parse() else {
                 return Err(field_error(path, &field, entry, "a token id as its name"));
             };
