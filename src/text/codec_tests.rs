@@ -156,6 +156,7 @@ fn further_templates_have_files_in_a_folder() {
     write("additional_chat_templates/tool_use.jinja", "tools");
     write("additional_chat_templates/cite.jinja", "cite");
     write("additional_chat_templates/notes.txt", "notes");
+    std::fs::create_dir(dir.path().join("additional_chat_templates/more")).unwrap();
     assert_eq!(render(None, None), "one");
     assert_eq!(render(None, Some(vec![json!({"type": "function"})])), "tools");
     assert_eq!(render(Some("cite"), None), "cite");

@@ -199,7 +199,8 @@ fn template_files(dir: &Path) -> Result<BTreeMap<String, String>, TextLoadError>
     for entry in std::fs::read_dir(&folder).map_err(failed)? {
         let file = entry.map_err(failed)?.file_name();
         let name = file.to_str().and_then(|name| name.strip_suffix(TEMPLATE_END));
-        if let (Some(name), Some(template)) = (name, read_if_there(&folder.join(&file))?) {
+        let Some(name) = name else { continue };
+        if let Some(template) = read_if_there(&folder.join(&file))? {
             templates.insert(name.to_owned(), template);
         }
     }
