@@ -290,6 +290,24 @@ fn a_multimodal_checkpoint_may_have_the_modules_of_its_class_and_no_others() {
     }
 }
 
+/// transformers writes a text model that it has read from a multimodal checkpoint so.
+#[test]
+fn a_text_model_may_have_the_names_of_a_multimodal_checkpoint() {
+    let moved = |to: &'static str| {
+        with_weights(|weights| {
+            let tensors = SafeTensors::deserialize(&weights).unwrap();
+            let moved = tensors.iter().map(|(name, tensor)| {
+                let rest = name.strip_prefix("model.").unwrap();
+                (format!("{to}.{rest}"), tensor)
+            });
+            safetensors::serialize(moved, None).unwrap()
+        })
+    };
+    assert!(load(moved("model.language_model").path()).is_ok());
+    let message = refusal(moved("model.vision_model").path());
+    assert!(message.contains("tensor `model.embed_tokens.weight` of shape"), "{message}");
+}
+
 #[test]
 fn a_folder_with_an_adapter_is_refused() {
     let folder = with_weights(|weights| weights);

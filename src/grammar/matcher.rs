@@ -79,10 +79,12 @@ impl Matcher {
 }
 
 impl TokenMask {
-    /// Returns the mask of a single token among `vocab_size`.
+    /// Returns the mask of a single token among `vocab_size`. A token beyond them leaves none.
     pub(crate) fn only(token: TokenId, vocab_size: usize) -> Self {
         let mut mask = SimpleVob::alloc(vocab_size);
-        mask.allow_token(token);
+        if (token as usize) < vocab_size {
+            mask.allow_token(token);
+        }
         Self(mask)
     }
 

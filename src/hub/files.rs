@@ -38,6 +38,7 @@ const OF_CLASSES: &[&[&str]] = &[
     &["source.spm", "vocab.json"],
     &["sentencepiece.bpe.model"],
     &["spiece.model"],
+    &["tokenizer.model"],
     &["vocab.json", "merges.txt"],
 ];
 /// The folder of further chat templates.

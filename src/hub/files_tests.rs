@@ -118,7 +118,7 @@ fn a_tokenizer_needs_no_weights() {
     let files = listing("config.json model.safetensors tokenizer.json vocab.json");
     assert_eq!(small(&files, &Want::Tokenizer), Ok(listing("config.json tokenizer.json")));
     assert_eq!(large(&files, &Want::Tokenizer, None, None), Ok(Vec::new()));
-    let files = listing("config.json tokenizer.model");
+    let files = listing("config.json tokenizer.model.v3");
     assert_eq!(small(&files, &Want::Tokenizer), Err(Lacking::NoTokenizer));
 }
 
@@ -134,6 +134,11 @@ fn a_class_of_tokenizers_has_files_of_its_own() {
     // facebook/m2m100_418M
     let files = listing("config.json sentencepiece.bpe.model vocab.json");
     assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
+    // lmsys/vicuna-7b-v1.5, facebook/opt-125m
+    for tokenizer in ["tokenizer.model tokenizer_config.json", "merges.txt vocab.json"] {
+        let files = listing(&format!("config.json {tokenizer}"));
+        assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
+    }
     // Without need, they are not fetched.
     let files = listing("config.json spiece.model tokenizer.json");
     assert_eq!(super::small(&files, &Want::Tokenizer), Ok(listing("config.json tokenizer.json")));

@@ -370,6 +370,11 @@ pub(crate) struct TextPlace {
     pub(crate) lm_head: &'static str,
 }
 
+impl TextPlace {
+    /// The names of transformers 5, and 4 from 4.52 on.
+    pub(crate) const INSIDE: Self = Self { base: "model.language_model", lm_head: "lm_head" };
+}
+
 /// The norms of a layer. A layer has those that have names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LayerNorms {

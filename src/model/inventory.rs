@@ -25,7 +25,7 @@ pub(super) use unread::unused_modules;
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
 /// scales of 8-bit KV caches.
-const HARMLESS: [&str; 5] = ["inv_freq", "k_scale", "v_scale", "q_scale", "prob_scale"];
+const HARMLESS: [&str; 6] = ["inv_freq", "k_scale", "v_scale", "kv_scale", "q_scale", "prob_scale"];
 
 /// The ends of the names of causal masks, which old checkpoints of GPT-2, GPT-NeoX and CodeGen
 /// hold.

@@ -45,6 +45,8 @@ pub struct HfTextCodec {
     pad_token: Option<TokenId>,
     /// The token with the largest id.
     last_token: Option<(String, TokenId)>,
+    /// The same among the tokens that were not added to the vocabulary.
+    last_own_token: Option<(String, TokenId)>,
     max_token_bytes: usize,
     /// Whether texts become lower case before they are tokenized: `do_lower_case` of
     /// sentence-transformers.
@@ -122,6 +124,7 @@ impl HfTextCodec {
             eos_token: named("eos_token"),
             pad_token: named("pad_token").map(|(_, id)| id),
             last_token: vocab.into_iter().max_by_key(|&(_, id)| id),
+            last_own_token: tokenizer.get_vocab(false).into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
             cuts: if pieces.is_some() { None } else { Cuts::read(&tokenizer).map(Arc::new) },
             pieces: pieces.map(Arc::new),
@@ -176,18 +179,26 @@ impl HfTextCodec {
     }
 
     /// Compares the tokenizer with the model that it is for, whose embedding has `model_vocab_size`
-    /// rows. More rows than tokens are usual, fewer are not.
+    /// rows. More rows than tokens are usual. Added tokens may lack rows, for example that of
+    /// images in Gemma 3 1B. A prompt with one of them is rejected.
     ///
     /// # Errors
-    /// [`TextLoadError::VocabTooLarge`] when a token has an id without a row.
+    /// [`TextLoadError::VocabTooLarge`] when a token that was not added has an id without a row.
     pub fn check_vocab(&self, model_vocab_size: usize) -> Result<(), TextLoadError> {
-        match &self.last_token {
-            Some((token, id)) if *id as usize >= model_vocab_size => {
-                let (token, id) = (token.clone(), *id);
-                Err(TextLoadError::VocabTooLarge { token, id, model_vocab_size })
-            }
-            _ => Ok(()),
+        let lacks_row = |(_, id): &&(String, TokenId)| *id as usize >= model_vocab_size;
+        if let Some((token, id)) = self.last_own_token.as_ref().filter(lacks_row) {
+            let (token, id) = (token.clone(), *id);
+            return Err(TextLoadError::VocabTooLarge { token, id, model_vocab_size });
         }
+        if let Some((token, id)) = self.last_token.as_ref().filter(lacks_row) {
+            tracing::warn!(
+                token,
+                id,
+                model_vocab_size,
+                "the tokenizer has an added token that the model has no embedding for"
+            );
+        }
+        Ok(())
     }
 
     /// Returns a text in the case in which it is tokenized.

@@ -97,7 +97,8 @@ fn tokens_with_a_role_become_special() {
 
 #[test]
 fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
-    let mut files = with_config(json!({"eos_token": "<e>", "chat_template": "config"})).to_vec();
+    let config = json!({"eos_token": "<e>", "chat_template": "config", "added_tokens_decoder": {}});
+    let mut files = with_config(config).to_vec();
     files.push(("special_tokens_map.json", json!({"eos_token": "<s>", "bos_token": "<s>"})));
     let render = |codec: &HfTextCodec| {
         let messages = vec![json!({"role": "user", "content": "hi"})];
@@ -125,6 +126,44 @@ fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
     assert_eq!(render(&named).unwrap(), "one");
 }
 
+/// As in transformers.
+#[test]
+fn the_map_wins_over_an_older_config() {
+    let mut files = with_config(json!({"eos_token": "<e>", "bos_token": "a"})).to_vec();
+    files.push(("special_tokens_map.json", json!({"eos_token": "<s>", "pad_token": "b"})));
+    let codec = load(&files).unwrap();
+    assert_eq!(codec.eos_token(), Some(("<s>".to_owned(), 4)));
+    assert_eq!(codec.bos_token(), Some(("a".to_owned(), 0)));
+    assert_eq!(codec.pad_token(), Some(1));
+}
+
+/// As in transformers, templates in files replace those of the config.
+#[test]
+fn further_templates_have_files_in_a_folder() {
+    let of_config = json!([{"name": "default", "template": "c"}, {"name": "rag", "template": "c"}]);
+    let dir = folder(&with_config(json!({"chat_template": of_config})));
+    let render = |name: Option<&str>, tools: Option<Vec<Value>>| {
+        let messages = vec![json!({"role": "user", "content": "hi"})];
+        let chat_template = name.map(str::to_owned);
+        let chat = ChatPrompt { messages, chat_template, tools, ..ChatPrompt::default() };
+        HfTextCodec::load(dir.path()).unwrap().render_chat(&chat).unwrap()
+    };
+    assert_eq!(render(Some("rag"), None), "c");
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    std::fs::create_dir(dir.path().join("additional_chat_templates")).unwrap();
+    assert_eq!(render(None, None), "c");
+    write("chat_template.jinja", "one");
+    write("additional_chat_templates/tool_use.jinja", "tools");
+    write("additional_chat_templates/cite.jinja", "cite");
+    write("additional_chat_templates/notes.txt", "notes");
+    std::fs::create_dir(dir.path().join("additional_chat_templates/more")).unwrap();
+    assert_eq!(render(None, None), "one");
+    assert_eq!(render(None, Some(vec![json!({"type": "function"})])), "tools");
+    assert_eq!(render(Some("cite"), None), "cite");
+    // A name that is no template's is the template itself.
+    assert_eq!([render(Some("rag"), None), render(Some("notes"), None)], ["rag", "notes"]);
+}
+
 #[test]
 fn declared_tokens_are_added_with_their_ids() {
     let config = json!({"added_tokens_decoder": {
@@ -141,13 +180,32 @@ fn declared_tokens_are_added_with_their_ids() {
     assert!(error.contains("\"<x>\" is declared with id 9"), "{error}");
 }
 
+/// As in transformers, which adds the tokens of the config anew.
+#[test]
+fn the_flags_of_the_config_replace_those_of_the_tokenizer() {
+    let with = |id: &str, token: Value| {
+        load(&with_config(json!({"added_tokens_decoder": {id: token}}))).unwrap()
+    };
+    let plain = with("4", json!({"content": "<s>", "special": true}));
+    assert_eq!(plain.encode("a<s> b", false).unwrap(), [0, 4, 2, 1]);
+    let strips = with("4", json!({"content": "<s>", "special": true, "rstrip": true}));
+    assert_eq!(strips.encode("a<s> b", false).unwrap(), [0, 4, 1]);
+    // A token of the vocabulary, which no merges make.
+    let added = with("3", json!({"content": "<e>", "special": false, "normalized": false}));
+    assert_eq!(added.encode("a<e>b", false).unwrap(), [0, 3, 1]);
+    assert!(!added.is_special(3));
+    assert_eq!(added.decode(&[0, 3, 1], true).unwrap(), "a<e>b");
+}
+
 #[test]
 fn ids_beyond_the_embedding_are_refused() {
     let codec = load(&[("tokenizer.json", tokenizer_json())]).unwrap();
     codec.check_vocab(5).unwrap();
     codec.check_vocab(512).unwrap();
-    let error = codec.check_vocab(4).unwrap_err().to_string();
-    assert!(error.contains("token \"<s>\" has id 4, but the model's vocab_size is 4"), "{error}");
+    // An added token may lack a row: prompts with it are rejected.
+    codec.check_vocab(4).unwrap();
+    let error = codec.check_vocab(3).unwrap_err().to_string();
+    assert!(error.contains("token \"<e>\" has id 3, but the model's vocab_size is 3"), "{error}");
 }
 
 #[test]

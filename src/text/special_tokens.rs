@@ -20,14 +20,15 @@ pub(super) fn apply(
         path: tokenizer_path.to_owned(),
         reason: error.to_string(),
     };
+    // The flags of the config replace those of a known token. A token of the vocabulary becomes an
+    // added one. All are added at once, because each call prepares the search for all of them.
+    let declared = files.declared_tokens.iter().filter(|declared| {
+        declared.has_flags || tokenizer.token_to_id(&declared.token.content).is_none()
+    });
+    let declared: Vec<AddedToken> = declared.map(|declared| declared.token.clone()).collect();
+    tokenizer.add_tokens(declared).map_err(failed)?;
     for declared in &files.declared_tokens {
         let content = &declared.token.content;
-        let known = tokenizer.token_to_id(content);
-        if known.is_none() {
-            tokenizer.add_tokens([declared.token.clone()]).map_err(failed)?;
-        } else if declared.token.special && !is_special(tokenizer, content) {
-            tokenizer.add_special_tokens([declared.token.clone()]).map_err(failed)?;
-        }
         match tokenizer.token_to_id(content) {
             Some(actual) if actual != declared.id => {
                 return Err(TextLoadError::TokenId {

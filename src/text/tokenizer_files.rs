@@ -14,7 +14,12 @@ use crate::model_files;
 pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
+/// The field of `tokenizer_config.json` with tokens by their ids.
+const ADDED_TOKENS_DECODER: &str = "added_tokens_decoder";
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
+/// The folder of further templates. Each file has the name of its template.
+const MORE_TEMPLATES: &str = "additional_chat_templates";
+const TEMPLATE_END: &str = ".jinja";
 /// The template of a multimodal processor, as transformers 4 writes it.
 const PROCESSOR_TEMPLATE: &str = "chat_template.json";
 
@@ -29,6 +34,8 @@ const LISTED_TOKENS: [&str; 2] = ["additional_special_tokens", "extra_special_to
 pub(super) struct DeclaredToken {
     pub(super) id: u32,
     pub(super) token: AddedToken,
+    /// Whether the file has the flags of the token, and not its text alone.
+    pub(super) has_flags: bool,
     /// The file that declares it.
     pub(super) path: PathBuf,
 }
@@ -68,30 +75,44 @@ fn omits_types(config: &Map<String, Value>) -> bool {
 }
 
 impl TokenizerFiles {
-    /// Reads the files that exist in `dir`. `tokenizer_config.json` wins over
-    /// `special_tokens_map.json`, and `chat_template.jinja` over the template in the config. The
-    /// template of a processor counts if there is no other.
+    /// Reads the files that exist in `dir`. Files of templates win over all templates in the
+    /// config. The template of a processor counts if there is no other.
+    ///
+    /// As in transformers, `tokenizer_config.json` wins over `special_tokens_map.json` if it
+    /// declares tokens with their ids. In older folders it does not, and the map wins.
     pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let mut files = Self::default();
         let config_path = dir.join(TOKENIZER_CONFIG);
-        let config = read_object(&config_path)?.unwrap_or_default();
-        files.take_special_tokens(&config_path, &config)?;
-        files.take_added_tokens_decoder(&config_path, &config)?;
-        files.chat_templates = chat_templates(&config_path, &config)?;
-        files.omits_types = omits_types(&config);
+        let config = read_object(&config_path)?;
+        if let Some(config) = &config {
+            files.take_added_tokens_decoder(&config_path, config)?;
+            files.chat_templates = chat_templates(&config_path, config)?;
+            files.omits_types = omits_types(config);
+        }
         // The model's loader reports the faults of this file.
         let model = read_object(&dir.join("config.json")).ok().flatten().unwrap_or_default();
-        files.bert = BertClass::read(&config_path, &config, &model)?;
+        let of_class = config.clone().unwrap_or_default();
+        files.bert = BertClass::read(&config_path, &of_class, &model)?;
         let map_path = dir.join(SPECIAL_TOKENS_MAP);
-        if let Some(map) = read_object(&map_path)? {
-            files.take_special_tokens(&map_path, &map)?;
+        let map = read_object(&map_path)?;
+        let is_older =
+            config.as_ref().is_none_or(|config| !config.contains_key(ADDED_TOKENS_DECODER));
+        let mut roles = [(&config_path, &config), (&map_path, &map)];
+        if is_older {
+            roles.reverse();
+        }
+        for (path, object) in roles {
+            if let Some(object) = object {
+                files.take_special_tokens(path, object)?;
+            }
         }
         let added_path = dir.join(ADDED_TOKENS);
         if let Some(added) = read_object(&added_path)? {
             files.take_added_tokens(&added_path, &added)?;
         }
-        if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
-            files.chat_templates.insert("default".to_owned(), template);
+        let of_files = template_files(dir)?;
+        if !of_files.is_empty() {
+            files.chat_templates = of_files;
         }
         let processor_path = dir.join(PROCESSOR_TEMPLATE);
         if files.chat_templates.is_empty()
@@ -133,11 +154,11 @@ impl TokenizerFiles {
         path: &Path,
         config: &Map<String, Value>,
     ) -> Result<(), TextLoadError> {
-        let Some(Value::Object(decoder)) = config.get("added_tokens_decoder") else {
+        let Some(Value::Object(decoder)) = config.get(ADDED_TOKENS_DECODER) else {
             return Ok(());
         };
         for (key, entry) in decoder {
-            let field = format!("added_tokens_decoder.{key}");
+            let field = format!("{ADDED_TOKENS_DECODER}.{key}");
             let Ok(id) = key.parse() else {
                 return Err(field_error(path, &field, entry, "a token id as its name"));
             };
@@ -149,7 +170,8 @@ impl TokenizerFiles {
                 .lstrip(flag("lstrip").unwrap_or(false))
                 .rstrip(flag("rstrip").unwrap_or(false))
                 .normalized(flag("normalized").unwrap_or(!special));
-            self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
+            let path = path.to_owned();
+            self.declared_tokens.push(DeclaredToken { id, token, has_flags: true, path });
         }
         Ok(())
     }
@@ -167,11 +189,34 @@ impl TokenizerFiles {
             // If the config has the token as well, its entry says more.
             if self.declared_tokens.iter().all(|declared| declared.id != id) {
                 let token = AddedToken::from(content.clone(), false);
-                self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
+                let path = path.to_owned();
+                self.declared_tokens.push(DeclaredToken { id, token, has_flags: false, path });
             }
         }
         Ok(())
     }
+}
+
+/// Reads the templates that have files of their own, by name.
+fn template_files(dir: &Path) -> Result<BTreeMap<String, String>, TextLoadError> {
+    let mut templates = BTreeMap::new();
+    if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
+        templates.insert("default".to_owned(), template);
+    }
+    let folder = dir.join(MORE_TEMPLATES);
+    if !folder.is_dir() {
+        return Ok(templates);
+    }
+    let failed = |source| TextLoadError::Read { path: folder.clone(), source };
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let file = entry.map_err(failed)?.file_name();
+        let name = file.to_str().and_then(|name| name.strip_suffix(TEMPLATE_END));
+        let Some(name) = name else { continue };
+        if let Some(template) = read_if_there(&folder.join(&file))? {
+            templates.insert(name.to_owned(), template);
+        }
+    }
+    Ok(templates)
 }
 
 /// Reads `chat_template`: one template, a list of `{name, template}`, or an object by name.

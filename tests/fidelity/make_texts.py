@@ -30,7 +30,7 @@ NUM_POSITIONS = 64
 NUM_SEEDS = 40
 LEAST_DIFFERENT = 300  # three of eight outputs
 # Factors of queries. With larger ones, rounding decides; with smaller ones, all outputs are alike.
-SHARPNESS = {"marian": 4, "marian-two-tables": 4, "t5": 4}
+SHARPNESS = {"marian": 4, "marian-two-tables": 4, "t5": 4, "mt5": 4}
 ROUNDING = 3e-5
 SINES = ["Marian", "Pegasus"]
 TEXTS = [
@@ -114,6 +114,12 @@ MODELS = {
             has_own_head=True,
         ),
         dict(forced_bos_token_id=5),
+    ),
+    "mt5": (
+        "MT5",
+        ((), E),
+        dict(d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=2, has_own_head=True),
+        {},
     ),
     "m2m_100-wide": (
         "M2M100",
@@ -231,7 +237,7 @@ def make(name, seed, kind, around, fields, generation):
     torch.manual_seed(seed)
     fields = dict(bos_token_id=0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2) | fields
     has_own_head = fields.pop("has_own_head", False)
-    if kind != "T5":
+    if kind not in ("T5", "MT5"):
         fields |= dict(max_position_embeddings=NUM_POSITIONS, init_std=0.2)
     config = getattr(hf, f"{kind}Config")(vocab_size=size, **fields)
     suffix = "MTModel" if kind == "Marian" else "ForConditionalGeneration"

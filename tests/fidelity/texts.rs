@@ -14,7 +14,7 @@ use crate::TOLERANCE;
 use crate::runner::{Chunking, Runner, log_softmax};
 
 /// The models, two or more of each family.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 16] = [
     "bart",
     "bart-wide",
     "bart-untied",
@@ -30,6 +30,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "m2m_100-wide",
     "t5",
     "t5-gated",
+    "mt5",
 ];
 
 /// The answers of transformers about one text.
@@ -179,7 +180,7 @@ fn m2m_100() {
 
 #[test]
 fn t5() {
-    ["t5", "t5-gated"].into_iter().for_each(check);
+    ["t5", "t5-gated", "mt5"].into_iter().for_each(check);
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl GenerationConfig {
             repetition_penalty: file.number("repetition_penalty")?,
             presence_penalty: file.number("presence_penalty")?,
             frequency_penalty: file.number("frequency_penalty")?,
-            max_new_tokens: file.size("max_new_tokens")?,
+            // Some writers have the largest integer for no limit.
+            max_new_tokens: file.positions("max_new_tokens")?,
         })
     }
 }
@@ -134,6 +135,8 @@ mod tests {
         assert_eq!((config.repetition_penalty, config.max_new_tokens), (Some(1.1), Some(64)));
         assert_eq!((config.presence_penalty, config.frequency_penalty), (Some(1.5), Some(-0.5)));
         assert_eq!(read(json!({ "eos_token_id": 7 })).eos_token_ids, [7]);
+        let no_limit = read(json!({ "max_new_tokens": i32::MAX }));
+        assert_eq!(no_limit.max_new_tokens, Some(i32::MAX as usize));
     }
 
     #[test]

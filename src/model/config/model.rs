@@ -10,7 +10,7 @@ use super::{
     LayerConfig, MlpConfig, causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
-use crate::model::family::{Defaults, Family, LayerNorms, NormKind, WeightNames};
+use crate::model::family::{Defaults, Family, LayerNorms, NormKind, TextPlace, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
 use crate::weights::{Checkpoint, Quantization, StoredDtype, TaskAdapters};
 
@@ -248,8 +248,9 @@ impl ModelConfig {
 
     /// Returns the config with what the checkpoint decides.
     pub(crate) fn fit(mut self, checkpoint: &Checkpoint) -> Self {
-        if let Some(wrapped) = self.wrapped.clone() {
-            wrapped.fit(&mut self, checkpoint);
+        match self.wrapped.clone() {
+            Some(wrapped) => wrapped.fit(&mut self, checkpoint),
+            None => self.names.place = self.place_in(checkpoint),
         }
         if let Some(names) = self.family.other_names {
             let is_stored = |module: &str| {
@@ -265,6 +266,20 @@ impl ModelConfig {
             }
         }
         self
+    }
+
+    /// Returns the place of a text model whose class is that of text alone. transformers writes one
+    /// that it has read from a multimodal checkpoint with the names of that checkpoint.
+    fn place_in(&self, checkpoint: &Checkpoint) -> Option<TextPlace> {
+        const PLAIN: &str = "model";
+        let is_stored = |place: Option<TextPlace>| {
+            let names = WeightNames { place, ..self.names };
+            let table = names.stored(names.embed_tokens);
+            checkpoint.shape(&format!("{table}.weight")).is_some()
+        };
+        let (own, inside) = (self.names.place, Some(TextPlace::INSIDE));
+        let is_moved = self.names.base() == PLAIN && !is_stored(own) && is_stored(inside);
+        if is_moved { inside } else { own }
     }
 
     /// Returns the attention of each layer that has one.

@@ -9,7 +9,8 @@ use super::ConfigError;
 use super::file::Fields;
 use crate::weights::{GptqFormat, Quantization, ScaleSharing};
 
-const METHODS: &str = "\"gptq\", \"awq\", \"fp8\", \"compressed-tensors\" or \"mxfp4\"";
+const METHODS: &str = "\"gptq\", \"awq\", \"auto-round\", \"fp8\", \"fbgemm_fp8\", \
+    \"modelopt\", \"compressed-tensors\" or \"mxfp4\"";
 
 /// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
 /// compressed-tensors.
@@ -25,7 +26,11 @@ fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
     match config.text("quant_method")? {
         Some("gptq") => gptq(config),
         Some("awq") => awq(config),
+        Some("auto-round") => auto_round(config),
         Some("fp8") => fp8(config),
+        // Llama 3.1 405B: a scale for each row.
+        Some("fbgemm_fp8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Row] }),
+        Some("modelopt") => modelopt(config),
         Some("compressed-tensors") => compressed_tensors(config),
         // The tensors show the modules that were not converted.
         Some("mxfp4") => Ok(Quantization::Mxfp4),
@@ -80,6 +85,19 @@ fn awq(config: &Fields) -> Result<Quantization, ConfigError> {
     Ok(Quantization::Awq { group_size: group_size(config, named(["group_size", "q_group_size"]))? })
 }
 
+/// Reads the formats of AutoRound that are those of others. The tensors show the modules that
+/// `extra_config` leaves out.
+fn auto_round(config: &Fields) -> Result<Quantization, ConfigError> {
+    const PACKING: &str = "packing_format";
+    const EXPECTED: &str = "\"auto_round:auto_gptq\" or \"auto_round:auto_awq\"";
+    match config.text(PACKING)? {
+        Some("auto_round:auto_gptq") => gptq(config),
+        Some("auto_round:auto_awq") => awq(config),
+        Some(_) => Err(config.invalid(PACKING, EXPECTED)),
+        None => Err(config.missing(PACKING, EXPECTED)),
+    }
+}
+
 /// Reads the floats of eight bits of HF `FineGrainedFP8Config`. Activations stay floats, so their
 /// scheme has no effect.
 fn fp8(config: &Fields) -> Result<Quantization, ConfigError> {
@@ -97,6 +115,18 @@ fn fp8(config: &Fields) -> Result<Quantization, ConfigError> {
         }
     };
     Ok(Quantization::Float8 { sharing })
+}
+
+/// Reads the floats of eight bits of NVIDIA's Model Optimizer. Its other algorithms have other
+/// numbers.
+fn modelopt(config: &Fields) -> Result<Quantization, ConfigError> {
+    const ALGORITHM: &str = "quant_algo";
+    const EXPECTED: &str = "\"FP8\"";
+    match config.text(ALGORITHM)? {
+        Some("FP8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Tensor] }),
+        Some(_) => Err(config.invalid(ALGORITHM, EXPECTED)),
+        None => Err(config.missing(ALGORITHM, EXPECTED)),
+    }
 }
 
 /// Returns rows and columns of a block.
@@ -144,6 +174,13 @@ mod tests {
         assert_eq!(of(gptq.clone()), expect(4, Some(128), true));
         let v2 = json!({ "checkpoint_format": "gptq_v2", "bits": 8, "group_size": -1 });
         assert_eq!(of(with(gptq, v2)), expect(8, None, false));
+        let auto_round = json!({ "quant_method": "auto-round", "bits": 4, "group_size": 128,
+            "packing_format": "auto_round:auto_gptq", "sym": true,
+            "extra_config": { "lm_head": { "bits": 16 } } });
+        assert_eq!(of(auto_round.clone()), expect(4, Some(128), true));
+        let packing = json!({ "packing_format": "auto_round:auto_awq" });
+        let awq = Ok(Quantization::Awq { group_size: Some(128) });
+        assert_eq!(of(with(auto_round, packing)), awq);
         let awq = json!({ "quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm",
             "zero_point": true, "modules_to_not_convert": null, "backend": "autoawq" });
         assert_eq!(of(awq), Ok(Quantization::Awq { group_size: Some(64) }));
@@ -166,6 +203,12 @@ mod tests {
         assert_eq!(of(fp8.clone()), expected(&[ScaleSharing::Block([128, 64])]));
         let one_or_rows = [ScaleSharing::Tensor, ScaleSharing::Row];
         assert_eq!(of(with(fp8, json!({ "weight_block_size": null }))), expected(&one_or_rows));
+        let fbgemm = json!({ "quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+            "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.down_proj"] });
+        assert_eq!(of(fbgemm), expected(&[ScaleSharing::Row]));
+        let modelopt = json!({ "quant_method": "modelopt", "quant_algo": "FP8",
+            "kv_cache_scheme": { "num_bits": 8, "type": "float" }, "ignore": ["lm_head"] });
+        assert_eq!(of(modelopt), expected(&[ScaleSharing::Tensor]));
     }
 
     #[test]
@@ -285,6 +328,12 @@ mod tests {
                 "strategy` is \"group\"",
             ),
             (json!({ "quant_method": "fp8", "fmt": "e5m2" }), "fmt` is \"e5m2\""),
+            (json!({ "quant_method": "modelopt" }), "quant_algo` is missing"),
+            (
+                json!({ "quant_method": "auto-round", "packing_format": "auto_round:llm" }),
+                "packing_format` is \"auto_round:llm\"",
+            ),
+            (json!({ "quant_method": "modelopt", "quant_algo": "NVFP4" }), "is \"NVFP4\""),
             (
                 json!({ "quant_method": "fp8", "weight_block_size": [128] }),
                 "weight_block_size` is [128]",

@@ -12,12 +12,14 @@ use super::{
 pub(super) const FAMILY: Family = Family {
     architecture: "FalconForCausalLM",
     model_type: "falcon",
+    other_model_types: &[GROUPED],
     models: "Falcon 7B, 40B and 180B, Falcon 2, Falcon-RW",
     aliases: &[
         ("n_embed", "hidden_size"),
         ("n_layer", "num_hidden_layers"),
         ("n_head", "num_attention_heads"),
         ("num_kv_heads", "num_key_value_heads"),
+        ("n_head_kv", "num_key_value_heads"),
         ("ffn_hidden_size", "intermediate_size"),
     ],
     defaults: Defaults { tie_word_embeddings: true, norm_eps: 1e-5, ..llama::DEFAULTS },
@@ -45,6 +47,10 @@ pub(super) const FAMILY: Family = Family {
     ..llama::FAMILY
 };
 
+/// The type of the first Falcon-40B. That of the first Falcon-7B and Falcon-RW is
+/// `RefinedWebModel`.
+const GROUPED: &str = "RefinedWeb";
+
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     if fields.flag("alibi")?.unwrap_or(false) {
         // Slopes and biases are rounded to bfloat16, unlike those of any other family.
@@ -56,7 +62,8 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
             attention.rope = None;
         }
     }
-    let is_new = fields.flag("new_decoder_architecture")?.unwrap_or(false);
+    let is_grouped = fields.text("model_type")? == Some(GROUPED);
+    let is_new = fields.flag("new_decoder_architecture")?.unwrap_or(is_grouped);
     let is_multi_query = !is_new && fields.flag_or("multi_query", true)?;
     for attention in config.attentions() {
         if is_multi_query {

@@ -237,6 +237,9 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("MPTForCausalLM", "mpt", &mpt::FAMILY),
     ("PhiMoEForCausalLM", "phimoe", &phimoe::FAMILY),
     ("ExaoneMoEForCausalLM", "exaone_moe", &exaone_moe::FAMILY),
+    ("StableLMEpochForCausalLM", "stablelm_epoch", &stablelm::FAMILY),
+    ("Ernie4_5_ForCausalLM", "ernie4_5", &ernie4_5::FAMILY),
+    ("RWForCausalLM", "RefinedWebModel", &falcon::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "StableLmForCausalLM",
     model_type: "stablelm",
     models: "StableLM 2, StableLM 3B",
-    aliases: &[("rope_pct", "partial_rotary_factor")],
+    aliases: &[("rope_pct", "partial_rotary_factor"), ("norm_eps", "layer_norm_eps")],
     defaults: Defaults {
         num_key_value_heads: Some(32),
         max_position_embeddings: 4_096,

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// transformers 5, and 4 from 4.52 on.
-pub(super) const INSIDE: TextPlace = TextPlace { base: "model.language_model", lm_head: "lm_head" };
+pub(super) const INSIDE: TextPlace = TextPlace::INSIDE;
 /// A whole text model beside the other parts: older checkpoints, and those that transformers 5
 /// writes for older classes.
 pub(super) const BESIDE: TextPlace =

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
+use super::super::gguf_tokenizer::QWEN2;
 use super::super::tokenizer_files::TokenizerFiles;
 use super::vocabulary::{Around, Takes, Vocabulary, roles};
 use super::{Class, ClassFolder, TextLoadError};
@@ -43,6 +44,47 @@ pub(super) fn read(
         "model": { "type": "BPE", "merges": merges(folder)? },
     });
     vocabulary.tokenizer(folder, parts, &around)
+}
+
+/// Reads the tokenizer of a decoder: HF `GPT2Tokenizer` or `Qwen2Tokenizer`.
+pub(super) fn of_decoder(
+    folder: &ClassFolder,
+    files: &mut TokenizerFiles,
+) -> Result<Tokenizer, TextLoadError> {
+    const END: &str = "<|endoftext|>";
+    let is_qwen = folder.class == Class::Qwen2;
+    let third = if is_qwen { "pad_token" } else { "bos_token" };
+    let mut vocabulary = Vocabulary::new(folder.vocab(0)?);
+    for token in roles(files, [("unk_token", END), ("eos_token", END), (third, END)]) {
+        // Declared tokens get their ids later.
+        if files.declared_tokens.iter().all(|declared| declared.token.content != token) {
+            vocabulary.push_last(&token);
+        }
+        vocabulary.mark_special(&token, Takes::Nothing);
+    }
+    let around = super::ends(folder, files, false)?;
+    let add_prefix_space = folder.flag("add_prefix_space")?;
+    let pre_tokenizer = match is_qwen {
+        true => json!({ "type": "Sequence", "pretokenizers": [
+            { "type": "Split", "pattern": { "Regex": QWEN2 }, "behavior": "Isolated",
+              "invert": false },
+            { "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true,
+              "use_regex": false },
+        ] }),
+        false => json!({
+            "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true,
+            "use_regex": true,
+        }),
+    };
+    let parts = json!({
+        "normalizer": is_qwen.then(|| json!({ "type": "NFC" })),
+        "pre_tokenizer": pre_tokenizer,
+        "decoder": {
+            "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true,
+        },
+        "model": { "type": "BPE", "merges": merges(folder)? },
+    });
+    vocabulary.tokenizer(folder, parts, &around.as_around())
 }
 
 /// Returns the pairs of `merges.txt`. Its first line may be a comment.

@@ -10,9 +10,13 @@
 //! | `T5Tokenizer`, `PegasusTokenizer` | spiece.model | text `</s>` |
 //! | `BartTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
+//! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
+//! | `LlamaTokenizer` | tokenizer.model | `<s>` text, unless the config says otherwise |
+//! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | the same |
 
 mod byte_level;
 mod languages;
+mod llama;
 mod pieces;
 #[cfg(test)]
 mod tests;
@@ -24,6 +28,7 @@ use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 
 pub(super) use self::pieces::PieceTokenizer;
+use self::vocabulary::Around;
 use super::error::TextLoadError;
 use super::tokenizer_files::{TOKENIZER_CONFIG, TokenizerFiles, field_error, read_object};
 use crate::model_files;
@@ -40,10 +45,14 @@ pub(super) enum Class {
     Pegasus,
     Bart,
     Blenderbot,
+    Gpt2,
+    Qwen2,
+    Llama,
+    InternLm,
 }
 
 /// The classes with their names, their `model_type`, and the files that they need.
-const CLASSES: [(Class, &str, &str, &[&str]); 9] = [
+const CLASSES: [(Class, &str, &str, &[&str]); 14] = [
     (Class::Marian, "MarianTokenizer", "marian", &["source.spm", VOCAB]),
     (Class::M2m100, "M2M100Tokenizer", "m2m_100", &[BPE_MODEL, VOCAB]),
     (Class::MBart, "MBartTokenizer", "mbart", &[BPE_MODEL]),
@@ -53,11 +62,17 @@ const CLASSES: [(Class, &str, &str, &[&str]); 9] = [
     (Class::Pegasus, "PegasusTokenizer", "pegasus", &[UNIGRAM_MODEL]),
     (Class::Bart, "BartTokenizer", "bart", &[VOCAB, MERGES]),
     (Class::Blenderbot, "BlenderbotTokenizer", "blenderbot", &[VOCAB, MERGES]),
+    (Class::Gpt2, "GPT2Tokenizer", "gpt2", &[VOCAB, MERGES]),
+    (Class::Qwen2, "Qwen2Tokenizer", "qwen2", &[VOCAB, MERGES]),
+    (Class::Llama, "LlamaTokenizer", "llama", &[LLAMA_MODEL]),
+    (Class::InternLm, "InternLM2Tokenizer", "internlm2", &[LLAMA_MODEL]),
+    (Class::InternLm, "InternLMTokenizer", "internlm", &[LLAMA_MODEL]),
 ];
 const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const BPE_MODEL: &str = "sentencepiece.bpe.model";
 const UNIGRAM_MODEL: &str = "spiece.model";
+const LLAMA_MODEL: &str = "tokenizer.model";
 
 /// A folder with a tokenizer of a class.
 #[derive(Debug)]
@@ -126,6 +141,8 @@ impl ClassFolder {
         }
         match self.class {
             Class::Bart | Class::Blenderbot => Ok((byte_level::read(self, files)?, None)),
+            Class::Gpt2 | Class::Qwen2 => Ok((byte_level::of_decoder(self, files)?, None)),
+            Class::Llama => Ok((llama::read(self, files)?, None)),
             _ => pieces::read(self, files).map(|(tokenizer, pieces)| (tokenizer, Some(pieces))),
         }
     }
@@ -170,8 +187,13 @@ impl ClassFolder {
 
     /// Returns a flag of `tokenizer_config.json`, or false.
     fn flag(&self, field: &str) -> Result<bool, TextLoadError> {
+        self.flag_or(field, false)
+    }
+
+    /// Returns a flag of `tokenizer_config.json`, or `default`.
+    fn flag_or(&self, field: &str, default: bool) -> Result<bool, TextLoadError> {
         match self.config.get(field) {
-            None | Some(Value::Null) => Ok(false),
+            None | Some(Value::Null) => Ok(default),
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(other) => Err(self.refused(field, other, "true or false")),
         }
@@ -192,4 +214,36 @@ impl ClassFolder {
     fn refused(&self, field: &str, found: &Value, expected: &'static str) -> TextLoadError {
         field_error(&self.folder.join(TOKENIZER_CONFIG), field, found, expected)
     }
+}
+
+/// The tokens that begin and end a text of a decoder.
+#[derive(Debug)]
+struct Ends {
+    bos: Option<String>,
+    eos: Option<String>,
+}
+
+impl Ends {
+    fn as_around(&self) -> Around<'_> {
+        let (bos, eos) = (self.bos.as_deref(), self.eos.as_deref());
+        Around {
+            before: bos.into_iter().collect(),
+            between: eos.into_iter().chain(bos).collect(),
+            after: eos.into_iter().collect(),
+        }
+    }
+}
+
+/// Reads whether a text has BOS before it, by default if `has_bos`, and EOS behind it.
+fn ends(
+    folder: &ClassFolder,
+    files: &TokenizerFiles,
+    has_bos: bool,
+) -> Result<Ends, TextLoadError> {
+    let named =
+        |is_added: bool, role: &str| files.named_tokens.get(role).filter(|_| is_added).cloned();
+    Ok(Ends {
+        bos: named(folder.flag_or("add_bos_token", has_bos)?, "bos_token"),
+        eos: named(folder.flag("add_eos_token")?, "eos_token"),
+    })
 }

@@ -72,6 +72,7 @@ pub(super) fn read(
         Class::Marian | Class::M2m100 => listed(folder, files, model),
         Class::T5 => t5(folder, files, model),
         Class::Pegasus => pegasus(folder, files, model),
+        Class::InternLm => internlm(folder, files, model),
         Class::MBart => fairseq(folder, files, model, &[languages::MBART], "en_XX"),
         Class::Nllb => fairseq(folder, files, model, &[languages::NLLB], "eng_Latn"),
         _ => {
@@ -171,6 +172,23 @@ fn t5(
     let around = Around { between: vec![&eos], after: vec![&eos], ..Around::default() };
     let unknown = unknown_id(folder, &vocabulary, &unk)?;
     with_own_ids(folder, vocabulary, model, unknown, &unk, &around, 0)
+}
+
+/// `InternLM2Tokenizer` of its folders' own code: the model's own ids.
+fn internlm(
+    folder: &ClassFolder,
+    files: &mut TokenizerFiles,
+    model: SentencePiece,
+) -> Result<(Tokenizer, PieceTokenizer), TextLoadError> {
+    let [unk, bos, eos] =
+        roles(files, [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")]);
+    let mut vocabulary = own_vocabulary(&model, 0);
+    for token in [&unk, &bos, &eos] {
+        vocabulary.mark_special(token, Takes::Nothing);
+    }
+    let ends = super::ends(folder, files, true)?;
+    let unknown = unknown_id(folder, &vocabulary, &unk)?;
+    with_own_ids(folder, vocabulary, model, unknown, &unk, &ends.as_around(), 0)
 }
 
 /// HF `PegasusTokenizer`: tokens that only pre-training has, and then the model's.

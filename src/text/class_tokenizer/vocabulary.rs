@@ -37,8 +37,22 @@ impl Vocabulary {
         self.tokens.get(token)?.as_u64().and_then(|id| u32::try_from(id).ok())
     }
 
+    /// Adds a token behind all others, unless there is one with its text.
+    pub(super) fn push_last(&mut self, token: &str) {
+        self.push(token, self.tokens.len() as u32);
+    }
+
     /// Makes a token special, if it exists.
     pub(super) fn mark_special(&mut self, token: &str, takes: Takes) {
+        self.mark(token, true, takes);
+    }
+
+    /// Makes a token that is found in texts before they are cut of one that exists.
+    pub(super) fn mark_user_defined(&mut self, token: &str) {
+        self.mark(token, false, Takes::Nothing);
+    }
+
+    fn mark(&mut self, token: &str, is_special: bool, takes: Takes) {
         let Some(id) = self.id(token) else { return };
         if self.added.iter().any(|added| added["id"] == id) {
             return;
@@ -49,7 +63,7 @@ impl Vocabulary {
             Takes::BothSides => (true, true),
         };
         self.added.push(json!({
-            "id": id, "content": token, "special": true, "normalized": false,
+            "id": id, "content": token, "special": is_special, "normalized": false,
             "single_word": false, "lstrip": lstrip, "rstrip": rstrip,
         }));
     }

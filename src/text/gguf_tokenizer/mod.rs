@@ -18,6 +18,7 @@ use tokenizers::Tokenizer;
 use super::error::TextLoadError;
 use super::tokenizer_files::TokenizerFiles;
 use crate::gguf::GgufFile;
+pub(super) use expressions::QWEN2;
 use vocabulary::Vocabulary;
 
 const MODEL: &str = "tokenizer.ggml.model";

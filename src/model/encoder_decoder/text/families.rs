@@ -3,7 +3,7 @@
 use super::super::NormPlace;
 use super::bart::{BartRules, Positions};
 use super::plan::TextPlan;
-use super::t5;
+use super::t5::{self, T5Rules};
 use crate::model::config::{ConfigError, Fields};
 use crate::model::supported::SupportedModels;
 
@@ -21,7 +21,7 @@ pub(super) struct TextFamily {
 #[derive(Debug)]
 enum Kind {
     Bart(BartRules),
-    T5,
+    T5(T5Rules),
 }
 
 impl TextFamily {
@@ -32,7 +32,7 @@ impl TextFamily {
     pub(super) fn read(&self, fields: &Fields) -> Result<TextPlan, ConfigError> {
         match &self.kind {
             Kind::Bart(rules) => rules.read(self, fields),
-            Kind::T5 => t5::read(self, fields),
+            Kind::T5(rules) => t5::read(self, *rules, fields),
         }
     }
 
@@ -53,7 +53,7 @@ impl TextFamily {
     pub(super) fn supported(&self) -> SupportedModels {
         let mut options = vec!["text to text", "encoder and decoder"];
         match &self.kind {
-            Kind::T5 => options.extend(["relative positions", "RMS norms"]),
+            Kind::T5(_) => options.extend(["relative positions", "RMS norms"]),
             Kind::Bart(rules) => {
                 options.push(match rules.positions {
                     Positions::Learned { .. } => "learned positions",
@@ -147,6 +147,12 @@ pub(super) const FAMILIES: &[TextFamily] = &[
         architecture: "T5ForConditionalGeneration",
         model_type: "t5",
         models: "T5, T5 1.1, Flan-T5",
-        kind: Kind::T5,
+        kind: Kind::T5(T5Rules { feed_forward: "relu", may_scale: true }),
+    },
+    TextFamily {
+        architecture: "MT5ForConditionalGeneration",
+        model_type: "mt5",
+        models: "mT5",
+        kind: Kind::T5(T5Rules { feed_forward: "gated-gelu", may_scale: false }),
     },
 ];

@@ -1,4 +1,5 @@
-//! T5: HF `T5Config` (<https://arxiv.org/abs/1910.10683>).
+//! T5 and mT5: HF `T5Config` and `MT5Config` (<https://arxiv.org/abs/1910.10683>,
+//! <https://arxiv.org/abs/2010.11934>).
 //!
 //! RMS norms before the parts of a layer, biases of scores by distances, no other biases, and
 //! scores without a scale.
@@ -34,11 +35,24 @@ const DECODER: LayerNames = LayerNames {
 const ENCODER_BIASES: &str = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias";
 const DECODER_BIASES: &str = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias";
 
+/// The differences between the config classes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct T5Rules {
+    /// The default of `feed_forward_proj`.
+    pub(super) feed_forward: &'static str,
+    /// Whether fields may divide the logits by the root of the width.
+    pub(super) may_scale: bool,
+}
+
 /// Reads the fields of a model of `family`.
 ///
 /// # Errors
 /// [`ConfigError`] if a field is missing or has no valid value.
-pub(super) fn read(family: &TextFamily, fields: &Fields) -> Result<TextPlan, ConfigError> {
+pub(super) fn read(
+    family: &TextFamily,
+    rules: T5Rules,
+    fields: &Fields,
+) -> Result<TextPlan, ConfigError> {
     const HEAD_DIM: &str = "d_kv";
     family.check(fields)?;
     let (hidden, heads) = (fields.required_size("d_model")?, fields.required_size("num_heads")?);
@@ -48,7 +62,7 @@ pub(super) fn read(family: &TextFamily, fields: &Fields) -> Result<TextPlan, Con
     }
     let (names, bias) = (["q", "k", "v", "o"], AttentionBias::None);
     let attention = AttentionForm { hidden, heads, head_dim, names, bias, scale: 1.0 };
-    let feed_forward = feed_forward(fields, hidden)?;
+    let feed_forward = feed_forward(fields, hidden, rules.feed_forward)?;
     let eps = fields.positive("layer_norm_epsilon")?.unwrap_or(1e-6) as f32;
     let norm = NormConfig { kind: NormKind::Rms, eps };
     let stack = |module, names, num_layers, distance_biases: DistanceBiasConfig| StackPlan {
@@ -75,6 +89,7 @@ pub(super) fn read(family: &TextFamily, fields: &Fields) -> Result<TextPlan, Con
     let num_decoder_layers = fields.size("num_decoder_layers")?.unwrap_or(num_layers);
     // The field of transformers 5, before which another one stood for it.
     let scales = match fields.flag("scale_decoder_outputs")? {
+        _ if !rules.may_scale => false,
         Some(scales) => scales,
         None => fields.flag("tie_word_embeddings")? != Some(false),
     };
@@ -101,9 +116,13 @@ pub(super) fn read(family: &TextFamily, fields: &Fields) -> Result<TextPlan, Con
     })
 }
 
-fn feed_forward(fields: &Fields, hidden: usize) -> Result<FeedForwardForm, ConfigError> {
+fn feed_forward(
+    fields: &Fields,
+    hidden: usize,
+    default: &str,
+) -> Result<FeedForwardForm, ConfigError> {
     const FIELD: &str = "feed_forward_proj";
-    let projection = fields.text(FIELD)?.unwrap_or("relu");
+    let projection = fields.text(FIELD)?.unwrap_or(default);
     let (inner, name): (&[&str], &str) = match projection.strip_prefix("gated-") {
         // HF computes the approximation with tanh by this name.
         Some("gelu") => (&["wi_0", "wi_1"], "gelu_new"),

@@ -6,7 +6,7 @@ Marian, M2M100 and BART are transformers' classes. Those of the other classes wi
 model are made by hand from the library's pieces, as the slow tokenizers of transformers 4 make
 them: transformers 5 has only fast ones, which cut a few texts in other ways. Nothing is downloaded.
 
-Needs: sentencepiece, transformers >= 5, tokenizers.
+Needs: sentencepiece, protobuf, transformers >= 5, tokenizers.
 """
 
 import io
@@ -220,7 +220,47 @@ def main():
             texts=[[text, encode(text)] for text in texts],
         ))  # fmt: skip
         print(name, sum(len(ids) for _, ids in recorded[-1]["texts"]))
+    recorded += decoders(loaded, byte_vocab, merges)
     (HERE / "goldens.json").write_text(json.dumps(recorded) + "\n")
+
+
+def decoders(loaded, vocab, merges):
+    """Records the classes of decoders."""
+    model = train("llama.model", vocab_size=600, model_type="bpe", byte_fallback=True,
+                  remove_extra_whitespaces=False, user_defined_symbols=[">>fra<<"])  # fmt: skip
+    of_llama = {"tokenizer.model": "llama.model"}
+    bytes_of = {"vocab.json": vocab, "merges.txt": merges}
+    opt = dict.fromkeys(["bos_token", "eos_token", "unk_token"], "</s>")
+    opt |= {"tokenizer_class": "GPT2Tokenizer", "pad_token": "<pad>", "add_bos_token": True}
+    special = {"special": True, "normalized": False}
+    declared = [{"content": token} | special for token in ["<|endoftext|>", "<|im_start|>"]]
+    declared = {str(len(vocab) + i): token for i, token in enumerate(declared)}
+    qwen = {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": declared,
+            "bos_token": None, "eos_token": "<|im_start|>"}  # fmt: skip
+    llama = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}
+    cases = [
+        ("gpt2", bytes_of, {"tokenizer_class": "GPT2Tokenizer"}, "gpt2"),
+        ("opt", bytes_of, opt, "opt"),
+        ("qwen2", bytes_of, qwen, "qwen2"),
+        ("llama", of_llama, llama | {"legacy": False}, "llama"),
+        ("llama-legacy", of_llama, llama | {"legacy": True, "add_eos_token": True}, "llama"),
+        ("llama-bare", of_llama, llama | {"add_prefix_space": False, "add_bos_token": False},
+         "mistral"),
+    ]  # fmt: skip
+    cases = [(*case, loaded(getattr(hf, case[2]["tokenizer_class"]), *case[1:3])) for case in cases]
+    special = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    cases.append(("internlm2", of_llama, {"tokenizer_class": "InternLM2Tokenizer"}, "internlm2",
+                  by_hand(model, special, lambda piece: piece.id, [1], [])))  # fmt: skip
+    recorded = []
+    for name, files, config, model_type, encode in cases:
+        texts = [text(SPECIAL + ["<|endoftext|>"]) for _ in range(40)]
+        texts += ["", " ", "a", "</s>", ">>fra<< a>>fra<<b", "\u2603 e\u0301 it's 1234"]
+        recorded.append(dict(
+            name=name, files=files, config=config, model_type=model_type,
+            texts=[[text, encode(text)] for text in texts],
+        ))  # fmt: skip
+        print(name, sum(len(ids) for _, ids in recorded[-1]["texts"]))
+    return recorded
 
 
 main()
