@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::JsonObject;
 
+/// Items of a kind if its options have no `count`, as in vLLM.
+const COUNT_DEFAULT: usize = 999;
+
 /// The largest number of items of a kind in one prompt. Kinds without a number have vLLM's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MediaLimits(pub BTreeMap<Modality, usize>);
@@ -27,20 +30,48 @@ impl<'de> Deserialize<'de> for MediaLimits {
     }
 }
 
-/// Reads a number for each kind, or vLLM's object with `count`.
+/// Reads a number for each kind, or vLLM's options.
 fn limits(given: &Map<String, Value>) -> Result<BTreeMap<Modality, usize>, String> {
     let limit = |(name, value): (&String, &Value)| {
         let kind = Modality::ALL.into_iter().find(|kind| kind.as_str() == name);
         let kind = kind.ok_or_else(|| format!("{name:?} is none of image, audio and video"))?;
         let count = match value {
-            Value::Object(options) => options.get("count").unwrap_or(&Value::Null),
-            count => count,
+            Value::Object(options) => count_of(name, kind, options)?,
+            count => number(count).ok_or_else(|| format!("{name} must be a number of items"))?,
         };
-        let count = count.as_u64().and_then(|count| usize::try_from(count).ok());
-        let count = count.ok_or_else(|| format!("{name} must be a number of items"))?;
         Ok((kind, count))
     };
     given.iter().map(limit).collect()
+}
+
+/// Returns the number of items in the options of a kind. The other options are sizes of items for
+/// which vLLM plans its memory. They are checked, and have no effect here.
+fn count_of(name: &str, kind: Modality, options: &Map<String, Value>) -> Result<usize, String> {
+    let sizes: &[&str] = match kind {
+        Modality::Image => &["width", "height"],
+        Modality::Video => &["num_frames", "width", "height"],
+        Modality::Audio => &["length"],
+        Modality::Text => &[],
+    };
+    for (option, value) in options.iter().filter(|(option, _)| *option != "count") {
+        if !sizes.contains(&option.as_str()) {
+            let known = sizes.join(", ");
+            return Err(format!("{name}.{option} is no option; expected count, {known}"));
+        }
+        if !value.is_null() && number(value).is_none_or(|size| size == 0) {
+            return Err(format!("{name}.{option} must be an integer above 0"));
+        }
+    }
+    match options.get("count") {
+        None => Ok(COUNT_DEFAULT),
+        Some(count) => {
+            number(count).ok_or_else(|| format!("{name}.count must be a number of items"))
+        }
+    }
+}
+
+fn number(value: &Value) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok()
 }
 
 #[cfg(test)]
@@ -53,7 +84,16 @@ mod tests {
         let limits = read(r#"{"image": 2, "video": {"count": 0, "num_frames": 9}}"#).unwrap();
         assert_eq!(limits.0, [(Modality::Image, 2), (Modality::Video, 0)].into());
         assert_eq!(serde_json::to_value(&limits).unwrap(), json!(r#"{"image":2,"video":0}"#));
-        for wrong in [r#"{"picture": 1}"#, r#"{"image": -1}"#, r#"{"image": {}}"#, "2"] {
+        let limits = read(r#"{"image": {"width": 512}, "audio": {"length": null}}"#).unwrap();
+        assert_eq!(limits.0, [(Modality::Image, 999), (Modality::Audio, 999)].into());
+        for wrong in [
+            r#"{"picture": 1}"#,
+            r#"{"image": -1}"#,
+            r#"{"image": {"count": null}}"#,
+            r#"{"image": {"num_frames": 2}}"#,
+            r#"{"video": {"width": 0}}"#,
+            "2",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

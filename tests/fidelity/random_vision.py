@@ -58,6 +58,9 @@ def of_processor(processor, rng):
         changes["do_normalize"] = False
     if rng.random() < 0.2:
         changes["rescale_factor"] = 1 / 127.5
+    if processor["image_processor_type"] in ("CLIPImageProcessor", "LlavaImageProcessor"):
+        exact, bounded = dict(height=42, width=42), dict(shortest_edge=42, longest_edge=60)
+        changes["size"] = rng.choice([42, exact, bounded, dict(shortest_edge=50)])
     processor.update(changes)
     return changes
 

@@ -3,7 +3,7 @@
 //! A sound is decoded block by block, so the memory does not depend on its length. Channels are
 //! averaged, and samples are resampled to the model's rate.
 
-use std::io::{Cursor, ErrorKind};
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use symphonia::core::{
 
 use super::invalid;
 use super::resample::Resampler;
+use super::riff::Patched;
 
 /// The longest sound that is decoded as a whole.
 pub(crate) const SECONDS_MAX: u32 = 3600;
@@ -76,7 +77,7 @@ impl Decoder {
     }
 
     fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
-        let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
+        let stream = MediaSourceStream::new(Box::new(Patched::new(file)), Default::default());
         let limit = Limit::Maximum(TAG_BYTES_MAX);
         let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
         let format = symphonia::default::get_probe()

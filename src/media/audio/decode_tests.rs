@@ -33,6 +33,38 @@ fn samples_of_the_models_rate_stay_as_they_are() {
     assert_eq!(decoded(&file).unwrap(), [0.0, 0.5, -1.0, 32_767.0 / 32_768.0]);
 }
 
+/// libsndfile reads all of these files.
+#[test]
+fn headers_of_pipes_and_broken_notes_are_no_fault() {
+    let samples = [0, 16_384, -32_768, 8_192];
+    let expected = [0.0, 0.5, -1.0, 0.25];
+    let file = integers(&samples, RATE, 1);
+    let with = |riff: u32, data: u32| {
+        let mut file = file.clone();
+        file[4..8].copy_from_slice(&riff.to_le_bytes());
+        file[40..44].copy_from_slice(&data.to_le_bytes());
+        file
+    };
+    // Of SoX, of FFmpeg, and sizes of the whole that are wrong.
+    for (riff, data) in
+        [(0x7fff_f024, 0x7fff_f000), (u32::MAX, u32::MAX), (0, 8), (20, 8), (1 << 20, 8)]
+    {
+        assert_eq!(decoded(&with(riff, data)).unwrap(), expected, "{riff:x} {data:x}");
+    }
+    let between = |chunk: &[u8]| [&file[..36], chunk, &file[36..]].concat();
+    // A note that ends within its list, and a number of samples that is wrong.
+    for chunk in [&b"LIST\x05\0\0\0INFOa\0"[..], b"fact\x04\0\0\0\xff\xff\xff\xff"] {
+        assert_eq!(decoded(&between(chunk)).unwrap(), expected);
+    }
+    let sizes = [&b"ds64\x1c\0\0\0"[..], &[0; 8], &8_u64.to_le_bytes(), &[0; 12]].concat();
+    let unknown = with(u32::MAX, u32::MAX);
+    let large =
+        [&b"RF64"[..], &unknown[4..12], &sizes, &unknown[12..], b"LIST\x04\0\0\0INFO"].concat();
+    assert_eq!(decoded(&large).unwrap(), expected);
+    let cut = decoded(&with(100, 60)).unwrap_err().to_string();
+    assert_eq!(cut, "Failed to load audio: the file is truncated");
+}
+
 #[test]
 fn channels_are_averaged() {
     let file = integers(&[0, 16_384, -16_384, 16_384], RATE, 2);

@@ -4,6 +4,7 @@
 mod decode;
 mod mel;
 mod resample;
+mod riff;
 mod split;
 mod wav;
 

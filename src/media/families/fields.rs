@@ -11,6 +11,8 @@ use crate::model::config::Fields;
 pub(super) enum Size {
     /// The shorter side; the other one follows.
     Shortest(usize),
+    /// The shorter side, less if the longer one would be too long.
+    Bounded { shortest: usize, longest: usize },
     /// Both sides.
     Exact { height: usize, width: usize },
 }
@@ -32,9 +34,11 @@ pub(super) fn size(
         None => Ok(default),
         Some(Value::Object(_)) => {
             let Some(size) = fields.nested(field)? else { return Ok(default) };
-            match (size.size("shortest_edge")?, size.size(SIDES[0])?, size.size(SIDES[1])?) {
-                (Some(side), _, _) => Ok(Size::Shortest(side)),
-                (None, Some(height), Some(width)) => Ok(Size::Exact { height, width }),
+            let edges = (size.size("shortest_edge")?, size.size("longest_edge")?);
+            match (edges, size.size(SIDES[0])?, size.size(SIDES[1])?) {
+                ((Some(shortest), Some(longest)), _, _) => Ok(Size::Bounded { shortest, longest }),
+                ((Some(side), None), _, _) => Ok(Size::Shortest(side)),
+                ((None, _), Some(height), Some(width)) => Ok(Size::Exact { height, width }),
                 _ => {
                     Err(fields.invalid(field, "an object with shortest_edge, or height and width"))
                 }

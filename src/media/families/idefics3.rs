@@ -62,7 +62,7 @@ impl Idefics3 {
             let expected = format!("longest_edge {}, the tower's image_size", images.image_size);
             return Err(fields.invalid(TILE, &expected));
         }
-        let most = tiles::on_a_side(longest.min(LONGEST), side);
+        let most = most_tiles(longest, side);
         let tag = |at: usize| format!("<row_{}_col_{}>", at / most + 1, at % most + 1);
         Ok(Self {
             image_token: [images.placeholder],
@@ -81,7 +81,7 @@ impl Idefics3 {
 
     /// Returns the most tiles on a side of an image.
     fn most_tiles(&self) -> usize {
-        tiles::on_a_side(self.longest.min(LONGEST), self.side)
+        most_tiles(self.longest, self.side)
     }
 
     /// Returns the size of an image whose longer side is the longest, and then of whole tiles.
@@ -92,7 +92,7 @@ impl Idefics3 {
             true => (longer as f64 / ratio) as usize,
             false => (longer as f64 * ratio) as usize,
         };
-        let oriented = |longer: usize, shorter: usize| match is_wide {
+        let oriented = |is_wide: bool, longer: usize, shorter: usize| match is_wide {
             true => [shorter, longer],
             false => [longer, shorter],
         };
@@ -100,11 +100,13 @@ impl Idefics3 {
         let first = match self.longest > LONGEST {
             true => {
                 let ratio = self.longest as f64 / even as f64;
-                oriented(LONGEST, ((LONGEST as f64 / ratio) as usize).max(1))
+                oriented(is_wide, LONGEST, ((LONGEST as f64 / ratio) as usize).max(1))
             }
-            false => oriented(self.longest, even),
+            false => oriented(is_wide, self.longest, even),
         };
         let [height, width] = first;
+        // An odd longest side may have become the shorter one.
+        let is_wide = width >= height;
         let long = if is_wide { width } else { height };
         let ratio = width as f64 / height as f64;
         let longer = long.next_multiple_of(self.side);
@@ -112,13 +114,20 @@ impl Idefics3 {
             true => longer as f64 / ratio,
             false => longer as f64 * ratio,
         } as usize;
-        [first, oriented(longer, shorter.max(1).next_multiple_of(self.side))]
+        let shorter = shorter.max(1).next_multiple_of(self.side);
+        [first, oriented(is_wide, longer, shorter)]
     }
 
     /// Appends the placeholders of one image.
     fn images(&self, tokens: &mut Vec<TokenId>) {
         tokens.extend(std::iter::repeat_n(self.image_token[0], self.num_embeds));
     }
+}
+
+/// Returns the most tiles of `side` pixels on a side of an image. The shorter side becomes even, and
+/// so may become the longer one.
+fn most_tiles(longest: usize, side: usize) -> usize {
+    tiles::on_a_side(longest.min(LONGEST).next_multiple_of(2), side)
 }
 
 impl FamilyProcessor for Idefics3 {
@@ -181,5 +190,34 @@ impl FamilyProcessor for Idefics3 {
         let num_embeds = all.len() * self.num_embeds;
         let grid = if rows * columns > 1 { [rows, columns] } else { [0, 0] };
         Ok(tiles::with_grid(item(all, num_embeds, None), grid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes come from HF `Idefics3ImageProcessor`.
+    #[test]
+    fn an_odd_longest_side_may_become_the_shorter_one() {
+        let mut processor = Idefics3 {
+            image_token: [0],
+            fake: Vec::new(),
+            global: Vec::new(),
+            places: Vec::new(),
+            line: Vec::new(),
+            lines: Vec::new(),
+            num_embeds: 1,
+            side: 24,
+            longest: 55,
+            splits: true,
+            filter: Filter::Lanczos,
+        };
+        assert_eq!(processor.sizes([56, 56]), [[56, 55], [72, 72]]);
+        assert_eq!(processor.sizes([40, 197]), [[12, 55], [24, 72]]);
+        assert_eq!(processor.sizes([120, 30]), [[55, 14], [72, 24]]);
+        processor.side = 55;
+        assert_eq!(processor.sizes([56, 56]), [[56, 55], [110, 110]]);
+        assert_eq!(processor.most_tiles(), 2);
     }
 }

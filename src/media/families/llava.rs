@@ -46,13 +46,14 @@ impl Llava {
         let square = |side: usize| Size::Exact { height: side, width: side };
         let default = if is_siglip { square(224) } else { Size::Shortest(224) };
         let resize = fields.flag_or("do_resize", true)?.then(|| {
-            let size = fields::size(fields, "size", is_siglip, default)?;
+            // A number is the shorter side, also for `SiglipImageProcessor`.
+            let size = fields::size(fields, "size", false, default)?;
             Ok::<_, ConfigError>((size, fields::filter(fields, Filter::Bicubic)?))
         });
         let crop = fields.flag_or("do_center_crop", !is_siglip)?.then(|| {
             match fields::size(fields, "crop_size", true, square(224))? {
                 Size::Exact { height, width } => Ok::<_, ConfigError>([height, width]),
-                Size::Shortest(side) => Ok([side, side]),
+                Size::Shortest(side) | Size::Bounded { shortest: side, .. } => Ok([side, side]),
             }
         });
         let is_padded =

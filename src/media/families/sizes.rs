@@ -16,12 +16,35 @@ pub(super) fn target([height, width]: [usize; 2], size: Size) -> Option<[usize; 
         Size::Exact { height, width } => {
             return Some([height, width]).filter(|size| is_small(*size));
         }
+        Size::Bounded { shortest, longest } => {
+            let size = bounded([height, width], shortest, longest);
+            return Some(size).filter(|size| is_small(*size) && !size.contains(&0));
+        }
         Size::Shortest(side) => side,
     };
     let (short, long) = (height.min(width), height.max(width));
     let other = (side as f64 * long as f64 / short as f64) as usize;
     let size = if width <= height { [other, side] } else { [side, other] };
     (other <= SIDE_MAX && is_small(size)).then_some(size)
+}
+
+/// Returns the size of an image of `[height, width]` whose shorter side becomes `shortest`, or less
+/// so that the longer one is not longer than `longest`: HF `get_size_with_aspect_ratio`.
+fn bounded([height, width]: [usize; 2], shortest: usize, longest: usize) -> [usize; 2] {
+    let [short, long] = [height.min(width), height.max(width)].map(|side| side as f64);
+    let is_long = long / short * shortest as f64 > longest as f64;
+    let exact = match is_long {
+        true => longest as f64 * short / long,
+        false => shortest as f64,
+    };
+    let side = exact.round_ties_even() as usize;
+    if height.min(width) == side {
+        return [height, width];
+    }
+    match width < height {
+        true => [(exact * height as f64 / width as f64) as usize, side],
+        false => [side, (exact * width as f64 / height as f64) as usize],
+    }
 }
 
 /// The largest accepted ratio of the sides.
@@ -105,6 +128,23 @@ mod tests {
         assert_eq!(target([40, 30], Size::Shortest(56)), Some([74, 56]));
         assert_eq!(target([40, 30], Size::Exact { height: 7, width: 9 }), Some([7, 9]));
         assert_eq!(target([1, 1000], Size::Shortest(56)), None);
+    }
+
+    /// The numbers come from HF `get_size_with_aspect_ratio`.
+    #[test]
+    fn the_longer_side_is_bounded() {
+        let size = Size::Bounded { shortest: 56, longest: 80 };
+        for (before, after) in [
+            ([30, 40], [56, 74]),
+            ([40, 197], [16, 80]),
+            ([120, 30], [80, 20]),
+            ([300, 200], [80, 53]),
+            ([56, 70], [56, 70]),
+            ([61, 83], [56, 76]),
+        ] {
+            assert_eq!(target(before, size), Some(after), "{before:?}");
+        }
+        assert_eq!(target([1, 1000], size), None);
     }
 
     /// The numbers come from HF `smart_resize`.

@@ -54,9 +54,10 @@ impl ProcessorConfig {
         else {
             return Ok(None);
         };
+        let image = without_nulls(&image);
         let nested = whole.as_ref().map(|whole| whole.nested("video_processor")).transpose()?;
         let video = nested.flatten().map_or_else(|| read(VIDEO), |it| Ok(Some(it)))?;
-        let video = video.unwrap_or_else(|| image.clone());
+        let video = video.map_or_else(|| image.clone(), |video| without_nulls(&video));
         let whole = whole.unwrap_or_else(|| Fields::empty_in(&image));
         Ok(Some(Self { image, video, whole }))
     }
@@ -78,6 +79,12 @@ impl ProcessorConfig {
     }
 }
 
+/// Returns fields of a processor without those that are null: for transformers they are absent.
+fn without_nulls(fields: &Fields) -> Fields {
+    let nulls = fields.object().iter().filter(|(_, value)| value.is_null());
+    fields.without(&nulls.map(|(name, _)| name.as_str()).collect::<Vec<_>>())
+}
+
 /// Returns how the processor with these fields makes numbers of bytes.
 fn scale_of(fields: &Fields, default: PixelScale) -> Result<PixelScale, ConfigError> {
     let channels = |field: &str, default: [f64; 3]| {
@@ -88,7 +95,11 @@ fn scale_of(fields: &Fields, default: PixelScale) -> Result<PixelScale, ConfigEr
         };
         match fields.value(field) {
             None => Ok(default),
-            Some(value) => three(value).ok_or_else(|| fields.invalid(field, "a list of 3 numbers")),
+            Some(value) => {
+                let all = value.as_f64().map(|number| [number; 3]);
+                all.or_else(|| three(value))
+                    .ok_or_else(|| fields.invalid(field, "a number, or a list of 3 numbers"))
+            }
         }
     };
     let mut scale = PixelScale {
@@ -137,5 +148,41 @@ impl PixelScale {
         let inverse = (1.0 / self.factor) as f32;
         let [mean, std] = [self.mean, self.std].map(|of| of[channel] as f32 * inverse);
         (f32::from(byte) - mean) / std
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(file: &str, json: &Value) -> ProcessorConfig {
+        let folder = tempfile::TempDir::new().unwrap();
+        std::fs::write(folder.path().join(file), json.to_string()).unwrap();
+        ProcessorConfig::read(folder.path()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_null_of_a_processor_is_its_default() {
+        let fields = json!({ "do_normalize": null, "do_resize": null, "image_mean": null });
+        for config in [
+            read(PREPROCESSOR, &fields),
+            read(PROCESSOR, &json!({ "image_processor": fields, "video_processor": fields })),
+        ] {
+            assert_eq!(config.scale(CLIP_SCALE).unwrap(), CLIP_SCALE);
+            assert_eq!(config.video_scale(CLIP_SCALE).unwrap(), CLIP_SCALE);
+            assert!(config.image.flag_or("do_resize", true).unwrap());
+        }
+    }
+
+    #[test]
+    fn one_number_is_that_of_all_channels() {
+        let config = read(PREPROCESSOR, &json!({ "image_mean": 0.5, "image_std": 0.25 }));
+        let scale = config.scale(CLIP_SCALE).unwrap();
+        assert_eq!((scale.mean, scale.std), ([0.5; 3], [0.25; 3]));
+        let config = read(PREPROCESSOR, &json!({ "image_mean": [0.5, 0.5] }));
+        let why = config.scale(CLIP_SCALE).unwrap_err().to_string();
+        assert!(why.contains("`image_mean` is [0.5,0.5]; expected a number, or a list of 3"));
     }
 }

@@ -3,13 +3,21 @@
 
 use std::sync::Arc;
 
-use base64::{DecodeError, Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    DecodeError, Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 
 use crate::{
     api::{MediaSource, Modality},
     server::http::error::ApiError,
 };
 
+/// Base64 whose last digit may have bits that belong to no byte, as in Python.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 /// The media type of a video whose frames are pictures in base64 between commas.
 const FRAMES_TYPE: &str = "video/jpeg";
 /// Characters of a wrong URI that an error shows.
@@ -34,7 +42,11 @@ pub(super) fn content(modality: Modality, rest: &str) -> Result<MediaSource, Api
         let frames: Result<Vec<Arc<[u8]>>, ApiError> = data.split(',').map(bytes).collect();
         return Ok(MediaSource::Frames(frames?));
     }
-    bytes(data).map(MediaSource::File)
+    let file = match modality {
+        Modality::Audio | Modality::Video => bytes_among_others(data),
+        Modality::Image | Modality::Text => bytes(data),
+    };
+    file.map(MediaSource::File)
 }
 
 /// Returns the bytes of base64.
@@ -42,13 +54,26 @@ pub(super) fn content(modality: Modality, rest: &str) -> Result<MediaSource, Api
 /// # Errors
 /// 400 for characters that base64 does not have, or missing padding.
 pub(super) fn bytes(base64: &str) -> Result<Arc<[u8]>, ApiError> {
-    let decoded = STANDARD.decode(base64).map_err(|error| match error {
+    let decoded = BASE64.decode(base64).map_err(|error| match error {
         DecodeError::InvalidPadding | DecodeError::InvalidLength(_) => {
             ApiError::bad_request("Incorrect padding")
         }
         _ => ApiError::bad_request("Non-base64 digit found"),
     });
     decoded.map(Arc::from)
+}
+
+/// Returns the bytes of base64 whose digits may have other characters between them, for example
+/// line feeds. vLLM reads sounds and videos so.
+///
+/// # Errors
+/// 400 for missing padding.
+pub(super) fn bytes_among_others(base64: &str) -> Result<Arc<[u8]>, ApiError> {
+    let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    match base64.chars().all(is_digit) {
+        true => bytes(base64),
+        false => bytes(&base64.chars().filter(|c| is_digit(*c)).collect::<String>()),
+    }
 }
 
 #[cfg(test)]
@@ -72,6 +97,17 @@ mod tests {
     }
 
     #[test]
+    fn base64_is_as_exact_as_in_vllm() {
+        let file = |bytes: &[u8]| Ok(MediaSource::File(bytes.into()));
+        // The last digit has two bits more than a byte needs.
+        assert_eq!(read(Modality::Image, "image/png;base64,aGl="), file(b"hi"));
+        let lines = "a/b;base64,aG\r\nk=\n";
+        assert_eq!(read(Modality::Audio, lines), file(b"hi"));
+        assert_eq!(read(Modality::Video, lines), file(b"hi"));
+        assert_eq!(read(Modality::Image, lines), Err("Non-base64 digit found".to_owned()));
+    }
+
+    #[test]
     fn faults_have_vllms_words() {
         for (rest, message) in [
             (
@@ -91,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_come_through(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let rest = format!("x/y;base64,{}", STANDARD.encode(&bytes));
+            let rest = format!("x/y;base64,{}", BASE64.encode(&bytes));
             prop_assert_eq!(read(Modality::Audio, &rest), Ok(MediaSource::File(bytes.into())));
         }
 

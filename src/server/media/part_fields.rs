@@ -74,7 +74,7 @@ fn input_audio(place: &str, audio: Option<&Value>) -> Result<Option<Content>, Ap
         Some(Value::Object(audio)) => match audio.get("data") {
             Some(Value::String(data)) if data.is_empty() => Ok(None),
             Some(Value::String(data)) => {
-                Ok(Some(Content::Here(MediaSource::File(data_url::bytes(data)?))))
+                Ok(Some(Content::Here(MediaSource::File(data_url::bytes_among_others(data)?))))
             }
             _ => {
                 let wanted = "Input should be a valid string";

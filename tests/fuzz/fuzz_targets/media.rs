@@ -18,6 +18,9 @@ mod file;
 #[path = "../../../src/media/frames.rs"]
 mod frames;
 #[allow(dead_code, unreachable_pub, reason = "not all of it is used here")]
+#[path = "../../../src/media/jpeg/mod.rs"]
+mod jpeg;
+#[allow(dead_code, unreachable_pub, reason = "not all of it is used here")]
 #[path = "../../../src/media/embeds/pickle.rs"]
 mod pickle;
 
@@ -34,6 +37,7 @@ const SECONDS_MAX: u32 = 30;
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, file)) = data.split_first() else { return };
+    let eight = |total, _| Ok(frames::sampled(total, 8));
     match kind {
         b'p' => {
             let announced = decode::decoded_bytes(file, DECODING);
@@ -44,14 +48,15 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         b'v' => {
-            if let Ok(video) = frames::animation(file, 8, DECODING) {
-                let pixels: usize = video.iter().map(|frame| frame.as_raw().len() / 3).sum();
-                assert!(video.len() <= 8 && pixels as u64 <= DECODING.pixels_max);
+            if let Ok(video) = frames::animation(file, &eight, DECODING) {
+                let frames = video.frames.iter();
+                let pixels: usize = frames.map(|frame| frame.as_raw().len() / 3).sum();
+                assert!(video.frames.len() <= 8 && pixels as u64 <= DECODING.pixels_max);
             }
         }
         b'l' => {
             let files: Vec<Arc<[u8]>> = file.split(|byte| *byte == b'|').map(Arc::from).collect();
-            let _ = frames::pictures(&files, 8, DECODING);
+            let _ = frames::pictures(&files, &eight, None, DECODING);
         }
         b's' => {
             let file: Arc<[u8]> = file.into();

@@ -1,0 +1,101 @@
+//! The header of a WAV file in the form that the decoder reads. Programs that write into a pipe do
+//! not know the sizes in advance, and put other numbers there. Chunks beside the format and the
+//! samples are not needed, and may be malformed. All of these files are read by libsndfile.
+
+use std::{
+    io::{Cursor, Read, Result, Seek, SeekFrom},
+    sync::Arc,
+};
+
+use symphonia::core::io::MediaSource;
+
+/// Chunks before the samples that are looked at.
+const CHUNKS_MAX: usize = 64;
+/// Sizes from here on stand for an unknown one: no file that is served is as large.
+const UNKNOWN_FROM: u32 = 0x7fff_0000;
+/// The decoder's size of an unknown length.
+const UNKNOWN: [u8; 4] = [0xff; 4];
+
+/// A file, of which some bytes are read as others.
+pub(super) struct Patched {
+    file: Cursor<Arc<[u8]>>,
+    /// Places of the file with their bytes.
+    patches: Vec<(usize, [u8; 4])>,
+}
+
+impl Patched {
+    /// Returns a file with a plain header, if it is a WAV file.
+    pub(super) fn new(file: Arc<[u8]>) -> Self {
+        let patches = patches(&file).unwrap_or_default();
+        Self { file: Cursor::new(file), patches }
+    }
+}
+
+/// Returns the places of a WAV file's header with another form. `None` for other files.
+fn patches(file: &[u8]) -> Option<Vec<(usize, [u8; 4])>> {
+    let word = |at: usize| file.get(at..)?.first_chunk::<4>();
+    let is_large = word(0)? == b"RF64";
+    if !is_large && word(0)? != b"RIFF" || word(8)? != b"WAVE" {
+        return None;
+    }
+    let (mut patches, mut at) = (vec![(0, *b"RIFF"), (4, UNKNOWN)], 12);
+    // The size of the samples in a file of more than 4 GiB, which may also be smaller.
+    let mut size_of_samples = None;
+    for _ in 0..CHUNKS_MAX {
+        let (Some(name), Some(size)) = (word(at), word(at + 4)) else { break };
+        let len = u32::from_le_bytes(*size);
+        match name {
+            b"data" => {
+                let rest = file.len() - at - 8;
+                let is_unknown = len >= UNKNOWN_FROM && len as usize > rest;
+                match size_of_samples.filter(|_| is_large) {
+                    Some(size) if is_unknown => patches.push((at + 4, size)),
+                    _ if is_unknown => patches.push((at + 4, UNKNOWN)),
+                    _ => {}
+                }
+                break;
+            }
+            b"fmt " => {}
+            _ => {
+                if name == b"ds64" && word(at + 20) == Some(&[0; 4]) {
+                    size_of_samples = word(at + 16).copied();
+                }
+                patches.push((at, *b"JUNK"));
+            }
+        }
+        at = at.saturating_add(8 + len as usize + len as usize % 2);
+    }
+    Some(patches)
+}
+
+impl Read for Patched {
+    fn read(&mut self, to: &mut [u8]) -> Result<usize> {
+        let from = self.file.position();
+        let len = self.file.read(to)?;
+        for (place, bytes) in &self.patches {
+            for (at, byte) in (*place as u64..).zip(bytes) {
+                let index = at.checked_sub(from).and_then(|index| usize::try_from(index).ok());
+                if let Some(read) = index.and_then(|index| to[..len].get_mut(index)) {
+                    *read = *byte;
+                }
+            }
+        }
+        Ok(len)
+    }
+}
+
+impl Seek for Patched {
+    fn seek(&mut self, to: SeekFrom) -> Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl MediaSource for Patched {
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn byte_len(&self) -> Option<u64> {
+        Some(self.file.get_ref().len() as u64)
+    }
+}
