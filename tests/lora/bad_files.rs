@@ -132,7 +132,8 @@ async fn each_fault_is_told() {
         ("layer_replication", json!([[0, 1]]), "layer_replication"),
         ("trainable_token_indices", json!([1]), "trainable_token_indices"),
         ("target_modules", json!(["nothing"]), "target_modules of adapter_config.json"),
-        ("target_modules", json!("(?=x)"), "target_modules"),
+        ("target_modules", json!("(?=x)"), "target_modules of adapter_config.json"),
+        ("target_modules", json!("("), "target_modules"),
         ("lora_alpha", json!("much"), "adapter config"),
     ];
     for (field, value, expected) in fields {
