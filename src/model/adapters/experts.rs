@@ -17,6 +17,8 @@ use super::{AdapterError, AdapterSites, ExpertsId, SiteId};
 
 /// The parameters of experts: the inner projections, and the one back.
 const PARAMETERS: [&str; 2] = ["gate_up_proj", "down_proj"];
+/// Both products of an expert.
+const BOTH: &[usize] = &[0, 1];
 /// The end of the module around a parameter, where another parameter of the module has an adapter.
 const INNER: &str = ".base_layer";
 
@@ -60,9 +62,9 @@ impl Axes {
 }
 
 /// The meaning of a matrix's inputs and outputs. Versions of PEFT differ, and shapes tell. Where
-/// both sides fit, the version counts: see [`Axes::side`].
+/// both sides fit, the file's other matrices count, and else the version: see [`Axes::side`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     /// They are those of the layer.
     Layer,
     /// They are the other way round: A has the layer's outputs.
@@ -137,27 +139,71 @@ impl AdapterSites {
 }
 
 impl Loading<'_> {
-    /// Returns the matrices of each expert in a module, by their sites.
+    /// Returns the sides that the shapes of matrices tell by themselves, by the axes of parameters.
+    /// One version of PEFT wrote all matrices of a file over one class, so they have one side.
+    ///
+    /// PEFT 0.19.1 and later exchange the matrices of gpt-oss under transformers 4, because its
+    /// class there does not say that it is transposed. Only shapes tell this.
+    pub(super) fn told_sides(&self, modules: &BTreeMap<String, Tensors>) -> Vec<(Axes, Side)> {
+        let mut told = Vec::new();
+        for (module, tensors) in modules {
+            let Some((experts, parameters)) = self.sites.experts_of(module) else { continue };
+            let (axes, products) = match parameters {
+                ExpertParameters::Together { axes, .. } => (*axes, BOTH),
+                ExpertParameters::Apart([inner, _]) => {
+                    (Axes::ByOutput, self.product_apart(module, inner))
+                }
+                ExpertParameters::Rows { .. } => continue,
+            };
+            let Ok((a, b)) = self.names(module, tensors) else { continue };
+            let shape = self.inputs_and_outputs(a, b);
+            if let [(_, side)] = self.fits(experts, products, shape)[..]
+                && !told.contains(&(axes, side))
+            {
+                told.push((axes, side));
+            }
+        }
+        told
+    }
+
+    /// Returns the product of the module that is `inner`, or of the other one of two.
+    fn product_apart(&self, module: &str, inner: &str) -> &'static [usize] {
+        let parent = module.strip_suffix(INNER).unwrap_or(module);
+        match self.sites.normalized(inner) == self.sites.normalized(parent) {
+            true => &[0],
+            false => &[1],
+        }
+    }
+
+    /// Returns the inputs of A and the outputs of B.
+    fn inputs_and_outputs(&self, a: &str, b: &str) -> [Option<usize>; 2] {
+        let inputs = self.checkpoint.shape(a).and_then(|shape| shape.get(1)).copied();
+        let outputs = self.checkpoint.shape(b).and_then(|shape| shape.first()).copied();
+        [inputs, outputs]
+    }
+
+    /// Returns the matrices of each expert in a module, by their sites. `told` has the sides that
+    /// are known from other modules.
     pub(super) fn of_experts(
         &self,
         module: &str,
         tensors: &Tensors,
         (experts, parameters): (&ExpertSites, &ExpertParameters),
+        told: &[(Axes, Side)],
     ) -> Result<Vec<(SiteId, Matrices)>, AdapterError> {
         let (a, b) = self.names(module, tensors)?;
-        let inputs = self.checkpoint.shape(a).and_then(|shape| shape.get(1)).copied();
-        let outputs = self.checkpoint.shape(b).and_then(|shape| shape.first()).copied();
-        let shape = [inputs, outputs];
+        let shape = self.inputs_and_outputs(a, b);
+        let [inputs, outputs] = shape;
         let parent = module.strip_suffix(INNER).unwrap_or(module);
         let (product, side, name) = match parameters {
             ExpertParameters::Together { axes, .. } => {
-                let (product, side) = self.fitting(a, experts, &[0, 1], *axes, shape)?;
+                let fitting = self.fits(experts, BOTH, shape);
+                let (product, side) = self.only(a, fitting, 2, *axes, told)?;
                 (product, side, format!("{parent}.{}", PARAMETERS[product]))
             }
             ExpertParameters::Apart([inner, _]) => {
-                let is_inner = self.sites.normalized(inner) == self.sites.normalized(parent);
-                let product = if is_inner { [0] } else { [1] };
-                let (product, side) = self.fitting(a, experts, &product, Axes::ByOutput, shape)?;
+                let fitting = self.fits(experts, self.product_apart(module, inner), shape);
+                let (product, side) = self.only(a, fitting, 1, Axes::ByOutput, told)?;
                 (product, side, format!("{parent}.weight"))
             }
             ExpertParameters::Rows { names, .. } => {
@@ -250,16 +296,14 @@ impl Loading<'_> {
         Ok(packed)
     }
 
-    /// Returns which of `products` has matrices with so many inputs and outputs, and their side.
-    /// `tensor` has one of them. The version of PEFT counts where shapes do not tell.
-    fn fitting(
+    /// Returns which of `products` may have matrices with so many inputs and outputs, and their
+    /// side.
+    fn fits(
         &self,
-        tensor: &str,
         experts: &ExpertSites,
         products: &[usize],
-        axes: Axes,
         [inputs, outputs]: [Option<usize>; 2],
-    ) -> Result<(usize, Side), AdapterError> {
+    ) -> Vec<(usize, Side)> {
         let sites = experts.sites.first();
         let sites = sites.map(|sites| sites.map(|SiteId(site)| &self.sites.sites[site]));
         let mut fitting = Vec::new();
@@ -272,9 +316,29 @@ impl Loading<'_> {
                 fitting.push((product, Side::Parameter));
             }
         }
+        fitting
+    }
+
+    /// Returns the only one of the products and sides that fit, of `num_products`. `tensor` has one
+    /// of the matrices. Where shapes do not tell the side, other matrices do, or the version of
+    /// PEFT.
+    fn only(
+        &self,
+        tensor: &str,
+        mut fitting: Vec<(usize, Side)>,
+        num_products: usize,
+        axes: Axes,
+        told: &[(Axes, Side)],
+    ) -> Result<(usize, Side), AdapterError> {
         if fitting.len() > 1 {
+            let mut of_others = told.iter().filter(|(of, _)| *of == axes).map(|(_, side)| *side);
+            let of_others = match (of_others.next(), of_others.next()) {
+                (side, None) => side,
+                // The shapes disagree.
+                _ => None,
+            };
             let version = self.config.peft_version();
-            let side = version.and_then(|version| axes.side(version));
+            let side = of_others.or_else(|| version.and_then(|version| axes.side(version)));
             let side = side.ok_or_else(|| AdapterError::Config {
                 path: self.files.config_path.clone(),
                 field: "peft_version",
@@ -284,7 +348,7 @@ impl Loading<'_> {
             })?;
             fitting.retain(|(_, of)| *of == side);
         }
-        match (&fitting[..], products.len()) {
+        match (&fitting[..], num_products) {
             ([one], _) => Ok(*one),
             ([], 1) => Err(self.refused(tensor, "its shape does not fit the experts")),
             ([], _) => {

@@ -100,23 +100,25 @@ impl AdapterFiles {
 impl Loading<'_> {
     fn load(&self) -> Result<Adapter, AdapterError> {
         let mut modules: BTreeMap<String, Tensors> = BTreeMap::new();
-        let (mut embedding, mut lm_head, mut size_bytes) = (None, None, 0);
-        let mut of_classifier = Vec::new();
+        let (mut of_embedding, mut of_lm_head, mut of_classifier) = (None, None, Vec::new());
         for name in self.checkpoint.names() {
             let (module, role) = self.role(&name)?;
             match role {
-                Role::A => modules.entry(module).or_default().a = Some(name.into_owned()),
-                Role::B => modules.entry(module).or_default().b = Some(name.into_owned()),
+                Role::A => self.set(&mut modules.entry(module).or_default().a, name)?,
+                Role::B => self.set(&mut modules.entry(module).or_default().b, name)?,
                 Role::Saved(saved) if let Some(layer) = self.sites.classifier_layer(&module) => {
+                    let same =
+                        |(of, part, _): &&(usize, Saved, String)| (*of, *part) == (layer, saved);
+                    if let Some((_, _, other)) = of_classifier.iter().find(same) {
+                        return Err(self.twice(&name, other));
+                    }
                     of_classifier.push((layer, saved, name.into_owned()));
                 }
                 Role::Saved(Saved::Weight) if self.is_same(&self.sites.embedding, &module) => {
-                    embedding = Some(self.embedding(&name)?);
-                    size_bytes += self.size_of(&self.sites.embedding);
+                    self.set(&mut of_embedding, name)?;
                 }
                 Role::Saved(Saved::Weight) if self.is_same(&self.sites.lm_head, &module) => {
-                    lm_head = Some(self.lm_head(&name)?);
-                    size_bytes += self.size_of(&self.sites.lm_head);
+                    self.set(&mut of_lm_head, name)?;
                 }
                 Role::Saved(_) => {
                     let why = "modules_to_save may replace the embedding, the output layer and \
@@ -125,11 +127,21 @@ impl Loading<'_> {
                 }
             }
         }
+        let embedding = of_embedding.map(|name| self.embedding(&name)).transpose()?;
+        let lm_head = of_lm_head.map(|name| self.lm_head(&name)).transpose()?;
+        let mut size_bytes = 0;
+        if embedding.is_some() {
+            size_bytes += self.size_of(&self.sites.embedding);
+        }
+        if lm_head.is_some() {
+            size_bytes += self.size_of(&self.sites.lm_head);
+        }
         let (classifier, mut max_rank) = self.classifier(&of_classifier, &mut modules)?;
         let (mut matrices, mut of_sites) = (BTreeMap::new(), BTreeMap::new());
+        let told = self.told_sides(&modules);
         for (module, tensors) in &modules {
             if let Some(experts) = self.sites.experts_of(module) {
-                for (SiteId(site), matrices) in self.of_experts(module, tensors, experts)? {
+                for (SiteId(site), matrices) in self.of_experts(module, tensors, experts, &told)? {
                     max_rank = max_rank.max(matrices.rank);
                     if of_sites.insert(site, matrices).is_some() {
                         let name = tensors.a.as_deref().unwrap_or(module);
@@ -161,6 +173,22 @@ impl Loading<'_> {
         let experts = experts.collect::<Result<Vec<_>, _>>()?;
         size_bytes += experts.iter().flatten().flatten().map(ExpertLora::size_bytes).sum::<usize>();
         Ok(Adapter { sites, experts, embedding, lm_head, classifier, max_rank, size_bytes })
+    }
+
+    /// Notes the only tensor of a kind.
+    fn set(&self, known: &mut Option<String>, name: Cow<'_, str>) -> Result<(), AdapterError> {
+        match known {
+            Some(other) => Err(self.twice(&name, other)),
+            None => {
+                *known = Some(name.into_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the error of a tensor that the file has under two names.
+    fn twice(&self, name: &str, other: &str) -> AdapterError {
+        self.refused(name, &format!("the file has the same part of the module as `{other}`, too"))
     }
 
     /// Returns the module of a tensor, and its role there.
