@@ -11,7 +11,8 @@ Models of experts get a third one, `c`, with matrices for each expert, in the na
 in transformers 4. PEFT itself turns them into those of transformers 5. A fourth one, `d`, has those
 of transformers 5, where all experts are one parameter. Models whose files have such parameters get
 this one, too. Where transformers 4 had a module of all experts for each of their products, it makes
-`c` with the parameters of these.
+`c` with the parameters of these. Some models get a fifth one, `e`, with matrices of the embedding,
+and of the output layer.
 Needs torch, transformers and peft.
 """
 
@@ -47,6 +48,13 @@ PARAMETERS = {
 # Models whose experts were parameters of other modules in transformers 4.
 PARAMETERS_4 = {
     "granite_moe": [f"block_sparse_moe.{side}_linear.weight" for side in ("input", "output")],
+}
+# Models whose adapter `e` has matrices of the embedding: that and some other modules.
+EMBEDDINGS = {
+    "llama-tied": ["embed_tokens", "lm_head", "v_proj"],
+    "qwen3-layer-types": ["embed_tokens", "lm_head", "v_proj"],
+    "gemma3": ["embed_tokens", "v_proj"],
+    "gpt2": ["wte", "c_fc"],
 }
 IS_4 = transformers.__version__.startswith("4.")
 # Models, each with the modules that its second adapter replaces as a whole.
@@ -186,6 +194,13 @@ def record(name, saved, load, folder, out):
     adapters = list(zip("ab", configs(linears(model), saved)))
     adapters += [("c", EXPERTS[name])] if name in EXPERTS else []
     adapters += [("d", None)] if name in EXPERTS or name in PARAMETERS else []
+    if name in EMBEDDINGS:
+        modules = EMBEDDINGS[name]
+        config = LoraConfig(
+            r=5, lora_alpha=3, target_modules=modules, rank_pattern={modules[0]: 2},
+            task_type="CAUSAL_LM",
+        )
+        adapters.append(("e", config))
     if IS_4:
         adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
         answers = json.loads((out / "answers.json").read_text())

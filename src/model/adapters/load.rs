@@ -30,6 +30,10 @@ pub(super) struct Tensors {
 enum Role {
     A,
     B,
+    /// A of an embedding.
+    EmbeddingA,
+    /// B of an embedding.
+    EmbeddingB,
     /// The whole weight of a module, or its whole bias: `modules_to_save`.
     Saved(Saved),
 }
@@ -100,12 +104,26 @@ impl AdapterFiles {
 impl Loading<'_> {
     fn load(&self) -> Result<Adapter, AdapterError> {
         let mut modules: BTreeMap<String, Tensors> = BTreeMap::new();
+        let mut of_tokens: BTreeMap<String, Tensors> = BTreeMap::new();
         let (mut of_embedding, mut of_lm_head, mut of_classifier) = (None, None, Vec::new());
         for name in self.checkpoint.names() {
             let (module, role) = self.role(&name)?;
             match role {
                 Role::A => self.set(&mut modules.entry(module).or_default().a, name)?,
                 Role::B => self.set(&mut modules.entry(module).or_default().b, name)?,
+                Role::EmbeddingA | Role::EmbeddingB
+                    if !self.is_same(&self.sites.embedding, &module) =>
+                {
+                    let why = format!("the base model has no embedding {module}");
+                    return Err(self.refused(&name, &why));
+                }
+                Role::EmbeddingA => self.set(&mut of_tokens.entry(module).or_default().a, name)?,
+                Role::EmbeddingB => self.set(&mut of_tokens.entry(module).or_default().b, name)?,
+                // PEFT also saves the base model's matrix of an embedding that has matrices of low
+                // rank, and that of such an output layer.
+                Role::Saved(Saved::Weight) if let Some(base) = self.base_layer(&module) => {
+                    self.require_shape(&name, &base.shape)?;
+                }
                 Role::Saved(saved) if let Some(layer) = self.sites.classifier_layer(&module) => {
                     let same =
                         |(of, part, _): &&(usize, Saved, String)| (*of, *part) == (layer, saved);
@@ -137,6 +155,16 @@ impl Loading<'_> {
             size_bytes += self.size_of(&self.sites.lm_head);
         }
         let (classifier, mut max_rank) = self.classifier(&of_classifier, &mut modules)?;
+        let mut embedding_lora = None;
+        for (module, tensors) in &of_tokens {
+            let lora = self.embedding_lora(module, tensors)?;
+            max_rank = max_rank.max(lora.rank);
+            size_bytes += lora.size_bytes;
+            if embedding_lora.replace(lora).is_some() {
+                let name = tensors.a.as_deref().unwrap_or(module);
+                return Err(self.refused(name, "the module has matrices under another name, too"));
+            }
+        }
         let (mut matrices, mut of_sites) = (BTreeMap::new(), BTreeMap::new());
         let told = self.told_sides(&modules);
         for (module, tensors) in &modules {
@@ -172,7 +200,16 @@ impl Loading<'_> {
         let experts = experts.map(|experts| self.packed_experts(experts, &of_sites, &matrices));
         let experts = experts.collect::<Result<Vec<_>, _>>()?;
         size_bytes += experts.iter().flatten().flatten().map(ExpertLora::size_bytes).sum::<usize>();
-        Ok(Adapter { sites, experts, embedding, lm_head, classifier, max_rank, size_bytes })
+        Ok(Adapter {
+            sites,
+            experts,
+            embedding,
+            embedding_lora,
+            lm_head,
+            classifier,
+            max_rank,
+            size_bytes,
+        })
     }
 
     /// Notes the only tensor of a kind.
@@ -204,10 +241,14 @@ impl Loading<'_> {
         if rest.contains("lora_magnitude_vector") {
             return Err(self.refused(name, "DoRA is not computed"));
         }
-        if rest.contains("lora_embedding_") {
-            let why = "embeddings take no matrices of low rank; merge the adapter into its model, \
-                       or train the embedding as one of modules_to_save";
-            return Err(self.refused(name, why));
+        // These are parameters and no modules, so their names have no `.weight`.
+        let plain = rest.strip_suffix(".default").unwrap_or(rest);
+        let of_embedding =
+            [(".lora_embedding_A", Role::EmbeddingA), (".lora_embedding_B", Role::EmbeddingB)];
+        for (marker, role) in of_embedding {
+            if let Some(module) = plain.strip_suffix(marker) {
+                return Ok((module.to_owned(), role));
+            }
         }
         let ends = [(".weight", Saved::Weight), (".bias", Saved::Bias)];
         let mut saved = ends.iter().filter(|_| !rest.contains(".lora_"));
@@ -287,6 +328,14 @@ impl Loading<'_> {
         let rank = self.rank(module)?;
         let (a, b) = (self.values(a, &[rank, inputs])?, self.values(b, &[outputs, rank])?);
         Ok(Matrices { a, b, rank, scale: self.config.scale(module) })
+    }
+
+    /// Returns the embedding or the output layer whose matrix in the base model is a module of the
+    /// adapter's file.
+    fn base_layer(&self, module: &str) -> Option<&Replaceable> {
+        let inner = module.strip_suffix(".base_layer")?;
+        let whole = [&self.sites.embedding, &self.sites.lm_head];
+        whole.into_iter().find(|replaced| self.is_same(replaced, inner))?.as_ref()
     }
 
     fn is_same(&self, replaced: &Option<Replaceable>, module: &str) -> bool {
@@ -374,16 +423,22 @@ impl Loading<'_> {
 
     /// Returns the elements of a tensor, which must have this shape.
     pub(super) fn values(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, AdapterError> {
-        let actual = self.checkpoint.shape(name).unwrap_or_default();
-        if actual != expected {
-            return Err(AdapterError::Shape {
-                path: self.files.weights_path.clone(),
-                tensor: name.to_owned(),
-                actual: actual.to_vec(),
-                expected: expected.to_vec(),
-            });
-        }
+        self.require_shape(name, expected)?;
         Ok(self.checkpoint.tensor(name, expected)?.values().view().to_f32())
+    }
+
+    /// Checks the shape of a tensor.
+    fn require_shape(&self, name: &str, expected: &[usize]) -> Result<(), AdapterError> {
+        let actual = self.checkpoint.shape(name).unwrap_or_default();
+        if actual == expected {
+            return Ok(());
+        }
+        Err(AdapterError::Shape {
+            path: self.files.weights_path.clone(),
+            tensor: name.to_owned(),
+            actual: actual.to_vec(),
+            expected: expected.to_vec(),
+        })
     }
 
     pub(super) fn refused(&self, tensor: &str, why: &str) -> AdapterError {
@@ -413,6 +468,6 @@ fn arranged(matrices: &Matrices, part: &Part) -> Vec<f32> {
     }
 }
 
-fn shape_of(replaced: &Option<Replaceable>) -> [usize; 2] {
+pub(super) fn shape_of(replaced: &Option<Replaceable>) -> [usize; 2] {
     replaced.as_ref().map_or([0, 0], |replaced| replaced.shape)
 }
