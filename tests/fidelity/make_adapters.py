@@ -12,7 +12,8 @@ in transformers 4. PEFT itself turns them into those of transformers 5. A fourth
 of transformers 5, where all experts are one parameter. Models whose files have such parameters get
 this one, too. Where transformers 4 had a module of all experts for each of their products, it makes
 `c` with the parameters of these. Some models get a fifth one, `e`, with matrices of the embedding,
-and of the output layer.
+and of the output layer. Others get a sixth one, `f`, with matrices of the router's weight, as PEFT
+makes them of `gate` and of `all-linear` with transformers 5.
 Needs torch, transformers and peft.
 """
 
@@ -44,6 +45,7 @@ PARAMETERS = {
     "granite_moe": "block_sparse_moe.experts",
     "granite_hybrid": "block_sparse_moe.experts",
     "hy_v3": "mlp.experts",
+    "longcat_flash": "mlp.experts",
 }
 # Models whose experts were parameters of other modules in transformers 4.
 PARAMETERS_4 = {
@@ -56,6 +58,8 @@ EMBEDDINGS = {
     "gemma3": ["embed_tokens", "v_proj"],
     "gpt2": ["wte", "c_fc"],
 }
+# Models whose adapter `f` has matrices of the router.
+ROUTERS = ["mixtral", "qwen3_moe"]
 IS_4 = transformers.__version__.startswith("4.")
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
@@ -201,6 +205,8 @@ def record(name, saved, load, folder, out):
             task_type="CAUSAL_LM",
         )
         adapters.append(("e", config))
+    if name in ROUTERS:
+        adapters.append(("f", of_parameters(["gate.weight"], "gate.weight")))
     if IS_4:
         adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
         answers = json.loads((out / "answers.json").read_text())

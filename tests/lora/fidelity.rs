@@ -58,7 +58,7 @@ fn models(adapters: &str) -> Vec<String> {
 pub(crate) async fn run(case: &Case, config: EngineConfig) -> Vec<(Recorded, Output)> {
     let engine = Engine::start(config).await.unwrap();
     let (mut loaded, recorded) = (Vec::new(), case.recorded());
-    for name in ["a", "b", "c", "d", "e"] {
+    for name in ["a", "b", "c", "d", "e", "f"] {
         let path = case.path(name);
         if path.is_dir() {
             engine.load_lora_adapter(name, &path.to_string_lossy(), false).await.unwrap();

@@ -89,6 +89,9 @@ pub(super) struct ExpertSites {
     parameters: Vec<ExpertParameters>,
     /// Two for each expert: the inner projections, and the one back.
     sites: Vec<[SiteId; 2]>,
+    /// Number of experts behind these that return their input. The parameter of the inner
+    /// projections has them, too, without effect.
+    num_identities: usize,
 }
 
 impl ExpertParameters {
@@ -109,13 +112,14 @@ impl ExpertParameters {
 
 impl AdapterSites {
     /// Registers the experts of a layer, in each form that adapters know. `sites` has the products
-    /// of each expert.
+    /// of each expert. `num_identities` further experts return their input.
     pub(in crate::model) fn add_experts(
         &mut self,
         parameters: Vec<ExpertParameters>,
         sites: Vec<[SiteId; 2]>,
+        num_identities: usize,
     ) -> ExpertsId {
-        self.experts.push(ExpertSites { parameters, sites });
+        self.experts.push(ExpertSites { parameters, sites, num_identities });
         ExpertsId(self.experts.len() - 1)
     }
 
@@ -212,7 +216,8 @@ impl Loading<'_> {
         };
         self.require_parameter(a, &name)?;
         let (inputs, outputs) = (inputs.unwrap_or_default(), outputs.unwrap_or_default());
-        let (rank, count) = (self.rank(&name)?, experts.sites.len());
+        let num_identities = if product == 0 { experts.num_identities } else { 0 };
+        let (rank, count) = (self.rank(&name)?, experts.sites.len() + num_identities);
         let a = self.values(a, &[count * rank, inputs])?;
         let b = self.values(b, &[outputs, rank * count])?;
         let scale = self.config.scale(&name);

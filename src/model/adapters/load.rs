@@ -321,13 +321,25 @@ impl Loading<'_> {
         [outputs, inputs]: [usize; 2],
     ) -> Result<Matrices, AdapterError> {
         let (a, b) = self.names(module, tensors)?;
-        if !self.config.has_target(module) {
-            let why = format!("target_modules of adapter_config.json does not name {module}");
-            return Err(self.refused(a, &why));
-        }
-        let rank = self.rank(module)?;
+        let name = self.known_name(module, a)?;
+        let rank = self.rank(&name)?;
         let (a, b) = (self.values(a, &[rank, inputs])?, self.values(b, &[outputs, rank])?);
-        Ok(Matrices { a, b, rank, scale: self.config.scale(module) })
+        Ok(Matrices { a, b, rank, scale: self.config.scale(&name) })
+    }
+
+    /// Returns the name by which the config knows a module: its own, or that of its weight. PEFT
+    /// has the weights of routers as parameters, because transformers 5 has no linear layer for
+    /// them. `tensor` is one of the module's.
+    fn known_name<'m>(&self, module: &'m str, tensor: &str) -> Result<Cow<'m, str>, AdapterError> {
+        let weight = format!("{module}.weight");
+        if self.config.has_parameter(&weight) {
+            return Ok(Cow::Owned(weight));
+        }
+        if self.config.has_target(module) {
+            return Ok(Cow::Borrowed(module));
+        }
+        let why = format!("target_modules of adapter_config.json does not name {module}");
+        Err(self.refused(tensor, &why))
     }
 
     /// Returns the embedding or the output layer whose matrix in the base model is a module of the

@@ -140,7 +140,8 @@ impl Moe {
             gate_up.push(Linear::weight(loader, &inner, width)?);
             down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
         }
-        let site = known.map(|known| loader.adapter_sites().add_experts(known, sites));
+        let add = |known| loader.adapter_sites().add_experts(known, sites, moe.num_identities);
+        let site = known.map(add);
         let activation = match moe.clamp {
             Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
             None => {
