@@ -43,7 +43,7 @@ impl Loading<'_> {
         tensors: &Tensors,
     ) -> Result<EmbeddingLora, AdapterError> {
         let [vocab, width] = shape_of(&self.sites.embedding);
-        let Matrices { a, b, rank, scale } = self.matrices(module, tensors, [width, vocab])?;
+        let Matrices { a, b, rank, scale, .. } = self.matrices(module, tensors, [width, vocab])?;
         let padded = rank.next_multiple_of(LANES);
         let (mut columns, mut identity) = (vec![0.0; vocab * padded], vec![0.0; rank * padded]);
         for (index, row) in a.chunks_exact(vocab).enumerate() {

@@ -6,7 +6,8 @@
 //! the parameter as PEFT sees it (`ParamWrapper._get_in_out_features`): see [`Side`].
 //!
 //! A parameter of two axes is one matrix for PEFT, with the experts below one another. A is
-//! `[r, hidden]`, the same for all experts. B is `[E · intermediate, r]`.
+//! `[r, hidden]`, the same for all experts. B is `[E · intermediate, r]`. DBRX and Nomic's encoders
+//! have these.
 
 use std::collections::BTreeMap;
 
@@ -78,9 +79,10 @@ pub(in crate::model) enum ExpertParameters {
     Together { module: String, axes: Axes },
     /// `weight` of a module for each product, `[experts, outputs, inputs]`.
     Apart([String; 2]),
-    /// Two parameters of one module, in the order of its class: `[experts · intermediate, hidden]`
-    /// each. The layer multiplies with the transpose of the second one.
-    Rows { module: String, names: [&'static str; 2] },
+    /// Parameters of one module, in the order of its class: `[experts · intermediate, hidden]`
+    /// each. The layer multiplies with the transpose of the last one. The others are side by side
+    /// in the inner product.
+    Rows { module: String, names: Vec<&'static str> },
 }
 
 /// The experts of one layer.
@@ -132,7 +134,7 @@ impl AdapterSites {
     /// Returns the experts of which a module of an adapter's file has matrices.
     pub(super) fn experts_of(&self, module: &str) -> Option<(&ExpertSites, &ExpertParameters)> {
         let name = self.normalized(module);
-        let name = name.strip_suffix(INNER).unwrap_or(&name);
+        let name = without_inner(&name);
         let is_it = |known: &&ExpertParameters| {
             known.modules().iter().any(|known| self.normalized(known) == name)
         };
@@ -172,7 +174,7 @@ impl Loading<'_> {
 
     /// Returns the product of the module that is `inner`, or of the other one of two.
     fn product_apart(&self, module: &str, inner: &str) -> &'static [usize] {
-        let parent = module.strip_suffix(INNER).unwrap_or(module);
+        let parent = without_inner(module);
         match self.sites.normalized(inner) == self.sites.normalized(parent) {
             true => &[0],
             false => &[1],
@@ -198,7 +200,7 @@ impl Loading<'_> {
         let (a, b) = self.names(module, tensors)?;
         let shape = self.inputs_and_outputs(a, b);
         let [inputs, outputs] = shape;
-        let parent = module.strip_suffix(INNER).unwrap_or(module);
+        let parent = without_inner(module);
         let (product, side, name) = match parameters {
             ExpertParameters::Together { axes, .. } => {
                 let fitting = self.fits(experts, BOTH, shape);
@@ -211,7 +213,7 @@ impl Loading<'_> {
                 (product, side, format!("{parent}.weight"))
             }
             ExpertParameters::Rows { names, .. } => {
-                return self.of_rows(module, [a, b], experts, *names);
+                return self.of_rows(module, [a, b], experts, names);
             }
         };
         self.require_parameter(a, &name)?;
@@ -229,28 +231,37 @@ impl Loading<'_> {
                 // The matrix is B · A, and the layer multiplies with its transpose.
                 Side::Parameter => [transposed(&b, rank), transposed(&a, inputs)],
             };
-            (sites[product], Matrices { a, b, rank, scale })
+            (sites[product], Matrices { a, b, rank, scale, first_output: 0 })
         };
         Ok(experts.sites.iter().enumerate().map(of_expert).collect())
     }
 
     /// Returns the matrices of each expert in one of the parameters `names` of a module, each of
-    /// two axes. PEFT wraps the module once for each parameter, and its last one is outermost.
+    /// two axes. PEFT wraps the module once for each parameter that it changes, and the last one is
+    /// outermost.
     fn of_rows(
         &self,
         module: &str,
         [a, b]: [&str; 2],
         experts: &ExpertSites,
-        names: [&str; 2],
+        names: &[&'static str],
     ) -> Result<Vec<(SiteId, Matrices)>, AdapterError> {
-        let parent = module.strip_suffix(INNER).unwrap_or(module);
-        let names = names.map(|name| format!("{parent}.{name}"));
-        let is_outermost = parent == module;
-        let product = usize::from(is_outermost && self.config.has_parameter(&names[1]));
-        let name = &names[product];
-        self.require_parameter(a, name)?;
+        let parent = without_inner(module);
+        let depth = (module.len() - parent.len()) / INNER.len();
+        let names: Vec<String> = names.iter().map(|name| format!("{parent}.{name}")).collect();
+        let changed = names.iter().enumerate().filter(|(_, name)| self.config.has_parameter(name));
+        let Some((index, name)) = changed.rev().nth(depth) else {
+            let parameters = names.join(" or ");
+            let why =
+                format!("target_parameters of adapter_config.json does not name {parameters}");
+            return Err(self.refused(a, &why));
+        };
         let Some(sites) = experts.sites.first() else { return Ok(Vec::new()) };
         let [hidden, intermediate] = sites.map(|SiteId(site)| self.sites.sites[site].inputs);
+        let (product, first_output) = match index + 1 == names.len() {
+            true => (1, 0),
+            false => (0, index * intermediate),
+        };
         let (rank, scale) = (self.rank(name)?, self.config.scale(name));
         let a = self.values(a, &[rank, hidden])?;
         let b = self.values(b, &[experts.sites.len() * intermediate, rank])?;
@@ -259,7 +270,7 @@ impl Loading<'_> {
                 0 => [a.clone(), b.to_vec()],
                 _ => [transposed(b, rank), transposed(&a, hidden)],
             };
-            (sites[product], Matrices { a, b, rank, scale })
+            (sites[product], Matrices { a, b, rank, scale, first_output })
         };
         Ok(experts.sites.iter().zip(b.chunks_exact(intermediate * rank)).map(of_expert).collect())
     }
@@ -273,12 +284,12 @@ impl Loading<'_> {
         Err(self.refused(tensor, &why))
     }
 
-    /// Packs the matrices of all experts of a layer for each of their two products. `whole` has
-    /// those of whole products by their sites, and `of_modules` those of modules.
+    /// Packs the matrices of all experts of a layer for each of their two products. `of_sites` has
+    /// those of parameters by their sites, and `of_modules` those of modules.
     pub(super) fn packed_experts(
         &self,
         experts: &ExpertSites,
-        whole: &BTreeMap<usize, Matrices>,
+        of_sites: &BTreeMap<usize, Vec<Matrices>>,
         of_modules: &BTreeMap<String, Matrices>,
     ) -> Result<[Option<ExpertLora>; 2], AdapterError> {
         let mut packed = [None, None];
@@ -286,7 +297,10 @@ impl Loading<'_> {
             let sites = experts.sites.iter().map(|sites| sites[product].0);
             let own: Vec<Vec<Own<'_>>> = sites
                 .clone()
-                .map(|site| self.own(&self.sites.sites[site], whole.get(&site), of_modules))
+                .map(|site| {
+                    let of_site = of_sites.get(&site).map(Vec::as_slice).unwrap_or_default();
+                    self.own(&self.sites.sites[site], of_site, of_modules)
+                })
                 .collect();
             let Some(site) = sites.map(|site| &self.sites.sites[site]).next() else { continue };
             if own.iter().all(Vec::is_empty) {
@@ -367,6 +381,14 @@ impl Loading<'_> {
             }
         }
     }
+}
+
+/// Returns the module around whose parameters PEFT has put others.
+fn without_inner(mut module: &str) -> &str {
+    while let Some(outer) = module.strip_suffix(INNER) {
+        module = outer;
+    }
+    module
 }
 
 /// Returns the transpose of a matrix whose rows have `width` elements.

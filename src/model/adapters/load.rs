@@ -58,6 +58,8 @@ pub(super) struct Matrices {
     pub(super) b: Vec<f32>,
     pub(super) rank: usize,
     pub(super) scale: f32,
+    /// The first of a site's outputs, where the matrices belong to the site and not to a module.
+    pub(super) first_output: usize,
 }
 
 /// Matrices at some outputs of a site.
@@ -171,11 +173,14 @@ impl Loading<'_> {
             if let Some(experts) = self.sites.experts_of(module) {
                 for (SiteId(site), matrices) in self.of_experts(module, tensors, experts, &told)? {
                     max_rank = max_rank.max(matrices.rank);
-                    if of_sites.insert(site, matrices).is_some() {
+                    let of_site: &mut Vec<Matrices> = of_sites.entry(site).or_default();
+                    let first_output = matrices.first_output;
+                    if of_site.iter().any(|other| other.first_output == first_output) {
                         let name = tensors.a.as_deref().unwrap_or(module);
                         let why = "the experts have matrices under another name, too";
                         return Err(self.refused(name, why));
                     }
+                    of_site.push(matrices);
                 }
                 continue;
             }
@@ -324,7 +329,7 @@ impl Loading<'_> {
         let name = self.known_name(module, a)?;
         let rank = self.rank(&name)?;
         let (a, b) = (self.values(a, &[rank, inputs])?, self.values(b, &[outputs, rank])?);
-        Ok(Matrices { a, b, rank, scale: self.config.scale(&name) })
+        Ok(Matrices { a, b, rank, scale: self.config.scale(&name), first_output: 0 })
     }
 
     /// Returns the name by which the config knows a module: its own, or that of its weight. PEFT
@@ -364,7 +369,7 @@ impl Loading<'_> {
         if site.is_of_expert {
             return Ok(None);
         }
-        let own = self.own(site, None, matrices);
+        let own = self.own(site, &[], matrices);
         let pairs: Vec<LoraPair<'_>> = own.iter().map(Own::pair).collect();
         let shape = [site.outputs(), site.inputs];
         let packed = match (&pairs[..], site.turned) {
@@ -380,20 +385,20 @@ impl Loading<'_> {
         packed.map(Some).map_err(|source| self.on_device(site, source))
     }
 
-    /// Returns the matrices of one site: those of all its outputs, and those of its modules.
+    /// Returns the matrices of one site: those of the site itself, and those of its modules.
     pub(super) fn own<'m>(
         &self,
         site: &Site,
-        whole: Option<&'m Matrices>,
+        of_site: &'m [Matrices],
         matrices: &'m BTreeMap<String, Matrices>,
     ) -> Vec<Own<'m>> {
         let (mut first_output, mut own) = (0, Vec::new());
-        own.extend(whole.map(|whole| {
+        own.extend(of_site.iter().map(|matrices| {
             let b = match &site.parts[..] {
-                [part] => arranged(whole, part),
-                _ => whole.b.clone(),
+                [part] => arranged(matrices, part),
+                _ => matrices.b.clone(),
             };
-            Own { matrices: whole, b, first_output: 0 }
+            Own { matrices, b, first_output: matrices.first_output }
         }));
         for part in &site.parts {
             if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
