@@ -1,9 +1,14 @@
 //! Settings of speculative decoding: vLLM's `--speculative-config`.
 
+mod others;
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use playhouse_actors::logic::drafts::{ngram::NgramLookup, suffix::SuffixConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Map, Value};
 
 use super::EngineConfig;
 
@@ -74,7 +79,7 @@ impl EngineConfig {
 
 /// The fields as vLLM has them.
 #[derive(Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Fields {
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<String>,
@@ -94,7 +99,39 @@ struct Fields {
     suffix_decoding_max_spec_factor: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     suffix_decoding_min_token_prob: Option<f64>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
+
+/// vLLM's names of the layers in families' own checkpoints, which all mean `mtp`.
+const OF_FAMILIES: [&str; 26] = [
+    "bailing_hybrid_mtp",
+    "bailing_hybrid_v3_mtp",
+    "deepseek_mtp",
+    "dots3_note_mtp",
+    "ernie_mtp",
+    "exaone4_5_mtp",
+    "exaone_moe_mtp",
+    "gemma4_mtp",
+    "glm4_moe_lite_mtp",
+    "glm4_moe_mtp",
+    "glm5_next_mtp",
+    "glm_ocr_mtp",
+    "hy_v3_mtp",
+    "hy_v4_mtp",
+    "inkling_mtp",
+    "kimi_k3_mtp",
+    "longcat_flash_mtp",
+    "mimo_mtp",
+    "mimo_v2_mtp",
+    "minimax_m3_mtp",
+    "nemotron_h_mtp",
+    "pangu_ultra_moe_mtp",
+    "qwen3_5_mtp",
+    "qwen3_next_mtp",
+    "qwen4_exp_mtp",
+    "step3p5_mtp",
+];
 
 /// The methods by their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,20 +155,29 @@ impl Name {
         }
     }
 
-    /// Returns the method of a name. As in vLLM, names of families with such layers mean `mtp`.
+    /// Returns the method of a name.
     fn of(name: &str) -> Option<Self> {
         Some(match name {
-            "ngram" => Self::Ngram,
+            "ngram" | "[ngram]" => Self::Ngram,
             "suffix" => Self::Suffix,
             "draft_model" => Self::DraftModel,
             "eagle" => Self::Head(HeadMethod::Eagle),
             "eagle3" => Self::Head(HeadMethod::Eagle3),
-            "mtp" | "deepseek_mtp" | "glm4_moe_mtp" | "qwen3_next_mtp" | "qwen3_5_mtp" => {
-                Self::Head(HeadMethod::Mtp)
-            }
+            "mtp" => Self::Head(HeadMethod::Mtp),
+            name if OF_FAMILIES.contains(&name) => Self::Head(HeadMethod::Mtp),
             "mlp_speculator" => Self::Head(HeadMethod::MlpSpeculator),
             _ => return None,
         })
+    }
+
+    /// Returns the method of a model that is given without one, by its name as in vLLM.
+    fn of_model(model: &str) -> Self {
+        match model.to_lowercase() {
+            name if name == "ngram" || name == "[ngram]" => Self::Ngram,
+            name if name.contains("eagle-") => Self::Head(HeadMethod::Eagle),
+            name if name.contains("eagle3") => Self::Head(HeadMethod::Eagle3),
+            _ => Self::DraftModel,
+        }
     }
 
     /// Returns whether the method has the field `model`.
@@ -141,12 +187,12 @@ impl Name {
 }
 
 impl Fields {
-    /// Returns the method. As in vLLM, a model without a method is a draft model.
+    /// Returns the method.
     fn name(&self) -> Result<Name, String> {
         match (self.method.as_deref(), &self.model) {
             (Some(name), _) => Name::of(name)
                 .ok_or_else(|| format!("method is {name}, which is not supported: {ACCEPTED}")),
-            (None, Some(_)) => Ok(Name::DraftModel),
+            (None, Some(model)) => Ok(Name::of_model(&model.to_string_lossy())),
             (None, None) => Err(format!("method is missing: {ACCEPTED}")),
         }
     }
@@ -177,7 +223,9 @@ impl Fields {
                 Name::Suffix,
             ),
         ];
-        if self.model.is_some() && !name.has_model() {
+        // vLLM lets a method without weights stand as its own model.
+        let is_method = |model: &PathBuf| Name::of(&model.to_string_lossy()) == Some(name);
+        if !name.has_model() && self.model.as_ref().is_some_and(|model| !is_method(model)) {
             let name = name.as_str();
             return Err(format!("model belongs to methods with weights, and the method is {name}"));
         }
@@ -240,6 +288,7 @@ impl TryFrom<Fields> for SpeculativeConfig {
     type Error = String;
 
     fn try_from(fields: Fields) -> Result<Self, String> {
+        others::check(&fields.others)?;
         let name = fields.name()?;
         fields.check_unread(name)?;
         let method = match name {
@@ -329,88 +378,5 @@ impl<'de> Deserialize<'de> for SpeculativeConfig {
             Written::Object(object) => serde_json::from_value(object.into()),
         };
         fields.map_err(de::Error::custom)?.try_into().map_err(de::Error::custom)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(json: &str) -> Result<SpeculativeConfig, String> {
-        serde_json::from_value(json.into()).map_err(|error: serde_json::Error| error.to_string())
-    }
-
-    #[test]
-    fn methods_are_described_as_vllm_does() {
-        let ngram = r#"{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4,
-            "prompt_lookup_min": 2}"#;
-        let lookup = NgramLookup { min: 2, max: 4 };
-        let method = SpeculativeMethod::Ngram(lookup);
-        assert_eq!(read(ngram), Ok(SpeculativeConfig { method, num_speculative_tokens: 3 }));
-        let suffix = read(r#"{"method": "suffix"}"#).unwrap();
-        assert_eq!(suffix.num_speculative_tokens, 24, "the depth of the tree");
-        let model = read(r#"{"model": "draft", "num_speculative_tokens": 5}"#).unwrap();
-        assert_eq!(model.method, SpeculativeMethod::DraftModel { model: "draft".into() });
-        for name in ["deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_mtp"] {
-            let mtp = read(&format!(r#"{{"method": "{name}"}}"#)).unwrap();
-            let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
-            assert_eq!(mtp, SpeculativeConfig { method, num_speculative_tokens: 1 });
-        }
-    }
-
-    #[test]
-    fn lengths_of_ngrams_have_vllms_defaults() {
-        let lookup = |more: &str| {
-            let json = format!(r#"{{"method": "ngram", "num_speculative_tokens": 3{more}}}"#);
-            match read(&json).unwrap().method {
-                SpeculativeMethod::Ngram(lookup) => (lookup.min, lookup.max),
-                _ => unreachable!(),
-            }
-        };
-        assert_eq!(lookup(""), (5, 5));
-        assert_eq!(lookup(r#", "prompt_lookup_max": 3"#), (3, 3));
-        assert_eq!(lookup(r#", "prompt_lookup_min": 2"#), (2, 2));
-    }
-
-    #[test]
-    fn what_is_written_is_read_again() {
-        for json in [
-            r#"{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}"#,
-            r#"{"method": "suffix", "suffix_decoding_min_token_prob": 0.25}"#,
-            r#"{"method": "draft_model", "model": "m", "num_speculative_tokens": 2}"#,
-            r#"{"method": "eagle3", "model": "m", "num_speculative_tokens": 2}"#,
-            r#"{"method": "deepseek_mtp"}"#,
-        ] {
-            let config = read(json).unwrap();
-            let written = serde_json::to_value(&config).unwrap();
-            assert_eq!(serde_json::from_value::<SpeculativeConfig>(written).unwrap(), config);
-        }
-    }
-
-    #[test]
-    fn bad_values_are_named() {
-        let cases = [
-            (r#"{"method": "medusa", "model": "m", "num_speculative_tokens": 3}"#, "medusa"),
-            (r#"{"method": "eagle", "num_speculative_tokens": 3}"#, "model is missing"),
-            (r#"{"method": "ngram", "model": "m", "num_speculative_tokens": 3}"#, "with weights"),
-            (r#"{"num_speculative_tokens": 3}"#, "method is missing"),
-            (r#"{"method": "ngram"}"#, "num_speculative_tokens is missing"),
-            (r#"{"method": "ngram", "num_speculative_tokens": 0}"#, "1 to 128"),
-            (r#"{"method": "ngram", "num_speculative_tokens": 129}"#, "129"),
-            (r#"{"method": "draft_model", "num_speculative_tokens": 3}"#, "model is missing"),
-            (r#"{"method": "suffix", "prompt_lookup_max": 3}"#, "belongs to the method ngram"),
-            (
-                r#"{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 4,
-                 "prompt_lookup_max": 3}"#,
-                "at most prompt_lookup_max, 3",
-            ),
-            (r#"{"method": "suffix", "suffix_decoding_min_token_prob": 1.5}"#, "in [0, 1]"),
-            (r#"{"metod": "ngram"}"#, "metod"),
-            ("ngram", "expected"),
-        ];
-        for (json, part) in cases {
-            let error = read(json).unwrap_err();
-            assert!(error.contains(part), "{json}: {error}");
-        }
     }
 }

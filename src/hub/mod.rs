@@ -117,7 +117,11 @@ pub(crate) fn with_files(
     let speculative = config.speculative_config.as_mut().map(|config| &mut config.method);
     // Neither reads a tokenizer that it needs.
     let model = Want::Model { weights: true, tokenizer: false };
-    if let Some(SpeculativeMethod::DraftModel { model: draft }) = speculative {
+    if let Some(
+        SpeculativeMethod::DraftModel { model: draft }
+        | SpeculativeMethod::Head { model: Some(draft), .. },
+    ) = speculative
+    {
         hub.replace(draft, model.clone(), progress)?;
     }
     for module in &mut config.lora_modules {

@@ -11,7 +11,10 @@ Models of experts get a third one, `c`, with matrices for each expert, in the na
 in transformers 4. PEFT itself turns them into those of transformers 5. A fourth one, `d`, has those
 of transformers 5, where all experts are one parameter. Models whose files have such parameters get
 this one, too. Where transformers 4 had a module of all experts for each of their products, it makes
-`c` with the parameters of these.
+`c` with the parameters of these. Models of experts that PEFT cannot compute beside their adapter
+have the answers of both merged. Some models get a fifth one, `e`, with matrices of the embedding,
+and of the output layer. Others get a sixth one, `f`, with matrices of the router's weight, as PEFT
+makes them of `gate` and of `all-linear` with transformers 5.
 Needs torch, transformers and peft.
 """
 
@@ -43,11 +46,23 @@ PARAMETERS = {
     "granite_moe": "block_sparse_moe.experts",
     "granite_hybrid": "block_sparse_moe.experts",
     "hy_v3": "mlp.experts",
+    "longcat_flash": "mlp.experts",
 }
 # Models whose experts were parameters of other modules in transformers 4.
 PARAMETERS_4 = {
     "granite_moe": [f"block_sparse_moe.{side}_linear.weight" for side in ("input", "output")],
 }
+# Models that are merged with their adapter `d`: the parameters of their experts.
+MERGED = {"dbrx-plain": ["mlp.w1", "mlp.v1", "mlp.w2"]}
+# Models whose adapter `e` has matrices of the embedding: that and some other modules.
+EMBEDDINGS = {
+    "llama-tied": ["embed_tokens", "lm_head", "v_proj"],
+    "qwen3-layer-types": ["embed_tokens", "lm_head", "v_proj"],
+    "gemma3": ["embed_tokens", "v_proj"],
+    "gpt2": ["wte", "c_fc"],
+}
+# Models whose adapter `f` has matrices of the router.
+ROUTERS = ["mixtral", "qwen3_moe"]
 IS_4 = transformers.__version__.startswith("4.")
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
@@ -74,7 +89,7 @@ MODELS = {
     "hy_v3": [],
     "exaone": [],
     "deepseek_v32": [],
-    **{name: [] for name in PARAMETERS},
+    **{name: [] for name in [*PARAMETERS, *MERGED]},
 }
 
 
@@ -186,6 +201,17 @@ def record(name, saved, load, folder, out):
     adapters = list(zip("ab", configs(linears(model), saved)))
     adapters += [("c", EXPERTS[name])] if name in EXPERTS else []
     adapters += [("d", None)] if name in EXPERTS or name in PARAMETERS else []
+    if name in MERGED:
+        adapters.append(("d", None))
+    if name in EMBEDDINGS:
+        modules = EMBEDDINGS[name]
+        config = LoraConfig(
+            r=5, lora_alpha=3, target_modules=modules, rank_pattern={modules[0]: 2},
+            task_type="CAUSAL_LM",
+        )
+        adapters.append(("e", config))
+    if name in ROUTERS:
+        adapters.append(("f", of_parameters(["gate.weight"], "gate.weight")))
     if IS_4:
         adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
         answers = json.loads((out / "answers.json").read_text())
@@ -193,6 +219,10 @@ def record(name, saved, load, folder, out):
     for adapter, config in adapters:
         if adapter == "c" and not IS_4:
             of_experts(folder, out / adapter, config, generator)
+        elif adapter == "d" and name in MERGED:
+            config = of_parameters(MERGED[name], "mlp.v1")
+            config.target_modules = {"Wqkv"}
+            random_adapter(load(), config, out / adapter, generator)
         elif adapter == "d":
             experts = PARAMETERS.get(name, "mlp.experts")
             parameters = [f"{experts}.gate_up_proj", f"{experts}.down_proj"]
@@ -202,6 +232,8 @@ def record(name, saved, load, folder, out):
             random_adapter(load(), config, out / adapter, generator)
         (out / adapter / "README.md").unlink(missing_ok=True)
         loaded = PeftModel.from_pretrained(load(), out / adapter).eval()
+        if adapter == "d" and name in MERGED:
+            loaded = loaded.merge_and_unload()
         answers += [{"adapter": adapter, **greedy(loaded, prompt)} for prompt in prompts]
         config = json.loads((out / adapter / "adapter_config.json").read_text())
         config["base_model_name_or_path"] = name

@@ -108,12 +108,13 @@ class Eagle3(Head):
     architecture = "LlamaForCausalLMEagle3"
     layers_read = [0, 1, 2]
     draft_vocab = 100
+    norm_before_residual, norm_output = False, False
 
     def __init__(self, target):
         super().__init__(target)
         self.config = llama_config(target)
         hidden, config = self.config.hidden_size, self.config
-        self.fc = nn.Linear(3 * hidden, hidden, bias=False)
+        self.fc = nn.Linear(len(self.layers_read) * hidden, hidden, bias=False)
         self.midlayer = llama.LlamaDecoderLayer(config, 0)
         self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         attention = self.midlayer.self_attn
@@ -126,23 +127,58 @@ class Eagle3(Head):
         tokens = torch.arange(self.draft_vocab) * 5 + 3
         self.register_buffer("d2t", tokens - torch.arange(self.draft_vocab))
 
+    def fused(self, row):
+        return self.fc(row)
+
+    def further(self, x):
+        return x
+
     def states(self, tokens, rows, num_guesses):
-        # Rows of the model have three states, and those of the head one.
+        # Rows of the model have several states, and those of the head one.
         width = self.fc.in_features
-        x = torch.stack([self.fc(row) if len(row) == width else row for row in rows[0]])[None]
+        x = torch.stack([self.fused(row) if len(row) == width else row for row in rows[0]])[None]
         layer, embedded = self.midlayer, self.midlayer.input_layernorm(self.embed(tokens))
-        both = torch.cat([embedded, layer.hidden_norm(x)], dim=-1)
+        normed = layer.hidden_norm(x)
+        both = torch.cat([embedded, normed], dim=-1)
         attended = layer.self_attn(
             both, position_embeddings=self.rotated(x), attention_mask=causal(x.shape[1])
         )[0]
-        x = x + attended
-        return x + layer.mlp(layer.post_attention_layernorm(x))
+        x = (normed if self.norm_before_residual else x) + attended
+        x = self.further(x + layer.mlp(layer.post_attention_layernorm(x)))
+        return self.norm(x) if self.norm_output else x
 
     def logits(self, states, num_guesses):
         logits = torch.full(states.shape[:-1] + (self.config.vocab_size,), float("-inf"))
         tokens = torch.arange(self.draft_vocab) + self.d2t
-        logits[..., tokens] = self.lm_head(self.norm(states))
+        logits[..., tokens] = self.lm_head(states if self.norm_output else self.norm(states))
         return logits
+
+
+class Eagle3WithNorms(Eagle3):
+    """With all norms that vLLM reads, two layers, and a config of the library speculators."""
+
+    architecture = "Eagle3Speculator"
+    layers_read = [1, 2]
+    norm_before_residual, norm_output = True, True
+
+    def __init__(self, target):
+        super().__init__(target)
+        config, count = self.config, len(self.layers_read)
+        hidden = config.hidden_size
+        norm = lambda size: llama.LlamaRMSNorm(size, config.rms_norm_eps)
+        self.input_norm = norm(count * hidden)
+        self.fc_norm = nn.ModuleList(norm(hidden) for _ in range(count))
+        config.num_hidden_layers = 2
+        self.layers = nn.ModuleDict({"1": llama.LlamaDecoderLayer(config, 1)})
+
+    def fused(self, row):
+        parts = self.input_norm(row).chunk(len(self.fc_norm), dim=-1)
+        return self.fc(torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts)], dim=-1))
+
+    def further(self, x):
+        mask, rotated = causal(x.shape[1]), self.rotated(x)
+        output = self.layers["1"](x, attention_mask=mask, position_embeddings=rotated)
+        return output[0] if isinstance(output, tuple) else output
 
 
 class Mtp(Head):
@@ -359,6 +395,20 @@ def config_of(head):
         return json.loads(path.read_text()) | {"num_nextn_predict_layers": 1}
     config = json.loads(head.config.to_json_string(use_diff=False))
     config = {name: value for name, value in config.items() if value is not None}
+    if isinstance(head, Eagle3WithNorms):
+        # The default of `norm_before_residual` is true. The order of the layers has no effect.
+        return {
+            "architectures": [head.architecture],
+            "speculators_model_type": "eagle3",
+            "draft_vocab_size": head.draft_vocab,
+            "eagle_aux_hidden_state_layer_ids": head.layers_read[::-1],
+            "norm_before_fc": True,
+            "fc_norm": True,
+            "norm_output": True,
+            "target_hidden_size": None,
+            "dtype": "bfloat16",
+            "transformer_layer_config": config,
+        }
     config |= {"architectures": [head.architecture], "dtype": "bfloat16"}
     if isinstance(head, Eagle3):
         config["draft_vocab_size"] = head.draft_vocab
@@ -382,6 +432,7 @@ def tensors_of(head, scratch):
 HEADS = {
     "eagle": (Eagle, "llama-llama3"),
     "eagle3": (Eagle3, "glm4_moe"),
+    "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
     "mtp-qwen3_next": (QwenMtp, "qwen3_next"),

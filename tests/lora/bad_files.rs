@@ -36,10 +36,10 @@ fn set(folder: &Path, field: &str, value: Value) {
 }
 
 /// The tensors of a file: each one's entry in the header, and its bytes.
-type Tensors = BTreeMap<String, (Value, Vec<u8>)>;
+pub(crate) type Tensors = BTreeMap<String, (Value, Vec<u8>)>;
 
 /// Writes the weights of an adapter again, with other tensors.
-fn rewrite(folder: &Path, change: impl FnOnce(&mut Tensors)) {
+pub(crate) fn rewrite(folder: &Path, change: impl FnOnce(&mut Tensors)) {
     let path = folder.join("adapter_model.safetensors");
     let file = fs::read(&path).unwrap();
     let start = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
@@ -79,6 +79,24 @@ async fn a_module_under_two_names_is_refused() {
     };
     let message = refusal(&engine, MODEL, |folder| rewrite(folder, doubled)).await;
     assert!(message.contains("the module has matrices under another name, too"), "{message}");
+    engine.shutdown().await;
+}
+
+/// A merge of files may leave a tensor under both names that PEFT's matrices may have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_matrix_under_two_names_is_refused() {
+    let engine = Engine::start(config(MODEL)).await.unwrap();
+    for matrix in ["lora_A", "lora_B"] {
+        let doubled = |tensors: &mut Tensors| {
+            let name = tensors.keys().find(|name| name.contains(matrix)).cloned().unwrap();
+            let other = name.replace(".weight", ".default.weight");
+            let tensor = tensors[&name].clone();
+            assert!(tensors.insert(other, tensor).is_none());
+        };
+        let message = refusal(&engine, MODEL, |folder| rewrite(folder, doubled)).await;
+        let part = format!("{matrix}.default.weight`");
+        assert!(message.contains(&part) && message.contains("the same part"), "{message}");
+    }
     engine.shutdown().await;
 }
 
@@ -132,7 +150,8 @@ async fn each_fault_is_told() {
         ("layer_replication", json!([[0, 1]]), "layer_replication"),
         ("trainable_token_indices", json!([1]), "trainable_token_indices"),
         ("target_modules", json!(["nothing"]), "target_modules of adapter_config.json"),
-        ("target_modules", json!("(?=x)"), "target_modules"),
+        ("target_modules", json!("(?=x)"), "target_modules of adapter_config.json"),
+        ("target_modules", json!("("), "target_modules"),
         ("lora_alpha", json!("much"), "adapter config"),
     ];
     for (field, value, expected) in fields {

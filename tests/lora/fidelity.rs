@@ -6,8 +6,14 @@ use std::path::PathBuf;
 
 use playhouse::{Engine, EngineConfig, api::PauseMode, config::Quantization};
 use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use super::{Output, collect, config, config_of, folder, request, submit};
+use super::{
+    Output, adapter,
+    bad_files::{Tensors, rewrite},
+    collect, config, config_of, folder, request, submit,
+};
 
 /// Largest accepted difference between a log-probability and transformers'.
 const TOLERANCE: f64 = 1e-4;
@@ -52,7 +58,7 @@ fn models(adapters: &str) -> Vec<String> {
 pub(crate) async fn run(case: &Case, config: EngineConfig) -> Vec<(Recorded, Output)> {
     let engine = Engine::start(config).await.unwrap();
     let (mut loaded, recorded) = (Vec::new(), case.recorded());
-    for name in ["a", "b", "c", "d"] {
+    for name in ["a", "b", "c", "d", "e", "f"] {
         let path = case.path(name);
         if path.is_dir() {
             engine.load_lora_adapter(name, &path.to_string_lossy(), false).await.unwrap();
@@ -140,6 +146,60 @@ async fn a_file_whose_matrices_are_multiplied_takes_no_adapters() {
     let refused = Engine::start(config_of(converted("falcon_h1"))).await.err().unwrap();
     let message = refused.to_string();
     assert!(message.contains("enable_lora") && message.contains("factors"), "{message}");
+}
+
+/// Exchanges the inputs and outputs of the experts' matrices. PEFT does so for a class that does
+/// not say in which order the axes of its parameters are.
+fn exchange(tensors: &mut Tensors, num_experts: usize) {
+    let is_a = |name: &&String| name.contains("experts") && name.ends_with("lora_A.weight");
+    let names: Vec<String> = tensors.keys().filter(is_a).cloned().collect();
+    assert!(!names.is_empty());
+    for name in names {
+        let other = name.replace("lora_A", "lora_B");
+        let [(mut a, of_a), (mut b, of_b)] =
+            [&name, &other].map(|name| tensors.remove(name).unwrap());
+        let shape = |entry: &Value| -> [usize; 2] {
+            serde_json::from_value(entry["shape"].clone()).unwrap()
+        };
+        let ([rows, inputs], [outputs, _]) = (shape(&a), shape(&b));
+        let rank = rows / num_experts;
+        let element = |bytes: &[u8], index: usize| bytes[4 * index..][..4].to_vec();
+        let (mut new_a, mut new_b) = (Vec::new(), Vec::new());
+        for (row, output) in (0..rows).flat_map(|row| (0..outputs).map(move |o| (row, o))) {
+            let column = row % rank * num_experts + row / rank;
+            new_a.extend(element(&of_b, output * rows + column));
+        }
+        for (input, column) in (0..inputs).flat_map(|i| (0..rows).map(move |c| (i, c))) {
+            let row = column % num_experts * rank + column / num_experts;
+            new_b.extend(element(&of_a, row * inputs + input));
+        }
+        (a["shape"], b["shape"]) = (json!([rows, outputs]), json!([inputs, rows]));
+        tensors.insert(name, (a, new_a));
+        tensors.insert(other, (b, new_b));
+    }
+}
+
+/// The class of transformers 4 does not say that its parameters are transposed, so PEFT exchanges
+/// these matrices. One of the two is square here, as in the published models.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adapters_of_gpt_oss_may_be_those_of_transformers_4() {
+    let model = "gpt_oss-mxfp4";
+    let config = EngineConfig { max_model_len: Some(512), ..config(model) };
+    let engine = Engine::start(config).await.unwrap();
+    let own = adapter(model, "d");
+    let copy = TempDir::new().unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(PathBuf::from(&own).join(file), copy.path().join(file)).unwrap();
+    }
+    rewrite(copy.path(), |tensors| exchange(tensors, 4));
+    let mut outputs = Vec::new();
+    for (name, path) in [("own", own), ("exchanged", copy.path().to_string_lossy().into_owned())] {
+        let lora = engine.load_lora_adapter(name, &path, false).await.unwrap();
+        let request = request(&[5, 9, 7, 20, 31], 12, Some(&lora));
+        outputs.push(collect(submit(&engine, request).await).await);
+    }
+    assert_eq!(outputs[0], outputs[1]);
+    engine.shutdown().await;
 }
 
 /// Quantized base weights differ from transformers', but rows do not depend on their neighbours.

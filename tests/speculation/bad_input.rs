@@ -102,11 +102,18 @@ async fn wrong_values_of_a_heads_config_are_named() {
         ("vocab_size", 100.into(), "vocabulary has 100 tokens, and the model's 3072"),
         ("draft_vocab_size", 4_000.into(), "draft_vocab_size is 4000"),
         ("draft_vocab_size", 400.into(), "has shape [500, 256]"),
-        ("num_hidden_layers", 2.into(), "it has 2 layers"),
+        ("num_hidden_layers", 2.into(), "layers.1."),
         ("eagle_aux_hidden_state_layer_ids", serde_json::json!([1, 3, 6]), "indices below 6"),
         // By default the second and the third are equal.
         ("eagle_aux_hidden_state_layer_ids", serde_json::Value::Null, "[2, 3, 3]"),
     ];
+    let cases = cases.into_iter().chain([
+        ("norm_before_fc", true.into(), "input_norm.weight"),
+        ("fc_norm", true.into(), "fc_norm.0.weight"),
+        ("fc_norm", "yes".into(), "fc_norm"),
+        ("speculators_model_type", "dflash".into(), "its speculators_model_type is dflash"),
+        ("speculators_model_type", "eagle3".into(), "transformer_layer_config"),
+    ]);
     for (field, value, part) in cases {
         let folder = tempfile::TempDir::new().unwrap();
         write_eagle3(folder.path(), |config| config[field] = value);

@@ -34,7 +34,7 @@ struct Raw {
     #[serde(default = "default_alpha")]
     lora_alpha: f64,
     #[serde(default)]
-    use_rslora: bool,
+    use_rslora: Option<bool>,
     #[serde(default)]
     target_modules: Value,
     #[serde(default)]
@@ -112,7 +112,8 @@ impl LoraConfig {
         Ok(Self {
             r: raw.r,
             lora_alpha: raw.lora_alpha,
-            use_rslora: raw.use_rslora,
+            // As in Python, null is false.
+            use_rslora: raw.use_rslora.unwrap_or(false),
             targets,
             parameters: raw.target_parameters.unwrap_or_default(),
             rank_pattern,

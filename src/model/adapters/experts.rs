@@ -6,7 +6,8 @@
 //! the parameter as PEFT sees it (`ParamWrapper._get_in_out_features`): see [`Side`].
 //!
 //! A parameter of two axes is one matrix for PEFT, with the experts below one another. A is
-//! `[r, hidden]`, the same for all experts. B is `[E · intermediate, r]`.
+//! `[r, hidden]`, the same for all experts. B is `[E · intermediate, r]`. DBRX and Nomic's encoders
+//! have these.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ use super::{AdapterError, AdapterSites, ExpertsId, SiteId};
 
 /// The parameters of experts: the inner projections, and the one back.
 const PARAMETERS: [&str; 2] = ["gate_up_proj", "down_proj"];
+/// Both products of an expert.
+const BOTH: &[usize] = &[0, 1];
 /// The end of the module around a parameter, where another parameter of the module has an adapter.
 const INNER: &str = ".base_layer";
 
@@ -60,9 +63,9 @@ impl Axes {
 }
 
 /// The meaning of a matrix's inputs and outputs. Versions of PEFT differ, and shapes tell. Where
-/// both sides fit, the version counts: see [`Axes::side`].
+/// both sides fit, the file's other matrices count, and else the version: see [`Axes::side`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     /// They are those of the layer.
     Layer,
     /// They are the other way round: A has the layer's outputs.
@@ -76,9 +79,10 @@ pub(in crate::model) enum ExpertParameters {
     Together { module: String, axes: Axes },
     /// `weight` of a module for each product, `[experts, outputs, inputs]`.
     Apart([String; 2]),
-    /// Two parameters of one module, in the order of its class: `[experts · intermediate, hidden]`
-    /// each. The layer multiplies with the transpose of the second one.
-    Rows { module: String, names: [&'static str; 2] },
+    /// Parameters of one module, in the order of its class: `[experts · intermediate, hidden]`
+    /// each. The layer multiplies with the transpose of the last one. The others are side by side
+    /// in the inner product.
+    Rows { module: String, names: Vec<&'static str> },
 }
 
 /// The experts of one layer.
@@ -87,6 +91,9 @@ pub(super) struct ExpertSites {
     parameters: Vec<ExpertParameters>,
     /// Two for each expert: the inner projections, and the one back.
     sites: Vec<[SiteId; 2]>,
+    /// Number of experts behind these that return their input. The parameter of the inner
+    /// projections has them, too, without effect.
+    num_identities: usize,
 }
 
 impl ExpertParameters {
@@ -107,13 +114,14 @@ impl ExpertParameters {
 
 impl AdapterSites {
     /// Registers the experts of a layer, in each form that adapters know. `sites` has the products
-    /// of each expert.
+    /// of each expert. `num_identities` further experts return their input.
     pub(in crate::model) fn add_experts(
         &mut self,
         parameters: Vec<ExpertParameters>,
         sites: Vec<[SiteId; 2]>,
+        num_identities: usize,
     ) -> ExpertsId {
-        self.experts.push(ExpertSites { parameters, sites });
+        self.experts.push(ExpertSites { parameters, sites, num_identities });
         ExpertsId(self.experts.len() - 1)
     }
 
@@ -126,7 +134,7 @@ impl AdapterSites {
     /// Returns the experts of which a module of an adapter's file has matrices.
     pub(super) fn experts_of(&self, module: &str) -> Option<(&ExpertSites, &ExpertParameters)> {
         let name = self.normalized(module);
-        let name = name.strip_suffix(INNER).unwrap_or(&name);
+        let name = without_inner(&name);
         let is_it = |known: &&ExpertParameters| {
             known.modules().iter().any(|known| self.normalized(known) == name)
         };
@@ -137,36 +145,81 @@ impl AdapterSites {
 }
 
 impl Loading<'_> {
-    /// Returns the matrices of each expert in a module, by their sites.
+    /// Returns the sides that the shapes of matrices tell by themselves, by the axes of parameters.
+    /// One version of PEFT wrote all matrices of a file over one class, so they have one side.
+    ///
+    /// PEFT 0.19.1 and later exchange the matrices of gpt-oss under transformers 4, because its
+    /// class there does not say that it is transposed. Only shapes tell this.
+    pub(super) fn told_sides(&self, modules: &BTreeMap<String, Tensors>) -> Vec<(Axes, Side)> {
+        let mut told = Vec::new();
+        for (module, tensors) in modules {
+            let Some((experts, parameters)) = self.sites.experts_of(module) else { continue };
+            let (axes, products) = match parameters {
+                ExpertParameters::Together { axes, .. } => (*axes, BOTH),
+                ExpertParameters::Apart([inner, _]) => {
+                    (Axes::ByOutput, self.product_apart(module, inner))
+                }
+                ExpertParameters::Rows { .. } => continue,
+            };
+            let Ok((a, b)) = self.names(module, tensors) else { continue };
+            let shape = self.inputs_and_outputs(a, b);
+            if let [(_, side)] = self.fits(experts, products, shape)[..]
+                && !told.contains(&(axes, side))
+            {
+                told.push((axes, side));
+            }
+        }
+        told
+    }
+
+    /// Returns the product of the module that is `inner`, or of the other one of two.
+    fn product_apart(&self, module: &str, inner: &str) -> &'static [usize] {
+        let parent = without_inner(module);
+        match self.sites.normalized(inner) == self.sites.normalized(parent) {
+            true => &[0],
+            false => &[1],
+        }
+    }
+
+    /// Returns the inputs of A and the outputs of B.
+    fn inputs_and_outputs(&self, a: &str, b: &str) -> [Option<usize>; 2] {
+        let inputs = self.checkpoint.shape(a).and_then(|shape| shape.get(1)).copied();
+        let outputs = self.checkpoint.shape(b).and_then(|shape| shape.first()).copied();
+        [inputs, outputs]
+    }
+
+    /// Returns the matrices of each expert in a module, by their sites. `told` has the sides that
+    /// are known from other modules.
     pub(super) fn of_experts(
         &self,
         module: &str,
         tensors: &Tensors,
         (experts, parameters): (&ExpertSites, &ExpertParameters),
+        told: &[(Axes, Side)],
     ) -> Result<Vec<(SiteId, Matrices)>, AdapterError> {
         let (a, b) = self.names(module, tensors)?;
-        let inputs = self.checkpoint.shape(a).and_then(|shape| shape.get(1)).copied();
-        let outputs = self.checkpoint.shape(b).and_then(|shape| shape.first()).copied();
-        let shape = [inputs, outputs];
-        let parent = module.strip_suffix(INNER).unwrap_or(module);
+        let shape = self.inputs_and_outputs(a, b);
+        let [inputs, outputs] = shape;
+        let parent = without_inner(module);
         let (product, side, name) = match parameters {
             ExpertParameters::Together { axes, .. } => {
-                let (product, side) = self.fitting(a, experts, &[0, 1], *axes, shape)?;
+                let fitting = self.fits(experts, BOTH, shape);
+                let (product, side) = self.only(a, fitting, 2, *axes, told)?;
                 (product, side, format!("{parent}.{}", PARAMETERS[product]))
             }
             ExpertParameters::Apart([inner, _]) => {
-                let is_inner = self.sites.normalized(inner) == self.sites.normalized(parent);
-                let product = if is_inner { [0] } else { [1] };
-                let (product, side) = self.fitting(a, experts, &product, Axes::ByOutput, shape)?;
+                let fitting = self.fits(experts, self.product_apart(module, inner), shape);
+                let (product, side) = self.only(a, fitting, 1, Axes::ByOutput, told)?;
                 (product, side, format!("{parent}.weight"))
             }
             ExpertParameters::Rows { names, .. } => {
-                return self.of_rows(module, [a, b], experts, *names);
+                return self.of_rows(module, [a, b], experts, names);
             }
         };
         self.require_parameter(a, &name)?;
         let (inputs, outputs) = (inputs.unwrap_or_default(), outputs.unwrap_or_default());
-        let (rank, count) = (self.rank(&name)?, experts.sites.len());
+        let num_identities = if product == 0 { experts.num_identities } else { 0 };
+        let (rank, count) = (self.rank(&name)?, experts.sites.len() + num_identities);
         let a = self.values(a, &[count * rank, inputs])?;
         let b = self.values(b, &[outputs, rank * count])?;
         let scale = self.config.scale(&name);
@@ -178,28 +231,37 @@ impl Loading<'_> {
                 // The matrix is B · A, and the layer multiplies with its transpose.
                 Side::Parameter => [transposed(&b, rank), transposed(&a, inputs)],
             };
-            (sites[product], Matrices { a, b, rank, scale })
+            (sites[product], Matrices { a, b, rank, scale, first_output: 0 })
         };
         Ok(experts.sites.iter().enumerate().map(of_expert).collect())
     }
 
     /// Returns the matrices of each expert in one of the parameters `names` of a module, each of
-    /// two axes. PEFT wraps the module once for each parameter, and its last one is outermost.
+    /// two axes. PEFT wraps the module once for each parameter that it changes, and the last one is
+    /// outermost.
     fn of_rows(
         &self,
         module: &str,
         [a, b]: [&str; 2],
         experts: &ExpertSites,
-        names: [&str; 2],
+        names: &[&'static str],
     ) -> Result<Vec<(SiteId, Matrices)>, AdapterError> {
-        let parent = module.strip_suffix(INNER).unwrap_or(module);
-        let names = names.map(|name| format!("{parent}.{name}"));
-        let is_outermost = parent == module;
-        let product = usize::from(is_outermost && self.config.has_parameter(&names[1]));
-        let name = &names[product];
-        self.require_parameter(a, name)?;
+        let parent = without_inner(module);
+        let depth = (module.len() - parent.len()) / INNER.len();
+        let names: Vec<String> = names.iter().map(|name| format!("{parent}.{name}")).collect();
+        let changed = names.iter().enumerate().filter(|(_, name)| self.config.has_parameter(name));
+        let Some((index, name)) = changed.rev().nth(depth) else {
+            let parameters = names.join(" or ");
+            let why =
+                format!("target_parameters of adapter_config.json does not name {parameters}");
+            return Err(self.refused(a, &why));
+        };
         let Some(sites) = experts.sites.first() else { return Ok(Vec::new()) };
         let [hidden, intermediate] = sites.map(|SiteId(site)| self.sites.sites[site].inputs);
+        let (product, first_output) = match index + 1 == names.len() {
+            true => (1, 0),
+            false => (0, index * intermediate),
+        };
         let (rank, scale) = (self.rank(name)?, self.config.scale(name));
         let a = self.values(a, &[rank, hidden])?;
         let b = self.values(b, &[experts.sites.len() * intermediate, rank])?;
@@ -208,7 +270,7 @@ impl Loading<'_> {
                 0 => [a.clone(), b.to_vec()],
                 _ => [transposed(b, rank), transposed(&a, hidden)],
             };
-            (sites[product], Matrices { a, b, rank, scale })
+            (sites[product], Matrices { a, b, rank, scale, first_output })
         };
         Ok(experts.sites.iter().zip(b.chunks_exact(intermediate * rank)).map(of_expert).collect())
     }
@@ -222,12 +284,12 @@ impl Loading<'_> {
         Err(self.refused(tensor, &why))
     }
 
-    /// Packs the matrices of all experts of a layer for each of their two products. `whole` has
-    /// those of whole products by their sites, and `of_modules` those of modules.
+    /// Packs the matrices of all experts of a layer for each of their two products. `of_sites` has
+    /// those of parameters by their sites, and `of_modules` those of modules.
     pub(super) fn packed_experts(
         &self,
         experts: &ExpertSites,
-        whole: &BTreeMap<usize, Matrices>,
+        of_sites: &BTreeMap<usize, Vec<Matrices>>,
         of_modules: &BTreeMap<String, Matrices>,
     ) -> Result<[Option<ExpertLora>; 2], AdapterError> {
         let mut packed = [None, None];
@@ -235,7 +297,10 @@ impl Loading<'_> {
             let sites = experts.sites.iter().map(|sites| sites[product].0);
             let own: Vec<Vec<Own<'_>>> = sites
                 .clone()
-                .map(|site| self.own(&self.sites.sites[site], whole.get(&site), of_modules))
+                .map(|site| {
+                    let of_site = of_sites.get(&site).map(Vec::as_slice).unwrap_or_default();
+                    self.own(&self.sites.sites[site], of_site, of_modules)
+                })
                 .collect();
             let Some(site) = sites.map(|site| &self.sites.sites[site]).next() else { continue };
             if own.iter().all(Vec::is_empty) {
@@ -250,16 +315,14 @@ impl Loading<'_> {
         Ok(packed)
     }
 
-    /// Returns which of `products` has matrices with so many inputs and outputs, and their side.
-    /// `tensor` has one of them. The version of PEFT counts where shapes do not tell.
-    fn fitting(
+    /// Returns which of `products` may have matrices with so many inputs and outputs, and their
+    /// side.
+    fn fits(
         &self,
-        tensor: &str,
         experts: &ExpertSites,
         products: &[usize],
-        axes: Axes,
         [inputs, outputs]: [Option<usize>; 2],
-    ) -> Result<(usize, Side), AdapterError> {
+    ) -> Vec<(usize, Side)> {
         let sites = experts.sites.first();
         let sites = sites.map(|sites| sites.map(|SiteId(site)| &self.sites.sites[site]));
         let mut fitting = Vec::new();
@@ -272,9 +335,29 @@ impl Loading<'_> {
                 fitting.push((product, Side::Parameter));
             }
         }
+        fitting
+    }
+
+    /// Returns the only one of the products and sides that fit, of `num_products`. `tensor` has one
+    /// of the matrices. Where shapes do not tell the side, other matrices do, or the version of
+    /// PEFT.
+    fn only(
+        &self,
+        tensor: &str,
+        mut fitting: Vec<(usize, Side)>,
+        num_products: usize,
+        axes: Axes,
+        told: &[(Axes, Side)],
+    ) -> Result<(usize, Side), AdapterError> {
         if fitting.len() > 1 {
+            let mut of_others = told.iter().filter(|(of, _)| *of == axes).map(|(_, side)| *side);
+            let of_others = match (of_others.next(), of_others.next()) {
+                (side, None) => side,
+                // The shapes disagree.
+                _ => None,
+            };
             let version = self.config.peft_version();
-            let side = version.and_then(|version| axes.side(version));
+            let side = of_others.or_else(|| version.and_then(|version| axes.side(version)));
             let side = side.ok_or_else(|| AdapterError::Config {
                 path: self.files.config_path.clone(),
                 field: "peft_version",
@@ -284,7 +367,7 @@ impl Loading<'_> {
             })?;
             fitting.retain(|(_, of)| *of == side);
         }
-        match (&fitting[..], products.len()) {
+        match (&fitting[..], num_products) {
             ([one], _) => Ok(*one),
             ([], 1) => Err(self.refused(tensor, "its shape does not fit the experts")),
             ([], _) => {
@@ -298,6 +381,14 @@ impl Loading<'_> {
             }
         }
     }
+}
+
+/// Returns the module around whose parameters PEFT has put others.
+fn without_inner(mut module: &str) -> &str {
+    while let Some(outer) = module.strip_suffix(INNER) {
+        module = outer;
+    }
+    module
 }
 
 /// Returns the transpose of a matrix whose rows have `width` elements.

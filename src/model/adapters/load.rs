@@ -30,6 +30,10 @@ pub(super) struct Tensors {
 enum Role {
     A,
     B,
+    /// A of an embedding.
+    EmbeddingA,
+    /// B of an embedding.
+    EmbeddingB,
     /// The whole weight of a module, or its whole bias: `modules_to_save`.
     Saved(Saved),
 }
@@ -54,6 +58,8 @@ pub(super) struct Matrices {
     pub(super) b: Vec<f32>,
     pub(super) rank: usize,
     pub(super) scale: f32,
+    /// The first of a site's outputs, where the matrices belong to the site and not to a module.
+    pub(super) first_output: usize,
 }
 
 /// Matrices at some outputs of a site.
@@ -100,23 +106,39 @@ impl AdapterFiles {
 impl Loading<'_> {
     fn load(&self) -> Result<Adapter, AdapterError> {
         let mut modules: BTreeMap<String, Tensors> = BTreeMap::new();
-        let (mut embedding, mut lm_head, mut size_bytes) = (None, None, 0);
-        let mut of_classifier = Vec::new();
+        let mut of_tokens: BTreeMap<String, Tensors> = BTreeMap::new();
+        let (mut of_embedding, mut of_lm_head, mut of_classifier) = (None, None, Vec::new());
         for name in self.checkpoint.names() {
             let (module, role) = self.role(&name)?;
             match role {
-                Role::A => modules.entry(module).or_default().a = Some(name.into_owned()),
-                Role::B => modules.entry(module).or_default().b = Some(name.into_owned()),
+                Role::A => self.set(&mut modules.entry(module).or_default().a, name)?,
+                Role::B => self.set(&mut modules.entry(module).or_default().b, name)?,
+                Role::EmbeddingA | Role::EmbeddingB
+                    if !self.is_same(&self.sites.embedding, &module) =>
+                {
+                    let why = format!("the base model has no embedding {module}");
+                    return Err(self.refused(&name, &why));
+                }
+                Role::EmbeddingA => self.set(&mut of_tokens.entry(module).or_default().a, name)?,
+                Role::EmbeddingB => self.set(&mut of_tokens.entry(module).or_default().b, name)?,
+                // PEFT also saves the base model's matrix of an embedding that has matrices of low
+                // rank, and that of such an output layer.
+                Role::Saved(Saved::Weight) if let Some(base) = self.base_layer(&module) => {
+                    self.require_shape(&name, &base.shape)?;
+                }
                 Role::Saved(saved) if let Some(layer) = self.sites.classifier_layer(&module) => {
+                    let same =
+                        |(of, part, _): &&(usize, Saved, String)| (*of, *part) == (layer, saved);
+                    if let Some((_, _, other)) = of_classifier.iter().find(same) {
+                        return Err(self.twice(&name, other));
+                    }
                     of_classifier.push((layer, saved, name.into_owned()));
                 }
                 Role::Saved(Saved::Weight) if self.is_same(&self.sites.embedding, &module) => {
-                    embedding = Some(self.embedding(&name)?);
-                    size_bytes += self.size_of(&self.sites.embedding);
+                    self.set(&mut of_embedding, name)?;
                 }
                 Role::Saved(Saved::Weight) if self.is_same(&self.sites.lm_head, &module) => {
-                    lm_head = Some(self.lm_head(&name)?);
-                    size_bytes += self.size_of(&self.sites.lm_head);
+                    self.set(&mut of_lm_head, name)?;
                 }
                 Role::Saved(_) => {
                     let why = "modules_to_save may replace the embedding, the output layer and \
@@ -125,17 +147,40 @@ impl Loading<'_> {
                 }
             }
         }
+        let embedding = of_embedding.map(|name| self.embedding(&name)).transpose()?;
+        let lm_head = of_lm_head.map(|name| self.lm_head(&name)).transpose()?;
+        let mut size_bytes = 0;
+        if embedding.is_some() {
+            size_bytes += self.size_of(&self.sites.embedding);
+        }
+        if lm_head.is_some() {
+            size_bytes += self.size_of(&self.sites.lm_head);
+        }
         let (classifier, mut max_rank) = self.classifier(&of_classifier, &mut modules)?;
+        let mut embedding_lora = None;
+        for (module, tensors) in &of_tokens {
+            let lora = self.embedding_lora(module, tensors)?;
+            max_rank = max_rank.max(lora.rank);
+            size_bytes += lora.size_bytes;
+            if embedding_lora.replace(lora).is_some() {
+                let name = tensors.a.as_deref().unwrap_or(module);
+                return Err(self.refused(name, "the module has matrices under another name, too"));
+            }
+        }
         let (mut matrices, mut of_sites) = (BTreeMap::new(), BTreeMap::new());
+        let told = self.told_sides(&modules);
         for (module, tensors) in &modules {
             if let Some(experts) = self.sites.experts_of(module) {
-                for (SiteId(site), matrices) in self.of_experts(module, tensors, experts)? {
+                for (SiteId(site), matrices) in self.of_experts(module, tensors, experts, &told)? {
                     max_rank = max_rank.max(matrices.rank);
-                    if of_sites.insert(site, matrices).is_some() {
+                    let of_site: &mut Vec<Matrices> = of_sites.entry(site).or_default();
+                    let first_output = matrices.first_output;
+                    if of_site.iter().any(|other| other.first_output == first_output) {
                         let name = tensors.a.as_deref().unwrap_or(module);
                         let why = "the experts have matrices under another name, too";
                         return Err(self.refused(name, why));
                     }
+                    of_site.push(matrices);
                 }
                 continue;
             }
@@ -160,7 +205,32 @@ impl Loading<'_> {
         let experts = experts.map(|experts| self.packed_experts(experts, &of_sites, &matrices));
         let experts = experts.collect::<Result<Vec<_>, _>>()?;
         size_bytes += experts.iter().flatten().flatten().map(ExpertLora::size_bytes).sum::<usize>();
-        Ok(Adapter { sites, experts, embedding, lm_head, classifier, max_rank, size_bytes })
+        Ok(Adapter {
+            sites,
+            experts,
+            embedding,
+            embedding_lora,
+            lm_head,
+            classifier,
+            max_rank,
+            size_bytes,
+        })
+    }
+
+    /// Notes the only tensor of a kind.
+    fn set(&self, known: &mut Option<String>, name: Cow<'_, str>) -> Result<(), AdapterError> {
+        match known {
+            Some(other) => Err(self.twice(&name, other)),
+            None => {
+                *known = Some(name.into_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the error of a tensor that the file has under two names.
+    fn twice(&self, name: &str, other: &str) -> AdapterError {
+        self.refused(name, &format!("the file has the same part of the module as `{other}`, too"))
     }
 
     /// Returns the module of a tensor, and its role there.
@@ -176,10 +246,14 @@ impl Loading<'_> {
         if rest.contains("lora_magnitude_vector") {
             return Err(self.refused(name, "DoRA is not computed"));
         }
-        if rest.contains("lora_embedding_") {
-            let why = "embeddings take no matrices of low rank; merge the adapter into its model, \
-                       or train the embedding as one of modules_to_save";
-            return Err(self.refused(name, why));
+        // These are parameters and no modules, so their names have no `.weight`.
+        let plain = rest.strip_suffix(".default").unwrap_or(rest);
+        let of_embedding =
+            [(".lora_embedding_A", Role::EmbeddingA), (".lora_embedding_B", Role::EmbeddingB)];
+        for (marker, role) in of_embedding {
+            if let Some(module) = plain.strip_suffix(marker) {
+                return Ok((module.to_owned(), role));
+            }
         }
         let ends = [(".weight", Saved::Weight), (".bias", Saved::Bias)];
         let mut saved = ends.iter().filter(|_| !rest.contains(".lora_"));
@@ -252,13 +326,33 @@ impl Loading<'_> {
         [outputs, inputs]: [usize; 2],
     ) -> Result<Matrices, AdapterError> {
         let (a, b) = self.names(module, tensors)?;
-        if !self.config.has_target(module) {
-            let why = format!("target_modules of adapter_config.json does not name {module}");
-            return Err(self.refused(a, &why));
-        }
-        let rank = self.rank(module)?;
+        let name = self.known_name(module, a)?;
+        let rank = self.rank(&name)?;
         let (a, b) = (self.values(a, &[rank, inputs])?, self.values(b, &[outputs, rank])?);
-        Ok(Matrices { a, b, rank, scale: self.config.scale(module) })
+        Ok(Matrices { a, b, rank, scale: self.config.scale(&name), first_output: 0 })
+    }
+
+    /// Returns the name by which the config knows a module: its own, or that of its weight. PEFT
+    /// has the weights of routers as parameters, because transformers 5 has no linear layer for
+    /// them. `tensor` is one of the module's.
+    fn known_name<'m>(&self, module: &'m str, tensor: &str) -> Result<Cow<'m, str>, AdapterError> {
+        let weight = format!("{module}.weight");
+        if self.config.has_parameter(&weight) {
+            return Ok(Cow::Owned(weight));
+        }
+        if self.config.has_target(module) {
+            return Ok(Cow::Borrowed(module));
+        }
+        let why = format!("target_modules of adapter_config.json does not name {module}");
+        Err(self.refused(tensor, &why))
+    }
+
+    /// Returns the embedding or the output layer whose matrix in the base model is a module of the
+    /// adapter's file.
+    fn base_layer(&self, module: &str) -> Option<&Replaceable> {
+        let inner = module.strip_suffix(".base_layer")?;
+        let whole = [&self.sites.embedding, &self.sites.lm_head];
+        whole.into_iter().find(|replaced| self.is_same(replaced, inner))?.as_ref()
     }
 
     fn is_same(&self, replaced: &Option<Replaceable>, module: &str) -> bool {
@@ -275,7 +369,7 @@ impl Loading<'_> {
         if site.is_of_expert {
             return Ok(None);
         }
-        let own = self.own(site, None, matrices);
+        let own = self.own(site, &[], matrices);
         let pairs: Vec<LoraPair<'_>> = own.iter().map(Own::pair).collect();
         let shape = [site.outputs(), site.inputs];
         let packed = match (&pairs[..], site.turned) {
@@ -291,20 +385,20 @@ impl Loading<'_> {
         packed.map(Some).map_err(|source| self.on_device(site, source))
     }
 
-    /// Returns the matrices of one site: those of all its outputs, and those of its modules.
+    /// Returns the matrices of one site: those of the site itself, and those of its modules.
     pub(super) fn own<'m>(
         &self,
         site: &Site,
-        whole: Option<&'m Matrices>,
+        of_site: &'m [Matrices],
         matrices: &'m BTreeMap<String, Matrices>,
     ) -> Vec<Own<'m>> {
         let (mut first_output, mut own) = (0, Vec::new());
-        own.extend(whole.map(|whole| {
+        own.extend(of_site.iter().map(|matrices| {
             let b = match &site.parts[..] {
-                [part] => arranged(whole, part),
-                _ => whole.b.clone(),
+                [part] => arranged(matrices, part),
+                _ => matrices.b.clone(),
             };
-            Own { matrices: whole, b, first_output: 0 }
+            Own { matrices, b, first_output: matrices.first_output }
         }));
         for part in &site.parts {
             if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
@@ -346,16 +440,22 @@ impl Loading<'_> {
 
     /// Returns the elements of a tensor, which must have this shape.
     pub(super) fn values(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, AdapterError> {
-        let actual = self.checkpoint.shape(name).unwrap_or_default();
-        if actual != expected {
-            return Err(AdapterError::Shape {
-                path: self.files.weights_path.clone(),
-                tensor: name.to_owned(),
-                actual: actual.to_vec(),
-                expected: expected.to_vec(),
-            });
-        }
+        self.require_shape(name, expected)?;
         Ok(self.checkpoint.tensor(name, expected)?.values().view().to_f32())
+    }
+
+    /// Checks the shape of a tensor.
+    fn require_shape(&self, name: &str, expected: &[usize]) -> Result<(), AdapterError> {
+        let actual = self.checkpoint.shape(name).unwrap_or_default();
+        if actual == expected {
+            return Ok(());
+        }
+        Err(AdapterError::Shape {
+            path: self.files.weights_path.clone(),
+            tensor: name.to_owned(),
+            actual: actual.to_vec(),
+            expected: expected.to_vec(),
+        })
     }
 
     pub(super) fn refused(&self, tensor: &str, why: &str) -> AdapterError {
@@ -385,6 +485,6 @@ fn arranged(matrices: &Matrices, part: &Part) -> Vec<f32> {
     }
 }
 
-fn shape_of(replaced: &Option<Replaceable>) -> [usize; 2] {
+pub(super) fn shape_of(replaced: &Option<Replaceable>) -> [usize; 2] {
     replaced.as_ref().map_or([0, 0], |replaced| replaced.shape)
 }

@@ -3,10 +3,12 @@
 //! When a model is loaded, each linear layer registers as a *site*. `config` reads an adapter's
 //! `adapter_config.json`. `load` finds the site of each of its tensors and packs them. A step names
 //! the rows of each adapter, and the layers pass this down to their sites. `classifier` replaces
-//! the classifier of a model that pools. `experts` reads matrices of all experts in one tensor.
+//! the classifier of a model that pools. `experts` reads matrices of all experts in one tensor, and
+//! `embedding` those of the embedding.
 
 mod classifier;
 mod config;
+mod embedding;
 mod error;
 mod experts;
 mod files;
@@ -18,6 +20,7 @@ mod step;
 use playhouse_kernels::{EmbeddingTable, ExpertLora, LinearWeight, LoraWeights};
 
 use super::pooling::Classifier;
+use embedding::EmbeddingLora;
 pub use error::AdapterError;
 pub(in crate::model) use experts::{Axes, ExpertParameters};
 pub use files::{AdapterFiles, Fingerprint};
@@ -34,6 +37,8 @@ pub struct Adapter {
     experts: Vec<[Option<ExpertLora>; 2]>,
     /// The embedding that replaces the model's.
     embedding: Option<EmbeddingTable>,
+    /// The change of the embedding.
+    embedding_lora: Option<EmbeddingLora>,
     /// The output layer that replaces the model's.
     lm_head: Option<LinearWeight>,
     /// The classifier that replaces the model's.

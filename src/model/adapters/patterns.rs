@@ -1,10 +1,14 @@
 //! The ways in which a PEFT config names modules: `peft.tuners.tuners_utils`.
 
+use onig::{MatchParam, RegexOptions, SearchOptions, Syntax};
 use regex::Regex;
 use serde_json::Value;
 
 /// The value of `target_modules` for all linear layers.
 const ALL_LINEAR: &str = "all-linear";
+/// Most steps back in one match of an expression with look-arounds. Those of published adapters
+/// take a few thousand.
+const RETRIES_MAX: u32 = 1_000_000;
 
 /// A key of `rank_pattern` or `alpha_pattern`: an expression for the end of a module's name, from
 /// the beginning of a component on.
@@ -17,7 +21,9 @@ impl Pattern {
     /// # Errors
     /// The fault of the expression.
     pub(super) fn of_key(key: &str) -> Result<Self, String> {
-        expression(&format!(r"^(?:.*\.)?(?:{key})$")).map(Self)
+        expression(&format!(r"^(?:.*\.)?(?:{key})$"))
+            .map(Self)
+            .map_err(|error| format!("is not an expression that is read here: {error}"))
     }
 
     /// Returns whether the pattern names `module`.
@@ -40,6 +46,8 @@ enum Names {
     All,
     /// The whole names of modules.
     Expression(Regex),
+    /// The same with look-arounds or back-references.
+    WithLookAround(onig::Regex),
     /// Their names, or the ends of their names.
     List(Vec<String>),
 }
@@ -61,9 +69,10 @@ impl Targets {
     pub(super) fn have(&self, module: &str) -> bool {
         let is_included = match &self.included {
             Names::Unset => true,
-            names => names.have(module),
+            // A match that takes too long is an error: no module is named.
+            names => names.have(module, false),
         };
-        is_included && !self.excluded.have(module)
+        is_included && !self.excluded.have(module, true)
     }
 }
 
@@ -73,8 +82,13 @@ impl Names {
             Value::Null => Ok(Self::Unset),
             Value::String(name) if name.to_lowercase() == ALL_LINEAR => Ok(Self::All),
             Value::String(pattern) => {
-                let whole = expression(&format!("^(?:{pattern})$"));
-                whole.map(Self::Expression).map_err(|why| format!("`{pattern}`: {why}"))
+                let whole = format!("^(?:{pattern})$");
+                match expression(&whole) {
+                    Ok(expression) => Ok(Self::Expression(expression)),
+                    Err(_) => with_look_around(&whole)
+                        .map(Self::WithLookAround)
+                        .map_err(|why| format!("`{pattern}`: {why}")),
+                }
             }
             Value::Array(names) => {
                 let name = |value: &Value| value.as_str().map(str::to_owned);
@@ -85,11 +99,21 @@ impl Names {
         }
     }
 
-    fn have(&self, module: &str) -> bool {
+    /// Returns whether they name `module`, or `by_default` if that takes too long to find out.
+    fn have(&self, module: &str, by_default: bool) -> bool {
         match self {
             Self::Unset => false,
             Self::All => true,
             Self::Expression(pattern) => pattern.is_match(module),
+            Self::WithLookAround(pattern) => {
+                let mut limits = MatchParam::default();
+                limits.set_retry_limit_in_match(RETRIES_MAX);
+                let options = SearchOptions::SEARCH_OPTION_NONE;
+                match pattern.match_with_param(module, 0, options, None, limits) {
+                    Ok(length) => length == Some(module.len()),
+                    Err(_) => by_default,
+                }
+            }
             Self::List(names) => names.iter().any(|name| is_end(module, name)),
         }
     }
@@ -100,12 +124,14 @@ pub(super) fn is_end(name: &str, end: &str) -> bool {
     name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Compiles an expression, of bounded size. Python's look-arounds and back-references are not
-/// supported.
-fn expression(pattern: &str) -> Result<Regex, String> {
-    regex::RegexBuilder::new(pattern)
-        .size_limit(1 << 20)
-        .build()
+/// Compiles an expression, of bounded size. It is matched in linear time.
+fn expression(pattern: &str) -> Result<Regex, regex::Error> {
+    regex::RegexBuilder::new(pattern).size_limit(1 << 20).build()
+}
+
+/// Compiles an expression of Python, which may have look-arounds and back-references.
+fn with_look_around(pattern: &str) -> Result<onig::Regex, String> {
+    onig::Regex::with_options(pattern, RegexOptions::REGEX_OPTION_NONE, Syntax::python())
         .map_err(|error| format!("is not an expression that is read here: {error}"))
 }
 
@@ -132,10 +158,35 @@ mod tests {
         assert!(have(json!("all-linear"), json!(null), module));
         assert!(!have(json!("all-linear"), json!(["q_proj"]), module));
         assert!(have(json!(null), json!(null), module));
-        assert!(
-            Targets::new(&json!("(?=x)"), &json!(null)).unwrap_err().contains("target_modules")
-        );
+        assert!(Targets::new(&json!("("), &json!(null)).unwrap_err().contains("target_modules"));
         assert!(Targets::new(&json!([1]), &json!(null)).is_err());
+    }
+
+    /// The first two have the form that LLaMA-Factory and ms-swift write for models with images.
+    #[test]
+    fn expressions_may_have_look_arounds() {
+        let text = "model.language_model.layers.3.self_attn.q_proj";
+        let vision = "model.visual.blocks.0.attn.q_proj";
+        for pattern in [
+            r"^(?!.*(?:visual|patch_embed)).*(?:q_proj|k_proj).*",
+            r"^(model\.language_model(?=\.).*\.(q_proj|k_proj))$",
+            r".*(?<!attn)\.q_proj|.*self_attn\.q_proj(?=$)",
+        ] {
+            assert!(have(json!(pattern), json!(null), text), "{pattern}");
+            assert!(!have(json!(pattern), json!(null), vision), "{pattern}");
+            assert!(!have(json!(pattern), json!(pattern), text), "{pattern}");
+            let longer = format!("{text}.x\n");
+            assert!(!have(json!(pattern), json!(null), &longer), "{pattern}");
+        }
+    }
+
+    /// Whether it matches would take ages to find out. The module counts as one that is not named.
+    #[test]
+    fn the_time_of_a_match_is_bounded() {
+        let slow = json!("(?=.)(?:a|a|aa)+b");
+        let module = "a".repeat(100);
+        assert!(!have(slow.clone(), json!(null), &module));
+        assert!(!have(json!(null), slow, &module));
     }
 
     /// The rules of `get_pattern_key`.

@@ -143,14 +143,22 @@ impl<'a> Adapters<'a> {
         selected
     }
 
-    /// Replaces the embeddings of rows whose adapter has its own table.
+    /// Replaces or changes the embeddings of rows whose adapter does so.
     pub(in crate::model) fn embed(self, mut hidden: Tensor<2>, token_ids: &[u32]) -> Tensor<2> {
         for segment in self.segments() {
-            if let Some(table) = &segment.adapter.embedding {
-                let ids: Vec<u32> =
-                    segment.rows.iter().map(|row| token_ids[*row as usize]).collect();
-                hidden = set_rows(hidden, embedding(table, &ids), &segment.rows);
+            let Adapter { embedding: table, embedding_lora, .. } = &*segment.adapter;
+            if table.is_none() && embedding_lora.is_none() {
+                continue;
             }
+            let ids: Vec<u32> = segment.rows.iter().map(|row| token_ids[*row as usize]).collect();
+            let mut vectors = match table {
+                Some(table) => embedding(table, &ids),
+                None => select_rows(hidden.clone(), &segment.rows),
+            };
+            if let Some(lora) = embedding_lora {
+                vectors = lora.add(vectors, &ids);
+            }
+            hidden = set_rows(hidden, vectors, &segment.rows);
         }
         hidden
     }

@@ -8,7 +8,7 @@
 //! | `lm_head.weight` | `[vocab, hidden]`; absent: the model's |
 //!
 //! The names may begin with `model.`. There is no final norm. The format is SafeAILab's, as vLLM's
-//! `EagleLlamaForCausalLM` reads it. The source is knowledge of the format: neither was at hand.
+//! `EagleLlamaForCausalLM` reads it.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
@@ -72,7 +72,7 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let mut config = llama_config(source, &llama::FAMILY, &ARCHITECTURES)?;
+    let mut config = llama_config(source, target, &llama::FAMILY, &ARCHITECTURES)?;
     target.require(source, config.hidden_size, config.vocab_size)?;
     if size_of_draft(source, &config)? != config.vocab_size {
         let what = "config.json has a draft_vocab_size, which heads of the method eagle3 have";

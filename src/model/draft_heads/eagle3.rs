@@ -1,19 +1,23 @@
-//! EAGLE-3: one layer over token and hidden state side by side, for a part of the vocabulary.
+//! EAGLE-3: a layer over token and hidden state side by side, for a part of the vocabulary.
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | `fc.weight` | `[hidden, 3 · hidden]`: over the states before three layers of the model |
+//! | `fc.weight` | `[hidden, n · hidden]`: over states before `n` layers of the model |
+//! | `input_norm.weight` | `[n · hidden]`: over these states together, with `norm_before_fc` |
+//! | `fc_norm.{i}.weight` | `[hidden]`: over each of these states, with `fc_norm` |
 //! | `midlayer.input_layernorm`, `midlayer.hidden_norm` | `[hidden]`: over token and state |
 //! | `midlayer.self_attn.{q,k,v}_proj.weight` | `[…, 2 · hidden]` |
 //! | `midlayer.self_attn.o_proj`, `midlayer.mlp.…` | as HF `LlamaDecoderLayer` |
-//! | `norm.weight` | `[hidden]`: before the output layer alone |
+//! | `layers.{i}.…` from 1 on | as HF `LlamaDecoderLayer` |
+//! | `norm.weight` | `[hidden]`: before the output layer; with `norm_output`, over the state |
 //! | `lm_head.weight` | `[draft_vocab, hidden]` |
 //! | `d2t` | `[draft_vocab]` integers: the token of logit `i` is `i + d2t[i]` |
 //!
 //! `layers.0.` in place of `midlayer.` is accepted, and names may begin with `model.`. The format
-//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` reads it. The source is knowledge of the
-//! format: neither was at hand. The three layers are `eagle_aux_hidden_state_layer_ids`, or by
-//! default `2`, `L / 2` and `L - 3` of the model's `L` layers.
+//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` reads it. The layers are
+//! `eagle_aux_hidden_state_layer_ids`, or by default `2`, `L / 2` and `L - 3` of the model's `L`
+//! layers. With `use_aux_hidden_state` false, there is no `fc`, and the head reads the states after
+//! the model's final norm.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
@@ -25,7 +29,7 @@ use super::parts::{
 };
 use super::{HeadInput, HeadRows, Loaded};
 use crate::model::config::{Mixer, ModelConfig};
-use crate::model::decoder::kv_layers;
+use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::llama;
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{Attention, FeedForwardLayer, LayerPlace, Linear, Norm, Part};
@@ -33,23 +37,62 @@ use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
 /// The entries of `architectures` of EAGLE-3's checkpoints: SafeAILab's, SpecForge's and vLLM's.
-const ARCHITECTURES: [&str; 3] =
-    ["LlamaForCausalLM", "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM"];
-/// Number of hidden states of the model in a row.
-const NUM_STATES: usize = 3;
+const ARCHITECTURES: [&str; 6] = [
+    "LlamaForCausalLM",
+    "LlamaForCausalLMEagle3",
+    "Eagle3LlamaForCausalLM",
+    "Eagle3MiniMaxM2ForCausalLM",
+    "Eagle3Qwen2_5vlForCausalLM",
+    "Eagle3Qwen3vlForCausalLM",
+];
+/// The object of the config that may have the head's own settings.
+const NESTED: &str = "eagle_config";
 
 struct Eagle3 {
     embed_tokens: HeadEmbedding,
-    fc: Linear,
+    /// `None` if the head reads the last states of the model.
+    fusion: Option<Fusion>,
     input_layernorm: Norm,
     hidden_norm: Norm,
     attention: Attention,
     post_attention_layernorm: Norm,
     feed_forward: Option<FeedForwardLayer>,
+    /// The layers after the first one.
+    further: Vec<DecoderLayer>,
     norm: Norm,
     output: HeadOutput,
     /// Whether the stream goes on with the normalised hidden state.
     norm_before_residual: bool,
+    /// Whether the norm is a part of the state.
+    norm_output: bool,
+}
+
+/// The map from the model's states before some layers to one state.
+struct Fusion {
+    /// Over all of them together.
+    input_norm: Option<Norm>,
+    /// Over each of them; empty without such norms.
+    fc_norms: Vec<Norm>,
+    fc: Linear,
+}
+
+impl Fusion {
+    /// Maps `[num_rows, row_width]` to `[num_rows, hidden_size]`.
+    fn forward(&self, states: Tensor<2>) -> Tensor<2> {
+        let mut states = match &self.input_norm {
+            Some(norm) => norm.forward(states),
+            None => states,
+        };
+        if !self.fc_norms.is_empty() {
+            let [_, row_width] = states.dims();
+            let width = row_width / self.fc_norms.len();
+            let part = |index: usize| states.clone().narrow(1, index * width, width);
+            let parts = self.fc_norms.iter().enumerate();
+            let parts = parts.map(|(index, norm)| norm.forward(part(index)));
+            states = Tensor::cat(parts.collect(), 1);
+        }
+        self.fc.forward(states, Adapters::none())
+    }
 }
 
 impl HeadLayers for Eagle3 {
@@ -59,8 +102,8 @@ impl HeadLayers for Eagle3 {
         positions: Positions<'_>,
         step: &mut Step<'_>,
     ) -> Tensor<2> {
-        let hidden = match rows.num_guesses {
-            0 => self.fc.forward(rows.states, Adapters::none()),
+        let hidden = match (rows.num_guesses, &self.fusion) {
+            (0, Some(fusion)) => fusion.forward(rows.states),
             _ => rows.states,
         };
         let embedded = self.input_layernorm.forward(self.embed_tokens.forward(rows.token_ids));
@@ -70,20 +113,32 @@ impl HeadLayers for Eagle3 {
         let attended = self.attention.forward(both, positions, step);
         let (hidden, residual) =
             self.post_attention_layernorm.add_forward(attended, Some(residual));
-        match &self.feed_forward {
+        let mut state = match &self.feed_forward {
             Some(feed_forward) => add(feed_forward.forward(hidden, Adapters::none()), residual),
             None => residual,
+        };
+        for layer in &self.further {
+            state = match layer.forward(state, None, positions, step) {
+                (hidden, Some(residual)) => add(hidden, residual),
+                (hidden, None) => hidden,
+            };
         }
+        if self.norm_output { self.norm.forward(state) } else { state }
     }
 
     fn logits(&self, _num_guesses: usize, states: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        self.output.logits(states, rows, |states| self.norm.forward(states))
+        self.output.logits(states, rows, |states| match self.norm_output {
+            true => states,
+            false => self.norm.forward(states),
+        })
     }
 
     fn mapped_bytes(&self) -> u64 {
         let feed_forward = self.feed_forward.as_ref().map_or(0, FeedForwardLayer::mapped_bytes);
-        let layer = self.attention.mapped_bytes() + feed_forward;
-        layer + self.fc.mapped_bytes() + self.output.mapped_bytes()
+        let further: u64 = self.further.iter().map(DecoderLayer::mapped_bytes).sum();
+        let layers = self.attention.mapped_bytes() + feed_forward + further;
+        let fc = self.fusion.as_ref().map_or(0, |fusion| fusion.fc.mapped_bytes());
+        layers + fc + self.output.mapped_bytes()
     }
 }
 
@@ -92,12 +147,8 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let config = llama_config(source, &llama::FAMILY, &ARCHITECTURES)?;
+    let config = llama_config(source, target, &llama::FAMILY, &ARCHITECTURES)?;
     target.require(source, config.hidden_size, config.vocab_size)?;
-    if config.layers.len() != 1 {
-        let what = format!("it has {} layers; heads of one are supported", config.layers.len());
-        return Err(refused(source, what));
-    }
     let num_tokens = size_of_draft(source, &config)?;
     if num_tokens > config.vocab_size {
         let what = format!(
@@ -106,9 +157,19 @@ pub(super) fn load(
         );
         return Err(refused(source, what));
     }
-    let input = HeadInput::BeforeLayers(layers_read(source, target)?);
-    let norm_before_residual = source.config.fields().flag("norm_before_residual")?;
-    let plan = Plan { input, num_tokens, norm_before_residual: norm_before_residual == Some(true) };
+    let input = match flag(source, "use_aux_hidden_state")? {
+        Some(false) => HeadInput::Last,
+        _ => HeadInput::BeforeLayers(layers_read(source, target)?),
+    };
+    let is_on = |name| Ok::<_, ModelError>(flag(source, name)? == Some(true));
+    let plan = Plan {
+        input,
+        num_tokens,
+        norm_before_residual: is_on("norm_before_residual")?,
+        norm_before_fc: is_on("norm_before_fc")?,
+        fc_norm: is_on("fc_norm")?,
+        norm_output: is_on("norm_output")?,
+    };
     // A checkpoint may have either name.
     let renamed = Some(("layers.0.", "midlayer."));
     load_with(source, config, "model.fc.weight", renamed, |config, loader| {
@@ -121,14 +182,31 @@ struct Plan {
     input: HeadInput,
     num_tokens: usize,
     norm_before_residual: bool,
+    norm_before_fc: bool,
+    fc_norm: bool,
+    norm_output: bool,
+}
+
+/// Returns a setting of the head, from either place in its config.
+fn flag(source: &ModelSource<'_>, name: &str) -> Result<Option<bool>, ModelError> {
+    let fields = source.config.fields();
+    let nested = match fields.nested(NESTED)? {
+        Some(nested) => nested.flag(name)?,
+        None => None,
+    };
+    match nested {
+        Some(value) => Ok(Some(value)),
+        None => Ok(fields.flag(name)?),
+    }
 }
 
 /// Returns the layers of the model whose inputs the head reads.
 fn layers_read(source: &ModelSource<'_>, target: &Target<'_>) -> Result<Vec<usize>, ModelError> {
     const FIELD: &str = "eagle_aux_hidden_state_layer_ids";
     let num_layers = target.model.backbone.num_layers();
-    let named = source.config().get("eagle_config").and_then(|config| config.get(FIELD));
-    let named = source.config().get(FIELD).or(named).filter(|value| !value.is_null());
+    let nested = source.config().get(NESTED).and_then(|config| config.get(FIELD));
+    let mut named = [source.config().get(FIELD), nested].into_iter().flatten();
+    let named = named.find(|value| !value.is_null());
     let layers: Option<Vec<usize>> = match named {
         None => Some(vec![2, num_layers / 2, num_layers.saturating_sub(3)]),
         Some(value) => {
@@ -136,17 +214,19 @@ fn layers_read(source: &ModelSource<'_>, target: &Target<'_>) -> Result<Vec<usiz
             ids.map(|id| Value::as_u64(id).and_then(|id| usize::try_from(id).ok())).collect()
         }
     };
-    let layers = layers.unwrap_or_default();
+    let mut layers = layers.unwrap_or_default();
+    // As in vLLM, the states are side by side in the order of the layers.
+    layers.sort_unstable();
     let increases = layers.is_sorted_by(|one, next| one < next);
     let is_inside = layers.iter().all(|layer| *layer < num_layers);
-    if layers.len() == NUM_STATES && increases && is_inside {
+    if !layers.is_empty() && increases && is_inside {
         return Ok(layers);
     }
     let what = match num_layers {
         0 => "the model's family gives no hidden states before its layers".to_owned(),
         _ => format!(
             "it reads the hidden states before the layers {layers:?} of the model; expected \
-             {NUM_STATES} increasing indices below {num_layers} in {FIELD}"
+             different indices below {num_layers} in {FIELD}"
         ),
     };
     Err(refused(source, what))
@@ -169,20 +249,27 @@ fn build(
     let hidden_norm = norm(&of_layer("hidden_norm"))?;
     let post_attention_layernorm = norm(&of_layer("post_attention_layernorm"))?;
     let norm = norm("model.norm")?;
-    let fc = [Part::new("model.fc".to_owned(), hidden)];
+    let fusion = match &plan.input {
+        HeadInput::Last => None,
+        HeadInput::BeforeLayers(layers) => Some(fusion(config, &plan, layers.len(), loader)?),
+    };
     let mut output = target.output(loader, "lm_head", plan.num_tokens)?;
     output.token_ids = token_ids(loader, plan.num_tokens, config.vocab_size)?;
     let head = Eagle3 {
         embed_tokens: target.embedding(loader, "model.embed_tokens")?,
-        fc: Linear::load(loader, &fc, NUM_STATES * hidden, loader.has("model.fc.bias"))?,
+        fusion,
         input_layernorm,
         hidden_norm,
         attention: Attention::of_inputs(loader, place, attention, &mut rotary, 2 * hidden)?,
         post_attention_layernorm,
         feed_forward: FeedForwardLayer::load(loader, place)?,
+        further: (1..config.layers.len())
+            .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
+            .collect::<Result<_, _>>()?,
         norm,
         output,
         norm_before_residual: plan.norm_before_residual,
+        norm_output: plan.norm_output,
     };
     Ok(Loaded {
         input: plan.input,
@@ -192,6 +279,27 @@ fn build(
         places: Vec::new(),
         layers: Box::new(head),
     })
+}
+
+/// Loads the map from `count` states of the model to one.
+fn fusion(
+    config: &ModelConfig,
+    plan: &Plan,
+    count: usize,
+    loader: &mut WeightLoader<'_>,
+) -> Result<Fusion, ModelError> {
+    let hidden = config.hidden_size;
+    let fc = [Part::new("model.fc".to_owned(), hidden)];
+    let has_bias = loader.has("model.fc.bias");
+    let mut norm = |name: String, size| Norm::load(loader, &name, size, config.norm);
+    let input_norm =
+        plan.norm_before_fc.then(|| norm("model.input_norm".to_owned(), count * hidden));
+    let input_norm = input_norm.transpose()?;
+    let each = if plan.fc_norm { 0..count } else { 0..0 };
+    let fc_norms = each.map(|index| norm(format!("model.fc_norm.{index}"), hidden));
+    let fc_norms = fc_norms.collect::<Result<_, _>>()?;
+    let fc = Linear::load(loader, &fc, count * hidden, has_bias)?;
+    Ok(Fusion { input_norm, fc_norms, fc })
 }
 
 /// Returns the token of each logit. A head of the whole vocabulary may have no table.

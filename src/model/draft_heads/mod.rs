@@ -21,6 +21,7 @@ mod eagle3;
 mod mlp_speculator;
 mod mtp;
 mod parts;
+mod speculators;
 
 use std::path::Path;
 use std::slice;
@@ -176,7 +177,7 @@ pub fn load_draft_head(
     if model.lm_head.is_none() {
         return Err(refused("the model generates no tokens".to_owned()));
     }
-    let mut config = ConfigSource::read(path)?;
+    let mut config = speculators::converted(path, ConfigSource::read(path)?, method)?;
     // The config of such a layer is the model's.
     let overrides = options.hf_overrides.as_ref().filter(|_| method == HeadMethod::Mtp);
     if let Some(overrides) = overrides {

@@ -30,6 +30,7 @@ pub(super) const FAMILY: Family = Family {
             correction_bias: "block_sparse_moe.e_score_correction_bias",
             ..mixtral::FAMILY.names.moe
         },
+        in_adapters: mixtral::FAMILY.names.in_adapters,
         ..llama::WITH_HEAD_NORMS
     },
     adjust,

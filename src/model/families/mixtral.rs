@@ -25,6 +25,7 @@ pub(super) const FAMILY: Family = Family {
             },
             ..llama::MOE
         },
+        in_adapters: &[(".mlp.", ".block_sparse_moe.")],
         ..llama::NAMES
     },
     adjust,

@@ -140,7 +140,8 @@ impl Moe {
             gate_up.push(Linear::weight(loader, &inner, width)?);
             down.push(Linear::weight(loader, &outer, moe.intermediate_size)?);
         }
-        let site = known.map(|known| loader.adapter_sites().add_experts(known, sites));
+        let add = |known| loader.adapter_sites().add_experts(known, sites, moe.num_identities);
+        let site = known.map(add);
         let activation = match moe.clamp {
             Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
             None => {
@@ -168,8 +169,8 @@ impl Moe {
     }
 }
 
-/// Returns the parameters in which transformers has the experts at `place`. `None` if no adapter is
-/// known for them: PEFT cannot wrap those of DBRX, whose class reads them from outside.
+/// Returns the parameters in which adapters know the experts of the layer at `place`. `None` if
+/// none is known for them.
 fn known_experts(place: LayerPlace<'_>) -> Option<Vec<ExpertParameters>> {
     let original = place.original();
     let module = |name: &str| original.module(name);
@@ -194,12 +195,13 @@ fn known_experts(place: LayerPlace<'_>) -> Option<Vec<ExpertParameters>> {
             let within = format!("{}.experts", inner.rsplit_once('.')?.0);
             Some([vec![apart], together([within.as_str(), usual], Axes::ByOutput)].concat())
         }
-        ExpertNames::Rows { inner: [inner], down_proj } => {
-            let (parent, inner) = inner.rsplit_once('.')?;
-            let names = [inner, down_proj.rsplit_once('.')?.1];
+        ExpertNames::Rows { inner, down_proj } => {
+            let parent = down_proj.rsplit_once('.')?.0;
+            let names = inner.iter().copied().chain([down_proj]);
+            let names = names.map(|name| Some(name.rsplit_once('.')?.1)).collect::<Option<_>>()?;
             Some(vec![ExpertParameters::Rows { module: module(parent), names }])
         }
-        ExpertNames::Stacked { .. } | ExpertNames::Rows { .. } => None,
+        ExpertNames::Stacked { .. } => None,
     }
 }
 

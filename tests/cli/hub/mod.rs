@@ -235,6 +235,19 @@ fn a_server_has_the_name_as_its_models_name() {
 }
 
 #[test]
+fn a_head_that_guesses_tokens_may_have_a_name() {
+    let user = User::new();
+    let files = ["config.json", "model.safetensors"].map(|name| {
+        let content = fs::read(root("examples/demo-model/eagle").join(name)).unwrap();
+        (name.to_owned(), content)
+    });
+    user.hub.add("org/head", COMMIT, BTreeMap::from(files));
+    let speculative = r#"{"method": "eagle", "model": "org/head", "num_speculative_tokens": 2}"#;
+    let flags = ["-m", "org/demo", "--speculative-config", speculative];
+    assert_eq!(user.run(&[GENERATE, &flags].concat()).succeeds(), expected());
+}
+
+#[test]
 fn a_tokenizer_needs_no_weights() {
     let user = User::new();
     let tokens = user.run(&["tokenize", "-m", "org/demo", "Hello"]).succeeds();
