@@ -104,10 +104,7 @@ settings! {
         /// Format that weights are kept and computed in: auto (the checkpoint's), float32,
         /// bfloat16; on a GPU also float16.
         dtype: Dtype = Dtype::Auto, plain, any,
-            Usage::new(
-                "DTYPE",
-                "Format of the weights: auto, float32, bfloat16 or, on a GPU, float16",
-            )
+            Usage::new("DTYPE", "Format of the weights: auto, float32, bfloat16 or, on a GPU, float16")
                 .words(&["auto", "float32", "float16", "bfloat16"]);
         /// Folder to keep packed weights in. Later starts map them and pack nothing.
         weights_cache: Option<PathBuf> = None, plain, any,
