@@ -12,7 +12,7 @@ use playhouse_actors::{
             hashes::BlockHash,
         },
         request::ids::{BlockId, Epoch, RequestId, Step},
-        scheduler::{Scheduler, SchedulerConfig},
+        scheduler::{Scheduler, SchedulerConfig, WaitingReason},
     },
 };
 
@@ -250,9 +250,12 @@ fn recovered_requests_continue_where_they_were() {
     };
     let live = vec![recovered(5, &[]), recovered(3, &[7, 8])];
     harness.scheduler.recover(Epoch(1), Step(41), live);
-    assert_eq!(harness.plan(), tokens([(3, 12), (5, 10)]));
+    assert_eq!(harness.plan(), tokens([(3, 12)]), "requests with an output go first");
     assert_eq!((harness.last.output.epoch, harness.last.output.step), (Epoch(1), Step(42)));
-    assert_eq!(harness.last.stats.first_scheduled.len(), 1, "the other one was served before");
+    assert_eq!(harness.last.stats.first_scheduled.len(), 0, "it was served before");
+    assert_eq!(harness.scheduler.waiting_reasons(), [(RequestId(5), WaitingReason::Recovery)]);
     let commits = harness.compute(9);
     assert_eq!((commits[0].request.0, commits[0].position), (3, 2));
+    assert_eq!(harness.plan(), tokens([(3, 1), (5, 10)]));
+    assert_eq!(harness.last.stats.first_scheduled.len(), 1);
 }

@@ -16,6 +16,8 @@ const REASONS = {
   prefill_interval: 'the next step with new prompts',
   suspects: 'others, who run alone after a failure',
   structured_output_grammar: 'its grammar',
+  lora_adapter: 'its adapter',
+  recovery: 'streams that a crash interrupted',
 };
 const KINDS = ['prefill', 'again', 'decode', 'preempted'];
 const KIND_TEXTS = ['a part of the prompt', 'computed again', 'one token', 'preempted'];

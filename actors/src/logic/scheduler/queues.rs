@@ -20,6 +20,8 @@ pub(super) struct Queues {
     pub(super) waiting_reason: WaitingReason,
     /// Deadlines of requests that have not begun.
     pub(super) deadlines: BTreeSet<(Micros, RequestId)>,
+    /// The first step of the epoch with an admission.
+    pub(super) first_admission: Option<Step>,
     pub(super) last_admission: Option<Step>,
 }
 
@@ -33,6 +35,7 @@ impl Queues {
             aside: Aside::default(),
             waiting_reason: WaitingReason::default(),
             deadlines: BTreeSet::new(),
+            first_admission: None,
             last_admission: None,
         }
     }

@@ -32,6 +32,8 @@ pub enum WaitingReason {
     StructuredOutputGrammar,
     /// The request's adapter is being loaded, or too many other adapters are in use.
     LoraAdapter,
+    /// The first step after a crash has only requests whose outputs had begun.
+    Recovery,
 }
 
 impl WaitingReason {
@@ -41,6 +43,7 @@ impl WaitingReason {
         match self {
             Self::Paused
             | Self::PrefillInterval
+            | Self::Recovery
             | Self::Suspects
             | Self::StructuredOutputGrammar
             | Self::LoraAdapter => "deferred",

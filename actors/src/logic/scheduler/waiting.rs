@@ -36,6 +36,9 @@ impl Scheduler {
             };
             return self.close(planning, ops, reason);
         };
+        if self.waits_for_resumed(planning, slot) {
+            return self.close(planning, ops, WaitingReason::Recovery);
+        }
         if let Some(reason) = self.why_never(slot) {
             self.end_uncomputed(planning, slot, reason);
             // No operation may come between a lookup and its allocation.
@@ -107,6 +110,16 @@ impl Scheduler {
         } else {
             None
         }
+    }
+
+    /// Returns whether a request waits for the next step, because this is the first one after a
+    /// crash and resumes others. Their clients have waited for the step that was lost, and whole
+    /// prompts would make this one several times as long.
+    fn waits_for_resumed(&self, planning: &Planning, slot: Slot) -> bool {
+        let has_begun = |slot: Slot| !self.requests[slot].output_token_ids.is_empty();
+        self.queues.first_admission.is_none_or(|first| first == self.step)
+            && !has_begun(slot)
+            && planning.rows.iter().any(|row| has_begun(row.slot))
     }
 
     /// Returns the end of a request that would wait for ever, or `None`. It would do so if it
@@ -228,6 +241,7 @@ impl Scheduler {
     pub(super) fn admit(&mut self, planning: &mut Planning, row: usize) {
         let Row { slot, num_computed_tokens: num_hit_tokens, .. } = planning.rows[row];
         planning.num_admitting -= 1;
+        self.queues.first_admission.get_or_insert(self.step);
         self.queues.last_admission = Some(self.step);
         self.queues.running.push(slot);
         let may_hit = self.config.enable_prefix_caching;
