@@ -22,6 +22,10 @@ pub(crate) const FRAMES_DEFAULT: usize = 32;
 /// The pixels of all frames that are decoded, in pixels of the largest picture.
 const DECODED_PICTURES_MAX: u64 = 16;
 
+/// Why a file of another format is refused.
+const NO_ANIMATION: &str =
+    "only animated GIF and WebP files, and lists of pictures, are decoded as videos";
+
 /// The frames of a video that are processed.
 #[derive(Debug, Clone)]
 pub(crate) struct Video {
@@ -47,6 +51,9 @@ pub(crate) fn animation(
     choose: Choose<'_>,
     decoding: Decoding,
 ) -> Result<Video, MediaError> {
+    if !matches!(format(file), Ok(ImageFormat::Gif | ImageFormat::WebP)) {
+        return Err(invalid(NO_ANIMATION));
+    }
     let (width, height) = size(file, decoding).map_err(of_video)?;
     let pixels = u64::from(width) * u64::from(height);
     let (mut count, mut seconds) = (0_u64, 0.0);
@@ -154,9 +161,7 @@ fn open(file: &[u8], decoding: Decoding) -> Result<FrameResults<'_>, MediaError>
             }
             Ok(Box::new(decoder.into_frames()))
         }
-        _ => Err(invalid(
-            "only animated GIF and WebP files, and lists of pictures, are decoded as videos",
-        )),
+        _ => Err(invalid(NO_ANIMATION)),
     }
 }
 

@@ -59,6 +59,8 @@ fn other_files_are_no_videos() {
         let error = animation(file, &some(4), DECODING).unwrap_err();
         assert!(error.to_string().starts_with("Failed to load video"), "{error}");
     }
+    let film = animation(b"\0\0\0\x18ftypmp42", &some(4), DECODING).unwrap_err().to_string();
+    assert!(film.contains("animated GIF and WebP files, and lists of pictures"), "{film}");
     let list = [gif([1], 4).into(), gif([1], 5).into()];
     assert!(pictures(&list, &some(4), None, DECODING).is_err());
     assert!(pictures(&[], &some(4), None, DECODING).is_err());
