@@ -128,7 +128,8 @@ pub(crate) fn pictures(
 }
 
 /// Returns the places of `wanted` of `count` frames, at most [`FRAMES_MAX`]: the first, the last,
-/// and those at equal distances between them. Returns all places if there are no more than wanted.
+/// and those at equal distances between them, as `linspace` of numpy rounds them. Returns all places
+/// if there are no more than wanted.
 pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     let wanted = wanted.clamp(1, FRAMES_MAX);
     if count <= wanted {
@@ -137,7 +138,9 @@ pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     if wanted == 1 {
         return vec![0];
     }
-    (0..wanted).map(|index| index * (count - 1) / (wanted - 1)).collect()
+    // In floats, which are sometimes less than the exact place.
+    let step = (count - 1) as f64 / (wanted - 1) as f64;
+    (0..wanted - 1).map(|index| (index as f64 * step) as usize).chain([count - 1]).collect()
 }
 
 type FrameResults<'a> = Box<dyn Iterator<Item = ImageResult<Frame>> + 'a>;
