@@ -128,7 +128,7 @@ pub(crate) fn pictures(
 }
 
 /// Returns the places of `wanted` of `count` frames, at most [`FRAMES_MAX`]: the first, the last,
-/// and those at equal distances between them, as `linspace` of numpy rounds them. Returns all places
+/// and those at equal distances between them, rounded as by `linspace` of numpy. Returns all places
 /// if there are no more than wanted.
 pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     let wanted = wanted.clamp(1, FRAMES_MAX);
