@@ -47,9 +47,14 @@ enum Transparency {
     None,
     /// They show the background, as much as they are transparent.
     Composed,
-    /// They have one colour, and all pixels of this colour become white. PIL keeps this colour
-    /// beside the pixels, and transformers reads it (`convert_to_rgb`).
-    OneColor,
+    /// They have this colour, and all pixels of this colour become white. PIL keeps it beside the
+    /// pixels, and transformers reads it (`convert_to_rgb`).
+    OneColor([u8; 3]),
+    /// The same for the one transparent colour of a palette.
+    OfPalette,
+    /// The same. Pixels beside the first frame have this colour, or without one the first of the
+    /// palette.
+    Gif,
 }
 
 /// Returns the width and the height of a picture. It reads only the header.
@@ -91,12 +96,14 @@ pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, Media
     Ok(match transparency {
         Transparency::Composed => rgb(decoded, Some(decoding.background)),
         Transparency::None => rgb(decoded, None),
-        Transparency::OneColor => {
+        Transparency::OneColor(color) => without_color(rgb(decoded, None), Some(color)),
+        Transparency::OfPalette => {
             let color = transparent_color(&decoded);
-            let mut image = rgb(decoded, None);
-            let is_of_color = |pixel: &&mut Rgb<u8>| Some(pixel.0) == color;
-            image.pixels_mut().filter(is_of_color).for_each(|pixel| pixel.0 = [u8::MAX; 3]);
-            image
+            without_color(rgb(decoded, None), color)
+        }
+        Transparency::Gif => {
+            let (fill, color) = gif_colors(file).unwrap_or_default();
+            without_color(rgb(filled(decoded, color.unwrap_or(fill)), None), color)
         }
     })
 }
@@ -163,33 +170,102 @@ fn transparency(format: ImageFormat, file: &[u8]) -> Transparency {
         (ImageFormat::Png, Some(6), _) | (ImageFormat::Png, Some(4), Some(16)) => {
             Transparency::Composed
         }
-        // A grey or a colour of the file. PIL does not scale those of other depths.
-        (ImageFormat::Png, Some(0 | 2), Some(8)) => Transparency::OneColor,
-        (ImageFormat::Png, Some(3), _) if has_one_transparent_color(file) => Transparency::OneColor,
+        // A grey or a colour of the file. PIL does not scale it, and compares its last bytes. For
+        // these depths it takes the grey as a red.
+        (ImageFormat::Png, Some(0), depth) => match (depth, png_transparency(file)) {
+            (Some(1 | 16), Some([_, grey])) => Transparency::OneColor([*grey, 0, 0]),
+            (_, Some([_, grey])) => Transparency::OneColor([*grey; 3]),
+            _ => Transparency::None,
+        },
+        (ImageFormat::Png, Some(2), _) => match png_transparency(file) {
+            Some([_, r, _, g, _, b]) => Transparency::OneColor([*r, *g, *b]),
+            _ => Transparency::None,
+        },
+        (ImageFormat::Png, Some(3), _) if has_one_transparent_color(file) => {
+            Transparency::OfPalette
+        }
         (ImageFormat::Png, ..) => Transparency::None,
-        (ImageFormat::Gif, ..) => Transparency::OneColor,
+        (ImageFormat::Gif, ..) => Transparency::Gif,
         _ => Transparency::Composed,
     }
 }
 
 /// Returns whether one colour of a PNG's palette is transparent, and all others are opaque.
 fn has_one_transparent_color(file: &[u8]) -> bool {
+    let alphas = png_transparency(file).unwrap_or_default();
+    let is_plain = alphas.iter().all(|alpha| matches!(*alpha, 0 | u8::MAX));
+    is_plain && alphas.iter().filter(|alpha| **alpha == 0).count() == 1
+}
+
+/// Returns the content of a PNG's chunk of transparency, if it has one.
+fn png_transparency(file: &[u8]) -> Option<&[u8]> {
     // Chunks follow the signature. Each has a length, a name, its data and a checksum.
-    let mut rest = file.get(8..).unwrap_or_default();
+    let mut rest = file.get(8..)?;
     while let [a, b, c, d, n, a2, m, e, behind @ ..] = rest {
         let len = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
         match &[*n, *a2, *m, *e] {
-            b"tRNS" => {
-                let alphas = behind.get(..len).unwrap_or_default();
-                let is_plain = alphas.iter().all(|alpha| matches!(*alpha, 0 | u8::MAX));
-                return is_plain && alphas.iter().filter(|alpha| **alpha == 0).count() == 1;
-            }
-            b"IDAT" => return false,
+            b"tRNS" => return behind.get(..len),
+            b"IDAT" => return None,
             _ => {}
         }
-        rest = behind.get(len.saturating_add(4)..).unwrap_or_default();
+        rest = behind.get(len.saturating_add(4)..)?;
     }
-    false
+    None
+}
+
+/// Returns the first colour of a GIF's first frame, and its transparent one.
+fn gif_colors(file: &[u8]) -> Option<([u8; 3], Option<[u8; 3]>)> {
+    const SIGNATURE: usize = 6;
+    let palette = |flags: u8, at: usize| {
+        let len = if flags & 0x80 == 0 { 0 } else { 3 << (1 + (flags & 7)) };
+        Some((file.get(at..at + len)?.as_chunks::<3>().0, at + len))
+    };
+    let screen = file.get(SIGNATURE..SIGNATURE + 7)?;
+    let (mut colors, mut at) = palette(screen[4], SIGNATURE + 7)?;
+    let mut transparent = None;
+    loop {
+        match *file.get(at..)? {
+            // An extension, with blocks that tell their length. The last one is empty.
+            [0x21, label, len, flags, _, _, index, ..] => {
+                if label == 0xf9 && len == 4 && flags & 1 == 1 {
+                    transparent = Some(usize::from(index));
+                }
+                at += 2;
+                loop {
+                    let len = usize::from(*file.get(at)?);
+                    at += 1 + len;
+                    if len == 0 {
+                        break;
+                    }
+                }
+            }
+            [0x2c, _, _, _, _, _, _, _, _, flags, ..] => {
+                let (own, _) = palette(flags, at + 10)?;
+                if !own.is_empty() {
+                    colors = own;
+                }
+                let transparent = transparent.and_then(|index| colors.get(index).copied());
+                return Some((*colors.first()?, transparent));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Returns a picture whose pixels without a colour have that of `fill`.
+fn filled(decoded: DynamicImage, fill: [u8; 3]) -> DynamicImage {
+    let [r, g, b] = fill;
+    let mut image = decoded.into_rgba8();
+    let clear = image.pixels_mut().filter(|pixel| pixel.0[3] == 0);
+    clear.for_each(|pixel| pixel.0 = [r, g, b, 0]);
+    DynamicImage::ImageRgba8(image)
+}
+
+/// Returns a picture whose pixels of this colour are white.
+fn without_color(mut image: RgbImage, color: Option<[u8; 3]>) -> RgbImage {
+    let is_of_color = |pixel: &&mut Rgb<u8>| Some(pixel.0) == color;
+    image.pixels_mut().filter(is_of_color).for_each(|pixel| pixel.0 = [u8::MAX; 3]);
+    image
 }
 
 /// Returns the colour of the transparent pixels.
@@ -249,6 +325,10 @@ fn rgb(decoded: DynamicImage, background: Option<[u8; 3]>) -> RgbImage {
         }),
         DynamicImage::ImageLuma16(image) => {
             mapped(&image, |grey| [u8::try_from(grey.0[0]).unwrap_or(u8::MAX); 3])
+        }
+        // Greys with a transparent one among them, which PIL reads as the greys alone.
+        DynamicImage::ImageLumaA16(image) if background.is_none() => {
+            mapped(&image, |pixel| [u8::try_from(pixel.0[0]).unwrap_or(u8::MAX); 3])
         }
         DynamicImage::ImageLumaA16(image) => mapped(&image, |pixel| {
             let [grey, alpha] = pixel.0.map(high);

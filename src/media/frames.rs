@@ -22,6 +22,10 @@ pub(crate) const FRAMES_DEFAULT: usize = 32;
 /// The pixels of all frames that are decoded, in pixels of the largest picture.
 const DECODED_PICTURES_MAX: u64 = 16;
 
+/// Why a file of another format is refused.
+const NO_ANIMATION: &str =
+    "only animated GIF and WebP files, and lists of pictures, are decoded as videos";
+
 /// The frames of a video that are processed.
 #[derive(Debug, Clone)]
 pub(crate) struct Video {
@@ -47,6 +51,9 @@ pub(crate) fn animation(
     choose: Choose<'_>,
     decoding: Decoding,
 ) -> Result<Video, MediaError> {
+    if !matches!(format(file), Ok(ImageFormat::Gif | ImageFormat::WebP)) {
+        return Err(invalid(NO_ANIMATION));
+    }
     let (width, height) = size(file, decoding).map_err(of_video)?;
     let pixels = u64::from(width) * u64::from(height);
     let (mut count, mut seconds) = (0_u64, 0.0);
@@ -121,7 +128,8 @@ pub(crate) fn pictures(
 }
 
 /// Returns the places of `wanted` of `count` frames, at most [`FRAMES_MAX`]: the first, the last,
-/// and those at equal distances between them. Returns all places if there are no more than wanted.
+/// and those at equal distances between them, rounded as by `linspace` of numpy. Returns all places
+/// if there are no more than wanted.
 pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     let wanted = wanted.clamp(1, FRAMES_MAX);
     if count <= wanted {
@@ -130,7 +138,9 @@ pub(crate) fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     if wanted == 1 {
         return vec![0];
     }
-    (0..wanted).map(|index| index * (count - 1) / (wanted - 1)).collect()
+    // In floats, which are sometimes less than the exact place.
+    let step = (count - 1) as f64 / (wanted - 1) as f64;
+    (0..wanted - 1).map(|index| (index as f64 * step) as usize).chain([count - 1]).collect()
 }
 
 type FrameResults<'a> = Box<dyn Iterator<Item = ImageResult<Frame>> + 'a>;
@@ -154,9 +164,7 @@ fn open(file: &[u8], decoding: Decoding) -> Result<FrameResults<'_>, MediaError>
             }
             Ok(Box::new(decoder.into_frames()))
         }
-        _ => Err(invalid(
-            "only animated GIF and WebP files, and lists of pictures, are decoded as videos",
-        )),
+        _ => Err(invalid(NO_ANIMATION)),
     }
 }
 

@@ -101,6 +101,11 @@ pub(crate) trait FamilyProcessor: Send + Sync {
         16_000
     }
 
+    /// Returns the seconds that a model which writes down what it hears takes of one sound.
+    fn sound_seconds(&self) -> Option<u32> {
+        None
+    }
+
     /// Makes a sound ready for the encoder. It has one channel.
     ///
     /// # Errors

@@ -201,6 +201,10 @@ impl MediaProcessor for MediaService {
         takes.then(|| self.family.numbered_placeholder(modality, index))
     }
 
+    fn sound_seconds(&self) -> Option<u32> {
+        self.family.sound_seconds()
+    }
+
     fn check_embeds(&self, modality: Modality) -> Result<(), MediaError> {
         self.embeds_layout(modality).map(|_| ())
     }

@@ -106,6 +106,25 @@ async fn texts_depend_on_their_sounds_alone() {
     served.stop().await;
 }
 
+/// The model takes a second at once (`chunk_length`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_seconds_of_a_sound_are_heard() {
+    let served = served().await;
+    let of = async |names: [&str; 2]| {
+        let mut file = sound(names[0]);
+        file.extend_from_slice(&sound(names[1])[44..]);
+        let len = file.len() as u32;
+        file[4..8].copy_from_slice(&(len - 8).to_le_bytes());
+        file[40..44].copy_from_slice(&(len - 44).to_le_bytes());
+        let fields = [("language", "en"), ("max_completion_tokens", "20")];
+        let (status, answer) = post(&served, "transcriptions", Some(&file), &fields).await;
+        assert_eq!((status, &answer["usage"]["seconds"]), (200, &Value::from(2)), "{answer}");
+        answer["text"].as_str().unwrap().to_owned()
+    };
+    assert_ne!(of(["rising.wav", "noise.wav"]).await, of(["rising.wav", "clicks.wav"]).await);
+    served.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_sounds_are_refused() {
     let served = served().await;

@@ -73,6 +73,12 @@ pub trait MediaProcessor: Send + Sync + 'static {
     /// templates whose messages are plain text.
     fn placeholder(&self, modality: Modality, index: usize) -> Option<String>;
 
+    /// Returns the seconds that the model hears of one sound, if it writes down what it hears. A
+    /// longer sound must come in pieces.
+    fn sound_seconds(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns whether items of a kind may come as embeddings.
     ///
     /// # Errors

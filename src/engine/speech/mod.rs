@@ -15,6 +15,9 @@ const ARCHITECTURES: [&str; 1] = ["WhisperForConditionalGeneration"];
 /// The languages whose words have no spaces between them.
 const WITHOUT_SPACES: [&str; 2] = ["ja", "zh"];
 
+/// The longest sound that Whisper takes at once, in seconds, if its files do not say.
+const SECONDS_DEFAULT: u32 = 30;
+
 /// The task of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpeechTask {
@@ -31,6 +34,8 @@ pub struct Speech {
     /// The token at the beginning of a sound.
     first_timestamp: TokenId,
     is_multilingual: bool,
+    /// The longest sound that the model takes at once.
+    seconds_of_a_piece: u32,
 }
 
 /// A language is not among those that the model knows.
@@ -55,13 +60,16 @@ impl Speech {
         }
         let first_timestamp = token(codec, "<|0.00|>")?;
         let is_multilingual = token(codec, "<|transcribe|>").is_some();
-        Some(Self { codec: Arc::clone(codec), first_timestamp, is_multilingual })
+        let seconds_of_a_piece =
+            codec.media().and_then(|media| media.sound_seconds()).unwrap_or(SECONDS_DEFAULT);
+        let codec = Arc::clone(codec);
+        Some(Self { codec, first_timestamp, is_multilingual, seconds_of_a_piece })
     }
 
     /// Returns the longest sound that the model takes at once, in seconds.
     #[must_use]
     pub fn seconds_of_a_piece(&self) -> u32 {
-        30
+        self.seconds_of_a_piece
     }
 
     /// Returns the samples a second that the model takes.

@@ -30,7 +30,7 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     /// Returns a cutter of a sound of `rate` samples a second. A piece has `seconds` at most. If a
-    /// piece is not the last, it ends within its last second.
+    /// piece is not the last, it ends within its last second, and within its second half.
     pub(crate) fn new(rate: u32, seconds: u32) -> Self {
         let (rate, piece) = (rate as usize, rate as usize * seconds as usize);
         Self { rate, piece, pending: VecDeque::new(), is_at_end: false, has_ended: false }
@@ -61,7 +61,7 @@ impl Cutter {
             let samples = std::mem::take(&mut self.pending).into();
             return Some(Piece { samples, is_last: true });
         }
-        let from = self.piece.saturating_sub(self.rate);
+        let from = self.piece - self.rate.min(self.piece / 2);
         let last: Vec<f32> = self.pending.range(from..self.piece).copied().collect();
         let cut = (from + quietest(&last)).max(1);
         let samples = self.pending.drain(..cut).collect();
@@ -132,6 +132,13 @@ mod tests {
         let joined: Vec<f32> =
             pieces(&samples, 16_000, 2).into_iter().flat_map(|piece| piece.samples).collect();
         assert_eq!(joined, samples);
+    }
+
+    #[test]
+    fn pieces_of_a_second_have_half_of_it_at_least() {
+        let lens: Vec<usize> =
+            pieces(&[0.0; 40_000], 16_000, 1).iter().map(|piece| piece.samples.len()).collect();
+        assert_eq!(lens, [8_000, 8_000, 8_000, 16_000]);
     }
 
     #[test]

@@ -118,6 +118,42 @@ fn one_transparent_colour_becomes_white() {
     let greys = idat(&[7, 8]);
     let file = png(2, 1, 8, 0, &[(b"tRNS", &[0, 8]), (b"IDAT", &greys)]);
     assert_eq!(pixels(&file), [[7; 3], white]);
+    // Greys of one bit and of 16. Only a transparent black is one.
+    let bits = idat(&[0x40]);
+    let of = |grey: u8| pixels(&png(2, 1, 1, 0, &[(b"tRNS", &[0, grey]), (b"IDAT", &bits)]));
+    assert_eq!((of(0), of(1)), (vec![white; 2], vec![[0; 3], white]));
+    let deep = idat(&[0, 0, 0, 1, 2, 0]);
+    let of = |grey: u8| pixels(&png(3, 1, 16, 0, &[(b"tRNS", &[0, grey]), (b"IDAT", &deep)]));
+    assert_eq!(of(0), [white, [1; 3], white]);
+    assert_eq!(of(1), [[0; 3], [1; 3], white]);
+}
+
+/// Returns a GIF of 3 x 1 pixels with the colours 1, 2, 3 and 4. Its one frame has a pixel in the
+/// middle.
+fn gif(pixel: u8, transparent: Option<u8>) -> Vec<u8> {
+    let mut file = b"GIF89a\x03\0\x01\0\x81\0\0".to_vec();
+    file.extend((1..=4).flat_map(|color| [color; 3]));
+    if let Some(index) = transparent {
+        file.extend([0x21, 0xf9, 4, 1, 0, 0, index, 0]);
+    }
+    file.extend(*b"\x2c\x01\0\0\0\x01\0\x01\0\0");
+    // Three codes of three bits: a clear one, the pixel, and the end.
+    let codes = 4 | u16::from(pixel) << 3 | 5 << 6;
+    let [low, high] = codes.to_le_bytes();
+    file.extend([2, 2, low, high, 0, 0x3b]);
+    file
+}
+
+/// The values are those of Pillow 13 and transformers 5.24.
+#[test]
+fn the_first_frame_of_a_gif_may_be_smaller_than_the_picture() {
+    let white = [255; 3];
+    assert_eq!(pixels(&gif(2, None)), [[1; 3], [3; 3], [1; 3]], "the first colour is around it");
+    assert_eq!(pixels(&gif(2, Some(3))), [white, [3; 3], white]);
+    assert_eq!(pixels(&gif(2, Some(2))), [white; 3]);
+    let mut cut = gif(2, None);
+    cut.truncate(20);
+    assert!(picture(&cut, DECODING).is_err());
 }
 
 #[test]

@@ -133,6 +133,10 @@ impl FamilyProcessor for WhisperProcessor {
         self.extractor.config().rate
     }
 
+    fn sound_seconds(&self) -> Option<u32> {
+        u32::try_from(self.extractor.config().seconds).ok()
+    }
+
     fn audio(&self, samples: &[f32], _: &Map<String, Value>) -> Result<ProcessedMedia, MediaError> {
         let config = self.extractor.config();
         let data = self.extractor.spectrogram(samples);

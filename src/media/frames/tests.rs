@@ -42,6 +42,15 @@ fn frames_are_taken_from_the_first_to_the_last() {
     assert!((video.fps.unwrap() - 100.0).abs() < 1e-6, "{:?}", video.fps);
 }
 
+/// The places are those of `numpy.linspace(0, 122, 15, dtype=int)`.
+#[test]
+fn places_are_those_of_numpy() {
+    let places = [0, 8, 17, 26, 34, 43, 52, 60, 69, 78, 87, 95, 104, 113, 122];
+    assert_eq!(sampled(123, 15), places);
+    assert_eq!(sampled(10, 4), [0, 3, 6, 9]);
+    assert_eq!(sampled(3, 2), [0, 2]);
+}
+
 #[test]
 fn too_many_pixels_in_all_are_refused() {
     let file = gif(0..5, 60);
@@ -59,6 +68,8 @@ fn other_files_are_no_videos() {
         let error = animation(file, &some(4), DECODING).unwrap_err();
         assert!(error.to_string().starts_with("Failed to load video"), "{error}");
     }
+    let film = animation(b"\0\0\0\x18ftypmp42", &some(4), DECODING).unwrap_err().to_string();
+    assert!(film.contains("animated GIF and WebP files, and lists of pictures"), "{film}");
     let list = [gif([1], 4).into(), gif([1], 5).into()];
     assert!(pictures(&list, &some(4), None, DECODING).is_err());
     assert!(pictures(&[], &some(4), None, DECODING).is_err());
