@@ -244,6 +244,7 @@ fn eagle_guesses_as_torch_does() {
 #[test]
 fn eagle3_guesses_as_torch_does() {
     check_head("eagle3");
+    check_head("eagle3-last");
     check_head("eagle3-norms");
 }
 

@@ -60,6 +60,8 @@ EMBEDDINGS = {
     "qwen3-layer-types": ["embed_tokens", "lm_head", "v_proj"],
     "gemma3": ["embed_tokens", "v_proj"],
     "gpt2": ["wte", "c_fc"],
+    # PEFT saves the bias of its output layer, too.
+    "phi": ["embed_tokens", "lm_head", "fc1"],
 }
 # Models whose adapter `f` has matrices of the router.
 ROUTERS = ["mixtral", "qwen3_moe"]
@@ -76,6 +78,7 @@ MODELS = {
     "mixtral": [],
     "qwen3_moe": [],
     "qwen2_moe": [],
+    "phi": [],
     "phi3": [],
     "gpt2": [],
     "gpt_neox": [],

@@ -114,7 +114,8 @@ class Eagle3(Head):
         super().__init__(target)
         self.config = llama_config(target)
         hidden, config = self.config.hidden_size, self.config
-        self.fc = nn.Linear(len(self.layers_read) * hidden, hidden, bias=False)
+        if self.layers_read:
+            self.fc = nn.Linear(len(self.layers_read) * hidden, hidden, bias=False)
         self.midlayer = llama.LlamaDecoderLayer(config, 0)
         self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         attention = self.midlayer.self_attn
@@ -135,7 +136,7 @@ class Eagle3(Head):
 
     def states(self, tokens, rows, num_guesses):
         # Rows of the model have several states, and those of the head one.
-        width = self.fc.in_features
+        width = len(self.layers_read) * self.config.hidden_size
         x = torch.stack([self.fused(row) if len(row) == width else row for row in rows[0]])[None]
         layer, embedded = self.midlayer, self.midlayer.input_layernorm(self.embed(tokens))
         normed = layer.hidden_norm(x)
@@ -152,6 +153,12 @@ class Eagle3(Head):
         tokens = torch.arange(self.draft_vocab) + self.d2t
         logits[..., tokens] = self.lm_head(states if self.norm_output else self.norm(states))
         return logits
+
+
+class Eagle3OfLast(Eagle3):
+    """Over the states after the model's last norm."""
+
+    layers_read = []
 
 
 class Eagle3WithNorms(Eagle3):
@@ -342,7 +349,7 @@ class TiedMlpSpeculator(MlpSpeculator):
 def hidden_states(target, head, tokens):
     """Returns the rows that the model gives to a head."""
     outputs = target.model(tokens, output_hidden_states=True)
-    if isinstance(head, Eagle3):
+    if isinstance(head, Eagle3) and head.layers_read:
         return torch.cat([outputs.hidden_states[i] for i in head.layers_read], dim=-1)
     return outputs.last_hidden_state
 
@@ -413,6 +420,8 @@ def config_of(head):
     if isinstance(head, Eagle3):
         config["draft_vocab_size"] = head.draft_vocab
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": head.layers_read}
+        if not head.layers_read:
+            config["eagle_config"] = {"use_aux_hidden_state": False}
     return config
 
 
@@ -432,6 +441,7 @@ def tensors_of(head, scratch):
 HEADS = {
     "eagle": (Eagle, "llama-llama3"),
     "eagle3": (Eagle3, "glm4_moe"),
+    "eagle3-last": (Eagle3OfLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),

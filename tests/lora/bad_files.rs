@@ -124,6 +124,26 @@ async fn faults_in_the_matrices_of_indexers_are_told() {
     engine.shutdown().await;
 }
 
+/// The layers of an encoder of images exist, so the message does not say that they are missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_of_encoders_of_images_take_no_adapters() {
+    let base = EngineConfig { max_model_len: Some(64), ..config("qwen3_vl") };
+    let engine = Engine::start(base).await.unwrap();
+    let of_vision = |tensors: &mut Tensors| {
+        let text = "model.layers.0.self_attn.q_proj";
+        let renamed: Tensors = tensors
+            .iter()
+            .filter(|(name, _)| name.contains(text))
+            .map(|(name, tensor)| (name.replace(text, "visual.blocks.0.attn.proj"), tensor.clone()))
+            .collect();
+        assert_eq!(renamed.len(), 2);
+        *tensors = renamed;
+    };
+    let message = refusal(&engine, MODEL, |folder| rewrite(folder, of_vision)).await;
+    assert!(message.contains("visual.blocks.0.attn.proj takes no adapter"), "{message}");
+    engine.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stacked_experts_beside_a_gguf_file_take_no_adapters() {
     let base = folder().join("../formats/converted/granite_moe.gguf");

@@ -1,3 +1,5 @@
+//! The settings of speculative decoding, as JSON texts.
+
 use super::*;
 
 fn read(json: &str) -> Result<SpeculativeConfig, String> {

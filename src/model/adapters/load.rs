@@ -121,10 +121,11 @@ impl Loading<'_> {
                 }
                 Role::EmbeddingA => self.set(&mut of_tokens.entry(module).or_default().a, name)?,
                 Role::EmbeddingB => self.set(&mut of_tokens.entry(module).or_default().b, name)?,
-                // PEFT also saves the base model's matrix of an embedding that has matrices of low
-                // rank, and that of such an output layer.
-                Role::Saved(Saved::Weight) if let Some(base) = self.base_layer(&module) => {
-                    self.require_shape(&name, &base.shape)?;
+                // PEFT also saves the base model's embedding or output layer, if this has matrices
+                // of low rank.
+                Role::Saved(part) if let Some(base) = self.base_layer(&module) => {
+                    let num_axes = if part == Saved::Weight { 2 } else { 1 };
+                    self.require_shape(&name, &base.shape[..num_axes])?;
                 }
                 Role::Saved(saved) if let Some(layer) = self.sites.classifier_layer(&module) => {
                     let same =

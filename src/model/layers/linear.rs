@@ -75,6 +75,7 @@ impl Linear {
         inputs: usize,
         has_bias: bool,
     ) -> Result<Self, ModelError> {
+        loader.adapter_sites().close(parts);
         let weight = weight(loader, parts, inputs, None)?;
         let bias = has_bias.then(|| loader.bias(parts));
         Ok(Self { weight, bias: bias.transpose()?, site: None })
