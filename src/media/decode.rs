@@ -9,8 +9,6 @@ use image::{
 };
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
 
-use super::jpeg;
-
 /// The formats that are decoded.
 const FORMATS: [ImageFormat; 5] =
     [ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP];
@@ -62,22 +60,17 @@ enum Transparency {
 /// # Errors
 /// [`MediaError`] if the file is no picture, or has too many pixels.
 pub(crate) fn size(file: &[u8], decoding: Decoding) -> Result<(u32, u32), MediaError> {
-    match jpeg_header(file, decoding)? {
-        Some(header) => Ok(header.size),
-        None => Ok(open(file, decoding)?.decoder.dimensions()),
-    }
+    Ok(open(file, decoding)?.decoder.dimensions())
 }
 
 /// Returns the most memory that decoding a picture takes. Returns zero for a file that is not
 /// decoded, because its header is refused.
 pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
-    let Ok(header) = jpeg_header(file, decoding) else { return 0 };
-    let of_jpeg = header.map_or(0, |header| header.working_bytes);
-    let Ok(Opened { decoder, .. }) = open(file, decoding) else { return of_jpeg };
+    let Ok(Opened { decoder, .. }) = open(file, decoding) else { return 0 };
     let (width, height) = decoder.dimensions();
     let pixels = u64::from(width) * u64::from(height);
     let bytes = decoder.total_bytes().saturating_add(pixels.saturating_mul(3));
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(of_jpeg)
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Returns the pixels of a picture; of an animation, those of its first frame.
@@ -85,12 +78,6 @@ pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
 /// # Errors
 /// [`MediaError`] if the file is no picture, is broken, or has too many pixels.
 pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, MediaError> {
-    if jpeg_header(file, decoding)?.is_some()
-        && let Some(jpeg::Picture { width, height, rgb }) = jpeg::decoded(file)
-        && let Some(image) = RgbImage::from_raw(width, height, rgb)
-    {
-        return Ok(image);
-    }
     let Opened { decoder, transparency } = open(file, decoding)?;
     let decoded = DynamicImage::from_decoder(decoder).map_err(|error| refused(&error))?;
     Ok(match transparency {
@@ -112,21 +99,6 @@ pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, Media
 pub(super) fn format(file: &[u8]) -> Result<ImageFormat, MediaError> {
     let found = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
     found.ok_or_else(unknown)
-}
-
-/// Reads the header of a JPEG. `None` for other formats, and for a JPEG that the decoder here does
-/// not read.
-fn jpeg_header(file: &[u8], decoding: Decoding) -> Result<Option<jpeg::Header>, MediaError> {
-    if format(file)? != ImageFormat::Jpeg {
-        return Ok(None);
-    }
-    let Some(header) = jpeg::header(file) else { return Ok(None) };
-    let (width, height) = header.size;
-    check_pixels(Modality::Image, u64::from(width) * u64::from(height), decoding.pixels_max)?;
-    match is_cut_jpeg(file) {
-        true => Err(invalid("image file is truncated")),
-        false => Ok(Some(header)),
-    }
 }
 
 /// Reads the header. Nothing is allocated for pixels.

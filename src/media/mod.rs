@@ -6,7 +6,6 @@ mod embeds;
 mod expand;
 pub(crate) mod families;
 mod frames;
-mod jpeg;
 pub(crate) mod processor;
 mod service;
 mod store;

@@ -18,9 +18,6 @@ mod file;
 #[path = "../../../src/media/frames.rs"]
 mod frames;
 #[allow(dead_code, unreachable_pub, reason = "not all of it is used here")]
-#[path = "../../../src/media/jpeg/mod.rs"]
-mod jpeg;
-#[allow(dead_code, unreachable_pub, reason = "not all of it is used here")]
 #[path = "../../../src/media/embeds/pickle.rs"]
 mod pickle;
 
