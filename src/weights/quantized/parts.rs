@@ -84,6 +84,19 @@ impl<'a, 'm> Parts<'a, 'm> {
         }
     }
 
+    /// Takes bytes that hold packed numbers, or a text.
+    pub(super) fn packed(
+        &mut self,
+        part: &str,
+        shape: &[usize],
+    ) -> Result<RawTensor<'a>, WeightsError> {
+        let raw = self.take(part, shape)?;
+        match raw.dtype {
+            "U8" => Ok(raw),
+            _ => Err(raw.refused("U8")),
+        }
+    }
+
     /// Takes scales that are floats of any width.
     ///
     /// # Errors
