@@ -240,8 +240,10 @@ fn ends(
     files: &TokenizerFiles,
     has_bos: bool,
 ) -> Result<Ends, TextLoadError> {
-    let named =
-        |is_added: bool, role: &str| files.named_tokens.get(role).filter(|_| is_added).cloned();
+    let named = |is_added: bool, role: &str| {
+        let token = files.named_tokens.get(role).filter(|token| is_added && !token.is_empty());
+        token.cloned()
+    };
     Ok(Ends {
         bos: named(folder.flag_or("add_bos_token", has_bos)?, "bos_token"),
         eos: named(folder.flag("add_eos_token")?, "eos_token"),

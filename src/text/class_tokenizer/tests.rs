@@ -105,6 +105,15 @@ fn pairs_chunks_and_first_tokens_have_the_same_tokens() {
     assert!("ab cd ef".starts_with(&begin) && alone(&begin) == alone("ab cd ef")[..2], "{begin}");
 }
 
+/// Those of the first Llamas have empty names in the config.
+#[test]
+fn an_empty_token_is_none() {
+    let change = json!({ "bos_token": "", "eos_token": "", "unk_token": "" });
+    let codec = HfTextCodec::load(folder(&recorded("llama"), change, &[]).path()).unwrap();
+    assert_eq!((codec.vocab_size(), codec.eos_token()), (600, None));
+    assert_eq!(codec.encode("a", true).unwrap(), codec.encode("a", false).unwrap());
+}
+
 #[test]
 fn a_missing_file_is_named() {
     let error = refused("marian", json!({}), &["vocab.json"]);
