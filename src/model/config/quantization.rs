@@ -247,6 +247,11 @@ mod tests {
         let sharing = vec![ScaleSharing::Group(32), ScaleSharing::Row];
         let expected = Ok(Quantization::CompressedTensors { sharing });
         assert_eq!(of_groups("pack-quantized", &groups), expected);
+        let small = json!({ "num_bits": 4, "type": "float", "strategy": "tensor_group",
+            "group_size": 16, "symmetric": true, "dynamic": false });
+        let expected = ScaleSharing::Group(16);
+        let expected = Ok(Quantization::CompressedTensors { sharing: vec![expected] });
+        assert_eq!(of_groups("nvfp4-pack-quantized", &[small]), expected);
         for (changes, expected) in [
             (json!({ "strategy": "block" }), "g0.weights.block_structure` is missing"),
             (
@@ -321,7 +326,12 @@ mod tests {
             (with(gptq, json!({ "dynamic": { "a": {} } })), "`quantization_config.dynamic` is"),
             (with(awq.clone(), json!({ "version": "gemv" })), "expected \"gemm\""),
             (with(awq, json!({ "zero_point": false })), "`quantization_config.zero_point` is"),
-            (compressed("nvfp4-pack-quantized", json!({})), "format` is \"nvfp4-pack-quantized\""),
+            (compressed("mxfp6-pack-quantized", json!({})), "format` is \"mxfp6-pack-quantized\""),
+            (compressed("nvfp4-pack-quantized", json!({})), "group_0.weights.type` is null"),
+            (
+                compressed("mxfp4-pack-quantized", json!({ "type": "float", "num_bits": 8 })),
+                "num_bits` is 8",
+            ),
             (compressed("float-quantized", json!({})), "group_0.weights.type` is null"),
             (
                 compressed("float-quantized", json!({ "type": "float", "num_bits": 4 })),
