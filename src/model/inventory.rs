@@ -37,6 +37,11 @@ const MASKS: [&str; 5] = [
     ".attention.masked_bias",
 ];
 
+/// The tensors beside a weight of bitsandbytes: the first part of their names behind that of the
+/// weight.
+const BESIDE_WEIGHTS: [&str; 5] =
+    ["absmax", "quant_map", "nested_absmax", "nested_quant_map", "quant_state"];
+
 /// The ends of the names of the tensors that hold a tensor of MXFP4 experts.
 const MXFP4_PARTS: [&str; 2] = ["_blocks", "_scales"];
 
@@ -66,6 +71,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         let is_harmless = HARMLESS.contains(&part) || is_mask || is_table;
         let whole = MXFP4_PARTS.iter().find_map(|part| name.strip_suffix(part));
         let is_known = is_known || whole.is_some_and(|name| known.contains(name));
+        let is_known = is_known || weight_beside(name).is_some_and(|name| known.contains(&name));
         if is_harmless || known.contains(name) || is_known && part != "bias" {
             continue;
         }
@@ -114,6 +120,13 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         tracing::warn!(tensors = strangers.len(), first, "tensors of the checkpoint are not used");
     }
     Ok(())
+}
+
+/// Returns the weight that a tensor of bitsandbytes stands beside.
+fn weight_beside(name: &str) -> Option<String> {
+    let (module, part) = name.split_once(".weight.")?;
+    let first = part.split('.').next()?;
+    BESIDE_WEIGHTS.contains(&first).then(|| format!("{module}.weight"))
 }
 
 /// Returns whether a tensor belongs to a layer after the last.

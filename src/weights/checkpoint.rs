@@ -347,8 +347,8 @@ impl Checkpoint {
 
     /// Returns whether the weight of `module` is to be several tensors.
     pub(crate) fn is_in_parts(&self, module: &str) -> bool {
-        let is_quantized = matches!(self.layout, Layout::HuggingFace(Some(_)));
-        is_quantized && !self.has(&format!("{module}.weight"))
+        let Layout::HuggingFace(Some(quantization)) = &self.layout else { return false };
+        !self.has(&format!("{module}.weight")) || quantization.is_part(self, module)
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

@@ -121,6 +121,22 @@ MODELS = {
         dict(d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=2, has_own_head=True),
         {},
     ),
+    "mt5-relu": (
+        "MT5",
+        ((), E),
+        dict(
+            d_model=48,
+            d_kv=10,
+            d_ff=40,
+            num_layers=3,
+            num_decoder_layers=2,
+            num_heads=3,
+            relative_attention_num_buckets=8,
+            relative_attention_max_distance=20,
+            feed_forward_proj="relu",
+        ),
+        dict(forced_bos_token_id=5),
+    ),
     "m2m_100-wide": (
         "M2M100",
         (("en_XX",), E),

@@ -14,7 +14,7 @@ use crate::TOLERANCE;
 use crate::runner::{Chunking, Runner, log_softmax};
 
 /// The models, two or more of each family.
-pub(crate) const NAMES: [&str; 16] = [
+pub(crate) const NAMES: [&str; 17] = [
     "bart",
     "bart-wide",
     "bart-untied",
@@ -31,6 +31,7 @@ pub(crate) const NAMES: [&str; 16] = [
     "t5",
     "t5-gated",
     "mt5",
+    "mt5-relu",
 ];
 
 /// The answers of transformers about one text.
@@ -180,7 +181,7 @@ fn m2m_100() {
 
 #[test]
 fn t5() {
-    ["t5", "t5-gated", "mt5"].into_iter().for_each(check);
+    ["t5", "t5-gated", "mt5", "mt5-relu"].into_iter().for_each(check);
 }
 
 #[test]

@@ -88,6 +88,17 @@ fn compressed_tensors_w8a8_without_its_lm_head() {
     check_folder("compressed-tensors");
 }
 
+/// The weights are floats after the load. In one model, the scales themselves have eight bits.
+#[test]
+fn bitsandbytes() {
+    for name in ["bitsandbytes-nf4", "bitsandbytes-fp4", "bitsandbytes-int8"] {
+        let golden = fs::read(fixture(name).join("golden.json")).unwrap();
+        let prompts: Vec<Prompt> = serde_json::from_slice(&golden).unwrap();
+        let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
+        check_with(&options, &fixture(name), &prompts, TOLERANCE);
+    }
+}
+
 /// Rows of q and k in llama.cpp's order, and Llama 3's rope scaling as a tensor. q, k and v have
 /// three types; that of v is not quantized.
 #[test]

@@ -74,6 +74,20 @@ fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
     }
 }
 
+/// NVFP4 and MXFP4 of compressed-tensors, whose scales are floats of eight bits, or exponents.
+#[test]
+fn floats_of_four_bits_decode_as_in_compressed_tensors() {
+    let expected = fs::read(fixture("float4").join("expected.safetensors")).unwrap();
+    let expected = SafeTensors::deserialize(&expected).unwrap();
+    let sharing = vec![ScaleSharing::Group(16), ScaleSharing::Group(32)];
+    let quantization = Quantization::CompressedTensors { sharing };
+    let checkpoint = Checkpoint::open(&fixture("float4")).unwrap().quantized(Some(quantization));
+    assert_eq!(expected.len(), 2);
+    for (name, expected) in expected.iter() {
+        check(&checkpoint, name, &expected);
+    }
+}
+
 #[test]
 fn gguf_blocks_decode_as_in_the_gguf_package() {
     for (file, count) in [("blocks", 4), ("blocks-more", 9)] {

@@ -102,7 +102,7 @@ fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
         "pruned_heads" => refused(json!({ "0": [1] })),
         "per_layer_config" => refused(json!({ "0": { "sliding_window": 4 } })),
         "partial_rotary_factor" => refused(json!(0.5)),
-        "quantization_config" => refused(json!({ "quant_method": "bitsandbytes" })),
+        "quantization_config" => refused(json!({ "quant_method": "hqq" })),
         "architectures" => refused(json!(["LlamaForCausalLM", "Qwen2ForCausalLM"])),
         "model_type" => refused(json!("gemma")),
         "initializer_range" => harmless(json!(0.5), "weights are read, not drawn"),

@@ -10,7 +10,7 @@ use super::file::Fields;
 use crate::weights::{GptqFormat, Quantization, ScaleSharing};
 
 const METHODS: &str = "\"gptq\", \"awq\", \"auto-round\", \"fp8\", \"fbgemm_fp8\", \
-    \"modelopt\", \"compressed-tensors\" or \"mxfp4\"";
+    \"modelopt\", \"compressed-tensors\", \"bitsandbytes\" or \"mxfp4\"";
 
 /// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
 /// compressed-tensors.
@@ -32,6 +32,7 @@ fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
         Some("fbgemm_fp8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Row] }),
         Some("modelopt") => modelopt(config),
         Some("compressed-tensors") => compressed_tensors(config),
+        Some("bitsandbytes") => Ok(Quantization::BitsAndBytes),
         // The tensors show the modules that were not converted.
         Some("mxfp4") => Ok(Quantization::Mxfp4),
         Some(_) => Err(config.invalid("quant_method", METHODS)),
@@ -206,6 +207,9 @@ mod tests {
         let fbgemm = json!({ "quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
             "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.down_proj"] });
         assert_eq!(of(fbgemm), expected(&[ScaleSharing::Row]));
+        let bitsandbytes = json!({ "quant_method": "bitsandbytes", "load_in_4bit": true,
+            "bnb_4bit_quant_type": "nf4", "llm_int8_threshold": 6.0 });
+        assert_eq!(of(bitsandbytes), Ok(Quantization::BitsAndBytes));
         let modelopt = json!({ "quant_method": "modelopt", "quant_algo": "FP8",
             "kv_cache_scheme": { "num_bits": 8, "type": "float" }, "ignore": ["lm_head"] });
         assert_eq!(of(modelopt), expected(&[ScaleSharing::Tensor]));
@@ -243,6 +247,11 @@ mod tests {
         let sharing = vec![ScaleSharing::Group(32), ScaleSharing::Row];
         let expected = Ok(Quantization::CompressedTensors { sharing });
         assert_eq!(of_groups("pack-quantized", &groups), expected);
+        let small = json!({ "num_bits": 4, "type": "float", "strategy": "tensor_group",
+            "group_size": 16, "symmetric": true, "dynamic": false });
+        let expected = ScaleSharing::Group(16);
+        let expected = Ok(Quantization::CompressedTensors { sharing: vec![expected] });
+        assert_eq!(of_groups("nvfp4-pack-quantized", &[small]), expected);
         for (changes, expected) in [
             (json!({ "strategy": "block" }), "g0.weights.block_structure` is missing"),
             (
@@ -308,7 +317,7 @@ mod tests {
                 "config_groups": { "group_0": { "weights": weights } } })
         };
         for (config, expected) in [
-            (json!({ "quant_method": "bitsandbytes" }), "`quantization_config.quant_method` is"),
+            (json!({ "quant_method": "hqq" }), "`quantization_config.quant_method` is"),
             (json!({ "bits": 4 }), "`quantization_config.quant_method` is missing"),
             (with(gptq.clone(), json!({ "bits": 3 })), "`quantization_config.bits` is 3"),
             (with(gptq.clone(), json!({ "group_size": null })), "group_size` is missing"),
@@ -317,7 +326,12 @@ mod tests {
             (with(gptq, json!({ "dynamic": { "a": {} } })), "`quantization_config.dynamic` is"),
             (with(awq.clone(), json!({ "version": "gemv" })), "expected \"gemm\""),
             (with(awq, json!({ "zero_point": false })), "`quantization_config.zero_point` is"),
-            (compressed("nvfp4-pack-quantized", json!({})), "format` is \"nvfp4-pack-quantized\""),
+            (compressed("mxfp6-pack-quantized", json!({})), "format` is \"mxfp6-pack-quantized\""),
+            (compressed("nvfp4-pack-quantized", json!({})), "group_0.weights.type` is null"),
+            (
+                compressed("mxfp4-pack-quantized", json!({ "type": "float", "num_bits": 8 })),
+                "num_bits` is 8",
+            ),
             (compressed("float-quantized", json!({})), "group_0.weights.type` is null"),
             (
                 compressed("float-quantized", json!({ "type": "float", "num_bits": 4 })),

@@ -7,7 +7,7 @@
 //! | `M2M100Tokenizer` | sentencepiece.bpe.model, vocab.json | language text `</s>` |
 //! | `MBartTokenizer` | sentencepiece.bpe.model | text `</s>` language |
 //! | `MBart50Tokenizer`, `NllbTokenizer` | sentencepiece.bpe.model | language text `</s>` |
-//! | `T5Tokenizer`, `PegasusTokenizer` | spiece.model | text `</s>` |
+//! | `T5Tokenizer`, `MT5Tokenizer`, `PegasusTokenizer` | spiece.model | text `</s>` |
 //! | `BartTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
@@ -52,13 +52,14 @@ pub(super) enum Class {
 }
 
 /// The classes with their names, their `model_type`, and the files that they need.
-const CLASSES: [(Class, &str, &str, &[&str]); 14] = [
+const CLASSES: [(Class, &str, &str, &[&str]); 15] = [
     (Class::Marian, "MarianTokenizer", "marian", &["source.spm", VOCAB]),
     (Class::M2m100, "M2M100Tokenizer", "m2m_100", &[BPE_MODEL, VOCAB]),
     (Class::MBart, "MBartTokenizer", "mbart", &[BPE_MODEL]),
     (Class::MBart50, "MBart50Tokenizer", "", &[BPE_MODEL]),
     (Class::Nllb, "NllbTokenizer", "", &[BPE_MODEL]),
     (Class::T5, "T5Tokenizer", "t5", &[UNIGRAM_MODEL]),
+    (Class::T5, "MT5Tokenizer", "mt5", &[UNIGRAM_MODEL]),
     (Class::Pegasus, "PegasusTokenizer", "pegasus", &[UNIGRAM_MODEL]),
     (Class::Bart, "BartTokenizer", "bart", &[VOCAB, MERGES]),
     (Class::Blenderbot, "BlenderbotTokenizer", "blenderbot", &[VOCAB, MERGES]),
@@ -240,8 +241,10 @@ fn ends(
     files: &TokenizerFiles,
     has_bos: bool,
 ) -> Result<Ends, TextLoadError> {
-    let named =
-        |is_added: bool, role: &str| files.named_tokens.get(role).filter(|_| is_added).cloned();
+    let named = |is_added: bool, role: &str| {
+        let token = files.named_tokens.get(role).filter(|token| is_added && !token.is_empty());
+        token.cloned()
+    };
     Ok(Ends {
         bos: named(folder.flag_or("add_bos_token", has_bos)?, "bos_token"),
         eos: named(folder.flag("add_eos_token")?, "eos_token"),

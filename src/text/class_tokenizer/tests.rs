@@ -105,6 +105,30 @@ fn pairs_chunks_and_first_tokens_have_the_same_tokens() {
     assert!("ab cd ef".starts_with(&begin) && alone(&begin) == alone("ab cd ef")[..2], "{begin}");
 }
 
+/// The type of the model tells the class where the config does not.
+#[test]
+fn mt5_has_the_tokenizer_of_t5() {
+    let tokens = |recorded: &Value, change: Value| {
+        let codec = HfTextCodec::load(folder(recorded, change, &[]).path()).unwrap();
+        codec.encode("ab cd<extra_id_3>", true).unwrap()
+    };
+    let (t5, none) = (recorded("t5"), json!({ "tokenizer_class": null }));
+    let mut mt5 = t5.clone();
+    mt5["model_type"] = json!("mt5");
+    assert_eq!(tokens(&mt5, none), tokens(&t5, json!({})));
+    let class = json!({ "tokenizer_class": "MT5Tokenizer" });
+    assert_eq!(tokens(&mt5, class), tokens(&t5, json!({})));
+}
+
+/// Those of the first Llamas have empty names in the config.
+#[test]
+fn an_empty_token_is_none() {
+    let change = json!({ "bos_token": "", "eos_token": "", "unk_token": "" });
+    let codec = HfTextCodec::load(folder(&recorded("llama"), change, &[]).path()).unwrap();
+    assert_eq!((codec.vocab_size(), codec.eos_token()), (600, None));
+    assert_eq!(codec.encode("a", true).unwrap(), codec.encode("a", false).unwrap());
+}
+
 #[test]
 fn a_missing_file_is_named() {
     let error = refused("marian", json!({}), &["vocab.json"]);

@@ -37,9 +37,12 @@ impl Vocabulary {
         self.tokens.get(token)?.as_u64().and_then(|id| u32::try_from(id).ok())
     }
 
-    /// Adds a token behind all others, unless there is one with its text.
+    /// Adds a token behind all others, unless there is one with its text. Some configs name an
+    /// empty token, which no text has.
     pub(super) fn push_last(&mut self, token: &str) {
-        self.push(token, self.tokens.len() as u32);
+        if !token.is_empty() {
+            self.push(token, self.tokens.len() as u32);
+        }
     }
 
     /// Makes a token special, if it exists.

@@ -20,6 +20,15 @@
 //! | `weight_zero_point` | as the scales; where asymmetric | i8 |
 //! | `weight_g_idx` | as above | i32 |
 //!
+//! `nvfp4-pack-quantized` and `mxfp4-pack-quantized`, floats of four bits (E2M1 of the OCP
+//! Microscaling Formats, version 1.0):
+//!
+//! | tensor | shape | dtype |
+//! |---|---|---|
+//! | `weight_packed` | `[out, in / 2]`: two codes a byte, the first in the low half | u8 |
+//! | `weight_scale` | `[out, groups]`: E4M3, or the exponent of 2, plus 127 | F8_E4M3, u8 |
+//! | `weight_global_scale` | `[1]`: the divisor of all scales; where they are E4M3 | f32 |
+//!
 //! `float-quantized` is read by `float8`. The config gives the inputs of a group, not the number of
 //! scales: the package writes none whose last group would be partial.
 //!
@@ -38,6 +47,9 @@ pub(super) fn read<'a>(
     parts: Parts<'a, '_>,
     sharing: &[ScaleSharing],
 ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+    if parts.is_of("weight_packed", "U8") {
+        return read_small_floats(parts, sharing).map(Some);
+    }
     if parts.has("weight_packed") {
         return read_packed(parts, sharing).map(Some);
     }
@@ -45,6 +57,36 @@ pub(super) fn read<'a>(
         return read_bytes(parts, sharing).map(Some);
     }
     float8::read(parts, sharing)
+}
+
+/// Reads floats of four bits.
+fn read_small_floats<'a>(
+    mut parts: Parts<'a, '_>,
+    sharing: &[ScaleSharing],
+) -> Result<StoredMatrix<'a>, WeightsError> {
+    const SCALES: &str = "weight_scale";
+    const DIVISOR: &str = "weight_global_scale";
+    let [out, inputs] = parts.shape;
+    if !inputs.is_multiple_of(2) {
+        let reason = format!("{inputs} inputs; expected a multiple of 2");
+        return Err(parts.invalid("weight_packed", reason));
+    }
+    let codes = parts.packed("weight_packed", &[out, inputs / 2])?.bytes.to_vec();
+    let (groups, group_size) = stored_groups(&parts, sharing)?;
+    let mut scales: Vec<f32> = match parts.is_of(SCALES, float8::DTYPE) {
+        true => {
+            let values = float8::table();
+            let codes = parts.of_type(SCALES, &[out, groups], float8::DTYPE)?.bytes;
+            codes.iter().map(|code| values[usize::from(*code)]).collect()
+        }
+        false => parts.scales(SCALES, &[out, groups], false)?,
+    };
+    if parts.has(DIVISOR) {
+        let divisor: f32 = parts.floats(DIVISOR, &[1])?.iter().sum();
+        scales.iter_mut().for_each(|scale| *scale /= divisor);
+    }
+    parts.require_finite(SCALES, &scales)?;
+    parts.finish(group_size, Codes::E2M1(codes), scales, Offsets::None, None)
 }
 
 fn read_packed<'a>(

@@ -134,7 +134,7 @@ fn forms(
 
 /// Returns the value of each code: a sign, four bits of exponent and three of mantissa. There is no
 /// infinity, and one NaN of each sign.
-fn table() -> [f32; 256] {
+pub(super) fn table() -> [f32; 256] {
     std::array::from_fn(|code| {
         let (exponent, mantissa) = (code >> 3 & 15, (code & 7) as f32);
         let magnitude = match exponent {

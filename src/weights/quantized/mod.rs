@@ -5,6 +5,7 @@
 //! list, `modules_to_not_convert`) has a plain `weight`.
 
 mod awq;
+mod bitsandbytes;
 mod compressed_tensors;
 mod float8;
 mod gptq;
@@ -42,6 +43,9 @@ pub enum Quantization {
         /// The kinds of scales that modules may have.
         sharing: Vec<ScaleSharing>,
     },
+    /// bitsandbytes with 4 or 8 bits, which become floats of the model's dtype at load. The tensors
+    /// show which ones a module has.
+    BitsAndBytes,
     /// MXFP4, of gpt-oss: floats of four bits in groups of 32. Only tensors of several experts.
     Mxfp4,
 }
@@ -60,7 +64,12 @@ pub struct GptqFormat {
 impl Quantization {
     /// Returns whether weights stay integers. Otherwise they become floats at load.
     pub(super) fn stays_quantized(&self) -> bool {
-        !matches!(self, Self::Float8 { .. })
+        !matches!(self, Self::Float8 { .. } | Self::BitsAndBytes)
+    }
+
+    /// Returns whether the tensor `weight` of `module` is no matrix, but a part of one.
+    pub(super) fn is_part(&self, checkpoint: &Checkpoint, module: &str) -> bool {
+        *self == Self::BitsAndBytes && bitsandbytes::has(checkpoint, module)
     }
 
     /// Reads the weight `[out, in]` of `module`, if it is a quantized one.
@@ -76,6 +85,7 @@ impl Quantization {
             Self::Awq { group_size } => awq::read(parts, *group_size),
             Self::CompressedTensors { sharing } => compressed_tensors::read(parts, sharing),
             Self::Float8 { sharing } => float8::read(parts, sharing),
+            Self::BitsAndBytes => bitsandbytes::read(parts),
             Self::Mxfp4 => Ok(None),
         }
     }
@@ -93,7 +103,7 @@ impl Quantization {
             Self::CompressedTensors { sharing } | Self::Float8 { sharing } => {
                 float8::read(parts, sharing)
             }
-            Self::Gptq(_) | Self::Awq { .. } | Self::Mxfp4 => Ok(None),
+            Self::Gptq(_) | Self::Awq { .. } | Self::BitsAndBytes | Self::Mxfp4 => Ok(None),
         }
     }
 
@@ -133,6 +143,7 @@ impl fmt::Display for Quantization {
             Self::Awq { group_size } => write!(f, "AWQ, 4 bits, {}", groups(group_size)),
             Self::CompressedTensors { .. } => f.write_str("compressed-tensors"),
             Self::Float8 { sharing } => write!(f, "FP8, {}", sharing::listed(sharing)),
+            Self::BitsAndBytes => f.write_str("bitsandbytes"),
             Self::Mxfp4 => f.write_str("MXFP4"),
         }
     }

@@ -84,6 +84,29 @@ impl<'a, 'm> Parts<'a, 'm> {
         }
     }
 
+    /// Takes bytes that hold packed numbers, or a text.
+    pub(super) fn packed(
+        &mut self,
+        part: &str,
+        shape: &[usize],
+    ) -> Result<RawTensor<'a>, WeightsError> {
+        self.of_type(part, shape, "U8")
+    }
+
+    /// Takes the elements of a part of the type `dtype`.
+    pub(super) fn of_type(
+        &mut self,
+        part: &str,
+        shape: &[usize],
+        dtype: &'static str,
+    ) -> Result<RawTensor<'a>, WeightsError> {
+        let raw = self.take(part, shape)?;
+        match raw.dtype == dtype {
+            true => Ok(raw),
+            false => Err(raw.refused(dtype)),
+        }
+    }
+
     /// Takes scales that are floats of any width.
     ///
     /// # Errors
@@ -118,7 +141,7 @@ impl<'a, 'm> Parts<'a, 'm> {
         Ok(scales[index * size..][..size].to_vec())
     }
 
-    fn require_finite(&self, part: &str, scales: &[f32]) -> Result<(), WeightsError> {
+    pub(super) fn require_finite(&self, part: &str, scales: &[f32]) -> Result<(), WeightsError> {
         match scales.iter().enumerate().find(|(_, scale)| !scale.is_finite()) {
             None => Ok(()),
             Some((at, scale)) => {

@@ -7,38 +7,54 @@ use super::super::file::Fields;
 use super::block_size;
 use crate::weights::{Quantization, ScaleSharing};
 
-/// Checks that all groups of modules have schemes of integer weights, or of 8-bit floats.
+/// The numbers of a scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    Integers,
+    /// Floats of eight bits.
+    Floats,
+    /// Floats of four bits.
+    SmallFloats,
+}
+
+/// Checks that all groups of modules have schemes of integer weights, or of floats of 8 or 4 bits.
 pub(super) fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
     refuse_online_transforms(config)?;
     let groups = config
         .nested("config_groups")?
         .ok_or_else(|| config.missing("config_groups", "an object of schemes"))?;
-    let (mut has_integers, mut sharing) = (false, Vec::new());
+    let (mut stays_packed, mut sharing) = (false, Vec::new());
     for name in groups.names() {
         let group = groups.nested(&name)?.ok_or_else(|| groups.missing(&name, "a scheme"))?;
         let owner = if group.value("format").is_some() { &group } else { config };
-        const FORMATS: &str = "\"pack-quantized\", \"int-quantized\" or \"float-quantized\"";
-        let is_float = match owner.text("format")? {
-            Some("pack-quantized" | "int-quantized") => false,
-            Some("float-quantized") => true,
-            // The first name of both.
+        const FORMATS: &str = "\"pack-quantized\", \"int-quantized\", \"float-quantized\", \
+            \"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"";
+        let numbers = match owner.text("format")? {
+            Some("pack-quantized" | "int-quantized") => Numbers::Integers,
+            Some("float-quantized") => Numbers::Floats,
+            Some("nvfp4-pack-quantized" | "mxfp4-pack-quantized") => Numbers::SmallFloats,
+            // The first name of the first two.
             Some("naive-quantized") => match group.nested("weights")? {
-                Some(weights) => weights.text("type")? == Some("float"),
-                None => false,
+                Some(weights) if weights.text("type")? == Some("float") => Numbers::Floats,
+                _ => Numbers::Integers,
             },
             Some(_) => return Err(owner.invalid("format", FORMATS)),
             None => return Err(owner.missing("format", FORMATS)),
         };
         // A group may have a scheme for activations only, for example those of attention.
         if let Some(weights) = group.nested("weights")? {
-            let scheme = if is_float { of_floats(&weights)? } else { of_integers(&weights)? };
-            has_integers |= !is_float;
+            let scheme = match numbers {
+                Numbers::Integers => of_integers(&weights)?,
+                Numbers::Floats => of_floats(&weights)?,
+                Numbers::SmallFloats => of_small_floats(&weights)?,
+            };
+            stays_packed |= numbers != Numbers::Floats;
             if !sharing.contains(&scheme) {
                 sharing.push(scheme);
             }
         }
     }
-    Ok(match has_integers || sharing.is_empty() {
+    Ok(match stays_packed || sharing.is_empty() {
         true => Quantization::CompressedTensors { sharing },
         false => Quantization::Float8 { sharing },
     })
@@ -83,6 +99,24 @@ fn of_floats(weights: &Fields) -> Result<ScaleSharing, ConfigError> {
         Some("block") => block_structure(weights).map(ScaleSharing::Block),
         None | Some("tensor" | "channel") => of_rows(weights),
         Some(_) => Err(weights.invalid("strategy", "\"tensor\", \"channel\" or \"block\"")),
+    }
+}
+
+/// Reads a scheme of 4-bit floats in groups.
+fn of_small_floats(weights: &Fields) -> Result<ScaleSharing, ConfigError> {
+    if weights.text("type")? != Some("float") {
+        return Err(weights.invalid("type", "\"float\""));
+    }
+    if weights.size("num_bits")? != Some(4) {
+        return Err(weights.invalid("num_bits", "4"));
+    }
+    if weights.flag("symmetric")? == Some(false) {
+        return Err(weights.invalid("symmetric", "true"));
+    }
+    require_static(weights)?;
+    match weights.text("strategy")? {
+        None | Some("tensor_group" | "group") => group(weights),
+        Some(_) => Err(weights.invalid("strategy", "\"tensor_group\" or \"group\"")),
     }
 }
 
