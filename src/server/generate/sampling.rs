@@ -329,14 +329,13 @@ fn count(field: &str, value: Option<Int>) -> Result<Option<u32>, ApiError> {
     value.map(|value| value.cast(field, "at least 0")).transpose()
 }
 
-/// Returns a number of log-probabilities. -1 asks for the whole vocabulary, which every limit
-/// rejects.
+/// Returns a number of log-probabilities. -1 asks for the whole vocabulary.
 pub(in crate::server) fn logprobs(
     field: &str,
     value: Option<Int>,
 ) -> Result<Option<u32>, ApiError> {
     match value {
-        Some(Int(-1)) => Ok(Some(u32::MAX)),
+        Some(Int(-1)) => Ok(Some(SamplingParams::ALL_LOGPROBS)),
         Some(count) => count.cast(field, "at least 0, or -1 for all").map(Some),
         None => Ok(None),
     }

@@ -171,6 +171,18 @@ impl SamplingLimits {
 }
 
 impl SamplingParams {
+    /// A number of log-probabilities: that of the vocabulary's tokens.
+    pub const ALL_LOGPROBS: u32 = u32::MAX;
+
+    /// Replaces [`Self::ALL_LOGPROBS`] by the number of tokens.
+    pub fn count_logprobs(&mut self, vocab_size: u32) {
+        for count in [&mut self.logprobs, &mut self.prompt_logprobs] {
+            if *count == Some(Self::ALL_LOGPROBS) {
+                *count = Some(vocab_size);
+            }
+        }
+    }
+
     /// Returns whether the most likely token is always taken.
     #[must_use]
     pub fn is_greedy(&self) -> bool {
@@ -304,6 +316,21 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(check(|_| ()), Ok(()));
+    }
+
+    #[test]
+    fn all_log_probabilities_are_those_of_the_vocabulary() {
+        let all = Some(SamplingParams::ALL_LOGPROBS);
+        let default = SamplingParams::default();
+        let mut params = SamplingParams { logprobs: all, prompt_logprobs: all, ..default };
+        params.count_logprobs(100);
+        assert_eq!((params.logprobs, params.prompt_logprobs), (Some(100), Some(100)));
+        let refused = params.validate(&LIMITS).map_err(|error| error.to_string()).unwrap_err();
+        assert!(refused.contains("100"), "{refused}");
+        assert!(params.validate(&SamplingLimits { max_logprobs: 100, ..LIMITS }).is_ok());
+        let mut few = SamplingParams { logprobs: Some(3), ..SamplingParams::default() };
+        few.count_logprobs(100);
+        assert_eq!((few.logprobs, few.prompt_logprobs), (Some(3), None));
     }
 
     #[test]
