@@ -121,6 +121,7 @@ impl Protocol for ChatRequest {
             // The token itself is among them.
             named => 1 + k as usize + named,
         });
+        params.prefer_named_logprobs();
         let prompt_logprobs = params.prompt_logprobs;
         let echoed = match self.fields.echo {
             Some(true) => last_words(&chat, &role),

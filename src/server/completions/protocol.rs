@@ -154,6 +154,8 @@ impl Protocol for CompletionRequest {
         if echo {
             params.prompt_logprobs = params.prompt_logprobs.or(params.logprobs);
         }
+        let num_logprobs = params.logprobs.map(|k| k as usize + params.logprob_token_ids.len());
+        params.prefer_named_logprobs();
         let prompt_only = echo && self.fields.max_tokens == Some(Int(0));
         let max_tokens = match prompt_only {
             true => Some(1),
@@ -163,7 +165,7 @@ impl Protocol for CompletionRequest {
             echo,
             prompt_texts: echo.then(|| self.whole_texts()).flatten(),
             prompt_only,
-            num_logprobs: params.logprobs.map(|k| k as usize + params.logprob_token_ids.len()),
+            num_logprobs,
             prompt_logprobs: params.prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             metrics: state.config.enable_per_request_metrics,

@@ -183,6 +183,13 @@ impl SamplingParams {
         }
     }
 
+    /// Reports named tokens in place of the likeliest ones, as vLLM's API does.
+    pub fn prefer_named_logprobs(&mut self) {
+        if !self.logprob_token_ids.is_empty() {
+            self.logprobs = self.logprobs.map(|_| 0);
+        }
+    }
+
     /// Returns whether the most likely token is always taken.
     #[must_use]
     pub fn is_greedy(&self) -> bool {
@@ -331,6 +338,19 @@ mod tests {
         let mut few = SamplingParams { logprobs: Some(3), ..SamplingParams::default() };
         few.count_logprobs(100);
         assert_eq!((few.logprobs, few.prompt_logprobs), (Some(3), None));
+    }
+
+    #[test]
+    fn named_tokens_are_reported_in_place_of_the_likeliest() {
+        let preferred = |logprobs, logprob_token_ids: Vec<u32>| {
+            let default = SamplingParams::default();
+            let mut params = SamplingParams { logprobs, logprob_token_ids, ..default };
+            params.prefer_named_logprobs();
+            params.logprobs
+        };
+        assert_eq!(preferred(Some(3), vec![1]), Some(0));
+        assert_eq!(preferred(Some(3), Vec::new()), Some(3));
+        assert_eq!(preferred(None, vec![1]), None);
     }
 
     #[test]
