@@ -25,7 +25,7 @@ use crate::server::{
     },
     http::{
         error::ApiError,
-        fields::{Int, Token},
+        fields::{Int, Token, flag},
         limits::at_most,
         parts::FromParts,
     },
@@ -49,7 +49,9 @@ pub(in crate::server) struct CompletionFields {
     prompt: Option<Prompts>,
     max_tokens: Option<Int>,
     logprobs: Option<Int>,
+    #[serde(deserialize_with = "flag")]
     echo: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
     source_lang: Option<String>,
     target_lang: Option<String>,
