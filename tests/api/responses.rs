@@ -129,6 +129,20 @@ async fn a_store_keeps_as_many_as_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_cut_off_goes_on() {
+    let served = serve(ServerConfig::default()).await;
+    let num_tokens = async |status: &str| {
+        let said = json!({"role": "assistant", "status": status, "content": "The dog"});
+        let input = json!([{"role": "user", "content": "Hello"}, said]);
+        let response = create(&served, json!({"input": input, "max_output_tokens": 1})).await;
+        response["usage"]["input_tokens"].as_u64().unwrap()
+    };
+    // The end of the message and the beginning of the next one are left out.
+    assert!(num_tokens("incomplete").await < num_tokens("completed").await);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_id_that_is_no_text_is_refused_like_anything_else() {
     let served = serve(ServerConfig::default()).await;
     let answer = reqwest::get(format!("{}/v1/responses/%FF", served.url)).await.unwrap();

@@ -1,7 +1,7 @@
 //! `playhouse score`: how well the texts of pairs go together.
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::{PoolingFlags, Row, pool, texts::Sources, with_engine};
 use crate::{
@@ -62,7 +62,7 @@ pub(super) async fn scores(
     queries: Vec<String>,
     documents: Vec<String>,
 ) -> Result<Vec<f32>, CliError> {
-    let (scoring, prompts) = engine.scoring(queries, documents)?;
+    let (scoring, prompts) = engine.scoring(queries, documents, &Map::new())?;
     let task = engine.pooling_task().unwrap_or_default();
     let params = flags.params(PoolingParams::new(task));
     let request = |prompt: Prompt| {

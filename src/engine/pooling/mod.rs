@@ -23,6 +23,7 @@ use playhouse_actors::{
     message::input_processor::{Prompt, RawRequest},
     system::{ChoiceStream, Submission},
 };
+use serde_json::{Map, Value};
 
 pub(super) use self::heads::heads;
 pub(crate) use self::scoring::Scoring;
@@ -163,7 +164,7 @@ impl Engine {
         queries: &[String],
         documents: &[String],
     ) -> Result<Vec<f32>, PoolError> {
-        let (scoring, prompts) = self.scoring(queries.to_vec(), documents.to_vec())?;
+        let (scoring, prompts) = self.scoring(queries.to_vec(), documents.to_vec(), &Map::new())?;
         let params = PoolingParams::new(self.pooling_task().unwrap_or_default());
         let request = |prompt| RawRequest {
             add_special_tokens: scoring.adds_special_tokens(),
@@ -189,6 +190,7 @@ impl Engine {
     }
 
     /// Returns the pairs of two lists of texts, with the prompts to pool for them.
+    /// `variables` are those of the chat template, where one writes a pair.
     ///
     /// # Errors
     /// As [`Engine::score`], before anything is pooled.
@@ -196,6 +198,7 @@ impl Engine {
         &self,
         queries: Vec<String>,
         documents: Vec<String>,
+        variables: &Map<String, Value>,
     ) -> Result<(Scoring, Vec<Prompt>), PoolError> {
         if !self.compares() {
             let supported = self.model_info().heads.supported();
@@ -203,7 +206,7 @@ impl Engine {
         }
         let task = self.pooling_task().unwrap_or_default();
         let skipped = self.loaded().pooler.as_ref().map(|pooler| &pooler.skipped_tokens[..]);
-        Scoring::new(task, self.pair_form(), queries, documents)
+        Scoring::new(task, self.pair_form(), queries, documents, variables)
             .map(|(scoring, prompts)| (scoring.skipping(skipped.unwrap_or_default()), prompts))
     }
 

@@ -7,7 +7,7 @@ use playhouse_actors::{
     message::input_processor::Prompt,
     ports::ChatPrompt,
 };
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::PoolError;
 
@@ -40,6 +40,7 @@ pub(super) enum PairForm {
 impl Scoring {
     /// Returns the pairs of two lists, with the prompts to pool. The list of one text is compared
     /// with each text of the other list. Prompts of a classifier are pairs, and share their texts.
+    /// `variables` are those of a template that writes a pair.
     ///
     /// # Errors
     /// [`PoolError::Lengths`] if the lists do not fit together.
@@ -48,6 +49,7 @@ impl Scoring {
         form: PairForm,
         queries: Vec<String>,
         documents: Vec<String>,
+        variables: &Map<String, Value>,
     ) -> Result<(Self, Vec<Prompt>), PoolError> {
         let num_queries = queries.len();
         let pairs = pairs(num_queries, documents.len())?;
@@ -60,7 +62,7 @@ impl Scoring {
                 let (queries, documents): (Vec<Arc<str>>, Vec<Arc<str>>) =
                     (shared(queries), shared(documents));
                 let prompt = |&(query, document): &(usize, usize)| {
-                    form.prompt(&queries[query], &documents[document])
+                    form.prompt(&queries[query], &documents[document], variables)
                 };
                 pairs.iter().map(prompt).collect()
             }
@@ -105,14 +107,21 @@ impl Scoring {
 }
 
 impl PairForm {
-    fn prompt(self, query: &Arc<str>, document: &Arc<str>) -> Prompt {
+    fn prompt(
+        self,
+        query: &Arc<str>,
+        document: &Arc<str>,
+        variables: &Map<String, Value>,
+    ) -> Prompt {
         match self {
             Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
             Self::Text => Prompt::Text(format!("{query}{document}")),
             Self::Template | Self::Conversation => {
                 let message = |role: &str, content: &str| json!({"role": role, "content": content});
                 let messages = vec![message("query", query), message("document", document)];
-                Prompt::Chat(Arc::new(ChatPrompt { messages, ..ChatPrompt::default() }))
+                let chat_template_kwargs = variables.clone();
+                let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };
+                Prompt::Chat(Arc::new(chat))
             }
         }
     }
@@ -208,7 +217,9 @@ mod tests {
 
     #[test]
     fn vectors_are_pooled_once_a_text_and_classes_once_a_pair() {
-        let of = |task, form| Scoring::new(task, form, texts(&["q"]), texts(&["a", "b"])).unwrap();
+        let of = |task, form| {
+            Scoring::new(task, form, texts(&["q"]), texts(&["a", "b"]), &Map::new()).unwrap()
+        };
         let (scoring, prompts) = of(PoolingTask::Embed, PairForm::Pair);
         assert_eq!(prompts.len(), 3);
         let vectors = [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]].map(|vector| pooled(&vector, 2));
@@ -218,6 +229,19 @@ mod tests {
         assert!(matches!(&prompts[1], Prompt::Text(text) if text == "qb"), "{prompts:?}");
         let classes = [pooled(&[0.25], 1), pooled(&[0.5], 1)];
         assert_eq!(scoring.scores(classes.iter().map(|it| (none, it))), [0.25, 0.5]);
+    }
+
+    #[test]
+    fn a_template_gets_the_variables_of_the_request() {
+        let variables = Map::from_iter([("instruction".to_owned(), json!("find"))]);
+        let (query, document): (Arc<str>, Arc<str>) = (Arc::from("q"), Arc::from("a"));
+        for form in [PairForm::Template, PairForm::Conversation] {
+            let prompt = form.prompt(&query, &document, &variables);
+            let Prompt::Chat(chat) = &prompt else { panic!("{prompt:?}") };
+            assert_eq!(chat.chat_template_kwargs, variables);
+        }
+        let prompt = PairForm::Text.prompt(&query, &document, &variables);
+        assert!(matches!(&prompt, Prompt::Text(text) if text == "qa"), "{prompt:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::api::ChatPrompt;
 use crate::{
     config::{JsonObject, LimitSettings},
     server::{
-        http::{error::ApiError, limits::at_most},
+        http::{error::ApiError, fields::flag, limits::at_most},
         media::{MediaParts, media_kwargs},
         memory::json::json_bytes,
         openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
@@ -31,8 +31,11 @@ pub(in crate::server) struct ConversationFields {
     #[schema(value_type = Option<ToolChoiceParam>)]
     tool_choice: Option<Value>,
     documents: Option<Vec<Value>>,
+    #[serde(deserialize_with = "flag")]
     add_generation_prompt: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     continue_final_message: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
     chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,

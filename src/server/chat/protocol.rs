@@ -19,7 +19,11 @@ use crate::server::{
         unsupported::UnsupportedFields,
         usage::{StreamOptions, UsageReports},
     },
-    http::{error::ApiError, fields::Int, parts::FromParts},
+    http::{
+        error::ApiError,
+        fields::{Int, flag},
+        parts::FromParts,
+    },
     turn::{TurnRequest, TurnStyle},
 };
 
@@ -38,10 +42,14 @@ pub(in crate::server) struct ChatFields {
     model: Option<String>,
     max_tokens: Option<Int>,
     max_completion_tokens: Option<Int>,
+    #[serde(deserialize_with = "flag")]
     logprobs: Option<bool>,
     top_logprobs: Option<Int>,
+    #[serde(deserialize_with = "flag")]
     echo: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     parallel_tool_calls: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     include_reasoning: Option<bool>,
     thinking_token_budget: Option<Int>,
     stream_options: Option<StreamOptions>,
@@ -121,6 +129,7 @@ impl Protocol for ChatRequest {
             // The token itself is among them.
             named => 1 + k as usize + named,
         });
+        params.prefer_named_logprobs();
         let prompt_logprobs = params.prompt_logprobs;
         let echoed = match self.fields.echo {
             Some(true) => last_words(&chat, &role),

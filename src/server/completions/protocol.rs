@@ -25,7 +25,7 @@ use crate::server::{
     },
     http::{
         error::ApiError,
-        fields::{Int, Token},
+        fields::{Int, Token, flag},
         limits::at_most,
         parts::FromParts,
     },
@@ -49,7 +49,9 @@ pub(in crate::server) struct CompletionFields {
     prompt: Option<Prompts>,
     max_tokens: Option<Int>,
     logprobs: Option<Int>,
+    #[serde(deserialize_with = "flag")]
     echo: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
     source_lang: Option<String>,
     target_lang: Option<String>,
@@ -154,6 +156,8 @@ impl Protocol for CompletionRequest {
         if echo {
             params.prompt_logprobs = params.prompt_logprobs.or(params.logprobs);
         }
+        let num_logprobs = params.logprobs.map(|k| k as usize + params.logprob_token_ids.len());
+        params.prefer_named_logprobs();
         let prompt_only = echo && self.fields.max_tokens == Some(Int(0));
         let max_tokens = match prompt_only {
             true => Some(1),
@@ -163,7 +167,7 @@ impl Protocol for CompletionRequest {
             echo,
             prompt_texts: echo.then(|| self.whole_texts()).flatten(),
             prompt_only,
-            num_logprobs: params.logprobs.map(|k| k as usize + params.logprob_token_ids.len()),
+            num_logprobs,
             prompt_logprobs: params.prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             metrics: state.config.enable_per_request_metrics,

@@ -12,7 +12,7 @@ use crate::api::{
 use crate::server::{
     http::{
         error::ApiError,
-        fields::{Float, Int, Strings, Token},
+        fields::{Float, Int, Strings, Token, flag},
         limits::{at_most, choices},
     },
     state::AppState,
@@ -40,10 +40,14 @@ pub(in crate::server) struct SamplingFields {
     seed: Option<Int>,
     stop: Option<Strings>,
     stop_token_ids: Option<Vec<Token>>,
+    #[serde(deserialize_with = "flag")]
     include_stop_str_in_output: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     ignore_eos: Option<bool>,
     min_tokens: Option<Int>,
+    #[serde(deserialize_with = "flag")]
     skip_special_tokens: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     spaces_between_special_tokens: Option<bool>,
     #[schema(value_type = Option<HashMap<String, Float>>)]
     logit_bias: Option<IndexMap<String, Float>>,
@@ -52,6 +56,7 @@ pub(in crate::server) struct SamplingFields {
     prompt_logprobs: Option<Int>,
     logprob_token_ids: Option<Vec<Token>>,
     repetition_detection: Option<RepetitionFields>,
+    #[serde(deserialize_with = "flag")]
     use_beam_search: Option<bool>,
     length_penalty: Option<Float>,
     stream_interval: Option<Int>,
@@ -59,8 +64,11 @@ pub(in crate::server) struct SamplingFields {
     truncation_side: Option<Side>,
     priority: Option<Int>,
     cache_salt: Option<String>,
+    #[serde(deserialize_with = "flag")]
     stream: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     pub(in crate::server) return_token_ids: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     return_tokens_as_token_ids: Option<bool>,
     pub(in crate::server) request_id: Option<String>,
     /// Arguments of token rules, by the rules' names.
@@ -329,14 +337,13 @@ fn count(field: &str, value: Option<Int>) -> Result<Option<u32>, ApiError> {
     value.map(|value| value.cast(field, "at least 0")).transpose()
 }
 
-/// Returns a number of log-probabilities. -1 asks for the whole vocabulary, which every limit
-/// rejects.
+/// Returns a number of log-probabilities. -1 asks for the whole vocabulary.
 pub(in crate::server) fn logprobs(
     field: &str,
     value: Option<Int>,
 ) -> Result<Option<u32>, ApiError> {
     match value {
-        Some(Int(-1)) => Ok(Some(u32::MAX)),
+        Some(Int(-1)) => Ok(Some(SamplingParams::ALL_LOGPROBS)),
         Some(count) => count.cast(field, "at least 0, or -1 for all").map(Some),
         None => Ok(None),
     }

@@ -3,6 +3,8 @@
 //! This module reads only the fields. Whether a schema or a grammar compiles shows later, and that
 //! error is the client's as well.
 
+use std::mem::discriminant;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -37,10 +39,17 @@ impl StructuredOutputFields {
     ///
     /// # Errors
     /// A 400 that names the field: an unknown kind, a kind without its value, or two kinds.
+    /// Of the same kind, `response_format` has precedence.
     pub(in crate::server) fn output(&self) -> Result<Option<StructuredOutput>, ApiError> {
         let format = self.response_format.as_ref().map(response_format).transpose()?.flatten();
         let constraint = self.structured_outputs.as_ref().map(ConstraintFields::output);
         match (format, constraint.transpose()?) {
+            // The other field then says how the JSON is written.
+            (Some(format), Some(constraint))
+                if discriminant(&format) == discriminant(&constraint.format) =>
+            {
+                Ok(Some(StructuredOutput { format, ..constraint }))
+            }
             (Some(_), Some(_)) => Err(too_many("response_format and structured_outputs")),
             (Some(format), None) => Ok(Some(format.into())),
             (None, constraint) => Ok(constraint),
@@ -224,12 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn both_fields_at_once_are_too_many() {
+    fn both_fields_at_once_are_too_many_unless_their_kind_is_the_same() {
         let regex = json!({"regex": "a"});
         let both =
             |kind: &str| json!({"structured_outputs": regex, "response_format": {"type": kind}});
         assert_eq!(param(both("json_object")).as_deref(), Some("structured_outputs"));
         assert!(read(both("text")).unwrap().is_some());
+        let schemas = json!({
+            "structured_outputs": {"json": {}, "disable_any_whitespace": true},
+            "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}},
+        });
+        let output = read(schemas).unwrap().unwrap();
+        assert_eq!(output.format, OutputFormat::JsonSchema(r#"{"type":"null"}"#.to_owned()));
+        assert_eq!(output.disable_any_whitespace, Some(true));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::server::{ServerConfig, http::error::ApiError};
+use crate::server::{
+    ServerConfig,
+    http::{error::ApiError, fields::flag},
+};
 
 /// The tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -58,7 +61,9 @@ impl Usage {
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct StreamOptions {
+    #[serde(deserialize_with = "flag")]
     include_usage: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     continuous_usage_stats: Option<bool>,
 }
 

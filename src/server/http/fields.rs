@@ -130,6 +130,51 @@ impl<'de> Deserialize<'de> for Float {
     }
 }
 
+/// Reads a boolean that may be absent. As in pydantic, 0, 1 and some words count as one.
+pub(in crate::server) fn flag<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<bool>, D::Error> {
+    from.deserialize_any(FlagVisitor)
+}
+
+struct FlagVisitor;
+
+impl Visitor<'_> for FlagVisitor {
+    type Value = Option<bool>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a boolean")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Option<bool>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<bool>, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Option<bool>, E> {
+        Ok(Some(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<bool>, E> {
+        match value {
+            0 => Ok(Some(false)),
+            1 => Ok(Some(true)),
+            _ => Err(E::invalid_type(Unexpected::Unsigned(value), &self)),
+        }
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Option<bool>, E> {
+        match value.to_ascii_lowercase().as_str() {
+            "false" | "f" | "no" | "n" | "off" | "0" => Ok(Some(false)),
+            "true" | "t" | "yes" | "y" | "on" | "1" => Ok(Some(true)),
+            _ => Err(E::invalid_type(Unexpected::Str(value), &self)),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a string or a list of strings")]
 enum OneOrMany {
@@ -223,6 +268,24 @@ mod tests {
         assert_eq!(read("\"0.5\""), Some(0.5));
         for wrong in ["\"hot\"", "\"nan\"", "\"inf\"", "false", "[1]"] {
             assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn booleans() {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Fields {
+            #[serde(deserialize_with = "flag")]
+            stream: Option<bool>,
+        }
+        let read = |text: &str| serde_json::from_str(text).ok().map(|Fields { stream }| stream);
+        for (text, value) in [("true", true), ("1", true), ("\"Yes\"", true), ("\"off\"", false)] {
+            assert_eq!(read(&format!("{{\"stream\": {text}}}")), Some(Some(value)), "{text}");
+        }
+        assert_eq!([read("{}"), read("{\"stream\": null}")], [Some(None); 2]);
+        for wrong in ["2", "-1", "\"\"", "\"maybe\"", "[]", "{}"] {
+            assert_eq!(read(&format!("{{\"stream\": {wrong}}}")), None, "{wrong}");
         }
     }
 

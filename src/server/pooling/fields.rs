@@ -9,7 +9,7 @@ use crate::{
     server::{
         http::{
             error::ApiError,
-            fields::{Int, IsSet},
+            fields::{Int, IsSet, flag},
         },
         state::AppState,
     },
@@ -21,10 +21,12 @@ use crate::{
 pub(in crate::server) struct PoolingFields {
     pub(super) model: Option<String>,
     pub(super) task: Option<String>,
+    #[serde(deserialize_with = "flag")]
     pub(super) use_activation: Option<bool>,
     normalize: Option<IsSet>,
     pub(super) dimensions: Option<Int>,
     /// Whether the inputs are read as one text, and each gets the mean of its own tokens.
+    #[serde(deserialize_with = "flag")]
     pub(super) late_chunking: Option<bool>,
     encoding_format: Option<String>,
     embed_dtype: Option<String>,

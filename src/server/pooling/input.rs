@@ -11,7 +11,11 @@ use crate::{
     config::LimitSettings,
     server::{
         chat::{check_messages, request_template, template_kwargs},
-        http::{error::ApiError, fields::Int, limits::at_most},
+        http::{
+            error::ApiError,
+            fields::{Int, flag},
+            limits::at_most,
+        },
         state::AppState,
     },
 };
@@ -24,8 +28,11 @@ pub(in crate::server) struct InputFields {
     input: Option<Value>,
     /// Messages, or a list of conversations. They have precedence over `input`.
     messages: Option<Value>,
+    #[serde(deserialize_with = "flag")]
     add_generation_prompt: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     continue_final_message: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
     chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,

@@ -14,6 +14,7 @@ mod fields;
 mod input;
 mod invoke;
 mod late_chunking;
+mod pair_variables;
 mod pool;
 mod request;
 mod rerank;

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::{
     answer::{Ranked, RankedText, Ranking, ShortUsage},
     fields::PoolingFields,
+    pair_variables::PairVariables,
     run::{Exchange, Results},
     score::texts,
     side_limits::SideLimits,
@@ -44,13 +45,14 @@ pub(in crate::server) struct RerankRequest {
     /// Number of documents in the answer.
     top_n: usize,
     limits: SideLimits,
+    variables: PairVariables,
     fields: PoolingFields,
 }
 
 impl FromParts for RerankRequest {
-    type Parts = (RerankFields, SideLimits, PoolingFields);
+    type Parts = (RerankFields, SideLimits, PairVariables, PoolingFields);
 
-    fn from_parts((rerank, limits, fields): Self::Parts) -> Result<Self, ApiError> {
+    fn from_parts((rerank, limits, variables, fields): Self::Parts) -> Result<Self, ApiError> {
         let required =
             |field: &str| ApiError::validation(&format!("body.{field}"), "Field required");
         let RerankFields { query, documents, top_n, .. } = rerank;
@@ -66,7 +68,7 @@ impl FromParts for RerankRequest {
             return Err(ApiError::bad_request(message));
         }
         let top_n = if top_n == 0 { documents.len() } else { top_n.min(documents.len()) };
-        Ok(Self { query, documents, top_n, limits, fields })
+        Ok(Self { query, documents, top_n, limits, variables, fields })
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
@@ -82,10 +84,11 @@ pub(in crate::server) async fn rerank(
     memory: RequestMemory,
     JsonBody(request): JsonBody<RerankRequest>,
 ) -> Result<Json<Ranking>, ApiError> {
-    let RerankRequest { query, documents, top_n, limits, fields } = request;
+    let RerankRequest { query, documents, top_n, limits, variables, fields } = request;
+    let variables = variables.checked(&state)?;
     let (queries, compared) = limits.cut(&state, vec![query], documents.clone()).await?;
     let exchange = Exchange { state, caller, headers, memory };
-    let compared = exchange.compare("/rerank", &fields, queries, compared).await?;
+    let compared = exchange.compare("/rerank", &fields, queries, compared, &variables).await?;
     let (Results { id, model, num_tokens, .. }, scores) = compared;
     let results = with_texts(ranked(&scores, Some(top_n)), documents);
     let usage = ShortUsage::new(num_tokens);
@@ -115,6 +118,7 @@ mod tests {
             let read = RerankRequest::from_parts((
                 fields,
                 SideLimits::default(),
+                PairVariables::default(),
                 PoolingFields::default(),
             ));
             read.map(|read| read.top_n).map_err(|error| error.param)

@@ -2,13 +2,14 @@
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{
     answer::{Score, Scores},
     fields::PoolingFields,
     input::Inputs,
+    pair_variables::PairVariables,
     run::{Exchange, Results, json},
     side_limits::SideLimits,
 };
@@ -42,18 +43,20 @@ pub(in crate::server) struct ScoreRequest {
     queries: Vec<String>,
     documents: Vec<String>,
     limits: SideLimits,
+    variables: PairVariables,
     fields: PoolingFields,
 }
 
 impl FromParts for ScoreRequest {
-    type Parts = (ScoreFields, SideLimits, PoolingFields);
+    type Parts = (ScoreFields, SideLimits, PairVariables, PoolingFields);
 
-    fn from_parts((texts, limits, fields): Self::Parts) -> Result<Self, ApiError> {
+    fn from_parts((texts, limits, variables, fields): Self::Parts) -> Result<Self, ApiError> {
         let ScoreFields { text_1, text_2, queries, documents, items, data_1, data_2 } = texts;
         let one = [("queries", queries), ("text_1", text_1), ("data_1", data_1)];
         let other =
             [("documents", documents), ("text_2", text_2), ("data_2", data_2), ("items", items)];
-        Ok(Self { queries: first_texts(one)?, documents: first_texts(other)?, limits, fields })
+        let (queries, documents) = (first_texts(one)?, first_texts(other)?);
+        Ok(Self { queries, documents, limits, variables, fields })
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
@@ -100,10 +103,12 @@ pub(in crate::server) async fn score(
     memory: RequestMemory,
     JsonBody(request): JsonBody<ScoreRequest>,
 ) -> Result<Response, ApiError> {
-    let ScoreRequest { queries, documents, limits, fields } = request;
+    let ScoreRequest { queries, documents, limits, variables, fields } = request;
+    let variables = variables.checked(&state)?;
     let (queries, documents) = limits.cut(&state, queries, documents).await?;
     let exchange = Exchange { state, caller, headers, memory };
-    let (results, scores) = exchange.compare("/score", &fields, queries, documents).await?;
+    let compared = exchange.compare("/score", &fields, queries, documents, &variables).await?;
+    let (results, scores) = compared;
     let Results { id, created, model, num_tokens, .. } = results;
     let data = scores.iter().enumerate();
     let data = data.map(|(index, &score)| Score { index, object: "score", score }).collect();
@@ -113,14 +118,22 @@ pub(in crate::server) async fn score(
 
 impl Exchange {
     /// Compares texts. A text on one side alone is compared with each on the other side.
+    /// `variables` are those of the template that writes a pair.
     pub(super) async fn compare(
         &self,
         route: &'static str,
         fields: &PoolingFields,
         queries: Vec<String>,
         documents: Vec<String>,
+        variables: &Map<String, Value>,
     ) -> Result<(Results, Vec<f32>), ApiError> {
-        let (scoring, prompts) = self.state.engine.scoring(queries, documents)?;
+        if !variables.is_empty() {
+            // Each pair has its own copy.
+            let bytes = Value::Object(variables.clone()).to_string().len();
+            let num_pairs = queries.len().max(documents.len());
+            self.memory.grow(bytes.saturating_mul(num_pairs)).await?;
+        }
+        let (scoring, prompts) = self.state.engine.scoring(queries, documents, variables)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
         let model = fields.model(&self.state).await?;
         let params = fields.params(&self.state, &model, task)?;
@@ -140,8 +153,8 @@ mod tests {
 
     fn read(body: Value) -> Result<(usize, usize), Option<String>> {
         let texts = serde_json::from_value(body).unwrap();
-        let read =
-            ScoreRequest::from_parts((texts, SideLimits::default(), PoolingFields::default()));
+        let (limits, variables) = (SideLimits::default(), PairVariables::default());
+        let read = ScoreRequest::from_parts((texts, limits, variables, PoolingFields::default()));
         read.map(|read| (read.queries.len(), read.documents.len())).map_err(|error| error.param)
     }
 

@@ -11,7 +11,10 @@ use super::{
 use crate::api::{SamplingParams, StructuredOutput};
 use crate::server::{
     generate::sampling::logprobs,
-    http::{error::ApiError, fields::Int},
+    http::{
+        error::ApiError,
+        fields::{Int, flag},
+    },
 };
 
 /// The value that `include` may ask for.
@@ -41,10 +44,13 @@ pub(in crate::server) struct ResponsesFields {
     pub(super) input: Option<Value>,
     pub(super) instructions: Option<String>,
     pub(super) previous_response_id: Option<String>,
+    #[serde(deserialize_with = "flag")]
     pub(super) store: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     pub(super) background: Option<bool>,
     pub(super) tools: Option<Vec<Value>>,
     pub(super) tool_choice: Option<Value>,
+    #[serde(deserialize_with = "flag")]
     pub(super) parallel_tool_calls: Option<bool>,
     pub(super) max_output_tokens: Option<Int>,
     max_tool_calls: Option<Int>,
@@ -63,6 +69,7 @@ pub(in crate::server) struct ResponsesFields {
     pub(super) chat_template_kwargs: Option<Map<String, Value>>,
     pub(super) mm_processor_kwargs: Option<Map<String, Value>>,
     pub(super) media_io_kwargs: Option<Map<String, Value>>,
+    #[serde(deserialize_with = "flag")]
     pub(super) include_reasoning: Option<bool>,
     thinking_token_budget: Option<Int>,
 }

@@ -40,6 +40,21 @@ pub(super) fn references(input: Option<&Value>) -> impl Iterator<Item = String> 
     ids.filter_map(response_of).collect::<BTreeSet<_>>().into_iter()
 }
 
+/// Returns whether the last item is a message of the assistant that was cut off. The answer goes on
+/// with it.
+pub(super) fn ends_cut_off(input: Option<&Value>) -> bool {
+    let Some(last) = input.and_then(Value::as_array).and_then(|items| items.last()) else {
+        return false;
+    };
+    let field = |key: &str| last.get(key).and_then(Value::as_str);
+    let is_message = matches!(field("type"), None | Some("message"));
+    let is_empty = |content: &Value| content.as_array().is_some_and(Vec::is_empty);
+    is_message
+        && field("role") == Some("assistant")
+        && matches!(field("status"), Some("incomplete" | "in_progress"))
+        && last.get("content").is_some_and(|content| !is_empty(content))
+}
+
 impl InputReader<'_> {
     /// Returns the items. A text alone becomes a user's message.
     ///

@@ -113,10 +113,12 @@ impl Protocol for ResponsesRequest {
         let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
         let items = history.iter().flat_map(|turn| turn.items()).chain(input.iter());
+        let goes_on = input::ends_cut_off(fields.input.as_ref());
         let chat = ChatPrompt {
             messages: messages(fields.instructions.as_deref(), items, &mut media)?,
             tools,
-            add_generation_prompt: true,
+            add_generation_prompt: !goes_on,
+            continue_final_message: goes_on,
             chat_template_kwargs: self.kwargs(state)?,
             ..ChatPrompt::default()
         };

@@ -13,7 +13,13 @@ pub(in crate::server) use self::encode::count_prompt_tokens;
 use self::encode::{check_bytes, encode};
 use super::{
     chat::ConversationFields,
-    http::{caller::Caller, error::ApiError, extract::JsonBody, fields::Token, parts::FromParts},
+    http::{
+        caller::Caller,
+        error::ApiError,
+        extract::JsonBody,
+        fields::{Token, flag},
+        parts::FromParts,
+    },
     memory::RequestMemory,
     state::AppState,
 };
@@ -34,7 +40,9 @@ pub(in crate::server) struct TokenizeRequest {
 pub(in crate::server) struct TokenizeFields {
     model: Option<String>,
     prompt: Option<String>,
+    #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     return_token_strs: Option<bool>,
 }
 

@@ -69,6 +69,7 @@ async fn the_logprobs_of_named_tokens_are_reported() {
     let named = top(0, &[id, 5]).await;
     assert_eq!(named.len(), 3, "{named:?}");
     assert_eq!(named[last], likeliest[last]);
+    assert_eq!(top(3, &[id, 5]).await, named, "in place of the likeliest");
     assert!(named["token_id:5"].as_f64().unwrap() < 0.0);
     let error = post(&served, "/v1/completions", body(0, &[4_000_000])).await;
     assert_eq!((error.0, &error.1["error"]["param"]), (400, &json!("logprob_token_ids")));

@@ -171,6 +171,25 @@ impl SamplingLimits {
 }
 
 impl SamplingParams {
+    /// A number of log-probabilities: that of the vocabulary's tokens.
+    pub const ALL_LOGPROBS: u32 = u32::MAX;
+
+    /// Replaces [`Self::ALL_LOGPROBS`] by the number of tokens.
+    pub fn count_logprobs(&mut self, vocab_size: u32) {
+        for count in [&mut self.logprobs, &mut self.prompt_logprobs] {
+            if *count == Some(Self::ALL_LOGPROBS) {
+                *count = Some(vocab_size);
+            }
+        }
+    }
+
+    /// Reports named tokens in place of the likeliest ones, as vLLM's API does.
+    pub fn prefer_named_logprobs(&mut self) {
+        if !self.logprob_token_ids.is_empty() {
+            self.logprobs = self.logprobs.map(|_| 0);
+        }
+    }
+
     /// Returns whether the most likely token is always taken.
     #[must_use]
     pub fn is_greedy(&self) -> bool {
@@ -304,6 +323,34 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(check(|_| ()), Ok(()));
+    }
+
+    #[test]
+    fn all_log_probabilities_are_those_of_the_vocabulary() {
+        let all = Some(SamplingParams::ALL_LOGPROBS);
+        let default = SamplingParams::default();
+        let mut params = SamplingParams { logprobs: all, prompt_logprobs: all, ..default };
+        params.count_logprobs(100);
+        assert_eq!((params.logprobs, params.prompt_logprobs), (Some(100), Some(100)));
+        let refused = params.validate(&LIMITS).map_err(|error| error.to_string()).unwrap_err();
+        assert!(refused.contains("100"), "{refused}");
+        assert!(params.validate(&SamplingLimits { max_logprobs: 100, ..LIMITS }).is_ok());
+        let mut few = SamplingParams { logprobs: Some(3), ..SamplingParams::default() };
+        few.count_logprobs(100);
+        assert_eq!((few.logprobs, few.prompt_logprobs), (Some(3), None));
+    }
+
+    #[test]
+    fn named_tokens_are_reported_in_place_of_the_likeliest() {
+        let preferred = |logprobs, logprob_token_ids: Vec<u32>| {
+            let default = SamplingParams::default();
+            let mut params = SamplingParams { logprobs, logprob_token_ids, ..default };
+            params.prefer_named_logprobs();
+            params.logprobs
+        };
+        assert_eq!(preferred(Some(3), vec![1]), Some(0));
+        assert_eq!(preferred(Some(3), Vec::new()), Some(3));
+        assert_eq!(preferred(None, vec![1]), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::server::{
     media::{AskedModel, MediaParts},
     responses::{
         ids::ItemIds,
-        input::InputReader,
+        input::{InputReader, ends_cut_off},
         items::{self, Items},
         messages::messages,
         shared::SharedBytes,
@@ -198,6 +198,23 @@ fn items_get_ids_and_keep_their_own() {
             "content": [{"type": "input_text", "text": "a"}],
         })
     );
+}
+
+#[test]
+fn a_message_that_was_cut_off_goes_on_if_it_is_the_last() {
+    let parts = json!([{"type": "output_text", "text": "It is"}]);
+    let said = |status: &str| json!({"role": "assistant", "status": status, "content": parts});
+    let goes_on = |input: Value| ends_cut_off(Some(&input));
+    assert!(goes_on(json!([user("now?"), said("incomplete")])));
+    assert!(goes_on(json!([said("in_progress")])));
+    assert!(!goes_on(json!([said("completed")])));
+    assert!(!goes_on(json!([said("incomplete"), user("and?")])));
+    let mut other = call("a", "{");
+    other["status"] = json!("incomplete");
+    let nothing = json!({"role": "assistant", "status": "incomplete", "content": []});
+    for input in [json!([other]), json!([nothing]), json!([]), json!("hi"), json!(null)] {
+        assert!(!goes_on(input));
+    }
 }
 
 #[test]
