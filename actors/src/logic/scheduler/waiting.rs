@@ -114,10 +114,12 @@ impl Scheduler {
 
     /// Returns whether a request waits for the next step, because this is the first one after a
     /// crash and resumes others. Their clients have waited for the step that was lost, and whole
-    /// prompts would make this one several times as long.
+    /// prompts would make this one several times as long. Suspects run as they ran before, because
+    /// those that are left would run without all others afterwards.
     fn waits_for_resumed(&self, planning: &Planning, slot: Slot) -> bool {
         let has_begun = |slot: Slot| !self.requests[slot].output_token_ids.is_empty();
-        self.queues.first_admission.is_none_or(|first| first == self.step)
+        planning.cohort.is_none()
+            && self.queues.first_admission.is_none_or(|first| first == self.step)
             && !has_begun(slot)
             && planning.rows.iter().any(|row| has_begun(row.slot))
     }
