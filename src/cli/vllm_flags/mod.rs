@@ -26,8 +26,9 @@ pub(super) const KEY_NOTE: &str =
     "VLLM_API_KEY changes nothing here: PLAYHOUSE_API_KEY or --api-key sets a key";
 
 /// vLLM's other names of flags.
-const NAMES: [(&str, &str); 3] = [
+const NAMES: [(&str, &str); 4] = [
     ("model-name", "model"),
+    ("override-pooler-config", "pooler-config"),
     ("disable-frontend-multiprocessing", "single-process"),
     ("device-memory-utilization", "gpu-memory-utilization"),
 ];
@@ -168,7 +169,10 @@ impl Sorted {
         let is_object = setting.is_some_and(|setting| setting.usage.value_name == "JSON")
             || flag.name == objects::STRUCTURED_OUTPUTS;
         if is_object && (!flag.path.is_empty() || flag.name == objects::STRUCTURED_OUTPUTS) {
-            let value = flag.value(words).unwrap_or_default();
+            let Some(value) = flag.value(words) else {
+                let flag = flag.argument();
+                return Err(CliError::Usage(format!("{flag}: a value is required")));
+            };
             return self.objects.set(&flag.name, &flag.path, &value);
         }
         if flag.name == "mm-processor-cache-gb" {
