@@ -69,6 +69,9 @@ fn several_texts_may_follow_one_flag() {
     );
     let origins = "--allowed-origins [\"http://a\",\"http://b\"]";
     check(origins, "--allowed-origins=http://a --allowed-origins=http://b", 0);
+    check("--allowed-origins []", "", 0);
+    assert!(sorted("playhouse serve m --allowed-methods []").is_err());
+    check("--api-key [] [\"k\"]", "--api-key=[] --api-key=[\"k\"]", 0);
     // The model follows, because none came before.
     let line = sorted("playhouse serve --served-model-name a folder");
     assert_eq!(line, Ok(("playhouse serve --served-model-name=a folder".to_owned(), 0)));
