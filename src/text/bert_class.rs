@@ -9,14 +9,13 @@ use tokenizers::{NormalizerWrapper, Tokenizer};
 use super::error::TextLoadError;
 use super::tokenizer_files::field_error;
 
-/// The classes without the suffix `Fast`.
-const CLASSES: [&str; 8] = [
+/// The classes without the suffix `Fast`. `ConvBertTokenizer` keeps the file's normalizer.
+const CLASSES: [&str; 7] = [
     "BertTokenizer",
     "DistilBertTokenizer",
     "MPNetTokenizer",
     "ElectraTokenizer",
     "MobileBertTokenizer",
-    "ConvBertTokenizer",
     "FunnelTokenizer",
     "LayoutLMTokenizer",
 ];
@@ -149,6 +148,8 @@ mod tests {
         let none = json!({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": true});
         assert_eq!(tokens(none.clone(), json!({"model_type": "bert"})), Ok(vec![1]));
         assert_eq!(tokens(json!({}), json!({"model_type": "qwen3"})), Ok(vec![1]));
+        let conv = json!({"tokenizer_class": "ConvBertTokenizer", "do_lower_case": true});
+        assert_eq!(tokens(conv, json!({})), Ok(vec![1]));
         // Without a class, the model's type has one.
         assert_eq!(tokens(json!({}), json!({"model_type": "bert"})), Ok(vec![3]));
         let named = json!({"model_type": "bert", "tokenizer_class": "TokenizersBackend"});

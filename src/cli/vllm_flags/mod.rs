@@ -26,8 +26,9 @@ pub(super) const KEY_NOTE: &str =
     "VLLM_API_KEY changes nothing here: PLAYHOUSE_API_KEY or --api-key sets a key";
 
 /// vLLM's other names of flags.
-const NAMES: [(&str, &str); 3] = [
+const NAMES: [(&str, &str); 4] = [
     ("model-name", "model"),
+    ("override-pooler-config", "pooler-config"),
     ("disable-frontend-multiprocessing", "single-process"),
     ("device-memory-utilization", "gpu-memory-utilization"),
 ];
@@ -168,7 +169,10 @@ impl Sorted {
         let is_object = setting.is_some_and(|setting| setting.usage.value_name == "JSON")
             || flag.name == objects::STRUCTURED_OUTPUTS;
         if is_object && (!flag.path.is_empty() || flag.name == objects::STRUCTURED_OUTPUTS) {
-            let value = flag.value(words).unwrap_or_default();
+            let Some(value) = flag.value(words) else {
+                let flag = flag.argument();
+                return Err(CliError::Usage(format!("{flag}: a value is required")));
+            };
             return self.objects.set(&flag.name, &flag.path, &value);
         }
         if flag.name == "mm-processor-cache-gb" {
@@ -181,10 +185,7 @@ impl Sorted {
             flag.name = opposite.map_or(flag.name, |name| format!("no-{name}"));
         }
         match setting.map(|setting| setting.written) {
-            Some(Written::Texts | Written::Secrets) => {
-                self.texts(flag, words);
-                Ok(())
-            }
+            Some(Written::Texts | Written::Secrets) => self.texts(flag, words),
             _ => self.own(flag, words),
         }
     }
@@ -222,20 +223,34 @@ impl Sorted {
 
     /// Takes a flag of this program with one text or several. vLLM takes several after one flag,
     /// and some of them as a list in JSON.
-    fn texts(&mut self, mut flag: Flag, words: &mut Words<'_>) {
+    fn texts(&mut self, mut flag: Flag, words: &mut Words<'_>) -> Result<(), CliError> {
         let Some(first) = flag.value(words) else {
-            return self.kept.push(flag.argument().into());
+            self.kept.push(flag.argument().into());
+            return Ok(());
         };
+        // A key may look like a list, and is none.
+        let takes_json = flag.name.starts_with("allowed-");
         let mut values = vec![first];
         while let Some(value) = self.has_model.then(|| next_value(words)).flatten() {
             values.push(value);
         }
         for value in values {
-            match serde_json::from_str::<Vec<String>>(&value) {
-                Ok(list) => list.iter().for_each(|one| self.keep(&flag.name, one)),
-                Err(_) => self.keep(&flag.name, &value),
+            let list = takes_json.then(|| serde_json::from_str::<Vec<String>>(&value).ok());
+            match list.flatten() {
+                // Without these flags, every method and header is allowed.
+                Some(list)
+                    if list.is_empty()
+                        && ["allowed-methods", "allowed-headers"].contains(&&*flag.name) =>
+                {
+                    let name = &flag.name;
+                    let text = format!("--{name} {value}: at least one text is required");
+                    return Err(CliError::Usage(text));
+                }
+                Some(list) => list.iter().for_each(|one| self.keep(&flag.name, one)),
+                None => self.keep(&flag.name, &value),
             }
         }
+        Ok(())
     }
 
     /// Takes any other flag. Some values of vLLM have another spelling here.

@@ -17,8 +17,12 @@ impl Objects {
     /// Sets the field at `path`. Without a path, `text` is an object, and all its fields are set.
     ///
     /// # Errors
-    /// Text that is no object, and a field within another that is none.
+    /// Text that is no object, a field without a name, and one within another that is no object.
     pub(super) fn set(&mut self, flag: &str, path: &[String], text: &str) -> Result<(), CliError> {
+        if path.iter().any(|part| part.trim_end_matches('+').is_empty()) {
+            let path = path.join(".");
+            return Err(CliError::Usage(format!("--{flag}.{path}: a field has no name")));
+        }
         let value: Json = serde_json::from_str(text).unwrap_or_else(|_| text.into());
         let mut object = self.0.entry(flag.to_owned()).or_default();
         let Some((last, parents)) = path.split_last() else {

@@ -85,7 +85,6 @@ pub(super) const FLAGS: &[(&str, Meaning)] = &[
     ("rope-scaling", Instead(HF)),
     ("rope-theta", Instead(HF)),
     ("task", Instead("--runner and --convert choose the work of a model")),
-    ("override-pooler-config", Instead("--pooler-config is its name")),
     ("quantization-config", Instead("--quantization int8 or int4 quantizes at load")),
     ("allow-deprecated-quantization", Switch("the model's files say how they are read")),
     ("disable-sliding-window", Off("--max-model-len with the length of the window does it")),

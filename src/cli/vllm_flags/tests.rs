@@ -55,6 +55,7 @@ fn names_and_values_of_vllm_get_the_spelling_of_this_program() {
     check("--hf-token abc --port 1", "--hf-token=abc --port 1", 0);
     check("--mm-processor-cache-gb 0.5", "--mm-processor-cache-bytes=0.5GiB", 0);
     check("--device-memory-utilization 0.5", "--gpu-memory-utilization 0.5", 0);
+    check("--override-pooler-config {}", "--pooler-config {}", 0);
     let chat = sorted("playhouse chat --url u --model-name n");
     assert_eq!(chat, Ok(("playhouse chat --url u --model n".to_owned(), 0)));
 }
@@ -68,6 +69,9 @@ fn several_texts_may_follow_one_flag() {
     );
     let origins = "--allowed-origins [\"http://a\",\"http://b\"]";
     check(origins, "--allowed-origins=http://a --allowed-origins=http://b", 0);
+    check("--allowed-origins []", "", 0);
+    assert!(sorted("playhouse serve m --allowed-methods []").is_err());
+    check("--api-key [] [\"k\"]", "--api-key=[] --api-key=[\"k\"]", 0);
     // The model follows, because none came before.
     let line = sorted("playhouse serve --served-model-name a folder");
     assert_eq!(line, Ok(("playhouse serve --served-model-name=a folder".to_owned(), 0)));
@@ -103,6 +107,9 @@ fn fields_of_objects_become_an_object() {
     let refused = sorted("playhouse serve m --structured-outputs-config.disable_fallback true");
     assert!(refused.unwrap_err().contains("disable_fallback"));
     assert!(sorted("playhouse serve m --hf-overrides.a 1 --hf-overrides.a.b 2").is_err());
+    for line in ["--hf-overrides.a --port 1", "--hf-overrides. 1", "--hf-overrides.a..b 1"] {
+        assert!(sorted(&format!("playhouse serve m {line}")).is_err(), "{line}");
+    }
 }
 
 #[test]

@@ -124,8 +124,8 @@ impl Idefics3 {
     }
 }
 
-/// Returns the most tiles of `side` pixels on a side of an image. Its shorter side becomes even, so
-/// it may become the longer one.
+/// Returns the most tiles of `side` pixels on a side of an image. The shorter side becomes even,
+/// and so may become the longer one.
 fn most_tiles(longest: usize, side: usize) -> usize {
     tiles::on_a_side(longest.min(LONGEST).next_multiple_of(2), side)
 }

@@ -8,6 +8,19 @@ use crate::config::JsonObject;
 use crate::gguf::{GgufFile, is_gguf};
 use crate::model_files;
 
+/// The names of the fields of [`GenerationConfig`] in files.
+const FIELDS: [&str; 9] = [
+    "eos_token_id",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_new_tokens",
+];
+
 /// The fields of `generation_config.json` that vLLM reads. Each may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerationConfig {
@@ -56,14 +69,20 @@ impl GenerationConfig {
         Self::from_fields(&Fields::read(&path)?)
     }
 
-    /// Returns the settings with the fields of `changes` in the place of their own.
+    /// Returns the settings with the fields of `changes` in the place of their own. Warns of fields
+    /// that have no effect here.
     ///
     /// # Errors
-    /// [`ConfigError`] if a field has another type.
+    /// [`ConfigError`] if a field has another type, or a value that no request may have.
     pub fn with(self, changes: &JsonObject) -> Result<Self, ConfigError> {
         let JsonObject(object) = changes;
         let path = Path::new("override_generation_config");
-        let new = Self::from_fields(&Fields::translated(path, object.clone(), Vec::new()))?;
+        let fields = Fields::translated(path, object.clone(), Vec::new());
+        let new = Self::from_fields(&fields)?;
+        new.check_ranges(&fields)?;
+        for name in object.keys().filter(|name| !FIELDS.contains(&name.as_str())) {
+            tracing::warn!("{}: {name} has no effect", path.display());
+        }
         let is_given = |name: &str| object.contains_key(name);
         let number = |name: &str, new: Option<f64>, old| if is_given(name) { new } else { old };
         Ok(Self {
@@ -95,6 +114,27 @@ impl GenerationConfig {
                 false => self.max_new_tokens,
             },
         })
+    }
+
+    /// Rejects values that every request would be refused for.
+    fn check_ranges(&self, fields: &Fields) -> Result<(), ConfigError> {
+        let check = |name: &str, value: Option<f64>, accepted: &str, is_valid: fn(f64) -> bool| {
+            if value.is_none_or(is_valid) {
+                return Ok(());
+            }
+            Err(fields.invalid(name, accepted))
+        };
+        let penalty = |x: f64| (-2.0..=2.0).contains(&x);
+        check("temperature", self.temperature, "a number in [0, 2]", |x| (0.0..=2.0).contains(&x))?;
+        check("top_p", self.top_p, "a number in (0, 1]", |x| x > 0.0 && x <= 1.0)?;
+        check("min_p", self.min_p, "a number in [0, 1]", |x| (0.0..=1.0).contains(&x))?;
+        check("repetition_penalty", self.repetition_penalty, "a number above 0", |x| x > 0.0)?;
+        check("presence_penalty", self.presence_penalty, "a number in [-2, 2]", penalty)?;
+        check("frequency_penalty", self.frequency_penalty, "a number in [-2, 2]", penalty)?;
+        if self.top_k.is_some_and(|count| count < -1) {
+            return Err(fields.invalid("top_k", "an integer of at least -1"));
+        }
+        Ok(())
     }
 
     fn from_fields(file: &Fields) -> Result<Self, ConfigError> {
@@ -160,8 +200,15 @@ mod tests {
         assert_eq!((changed.temperature, changed.top_k), (Some(0.2), None));
         assert_eq!((changed.min_p, changed.max_new_tokens), (Some(0.1), Some(9)));
         assert_eq!(changed.eos_token_ids, [2]);
-        let error = file.with(&changes(json!({"top_p": "much"}))).unwrap_err().to_string();
-        assert!(error.starts_with("override_generation_config: `top_p`"), "{error}");
+        for wrong in [json!({"top_p": "much"}), json!({"top_p": 1.5}), json!({"top_p": 0})] {
+            let error = file.clone().with(&changes(wrong)).unwrap_err().to_string();
+            assert!(error.starts_with("override_generation_config: `top_p`"), "{error}");
+        }
+        for wrong in [json!({"temperature": -1}), json!({"top_k": -2}), json!({"min_p": 2})] {
+            assert!(file.clone().with(&changes(wrong.clone())).is_err(), "{wrong}");
+        }
+        let ignored = changes(json!({"do_sample": true, "top_k": -1}));
+        assert_eq!(file.with(&ignored).unwrap().top_k, Some(-1));
     }
 
     #[test]

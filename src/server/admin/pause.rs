@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::{PauseMode, PauseState};
 use crate::server::{
-    http::{error::ApiError, extract::QueryOf},
+    http::{error::ApiError, extract::QueryOf, fields::switch},
     state::AppState,
 };
 
@@ -35,6 +35,7 @@ impl From<Mode> for PauseMode {
 pub(super) struct PauseQuery {
     mode: Mode,
     /// Forget cached prefixes, too. Not done if requests are kept.
+    #[serde(deserialize_with = "switch")]
     clear_cache: bool,
 }
 
@@ -64,4 +65,23 @@ pub(super) async fn resume(State(state): State<AppState>) -> Json<Value> {
 
 pub(super) async fn is_paused(State(state): State<AppState>) -> Json<Value> {
     Json(json!({"is_paused": state.engine.pause_state() != PauseState::Unpaused}))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::Query;
+
+    use super::*;
+
+    #[test]
+    fn the_switch_is_written_as_clients_of_python_write_it() {
+        let read = |query: &str| {
+            let uri = format!("http://localhost/pause?{query}").parse().unwrap();
+            Query::<PauseQuery>::try_from_uri(&uri).map(|Query(query)| query.clear_cache).ok()
+        };
+        assert_eq!(read(""), Some(true));
+        assert_eq!(read("mode=wait&clear_cache=False"), Some(false));
+        assert_eq!(read("clear_cache=True"), Some(true));
+        assert_eq!(read("clear_cache=maybe"), None);
+    }
 }

@@ -105,11 +105,8 @@ impl ConversationFields {
     }
 
     fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
-        let mut kwargs = template_kwargs(self.chat_template_kwargs.as_ref(), state)?;
-        if let Some(effort) = &self.reasoning_effort {
-            add_reasoning_effort(&mut kwargs, "body.reasoning_effort", effort)?;
-        }
-        Ok(kwargs)
+        let kwargs = given_kwargs(self.chat_template_kwargs.as_ref(), state)?;
+        complete_kwargs(kwargs, "body.reasoning_effort", self.reasoning_effort.as_deref(), state)
     }
 }
 
@@ -127,11 +124,22 @@ pub(in crate::server) fn request_template(
     }
 }
 
-/// Returns the request's variables for the template.
+/// Returns the request's variables for the template, and the server's.
+///
+/// # Errors
+/// As [`given_kwargs`].
+pub(in crate::server) fn template_kwargs(
+    given: Option<&Map<String, Value>>,
+    state: &AppState,
+) -> Result<Map<String, Value>, ApiError> {
+    Ok(with_default_kwargs(given_kwargs(given, state)?, state))
+}
+
+/// Returns the request's own variables for the template.
 ///
 /// # Errors
 /// If they include a template and the server accepts none.
-pub(in crate::server) fn template_kwargs(
+pub(in crate::server) fn given_kwargs(
     given: Option<&Map<String, Value>>,
     state: &AppState,
 ) -> Result<Map<String, Value>, ApiError> {
@@ -139,7 +147,33 @@ pub(in crate::server) fn template_kwargs(
     if kwargs.contains_key("chat_template") && !state.config.trust_request_chat_template {
         return Err(untrusted());
     }
-    Ok(with_default_kwargs(kwargs, state))
+    Ok(kwargs)
+}
+
+/// Adds the variables of an effort, which `place` names, to those that a request gives. The
+/// server's come last: the effort is the request's own choice, too.
+///
+/// # Errors
+/// If the effort is unknown.
+pub(in crate::server) fn complete_kwargs(
+    kwargs: Map<String, Value>,
+    place: &str,
+    effort: Option<&str>,
+    state: &AppState,
+) -> Result<Map<String, Value>, ApiError> {
+    completed(kwargs, place, effort, state.config.default_chat_template_kwargs.as_ref())
+}
+
+fn completed(
+    mut kwargs: Map<String, Value>,
+    place: &str,
+    effort: Option<&str>,
+    defaults: Option<&JsonObject>,
+) -> Result<Map<String, Value>, ApiError> {
+    if let Some(effort) = effort {
+        add_reasoning_effort(&mut kwargs, place, effort)?;
+    }
+    Ok(with_defaults(kwargs, defaults))
 }
 
 /// Returns a request's variables for the template, with those of the server that it does not set.
@@ -167,7 +201,7 @@ fn with_defaults(
 ///
 /// # Errors
 /// If the effort is unknown. `place` names the field.
-pub(in crate::server) fn add_reasoning_effort(
+fn add_reasoning_effort(
     kwargs: &mut Map<String, Value>,
     place: &str,
     effort: &str,
@@ -205,6 +239,20 @@ mod tests {
         let given = json!({"enable_thinking": true, "effort": "high", "more": null});
         assert_eq!(merged(given.clone()), given);
         assert_eq!(Value::Object(with_defaults(object(given.clone()), None)), given);
+    }
+
+    /// As in vLLM.
+    #[test]
+    fn an_effort_goes_before_the_servers_variables() {
+        let defaults = json!({"enable_thinking": false, "reasoning_effort": "low", "style": "a"});
+        let defaults = JsonObject(defaults.as_object().cloned().unwrap());
+        let of = |effort| {
+            let kwargs = completed(Map::new(), "body.reasoning_effort", effort, Some(&defaults));
+            kwargs.map(Value::Object).map_err(|error| error.param)
+        };
+        let high = json!({"reasoning_effort": "high", "enable_thinking": true, "style": "a"});
+        assert_eq!(of(Some("high")), Ok(high));
+        assert_eq!(of(None), Ok(Value::Object(defaults.0.clone())));
     }
 
     /// As in vLLM.

@@ -13,7 +13,7 @@ mod tests;
 
 pub(super) use batch::{BatchRequest, create_batch};
 pub(super) use conversation::{
-    ConversationFields, add_reasoning_effort, request_template, template_kwargs,
+    ConversationFields, complete_kwargs, given_kwargs, request_template, template_kwargs,
     with_default_kwargs,
 };
 pub(super) use messages::check_messages;

@@ -4,7 +4,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::server::{chat::template_kwargs, http::error::ApiError, state::AppState};
+use crate::server::{
+    chat::{given_kwargs, with_default_kwargs},
+    http::error::ApiError,
+    state::AppState,
+};
 
 /// The template's variables. A model without a template for pairs ignores them, as in vLLM.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -16,13 +20,13 @@ pub(in crate::server) struct PairVariables {
 }
 
 impl PairVariables {
-    /// Returns all variables.
+    /// Returns all variables. Those of the request win over the server's.
     ///
     /// # Errors
     /// If they include a template and the server accepts none.
     pub(super) fn checked(self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
-        let given = template_kwargs(self.chat_template_kwargs.as_ref(), state)?;
-        Ok(with_instruction(given, self.instruction))
+        let given = given_kwargs(self.chat_template_kwargs.as_ref(), state)?;
+        Ok(with_default_kwargs(with_instruction(given, self.instruction), state))
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
 use crate::api::{ChatPrompt, RawRequest, StructuredOutput};
 use crate::config::LimitSettings;
 use crate::server::{
-    chat::{add_reasoning_effort, template_kwargs},
+    chat::{complete_kwargs, given_kwargs},
     generate::{
         handler::{Exchange, Plan, Protocol, RequestNames},
         logprobs::ChatLogprobsWriter,
@@ -269,14 +269,11 @@ impl ResponsesRequest {
 
     fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
         let fields = &self.fields;
-        let mut kwargs = template_kwargs(fields.chat_template_kwargs.as_ref(), state)?;
-        if let Some(effort) = fields.effort() {
-            add_reasoning_effort(&mut kwargs, "body.reasoning.effort", effort)?;
-        }
+        let mut kwargs = given_kwargs(fields.chat_template_kwargs.as_ref(), state)?;
         if let Some(verbosity) = fields.verbosity() {
             kwargs.entry("verbosity").or_insert(Value::from(verbosity));
         }
-        Ok(kwargs)
+        complete_kwargs(kwargs, "body.reasoning.effort", fields.effort(), state)
     }
 }
 

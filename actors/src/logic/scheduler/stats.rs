@@ -32,7 +32,7 @@ pub enum WaitingReason {
     StructuredOutputGrammar,
     /// The request's adapter is being loaded, or too many other adapters are in use.
     LoraAdapter,
-    /// The first step after a crash has only requests whose outputs had begun.
+    /// In the first step after a crash, no new prompt joins requests whose outputs had begun.
     Recovery,
 }
 
