@@ -263,7 +263,8 @@ settings! {
 
         "Media":
         /// The largest number of images, videos and sounds in one prompt, as a JSON object: a
-        /// number for each of image, video and audio. Kinds without one have 999, as in vLLM.
+        /// number for each of image, video and audio, or vLLM's options with `count`. Kinds without
+        /// one have 999, as in vLLM.
         limit_mm_per_prompt: Option<MediaLimits> = None, plain, any,
             Usage::new("JSON", "Largest number of images, videos and sounds in one prompt, by kind")
                 .default("999 of each kind that the model takes")

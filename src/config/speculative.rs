@@ -104,7 +104,7 @@ struct Fields {
 }
 
 /// vLLM's names of the layers in families' own checkpoints, which all mean `mtp`.
-const OF_FAMILIES: [&str; 26] = [
+const OF_FAMILIES: [&str; 27] = [
     "bailing_hybrid_mtp",
     "bailing_hybrid_v3_mtp",
     "deepseek_mtp",
@@ -131,6 +131,7 @@ const OF_FAMILIES: [&str; 26] = [
     "qwen3_next_mtp",
     "qwen4_exp_mtp",
     "step3p5_mtp",
+    "step5_mtp",
 ];
 
 /// The methods by their names.

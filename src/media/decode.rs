@@ -216,7 +216,9 @@ fn gif_colors(file: &[u8]) -> Option<([u8; 3], Option<[u8; 3]>)> {
                 if !own.is_empty() {
                     colors = own;
                 }
-                let transparent = transparent.and_then(|index| colors.get(index).copied());
+                // PIL fills up the palette with black.
+                let of = |index: usize| colors.get(index).copied().unwrap_or_default();
+                let transparent = transparent.map(of);
                 return Some((*colors.first()?, transparent));
             }
             _ => return None,

@@ -4,25 +4,31 @@
 use serde_json::{Map, Value, json};
 
 /// Fields that change the speed of vLLM's drafters and no output.
-const WITHOUT_EFFECT: [&str; 8] = [
+const WITHOUT_EFFECT: [&str; 12] = [
     "disable_by_batch_size",
     "disable_eagle_block_drop",
     "disable_logprobs",
+    "disable_lookahead_block_hashes",
     "disable_mqa_scorer",
     "disable_padded_drafter_batch",
     "enforce_eager",
+    // Of the rejection sampling "fly", which is refused.
+    "fly_entropy_threshold",
+    "fly_entropy_top_k",
+    "fly_window_size",
     "index_share_for_mtp_iteration",
     "use_local_argmax_reduction",
 ];
 
 /// Fields with the values that are accepted beside null.
-fn accepted() -> [(&'static str, Vec<Value>); 20] {
+fn accepted() -> [(&'static str, Vec<Value>); 24] {
     let one = || vec![json!(1)];
     let off = || vec![json!(false)];
     let auto = || vec![json!("auto")];
     [
         ("attention_backend", auto()),
         ("code_revision", Vec::new()),
+        ("draft_lm_head_quantization", Vec::new()),
         ("draft_load_config", Vec::new()),
         ("draft_model_config", Vec::new()),
         ("draft_parallel_config", Vec::new()),
@@ -42,7 +48,10 @@ fn accepted() -> [(&'static str, Vec<Value>); 20] {
         ("revision", Vec::new()),
         ("synthetic_acceptance_length", Vec::new()),
         ("synthetic_acceptance_rates", Vec::new()),
+        ("target_model_config", Vec::new()),
+        ("target_parallel_config", Vec::new()),
         ("use_heterogeneous_vocab", off()),
+        ("xpress_topc", Vec::new()),
     ]
 }
 

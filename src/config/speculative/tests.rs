@@ -57,6 +57,7 @@ fn fields_of_vllm_are_accepted_where_their_value_has_no_effect() {
         r#""disable_padded_drafter_batch": true, "draft_sample_method": "probabilistic""#,
         r#""rejection_sample_method": "block", "parallel_drafting": false"#,
         r#""kv_cache_dtype": "auto", "disable_by_batch_size": 32"#,
+        r#""fly_window_size": 4, "disable_lookahead_block_hashes": true, "xpress_topc": null"#,
     ] {
         assert_eq!(read(&format!("{plain}, {more}}}")), Ok(expected.clone()), "{more}");
     }
@@ -65,6 +66,8 @@ fn fields_of_vllm_are_accepted_where_their_value_has_no_effect() {
         (r#""quantization": "fp8""#, "quantization is \"fp8\""),
         (r#""parallel_drafting": true"#, "parallel_drafting is true"),
         (r#""rejection_sample_method": "synthetic""#, "\"standard\" or \"block\""),
+        (r#""rejection_sample_method": "fly""#, "\"standard\" or \"block\""),
+        (r#""draft_lm_head_quantization": "fp8""#, "draft_lm_head_quantization is \"fp8\""),
         (r#""revision": "main""#, "org/name@revision"),
         (r#""max_model_len": 100"#, "max_model_len is 100"),
         (r#""tensor_parallel_size": 1"#, "expected draft_tensor_parallel_size"),

@@ -151,6 +151,7 @@ fn the_first_frame_of_a_gif_may_be_smaller_than_the_picture() {
     assert_eq!(pixels(&gif(2, None)), [[1; 3], [3; 3], [1; 3]], "the first colour is around it");
     assert_eq!(pixels(&gif(2, Some(3))), [white, [3; 3], white]);
     assert_eq!(pixels(&gif(2, Some(2))), [white; 3]);
+    assert_eq!(pixels(&gif(2, Some(4))), [white, [3; 3], white], "beyond the palette");
     let mut cut = gif(2, None);
     cut.truncate(20);
     assert!(picture(&cut, DECODING).is_err());

@@ -7,7 +7,6 @@ use burn::tensor::{Tensor, TensorData};
 use playhouse_kernels::select_rows;
 
 use super::{HeadRows, Loaded};
-use crate::config::JsonObject;
 use crate::model::config::{ConfigError, LogitsConfig, ModelConfig};
 use crate::model::families::Entry;
 use crate::model::family::Family;
@@ -166,7 +165,6 @@ pub(super) fn llama_config(
     family: &'static Family,
     names: &[&str],
 ) -> Result<ModelConfig, ModelError> {
-    const POSITIONS: &str = "max_position_embeddings";
     let listed = source.config().get("architectures").and_then(|listed| listed.as_array());
     let mut listed = listed.into_iter().flatten().filter_map(|name| name.as_str());
     if !listed.any(|name| names.contains(&name)) {
@@ -174,17 +172,12 @@ pub(super) fn llama_config(
         return Err(source.config.fields().invalid("architectures", &expected).into());
     }
     let entry = Entry::Family(family);
+    let mut config = ModelConfig::of_entry(source.config, entry, None)?;
     // As in vLLM, a head guesses in all texts of the model, also in longer ones than it was trained
-    // with. Published heads often have 2,048 positions.
-    let of_model = target.model.max_model_len;
-    let positions = source.config().get(POSITIONS).and_then(|positions| positions.as_u64());
-    let is_short = positions.is_none_or(|positions| positions < of_model as u64);
-    let mut config = source.config.clone();
-    if is_short {
-        let longer = serde_json::Map::from_iter([(POSITIONS.to_owned(), of_model.into())]);
-        config.override_with(&JsonObject(longer));
-    }
-    Ok(ModelConfig::of_entry(&config, entry, None)?)
+    // with. Published heads often have 2,048 positions. The field itself stays, because scales of
+    // rotations depend on it.
+    config.max_model_len = config.max_model_len.max(target.model.max_model_len);
+    Ok(config)
 }
 
 /// Loads a head whose tensors are checked as `build` asks for them. `probe` is a tensor by whose
