@@ -443,3 +443,18 @@ fn keys_that_are_absent_have_the_defaults_of_llama_cpp() {
         mellum.layers.iter().map(|layer| layer.mixer.attention().unwrap().sliding_window).collect();
     assert_eq!(windows, [Some(6), Some(6), Some(6), None, Some(6)]);
 }
+
+/// In files of Bamba, the halves of whole heads are interleaved, and only a part rotates.
+#[test]
+fn a_file_of_bamba_is_refused() {
+    let mut file = fs::read(Path::new("tests/formats/converted/granite_hybrid.gguf")).unwrap();
+    let key = b"granitehybrid.rope.scaling.finetuned";
+    let at = file.windows(key.len()).position(|bytes| bytes == key).unwrap();
+    // The type of the value comes before it.
+    file[at + key.len() + 4] = 1;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("bamba.gguf");
+    fs::write(&path, file).unwrap();
+    let error = ModelConfig::of_model(&path, None).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("rope.scaling.finetuned") && error.contains("Bamba"), "{error}");
+}

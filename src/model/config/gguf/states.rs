@@ -99,11 +99,16 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    /// Sets whether attention of Granite 4 has positions.
+    /// Sets that attention of Granite 4 has no positions, and refuses files of Bamba.
     pub(super) fn granite_positions(&mut self) -> Result<(), GgufError> {
         let key = self.key("rope.scaling.finetuned");
-        let kind = if self.file.flag(&key)?.unwrap_or(false) { "rope" } else { "nope" };
-        self.set("position_embedding_type", key, kind);
+        // The converter writes it for Bamba alone. It interleaves whole heads, of which a half
+        // rotates, so llama.cpp pairs other elements than the model does.
+        if self.file.flag(&key)?.unwrap_or(false) {
+            let expected = "false, as in Granite 4. Files of Bamba rotate other elements of heads";
+            return Err(self.file.unexpected(&key, expected));
+        }
+        self.set("position_embedding_type", key, "nope");
         Ok(())
     }
 
