@@ -32,7 +32,7 @@ from safetensors.torch import save_file as save_torch_file
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from vocabularies import BPE_VOCAB, OUT, finish, make_bpe_tokenizers, make_sentencepiece_tokenizer
-from vocabularies import make_gemma4_tokenizer, qwen_tokenizer, record
+from vocabularies import make_gemma4_tokenizer, make_kimi_tokenizer, qwen_tokenizer, record
 
 rng = np.random.default_rng(5)
 
@@ -437,6 +437,7 @@ if __name__ == "__main__":
     make_folders()
     make_models_in_gguf()
     make_bpe_tokenizers()
+    make_kimi_tokenizer()
     make_sentencepiece_tokenizer()
     make_gemma4_tokenizer()
     size = sum(path.stat().st_size for path in OUT.rglob("*") if path.is_file())

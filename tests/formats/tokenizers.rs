@@ -47,6 +47,7 @@ byte_level! {
     deepseek_v3: "deepseek-v3",
     falcon: "falcon",
     glm4: "glm4",
+    kimi_k2: "kimi-k2",
     jais2: "jais-2",
     exaone_moe: "exaone-moe",
     gemma4: "gemma4",

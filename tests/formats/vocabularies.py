@@ -8,8 +8,10 @@ from pathlib import Path
 
 import gguf
 import sentencepiece
+import tiktoken
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers, processors, trainers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.models.gemma.tokenization_gemma import GemmaTokenizer
 from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
@@ -123,6 +125,14 @@ EXAONE_MOE = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
 )
+# Of Kimi K2's own class, `tokenization_kimi.py`, which cuts with tiktoken.
+KIMI_K2 = (
+    r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def byte_level(use_regex):
@@ -194,6 +204,27 @@ def make_bpe_tokenizers():
             )
         reference.decoder = decoders.ByteLevel()
         record(pre, lambda text: reference.encode(text).ids)
+
+
+def make_kimi_tokenizer():
+    """Records the ids of tiktoken. A token's rank is its id."""
+    vocab, merges = train_bpe(BPE_VOCAB - 2)
+    special = ["[BOS]", "[EOS]"]
+    types = [gguf.TokenType.NORMAL] * len(vocab) + [gguf.TokenType.CONTROL] * 2
+    writer = tokenizer_file("kimi-k2")
+    write_bpe(writer, sorted(vocab, key=vocab.get) + special, types, merges, "kimi-k2")
+    writer.add_bos_token_id(len(vocab))
+    writer.add_eos_token_id(len(vocab) + 1)
+    finish(writer)
+    bytes_of = {char: byte for byte, char in bytes_to_unicode().items()}
+    ranks = {bytes(bytes_of[char] for char in token): id for token, id in vocab.items()}
+    reference = tiktoken.Encoding(
+        "kimi-k2",
+        pat_str=KIMI_K2,
+        mergeable_ranks=ranks,
+        special_tokens={token: len(vocab) + i for i, token in enumerate(special)},
+    )
+    record("kimi-k2", lambda text: reference.encode(text, allowed_special="all"))
 
 
 def make_sentencepiece_tokenizer():

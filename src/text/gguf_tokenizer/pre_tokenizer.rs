@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::expressions::{
     ASIAN, BAILING, BLOOM, CJK, DEEPSEEK, DEEPSEEK_WORDS, DIGITS_BY_THREE, EXAONE_MOE, GPT2, GPT4O,
-    JAIS2, LLAMA3, NUMBERS_BY_THREE, QWEN2, QWEN35, SEED_CODER, TEKKEN, YOUTU, YOUTU_SCRIPTS,
+    JAIS2, KIMI_K2, LLAMA3, NUMBERS_BY_THREE, QWEN2, QWEN35, SEED_CODER, TEKKEN, YOUTU,
+    YOUTU_SCRIPTS,
 };
 
 /// One way to cut.
@@ -66,6 +67,7 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         expressions: &[GPT4O],
         ..PLAIN
     },
+    PreTokenizer { names: &["kimi-k2"], expressions: &[KIMI_K2], ..PLAIN },
     PreTokenizer {
         names: &["tiny_aya", "cohere2moe"],
         expressions: &[DIGITS_BY_THREE, GPT4O],
