@@ -1,5 +1,5 @@
-//! GGUF, the single-file format of llama.cpp: metadata by key, and named tensors. The readers of
-//! keys and tensors define their meaning: weights, the model's config, the tokenizer.
+//! GGUF, the format of llama.cpp: metadata by key, and named tensors, in one file or in parts. The
+//! readers of keys and tensors define their meaning: weights, the model's config, the tokenizer.
 //!
 //! A file is input from outside: every length, offset, count, string and type is checked before it
 //! is used.
@@ -7,9 +7,11 @@
 mod error;
 mod ggml_type;
 mod header;
+mod parts;
 mod reader;
 mod value;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -46,48 +48,72 @@ pub(crate) struct GgufFile {
     path: PathBuf,
     map: MappedFile,
     header: Header,
+    /// The parts behind the first one.
+    parts: Vec<GgufFile>,
+}
+
+/// The tensors of one part of a file, in mapped memory.
+#[derive(Debug)]
+pub(crate) struct MappedPart {
+    pub(crate) path: PathBuf,
+    pub(crate) map: MappedFile,
+    pub(crate) tensors: BTreeMap<String, TensorInfo>,
 }
 
 impl GgufFile {
-    /// Maps `path` and reads its header.
+    /// Maps `path`, and the parts behind it if it is the first of several. Reads their headers.
     ///
     /// # Errors
-    /// [`GgufError`], also for a file that is one part of several.
+    /// [`GgufError`], also for a part that is not the first.
     pub(crate) fn open(path: &Path) -> Result<Self, GgufError> {
+        let mut file = Self::open_alone(path)?;
+        file.parts = parts::behind(&file)?;
+        Ok(file)
+    }
+
+    /// Maps one part.
+    fn open_alone(path: &Path) -> Result<Self, GgufError> {
         let map = MappedFile::open(path).map_err(ModelFileError::read(path))?;
         let header = header::parse(path, map.bytes())?;
-        let file = Self { path: path.to_owned(), map, header };
-        match file.unsigned("split.count")? {
-            None | Some(0 | 1) => Ok(file),
-            Some(_) => {
-                let expected = "one whole file: join the parts with `llama-gguf-split --merge`";
-                Err(file.unexpected("split.count", expected))
-            }
-        }
+        Ok(Self { path: path.to_owned(), map, header, parts: Vec::new() })
+    }
+
+    fn all_parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.parts)
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns all bytes of the file.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.map.bytes()
-    }
-
     /// Returns the tensor `name`.
     pub(crate) fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        self.header.tensors.get(name)
+        self.all_parts().find_map(|part| part.header.tensors.get(name))
     }
 
-    /// Returns all tensors, by name.
+    /// Returns the bytes of the tensor `name`.
+    pub(crate) fn tensor_bytes(&self, name: &str) -> Option<&[u8]> {
+        self.all_parts().find_map(|part| {
+            let tensor = part.header.tensors.get(name)?;
+            part.map.bytes().get(tensor.range.clone())
+        })
+    }
+
+    /// Returns all tensors, by name within each part.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&String, &TensorInfo)> {
-        self.header.tensors.iter()
+        self.all_parts().flat_map(|part| &part.header.tensors)
     }
 
-    /// Returns the mapping without the metadata.
-    pub(crate) fn into_map(self) -> MappedFile {
-        self.map
+    /// Returns the parts without their metadata: one for a whole file.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = MappedPart> {
+        let Self { path, map, header, parts } = self;
+        let first = MappedPart { path, map, tensors: header.tensors };
+        let behind = parts.into_iter().map(|Self { path, map, header, .. }| MappedPart {
+            path,
+            map,
+            tensors: header.tensors,
+        });
+        std::iter::once(first).chain(behind)
     }
 
     /// Returns all keys of the metadata, in their order.
@@ -205,7 +231,7 @@ impl GgufFile {
     /// Returns a list, and a reader of its elements.
     fn list<'a>(&'a self, value: &'a Value) -> Option<(&'a List, Reader<'a>)> {
         match value {
-            Value::List(list) => Some((list, Reader::new(&self.bytes()[list.range.clone()]))),
+            Value::List(list) => Some((list, Reader::new(&self.map.bytes()[list.range.clone()]))),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    files::{self, Lacking, Want},
+    files::{self, Lacking, Part, Want},
     name::is_path,
 };
 
@@ -97,8 +97,13 @@ impl Cache {
                 continue;
             }
             for file in listing.iter().filter(|file| file.to_lowercase().ends_with(".gguf")) {
-                let one = std::slice::from_ref(file);
-                models.push(model(format!("{repo}:{file}"), path.join(file), one, &path));
+                // A file in parts is listed by the first one.
+                if Part::of(file).is_some_and(|part| part.number != 1) {
+                    continue;
+                }
+                if let Ok(parts) = files::parts(&listing, file) {
+                    models.push(model(format!("{repo}:{file}"), path.join(file), &parts, &path));
+                }
             }
         }
     }

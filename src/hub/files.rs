@@ -114,12 +114,16 @@ pub enum Lacking {
         /// The files.
         there: Vec<String>,
     },
-    /// The GGUF file is one part of several.
-    #[error(
-        "{0} is one part of several, which are not supported; take another file, or join the parts \
-         with `llama-gguf-split --merge`"
-    )]
-    Split(String),
+    /// Some parts of a GGUF file are absent.
+    #[error("it lacks parts of {file}: it has {found} of {count}")]
+    Parts {
+        /// One of the parts.
+        file: String,
+        /// The number of parts that are there.
+        found: usize,
+        /// The number of all parts.
+        count: usize,
+    },
     /// A file that lists others cannot be read.
     #[error("its {file} cannot be read: {why}")]
     Unreadable {
@@ -187,7 +191,7 @@ pub(crate) fn large(
     modules: Option<&[u8]>,
 ) -> Result<Vec<String>, Lacking> {
     match want {
-        Want::Gguf(wanted) => gguf(listing, wanted).map(|file| vec![file]),
+        Want::Gguf(wanted) => gguf(listing, wanted),
         Want::Tokenizer | Want::Model { weights: false, .. } => Ok(Vec::new()),
         Want::Model { weights: true, .. } => {
             let folders = modules.map_or_else(|| Ok(Vec::new()), module_folders)?;
@@ -201,8 +205,8 @@ pub(crate) fn large(
     }
 }
 
-/// Returns the path within a complete folder that the engine loads: a GGUF file, or the folder
-/// itself as an empty path. `read` returns the content of a file of the folder.
+/// Returns the path within a complete folder that the engine loads: a GGUF file or its first part,
+/// or the folder itself as an empty path. `read` returns the content of a file of the folder.
 ///
 /// # Errors
 /// [`Lacking`] if the folder is not complete.
@@ -218,9 +222,9 @@ pub(crate) fn complete(
         return Err(Lacking::NoTokenizer);
     }
     let (index, modules) = (read(INDEX), read(MODULES));
-    let mut files = large(listing, want, index.as_deref(), modules.as_deref())?;
+    let files = large(listing, want, index.as_deref(), modules.as_deref())?;
     Ok(match want {
-        Want::Gguf(_) => files.pop().unwrap_or_default(),
+        Want::Gguf(_) => files.into_iter().next().unwrap_or_default(),
         _ => String::new(),
     })
 }
@@ -301,24 +305,42 @@ fn gguf_files(listing: &[String]) -> Vec<String> {
     listing.iter().filter(is_gguf).cloned().collect()
 }
 
-/// Returns the GGUF file of this name, or the only one whose name ends in it.
-fn gguf(listing: &[String], wanted: &str) -> Result<String, Lacking> {
+/// Returns the GGUF file of this name, or the only one whose name ends in it. Of a file in parts,
+/// returns all parts in order.
+fn gguf(listing: &[String], wanted: &str) -> Result<Vec<String>, Lacking> {
     let there = gguf_files(listing);
     let wanted_lower = wanted.to_lowercase();
     let is_wanted = |file: &&String| match wanted_lower.ends_with(".gguf") {
         true => file.as_str() == wanted,
         false => ends_in(file, &wanted_lower),
     };
-    let mut found = there.iter().filter(is_wanted);
-    match (found.next(), found.next()) {
-        (None, _) => Err(Lacking::NoSuchFile { wanted: wanted.to_owned(), there }),
-        (Some(file), _) if whole_name(file).is_some() => Err(Lacking::Split(file.clone())),
-        (Some(file), None) => Ok(file.clone()),
-        (Some(first), Some(second)) => {
-            let rest = found.cloned();
-            let there = [first.clone(), second.clone()].into_iter().chain(rest).collect();
+    let mut found: Vec<&String> = there.iter().filter(is_wanted).collect();
+    // The parts of one file are one choice.
+    found.sort_by(|a, b| Part::of(a).cmp(&Part::of(b)));
+    found.dedup_by(|next, file| Part::of(next).is_some_and(|next| next.is_beside(file)));
+    match found[..] {
+        [] => Err(Lacking::NoSuchFile { wanted: wanted.to_owned(), there }),
+        [file] => parts(&there, file),
+        _ => {
+            let there = found.iter().map(|file| (*file).clone()).collect();
             Err(Lacking::Ambiguous { wanted: wanted.to_owned(), there })
         }
+    }
+}
+
+/// Returns the parts of a GGUF file in order, by any of them, or the file alone if it is whole.
+///
+/// # Errors
+/// [`Lacking::Parts`].
+pub(crate) fn parts(listing: &[String], file: &str) -> Result<Vec<String>, Lacking> {
+    let Some(Part { count, .. }) = Part::of(file) else { return Ok(vec![file.to_owned()]) };
+    let is_part = |other: &&String| Part::of(other).is_some_and(|part| part.is_beside(file));
+    let mut found: Vec<String> = listing.iter().filter(is_part).cloned().collect();
+    found.sort();
+    let numbers = found.iter().filter_map(|file| Part::of(file)).map(|part| part.number);
+    match numbers.eq(1..=count) {
+        true => Ok(found),
+        false => Err(Lacking::Parts { file: file.to_owned(), found: found.len(), count }),
     }
 }
 
@@ -326,17 +348,36 @@ fn gguf(listing: &[String], wanted: &str) -> Result<String, Lacking> {
 fn ends_in(file: &str, end: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_lowercase();
     let stem = name.strip_suffix(".gguf").unwrap_or(&name);
-    let stem = whole_name(stem).unwrap_or(stem);
+    let stem = Part::of(stem).map_or(stem, |part| part.begin);
     stem.strip_suffix(end).is_some_and(|begin| begin.ends_with(['-', '.', '_']))
 }
 
-/// Returns the name before `-00001-of-00003`, if `name` has that end: it is one part of several.
-fn whole_name(name: &str) -> Option<&str> {
-    let stem = name.strip_suffix(".gguf").unwrap_or(name);
-    let (begin, count) = stem.rsplit_once("-of-")?;
-    let (begin, number) = begin.rsplit_once('-')?;
-    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-    (is_number(count) && is_number(number)).then_some(begin)
+/// What the name of one part of a GGUF file says: `begin-00001-of-00003.gguf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Part<'a> {
+    begin: &'a str,
+    count: usize,
+    /// From 1.
+    pub(crate) number: usize,
+}
+
+impl<'a> Part<'a> {
+    /// Returns `None` for the name of a whole file.
+    pub(crate) fn of(name: &'a str) -> Option<Self> {
+        let stem = name.strip_suffix(".gguf").unwrap_or(name);
+        let (begin, count) = stem.rsplit_once("-of-")?;
+        let (begin, number) = begin.rsplit_once('-')?;
+        let number_of = |text: &str| {
+            let is_number = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+            text.parse().ok().filter(|_| is_number)
+        };
+        Some(Self { begin, count: number_of(count)?, number: number_of(number)? })
+    }
+
+    /// Returns whether `name` is a part of the same file.
+    fn is_beside(self, name: &str) -> bool {
+        Part::of(name).is_some_and(|part| (part.begin, part.count) == (self.begin, self.count))
+    }
 }
 
 #[cfg(test)]

@@ -159,11 +159,30 @@ fn a_gguf_file_by_its_name_or_the_end_of_its_name() {
     assert_eq!(wanted("BF16"), one("Qwen3-0.6B-BF16.gguf"));
     let ambiguous = wanted("Q8_0").unwrap_err().to_string();
     assert!(ambiguous.contains("sub/Qwen3-0.6B-Q8_0.gguf: give the whole name"), "{ambiguous}");
-    assert!(matches!(wanted("F16"), Err(Lacking::Split(_))));
-    assert!(matches!(wanted("F16/big-F16-00001-of-00002.gguf"), Err(Lacking::Split(_))));
+    let parts = Ok(listing("F16/big-F16-00001-of-00002.gguf F16/big-F16-00002-of-00002.gguf"));
+    for name in ["F16", "F16/big-F16-00001-of-00002.gguf", "F16/big-F16-00002-of-00002.gguf"] {
+        assert_eq!(wanted(name), parts, "{name}");
+    }
     assert!(matches!(wanted("Q2_K"), Err(Lacking::NoSuchFile { .. })));
     let missing = wanted("q2.gguf").unwrap_err().to_string();
     assert!(missing.starts_with("it has no GGUF file q2.gguf; it has Qwen3"), "{missing}");
+}
+
+#[test]
+fn a_gguf_file_in_parts_needs_all_of_them() {
+    let of = |names: &str| {
+        let files = listing(names);
+        large(&files, &Want::Gguf("F16".to_owned()), None, None).map_err(|error| error.to_string())
+    };
+    let error = of("m-F16-00002-of-00003.gguf m-F16-00003-of-00003.gguf").unwrap_err();
+    assert_eq!(error, "it lacks parts of m-F16-00002-of-00003.gguf: it has 2 of 3");
+    // Two files in parts, and one whole.
+    let error = of("a/m-F16-00001-of-00001.gguf b/m-F16-00001-of-00002.gguf \
+         b/m-F16-00002-of-00002.gguf m-F16.gguf")
+    .unwrap_err();
+    let expected = "F16 may be any of m-F16.gguf, a/m-F16-00001-of-00001.gguf, \
+                    b/m-F16-00001-of-00002.gguf: give the whole name";
+    assert_eq!(error, expected);
 }
 
 #[test]

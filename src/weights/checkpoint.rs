@@ -84,17 +84,16 @@ impl Checkpoint {
     }
 
     fn of_one_file(file: WeightsFile, layout: Layout) -> Self {
-        let file_of = file.entries.keys().map(|name| (name.clone(), 0)).collect();
-        let root = file.path.clone();
-        Self {
-            root,
-            files: vec![file],
-            file_of,
-            layout,
-            absent_base: None,
-            renamed: None,
-            task_adapters: None,
-        }
+        Self::of_files(file.path.clone(), vec![file], layout)
+    }
+
+    /// Returns the tensors of files that share none. `root` names the checkpoint.
+    fn of_files(root: PathBuf, files: Vec<WeightsFile>, layout: Layout) -> Self {
+        let names = files.iter().enumerate().flat_map(|(file, WeightsFile { entries, .. })| {
+            entries.keys().map(move |name| (name.clone(), file))
+        });
+        let file_of = names.collect();
+        Self { root, files, file_of, layout, absent_base: None, renamed: None, task_adapters: None }
     }
 
     /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF

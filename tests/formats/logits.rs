@@ -106,6 +106,36 @@ fn gguf_llama() {
     check_gguf("llama");
 }
 
+/// The same in parts, the first of which has no tensors.
+#[test]
+fn gguf_in_parts() {
+    let first = fixture("parts/llama-00001-of-00004.gguf");
+    check(&first, &fixture("llama.golden.json"));
+}
+
+#[test]
+fn parts_must_be_complete_and_in_order() {
+    let error = |path: &Path| ModelConfig::of_model(path, None).unwrap_err().to_string();
+    let second = error(&fixture("parts/llama-00002-of-00004.gguf"));
+    assert!(second.contains("metadata `split.no` is 1; expected 0"), "{second}");
+    let folder = tempfile::tempdir().unwrap();
+    let name = |number: usize| format!("llama-0000{number}-of-00004.gguf");
+    let copy = |from: usize, to: usize| {
+        fs::copy(fixture(&format!("parts/{}", name(from))), folder.path().join(name(to))).unwrap();
+    };
+    [1, 2, 3].into_iter().for_each(|number| copy(number, number));
+    let first = folder.path().join(name(1));
+    let missing = error(&first);
+    assert!(missing.contains("llama-00004-of-00004.gguf"), "{missing}");
+    copy(3, 4);
+    let twice = error(&first);
+    assert!(twice.contains("metadata `split.no` is 2; expected 3"), "{twice}");
+    let renamed = folder.path().join("model.gguf");
+    fs::copy(&first, &renamed).unwrap();
+    let renamed = error(&renamed);
+    assert!(renamed.contains("a file whose name ends in `-00001-of-00004.gguf`"), "{renamed}");
+}
+
 /// K-quants, a tied output, and a head size that does not follow from the hidden size. q, k and v
 /// have two types.
 #[test]

@@ -428,6 +428,25 @@ def make_models_in_gguf():
     record("qwen2", encode)
 
 
+def make_parts():
+    """Writes llama.gguf in parts, the first without tensors, as `llama-gguf-split` may do."""
+    whole = gguf.GGUFReader(OUT / "llama.gguf")
+    writer = gguf.GGUFWriter(None, "llama", split_max_tensors=5, small_first_shard=True)
+    for name, field in whole.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            kind, *of_list = field.types
+            sub_type = of_list[-1] if of_list else None
+            writer.add_key_value(name, field.contents(), kind, sub_type=sub_type)
+    for tensor in whole.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    folder = OUT / "parts"
+    folder.mkdir(exist_ok=True)
+    writer.write_header_to_file(folder / "llama.gguf")
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     shutil.rmtree(OUT, ignore_errors=True)
@@ -436,6 +455,7 @@ if __name__ == "__main__":
     make_matrices()
     make_folders()
     make_models_in_gguf()
+    make_parts()
     make_bpe_tokenizers()
     make_kimi_tokenizer()
     make_sentencepiece_tokenizer()

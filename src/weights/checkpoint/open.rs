@@ -57,22 +57,20 @@ impl Checkpoint {
     fn open_gguf(path: &Path) -> Result<Self, WeightsError> {
         let file = GgufFile::open(path)?;
         let numbers = gguf::numbers(&file)?;
-        let entries = file.tensors().map(|(name, tensor)| {
-            let (dtype, shape) = (tensor.kind.name.to_owned(), tensor.shape.clone());
-            // Falcon-H1's files lack the end of this name.
-            let end = if name.ends_with(".ffn_norm") { ".weight" } else { "" };
-            (
-                format!("{name}{end}"),
-                Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) },
-            )
+        let files = file.into_parts().map(|part| {
+            let entries = part.tensors.into_iter().map(|(name, tensor)| {
+                let (dtype, shape) = (tensor.kind.name.to_owned(), tensor.shape);
+                // Falcon-H1's files lack the end of this name.
+                let end = if name.ends_with(".ffn_norm") { ".weight" } else { "" };
+                (
+                    format!("{name}{end}"),
+                    Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) },
+                )
+            });
+            let entries = entries.collect();
+            WeightsFile { path: part.path, contents: Contents::Mapped(part.map), entries }
         });
-        let entries = entries.collect();
-        let weights = WeightsFile {
-            path: path.to_owned(),
-            contents: Contents::Mapped(file.into_map()),
-            entries,
-        };
-        let checkpoint = Self::of_one_file(weights, Layout::Gguf);
+        let checkpoint = Self::of_files(path.to_owned(), files.collect(), Layout::Gguf);
         Ok(checkpoint.with_numbers(path, numbers))
     }
 

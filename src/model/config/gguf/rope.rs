@@ -170,7 +170,8 @@ impl Metadata<'_> {
             let reason = format!("tensor `{name}` is {}; expected F32", tensor.kind.name);
             return Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into());
         }
-        let (words, _) = self.file.bytes()[tensor.range.clone()].as_chunks::<4>();
+        let bytes = self.file.tensor_bytes(name).unwrap_or_default();
+        let (words, _) = bytes.as_chunks::<4>();
         Ok(Some(words.iter().map(|word| f32::from_le_bytes(*word)).collect()))
     }
 }
