@@ -1,5 +1,5 @@
-//! A GGUF file in parts, as `llama-gguf-split` writes them: `name-00001-of-00003.gguf`. The first one
-//! has the metadata. Each has a header of its own, and tensors.
+//! A GGUF file in parts, as `llama-gguf-split` writes them: `name-00001-of-00003.gguf`. The first
+//! one has the metadata. Each has a header of its own, and tensors.
 
 use super::{FORMAT, GgufError, GgufFile};
 use crate::model_files::ModelFileError;

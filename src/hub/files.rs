@@ -352,7 +352,7 @@ fn ends_in(file: &str, end: &str) -> bool {
     stem.strip_suffix(end).is_some_and(|begin| begin.ends_with(['-', '.', '_']))
 }
 
-/// What the name of one part of a GGUF file says: `begin-00001-of-00003.gguf`.
+/// The name of one part of a GGUF file: `begin-00001-of-00003.gguf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Part<'a> {
     begin: &'a str,
