@@ -62,6 +62,9 @@ pub(crate) const THOUGHTS: &[(&str, &str)] = &[
     ),
     ("glm45", "<think>hm</think>yes"),
     ("gemma4", "<|channel>thought\nhm<channel|>yes"),
+    ("deepseek_v3", "<think>hm</think>yes"),
+    ("kimi_k2", "<think>hm</think>yes"),
+    ("seed_oss", "<seed:think>hm</seed:think>yes"),
 ];
 
 /// An output that ends at a cut, and the style that reads it.

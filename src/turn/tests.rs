@@ -91,13 +91,52 @@ fn call(turn: &Turn) -> Option<(&str, Value)> {
     Some((&call.name, serde_json::from_str(&call.arguments).unwrap()))
 }
 
+/// vLLM's further names of formats of calls, with the names in [`CALLS`].
+const NAMES_OF_CALLS: [(&str, &str); 5] = [
+    ("llama4_json", "llama3_json"),
+    ("llama4_pythonic", "pythonic"),
+    ("glm47", "glm45"),
+    ("granite4", "hermes"),
+    ("mimo", "qwen3_coder"),
+];
+
+/// vLLM's further names of formats of thoughts, with the names in [`THOUGHTS`].
+const NAMES_OF_THOUGHTS: [(&str, &str); 7] = [
+    ("holo2", "deepseek_r1"),
+    ("minimax_m2", "deepseek_r1"),
+    ("nemotron_v3", "deepseek_r1"),
+    ("olmo3", "deepseek_r1"),
+    ("step3", "deepseek_r1"),
+    ("glm47", "glm45"),
+    ("mimo", "qwen3"),
+];
+
 #[test]
-fn every_tool_parser_is_here() {
+fn every_parser_is_here() {
     let registry = Registry::default();
-    let names: Vec<&str> = CALLS.iter().map(|(name, _)| *name).collect();
+    let first = |(name, _): &(&'static str, &'static str)| *name;
+    let names: Vec<&str> = CALLS.iter().chain(&NAMES_OF_CALLS).map(first).collect();
     assert_eq!(registry.tool_parser_names().collect::<Vec<_>>(), names);
-    let names: Vec<&str> = THOUGHTS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = THOUGHTS.iter().chain(&NAMES_OF_THOUGHTS).map(first).collect();
     assert_eq!(registry.reasoning_parser_names().collect::<Vec<_>>(), names);
+}
+
+#[test]
+fn further_names_read_their_formats() {
+    let text = |table: &[(&str, &'static str)], format: &str| {
+        table.iter().find(|(name, _)| *name == format).map(|(_, text)| *text).unwrap()
+    };
+    for (name, format) in NAMES_OF_CALLS {
+        let style = style(&parsers(name, "none"), request(ToolChoice::Auto));
+        let turn = whole(&style, "", text(CALLS, format), FinishReason::Stop(None));
+        assert_eq!(call(&turn), Some(("weather", json!({"city": "Ulm"}))), "{name}");
+    }
+    for (name, format) in NAMES_OF_THOUGHTS {
+        let style = style(&parsers("none", name), request(ToolChoice::None));
+        let turn = whole(&style, "", text(THOUGHTS, format), FinishReason::Stop(None));
+        let parts = (turn.reasoning.as_deref(), turn.content.as_deref());
+        assert_eq!(parts, (Some("hm"), Some("yes")), "{name}");
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn errors_name_the_field_its_value_and_the_accepted_values() {
         (json!({ "hidden_act": "xielu" }), "`hidden_act` is \"xielu\"; expected one of silu"),
         (
             json!({ "quantization_config": { "quant_method": "hqq" } }),
-            "`quantization_config.quant_method` is \"hqq\"; expected \"gptq\", \"awq\", \"fp8\", ",
+            "`quantization_config.quant_method` is \"hqq\"; expected \"gptq\", \"awq\", ",
         ),
         (json!({ "dtype": "float8" }), "`dtype` is \"float8\"; expected \"float32\", \"float16\""),
         (json!({ "torch_dtype": 16 }), "`torch_dtype` is 16; expected a string"),
