@@ -344,9 +344,13 @@ pub(crate) fn parts(listing: &[String], file: &str) -> Result<Vec<String>, Lacki
     }
 }
 
-/// Returns whether the name of `file` ends in `end`, which begins after a separator.
+/// Returns whether the name of `file` ends in `end`, which begins after a separator. Projectors of
+/// images (`mmproj-F16.gguf`) lie beside many models, and are none.
 fn ends_in(file: &str, end: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_lowercase();
+    if name.starts_with("mmproj") {
+        return false;
+    }
     let stem = name.strip_suffix(".gguf").unwrap_or(&name);
     let stem = Part::of(stem).map_or(stem, |part| part.begin);
     stem.strip_suffix(end).is_some_and(|begin| begin.ends_with(['-', '.', '_']))

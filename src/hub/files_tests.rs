@@ -150,7 +150,7 @@ fn a_gguf_file_by_its_name_or_the_end_of_its_name() {
     let files = listing(
         "Qwen3-0.6B-BF16.gguf Qwen3-0.6B-Q4_K_M.gguf Qwen3-0.6B-UD-Q4_K_XL.gguf \
          Qwen3-0.6B-Q8_0.gguf sub/Qwen3-0.6B-Q8_0.gguf F16/big-F16-00001-of-00002.gguf \
-         F16/big-F16-00002-of-00002.gguf config.json",
+         F16/big-F16-00002-of-00002.gguf mmproj-BF16.gguf config.json",
     );
     let wanted = |name: &str| large(&files, &Want::Gguf(name.to_owned()), None, None);
     let one = |name: &str| Ok(vec![name.to_owned()]);
