@@ -198,9 +198,15 @@ fn an_empty_file_and_the_settings_of_a_processor_are_part_of_a_model() {
 fn a_gguf_file_is_fetched_by_its_name_or_the_end_of_its_name() {
     let user = User::new();
     let content = fs::read(root("tests/formats/fixtures/qwen3.gguf")).unwrap();
-    let names = ["demo-Q4_K_M.gguf", "demo-Q8_0.gguf", "demo-F16-00001-of-00002.gguf"];
+    let names = ["demo-Q4_K_M.gguf", "demo-Q8_0.gguf", "demo-Q2_K-00001-of-00002.gguf"];
     let files = names.map(|name| (name.to_owned(), content.clone()));
     user.hub.add("org/demo", COMMIT, BTreeMap::from(files));
+    let part = |number| format!("llama-0000{number}-of-00004.gguf");
+    let parts = (1..=4).map(|number| {
+        let path = root("tests/formats/fixtures/parts").join(part(number));
+        (format!("F16/{}", part(number)), fs::read(path).unwrap())
+    });
+    user.hub.add("org/parts", COMMIT, parts.collect());
     let path = root("tests/formats/fixtures/qwen3.gguf");
     let expected = user.generate(path.to_str().unwrap()).succeeds();
     for name in ["org/demo:Q4_K_M", "org/demo@main:demo-Q4_K_M.gguf"] {
@@ -210,8 +216,12 @@ fn a_gguf_file_is_fetched_by_its_name_or_the_end_of_its_name() {
     assert!(listed.starts_with("org/demo:demo-Q4_K_M.gguf  "), "{listed}");
     let error = user.generate("org/demo").fails_with(1);
     assert!(error.contains("it has GGUF files: add one to the name"), "{error}");
-    let error = user.generate("org/demo:F16").fails_with(1);
-    assert!(error.contains("is one part of several, which are not supported"), "{error}");
+    let error = user.generate("org/demo:Q2_K").fails_with(1);
+    assert!(error.contains("it lacks parts of demo-Q2_K-00001-of-00002.gguf"), "{error}");
+    user.run(&["pull", "org/parts:F16/llama-00003-of-00004.gguf"]).succeeds();
+    let listed = user.run(&["models", "--downloaded"]).succeeds();
+    assert!(listed.contains("org/parts:F16/llama-00001-of-00004.gguf  "), "{listed}");
+    assert!(!listed.contains("00002-of-00004"), "{listed}");
 }
 
 #[test]
