@@ -287,12 +287,6 @@ impl PersistentBatch {
         found.map(|(_, sequence)| sequence).ok_or_else(|| unknown(chunk.request))
     }
 
-    /// Returns whether a chunk has tokens of the output alone.
-    pub(super) fn is_behind_prompt(&self, chunk: &Chunk) -> bool {
-        let found = self.sequences.get_index(chunk.sequence);
-        found.is_some_and(|(_, sequence)| chunk.start >= sequence.request.num_prompt_tokens())
-    }
-
     /// Removes and returns the constraints of the requests that get a token in this step. Other
     /// threads compute their masks.
     pub(super) fn lend_constraints(&mut self, chunks: &[Chunk]) -> Vec<Job> {

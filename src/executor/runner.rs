@@ -261,7 +261,7 @@ impl ModelRunner {
             };
             self.batch.continue_with(chunk, drawn);
         }
-        self.learn_time(&buffers.ragged, begun.elapsed());
+        self.learn_time(&buffers.ragged, &outputs, begun.elapsed());
         self.read_states(&buffers.ragged, for_drafter)?;
         self.ask_for_places(&buffers.ragged.chunks, &mut outputs)?;
         let broken = buffers.ragged.broken.drain(..);

@@ -137,8 +137,6 @@ pub(super) struct Drafts {
     drafter: Option<Box<dyn Drafter>>,
     pub(super) cost: StepCost,
     pub(super) shared: SharedRates,
-    /// Most right guesses of a request that a step computes again.
-    pub(super) most_again: usize,
 }
 
 /// How often guesses are right in all requests.
@@ -224,11 +222,6 @@ impl Drafts {
     /// Returns the same for a model that computes right guesses again, because it has states.
     pub(super) fn computing_again(mut self, is_repeated: bool) -> Self {
         self.cost = StepCost::new(is_repeated);
-        if is_repeated {
-            let DraftSettings { num_speculative_tokens, num_jump_forward_tokens, .. } =
-                self.settings;
-            self.most_again = num_speculative_tokens.max(num_jump_forward_tokens);
-        }
         self
     }
 

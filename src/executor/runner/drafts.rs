@@ -204,18 +204,21 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Learns the time of a step. Costs are learned if each request had one token, right guesses of
-    /// the step before, and guesses.
-    pub(super) fn learn_time(&mut self, ragged: &RaggedBatch, elapsed: Duration) {
-        let most = 1 + self.drafts.most_again;
-        let is_decode = ragged
-            .chunks
-            .iter()
-            .all(|chunk| self.batch.is_behind_prompt(chunk) && chunk.end - chunk.start <= most);
-        self.drafts.shared.learn_step(micros(elapsed));
-        if is_decode && !self.drafts.is_off() {
-            self.drafts.cost.learn(ragged.token_ids.len(), micros(elapsed));
+    /// Learns the time of a step with these results.
+    pub(super) fn learn_time(
+        &mut self,
+        ragged: &RaggedBatch,
+        outputs: &[RequestOutput],
+        elapsed: Duration,
+    ) {
+        if self.drafts.is_off() {
+            return;
         }
+        self.drafts.shared.learn_step(micros(elapsed));
+        let drawing = outputs.iter().filter(|output| !output.produced.tokens().is_empty());
+        let num_draws = drawing.map(|output| 1 + output.drafts.num_drafted as usize).sum();
+        let num_others = ragged.token_ids.len().saturating_sub(num_draws);
+        self.drafts.cost.learn(num_draws, num_others, micros(elapsed));
     }
 }
 

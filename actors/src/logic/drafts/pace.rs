@@ -1,10 +1,13 @@
 //! Pace: how many guesses are worth their time.
 //!
-//! A step of `n` requests takes about `a + b·t` for `t` tokens, and yields `n` tokens without
+//! A step of `n` requests takes about `a + b·t` for `t` draws, and yields `n` tokens without
 //! guesses. The guess at place `j` of a request is right with a probability of about `p^j`. It
 //! takes the time `b` to verify, and `c` to make. It is worth that if its tokens per time are at
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
+//!
+//! The tokens of prompts in a step have a time of their own, which is measured beside `b`: there are
+//! servers with short answers, where nearly every step has some.
 //!
 //! A model with states computes the token of a right guess again, which takes `b` once more:
 //! `p^j / (b + c + p^j·b) ≥ n / (a + b·n)`.
@@ -17,11 +20,11 @@
 //! beside that of the steps since.
 
 /// How fast old measurements of steps lose weight.
-const STEP_DECAY: f64 = 0.98;
+const STEP_DECAY: f64 = 0.99;
 /// Time of one more token, as a share of a step's base, until it is measured.
 const DEFAULT_TOKEN_SHARE: f64 = 1.0 / 8.0;
-/// Smallest variance of the numbers of tokens from which a slope is measured.
-const MIN_VARIANCE: f64 = 0.05;
+/// Variance of the numbers of tokens that the assumed time of a token is worth.
+const PRIOR_VARIANCE: f64 = 0.05;
 /// How fast old results of guesses lose weight.
 const RATE_DECAY: f64 = 0.9;
 /// The same for the results of all requests.
@@ -43,17 +46,75 @@ const PROBE_INTERVAL: usize = 32;
 /// Largest share of the time of steps that such tries take.
 const PROBE_SHARE: f64 = 1.0 / 128.0;
 
-/// The time of steps by their numbers of tokens: a line through recent steps.
+/// The time of steps by their numbers of draws and of other tokens: a plane through recent steps.
 #[derive(Debug, Clone, Default)]
 pub struct StepCost {
-    /// Sums over steps: weight, tokens, time, tokens², tokens·time.
-    sums: [f64; 5],
+    steps: StepSums,
     /// Time to make one guess, in microseconds.
     guess: f64,
     /// Number of steps for which guesses were wanted.
     num_guessed: u32,
     /// Whether right guesses are computed again.
     is_repeated: bool,
+}
+
+/// Weighted sums over steps, of which recent ones weigh most.
+#[derive(Debug, Clone, Copy, Default)]
+struct StepSums {
+    weight: f64,
+    draws: f64,
+    others: f64,
+    time: f64,
+    draws_draws: f64,
+    draws_others: f64,
+    others_others: f64,
+    draws_time: f64,
+    others_time: f64,
+}
+
+impl StepSums {
+    /// Adds a step. The times of long steps vary most, so they weigh least.
+    fn add(&mut self, num_draws: usize, num_others: usize, micros: f64) {
+        let (draws, others) = (num_draws as f64, num_others as f64);
+        let weight = 1.0 / (draws + others).max(1.0).powi(2);
+        let new = [
+            (&mut self.weight, 1.0),
+            (&mut self.draws, draws),
+            (&mut self.others, others),
+            (&mut self.time, micros),
+            (&mut self.draws_draws, draws * draws),
+            (&mut self.draws_others, draws * others),
+            (&mut self.others_others, others * others),
+            (&mut self.draws_time, draws * micros),
+            (&mut self.others_time, others * micros),
+        ];
+        for (sum, value) in new {
+            *sum = *sum * STEP_DECAY + weight * value;
+        }
+    }
+
+    /// Returns the time of a step without tokens, and of one more draw: least squares.
+    fn base_and_draw(&self) -> (f64, f64) {
+        let weight = self.weight;
+        if weight == 0.0 {
+            return (1.0, DEFAULT_TOKEN_SHARE);
+        }
+        let (draws, others, time) = (self.draws / weight, self.others / weight, self.time / weight);
+        // Until the numbers vary, a draw takes its usual share, and other tokens as long.
+        let usual = DEFAULT_TOKEN_SHARE * time / (1.0 + DEFAULT_TOKEN_SHARE * (draws + others));
+        let of_draws = self.draws_draws / weight - draws * draws + PRIOR_VARIANCE;
+        let of_others = self.others_others / weight - others * others + PRIOR_VARIANCE;
+        let of_both = self.draws_others / weight - draws * others;
+        let with_draws = self.draws_time / weight - draws * time + PRIOR_VARIANCE * usual;
+        let with_others = self.others_time / weight - others * time + PRIOR_VARIANCE * usual;
+        // It is above zero, because the variances are at least those of the prior.
+        let determinant = of_draws * of_others - of_both * of_both;
+        let draw = (with_draws * of_others - with_others * of_both) / determinant;
+        let draw = draw.clamp(0.0, time / draws.max(1.0));
+        // The other tokens take what fits best beside that.
+        let other = ((with_others - draw * of_both) / of_others).max(0.0);
+        ((time - draw * draws - other * others).max(0.0), draw)
+    }
 }
 
 impl StepCost {
@@ -63,13 +124,10 @@ impl StepCost {
         Self { is_repeated, ..Self::default() }
     }
 
-    /// Learns the time of a step of so many tokens, in microseconds.
-    pub fn learn(&mut self, num_tokens: usize, micros: f64) {
-        let tokens = num_tokens as f64;
-        let new = [1.0, tokens, micros, tokens * tokens, tokens * micros];
-        for (sum, new) in self.sums.iter_mut().zip(new) {
-            *sum = *sum * STEP_DECAY + new;
-        }
+    /// Learns the time of a step in microseconds. It drew tokens at `num_draws` places, and computed
+    /// `num_others` more tokens.
+    pub fn learn(&mut self, num_draws: usize, num_others: usize, micros: f64) {
+        self.steps.add(num_draws, num_others, micros);
     }
 
     /// Learns the time to make guesses, in microseconds. A step whose drafter had none counts as a
@@ -101,34 +159,17 @@ impl StepCost {
 
     fn break_even_at(&self, num_requests: usize, guess: f64) -> f64 {
         let requests = num_requests.max(1) as f64;
-        let (base, token) = self.line();
-        let step = base + token * requests;
+        let (base, draw) = self.steps.base_and_draw();
+        let step = base + draw * requests;
         if step <= 0.0 {
             return 1.0;
         }
-        let even = MARGIN * requests * (token + guess) / step;
+        let even = MARGIN * requests * (draw + guess) / step;
         match self.is_repeated {
             false => even,
             // The rest of the step is worth a right guess. It is empty if the base is.
-            true => even / (1.0 - requests * token / step).max(f64::MIN_POSITIVE),
+            true => even / (1.0 - requests * draw / step).max(f64::MIN_POSITIVE),
         }
-    }
-
-    /// Returns base and slope of the line.
-    fn line(&self) -> (f64, f64) {
-        let [weight, tokens, time, squares, products] = self.sums;
-        if weight == 0.0 {
-            return (1.0, DEFAULT_TOKEN_SHARE);
-        }
-        let (tokens, time) = (tokens / weight, time / weight);
-        let variance = squares / weight - tokens * tokens;
-        let by_default = (time / (1.0 + DEFAULT_TOKEN_SHARE * tokens), DEFAULT_TOKEN_SHARE);
-        if variance < MIN_VARIANCE {
-            return (by_default.0, by_default.0 * by_default.1);
-        }
-        let slope = (products / weight - tokens * time) / variance;
-        let slope = slope.clamp(0.0, time / tokens.max(1.0));
-        ((time - slope * tokens).max(0.0), slope)
     }
 }
 
@@ -260,7 +301,7 @@ mod tests {
         let mut cost = StepCost::default();
         for step in 0..100 {
             let tokens = 1 + step % 5;
-            cost.learn(tokens, base + token * tokens as f64);
+            cost.learn(tokens, 0, base + token * tokens as f64);
         }
         cost.num_guessed = NUM_TRIALS;
         cost
@@ -268,16 +309,31 @@ mod tests {
 
     #[test]
     fn a_line_is_measured() {
-        let (base, token) = measured(900.0, 30.0).line();
-        assert!((base - 900.0).abs() < 1.0 && (token - 30.0).abs() < 1.0, "{base} {token}");
+        let (base, draw) = measured(900.0, 30.0).steps.base_and_draw();
+        assert!((base - 900.0).abs() < 3.0 && (draw - 30.0).abs() < 1.0, "{base} {draw}");
+    }
+
+    #[test]
+    fn prompts_in_the_steps_do_not_hide_the_cost_of_a_draw() {
+        let mut cost = StepCost::default();
+        for step in 0..400_usize {
+            let (draws, others) = (28 + step % 5, [0, 40, 300, 90][step * 7 % 4]);
+            // Times vary by a twentieth.
+            let noise = 0.95 + 0.1 * (step * 37 % 101) as f64 / 100.0;
+            cost.learn(draws, others, noise * (900.0 + 30.0 * draws as f64 + 12.0 * others as f64));
+        }
+        let (base, draw) = cost.steps.base_and_draw();
+        assert!((base - 900.0).abs() < 100.0 && (draw - 30.0).abs() < 3.0, "{base} {draw}");
+        let even = cost.break_even_made(32) / MARGIN;
+        assert!((even - 960.0 / 1860.0).abs() < 0.05, "{even}");
     }
 
     #[test]
     fn steps_of_one_size_show_no_slope() {
         let mut cost = StepCost::default();
-        (0..50).for_each(|_| cost.learn(1, 900.0));
-        let (base, token) = cost.line();
-        assert!((base - 800.0).abs() < 1e-6 && (token - 100.0).abs() < 1e-6, "{base} {token}");
+        (0..50).for_each(|_| cost.learn(1, 0, 900.0));
+        let (base, draw) = cost.steps.base_and_draw();
+        assert!((base - 800.0).abs() < 1e-6 && (draw - 100.0).abs() < 1e-6, "{base} {draw}");
     }
 
     #[test]
@@ -285,7 +341,7 @@ mod tests {
         let mut cost = StepCost::default();
         for _ in 0..NUM_TRIALS {
             assert_eq!(cost.break_even(TRIAL_REQUESTS), 0.0);
-            cost.learn(1, 10.0);
+            cost.learn(1, 0, 10.0);
             cost.learn_guesses(1, 1_000.0);
         }
         assert!(cost.break_even(TRIAL_REQUESTS) > 1.0);
