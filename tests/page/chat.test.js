@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { until } from './browser.js';
 import {
-  answer, answering, ask, canned, checkProblems, converse, endless, forgive, isDone, open, refusal, server, slow, textOf,
+  answer, answering, ask, canned, checkProblems, converse, endless, forgive, isDone, open, PHONE, refusal, server, slow,
+  textOf,
 } from './setup.js';
 
 /** A picture of one dark pixel. */
@@ -225,6 +226,43 @@ test('Markdown becomes elements: headings, tables, tasks, code with colours, for
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'def f(x):\n    return "a"  # why');
   await shown.locator(':scope > .tools .copy').click();
   await until('the message', async () => (await page.evaluate(() => navigator.clipboard.readText())) === text);
+});
+
+test('a text from the right begins there, block by block, and a wide table scrolls', async (t) => {
+  const page = await open(t, PHONE);
+  const [head, cells] = ['C', 'Interesting'].map((name) => Array.from({ length: 9 }, (_, i) => `${name}${i}`).join(' | '));
+  await answering(page, () => `שלום עולם\n\nHello\n\n- مرحبا\n\n\`\`\`js\nf()\n\`\`\`\n\n| ${head} |\n|${'---|'.repeat(9)}\n| ${cells} |\n`);
+  await converse(page, 'مرحبا');
+  const direction = (selector) => page.locator(selector).first().evaluate((element) => getComputedStyle(element).direction);
+  assert.equal(await direction('.message.user .plain'), 'rtl');
+  assert.equal(await direction('.assistant .prose > p'), 'rtl');
+  assert.equal(await direction('.assistant .prose > p:nth-of-type(2)'), 'ltr');
+  assert.equal(await direction('.assistant .prose > ul'), 'rtl');
+  assert.equal(await direction('.assistant .prose > .code'), 'ltr');
+  await page.fill('#ask', 'שלום');
+  assert.equal(await direction('#ask'), 'rtl');
+  const [height, isWide] = await page.locator('.assistant .prose > .scroll').evaluate((box) =>
+    [box.querySelector('td').clientHeight, box.scrollWidth > box.clientWidth]);
+  assert.ok(isWide && height < 60, `a cell is ${height} high`);
+});
+
+test('a model that another one replaced is no longer offered', async (t) => {
+  const page = await open(t);
+  await until('the models', async () => (await page.locator('#model option').count()) > 0);
+  await page.route('**/v1/models', async (route) => {
+    const response = await route.fetch();
+    const models = await response.json();
+    models.data.forEach((card) => { card.id = 'another'; });
+    await route.fulfill({ response, json: models });
+  });
+  const bodies = await answering(page, ({ model }) => (model === 'another' ? 'Yes.' : refusal(404, 'there is no such model')));
+  await ask(page, 'Hello');
+  await page.locator('.message.problem').waitFor();
+  await until('the new list', async () => (await page.locator('#model option').allTextContents()).join() === 'another');
+  await page.click('.problem .again');
+  await until('the answer', async () => isDone(page) && (await textOf(page)) === 'Yes.');
+  assert.equal(bodies[1].model, 'another');
+  forgive(page, 404);
 });
 
 test('finished blocks are not drawn again, and a long answer stays quick', async (t) => {

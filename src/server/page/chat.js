@@ -28,6 +28,9 @@ let talk = null;
 const busy = new Map();
 const others = 'BroadcastChannel' in window ? new BroadcastChannel('playhouse') : null;
 
+/** Tells other tabs what changed: a conversation, to which more may come soon, or several. */
+const told = (id = null, isBusy = false) => others?.postMessage({ id, isBusy });
+
 /** The actions on messages. Those that ask the model need valid settings. */
 const withFields = (call) => async (...given) => {
   const found = fields();
@@ -61,6 +64,8 @@ async function run(call) {
   } finally {
     // Another try may have begun.
     if (!mine.isBusy) busy.delete(mine.conversation.id);
+    // The server may have another model now.
+    if (mine.problem?.status === 404) loadModels().catch(() => {});
   }
 }
 
@@ -68,8 +73,9 @@ async function run(call) {
 let isLossTold = false;
 
 function onLoss(error) {
-  if (!isLossTold) thread.tell(`The browser could not keep the conversation: ${error.message || error.name}. Export it, or delete others.`);
+  if (!isLossTold) thread.tell(`The browser could not keep the conversation: ${error.message || error.name}. Export all, or delete others.`);
   isLossTold = true;
+  library.draw();
 }
 
 function drawButtons() {
@@ -81,12 +87,16 @@ function drawButtons() {
 
 /** Shows a conversation. */
 function show(next) {
-  if (talk) talk.view = { onPath() {}, onNode() {}, onSave: () => library.draw(), onLoss };
+  const before = talk;
+  if (before) {
+    const onSave = () => { library.draw(); told(before.conversation.id, before.isBusy); };
+    before.view = { onPath() {}, onNode() {}, onSave, onLoss };
+  }
   talk = next;
   talk.view = {
     onPath: () => { thread.draw(); drawButtons(); },
     onNode: (node) => thread.grow(node),
-    onSave: () => { remember(); library.draw(); others?.postMessage('changed'); },
+    onSave: () => { remember(); library.draw(); told(next.conversation.id, next.isBusy); },
     onLoss,
   };
   $('system').value = talk.conversation.system ?? '';
@@ -111,6 +121,20 @@ async function open(id) {
   if (conversation) show(new Talk(conversation, await store.messages(id), store, request));
 }
 
+/** Returns the conversations in this page's memory that have messages. */
+const held = () => [...new Set([...busy.values(), talk])].filter((one) => one?.tree.size);
+
+/** Shows what another tab changed in the open conversation. A form that is open stays as it is. */
+async function renew({ id, isBusy }) {
+  const isOpen = () => id === talk.conversation.id && !talk.isBusy && !$('messages').querySelector('form');
+  if (isBusy || !isOpen()) return;
+  const stored = (await store.conversations()).find((one) => one.id === id);
+  const messages = stored ? await store.messages(id) : [];
+  if (!isOpen()) return;
+  if (!stored) begin();
+  else if (stored.updated > talk.conversation.updated || stored.title !== talk.conversation.title) show(new Talk(stored, messages, store, request));
+}
+
 function beginAnew() {
   closeLibrary();
   begin();
@@ -124,6 +148,7 @@ async function rename(id, title) {
   }
   const conversation = (await store.conversations()).find((one) => one.id === id);
   await store.save({ ...conversation, title });
+  told(id);
 }
 
 async function remove(id) {
@@ -131,7 +156,7 @@ async function remove(id) {
   // Stopping stores the answer so far: the removal comes after it.
   while (busy.has(id)) await new Promise((resolve) => { setTimeout(resolve, 10); });
   await store.remove(id);
-  others?.postMessage('changed');
+  told(id);
   if (id === talk.conversation.id) begin();
   else await library.draw();
 }
@@ -172,7 +197,7 @@ function closeLibrary() {
 }
 
 function startLibrary() {
-  library = new Library(store, { open, rename, remove, tell: (text) => thread.tell(text) });
+  library = new Library(store, { open, rename, remove, held, told, tell: (text) => thread.tell(text) });
   $('show-library').append(icon('list'));
   $('new').prepend(icon('add'));
   $('new-here').append(icon('add'));
@@ -193,7 +218,10 @@ function startLibrary() {
     if (isLibraryOpen() && !$('library').contains(event.target) && !$('show-library').contains(event.target)) closeLibrary();
   });
   for (const id of ['new', 'new-here']) $(id).addEventListener('click', beginAnew);
-  others?.addEventListener('message', () => library.draw());
+  others?.addEventListener('message', ({ data }) => {
+    library.draw();
+    renew(data);
+  });
   // Before, no press could have done anything.
   $('library').inert = false;
   for (const id of ['show-library', 'new-here']) $(id).disabled = false;
@@ -211,7 +239,8 @@ function startComposer() {
     send();
   });
   $('ask').addEventListener('keydown', (event) => {
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    // Safari's key that ends a composition has this code, and no mark of it.
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     send();
   });
@@ -230,7 +259,8 @@ function startComposer() {
     // A dialog has its own keys.
     if (document.body.dataset.view !== 'chat' || !talk || document.querySelector('dialog[open]')) return;
     const isCommand = event.ctrlKey || event.metaKey;
-    if (event.key === 'Escape' && talk.running) talk.stop();
+    // In a search box, it empties the box; within a composition, it ends that.
+    if (event.key === 'Escape' && talk.running && !event.isComposing && event.target !== $('find')) talk.stop();
     else if (isCommand && event.shiftKey && event.key.toLowerCase() === 'o') press(event, beginAnew);
     else if (isCommand && event.key.toLowerCase() === 'k') press(event, find);
   });

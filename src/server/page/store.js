@@ -1,6 +1,8 @@
 // Keeps conversations in this browser (IndexedDB). Where it keeps nothing, they last as long as the
 // page.
 
+import { beginning } from './tree.js';
+
 const NAME = 'playhouse';
 const VERSION = 1;
 
@@ -138,6 +140,6 @@ export async function search(store, query) {
 /** Returns the surroundings of a word. */
 export function snippet(text, word) {
   const at = Math.max(0, text.toLowerCase().indexOf(word) - 20);
-  const part = text.slice(at, at + 80).replace(/\s+/g, ' ').trim();
+  const part = beginning(text.slice(at).replace(/^[\udc00-\udfff]/, ''), 80).replace(/\s+/g, ' ').trim();
   return `${at ? '…' : ''}${part}${at + 80 < text.length ? '…' : ''}`;
 }
