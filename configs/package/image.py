@@ -38,6 +38,8 @@ def entries(release):
         Entry("usr/bin/playhouse", release.files["bin/playhouse"], 0o755),
         Entry("tmp/", mode=0o1777),
         Entry(f"{HOME[1:]}/", mode=0o700, owner=USER),
+        # A new volume over it gets its owner.
+        Entry(f"{HOME[1:]}/.cache/", mode=0o700, owner=USER),
         Entry(str(CERTIFICATES)[1:], CERTIFICATES.read_bytes()),
         Entry(
             "etc/passwd",
