@@ -37,7 +37,7 @@ PARTS = {
     "image": image.write,
     "sbom": sbom.write,
 }
-# What a part needs. A build takes long, so it is checked before.
+# The needs of a part. A build takes long, so they are checked before.
 CHECKS = {"deb": deb.check, "image": image.check}
 
 
