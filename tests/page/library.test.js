@@ -267,6 +267,20 @@ test('a second tab sees the conversations of the first', async (t) => {
   await page.click('[aria-label="Delete from the first tab"]');
   await confirm(page);
   await until('nothing', async () => (await second.locator('.message').count()) === 0);
+
+  await converse(page, 'once more');
+  await row(second, 'once more').locator('.open').click();
+  await until('its answer', async () => (await texts(second)).length === 2);
+  await page.click('#delete-all');
+  await page.click('#confirm button >> text=Cancel');
+  assert.deepEqual(await names(page), ['once more']);
+  await page.click('#delete-all');
+  await confirm(page);
+  for (const one of [page, second]) {
+    await until('nothing', async () => (await one.textContent('#conversations')) === 'No conversations yet.');
+    await until('no messages', async () => (await one.locator('.message').count()) === 0);
+    assert.ok(await one.isDisabled('#delete-all'));
+  }
 });
 
 test('a browser that keeps nothing says so, and talks all the same', async () => {

@@ -124,13 +124,17 @@ async function open(id) {
 /** Returns the conversations in this page's memory that have messages. */
 const held = () => [...new Set([...busy.values(), talk])].filter((one) => one?.tree.size);
 
-/** Shows what another tab changed in the open conversation. A form that is open stays as it is. */
+/**
+ * Shows what another tab changed in the open conversation, `id` or among several. A form that is
+ * open stays as it is, and so does a conversation that a full browser does not keep.
+ */
 async function renew({ id, isBusy }) {
-  const isOpen = () => id === talk.conversation.id && !talk.isBusy && !$('messages').querySelector('form');
-  if (isBusy || !isOpen()) return;
-  const stored = (await store.conversations()).find((one) => one.id === id);
-  const messages = stored ? await store.messages(id) : [];
-  if (!isOpen()) return;
+  const open = talk.conversation.id;
+  const canShow = () => talk.conversation.id === open && talk.tree.size && !talk.isBusy && !$('messages').querySelector('form');
+  if (isBusy || (id !== null && id !== open) || isLossTold || !canShow()) return;
+  const stored = (await store.conversations()).find((one) => one.id === open);
+  const messages = stored ? await store.messages(open) : [];
+  if (!canShow()) return;
   if (!stored) begin();
   else if (stored.updated > talk.conversation.updated || stored.title !== talk.conversation.title) show(new Talk(stored, messages, store, request));
 }
@@ -151,14 +155,26 @@ async function rename(id, title) {
   told(id);
 }
 
+/** Waits for the end of an answer. Stopping stores the answer so far: a removal comes after it. */
+async function ended(id) {
+  while (busy.has(id)) await new Promise((resolve) => { setTimeout(resolve, 10); });
+}
+
 async function remove(id) {
   busy.get(id)?.stop();
-  // Stopping stores the answer so far: the removal comes after it.
-  while (busy.has(id)) await new Promise((resolve) => { setTimeout(resolve, 10); });
+  await ended(id);
   await store.remove(id);
   told(id);
   if (id === talk.conversation.id) begin();
   else await library.draw();
+}
+
+async function removeAll() {
+  for (const one of busy.values()) one.stop();
+  await Promise.all([...busy.keys()].map(ended));
+  await store.clear();
+  told();
+  begin();
 }
 
 async function send() {
@@ -197,7 +213,7 @@ function closeLibrary() {
 }
 
 function startLibrary() {
-  library = new Library(store, { open, rename, remove, held, told, tell: (text) => thread.tell(text) });
+  library = new Library(store, { open, rename, remove, removeAll, held, told, tell: (text) => thread.tell(text) });
   $('show-library').append(icon('list'));
   $('new').prepend(icon('add'));
   $('new-here').append(icon('add'));

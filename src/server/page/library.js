@@ -63,6 +63,7 @@ export class Library {
       });
     }
     $('export-all').addEventListener('click', () => this.#export(() => true));
+    $('delete-all').addEventListener('click', () => this.#removeAll());
     $('import').addEventListener('click', () => $('import-file').click());
     $('import-file').addEventListener('change', () => this.#import());
     $('library-note').textContent = store.isKept
@@ -85,7 +86,7 @@ export class Library {
     const shown = all.filter(({ id }) => !found || found.has(id)).sort((a, b) => b.updated - a.updated);
     const rows = shown.map(({ id, title, updated }) => [id, title, ageOf(updated), found?.get(id) ?? '']);
     const shape = JSON.stringify([rows, this.#chosen, query]);
-    $('export-all').disabled = !all.length && !this.#act.held().length;
+    for (const name of ['export-all', 'delete-all']) $(name).disabled = !all.length && !this.#act.held().length;
     if (shape === this.#shape) return;
     this.#shape = shape;
     this.#replace(shown.flatMap((conversation, i) => {
@@ -147,6 +148,11 @@ export class Library {
   async #remove({ id, title }) {
     if (!await confirmed('Delete the conversation?', `“${title}” is deleted from this browser. Nothing can bring it back.`, 'Delete')) return;
     await this.#act.remove(id);
+  }
+
+  async #removeAll() {
+    const text = 'They are deleted from this browser. Nothing can bring them back: export them first to keep them.';
+    if (await confirmed('Delete all conversations?', text, 'Delete all')) await this.#act.removeAll();
   }
 
   /**

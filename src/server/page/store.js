@@ -70,6 +70,13 @@ class Kept {
     return ended(transaction);
   }
 
+  /** Removes all conversations. */
+  clear() {
+    const [transaction, ...stores] = this.#begin('readwrite', 'conversations', 'messages');
+    for (const one of stores) one.clear();
+    return ended(transaction);
+  }
+
   /** Calls `visit` with each message of all conversations. */
   each(visit) {
     const [transaction, messages] = this.#begin('readonly', 'messages');
@@ -108,6 +115,11 @@ export class Fleeting {
   async remove(id) {
     this.#conversations.delete(id);
     for (const key of this.#messages.keys()) if (key.startsWith(`${id}/`)) this.#messages.delete(key);
+  }
+
+  async clear() {
+    this.#conversations.clear();
+    this.#messages.clear();
   }
 
   async each(visit) {
