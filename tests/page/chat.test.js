@@ -447,6 +447,27 @@ test('invalid input is reported before it is sent', async (t) => {
   assert.equal(await page.locator('.message').count(), 0);
 });
 
+test('on a touch screen Enter begins a line, and the button sends', async (t) => {
+  const page = await open(t);
+  await page.addInitScript(() => {
+    const real = window.matchMedia.bind(window);
+    const touched = Object.assign(new EventTarget(), { matches: true });
+    window.matchMedia = (query) => (query.includes('pointer: coarse') ? touched : real(query));
+  });
+  await page.reload();
+  const bodies = await answering(page, () => 'Yes.');
+  await page.fill('#ask', 'one');
+  await page.press('#ask', 'Enter');
+  await page.keyboard.type('two');
+  assert.equal(await page.inputValue('#ask'), 'one\ntwo');
+  await page.click('#send');
+  await until('the answer', () => isDone(page));
+  await page.fill('#ask', 'three');
+  await page.press('#ask', 'Control+Enter');
+  await until('the second request', () => bodies.length === 2);
+  assert.deepEqual(bodies[1].messages.map(({ content }) => content), ['one\ntwo', 'Yes.', 'three']);
+});
+
 test('the first questions are offered as buttons', async (t) => {
   const page = await open(t);
   const bodies = await answering(page, () => '42');

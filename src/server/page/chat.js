@@ -18,6 +18,8 @@ const OPEN = 'playhouse-open';
 const SYSTEM = 'playhouse-system';
 const DRAFT = 'playhouse-draft';
 const WIDE = matchMedia('(min-width: 900px)');
+/** Keyboards on a screen have no other key for a new line. */
+const TOUCH = matchMedia('(hover: none) and (pointer: coarse)');
 
 /** Resolves when the store is open. A question may come before. */
 let ready = null;
@@ -257,6 +259,7 @@ function startComposer() {
   $('ask').addEventListener('keydown', (event) => {
     // Safari's key that ends a composition has this code, and no mark of it.
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    if (TOUCH.matches && !event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     send();
   });
