@@ -165,6 +165,25 @@ test('pictures, sounds and texts go with the message, as far as the model takes 
   assert.deepEqual(bodies[1].messages, bodies[0].messages);
 });
 
+test('a message waits for the files that were chosen before it', async (t) => {
+  const page = await open(t);
+  const bodies = await answering(page, () => 'Yes.');
+  await page.evaluate(() => {
+    const read = Blob.prototype.arrayBuffer;
+    const gate = new Promise((pass) => { window.openGate = pass; });
+    Blob.prototype.arrayBuffer = async function slowly() {
+      await gate;
+      return read.call(this);
+    };
+  });
+  await page.setInputFiles('#file', { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('note') });
+  await ask(page, 'Read it');
+  assert.equal(await page.inputValue('#ask'), 'Read it', 'it is not sent yet');
+  await page.evaluate(() => window.openGate());
+  await until('the answer', () => isDone(page));
+  assert.match(bodies[0].messages[0].content, /^File notes\.txt:[\s\S]*Read it$/);
+});
+
 test('answers are shown as text, thoughts folded, calls with a place for results', async (t) => {
   const page = await open(t);
   const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>\n\n![x](https://example.org/spy.png)'

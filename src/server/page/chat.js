@@ -1,7 +1,7 @@
 // The view of conversations: the list, the open one, and the form that asks.
 
 import { request } from './api.js';
-import { areThere, startAttachments, take } from './attachments.js';
+import { areRead, areThere, startAttachments, take } from './attachments.js';
 import { $, say } from './dom.js';
 import { grow } from './editor.js';
 import { wake } from './feed.js';
@@ -180,7 +180,7 @@ async function removeAll() {
 }
 
 async function send() {
-  await ready;
+  await Promise.all([ready, areRead()]);
   if (talk.isBusy) return;
   const text = $('ask').value.trim();
   const found = fields();
