@@ -251,6 +251,20 @@ test('each conversation has its system prompt, and a new one begins with the las
   assert.equal(await page.inputValue('#system'), 'Be long.');
 });
 
+test('the focus stays near a button that a key pressed and that is gone', async (t) => {
+  const page = await open(t);
+  await answering(page, (body, turn) => `Answer ${turn}.`);
+  await converse(page, 'Question');
+  await answer(page).locator(':scope > .tools .again').focus();
+  await page.keyboard.press('Enter');
+  await until('a branch', async () => (await answer(page).locator('.branches').count()) === 1 && isDone(page));
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'ask');
+  await answer(page).locator('.branches .before').focus();
+  await page.keyboard.press('Enter');
+  await until('the first answer', async () => (await textOf(page)) === 'Answer 1.');
+  assert.ok(await page.evaluate(() => document.activeElement.matches('.branches .after')));
+});
+
 test('a second tab sees the conversations of the first', async (t) => {
   const page = await open(t);
   const second = await page.context().newPage();

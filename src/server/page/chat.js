@@ -44,7 +44,12 @@ const act = {
   goOn: withFields((one, id, found) => one.goOn(id, found)),
   giveResult: withFields((one, call, text, found) => one.giveResult(call, text, found)),
   tryAgain: withFields((one, found) => (one.problem?.retry ?? ((again) => one.answer(again)))(found)),
-  choose: (id) => talk.choose(id),
+  async choose(id, name) {
+    const done = talk.choose(id);
+    // The button that was pressed went with the other branch.
+    thread.focus(id, name);
+    await done;
+  },
   async remove(id) {
     const more = talk.tree.below(id).length - 1;
     const text = more ? `The ${more === 1 ? 'message' : `${more} messages`} after it ${more === 1 ? 'is' : 'are'} deleted too.` : 'Nothing can bring it back.';
@@ -61,8 +66,12 @@ async function run(call) {
   if (mine.isBusy) return;
   busy.set(mine.conversation.id, mine);
   wake();
+  const isByKey = document.activeElement.matches(':focus-visible');
   try {
-    await call(mine);
+    const done = call(mine);
+    // The button that a key pressed is gone now.
+    if (isByKey && document.activeElement === document.body) $('ask').focus();
+    await done;
   } finally {
     // Another try may have begun.
     if (!mine.isBusy) busy.delete(mine.conversation.id);

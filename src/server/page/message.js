@@ -58,7 +58,7 @@ class Message {
     this.shape = shape;
     const { node, act } = this;
     const step = (name, label, other) => {
-      const button = tool(name, label, () => act.choose(other.id));
+      const button = tool(name, label, () => act.choose(other.id, name));
       button.disabled = !other || isBusy;
       return button;
     };
