@@ -66,7 +66,7 @@ async function run(call) {
   if (mine.isBusy) return;
   busy.set(mine.conversation.id, mine);
   wake();
-  const isByKey = document.activeElement.matches(':focus-visible');
+  const isByKey = document.activeElement?.matches(':focus-visible');
   try {
     const done = call(mine);
     // The button that a key pressed is gone now.
