@@ -42,6 +42,7 @@ async fn the_python_client_embeds() {
         ("/api/embed", json!({"model": "demo"}), "embeddings"),
         ("/api/embed", json!({"model": "demo", "input": []}), "embeddings"),
         ("/api/embeddings", json!({"model": "demo", "prompt": ""}), "embedding"),
+        ("/api/embeddings", json!({"model": "demo", "prompt": null}), "embedding"),
     ] {
         let answer = send(&served, Method::POST, path, Some(&body)).await;
         assert_eq!(answer.status(), 200, "{path} {body}");
@@ -141,6 +142,11 @@ async fn the_calls_of_open_webui_are_answered() {
     let loaded = send(&served, Method::POST, "/api/generate", Some(&load)).await;
     let loaded: Value = loaded.json().await.unwrap();
     assert_eq!((&loaded["done_reason"], &loaded["response"]), (&json!("load"), &json!("")));
+    // As the type `ChatRequest` of Ollama's api/types.go is written without messages.
+    let load = json!({"model": "demo", "messages": null, "format": null, "options": null});
+    let loaded = send(&served, Method::POST, "/api/chat", Some(&load)).await;
+    let loaded: Value = loaded.json().await.unwrap();
+    assert_eq!(loaded["done_reason"], "load", "{loaded}");
     // Programs pull a model before they use it.
     let pull = json!({"model": "demo"});
     assert_eq!(lines(&served, "/api/pull", &pull).await, [json!({"status": "success"})]);

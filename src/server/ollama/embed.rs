@@ -16,7 +16,7 @@ use crate::{
             caller::Caller,
             error::ApiError,
             extract::JsonBody,
-            fields::{Int, Strings},
+            fields::{Int, Strings, or_default},
             limits::at_most,
             parts::FromParts,
         },
@@ -65,6 +65,7 @@ pub(in crate::server) struct EmbedFields {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct PromptFields {
+    #[serde(deserialize_with = "or_default")]
     prompt: String,
 }
 
