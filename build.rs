@@ -1,7 +1,10 @@
-//! Tells the program the commit that it is built from.
+//! Tells the program the commit that it is built from, and the folder of its source.
 //!
-//! `BUILD_COMMIT` names it. Otherwise a release build asks git. A development build does not: it
-//! would be built anew after each commit.
+//! `BUILD_COMMIT` names the commit. Otherwise a release build asks git. A development build does
+//! not: it would be built anew after each commit.
+//!
+//! `BUILD_SOURCE_TREE` is the name of the folder in the program, for builds that must be equal
+//! wherever they are made. Otherwise it is the folder's path.
 //!
 //! The names do not begin with `PLAYHOUSE_`: `cargo run` and `cargo test` hand such variables to the
 //! program, which refuses settings that it does not know.
@@ -18,6 +21,10 @@ fn main() {
     let commit = given.or_else(|| is_release.then(of_checkout).flatten());
     let commit = commit.unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=BUILD_COMMIT={commit}");
+    println!("cargo::rerun-if-env-changed=BUILD_SOURCE_TREE");
+    let given = std::env::var("BUILD_SOURCE_TREE").ok().filter(|folder| !folder.is_empty());
+    let folder = given.or_else(|| std::env::var("CARGO_MANIFEST_DIR").ok()).unwrap_or_default();
+    println!("cargo::rustc-env=SOURCE_TREE={folder}");
 }
 
 /// Returns the commit of the checkout, if it is one and there is git.

@@ -68,7 +68,8 @@ pub(crate) fn is_demo_model(model: &Path) -> bool {
 }
 
 fn in_source_tree() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(DEMO_MODEL)
+    // Cargo's own variable would put the path of the builder into a package: see `build.rs`.
+    Path::new(env!("SOURCE_TREE")).join("examples").join(DEMO_MODEL)
 }
 
 /// Returns the model `name` that was installed with this program, if there is one.

@@ -7,7 +7,7 @@ Builds the program, or takes the one that is given, and makes packages of it in 
 - deb:     the same for Debian and Ubuntu, with the systemd unit
 - image:   a container image, for `docker load` and `podman load`
 - sbom:    the crates in the program, as CycloneDX
-- all:     all of them (the default), and SHA256SUMS
+- all:     all of them (the default), and SHA256SUMS; for another machine without the image
 
 The same commit, toolchain and system give the same bytes. Needs Python 3.9, git and binutils. The
 part deb also needs dpkg, and the part image ca-certificates.
@@ -16,6 +16,7 @@ part deb also needs dpkg, and the part image ca-certificates.
 import argparse
 import hashlib
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -36,6 +37,8 @@ PARTS = {
     "image": image.write,
     "sbom": sbom.write,
 }
+# The needs of a part. A build takes long, so they are checked before.
+CHECKS = {"deb": deb.check, "image": image.check}
 
 
 def arguments():
@@ -54,8 +57,10 @@ def arguments():
         parser.error(f"there is no part {unknown[0]}: {', '.join(PARTS)}, all")
     if given.binary and given.target:
         parser.error("--target builds, and --binary is built already")
+    given.machine = given.target.split("-")[0] if given.target else platform.machine()
     if not given.parts or "all" in given.parts:
-        given.parts = list(PARTS)
+        is_foreign = given.machine != platform.machine() and "image" not in given.parts
+        given.parts = [part for part in PARTS if part != "image" or not is_foreign]
     return given
 
 
@@ -69,6 +74,9 @@ def write_sums(folder):
 def main():
     given = arguments()
     os.umask(0o022)
+    if not given.binary:
+        for part in given.parts:
+            CHECKS.get(part, lambda _: None)(given.machine)
     release = Release.of(given.binary, given.target)
     given.out.mkdir(parents=True, exist_ok=True)
     for part in dict.fromkeys(given.parts):

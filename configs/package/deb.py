@@ -109,9 +109,17 @@ def put(folder, path, content, mode):
     place.chmod(mode)
 
 
+def check(machine):
+    """Checks that a package for `machine` can be made here."""
+    require("dpkg-deb", "dpkg")
+    if machine not in ARCHITECTURE:
+        known = ", ".join(ARCHITECTURE)
+        raise PackageError(f"deb: the machine is {machine}, expected one of {known}")
+
+
 def write(release, out):
     """Writes the package into the folder `out`, and returns its path."""
-    require("dpkg-deb", "dpkg")
+    check(release.elf.machine)
     tree = files(release)
     architecture = ARCHITECTURE[release.elf.machine]
     control = CONTROL.format(

@@ -34,12 +34,12 @@ def libraries(program):
 
 def entries(release):
     """Returns the files of the image."""
-    if not CERTIFICATES.exists():
-        raise PackageError(f"there is no {CERTIFICATES}: apt-get install ca-certificates")
     found = [
         Entry("usr/bin/playhouse", release.files["bin/playhouse"], 0o755),
         Entry("tmp/", mode=0o1777),
         Entry(f"{HOME[1:]}/", mode=0o700, owner=USER),
+        # A new volume over it gets its owner.
+        Entry(f"{HOME[1:]}/.cache/", mode=0o700, owner=USER),
         Entry(str(CERTIFICATES)[1:], CERTIFICATES.read_bytes()),
         Entry(
             "etc/passwd",
@@ -104,13 +104,20 @@ def encoded(value):
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def write(release, out):
-    """Writes the image's archive into the folder `out`, and returns its path."""
-    if release.elf.machine != platform.machine():
+def check(machine):
+    """Checks that an image for `machine` can be made here."""
+    if machine != platform.machine():
         raise PackageError(
-            f"image: an image for {release.elf.machine} is made on a machine of that kind, "
+            f"image: an image for {machine} is made on a machine of that kind, "
             "because it has the libraries of that machine"
         )
+    if not CERTIFICATES.exists():
+        raise PackageError(f"there is no {CERTIFICATES}: apt-get install ca-certificates")
+
+
+def write(release, out):
+    """Writes the image's archive into the folder `out`, and returns its path."""
+    check(release.elf.machine)
     path = out / f"playhouse-{release.version}-{release.target}-image.tar"
     layer = tar(entries(release), release.epoch)
     settings = encoded(config(release, layer))

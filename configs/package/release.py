@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ def build(target, epoch):
     rust = [f"--remap-path-prefix={path}={name}" for path, name in renamed]
     c = " ".join(f"-ffile-prefix-map={path}={name}" for path, name in renamed)
     environment = {**os.environ, "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(rust)}
+    # The compiler renames no path in a variable.
+    environment["BUILD_SOURCE_TREE"] = "/playhouse"
     # The allocator's options name the time of its build, which C compilers take from here.
     environment["SOURCE_DATE_EPOCH"] = str(epoch)
     for name in ("CFLAGS", "CXXFLAGS"):
@@ -107,7 +110,14 @@ def cross(target):
         return {}
     linker = f"{machine}-linux-gnu-gcc"
     require(linker, f"g++-{machine}-linux-gnu")
+    require(f"{machine}-linux-gnu-g++", f"g++-{machine}-linux-gnu")
+    emulator(machine)
     return {f"CARGO_TARGET_{target.upper().replace('-', '_')}_LINKER": linker}
+
+
+def emulator(machine):
+    """Returns the path of the program that runs programs of another machine."""
+    return shutil.which(f"qemu-{machine}-static") or require(f"qemu-{machine}", "qemu-user")
 
 
 def files(release):
@@ -115,8 +125,7 @@ def files(release):
     run = [str(release.program)]
     if release.elf.machine != platform.machine():
         machine = release.elf.machine
-        emulator = require(f"qemu-{machine}-static", "qemu-user-static")
-        run = [emulator, "-L", f"/usr/{machine}-linux-gnu", *run]
+        run = [emulator(machine), "-L", f"/usr/{machine}-linux-gnu", *run]
     tree = {"bin/playhouse": release.program.read_bytes()}
     # Without variables, because the program reads settings from them.
     for shell, path in SHELLS.items():

@@ -66,7 +66,8 @@ def write(release, out):
     info, found = content(release)
     found[f"{info}/RECORD"] = (record(info, found).encode(), 0o644)
     path = out / f"playhouse-{release.version}-{tag(release)}.whl"
-    date = time.gmtime(release.epoch)[:6]
+    # Zip archives know no earlier time.
+    date = max(time.gmtime(release.epoch)[:6], (1980, 1, 1, 0, 0, 0))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, (data, mode) in found.items():
             file = zipfile.ZipInfo(name, date)

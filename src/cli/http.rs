@@ -37,9 +37,12 @@ pub(super) struct Http {
 pub(super) fn headers(given: &[String], key: Option<String>) -> Result<HeaderMap, CliError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let key = key.filter(|key| !key.is_empty()).map(|key| format!("Bearer {key}"));
-    let key = key.and_then(|bearer| HeaderValue::try_from(bearer).ok());
-    headers.extend(key.map(|key| (AUTHORIZATION, key)));
+    if let Some(key) = key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
+        let bearer = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
+            CliError::Usage("the API key has characters that no header may have".to_owned())
+        })?;
+        headers.insert(AUTHORIZATION, bearer);
+    }
     for header in given {
         let wrong = || CliError::Usage(format!("--header: {header:?} is no KEY=VALUE"));
         let (name, value) = header.split_once('=').ok_or_else(wrong)?;
@@ -52,6 +55,11 @@ pub(super) fn headers(given: &[String], key: Option<String>) -> Result<HeaderMap
 impl Http {
     /// Returns a client, which connects at its first request.
     pub(super) fn new(base_url: &str, headers: HeaderMap) -> Result<Self, CliError> {
+        if !["http://", "https://"].iter().any(|scheme| base_url.starts_with(scheme)) {
+            return Err(CliError::Usage(format!(
+                "{base_url:?} is no address of a server: it must begin with http:// or https://"
+            )));
+        }
         let http = http_client(base_url);
         let http = http.map_err(CliError::io("cannot read the system's certificates"))?;
         Ok(Self { http, base_url: base_url.to_owned(), headers })
@@ -191,5 +199,15 @@ mod tests {
         assert_eq!(headers["x-a"], "1=2");
         assert_eq!(headers["authorization"], "Bearer b", "given headers win");
         assert!(super::headers(&["x".to_owned()], None).is_err());
+        let of_a_file = super::headers(&[], Some("a\n".to_owned())).unwrap();
+        assert_eq!(of_a_file["authorization"], "Bearer a");
+        assert!(super::headers(&[], Some("a\nb".to_owned())).is_err(), "it is not left out");
+    }
+
+    #[test]
+    fn an_address_without_a_scheme_is_refused() {
+        let refused = Http::new("localhost:8000", HeaderMap::new()).unwrap_err().to_string();
+        assert!(refused.contains("http://"), "{refused}");
+        assert!(Http::new("http://localhost:8000", HeaderMap::new()).is_ok());
     }
 }

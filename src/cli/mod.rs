@@ -176,7 +176,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
     let flags = match &command {
         Configured::Serve(args) => args.entries(),
         Configured::Generate(args) => args.engine.entries(),
-        Configured::Chat(args) => args.engine.entries(),
+        Configured::Chat(args) => args.entries(),
         Configured::Embed(args) => args.flags.engine.entries(),
         Configured::Classify(args) => args.flags.engine.entries(),
         Configured::Score(args) => args.flags.engine.entries(),

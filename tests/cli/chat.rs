@@ -26,6 +26,15 @@ fn one_question_has_one_answer() {
 }
 
 #[test]
+fn the_model_needs_no_flag() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
+    let answer = chat(&["-q", "Who are you?"]).succeeds();
+    assert_eq!(chat(&[folder, "-q", "Who are you?"]).succeeds(), answer);
+    let stderr = chat(&[folder, "-m", folder, "-q", "Hi"]).fails_with(2);
+    assert!(stderr.contains("cannot be used with"), "{stderr}");
+}
+
+#[test]
 fn a_running_server_answers_as_the_model_here_does() {
     let server = crate::server::Server::start(&[]);
     let url = format!("http://{}", server.address);

@@ -29,6 +29,10 @@ fn the_requests_that_its_banner_suggests_are_answered() {
     ];
     for (runner, routes) in runners {
         let mut server = Server::start(&["--runner", runner]);
+        let page = format!("  page      http://{}/ in a browser, to ", server.address);
+        let (_, use_of_it) = server.banner.split_once(&page).unwrap();
+        assert_eq!(use_of_it.starts_with("chat"), runner == "generate", "{use_of_it}");
+        assert!(server.get("/").contains("<!doctype html>"));
         for route in routes {
             let command = server.until_logged(route);
             let to_try = format!("http://{}{route} ", server.address);

@@ -37,6 +37,17 @@ async fn the_python_client_chats_and_calls_tools() {
 async fn the_python_client_embeds() {
     let served = serve(Runner::Pooling).await;
     python::run("clients/ollama_client.py", &[&served.url, "embed"]).await;
+    // Ollama's server/routes.go answers a request without a text so, and loads the model.
+    for (path, body, field) in [
+        ("/api/embed", json!({"model": "demo"}), "embeddings"),
+        ("/api/embed", json!({"model": "demo", "input": []}), "embeddings"),
+        ("/api/embeddings", json!({"model": "demo", "prompt": ""}), "embedding"),
+        ("/api/embeddings", json!({"model": "demo", "prompt": null}), "embedding"),
+    ] {
+        let answer = send(&served, Method::POST, path, Some(&body)).await;
+        assert_eq!(answer.status(), 200, "{path} {body}");
+        assert_eq!(answer.json::<Value>().await.unwrap()[field], json!([]), "{path} {body}");
+    }
     served.stop().await;
 }
 
@@ -131,6 +142,14 @@ async fn the_calls_of_open_webui_are_answered() {
     let loaded = send(&served, Method::POST, "/api/generate", Some(&load)).await;
     let loaded: Value = loaded.json().await.unwrap();
     assert_eq!((&loaded["done_reason"], &loaded["response"]), (&json!("load"), &json!("")));
+    // As the type `ChatRequest` of Ollama's api/types.go is written without messages.
+    let load = json!({"model": "demo", "messages": null, "format": null, "options": null});
+    let loaded = send(&served, Method::POST, "/api/chat", Some(&load)).await;
+    let loaded: Value = loaded.json().await.unwrap();
+    assert_eq!(loaded["done_reason"], "load", "{loaded}");
+    // Programs pull a model before they use it.
+    let pull = json!({"model": "demo"});
+    assert_eq!(lines(&served, "/api/pull", &pull).await, [json!({"status": "success"})]);
     let unload = json!({"model": "demo", "prompt": "", "keep_alive": 0});
     let refused = send(&served, Method::POST, "/api/generate", Some(&unload)).await;
     assert_eq!(refused.status(), 400);

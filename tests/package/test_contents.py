@@ -4,6 +4,7 @@ import email
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import unittest
 import zipfile
+from pathlib import Path
 
 import place
 
@@ -186,10 +188,26 @@ class Crates(unittest.TestCase):
         self.assertLessEqual(embedded, packaged)
 
 
+class Builder(unittest.TestCase):
+    @unittest.skipIf(
+        os.environ.get("PLAYHOUSE") and not os.environ.get("PACKAGES"),
+        "the program was not built for packages",
+    )
+    def test_the_program_has_no_path_of_its_builder(self):
+        with tarfile.open(place.only(DIST, "*.tar.gz")) as archive:
+            (file,) = [file for file in archive if file.name.endswith("/bin/playhouse")]
+            program = archive.extractfile(file).read()
+        for folder in (place.ROOT, place.FOLDER, Path.home() / ".cargo"):
+            self.assertNotIn(f"{folder}/".encode(), program)
+
+
 class Script(unittest.TestCase):
-    def package(self, *arguments):
+    def package(self, *arguments, path=None):
         command = [sys.executable, place.ROOT / "configs/package", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=place.FOLDER)
+        environment = {**os.environ, "PATH": path} if path else dict(os.environ)
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=place.FOLDER, env=environment
+        )
 
     def test_wrong_use_is_an_error(self):
         done = self.package("rpm")
@@ -202,6 +220,16 @@ class Script(unittest.TestCase):
         done = self.package("--target", target, "tarball")
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"rustup target add {target}", done.stderr)
+
+    def test_what_is_missing_is_named_before_the_build(self):
+        other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
+        done = self.package("--target", f"{other}-unknown-linux-gnu", "image")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("made on a machine of that kind", done.stderr)
+        # Without Cargo, a build would end with another error.
+        done = self.package("deb", path="/nonexistent")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("apt-get install dpkg", done.stderr)
 
 
 class Unit(unittest.TestCase):

@@ -82,6 +82,12 @@ class Unit(unittest.TestCase):
     def test_its_service_starts_the_packaged_program(self):
         self.assertIn("ExecStart=/usr/bin/playhouse serve", self.unit.read_text())
 
+    def test_its_service_has_a_folder_for_models(self):
+        # The user of the service has no home. systemd makes this folder below %C for it.
+        unit = self.unit.read_text()
+        self.assertIn("CacheDirectory=playhouse\n", unit)
+        self.assertIn("Environment=HF_HOME=%C/playhouse\n", unit)
+
     @unittest.skipUnless(shutil.which("lintian"), "there is no lintian")
     def test_lintian_finds_no_error(self):
         allowed = [
@@ -188,6 +194,12 @@ class Image(unittest.TestCase):
         size = sum(path.lstat().st_size for path in self.root.rglob("*") if path.is_file())
         print(f"\nimage: {size:,} bytes, packed {self.path.stat().st_size:,}")
         self.assertLess(size, IMAGE_BYTES_MAX)
+
+    def test_its_user_can_keep_models_in_a_volume(self):
+        cache = (self.root / "home/playhouse/.cache").stat()
+        user, group = self.config["config"]["User"].split(":")
+        self.assertEqual((cache.st_uid, cache.st_gid), (int(user), int(group)))
+        self.assertEqual(stat.S_IMODE(cache.st_mode), 0o700)
 
     def test_it_answers(self):
         user, variables = self.inside()

@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { until } from './browser.js';
 import {
-  answer, answering, ask, canned, checkProblems, converse, endless, forgive, isDone, open, refusal, server, slow, textOf,
+  answer, answering, ask, canned, checkProblems, converse, endless, forgive, isDone, open, PHONE, refusal, server, slow,
+  textOf,
 } from './setup.js';
 
 /** A picture of one dark pixel. */
@@ -164,6 +165,25 @@ test('pictures, sounds and texts go with the message, as far as the model takes 
   assert.deepEqual(bodies[1].messages, bodies[0].messages);
 });
 
+test('a message waits for the files that were chosen before it', async (t) => {
+  const page = await open(t);
+  const bodies = await answering(page, () => 'Yes.');
+  await page.evaluate(() => {
+    const read = Blob.prototype.arrayBuffer;
+    const gate = new Promise((pass) => { window.openGate = pass; });
+    Blob.prototype.arrayBuffer = async function slowly() {
+      await gate;
+      return read.call(this);
+    };
+  });
+  await page.setInputFiles('#file', { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('note') });
+  await ask(page, 'Read it');
+  assert.equal(await page.inputValue('#ask'), 'Read it', 'it is not sent yet');
+  await page.evaluate(() => window.openGate());
+  await until('the answer', () => isDone(page));
+  assert.match(bodies[0].messages[0].content, /^File notes\.txt:[\s\S]*Read it$/);
+});
+
 test('answers are shown as text, thoughts folded, calls with a place for results', async (t) => {
   const page = await open(t);
   const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>\n\n![x](https://example.org/spy.png)'
@@ -225,6 +245,43 @@ test('Markdown becomes elements: headings, tables, tasks, code with colours, for
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'def f(x):\n    return "a"  # why');
   await shown.locator(':scope > .tools .copy').click();
   await until('the message', async () => (await page.evaluate(() => navigator.clipboard.readText())) === text);
+});
+
+test('a text from the right begins there, block by block, and a wide table scrolls', async (t) => {
+  const page = await open(t, PHONE);
+  const [head, cells] = ['C', 'Interesting'].map((name) => Array.from({ length: 9 }, (_, i) => `${name}${i}`).join(' | '));
+  await answering(page, () => `שלום עולם\n\nHello\n\n- مرحبا\n\n\`\`\`js\nf()\n\`\`\`\n\n| ${head} |\n|${'---|'.repeat(9)}\n| ${cells} |\n`);
+  await converse(page, 'مرحبا');
+  const direction = (selector) => page.locator(selector).first().evaluate((element) => getComputedStyle(element).direction);
+  assert.equal(await direction('.message.user .plain'), 'rtl');
+  assert.equal(await direction('.assistant .prose > p'), 'rtl');
+  assert.equal(await direction('.assistant .prose > p:nth-of-type(2)'), 'ltr');
+  assert.equal(await direction('.assistant .prose > ul'), 'rtl');
+  assert.equal(await direction('.assistant .prose > .code'), 'ltr');
+  await page.fill('#ask', 'שלום');
+  assert.equal(await direction('#ask'), 'rtl');
+  const [height, isWide] = await page.locator('.assistant .prose > .scroll').evaluate((box) =>
+    [box.querySelector('td').clientHeight, box.scrollWidth > box.clientWidth]);
+  assert.ok(isWide && height < 60, `a cell is ${height} high`);
+});
+
+test('a model that another one replaced is no longer offered', async (t) => {
+  const page = await open(t);
+  await until('the models', async () => (await page.locator('#model option').count()) > 0);
+  await page.route('**/v1/models', async (route) => {
+    const response = await route.fetch();
+    const models = await response.json();
+    models.data.forEach((card) => { card.id = 'another'; });
+    await route.fulfill({ response, json: models });
+  });
+  const bodies = await answering(page, ({ model }) => (model === 'another' ? 'Yes.' : refusal(404, 'there is no such model')));
+  await ask(page, 'Hello');
+  await page.locator('.message.problem').waitFor();
+  await until('the new list', async () => (await page.locator('#model option').allTextContents()).join() === 'another');
+  await page.click('.problem .again');
+  await until('the answer', async () => isDone(page) && (await textOf(page)) === 'Yes.');
+  assert.equal(bodies[1].model, 'another');
+  forgive(page, 404);
 });
 
 test('finished blocks are not drawn again, and a long answer stays quick', async (t) => {
@@ -407,6 +464,27 @@ test('invalid input is reported before it is sent', async (t) => {
   await ask(page, 'Hello');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'temperature');
   assert.equal(await page.locator('.message').count(), 0);
+});
+
+test('on a touch screen Enter begins a line, and the button sends', async (t) => {
+  const page = await open(t);
+  await page.addInitScript(() => {
+    const real = window.matchMedia.bind(window);
+    const touched = Object.assign(new EventTarget(), { matches: true });
+    window.matchMedia = (query) => (query.includes('pointer: coarse') ? touched : real(query));
+  });
+  await page.reload();
+  const bodies = await answering(page, () => 'Yes.');
+  await page.fill('#ask', 'one');
+  await page.press('#ask', 'Enter');
+  await page.keyboard.type('two');
+  assert.equal(await page.inputValue('#ask'), 'one\ntwo');
+  await page.click('#send');
+  await until('the answer', () => isDone(page));
+  await page.fill('#ask', 'three');
+  await page.press('#ask', 'Control+Enter');
+  await until('the second request', () => bodies.length === 2);
+  assert.deepEqual(bodies[1].messages.map(({ content }) => content), ['one\ntwo', 'Yes.', 'three']);
 });
 
 test('the first questions are offered as buttons', async (t) => {

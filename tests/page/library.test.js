@@ -110,6 +110,10 @@ test('a conversation is exported and imported, also into another browser', async
   await give('{"format": "something"}');
   await other.locator('.message.problem').waitFor();
   assert.match(await other.textContent('.message.problem'), /Nothing was imported: .*format/);
+  const files = [one.text, '{}'].map((text, i) => ({ name: `${i}.json`, mimeType: 'application/json', buffer: Buffer.from(text) }));
+  await other.setInputFiles('#import-file', files);
+  await until('the second problem', async () => (await other.locator('.message.problem').count()) === 2);
+  assert.equal((await names(other)).length, 3, 'a file that is wrong keeps the others out, too');
 });
 
 test('messages are edited, answered again, continued and deleted, and branches stay', async (t) => {
@@ -247,6 +251,20 @@ test('each conversation has its system prompt, and a new one begins with the las
   assert.equal(await page.inputValue('#system'), 'Be long.');
 });
 
+test('the focus stays near a button that a key pressed and that is gone', async (t) => {
+  const page = await open(t);
+  await answering(page, (body, turn) => `Answer ${turn}.`);
+  await converse(page, 'Question');
+  await answer(page).locator(':scope > .tools .again').focus();
+  await page.keyboard.press('Enter');
+  await until('a branch', async () => (await answer(page).locator('.branches').count()) === 1 && isDone(page));
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'ask');
+  await answer(page).locator('.branches .before').focus();
+  await page.keyboard.press('Enter');
+  await until('the first answer', async () => (await textOf(page)) === 'Answer 1.');
+  assert.ok(await page.evaluate(() => document.activeElement.matches('.branches .after')));
+});
+
 test('a second tab sees the conversations of the first', async (t) => {
   const page = await open(t);
   const second = await page.context().newPage();
@@ -255,6 +273,28 @@ test('a second tab sees the conversations of the first', async (t) => {
   await answering(page, () => 'Yes.');
   await converse(page, 'from the first tab');
   await until('it', async () => (await names(second)).join() === 'from the first tab');
+  await row(second, 'from the first tab').locator('.open').click();
+  await until('its answer', async () => (await texts(second)).length === 2);
+  await converse(page, 'more');
+  await until('the answer to more', async () => (await texts(second)).join() === 'from the first tab,Yes.,more,Yes.');
+  await row(page, 'from the first tab').hover();
+  await page.click('[aria-label="Delete from the first tab"]');
+  await confirm(page);
+  await until('nothing', async () => (await second.locator('.message').count()) === 0);
+
+  await converse(page, 'once more');
+  await row(second, 'once more').locator('.open').click();
+  await until('its answer', async () => (await texts(second)).length === 2);
+  await page.click('#delete-all');
+  await page.click('#confirm button >> text=Cancel');
+  assert.deepEqual(await names(page), ['once more']);
+  await page.click('#delete-all');
+  await confirm(page);
+  for (const one of [page, second]) {
+    await until('nothing', async () => (await one.textContent('#conversations')) === 'No conversations yet.');
+    await until('no messages', async () => (await one.locator('.message').count()) === 0);
+    assert.ok(await one.isDisabled('#delete-all'));
+  }
 });
 
 test('a browser that keeps nothing says so, and talks all the same', async () => {
@@ -289,6 +329,9 @@ test('a browser whose storage is full says so once, and a draft outlives a reloa
   await ask(page, 'Again');
   await until('the answer', async () => (await page.locator('.message.assistant:not([aria-busy])').count()) === 2);
   assert.equal(await losses.count(), 0, 'it is told once');
+  const [file] = await Promise.all([page.waitForEvent('download'), page.click('#export-all')]);
+  const { conversations: [{ messages }] } = JSON.parse(await readFile(await file.path(), 'utf8'));
+  assert.deepEqual(messages.map(({ text }) => text), ['Hello', 'Yes.', 'Again', 'Yes.'], 'the store has none of them');
   await page.fill('#ask', 'Not sent yet');
   await page.reload();
   await until('the draft', async () => (await page.inputValue('#ask')) === 'Not sent yet');

@@ -85,9 +85,12 @@ export async function answering(page, next) {
 export const refusal = (status, message) =>
   ({ status, contentType: 'application/json', body: JSON.stringify({ error: { message } }) });
 
+/** Sends a question: with the key, and on a touch screen with the button. */
 export const ask = async (page, text) => {
   await page.fill('#ask', text);
-  await page.press('#ask', 'Enter');
+  const isTouched = await page.evaluate(() => matchMedia('(hover: none) and (pointer: coarse)').matches);
+  if (isTouched) await page.click('#send');
+  else await page.press('#ask', 'Enter');
 };
 
 export const answer = (page) => page.locator('.message.assistant').last();

@@ -64,6 +64,10 @@ test('a title is the beginning of the first line', () => {
   assert.equal(titleOf(''), 'Conversation');
   const long = titleOf('word '.repeat(40));
   assert.ok(long.length <= 61 && long.endsWith('word…'), long);
+  for (const text of ['🏠'.repeat(60), `a${'🏠'.repeat(60)}`]) {
+    assert.ok(titleOf(text).isWellFormed(), 'no half of a character');
+    for (const at of [41, 42]) assert.ok(snippet(`${text.slice(0, at)} word ${text}`.toWellFormed(), 'word').isWellFormed());
+  }
 });
 
 test('settings become fields, and empty ones are not sent', () => {

@@ -30,6 +30,8 @@ pub(super) struct Conversation {
     thinking: Option<bool>,
     /// Questions and answers.
     turns: Vec<Value>,
+    /// The question that failed, if it was the last one.
+    failed: Option<String>,
     last: Option<Cost>,
 }
 
@@ -83,7 +85,8 @@ impl Conversation {
         system: Option<String>,
         thinking: Option<bool>,
     ) -> Self {
-        Self { model, sampling, system, thinking, turns: Vec::new(), last: None }
+        let (turns, failed, last) = (Vec::new(), None, None);
+        Self { model, sampling, system, thinking, turns, failed, last }
     }
 
     /// Returns the name of the model.
@@ -114,10 +117,14 @@ impl Conversation {
     /// Forgets all questions and answers.
     pub(super) fn clear(&mut self) {
         self.turns.clear();
+        self.failed = None;
     }
 
-    /// Removes the last question with its answer. Returns the question.
+    /// Removes the last question with its answer, if it has one. Returns the question.
     pub(super) fn take_back(&mut self) -> Option<String> {
+        if let Some(question) = self.failed.take() {
+            return Some(question);
+        }
         let question = self.turns.iter().rposition(|turn| turn["role"] == "user")?;
         let text = self.turns[question]["content"].as_str()?.to_owned();
         self.turns.truncate(question);
@@ -132,6 +139,7 @@ impl Conversation {
     /// Replaces the conversation with that of a file.
     pub(super) fn load(&mut self, path: &Path) -> Result<(), CliError> {
         (self.system, self.turns) = transcript::load(path)?;
+        self.failed = None;
         Ok(())
     }
 
@@ -146,12 +154,14 @@ impl Conversation {
     }
 
     /// Sends a question, shows the answer as it arrives, and remembers both. An answer that Ctrl-C
-    /// stopped is remembered as far as it arrived. A question that fails is forgotten.
+    /// stopped is remembered as far as it arrived. A question that fails is no part of the
+    /// conversation, but can be taken back.
     pub(super) async fn ask(
         &mut self,
         question: &str,
         display: &mut Display,
     ) -> Result<Answer, CliError> {
+        self.failed = None;
         self.turns.push(json!({ "role": "user", "content": question }));
         let outcome = self.answer(display).await;
         let shown = display.end();
@@ -163,6 +173,8 @@ impl Conversation {
             }
             Err(error) => {
                 self.turns.pop();
+                self.failed = Some(question.to_owned());
+                shown.and_then(|()| display.end_line())?;
                 Err(error)
             }
         }
@@ -293,5 +305,31 @@ impl Cost {
         self.total = elapsed;
         self.output_tokens += delta.tokens.len();
         self.cached_tokens = delta.num_cached_tokens.unwrap_or(self.cached_tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::chat::remote::tests::{PIECE, served};
+
+    #[tokio::test]
+    async fn a_question_that_failed_can_be_asked_again() {
+        let whole = || format!("{PIECE}data: [DONE]\n\n");
+        let (remote, server) = served(vec![whole(), PIECE.to_owned(), whole()]).await;
+        let model = Model::There(Box::new(remote));
+        let mut conversation = Conversation::new(model, SamplingFlags::default(), None, None);
+        let mut display = Display::silent();
+        conversation.ask("One?", &mut display).await.unwrap();
+        conversation.ask("Two?", &mut display).await.unwrap_err();
+        assert_eq!(conversation.turns.len(), 2, "the first question and its answer");
+        assert_eq!(conversation.take_back().as_deref(), Some("Two?"));
+        conversation.ask("Two?", &mut display).await.unwrap();
+        assert_eq!(conversation.turns.len(), 4);
+        assert_eq!(conversation.take_back().as_deref(), Some("Two?"));
+        assert_eq!(conversation.take_back().as_deref(), Some("One?"));
+        assert_eq!(conversation.take_back(), None);
+        drop(conversation);
+        server.await.unwrap();
     }
 }

@@ -102,6 +102,14 @@ impl Display {
         self.end_thoughts()
     }
 
+    /// Ends the line of an answer that broke off, so that an error has a line of its own.
+    pub(super) fn end_line(&mut self) -> Result<(), CliError> {
+        match std::mem::take(&mut self.has_shown) {
+            true => output::show("\n"),
+            false => Ok(()),
+        }
+    }
+
     fn end_thoughts(&mut self) -> Result<(), CliError> {
         match std::mem::take(&mut self.is_thinking) {
             true => output::show("\n\n"),

@@ -30,8 +30,8 @@ pub(super) struct Markdown {
     is_bold: bool,
     is_code: bool,
     is_heading: bool,
-    /// Within a block of code, which is shown as it is.
-    is_fenced: bool,
+    /// The number of marks before a block of code, which is shown as it is. 0 outside of one.
+    fence: usize,
 }
 
 impl Markdown {
@@ -48,7 +48,7 @@ impl Markdown {
             is_bold: false,
             is_code: false,
             is_heading: false,
-            is_fenced: false,
+            fence: 0,
         }
     }
 
@@ -61,7 +61,7 @@ impl Markdown {
                     self.end_word(&mut out);
                     self.end_line(&mut out);
                 }
-                ' ' | '\t' if !self.is_fenced || self.word.is_empty() => {
+                ' ' | '\t' if self.fence == 0 || self.word.is_empty() => {
                     self.end_word(&mut out);
                     self.space.push(c);
                 }
@@ -75,7 +75,8 @@ impl Markdown {
     pub(super) fn end(&mut self) -> String {
         let mut out = String::new();
         self.end_word(&mut out);
-        if self.has_styles && (self.is_bold || self.is_code || self.is_heading || self.is_fenced) {
+        let is_styled = self.is_bold || self.is_code || self.is_heading || self.fence > 0;
+        if self.has_styles && is_styled {
             out.push_str(RESET);
         }
         *self = Self::new(self.width, self.has_styles);
@@ -89,10 +90,11 @@ impl Markdown {
         let word = std::mem::take(&mut self.word);
         let space = std::mem::take(&mut self.space);
         let begins_line = std::mem::take(&mut self.begins_line);
-        if begins_line && word.starts_with("```") {
+        if begins_line && self.is_fence(&word) {
+            out.push_str(&space);
             return self.fence(&word, out);
         }
-        if self.is_fenced {
+        if self.fence > 0 {
             out.push_str(&space);
             out.push_str(&word);
             return;
@@ -168,21 +170,32 @@ impl Markdown {
         }
     }
 
+    /// Returns whether the first word of a line begins or ends a block of code. A block may show
+    /// other blocks, with fewer marks. A line with marks on both sides is code within a text.
+    fn is_fence(&self, word: &str) -> bool {
+        let count = marks(word);
+        let rest = word[count..].trim_end();
+        match self.fence {
+            0 => count >= 3 && !rest.contains('`'),
+            open => count >= open && rest.is_empty(),
+        }
+    }
+
     fn fence(&mut self, word: &str, out: &mut String) {
-        self.is_fenced = !self.is_fenced;
+        self.fence = if self.fence == 0 { marks(word) } else { 0 };
         if !self.has_styles {
             return out.push_str(word);
         }
         out.push_str(DIM);
         out.push_str(word);
         out.push_str(RESET);
-        if self.is_fenced {
+        if self.fence > 0 {
             out.push_str(CODE);
         }
     }
 
     fn end_line(&mut self, out: &mut String) {
-        if self.is_fenced {
+        if self.fence > 0 {
             out.push_str(&std::mem::take(&mut self.space));
         }
         self.space.clear();
@@ -199,6 +212,11 @@ impl Markdown {
         (self.column, self.indent) = (0, 0);
         out.push('\n');
     }
+}
+
+/// Returns the number of marks of code at the beginning of a word.
+fn marks(word: &str) -> usize {
+    word.bytes().take_while(|&byte| byte == b'`').count()
 }
 
 #[cfg(test)]
@@ -251,5 +269,19 @@ mod tests {
         let styled = shown(Some(20), true, text);
         assert!(styled.contains("let  a = **b;   // a comment that is longer"), "{styled}");
         assert!(styled.starts_with(&format!("{DIM}```rust{RESET}{CODE}\n")), "{styled}");
+        let listed = "- run\n  ```sh\n  ls  -l\n  ```\n";
+        assert_eq!(shown(Some(20), false, listed), listed, "with the space before the marks");
+    }
+
+    /// As in CommonMark, 4.5: the end has as many marks as the beginning, and no language.
+    #[test]
+    fn a_block_of_code_ends_with_its_own_marks() {
+        let nested = shown(None, true, "````md\n```\n**in**\n````\n");
+        assert!(nested.contains("\n```\n**in**\n"), "a block within a block: {nested}");
+        let whole = "```md\n```js\n**in**\n```\n**after**\n";
+        assert!(shown(None, true, whole).contains("**in**"), "a language ends nothing");
+        assert!(shown(None, true, whole).ends_with(&format!("{BOLD}after{RESET}\n")));
+        let inline = "```ls```\n**after**\n";
+        assert!(shown(None, true, inline).ends_with(&format!("{BOLD}after{RESET}\n")));
     }
 }

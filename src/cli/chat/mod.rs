@@ -34,12 +34,13 @@ use super::{
     style::Style,
 };
 use crate::api::FinishReason;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, Key, Origin, layer::Entry};
 
 const EXAMPLES: &str = "\
 Examples:
   playhouse chat                                   Talk to the demo model
-  playhouse chat -m models/qwen3 --system-prompt \"Answer in one sentence.\"
+  playhouse chat Qwen/Qwen3-0.6B                   Talk to a model by name; it is fetched once
+  playhouse chat models/qwen3 --system-prompt \"Answer in one sentence.\"
   playhouse chat --url http://127.0.0.1:8000       Talk to the model of a running server
   playhouse chat --load talk.json                  Go on from a conversation that was saved
   playhouse chat -q \"Who are you?\"                 Ask once and print the answer
@@ -54,6 +55,9 @@ read them.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ChatArgs {
+    /// Folder of a Hugging Face model, a GGUF file, or a name (org/name); the same as --model
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    folder: Option<String>,
     /// Ask this, print the answer, and end
     #[arg(short = 'q', long, value_name = "PROMPT")]
     quick: Option<String>,
@@ -78,7 +82,20 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     sampling: SamplingFlags,
     #[command(flatten)]
-    pub(crate) engine: EngineFlags,
+    engine: EngineFlags,
+}
+
+impl ChatArgs {
+    /// Returns the settings given.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let mut all = self.engine.entries();
+        all.extend(self.folder.iter().map(|folder| Entry {
+            key: Key::new("engine", "model"),
+            value: folder.clone().into(),
+            origin: Origin::Flag("MODEL".to_owned()),
+        }));
+        all
+    }
 }
 
 /// On or off.

@@ -100,7 +100,7 @@ impl Remote {
             }
         }
         let (mut interrupts, asked) = (Interrupts::new()?, Instant::now());
-        let mut stream = Stream { answer: Answer::default(), asked };
+        let mut stream = Stream { answer: Answer::default(), asked, is_done: false };
         let reading = self.read(body.to_string(), &mut stream, display);
         tokio::select! {
             outcome = reading => outcome?,
@@ -129,12 +129,15 @@ impl Remote {
                 display.wait();
                 continue;
             };
-            let Some(piece) = piece else { return Ok(()) };
+            let Some(piece) = piece else { return stream.end() };
             let piece = piece.map_err(|error| CliError::Ended(error.to_string()))?;
             let events = parser.push(&piece).map_err(|error| CliError::Ended(error.to_string()))?;
             display.came();
-            for event in events.iter().filter(|event| *event != b"[DONE]") {
-                stream.take(event, display)?;
+            for event in &events {
+                match event == b"[DONE]" {
+                    true => stream.is_done = true,
+                    false => stream.take(event, display)?,
+                }
             }
         }
     }
@@ -144,9 +147,24 @@ impl Remote {
 struct Stream {
     answer: Answer,
     asked: Instant,
+    /// Whether the server said that this is all.
+    is_done: bool,
 }
 
 impl Stream {
+    /// Ends the answer where the connection ends.
+    fn end(&mut self) -> Result<(), CliError> {
+        if self.answer.finish.is_none() {
+            if !self.is_done {
+                let message = "the connection ended before the answer did";
+                return Err(CliError::Ended(message.to_owned()));
+            }
+            // Some servers tell no reason.
+            self.answer.finish = Some(FinishReason::Stop(None));
+        }
+        Ok(())
+    }
+
     fn take(&mut self, event: &[u8], display: &mut Display) -> Result<(), CliError> {
         let event: Value =
             serde_json::from_slice(event).map_err(|error| CliError::Ended(error.to_string()))?;
@@ -191,12 +209,57 @@ impl Stream {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        task::JoinHandle,
+    };
+
     use super::*;
+
+    /// A piece of an answer.
+    pub(in crate::cli::chat) const PIECE: &str =
+        "data: {\"choices\": [{\"delta\": {\"content\": \"Fo\"}}]}\n\n";
+
+    /// Returns a model whose server gives these answers, each on a connection that ends with it.
+    pub(in crate::cli::chat) async fn served(answers: Vec<String>) -> (Remote, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let models = r#"{"data": [{"id": "m"}]}"#.to_owned();
+        let server = tokio::spawn(async move {
+            for body in std::iter::once(models).chain(answers) {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                let mut bytes = [0; 8192];
+                assert!(connection.read(&mut bytes).await.unwrap() > 0);
+                let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
+                connection.write_all(answer.as_bytes()).await.unwrap();
+                connection.shutdown().await.unwrap();
+                // The client closes it after the end.
+                while connection.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
+            }
+        });
+        (Remote::open(&url, None).await.unwrap(), server)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_an_error() {
+        let whole = format!("{PIECE}data: [DONE]\n\n");
+        let (remote, server) = served(vec![PIECE.to_owned(), whole]).await;
+        let mut display = Display::silent();
+        let broken = remote.ask(Vec::new(), Map::new(), Map::new(), &mut display).await;
+        let error = broken.unwrap_err();
+        assert!(error.is_about_one_entry() && error.to_string().contains("ended before"));
+        let whole = remote.ask(Vec::new(), Map::new(), Map::new(), &mut display).await.unwrap();
+        assert_eq!((whole.content.as_str(), whole.finish), ("Fo", Some(FinishReason::Stop(None))));
+        drop(remote);
+        server.await.unwrap();
+    }
 
     #[test]
     fn an_answer_is_made_of_its_events() {
-        let mut stream = Stream { answer: Answer::default(), asked: Instant::now() };
+        let (answer, asked) = (Answer::default(), Instant::now());
+        let mut stream = Stream { answer, asked, is_done: false };
         let mut display = Display::silent();
         for event in [
             json!({"choices": [{"delta": {"role": "assistant", "content": ""}}]}),

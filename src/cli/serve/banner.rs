@@ -76,10 +76,12 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
     let name = engine.served_model_names().first().map_or("", String::as_str);
     let scheme = if server.ssl_certfile.is_some() { "https" } else { "http" };
     let host = host_to_try(&server.host);
-    let (shown, base, socket) = match address {
+    let (shown, base, socket, page) = match address {
         Some(Address::Unix(path)) => {
             let flag = format!(" --unix-socket {}", path.display());
-            (Address::Unix(path).to_string(), format!("{scheme}://localhost"), flag)
+            let base = format!("{scheme}://localhost");
+            // Browsers open no Unix sockets.
+            (Address::Unix(path).to_string(), base, flag, String::new())
         }
         address => {
             let port = match address {
@@ -87,7 +89,8 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
                 _ => server.port,
             };
             let base = format!("{scheme}://{host}:{port}");
-            (base.clone(), base, String::new())
+            let page = page(engine, &base);
+            (base.clone(), base, String::new(), page)
         }
     };
     let key = match server.needs_keys() {
@@ -123,7 +126,7 @@ playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype}{weights}, context {context} tokens
   device    {device}
 {note}  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB{each}
-{engines}Try:
+{engines}{page}Try:
   curl {base}/v1/models{key}
 {tries}",
         version = env!("CARGO_PKG_VERSION"),
@@ -137,12 +140,24 @@ playhouse {version} serves {name} on {shown}
     )
 }
 
+/// Returns the line about the page for browsers.
+fn page(engine: &Engine, base: &str) -> String {
+    let does_chat = engine.model_info().heads.generates && !hears(engine);
+    let use_of_it = if does_chat { "chat and watch the engine" } else { "watch the engine" };
+    format!("  page      {base}/ in a browser, to {use_of_it}\n")
+}
+
+/// Returns whether the model writes down sounds.
+fn hears(engine: &Engine) -> bool {
+    let loaded = engine.loaded();
+    Speech::of(&loaded.architecture, &loaded.codec).is_some()
+}
+
 /// Returns requests that the model answers: command, route, and the fields of the body after the
 /// model's name.
 fn tries(engine: &Engine) -> &'static [(&'static str, &'static str, &'static str)] {
-    let (loaded, heads) = (engine.loaded(), &engine.model_info().heads);
-    let hears = Speech::of(&loaded.architecture, &loaded.codec).is_some();
-    match (hears, heads.generates) {
+    let heads = &engine.model_info().heads;
+    match (hears(engine), heads.generates) {
         // A sound is a file, and goes with no fields of JSON.
         (true, _) => &[],
         (false, true) => &[

@@ -25,6 +25,9 @@ pub(super) const KEY_VARIABLE: &str = "VLLM_API_KEY";
 pub(super) const KEY_NOTE: &str =
     "VLLM_API_KEY changes nothing here: PLAYHOUSE_API_KEY or --api-key sets a key";
 
+/// Other users of a machine see the arguments of a process.
+const CHAT_KEY: &str = "--api-key: chat takes the key of a server from OPENAI_API_KEY";
+
 /// vLLM's other names of flags.
 const NAMES: [(&str, &str); 4] = [
     ("model-name", "model"),
@@ -138,7 +141,8 @@ pub(super) fn sort(
     // After `--`, arguments are no flags of this command.
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let (own, others) = arguments.split_at(end);
-    let is_serve = own.get(1).is_some_and(|command| command == "serve");
+    let is_command = |name: &str| own.get(1).is_some_and(|command| command == name);
+    let (is_serve, is_chat) = (is_command("serve"), is_command("chat"));
     let is_model = |word: &OsString| {
         let text = word.to_string_lossy();
         text == "-m" || text == "--model" || text.starts_with("--model=")
@@ -149,6 +153,9 @@ pub(super) fn sort(
     let mut words = own.iter().peekable();
     while let Some(word) = words.next() {
         match word.to_str().and_then(|text| Flag::parse(text, is_serve)) {
+            Some(flag) if is_chat && flag.name == "api-key" => {
+                return Err(CliError::Usage(CHAT_KEY.to_owned()));
+            }
             Some(flag) => sorted.take(flag, &mut words)?,
             None => sorted.kept.push(word.clone()),
         }

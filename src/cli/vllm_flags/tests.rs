@@ -58,6 +58,8 @@ fn names_and_values_of_vllm_get_the_spelling_of_this_program() {
     check("--override-pooler-config {}", "--pooler-config {}", 0);
     let chat = sorted("playhouse chat --url u --model-name n");
     assert_eq!(chat, Ok(("playhouse chat --url u --model n".to_owned(), 0)));
+    let key = sorted("playhouse chat --url u --api-key k");
+    assert!(key.is_err_and(|error| error.contains("OPENAI_API_KEY")));
 }
 
 #[test]

@@ -43,6 +43,15 @@ impl Int {
     }
 }
 
+/// Reads a field whose `null` stands for its default. Programs in Go write empty lists so.
+pub(in crate::server) fn or_default<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
 /// Reads a switch in a query. As pydantic does, it takes `True`, `1`, `yes` and `on` for true.
 pub(in crate::server) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     match String::deserialize(from)?.to_ascii_lowercase().as_str() {

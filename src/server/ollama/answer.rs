@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
+use serde::Serialize;
 
 use super::{
     error::error_line,
@@ -86,7 +87,13 @@ pub(super) fn loaded(line: &Line) -> Response {
 }
 
 fn piece(whole: &Line) -> Response {
-    ([(CONTENT_TYPE, JSON)], line(whole)).into_response()
+    only(whole, false)
+}
+
+/// Returns the only line of an answer.
+pub(super) fn only(value: &impl Serialize, is_streamed: bool) -> Response {
+    let kind = if is_streamed { LINES } else { JSON };
+    ([(CONTENT_TYPE, kind)], line(value)).into_response()
 }
 
 /// Writes the lines of one answer.

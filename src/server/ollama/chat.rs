@@ -17,7 +17,7 @@ use crate::{
     config::LimitSettings,
     server::{
         generate::handler::{Exchange, Plan, Protocol, RequestNames},
-        http::{error::ApiError, limits::at_most, parts::FromParts},
+        http::{error::ApiError, fields::or_default, limits::at_most, parts::FromParts},
         state::AppState,
         turn::check_tools,
     },
@@ -32,6 +32,7 @@ pub(in crate::server) struct OllamaChatRequest {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ChatFields {
+    #[serde(deserialize_with = "or_default")]
     messages: Vec<Value>,
     tools: Option<Vec<Value>>,
 }

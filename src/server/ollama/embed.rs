@@ -16,7 +16,7 @@ use crate::{
             caller::Caller,
             error::ApiError,
             extract::JsonBody,
-            fields::{Int, Strings},
+            fields::{Int, Strings, or_default},
             limits::at_most,
             parts::FromParts,
         },
@@ -65,11 +65,12 @@ pub(in crate::server) struct EmbedFields {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct PromptFields {
+    #[serde(deserialize_with = "or_default")]
     prompt: String,
 }
 
 /// The answer to `POST /api/embed`.
-#[derive(Serialize, ToSchema)]
+#[derive(Default, Serialize, ToSchema)]
 pub(in crate::server) struct OllamaEmbedded {
     model: String,
     embeddings: Vec<Vec<f32>>,
@@ -115,8 +116,12 @@ pub(super) async fn embed(
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
     let OllamaEmbedRequest { model, fields } = request;
-    let Strings(texts) =
-        fields.input.ok_or_else(|| ApiError::validation("body.input", "Field required"))?;
+    let texts = fields.input.map(|Strings(texts)| texts).unwrap_or_default();
+    if texts.is_empty() {
+        // It asks for the model to be loaded, as in Ollama.
+        let model = embedder(&state, model)?.1;
+        return json(OllamaEmbedded { model, ..OllamaEmbedded::default() }, 0).await;
+    }
     let truncates = fields.truncate.unwrap_or(true);
     let exchange = Exchange { state, caller, headers, memory };
     let results = pool(&exchange, "/api/embed", model, texts, truncates, fields.dimensions).await?;
@@ -142,12 +147,29 @@ pub(super) async fn embeddings(
     JsonBody(request): JsonBody<OllamaEmbeddingsRequest>,
 ) -> Result<Response, ApiError> {
     let OllamaEmbeddingsRequest { model, fields } = request;
+    if fields.prompt.is_empty() {
+        embedder(&state, model)?;
+        return json(OllamaEmbedding { embedding: Vec::new() }, 0).await;
+    }
     let exchange = Exchange { state, caller, headers, memory };
     let texts = vec![fields.prompt];
     let results = pool(&exchange, "/api/embeddings", model, texts, true, None).await?.results;
     let embedding: Vec<f32> = results.first().map(|row| row.values.to_vec()).unwrap_or_default();
     let num_values = embedding.len();
     json(OllamaEmbedding { embedding }, num_values).await
+}
+
+/// Returns the name that a client asked for as the server has it, and the name to answer under.
+///
+/// # Errors
+/// If no model has the name, or it makes no vectors.
+fn embedder(state: &AppState, model: ModelFields) -> Result<(Option<String>, String), ApiError> {
+    let asked = model.model.map(|asked| known_name(state, &asked));
+    let name = state.model_name(asked.as_deref())?;
+    match state.engine.pooling_task() {
+        Some(PoolingTask::Embed) => Ok((asked, name)),
+        _ => Err(lacks(&name, "embeddings")),
+    }
 }
 
 async fn pool(
@@ -159,11 +181,7 @@ async fn pool(
     dimensions: Option<Int>,
 ) -> Result<Results, ApiError> {
     let state = &exchange.state;
-    let asked = model.model.map(|asked| known_name(state, &asked));
-    let name = state.model_name(asked.as_deref())?;
-    if state.engine.pooling_task() != Some(PoolingTask::Embed) {
-        return Err(lacks(&name, "embeddings"));
-    }
+    let (asked, name) = embedder(state, model)?;
     let truncate = truncates.then_some((FIT, TruncationSide::Right));
     let fields = PoolingFields::of_embed(asked, dimensions, None, truncate);
     let params = fields.embed_params(state, &name)?;

@@ -19,7 +19,7 @@ use crate::{
     config::LimitSettings,
     server::{
         generate::handler::{Exchange, Plan, Protocol, RequestNames},
-        http::{error::ApiError, parts::FromParts},
+        http::{error::ApiError, fields::or_default, parts::FromParts},
         media::MediaParts,
         state::AppState,
     },
@@ -34,6 +34,7 @@ pub(in crate::server) struct OllamaGenerateRequest {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct GenerateFields {
+    #[serde(deserialize_with = "or_default")]
     prompt: String,
     system: Option<String>,
     /// Pictures in base64.

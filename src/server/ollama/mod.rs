@@ -3,7 +3,7 @@
 //! A chat or a prompt becomes a turn ([`turn`](super::turn)) like those of other protocols. Its
 //! output becomes lines of JSON ([`line`]), in one piece or one by one ([`answer`]). A server has
 //! one model, which is always loaded: `keep_alive` is accepted and changes nothing. Routes that
-//! would fetch or change models are refused ([`absent`]). A layer around the routes writes the
+//! would fetch or change other models are refused ([`absent`]). A layer around the routes writes the
 //! errors in this API's shape ([`error`]).
 //!
 //! Streams of this API have no ids of events, so they cannot be continued, and the journal does not
@@ -33,6 +33,7 @@ use axum::{
 };
 
 pub(super) use self::{
+    absent::{OllamaPullRequest, Progress},
     chat::OllamaChatRequest,
     embed::{OllamaEmbedRequest, OllamaEmbedded, OllamaEmbedding, OllamaEmbeddingsRequest},
     error::{ErrorBody, in_own_shape, is_ours},
@@ -61,7 +62,7 @@ pub(super) fn routes() -> Router<AppState> {
         .route("/api/generate", post(run::<OllamaGenerateRequest>))
         .route("/api/embed", post(embed::embed))
         .route("/api/embeddings", post(embed::embeddings))
-        .route("/api/pull", post(absent::refuse))
+        .route("/api/pull", post(absent::pull))
         .route("/api/push", post(absent::refuse))
         .route("/api/create", post(absent::refuse))
         .route("/api/copy", post(absent::refuse))

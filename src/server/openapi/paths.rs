@@ -18,8 +18,8 @@ use crate::server::{
     models::{ModelCard, ModelList},
     ollama::{
         Line, ModelTags, OllamaChatRequest, OllamaEmbedRequest, OllamaEmbedded, OllamaEmbedding,
-        OllamaEmbeddingsRequest, OllamaGenerateRequest, OllamaShowRequest, RunningModels, Shown,
-        Version,
+        OllamaEmbeddingsRequest, OllamaGenerateRequest, OllamaPullRequest, OllamaShowRequest,
+        Progress, RunningModels, Shown, Version,
     },
     pooling::{
         Classes, EmbedRequest, Embedded, Embeddings, PoolingRequest, Poolings, Ranking,
@@ -118,7 +118,11 @@ fn ollama(d: &mut Document) {
     d.get::<ModelTags>("/api/tags", "The names of the model and of its adapters");
     d.get::<RunningModels>("/api/ps", "The same: the model is always loaded");
     d.get::<Version>("/api/version", "The version of Ollama whose API this is");
-    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy"] {
+    d.post_or_lines::<OllamaPullRequest, Progress>(
+        "/api/pull",
+        "Whether the server has a model; another one is refused",
+    );
+    for path in ["/api/push", "/api/create", "/api/copy"] {
         d.absent(HttpMethod::Post, path, "Refused: operators choose the model");
     }
     d.absent(HttpMethod::Delete, "/api/delete", "Refused: no model is removed");

@@ -97,8 +97,19 @@ async function attachmentOf(file) {
   return { kind: 'text', name, text };
 }
 
+/** Resolves when all files so far are read. */
+let reading = Promise.resolve();
+
 /** Adds files. Those that the model cannot read are reported. */
-export async function add(files) {
+export function add(files) {
+  reading = reading.then(() => addAll(files)).catch((error) => report(error.message));
+  return reading;
+}
+
+/** A message waits for this: it goes with all files that were chosen before it. */
+export const areRead = () => reading;
+
+async function addAll(files) {
   for (const file of files) {
     try {
       attachments.push(await attachmentOf(file));

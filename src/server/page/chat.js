@@ -1,7 +1,7 @@
 // The view of conversations: the list, the open one, and the form that asks.
 
 import { request } from './api.js';
-import { areThere, startAttachments, take } from './attachments.js';
+import { areRead, areThere, startAttachments, take } from './attachments.js';
 import { $, say } from './dom.js';
 import { grow } from './editor.js';
 import { wake } from './feed.js';
@@ -18,6 +18,8 @@ const OPEN = 'playhouse-open';
 const SYSTEM = 'playhouse-system';
 const DRAFT = 'playhouse-draft';
 const WIDE = matchMedia('(min-width: 900px)');
+/** Keyboards on a screen have no other key for a new line. */
+const TOUCH = matchMedia('(hover: none) and (pointer: coarse)');
 
 /** Resolves when the store is open. A question may come before. */
 let ready = null;
@@ -27,6 +29,9 @@ let talk = null;
 /** Conversations whose answers are in progress, by id: they go on while another one is shown. */
 const busy = new Map();
 const others = 'BroadcastChannel' in window ? new BroadcastChannel('playhouse') : null;
+
+/** Tells other tabs what changed: a conversation, to which more may come soon, or several. */
+const told = (id = null, isBusy = false) => others?.postMessage({ id, isBusy });
 
 /** The actions on messages. Those that ask the model need valid settings. */
 const withFields = (call) => async (...given) => {
@@ -39,7 +44,12 @@ const act = {
   goOn: withFields((one, id, found) => one.goOn(id, found)),
   giveResult: withFields((one, call, text, found) => one.giveResult(call, text, found)),
   tryAgain: withFields((one, found) => (one.problem?.retry ?? ((again) => one.answer(again)))(found)),
-  choose: (id) => talk.choose(id),
+  async choose(id, name) {
+    const done = talk.choose(id);
+    // The button that was pressed went with the other branch.
+    thread.focus(id, name);
+    await done;
+  },
   async remove(id) {
     const more = talk.tree.below(id).length - 1;
     const text = more ? `The ${more === 1 ? 'message' : `${more} messages`} after it ${more === 1 ? 'is' : 'are'} deleted too.` : 'Nothing can bring it back.';
@@ -56,11 +66,17 @@ async function run(call) {
   if (mine.isBusy) return;
   busy.set(mine.conversation.id, mine);
   wake();
+  const isByKey = document.activeElement?.matches(':focus-visible');
   try {
-    await call(mine);
+    const done = call(mine);
+    // The button that a key pressed is gone now.
+    if (isByKey && document.activeElement === document.body) $('ask').focus();
+    await done;
   } finally {
     // Another try may have begun.
     if (!mine.isBusy) busy.delete(mine.conversation.id);
+    // The server may have another model now.
+    if (mine.problem?.status === 404) loadModels().catch(() => {});
   }
 }
 
@@ -68,8 +84,9 @@ async function run(call) {
 let isLossTold = false;
 
 function onLoss(error) {
-  if (!isLossTold) thread.tell(`The browser could not keep the conversation: ${error.message || error.name}. Export it, or delete others.`);
+  if (!isLossTold) thread.tell(`The browser could not keep the conversation: ${error.message || error.name}. Export all, or delete others.`);
   isLossTold = true;
+  library.draw();
 }
 
 function drawButtons() {
@@ -81,12 +98,16 @@ function drawButtons() {
 
 /** Shows a conversation. */
 function show(next) {
-  if (talk) talk.view = { onPath() {}, onNode() {}, onSave: () => library.draw(), onLoss };
+  const before = talk;
+  if (before) {
+    const onSave = () => { library.draw(); told(before.conversation.id, before.isBusy); };
+    before.view = { onPath() {}, onNode() {}, onSave, onLoss };
+  }
   talk = next;
   talk.view = {
     onPath: () => { thread.draw(); drawButtons(); },
     onNode: (node) => thread.grow(node),
-    onSave: () => { remember(); library.draw(); others?.postMessage('changed'); },
+    onSave: () => { remember(); library.draw(); told(next.conversation.id, next.isBusy); },
     onLoss,
   };
   $('system').value = talk.conversation.system ?? '';
@@ -111,6 +132,24 @@ async function open(id) {
   if (conversation) show(new Talk(conversation, await store.messages(id), store, request));
 }
 
+/** Returns the conversations in this page's memory that have messages. */
+const held = () => [...new Set([...busy.values(), talk])].filter((one) => one?.tree.size);
+
+/**
+ * Shows what another tab changed in the open conversation, `id` or among several. A form that is
+ * open stays as it is, and so does a conversation that a full browser does not keep.
+ */
+async function renew({ id, isBusy }) {
+  const open = talk.conversation.id;
+  const canShow = () => talk.conversation.id === open && talk.tree.size && !talk.isBusy && !$('messages').querySelector('form');
+  if (isBusy || (id !== null && id !== open) || isLossTold || !canShow()) return;
+  const stored = (await store.conversations()).find((one) => one.id === open);
+  const messages = stored ? await store.messages(open) : [];
+  if (!canShow()) return;
+  if (!stored) begin();
+  else if (stored.updated > talk.conversation.updated || stored.title !== talk.conversation.title) show(new Talk(stored, messages, store, request));
+}
+
 function beginAnew() {
   closeLibrary();
   begin();
@@ -124,20 +163,33 @@ async function rename(id, title) {
   }
   const conversation = (await store.conversations()).find((one) => one.id === id);
   await store.save({ ...conversation, title });
+  told(id);
+}
+
+/** Waits for the end of an answer. Stopping stores the answer so far: a removal comes after it. */
+async function ended(id) {
+  while (busy.has(id)) await new Promise((resolve) => { setTimeout(resolve, 10); });
 }
 
 async function remove(id) {
   busy.get(id)?.stop();
-  // Stopping stores the answer so far: the removal comes after it.
-  while (busy.has(id)) await new Promise((resolve) => { setTimeout(resolve, 10); });
+  await ended(id);
   await store.remove(id);
-  others?.postMessage('changed');
+  told(id);
   if (id === talk.conversation.id) begin();
   else await library.draw();
 }
 
+async function removeAll() {
+  for (const one of busy.values()) one.stop();
+  await Promise.all([...busy.keys()].map(ended));
+  await store.clear();
+  told();
+  begin();
+}
+
 async function send() {
-  await ready;
+  await Promise.all([ready, areRead()]);
   if (talk.isBusy) return;
   const text = $('ask').value.trim();
   const found = fields();
@@ -172,7 +224,7 @@ function closeLibrary() {
 }
 
 function startLibrary() {
-  library = new Library(store, { open, rename, remove, tell: (text) => thread.tell(text) });
+  library = new Library(store, { open, rename, remove, removeAll, held, told, tell: (text) => thread.tell(text) });
   $('show-library').append(icon('list'));
   $('new').prepend(icon('add'));
   $('new-here').append(icon('add'));
@@ -193,7 +245,10 @@ function startLibrary() {
     if (isLibraryOpen() && !$('library').contains(event.target) && !$('show-library').contains(event.target)) closeLibrary();
   });
   for (const id of ['new', 'new-here']) $(id).addEventListener('click', beginAnew);
-  others?.addEventListener('message', () => library.draw());
+  others?.addEventListener('message', ({ data }) => {
+    library.draw();
+    renew(data);
+  });
   // Before, no press could have done anything.
   $('library').inert = false;
   for (const id of ['show-library', 'new-here']) $(id).disabled = false;
@@ -211,7 +266,9 @@ function startComposer() {
     send();
   });
   $('ask').addEventListener('keydown', (event) => {
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    // Safari's key that ends a composition has this code, and no mark of it.
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    if (TOUCH.matches && !event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     send();
   });
@@ -230,7 +287,8 @@ function startComposer() {
     // A dialog has its own keys.
     if (document.body.dataset.view !== 'chat' || !talk || document.querySelector('dialog[open]')) return;
     const isCommand = event.ctrlKey || event.metaKey;
-    if (event.key === 'Escape' && talk.running) talk.stop();
+    // In a search box, it empties the box; within a composition, it ends that.
+    if (event.key === 'Escape' && talk.running && !event.isComposing && event.target !== $('find')) talk.stop();
     else if (isCommand && event.shiftKey && event.key.toLowerCase() === 'o') press(event, beginAnew);
     else if (isCommand && event.key.toLowerCase() === 'k') press(event, find);
   });

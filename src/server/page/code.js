@@ -68,7 +68,7 @@ export function codeBlock(given, givenInfo, isComplete = true) {
     if (text.length <= (isEnd ? COLOUR_MAX : LIVE_MAX)) colour();
   }
 
-  const element = h('div', { class: 'code' },
+  const element = h('div', { class: 'code', dir: 'ltr' },
     h('div', { class: 'code-head' }, label, copyButton('Copy the code', () => text)),
     h('pre', { tabindex: 0 }, code));
   show(given, isComplete);

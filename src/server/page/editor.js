@@ -10,7 +10,7 @@ export function grow(box, most = 320) {
 
 /** Returns a form with `text`. `use` takes the new text, `close` ends it without. */
 export function editor(text, label, use, close) {
-  const box = h('textarea', { 'aria-label': 'Text of the message' });
+  const box = h('textarea', { 'aria-label': 'Text of the message', dir: 'auto' });
   box.value = text;
   const form = h('form', { class: 'editor' }, box, h('div', { class: 'row' },
     h('button', { class: 'primary', type: 'submit' }, label),

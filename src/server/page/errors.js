@@ -18,9 +18,9 @@ const KNOWN = [
   [({ status }) => status >= 500, 'Something broke on the server', 'It recovers by itself. Try again.'],
 ];
 
-/** Returns an error as `{ title, advice, detail }`, all of them text. */
+/** Returns an error as `{ title, advice, detail }`, all of them text, with the status of the answer. */
 export function explain(error) {
   const found = KNOWN.find(([fits]) => fits(error));
   const [, title, advice] = found ?? [null, 'That did not work', 'The reason is below.'];
-  return { title, advice, detail: error.message };
+  return { title, advice, detail: error.message, status: error.status };
 }

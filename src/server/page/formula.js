@@ -15,7 +15,7 @@ const load = () => {
 
 /** Returns the element of a formula. */
 export function formula(tex, isDisplay) {
-  const element = h('span', { class: isDisplay ? 'formula display' : 'formula' }, h('code', null, tex));
+  const element = h('span', { class: isDisplay ? 'formula display' : 'formula', dir: 'ltr' }, h('code', null, tex));
   load().then((temml) => {
     const drawn = document.createElement('span');
     try {
@@ -26,6 +26,9 @@ export function formula(tex, isDisplay) {
       return;
     }
     element.replaceChildren(...drawn.childNodes);
+  }, () => {
+    // The server is gone: the source stays, and the next formula tries again.
+    library = null;
   });
   return element;
 }

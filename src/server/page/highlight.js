@@ -13,6 +13,10 @@ const load = () => {
   library ??= import('./vendor/highlight.js').then((module) => {
     isLoaded = true;
     return module.default;
+  }, () => {
+    // The server is gone: the next block tries again.
+    library = null;
+    return null;
   });
   return library;
 };
@@ -31,7 +35,7 @@ export async function highlighted(text, language) {
   const name = ALIASES[language.toLowerCase()] ?? language;
   if (!name) return null;
   const hljs = await load();
-  if (!hljs.getLanguage(name)) return null;
+  if (!hljs?.getLanguage(name)) return null;
   // The tree is what the library's own HTML is made of.
   const { _emitter: emitter } = hljs.highlight(text, { language: name, ignoreIllegals: true });
   return emitter.root.children.map(nodeOf);

@@ -42,7 +42,10 @@ export class Library {
   /** Whether a press on the list is in progress: a row that is replaced meanwhile gets no click. */
   #isPressed = false;
 
-  /** `act` opens, renames and removes conversations, and tells problems. */
+  /**
+   * `act` opens, renames and removes conversations, tells problems and other tabs, and returns the
+   * conversations that the page holds.
+   */
   constructor(store, act) {
     this.#store = store;
     this.#act = act;
@@ -60,6 +63,7 @@ export class Library {
       });
     }
     $('export-all').addEventListener('click', () => this.#export(() => true));
+    $('delete-all').addEventListener('click', () => this.#removeAll());
     $('import').addEventListener('click', () => $('import-file').click());
     $('import-file').addEventListener('change', () => this.#import());
     $('library-note').textContent = store.isKept
@@ -82,9 +86,9 @@ export class Library {
     const shown = all.filter(({ id }) => !found || found.has(id)).sort((a, b) => b.updated - a.updated);
     const rows = shown.map(({ id, title, updated }) => [id, title, ageOf(updated), found?.get(id) ?? '']);
     const shape = JSON.stringify([rows, this.#chosen, query]);
+    for (const name of ['export-all', 'delete-all']) $(name).disabled = !all.length && !this.#act.held().length;
     if (shape === this.#shape) return;
     this.#shape = shape;
-    $('export-all').disabled = !all.length;
     this.#replace(shown.flatMap((conversation, i) => {
       const [, , age, snippet] = rows[i];
       const heading = age === rows[i - 1]?.[2] ? [] : [h('li', { class: 'age' }, age)];
@@ -108,7 +112,7 @@ export class Library {
     const isChosen = id === this.#chosen;
     return h('li', { class: isChosen ? 'chosen' : null, data: { id } },
       h('button', { class: 'open', type: 'button', 'aria-current': isChosen ? 'true' : null, onclick: () => this.#act.open(id) },
-        h('span', { class: 'title' }, title), snippet ? h('span', { class: 'snippet' }, snippet) : null),
+        h('span', { class: 'title', dir: 'auto' }, title), snippet ? h('span', { class: 'snippet', dir: 'auto' }, snippet) : null),
       h('span', { class: 'tools' },
         tool('edit', `Rename ${title}`, () => this.#rename(conversation)),
         tool('save', `Export ${title}`, () => this.#export((one) => one.id === id)),
@@ -117,7 +121,7 @@ export class Library {
 
   #rename({ id, title }) {
     const item = $('conversations').querySelector(`[data-id="${id}"]`);
-    const box = h('input', { 'aria-label': 'Name of the conversation', value: title, maxlength: 200 });
+    const box = h('input', { 'aria-label': 'Name of the conversation', value: title, maxlength: 200, dir: 'auto' });
     const form = h('form', { class: 'rename' }, box);
     this.#renaming = id;
     this.#shape = '';
@@ -146,28 +150,43 @@ export class Library {
     await this.#act.remove(id);
   }
 
-  /** Exports the conversations that `fits` accepts, as the store has them now. */
+  async #removeAll() {
+    const text = 'They are deleted from this browser. Nothing can bring them back: export them first to keep them.';
+    if (await confirmed('Delete all conversations?', text, 'Delete all')) await this.#act.removeAll();
+  }
+
+  /**
+   * Exports the conversations that `fits` accepts, as the store has them now. Those that the page
+   * holds are newer, and a full store may lack them.
+   */
   async #export(fits) {
-    const conversations = (await this.#store.conversations()).filter(fits);
-    const pairs = await Promise.all(conversations.map(async (one) => [one, await this.#store.messages(one.id)]));
+    const held = this.#act.held().map(({ conversation, tree }) => [conversation, tree.all()]);
+    const ids = new Set(held.map(([{ id }]) => id));
+    const stored = (await this.#store.conversations()).filter((one) => !ids.has(one.id) && fits(one));
+    const read = await Promise.all(stored.map(async (one) => [one, await this.#store.messages(one.id)]));
+    const pairs = [...read, ...held.filter(([one]) => fits(one))];
     download(await exported(pairs), fileName(pairs));
   }
 
   async #import() {
     const box = $('import-file');
+    let count = 0;
     try {
-      for (const file of box.files) {
-        const known = new Set((await this.#store.conversations()).map(({ id }) => id));
-        for (const [conversation, nodes] of imported(await file.text())) {
-          // A conversation that is here already stays as it is; the file's becomes a copy.
-          const id = known.has(conversation.id) ? newId() : conversation.id;
-          await this.#store.save({ ...conversation, id }, nodes);
-        }
+      // All files are read before the first conversation is kept.
+      const pairs = (await Promise.all([...box.files].map((file) => file.text()))).flatMap(imported);
+      const known = new Set((await this.#store.conversations()).map(({ id }) => id));
+      for (const [conversation, nodes] of pairs) {
+        // A conversation that is here already stays as it is; the file's becomes a copy.
+        const id = known.has(conversation.id) ? newId() : conversation.id;
+        known.add(id);
+        await this.#store.save({ ...conversation, id }, nodes);
+        count += 1;
       }
     } catch (error) {
-      this.#act.tell(`Nothing was imported: ${error.message}.`);
+      this.#act.tell(`${count ? `Only ${count} of the conversations were` : 'Nothing was'} imported: ${error.message || error.name}.`);
     }
     box.value = '';
+    if (count) this.#act.told();
     await this.draw();
   }
 }

@@ -9,6 +9,7 @@ import { MemoryView } from './memory.js';
 import { short } from './numbers.js';
 import { History, news } from './rates.js';
 import { startSearch } from './search.js';
+import { loadModels } from './settings.js';
 import { startTheme } from './theme.js';
 import { TrafficView } from './traffic.js';
 
@@ -96,6 +97,8 @@ function onNews(whole) {
   offer(whole.engines.length);
   const snapshot = seenFrom(whole, engine);
   fit(snapshot.model);
+  // Another model took the place of the first: questions name it from now on.
+  if (last && last.model.name !== snapshot.model.name) loadModels().catch(() => {});
   lastPoint = history.push(snapshot);
   const rate = lastPoint.output;
   say($('status-rate'), rate > 0 ? `${short(rate)} tok/s` : '');

@@ -58,7 +58,7 @@ class Message {
     this.shape = shape;
     const { node, act } = this;
     const step = (name, label, other) => {
-      const button = tool(name, label, () => act.choose(other.id));
+      const button = tool(name, label, () => act.choose(other.id, name));
       button.disabled = !other || isBusy;
       return button;
     };
@@ -96,7 +96,7 @@ export class Question extends Message {
   constructor(node, act) {
     super(node, act, node.role === 'tool' ? 'Tool' : 'You');
     const files = (node.attachments ?? []).map(shownFile);
-    this.element.append(this.name, ...files, ...(node.text ? [h('p', { class: 'plain' }, node.text)] : []), this.tools);
+    this.element.append(this.name, ...files, ...(node.text ? [h('p', { class: 'plain', dir: 'auto' }, node.text)] : []), this.tools);
   }
 
   more() {

@@ -1,6 +1,6 @@
 // A text with Markdown as elements. Text of a model never becomes markup: each token becomes an
 // element by its name. A text that grows keeps its finished blocks: only the last one is drawn
-// again.
+// again. Text in Arabic or Hebrew runs from the right, block by block.
 
 import { codeBlock } from './code.js';
 import { h } from './dom.js';
@@ -9,6 +9,9 @@ import { decoded, divide, normalized, safeAddress, tokensOf } from './markdown.j
 
 /** Deepest nesting of lists, quotes and emphasis. */
 const DEPTH_MAX = 24;
+
+/** The first letter decides where a block begins. */
+const AUTO = { dir: 'auto' };
 
 const link = (href, ...label) => h('a', { href, rel: 'noopener noreferrer', target: '_blank' }, ...label);
 
@@ -58,16 +61,16 @@ const BLOCK = {
   def: () => [],
   hr: () => [h('hr')],
   // The page has its own first two levels.
-  heading: (token, depth) => [h(`h${Math.min(6, token.depth + 2)}`, null, inline(token.tokens, depth))],
-  paragraph: (token, depth) => [h('p', null, inline(token.tokens, depth))],
-  text: (token, depth) => [h('p', null, inline(token.tokens ?? [token], depth))],
-  html: (token) => [h('p', { class: 'plain' }, token.raw.trimEnd())],
+  heading: (token, depth) => [h(`h${Math.min(6, token.depth + 2)}`, AUTO, inline(token.tokens, depth))],
+  paragraph: (token, depth) => [h('p', AUTO, inline(token.tokens, depth))],
+  text: (token, depth) => [h('p', AUTO, inline(token.tokens ?? [token], depth))],
+  html: (token) => [h('p', { class: 'plain', ...AUTO }, token.raw.trimEnd())],
   math: (token) => [h('p', { class: 'scroll' }, formula(token.tex, true))],
   code: (token) => [codeBlock(token.text, token.lang).element],
   blockquote: (token, depth) => [h('blockquote', null, blocks(token.tokens, depth))],
-  list: (token, depth) => [h(token.ordered ? 'ol' : 'ul', token.ordered ? { start: token.start } : null,
+  list: (token, depth) => [h(token.ordered ? 'ol' : 'ul', { ...AUTO, start: token.ordered ? token.start : null },
     token.items.map((one) => item(one, depth)))],
-  table: (token, depth) => [h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Table' }, h('table', null,
+  table: (token, depth) => [h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Table' }, h('table', AUTO,
     h('thead', null, h('tr', null, token.header.map((one) => cell('th', one, depth)))),
     h('tbody', null, token.rows.map((row) => h('tr', null, row.map((one) => cell('td', one, depth)))))))],
 };
@@ -116,7 +119,7 @@ export class Prose {
   }
 
   #add(nodes) {
-    const elements = nodes.map((node) => (typeof node === 'string' ? h('p', { class: 'plain' }, node) : node));
+    const elements = nodes.map((node) => (typeof node === 'string' ? h('p', { class: 'plain', ...AUTO }, node) : node));
     this.element.append(...elements);
     return elements;
   }

@@ -1,6 +1,8 @@
 // Keeps conversations in this browser (IndexedDB). Where it keeps nothing, they last as long as the
 // page.
 
+import { beginning } from './tree.js';
+
 const NAME = 'playhouse';
 const VERSION = 1;
 
@@ -68,6 +70,13 @@ class Kept {
     return ended(transaction);
   }
 
+  /** Removes all conversations. */
+  clear() {
+    const [transaction, ...stores] = this.#begin('readwrite', 'conversations', 'messages');
+    for (const one of stores) one.clear();
+    return ended(transaction);
+  }
+
   /** Calls `visit` with each message of all conversations. */
   each(visit) {
     const [transaction, messages] = this.#begin('readonly', 'messages');
@@ -108,6 +117,11 @@ export class Fleeting {
     for (const key of this.#messages.keys()) if (key.startsWith(`${id}/`)) this.#messages.delete(key);
   }
 
+  async clear() {
+    this.#conversations.clear();
+    this.#messages.clear();
+  }
+
   async each(visit) {
     this.#messages.forEach(visit);
   }
@@ -138,6 +152,6 @@ export async function search(store, query) {
 /** Returns the surroundings of a word. */
 export function snippet(text, word) {
   const at = Math.max(0, text.toLowerCase().indexOf(word) - 20);
-  const part = text.slice(at, at + 80).replace(/\s+/g, ' ').trim();
+  const part = beginning(text.slice(at).replace(/^[\udc00-\udfff]/, ''), 80).replace(/\s+/g, ' ').trim();
   return `${at ? '…' : ''}${part}${at + 80 < text.length ? '…' : ''}`;
 }

@@ -139,6 +139,12 @@ export class Thread {
       h('div', { class: 'row' }, STARTERS.map(starter)));
   }
 
+  /** Moves the focus to a button of a message, or to its first one where that one is off. */
+  focus(id, name) {
+    const tools = this.#views.get(id)?.tools;
+    (tools?.querySelector(`.${name}:enabled`) ?? tools?.querySelector('button:enabled'))?.focus();
+  }
+
   /** Removes what `tell` reported. */
   forget() {
     this.#notes = [];

@@ -51,7 +51,7 @@ function steer(event) {
 
 /** Returns an element that `add` appends tokens to, each with `logprob` and `top_logprobs`. */
 export function tokenText() {
-  const element = h('p', { class: 'tokens', onkeydown: steer });
+  const element = h('p', { class: 'tokens', dir: 'auto', onkeydown: steer });
   const add = (entry) => {
     const token = h('span', {
       class: `token s${surprise(entry.logprob)}`,

@@ -1,6 +1,7 @@
 // Conversations as a file: JSON that another browser can read. Files within them are base64.
 
 import { base64 } from './parts.js';
+import { beginning } from './tree.js';
 
 export const FORMAT = 'playhouse-conversations';
 export const VERSION = 1;
@@ -94,6 +95,6 @@ export function imported(text) {
 export function fileName(conversations, now = new Date()) {
   const day = now.toISOString().slice(0, 10);
   if (conversations.length !== 1) return `playhouse-${day}.json`;
-  const words = conversations[0][0].title.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40);
-  return `playhouse-${words || day}.json`;
+  const words = conversations[0][0].title.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '');
+  return `playhouse-${beginning(words, 40) || day}.json`;
 }

@@ -12,6 +12,9 @@ export function newId(now = Date.now(), random = Math.random()) {
   return part(lastMs, 9) + part(count, 4) + part(Math.floor(random * 36 ** 6), 6);
 }
 
+/** Returns the beginning of a text, which does not end within a character. */
+export const beginning = (text, length) => text.slice(0, length).replace(/[\ud800-\udbff]$/, '');
+
 /** Longest title made of a question, in characters. */
 const TITLE_MAX = 60;
 
@@ -20,7 +23,7 @@ export function titleOf(text) {
   const line = text.trim().split('\n')[0].replace(/\s+/g, ' ');
   if (line.length <= TITLE_MAX) return line || 'Conversation';
   const cut = line.slice(0, TITLE_MAX);
-  return `${cut.slice(0, Math.max(cut.lastIndexOf(' '), TITLE_MAX / 2)).trimEnd()}…`;
+  return `${beginning(cut, Math.max(cut.lastIndexOf(' '), TITLE_MAX / 2)).trimEnd()}…`;
 }
 
 /** The messages of one conversation. Each has `id`, `parent` (an id or `null`), `role`, `text`. */
