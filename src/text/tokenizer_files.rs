@@ -29,7 +29,7 @@ const NAMED_TOKENS: [&str; 7] =
 /// The fields that list further special tokens: transformers 4's name and 5's.
 const LISTED_TOKENS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-/// A token that a file declares, with the id that it must have.
+/// A token that a file declares, with its id there.
 #[derive(Debug)]
 pub(super) struct DeclaredToken {
     pub(super) id: u32,
@@ -47,7 +47,7 @@ pub(super) struct TokenizerFiles {
     pub(super) named_tokens: BTreeMap<String, String>,
     /// Special tokens without a role.
     pub(super) extra_special_tokens: Vec<String>,
-    /// Tokens with fixed ids, in the order of their ids.
+    /// Declared tokens, in the order of their declared ids.
     pub(super) declared_tokens: Vec<DeclaredToken>,
     /// Chat templates by name. A single one has the name `default`.
     pub(super) chat_templates: BTreeMap<String, String>,

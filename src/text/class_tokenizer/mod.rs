@@ -11,8 +11,8 @@
 //! | `BartTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
-//! | `LlamaTokenizer` | tokenizer.model | `<s>` text, unless the config says otherwise |
-//! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | the same |
+//! | `LlamaTokenizer` | tokenizer.model | those that the config adds |
+//! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | `<s>` text, by default |
 
 mod byte_level;
 mod languages;

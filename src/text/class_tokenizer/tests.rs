@@ -120,6 +120,19 @@ fn mt5_has_the_tokenizer_of_t5() {
     assert_eq!(tokens(&mt5, class), tokens(&t5, json!({})));
 }
 
+/// The expected tokens are those of transformers 5.24.
+#[test]
+fn a_llama_has_only_the_ends_that_its_config_adds() {
+    for (change, expected) in [
+        (json!({ "add_bos_token": null }), &[515][..]),
+        (json!({ "add_bos_token": null, "add_eos_token": true }), &[515, 2]),
+        (json!({ "add_bos_token": true }), &[1, 515]),
+    ] {
+        let codec = HfTextCodec::load(folder(&recorded("llama"), change, &[]).path()).unwrap();
+        assert_eq!(codec.encode("a", true).unwrap(), expected);
+    }
+}
+
 /// Those of the first Llamas have empty names in the config.
 #[test]
 fn an_empty_token_is_none() {
