@@ -45,6 +45,8 @@ pub(super) struct DeclaredToken {
 pub(super) struct TokenizerFiles {
     /// `eos_token` → `<|im_end|>`, and so on.
     pub(super) named_tokens: BTreeMap<String, String>,
+    /// Whether the token of a role takes the white space before it, where its object says so.
+    pub(super) takes_before: BTreeMap<String, bool>,
     /// Special tokens without a role.
     pub(super) extra_special_tokens: Vec<String>,
     /// Declared tokens, in the order of their declared ids.
@@ -135,8 +137,15 @@ impl TokenizerFiles {
         object: &Map<String, Value>,
     ) -> Result<(), TextLoadError> {
         for field in NAMED_TOKENS {
-            if let Some(content) = token_content(path, field, object.get(field))? {
-                self.named_tokens.entry(field.to_owned()).or_insert(content);
+            let value = object.get(field);
+            if let Some(content) = token_content(path, field, value)?
+                && !self.named_tokens.contains_key(field)
+            {
+                self.named_tokens.insert(field.to_owned(), content);
+                let takes_before = value.and_then(|value| value.get("lstrip"));
+                if let Some(takes_before) = takes_before.and_then(Value::as_bool) {
+                    self.takes_before.insert(field.to_owned(), takes_before);
+                }
             }
         }
         for field in LISTED_TOKENS {
