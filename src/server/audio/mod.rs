@@ -22,6 +22,7 @@ use axum::{
 
 pub(super) use self::{
     answer::{Transcription, Translation},
+    form::ObjectBody,
     realtime::RealtimeSeats,
 };
 
