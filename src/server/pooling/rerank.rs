@@ -19,7 +19,11 @@ use crate::{
     engine::{RankedDocument, ranked},
     server::{
         http::{
-            caller::Caller, error::ApiError, extract::JsonBody, fields::Int, limits::at_most,
+            caller::Caller,
+            error::ApiError,
+            extract::JsonBody,
+            fields::{Int, flag},
+            limits::at_most,
             parts::FromParts,
         },
         memory::RequestMemory,
@@ -34,7 +38,7 @@ pub(in crate::server) struct RerankFields {
     query: Option<String>,
     documents: Option<Value>,
     top_n: Option<Int>,
-    #[serde(rename = "return_documents")]
+    #[serde(rename = "return_documents", deserialize_with = "flag")]
     _return_documents: Option<bool>,
 }
 
