@@ -117,6 +117,28 @@ fn awq_divides_the_outputs_of_activations() {
     assert!(message.contains(expected), "{message}");
 }
 
+/// Checkpoints for KV caches of 8 bits have a scale for each layer's keys and values, or one for
+/// both. The cache here has no such scales, and the logits stay those of transformers.
+#[test]
+fn scales_of_a_kv_cache_change_nothing() {
+    let copy = TempDir::new().unwrap();
+    let original = folder("cohere");
+    fs::copy(original.join("config.json"), copy.path().join("config.json")).unwrap();
+    let file = fs::read(original.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let scale = 0.25_f32.to_le_bytes();
+    let mut all: Vec<_> = tensors.tensors();
+    for name in ["kv_scale", "k_scale", "v_scale", "q_scale", "prob_scale"] {
+        let view = TensorView::new(safetensors::Dtype::F32, vec![1], &scale).unwrap();
+        all.push((format!("model.layers.0.self_attn.{name}"), view));
+    }
+    fs::write(copy.path().join("model.safetensors"), safetensors::serialize(all, None).unwrap())
+        .unwrap();
+    let golden = fs::read(original.join("golden.json")).unwrap();
+    let prompts: Vec<Prompt> = serde_json::from_slice(&golden).unwrap();
+    check_with(&options(), copy.path(), &prompts, TOLERANCE);
+}
+
 /// Returns the error of the model `name` whose config and tensors `change` has changed.
 fn error(name: &str, setting: (&str, Value), removed: Option<&str>) -> String {
     let copy = TempDir::new().unwrap();
