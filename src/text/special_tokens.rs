@@ -1,8 +1,8 @@
 //! The special tokens according to all files of a tokenizer.
 //!
 //! transformers adds the tokens that the config declares to those of `tokenizer.json`, in the order
-//! of their declared ids, and makes every token that has a role (EOS, padding) a special one. A
-//! known token keeps its id, and a new one gets the next.
+//! of their declared ids. A known token keeps its id, and a new one gets the next. Every token that
+//! has a role (EOS, padding) becomes a special one.
 
 use std::path::Path;
 

@@ -76,9 +76,9 @@ fn gptq_matrices_that_are_transposed_elsewhere() {
     check("gpt2");
 }
 
-/// Writes a copy of falcon-groups into `folder`. In the first layer, the outputs of the activation
-/// are divided by a number of each group, and the weights behind it are multiplied by it: AutoAWQ's
-/// `ScaledActivation`. Powers of two round nothing.
+/// Writes a copy of falcon-groups into `folder`, with AutoAWQ's `ScaledActivation` in the first
+/// layer. The outputs of the activation are divided by a number of each group, and the weights
+/// behind it are multiplied by it. Powers of two round nothing.
 fn write_scaled_falcon(folder: &Path, groups: [f32; 2]) {
     let weights = "transformer.h.0.mlp.dense_4h_to_h.scales";
     let original = self::folder("falcon-groups");

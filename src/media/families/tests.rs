@@ -379,8 +379,8 @@ fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
     }
 }
 
-/// A number is the shorter side, although the default of `SiglipImageProcessor` is a square:
-/// transformers makes 14 x 28 pixels of 20 x 40 with a `size` of 14.
+/// A number is the shorter side, although the default of `SiglipImageProcessor` is a square. With a
+/// `size` of 14, transformers makes 14 x 28 pixels of 20 x 40.
 #[test]
 fn a_size_of_siglip_that_is_a_number_is_the_shorter_side() {
     let model = models().into_iter().find(|model| model.ends_with("llava-siglip")).unwrap();
