@@ -1,7 +1,7 @@
 //! The form of a request: a file beside fields of text (`multipart/form-data`). Requests of this
 //! process have an object in its place, with the URL of the file, as vLLM's batches do.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     body::Body,
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::server::{
     http::{
-        body::{self, BodyLimits, WaitingSeats},
+        body::{self, BodyLimits},
         error::ApiError,
     },
     memory::RequestMemory,
@@ -95,11 +95,7 @@ impl FromRequest<AppState> for SpeechForm {
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let memory = RequestMemory::of(request.extensions(), state);
         let (parts, body) = request.into_parts();
-        let limits = BodyLimits {
-            bytes: state.config.body_limit_bytes,
-            time: Duration::from_secs(state.config.body_timeout_secs),
-            seats: parts.extensions.get::<WaitingSeats>().cloned().unwrap_or_default(),
-        };
+        let limits = BodyLimits::of(&parts.extensions, &state.config);
         let bytes = body::read(&parts.headers, body, limits, &memory).await?;
         if parts.extensions.get::<ObjectBody>().is_some() {
             return of_object(&bytes, state, &memory).await;
