@@ -23,7 +23,7 @@ use super::{
     style::shows_bars,
 };
 use crate::{
-    config::{Config, Key, Origin, ServerSettings, layer::Entry},
+    config::{Config, ServerSettings, layer::Entry},
     engine::Speech,
     server::InProcess,
 };
@@ -70,8 +70,7 @@ struct Tally {
 /// Returns the settings that a batch starts from. The log does not repeat the requests, because
 /// each has its line in the output.
 pub(crate) fn defaults() -> Vec<Entry> {
-    let key = Key::new("log", "level");
-    vec![Entry { key, value: "warn".into(), origin: Origin::Default }]
+    vec![Entry::of_command("log", "level", "warn")]
 }
 
 /// Answers all requests.
