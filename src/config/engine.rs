@@ -148,9 +148,10 @@ settings! {
         chat_template: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with a chat template to use instead of the model's")
                 .example(r#""template.jinja""#);
-        /// Maximum number of log-probabilities that a request may ask for at each position.
-        max_logprobs: usize = 20, count, any,
-            Usage::new("N", "Maximum number of log-probabilities that a request may ask for");
+        /// Maximum number of log-probabilities that a request may ask for at each position. -1:
+        /// those of all tokens of the vocabulary.
+        max_logprobs: usize = 20, count_or_unlimited, any,
+            Usage::new("N", "Most log-probabilities that a request may ask for; -1: no limit");
 
         "Machine":
         /// Device of the model: auto or cpu (the processor), wgpu, or in builds with the feature

@@ -26,6 +26,14 @@ pub struct Entry {
     pub origin: Origin,
 }
 
+impl Entry {
+    /// Returns a value with which a command replaces a default.
+    #[cfg(feature = "cli")]
+    pub(crate) fn of_command(section: &str, name: &str, value: &str) -> Self {
+        Self { key: Key::new(section, name), value: value.into(), origin: Origin::Default }
+    }
+}
+
 /// Names the configuration file if there is no `--config`.
 pub const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
 /// Short for `PLAYHOUSE_LOG_LEVEL`.

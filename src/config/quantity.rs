@@ -59,6 +59,24 @@ pub(crate) fn some_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<us
     count(from).map(Some)
 }
 
+/// Reads a whole number. -1, as vLLM spells it, is the largest: no limit.
+pub(crate) fn count_or_unlimited<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a whole number, or -1 for no limit")]
+    enum Written {
+        Unsigned(u64),
+        Signed(i64),
+        Text(String),
+    }
+    let value = match Written::deserialize(from)? {
+        Written::Unsigned(value) => usize::try_from(value).ok(),
+        Written::Signed(value) => (value == -1).then_some(usize::MAX),
+        Written::Text(text) if text.trim() == "-1" => Some(usize::MAX),
+        Written::Text(text) => text.trim().parse().ok(),
+    };
+    value.ok_or_else(|| D::Error::custom("expected a whole number, or -1 for no limit"))
+}
+
 /// Reads a whole number of 64 bits.
 pub(crate) fn count_u64<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(FromIntegerOrText {

@@ -136,6 +136,7 @@ mod tests {
             flag("quota_tokens_per_minute", "10k"),
             flag("quota_max_open_requests", "0"),
             flag("hang_timeout_secs", "0.5"),
+            flag("max_logprobs", "-1"),
         ];
         let engine = Resolved::new(entries).unwrap().config.engine;
         assert_eq!(engine.max_model_len, Some(25_600));
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(engine.quota_tokens_per_minute, Some(10_000));
         assert_eq!(engine.quota_max_open_requests, None, "0 is no quota");
         assert_eq!(engine.hang_timeout_secs, 0.5);
+        assert_eq!(engine.max_logprobs, usize::MAX, "-1 is no limit");
         assert_eq!(engine.served_model_name, ["a", "b"]);
     }
 
@@ -195,6 +197,7 @@ mod tests {
         }
         for (name, value) in [
             ("max_model_len", Value::from(-1)),
+            ("max_logprobs", Value::from(-2)),
             ("max_model_len", Value::from(1.5)),
             ("watermark", Value::from(-0.5)),
             ("watermark", Value::from("wet")),

@@ -23,6 +23,7 @@ use playhouse_actors::{
 use super::{
     StartError, StartProgress,
     builder::Registries,
+    drafts,
     load::{self, LoadRegistries, Loaded},
     replayed_media::ReplayedMedia,
 };
@@ -67,6 +68,8 @@ pub(crate) struct ModelDevice {
     media: Option<ReplayedMedia>,
     executor: Option<(Epoch, Box<dyn ModelExecutor>)>,
     steps: VecDeque<SchedulerOutput>,
+    /// Whether the model can compute guessed tokens on its device.
+    takes_guesses: bool,
     /// The facts that differ from those of the recorded engine.
     differences: Vec<Difference>,
 }
@@ -116,7 +119,7 @@ impl ModelDevice {
             return Err(LoadForReplayError::OtherKvCache { recorded, current });
         }
         let guesses = RecordedGuesses::default();
-        let drafts = DraftSettings {
+        let settings = DraftSettings {
             method: DraftMethod::Recorded(guesses.clone()),
             ..DraftSettings::default()
         };
@@ -125,10 +128,19 @@ impl ModelDevice {
             return Err(start(StartError::Panicked(why)));
         };
         let Constraints { grammars, .. } = constraints;
-        let executors = executors.with_drafts(drafts);
+        let executors = executors.with_drafts(settings);
         let media = executors.encoder().map(ReplayedMedia::new);
-        let (executor, steps) = (None, VecDeque::new());
-        Ok(Self { executors, grammars, guesses, media, executor, steps, differences })
+        let takes_guesses = drafts::has_guesses(&model.info.kv_spec, model.device_kind);
+        Ok(Self {
+            executors,
+            grammars,
+            guesses,
+            media,
+            executor: None,
+            steps: VecDeque::new(),
+            takes_guesses,
+            differences,
+        })
     }
 
     /// Returns the facts that differ from those of the recorded engine, so tokens may differ.
@@ -155,6 +167,20 @@ impl ModelDevice {
         }));
         let output = computed.map_err(|_| DeviceFault("the model panicked".to_owned()))??;
         Ok(output.outputs.iter().map(RowDone::of).collect())
+    }
+}
+
+/// Checks that a step has no guesses, unless the model `takes_guesses`.
+fn check_guesses(
+    takes_guesses: bool,
+    guesses: &BTreeMap<RequestId, Vec<TokenId>>,
+) -> Result<(), DeviceFault> {
+    match guesses.keys().next().filter(|_| !takes_guesses) {
+        None => Ok(()),
+        Some(request) => Err(DeviceFault(format!(
+            "request {request} has guessed tokens, and a GPU takes no guess out of a state; \
+             expected --device cpu"
+        ))),
     }
 }
 
@@ -219,6 +245,7 @@ impl Device for ModelDevice {
             (!guesses.is_empty()).then(|| (row.request(), guesses.to_vec()))
         };
         let guesses: BTreeMap<_, _> = recorded.iter().filter_map(guesses).collect();
+        check_guesses(self.takes_guesses, &guesses)?;
         while let Some(given) = self.steps.pop_front() {
             let is_awaited = (given.epoch, given.step) == (epoch, step);
             self.guesses.set(if is_awaited { guesses.clone() } else { BTreeMap::new() });
@@ -228,5 +255,20 @@ impl Device for ModelDevice {
             }
         }
         Err(DeviceFault("it was not planned".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels of states on GPUs refuse guesses by a panic.
+    #[test]
+    fn guesses_are_refused_where_a_state_would_keep_them() {
+        let guesses = BTreeMap::from([(RequestId(7), vec![1, 2])]);
+        assert_eq!(check_guesses(true, &guesses), Ok(()));
+        assert_eq!(check_guesses(false, &BTreeMap::new()), Ok(()));
+        let fault = check_guesses(false, &guesses).unwrap_err().to_string();
+        assert!(fault.contains("--device cpu"), "{fault}");
     }
 }

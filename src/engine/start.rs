@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
+    executor,
     hub::DownloadProgress,
     model::{GenerationConfig, LoadProgress, Pooler, QuantizedWeights, pooling::PairInput},
 };
@@ -93,6 +94,10 @@ pub struct PoolerFacts {
     pub excludes_prompt: bool,
     /// The tokens of documents that a comparison of vectors of tokens leaves out.
     pub skipped_tokens: Vec<TokenId>,
+    /// Number of elements that the vector of a prompt in pieces keeps: sentence-transformers'
+    /// `truncate_dim`.
+    #[serde(default)]
+    pub cut_of_joined: Option<u32>,
 }
 
 impl PoolerFacts {
@@ -107,6 +112,7 @@ impl PoolerFacts {
             prompts: pooler.prompts.clone(),
             excludes_prompt: pooler.excludes_prompt,
             skipped_tokens: pooler.skipped_tokens.clone(),
+            cut_of_joined: executor::cut_of_joined(pooler),
         }
     }
 }

@@ -39,7 +39,10 @@ pub(super) fn system_config(
         memory: defaults.memory,
         num_input_processors: config.num_input_processors,
         num_egress_shards: config.num_egress_shards,
-        max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
+        max_logprobs: match config.max_logprobs {
+            usize::MAX => info.vocab_size,
+            count => u32::try_from(count).unwrap_or(u32::MAX),
+        },
         call_timeout: defaults.call_timeout,
         input_timeout: defaults.input_timeout,
         num_grammar_threads: defaults.num_grammar_threads,
@@ -188,7 +191,10 @@ mod tests {
         assert_eq!(system.admission.max_num_requests, 40);
         assert_eq!(system.reader_timeout, Duration::from_secs(7));
         assert_eq!(system.min_step_deadline, Duration::from_millis(100));
-        assert_eq!(system.model_name, "first");
+        assert_eq!((system.model_name.as_str(), system.max_logprobs), ("first", 20));
+        let unlimited = EngineConfig { max_logprobs: usize::MAX, ..EngineConfig::new("model") };
+        let unlimited = system_config(&unlimited, &info(), DeviceKind::Cpu, &[]);
+        assert_eq!(unlimited.max_logprobs, 9, "the vocabulary's");
     }
 
     #[test]

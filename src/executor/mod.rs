@@ -44,7 +44,7 @@ pub(crate) use encoder_connector::{DiskConnector, EncoderExchange};
 pub(crate) use factory::{DraftWeights, RunnerFactory};
 pub(crate) use kept::KeptFile;
 pub(crate) use kv_arena::KvSettings;
-pub(crate) use runner::Constraints;
+pub(crate) use runner::{Constraints, cut_of_joined};
 pub(crate) use threads::ComputeThreads;
 pub(crate) use warm_up::warm_up;
 

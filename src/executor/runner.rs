@@ -22,6 +22,7 @@ use playhouse_kernels::{AttentionMetadata, profile::timed};
 
 pub(super) use self::logits::logit_rows;
 use self::logits::{DrawBuffers, NextRow, PromptRow};
+pub(crate) use self::pooling::cut_of_joined;
 use super::{
     adapters::AdapterStore,
     batch::{KvSizes, PersistentBatch, RaggedBatch, Sequence, Stores},

@@ -2,8 +2,8 @@
 //! allocated. All tensors must be present with their shapes. The checkpoint may have no further
 //! tensor that would change the results.
 
+mod optional;
 mod recurrent;
-mod unread;
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -21,7 +21,7 @@ use super::layers::{
 };
 use super::{gemma3n, gemma4};
 use crate::weights::{Checkpoint, WeightsError};
-pub(super) use unread::unused_modules;
+pub(super) use optional::unused_modules;
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
 /// scales of 8-bit KV caches.
@@ -57,7 +57,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         checkpoint.require_shape(&name, &shape)?;
         known.insert(name);
     }
-    known.extend(unread::tensors(config).into_iter().map(|(name, _)| name));
+    known.extend(optional::names(config, checkpoint));
     let layers = format!("{}.", config.names.stored(config.names.layer));
     let head = config.names.stored(config.names.lm_head);
     let wrapper = config.wrapped.as_ref().map(|wrapped| wrapped.wrapper);

@@ -195,6 +195,11 @@ impl<'a> WeightLoader<'a> {
         self.checkpoint.shape(name).is_some()
     }
 
+    /// Returns whether the checkpoint is one of AWQ and has the tensor `name`.
+    pub(super) fn has_of_awq(&self, name: &str) -> bool {
+        self.checkpoint.is_awq() && self.has(name)
+    }
+
     /// Returns the tensor `name` of `len` integers.
     pub(super) fn integers(&mut self, name: &str, len: usize) -> Result<Vec<i64>, ModelError> {
         Ok(self.checkpoint.integers(name, len)?)

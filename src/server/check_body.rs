@@ -127,6 +127,50 @@ mod tests {
         assert_eq!(check_body("/v1/chat/completions", chat, &limits), Ok(()));
         let none = LimitSettings { max_messages: 0, ..limits };
         assert!(check_body("/v1/chat/completions", chat, &none).is_err());
+    }
+
+    /// pydantic's forms, with which vLLM reads every boolean.
+    #[test]
+    fn every_boolean_may_be_a_word_or_a_number() {
+        let tools = |value: &str| {
+            format!(
+                r#"{{"max_tokens": 1, "messages": [{{"role": "user", "content": "a"}}],
+                "stream": {value}, "tool_choice": {{"disable_parallel_tool_use": {value}}},
+                "tools": [{{"name": "a", "input_schema": {{}}, "strict": {value}}}]}}"#
+            )
+        };
+        let constraint = |value: &str| {
+            format!(
+                r#"{{"prompt": "a", "structured_outputs": {{"json_object": {value},
+                "disable_any_whitespace": {value}, "disable_additional_properties": {value}}}}}"#
+            )
+        };
+        let scores = |value: &str| {
+            format!(
+                r#"{{"query": "a", "items": ["b"], "label_token_ids": [1, 2],
+                "apply_softmax": {value}, "item_first": {value}, "add_special_tokens": {value}}}"#
+            )
+        };
+        let ranks = |value: &str| {
+            format!(r#"{{"query": "a", "documents": ["b"], "return_documents": {value}}}"#)
+        };
+        let bodies: [(&str, &dyn Fn(&str) -> String); 4] = [
+            ("/v1/messages", &tools),
+            ("/v1/completions", &constraint),
+            ("/generative_scoring", &scores),
+            ("/rerank", &ranks),
+        ];
+        for (path, body) in bodies {
+            let read = |value| check_body(path, body(value).as_bytes(), &LimitSettings::default());
+            for value in ["true", "false", "\"yes\"", "\"False\"", "1", "0.0", "null"] {
+                assert_eq!(read(value), Ok(()), "{path}: {value}");
+            }
+            assert!(read("\"maybe\"").is_err() && read("2").is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_without_a_body_has_no_route() {
         let nowhere = check_body("/health", b"{}", &LimitSettings::default());
         assert_eq!(nowhere, Err(BodyError::NoRoute("/health".to_owned())));
     }

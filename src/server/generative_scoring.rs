@@ -18,7 +18,7 @@ use super::{
     },
     http::{
         error::ApiError,
-        fields::{Strings, Token},
+        fields::{Strings, Token, flag},
         limits::at_most,
         parts::FromParts,
     },
@@ -42,9 +42,12 @@ pub(super) struct ScoringFields {
     label_token_ids: Option<Vec<Token>>,
     /// Whether the probabilities of these tokens add up to one. Otherwise each is that among the
     /// whole vocabulary.
+    #[serde(deserialize_with = "flag")]
     apply_softmax: Option<bool>,
     /// Whether the item stands before the query.
+    #[serde(deserialize_with = "flag")]
     item_first: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
 }
 

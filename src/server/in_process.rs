@@ -15,7 +15,7 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::ServiceExt;
 
-use super::{ServerConfig, ServerError, http::error::ApiError, state::AppState};
+use super::{ServerConfig, ServerError, audio, http::error::ApiError, state::AppState};
 use crate::engine::Engine;
 
 /// The routes of a server that listens nowhere. Cheap to clone.
@@ -57,12 +57,14 @@ impl InProcess {
         Ok(Self { router: super::router(AppState::new(engine, config, metrics)?)? })
     }
 
-    /// Answers a JSON body. Dropping the future aborts the request.
+    /// Answers a JSON body. Dropping the future aborts the request. Sounds have the URL of their
+    /// file as `file_url`.
     pub async fn post(&self, path: &str, body: String) -> InProcessAnswer {
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
             .header(CONTENT_TYPE, "application/json")
+            .extension(audio::ObjectBody)
             .body(Body::from(body));
         let response = match request {
             // The error's type has no values.

@@ -7,6 +7,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{
     chat::ChatRequest,
     completions::CompletionRequest,
+    exchange::Exchange,
     generate::handler::generate,
     http::{
         caller::Caller,
@@ -93,7 +94,7 @@ pub(super) async fn invoke(
             Err(ApiError::bad_request(message))
         }
         Invocation::Pooling(request) => {
-            respond_to_invocation(State(state), caller, headers, memory, request).await
+            respond_to_invocation(Exchange { state, caller, headers, memory }, request).await
         }
     }
 }

@@ -10,6 +10,7 @@ mod chaos;
 mod chat;
 mod check_body;
 mod completions;
+mod exchange;
 mod generate;
 mod generative_scoring;
 mod handover;

@@ -174,10 +174,18 @@ fn declared_tokens_are_added_with_their_ids() {
     let codec = load(&files).unwrap();
     assert_eq!(codec.encode("<x>a<y>", false).unwrap(), [5, 0, 6]);
     assert!(codec.is_special(5) && codec.is_special(3) && !codec.is_special(6));
+}
 
-    let wrong = json!({"added_tokens_decoder": {"9": {"content": "<x>", "special": true}}});
-    let error = load_error(&with_config(wrong));
-    assert!(error.contains("\"<x>\" is declared with id 9"), "{error}");
+/// transformers 5.24 takes the declared ids as an order, no more.
+#[test]
+fn a_token_keeps_its_id_and_a_new_one_gets_the_next() {
+    let config = json!({"added_tokens_decoder": {
+        "0": {"content": "<s>", "special": true}, "7": {"content": "<e>", "special": true},
+        "9": {"content": "<y>", "special": true}, "8": {"content": "<x>", "special": true},
+    }});
+    let codec = load(&with_config(config)).unwrap();
+    assert_eq!(codec.encode("<s><e><y><x>a", false).unwrap(), [4, 3, 6, 5, 0]);
+    assert!(codec.is_special(3) && codec.is_special(4));
 }
 
 /// As in transformers, which adds the tokens of the config anew.

@@ -85,21 +85,6 @@ pub enum TextLoadError {
     /// The file is GGUF, and the file or its metadata has a fault.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// Two files disagree about the id of a token.
-    #[error(
-        "{}: token {token:?} is declared with id {declared}, but the tokenizer gives it {actual}",
-        path.display()
-    )]
-    TokenId {
-        /// The file that declares it.
-        path: PathBuf,
-        /// The token.
-        token: String,
-        /// The id declared there.
-        declared: u32,
-        /// The id that it has in `tokenizer.json`, or would get after its last token.
-        actual: u32,
-    },
     /// The tokenizer knows ids that the model has no embedding for.
     #[error(
         "the tokenizer's token {token:?} has id {id}, but the model's vocab_size is \

@@ -1,7 +1,8 @@
 //! The special tokens according to all files of a tokenizer.
 //!
-//! transformers adds the tokens that the config declares to those of `tokenizer.json`, and makes
-//! every token that has a role (EOS, padding) a special one.
+//! transformers adds the tokens that the config declares to those of `tokenizer.json`, in the order
+//! of their declared ids. A known token keeps its id, and a new one gets the next. Every token that
+//! has a role (EOS, padding) becomes a special one.
 
 use std::path::Path;
 
@@ -29,16 +30,14 @@ pub(super) fn apply(
     tokenizer.add_tokens(declared).map_err(failed)?;
     for declared in &files.declared_tokens {
         let content = &declared.token.content;
-        match tokenizer.token_to_id(content) {
-            Some(actual) if actual != declared.id => {
-                return Err(TextLoadError::TokenId {
-                    path: declared.path.clone(),
-                    token: content.clone(),
-                    declared: declared.id,
-                    actual,
-                });
-            }
-            _ => {}
+        if let Some(actual) = tokenizer.token_to_id(content).filter(|id| *id != declared.id) {
+            tracing::warn!(
+                path = %declared.path.display(),
+                token = %content,
+                declared = declared.id,
+                actual,
+                "a token has another id than the file declares"
+            );
         }
     }
     for content in files.named_tokens.values().chain(&files.extra_special_tokens) {

@@ -29,7 +29,7 @@ const NAMED_TOKENS: [&str; 7] =
 /// The fields that list further special tokens: transformers 4's name and 5's.
 const LISTED_TOKENS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-/// A token that a file declares, with the id that it must have.
+/// A token that a file declares, with its id there.
 #[derive(Debug)]
 pub(super) struct DeclaredToken {
     pub(super) id: u32,
@@ -45,9 +45,11 @@ pub(super) struct DeclaredToken {
 pub(super) struct TokenizerFiles {
     /// `eos_token` → `<|im_end|>`, and so on.
     pub(super) named_tokens: BTreeMap<String, String>,
+    /// Whether the token of a role takes the white space before it, where its object says so.
+    pub(super) takes_before: BTreeMap<String, bool>,
     /// Special tokens without a role.
     pub(super) extra_special_tokens: Vec<String>,
-    /// Tokens with fixed ids, in the order of their ids.
+    /// Declared tokens, in the order of their declared ids.
     pub(super) declared_tokens: Vec<DeclaredToken>,
     /// Chat templates by name. A single one has the name `default`.
     pub(super) chat_templates: BTreeMap<String, String>,
@@ -135,8 +137,15 @@ impl TokenizerFiles {
         object: &Map<String, Value>,
     ) -> Result<(), TextLoadError> {
         for field in NAMED_TOKENS {
-            if let Some(content) = token_content(path, field, object.get(field))? {
-                self.named_tokens.entry(field.to_owned()).or_insert(content);
+            let value = object.get(field);
+            if let Some(content) = token_content(path, field, value)?
+                && !self.named_tokens.contains_key(field)
+            {
+                self.named_tokens.insert(field.to_owned(), content);
+                let takes_before = value.and_then(|value| value.get("lstrip"));
+                if let Some(takes_before) = takes_before.and_then(Value::as_bool) {
+                    self.takes_before.insert(field.to_owned(), takes_before);
+                }
             }
         }
         for field in LISTED_TOKENS {

@@ -337,6 +337,11 @@ impl Checkpoint {
         }
     }
 
+    /// Returns whether the matrices are stored as AWQ stores them.
+    pub(crate) fn is_awq(&self) -> bool {
+        matches!(self.layout, Layout::HuggingFace(Some(Quantization::Awq { .. })))
+    }
+
     /// Returns whether the weight of `module` is kept as few-bit integers.
     #[must_use]
     pub fn is_quantized(&self, module: &str) -> bool {

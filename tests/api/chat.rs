@@ -159,3 +159,22 @@ async fn a_request_without_an_answer_is_a_typed_error() {
     assert!(!engine.is_live(id) || engine.drain(std::time::Duration::from_secs(10)).await);
     served.stop().await;
 }
+
+/// As in vLLM: `echo` repeats the tokens of the prompt, with as many likely ones as the answer's.
+#[tokio::test(flavor = "multi_thread")]
+async fn echo_reports_the_tokens_of_the_prompt() {
+    let served = serve().await;
+    let messages = json!([{"role": "user", "content": "What is 1 plus 2?"}]);
+    for (fields, most) in [(json!({}), 1), (json!({"logprobs": true, "top_logprobs": 2}), 3)] {
+        let mut body = json!({"messages": messages, "echo": true});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let answer = over_http(&served, body).await;
+        let rows = answer["prompt_logprobs"].as_array().unwrap();
+        assert_eq!(json!(rows.len()), answer["usage"]["prompt_tokens"], "{answer}");
+        assert!(rows[0].is_null());
+        let sizes = rows[1..].iter().map(|row| row.as_object().unwrap().len());
+        assert!(sizes.clone().all(|size| (1..=most).contains(&size)), "{answer}");
+    }
+    let answer = over_http(&served, json!({"messages": messages})).await;
+    assert!(answer["prompt_logprobs"].is_null(), "{answer}");
+}

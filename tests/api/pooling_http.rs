@@ -241,3 +241,48 @@ async fn a_vector_that_is_not_finite_is_an_error() {
     );
     served.stop().await;
 }
+
+/// `truncate_dim` cuts a vector at last, as in sentence-transformers. The pieces of a long prompt
+/// are joined before that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_vector_of_a_long_prompt_is_cut_after_it_is_joined() {
+    const KEPT: usize = 5;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model/embedder");
+    let copy = tempfile::TempDir::new().unwrap();
+    for name in [
+        "config.json",
+        "model.safetensors",
+        "modules.json",
+        "tokenizer.json",
+        "1_Pooling",
+        "2_Dense",
+        "3_Dense",
+    ] {
+        std::os::unix::fs::symlink(source.join(name), copy.path().join(name)).unwrap();
+    }
+    let load = async |folder: &Path| {
+        served(|config| {
+            config.model = folder.to_owned();
+            config.max_model_len = Some(CONTEXT);
+            config.pooler_config = Some(PoolerConfig {
+                enable_chunked_processing: true,
+                max_embed_len: Some(3 * CONTEXT),
+                ..PoolerConfig::default()
+            });
+        })
+        .await
+    };
+    let settings = copy.path().join("config_sentence_transformers.json");
+    std::fs::write(settings, json!({"truncate_dim": KEPT}).to_string()).unwrap();
+    let (whole, cut) = (load(&source).await, load(copy.path()).await);
+    let long: Vec<u32> = (20..60).collect();
+    for ids in [&long[..], &long[..CONTEXT]] {
+        for is_normalized in [false, true] {
+            let mut expected = vector(&whole, ids, is_normalized).await;
+            expected.truncate(KEPT);
+            assert_eq!(vector(&cut, ids, is_normalized).await, expected);
+        }
+    }
+    whole.stop().await;
+    cut.stop().await;
+}

@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
 use playhouse::{
     EngineConfig,
     api::{How, Role},
     config::{Device, Dtype},
     server::ServerConfig,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::serving::Served;
 
@@ -159,5 +160,41 @@ async fn bad_sounds_are_refused() {
     let (status, answer) = post(&served, "transcriptions", None, &[("file", "a text")]).await;
     assert_eq!((status, &answer["error"]["param"]), (400, &"body.file".into()));
     assert!(!heard(&served, "rising.wav", &[("language", "en")]).await.is_empty());
+    served.stop().await;
+}
+
+/// A batch has no form: as in vLLM, its body is an object, with the URL of the file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_names_its_sounds_by_their_urls() {
+    let served = served().await;
+    let english = [("language", "en")];
+    let expected = heard(&served, "rising.wav", &english).await;
+    let metrics = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle();
+    let routes =
+        playhouse::server::InProcess::new(served.engine.clone(), ServerConfig::default(), metrics);
+    let routes = routes.unwrap();
+    let ask = async |body: Value| {
+        let answer = routes.post("/v1/audio/transcriptions", body.to_string()).await;
+        (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+    };
+    let file = base64::engine::general_purpose::STANDARD.encode(sound("rising.wav"));
+    let url = format!("data:audio/wav;base64,{file}");
+    let body = json!({"file_url": url, "language": "en", "max_completion_tokens": 20});
+    let (status, answer) = ask(body).await;
+    assert_eq!((status, &answer["text"]), (200, &json!(expected)), "{answer}");
+    for (body, part) in [
+        (json!({"language": "en"}), "file_url"),
+        (json!({"file": file, "file_url": url}), "Use 'file_url' instead"),
+        (json!({"file_url": "ftp://x/y.wav"}), "HTTP, data or file URL"),
+        (json!({"file_url": "http://x/y.wav"}), "domain"),
+    ] {
+        let (status, answer) = ask(body).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(part), "{answer}");
+    }
+    // A server's clients send forms.
+    let request = reqwest::Client::new().post(format!("{}/v1/audio/transcriptions", served.url));
+    let answer = request.json(&json!({"file_url": url})).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 400);
     served.stop().await;
 }

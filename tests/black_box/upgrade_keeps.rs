@@ -2,7 +2,7 @@
 //! key, and stored responses. The server has no journal.
 #![cfg(target_os = "linux")]
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
@@ -257,6 +257,33 @@ async fn requests_of_both_processes_are_aborted() {
     assert_eq!(server.ended(), Some(0));
     let (status, aborted) = post(&url, "/abort_requests", &json!({})).await;
     assert_eq!((status, &aborted["aborted"]), (200, &json!(0)), "{aborted}");
+    let pid = answer["pid"].as_u64().unwrap();
+    terminate(pid);
+    until_gone(pid).await;
+}
+
+/// A process that is stopped neither answers nor ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abort_that_the_old_process_does_not_answer_is_an_error() {
+    let flags = FLAGS.map(|flag| if flag == "512" { "4096" } else { flag });
+    let mut server = Server::of(playhouse(&flags));
+    let url = server.url.clone();
+    let old = of_tokens(4_000, &url).await;
+    let (status, answer) = upgrade(&anew(), &url).await;
+    assert_eq!(status, 200, "{answer}");
+    let signal = |name: &str| {
+        let pid = server.pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let (status, refused) = post(&url, "/abort_requests", &json!({})).await;
+    signal("-CONT");
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(status == 503 && message.contains("its requests go on"), "{refused}");
+    let (status, aborted) = post(&url, "/abort_requests", &json!({})).await;
+    assert_eq!(status, 200, "{aborted}");
+    old.events().await;
+    assert_eq!(server.ended(), Some(0));
     let pid = answer["pid"].as_u64().unwrap();
     terminate(pid);
     until_gone(pid).await;

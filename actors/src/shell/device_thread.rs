@@ -5,32 +5,24 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
-use flume::{Receiver, Sender};
+use flume::Receiver;
 
+use super::thread_ends::{JobQueue, Reports, thread_ends};
 use crate::{
     logic::{request::ids::Epoch, scheduler::output::SchedulerOutput},
-    message::{Letter, StepFailure, StepOutcome, WorkerMessage},
+    message::{StepFailure, StepOutcome, WorkerMessage},
     ports::{ExecutorFactory, ModelExecutor},
-    supervision::{
-        address::Address,
-        left_behind::{Held, Holder},
-    },
+    supervision::address::Address,
     system::{config::DeviceMode, context::Context},
 };
 
 /// Largest number of jobs that wait for the thread: two steps that compute, and steps that only
 /// name requests to drop. A burst of aborts makes several of those.
 const WINDOW: usize = 64;
-
-/// The number of a job of one thread, from 1.
-pub(crate) type JobNumber = u64;
 
 /// A job for the thread.
 #[derive(Debug)]
@@ -39,76 +31,38 @@ pub(crate) enum Job {
     Execute(Arc<SchedulerOutput>),
 }
 
-/// The worker's end of a device thread. Dropping it ends the thread after the jobs it has.
-#[derive(Debug)]
-pub(crate) struct DeviceThread {
-    jobs: Sender<Job>,
-    num_submitted: AtomicU64,
-    num_done: Arc<AtomicU64>,
-    _tie: Holder,
-}
+/// The worker's end of a device thread.
+pub(crate) type DeviceThread = JobQueue<Job>;
 
-impl DeviceThread {
-    /// Starts a thread that reports to `worker` under this number.
-    ///
-    /// # Errors
-    /// When the system provides no thread, or too many were left behind.
-    pub(crate) fn spawn(
-        context: &Arc<Context>,
-        worker: Address<WorkerMessage>,
-        number: u64,
-    ) -> std::io::Result<Self> {
-        let (jobs, inbox) = flume::bounded(WINDOW);
-        let num_done = Arc::new(AtomicU64::new(0));
-        let (tie, held) = context.vault.left_behind.tie()?;
-        let device = Device {
-            context: Arc::clone(context),
-            worker,
-            number,
-            current: None,
-            num_done: Arc::clone(&num_done),
-            _held: held,
-        };
-        match context.config.device {
-            DeviceMode::Thread => {
-                let thread = std::thread::Builder::new().name("playhouse-device".to_owned());
-                thread.spawn(move || device.run(&inbox))?;
-            }
-            DeviceMode::Task { step_time } => {
-                drop(tokio::spawn(device.run_in_simulated_time(inbox, step_time)));
-            }
+/// Starts a thread that reports to `worker` under this number.
+///
+/// # Errors
+/// When the system provides no thread, or too many were left behind.
+pub(crate) fn spawn(
+    context: &Arc<Context>,
+    worker: Address<WorkerMessage>,
+    number: u64,
+) -> std::io::Result<DeviceThread> {
+    let (jobs, inbox, reports) = thread_ends(context, worker, WINDOW)?;
+    let device = Device { context: Arc::clone(context), number, current: None, reports };
+    match context.config.device {
+        DeviceMode::Thread => {
+            let thread = std::thread::Builder::new().name("playhouse-device".to_owned());
+            thread.spawn(move || device.run(&inbox))?;
         }
-        Ok(Self { jobs, num_submitted: AtomicU64::new(0), num_done, _tie: tie })
+        DeviceMode::Task { step_time } => {
+            drop(tokio::spawn(device.run_in_simulated_time(inbox, step_time)));
+        }
     }
-
-    /// Queues a job and returns its number. Fails when the window is full or the thread has ended.
-    pub(crate) fn submit(&self, job: Job) -> Result<JobNumber, &'static str> {
-        self.jobs.try_send(job).map_err(|error| match error {
-            flume::TrySendError::Full(_) => "its window is full",
-            flume::TrySendError::Disconnected(_) => "it has ended",
-        })?;
-        Ok(self.num_submitted.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    /// Returns whether the thread takes no more jobs.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.jobs.is_disconnected()
-    }
-
-    /// Returns whether the thread has reported a job. A report that did not arrive was lost.
-    pub(crate) fn has_done(&self, job: JobNumber) -> bool {
-        self.num_done.load(Ordering::Acquire) >= job
-    }
+    Ok(jobs)
 }
 
 /// The thread's end.
 struct Device {
     context: Arc<Context>,
-    worker: Address<WorkerMessage>,
     number: u64,
     current: Option<(Epoch, Box<dyn ModelExecutor>)>,
-    num_done: Arc<AtomicU64>,
-    _held: Held,
+    reports: Reports<WorkerMessage>,
 }
 
 impl Device {
@@ -148,28 +102,7 @@ impl Device {
         };
         let goes_on = matches!(outcome, StepOutcome::Done(_));
         let thread = self.number;
-        let is_heard = self.send(WorkerMessage::StepEnded { thread, outcome });
-        self.num_done.fetch_add(1, Ordering::Release);
-        is_heard && goes_on
-    }
-
-    /// Sends a report. Returns whether the worker is still alive.
-    fn send(&self, report: WorkerMessage) -> bool {
-        let delivery = self.context.observers.chaos.on_send(report.edge());
-        if delivery.copies == 2
-            && let Some(copy) = report.duplicate()
-        {
-            drop(self.worker.send(copy));
-        }
-        match delivery.delay {
-            _ if delivery.copies == 0 => true,
-            None => self.worker.send(report).is_ok(),
-            Some(delay) => {
-                let worker = self.worker.clone();
-                self.context.observers.chaos.later(delay, move || drop(worker.send(report)));
-                true
-            }
-        }
+        self.reports.report(WorkerMessage::StepEnded { thread, outcome }) && goes_on
     }
 }
 

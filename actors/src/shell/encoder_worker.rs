@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
-use super::encoder_thread::EncoderThread;
+use super::encoder_thread::{self, EncoderThread};
 use crate::{
     error::ActorError,
     logic::encoder_cache::{Arrived, EncoderJobs, EndedBatch},
@@ -73,7 +73,7 @@ impl EncoderWorkerActor {
             none => {
                 state.num_threads += 1;
                 let address = myself.clone().into();
-                let thread = EncoderThread::spawn(&self.context, address, state.num_threads)
+                let thread = encoder_thread::spawn(&self.context, address, state.num_threads)
                     .map_err(|error| ActorError::DeviceThread(error.to_string()))?;
                 none.insert(thread)
             }

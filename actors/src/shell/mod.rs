@@ -16,4 +16,5 @@ pub mod output_streamer;
 mod recorded_scheduler;
 pub mod scheduler;
 pub mod structured_output;
+mod thread_ends;
 pub mod worker;

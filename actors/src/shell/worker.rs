@@ -7,7 +7,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
-use super::device_thread::{DeviceThread, Job, JobNumber};
+use super::{
+    device_thread::{self, DeviceThread, Job},
+    thread_ends::JobNumber,
+};
 use crate::{
     error::ActorError,
     fault::{Bug, planted},
@@ -327,7 +330,7 @@ impl WorkerActor {
         myself: &ActorRef<WorkerMessage>,
         number: u64,
     ) -> Result<DeviceThread, ActorError> {
-        DeviceThread::spawn(&self.context, myself.clone().into(), number)
+        device_thread::spawn(&self.context, myself.clone().into(), number)
             .map_err(|error| ActorError::DeviceThread(error.to_string()))
     }
 }

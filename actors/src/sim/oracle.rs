@@ -98,7 +98,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
     let mut bytes = Vec::new();
     // Length of the text in which no further stop string can end, in bytes.
     let mut settled = 0;
-    loop {
+    let (text, whole_text, finish) = loop {
         let position = question.prompt.len() + tokens.len();
         let last = tokens.last().map(|token| token.token_id);
         let poison = question.poison.filter(|poison| tokens.len() >= poison.after);
@@ -112,14 +112,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
         };
         if let Some(finish) = failure {
             let text = shown(&bytes);
-            return Answer {
-                whole_text: text.clone(),
-                text,
-                tokens,
-                pooled: None,
-                prompt_logprobs,
-                finish,
-            };
+            break (text.clone(), text, finish);
         }
         let token = sampler.sample(digest, position, tokens.len(), last);
         let token_id = token.token_id;
@@ -139,28 +132,14 @@ pub fn answer(question: &Question<'_>) -> Answer {
             && let Some((kept, stop)) = stopped(&text, settled, &params)
         {
             let finish = FinishReason::Stop(Some(StopReason::String(stop)));
-            let kept = text[..kept].to_owned();
-            return Answer {
-                text: kept,
-                whole_text: text,
-                tokens,
-                pooled: None,
-                prompt_logprobs,
-                finish,
-            };
+            break (text[..kept].to_owned(), text, finish);
         }
         settled = text.len();
         if let Some(finish) = finish {
-            return Answer {
-                whole_text: text.clone(),
-                text,
-                tokens,
-                pooled: None,
-                prompt_logprobs,
-                finish,
-            };
+            break (text.clone(), text, finish);
         }
-    }
+    };
+    Answer { text, whole_text, tokens, pooled: None, prompt_logprobs, finish }
 }
 
 /// Returns the answer of a pooling request.

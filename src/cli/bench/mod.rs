@@ -19,7 +19,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{CliError, style::shows_bars};
-use crate::config::{EngineConfig, Key, Origin, layer::Entry};
+use crate::config::{EngineConfig, layer::Entry};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,17 +83,12 @@ impl BenchArgs {
     /// logged. `latency` and `pooling` cache no prefixes, because the time includes computing all
     /// prompts. `pooling` makes vectors of a model that generates.
     pub(crate) fn defaults(&self) -> Vec<Entry> {
-        let entry = |section, name, value: toml::Value| Entry {
-            key: Key::new(section, name),
-            value,
-            origin: Origin::Default,
-        };
-        let mut entries = vec![entry("log", "level", "error".into())];
+        let mut entries = vec![Entry::of_command("log", "level", "error")];
         if matches!(self.command, Bench::Latency(_) | Bench::Pooling(_)) {
-            entries.push(entry("engine", "enable_prefix_caching", "false".into()));
+            entries.push(Entry::of_command("engine", "enable_prefix_caching", "false"));
         }
         if matches!(self.command, Bench::Pooling(_)) {
-            entries.push(entry("engine", "runner", "pooling".into()));
+            entries.push(Entry::of_command("engine", "runner", "pooling"));
         }
         entries
     }

@@ -23,7 +23,7 @@ pub(crate) use self::{
 use super::{CliError, bench::progress_bar, engine, flags::EngineFlags, interrupt::or_interrupt};
 use crate::{
     api::{PoolingParams, RawRequest},
-    config::{EngineConfig, Key, Origin, layer::Entry},
+    config::{EngineConfig, layer::Entry},
     engine::{Engine, PoolError, PooledPrompt},
     model_files,
 };
@@ -56,16 +56,11 @@ pub(crate) struct PoolingFlags {
 /// Returns the settings that the commands start from. A model that generates makes vectors. The
 /// demo model has a head for them.
 pub(crate) fn defaults() -> Vec<Entry> {
-    let entry = |section, name, value: &str| Entry {
-        key: Key::new(section, name),
-        value: value.into(),
-        origin: Origin::Default,
-    };
     let model = model_files::demo_embedder();
     vec![
-        entry("engine", "model", &model.to_string_lossy()),
-        entry("engine", "runner", "pooling"),
-        entry("log", "level", "warn"),
+        Entry::of_command("engine", "model", &model.to_string_lossy()),
+        Entry::of_command("engine", "runner", "pooling"),
+        Entry::of_command("log", "level", "warn"),
     ]
 }
 

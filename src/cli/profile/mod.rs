@@ -19,7 +19,7 @@ use super::{
     output,
 };
 use crate::{
-    config::{EngineConfig, Key, Origin, layer::Entry},
+    config::{EngineConfig, layer::Entry},
     engine::Engine,
     files,
     profile::{Profile, Profiler},
@@ -61,12 +61,10 @@ pub(crate) struct ProfileArgs {
 
 /// Returns the settings that a profile starts from: prompts are computed, not taken from the cache.
 pub(crate) fn defaults() -> Vec<Entry> {
-    let entry = |section, name, value: &str| Entry {
-        key: Key::new(section, name),
-        value: value.into(),
-        origin: Origin::Default,
-    };
-    vec![entry("log", "level", "error"), entry("engine", "enable_prefix_caching", "false")]
+    vec![
+        Entry::of_command("log", "level", "error"),
+        Entry::of_command("engine", "enable_prefix_caching", "false"),
+    ]
 }
 
 /// Records and prints.

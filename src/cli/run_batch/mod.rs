@@ -23,7 +23,8 @@ use super::{
     style::shows_bars,
 };
 use crate::{
-    config::{Config, Key, Origin, ServerSettings, layer::Entry},
+    config::{Config, ServerSettings, layer::Entry},
+    engine::Speech,
     server::InProcess,
 };
 
@@ -36,7 +37,8 @@ A line of the input is a request:
   {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",
    \"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}
 Its url is /v1/chat/completions, /v1/completions, or for models that pool /v1/embeddings, /classify,
-/pooling, /score or /rerank. Answers stand in the order in which they are
+/pooling, /score or /rerank. Models of speech have /v1/audio/transcriptions and translations, with
+the URL of the sound, also a data URL, as file_url. Answers stand in the order in which they are
 complete; what the output file holds already is not asked again, so a run that was interrupted goes
 on where it was.
 Exit codes: 0 every request succeeded, 1 some did not: their lines have an error.";
@@ -68,8 +70,7 @@ struct Tally {
 /// Returns the settings that a batch starts from. The log does not repeat the requests, because
 /// each has its line in the output.
 pub(crate) fn defaults() -> Vec<Entry> {
-    let key = Key::new("log", "level");
-    vec![Entry { key, value: "warn".into(), origin: Origin::Default }]
+    vec![Entry::of_command("log", "level", "warn")]
 }
 
 /// Answers all requests.
@@ -89,10 +90,13 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
         let server = ServerSettings { request_timeout_secs: None, ..config.server_with_limits() };
         let engine = or_interrupt(engine::start(config.engine)).await?;
         let routes = InProcess::new(engine.clone(), server, recorder)?;
+        let (generates, loaded) = (engine.model_info().heads.generates, engine.loaded());
+        let hears = Speech::of(&loaded.architecture, &loaded.codec).is_some();
         let abilities = Abilities {
-            generates: engine.model_info().heads.generates,
+            generates: generates && !hears,
             pooling: engine.pooling_task(),
             compares: engine.compares(),
+            hears: generates && hears,
         };
         let worker = Worker::new(routes, abilities);
         let outcome = or_interrupt(answer(worker, requests, answers, args.max_concurrency)).await;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::api::PoolingTask;
 
 /// The routes that a batch may use, each with its API's name in vLLM's errors.
-const ROUTES: [(&str, Api); 10] = [
+const ROUTES: [(&str, Api); 12] = [
     ("/v1/chat/completions", Api::Generate("Chat Completions API")),
     ("/v1/completions", Api::Generate("Completions API")),
     ("/v1/embeddings", Api::Pool(PoolingTask::Embed, "Embeddings API")),
@@ -17,6 +17,8 @@ const ROUTES: [(&str, Api); 10] = [
     ("/v1/rerank", Api::Compare("Rerank API")),
     ("/v2/rerank", Api::Compare("Rerank API")),
     ("/pooling", Api::AnyPooling("Pooling API")),
+    ("/v1/audio/transcriptions", Api::Hear("Transcriptions API")),
+    ("/v1/audio/translations", Api::Hear("Translations API")),
 ];
 
 /// The work of a route, and its name.
@@ -26,6 +28,7 @@ enum Api {
     Pool(PoolingTask, &'static str),
     Compare(&'static str),
     AnyPooling(&'static str),
+    Hear(&'static str),
 }
 
 /// The work that a model can do.
@@ -36,6 +39,8 @@ pub(super) struct Abilities {
     pub(super) pooling: Option<PoolingTask>,
     /// Whether it scores pairs of texts.
     pub(super) compares: bool,
+    /// Whether it writes down what it hears.
+    pub(super) hears: bool,
 }
 
 impl Abilities {
@@ -47,6 +52,7 @@ impl Abilities {
             Api::Pool(task, name) => (self.pooling == Some(task), name),
             Api::Compare(name) => (self.compares, name),
             Api::AnyPooling(name) => (self.pooling.is_some(), name),
+            Api::Hear(name) => (self.hears, name),
         };
         (!has).then(|| format!("The model does not support {name}"))
     }
@@ -165,14 +171,19 @@ mod tests {
 
     #[test]
     fn a_model_has_the_routes_of_its_work() {
+        let none = Abilities { generates: false, pooling: None, compares: false, hears: false };
         let embeds =
-            Abilities { generates: false, pooling: Some(PoolingTask::Embed), compares: true };
+            Abilities { pooling: Some(PoolingTask::Embed), compares: true, ..none.clone() };
         assert_eq!(embeds.lack("/v1/embeddings"), None);
         assert_eq!(embeds.lack("/v1/rerank"), None);
         let lack = embeds.lack("/v1/chat/completions");
         assert_eq!(lack.as_deref(), Some("The model does not support Chat Completions API"));
         assert!(embeds.lack("/classify").is_some());
-        let generates = Abilities { generates: true, pooling: None, compares: false };
+        let generates = Abilities { generates: true, ..none.clone() };
+        let lack = generates.lack("/v1/audio/translations");
+        assert_eq!(lack.as_deref(), Some("The model does not support Translations API"));
+        let hears = Abilities { hears: true, ..none };
+        assert_eq!(hears.lack("/v1/audio/transcriptions"), None);
         assert_eq!(generates.lack("/v1/completions"), None);
         assert!(generates.lack("/score").is_some() && generates.lack("/pooling").is_some());
     }

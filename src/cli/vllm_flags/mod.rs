@@ -175,12 +175,20 @@ impl Sorted {
         let setting = Setting::all().find(|one| one.key().flag()[2..] == flag.name);
         let is_object = setting.is_some_and(|setting| setting.usage.value_name == "JSON")
             || flag.name == objects::STRUCTURED_OUTPUTS;
-        if is_object && (!flag.path.is_empty() || flag.name == objects::STRUCTURED_OUTPUTS) {
+        if is_object {
             let Some(value) = flag.value(words) else {
                 let flag = flag.argument();
                 return Err(CliError::Usage(format!("{flag}: a value is required")));
             };
-            return self.objects.set(&flag.name, &flag.path, &value);
+            if !flag.path.is_empty() {
+                return self.objects.set(&flag.name, &flag.path, &value);
+            }
+            let name = &flag.name;
+            if let Some(earlier) = self.objects.set_whole(name, value) {
+                let note = "changes nothing here: a later one replaces it";
+                self.notes.push(format!("--{name} {earlier} {note}"));
+            }
+            return Ok(());
         }
         if flag.name == "mm-processor-cache-gb" {
             let value = flag.value(words).unwrap_or_default();
@@ -297,12 +305,6 @@ impl Sorted {
                     "--max-model-len {value}: give a number of tokens, or leave the flag out for \
                      the model's own limit"
                 )));
-            }
-            ("max-logprobs", "-1") => {
-                return Err(CliError::Usage(
-                    "--max-logprobs -1: give the largest number that a request may ask for"
-                        .to_owned(),
-                ));
             }
             ("config", file) if file.ends_with(".yaml") || file.ends_with(".yml") => {
                 return Err(CliError::Usage(format!(

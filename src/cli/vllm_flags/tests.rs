@@ -101,7 +101,8 @@ fn fields_of_objects_become_an_object() {
         r#"--default-chat-template-kwargs={"enable_thinking":false}"#,
         0,
     );
-    check("--speculative-config {} -- --a.b", "--speculative-config {} -- --a.b", 0);
+    check("--speculative-config {} -- --a.b", "--speculative-config={} -- --a.b", 0);
+    check("--max-logprobs -1", "--max-logprobs=-1", 0);
     let json = r#"{"backend":"xgrammar","disable_any_whitespace":false}"#;
     let own = "--disable-any-whitespace=false";
     check(&format!("--structured-outputs-config {json}"), own, 1);
@@ -112,6 +113,22 @@ fn fields_of_objects_become_an_object() {
     for line in ["--hf-overrides.a --port 1", "--hf-overrides. 1", "--hf-overrides.a..b 1"] {
         assert!(sorted(&format!("playhouse serve m {line}")).is_err(), "{line}");
     }
+}
+
+/// vLLM's `FlexibleArgumentParser` puts the object of the fields behind all other flags, and the
+/// last value of a flag counts.
+#[test]
+fn fields_replace_a_whole_object_and_a_later_object_an_earlier_one() {
+    let fields = r#"--speculative-config={"num_speculative_tokens":3}"#;
+    let whole = r#"--speculative-config {"method":"ngram"}"#;
+    check(&format!("{whole} --speculative-config.num_speculative_tokens 3"), fields, 1);
+    check(&format!("--spec-tokens 3 {whole}"), fields, 1);
+    check(&format!("--speculative-config {{}} {whole}"), &whole.replace(' ', "="), 1);
+    let json = r#"{"disable_any_whitespace":false}"#;
+    let line = format!(
+        "--structured-outputs-config.disable_any_whitespace true --structured-outputs-config {json}"
+    );
+    check(&line, "--disable-any-whitespace=true", 1);
 }
 
 #[test]
@@ -126,7 +143,6 @@ fn other_flags_say_what_to_use() {
         ("--rope-scaling {}", "--hf-overrides"),
         ("--speculative-model x", "--speculative-config"),
         ("--max-model-len -1", "--max-model-len -1"),
-        ("--max-logprobs=-1", "--max-logprobs -1"),
         ("--config vllm.yaml", "TOML"),
         ("-ep", "--device"),
     ] {

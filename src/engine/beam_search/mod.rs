@@ -142,7 +142,8 @@ impl Engine {
         params: BeamSearchParams,
         aborted: &CancellationToken,
     ) -> Result<BeamSearchOutput, RequestError> {
-        params.validate(self.config().max_logprobs)?;
+        let vocab_size = self.model_info().vocab_size as usize;
+        params.validate(self.config().max_logprobs.min(vocab_size))?;
         let output =
             OutputTokens { wanted: params.max_tokens, default: request.max_tokens_default };
         let request = step_request(request, &params);

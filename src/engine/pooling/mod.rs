@@ -280,19 +280,19 @@ impl Engine {
             let Some(first) = requests.next() else {
                 return Ok::<BoxStream<'_, _>, PoolError>(stream::empty().boxed());
             };
-            let (first, join) = self.submit_pooling(first).await?;
+            let (first, joining) = self.submit_pooling(first).await?;
             // All of them take turns with other clients' requests as one.
             let group = first.choices.first().map(ChoiceStream::request);
             let piece_len = self.model_info().max_model_len;
             let rest = requests.map(move |request| -> BoxFuture<'_, _> {
                 async move {
                     let request = RawRequest { group, ..request };
-                    let (submission, join) = self.submit_pooling(request).await?;
-                    finish(submission, piece_len, join).await
+                    let (submission, joining) = self.submit_pooling(request).await?;
+                    finish(submission, piece_len, joining).await
                 }
                 .boxed()
             });
-            let first = finish(first, piece_len, join).boxed();
+            let first = finish(first, piece_len, joining).boxed();
             let all = std::iter::once(first).chain(rest);
             Ok(stream::iter(all).buffered(self.pooling_window()).boxed())
         };
@@ -303,22 +303,28 @@ impl Engine {
     async fn submit_pooling(
         &self,
         mut request: RawRequest,
-    ) -> Result<(Submission, Join), PoolError> {
-        let mut join = Join::Mean { is_normalized: false };
+    ) -> Result<(Submission, Joining), PoolError> {
+        let mut joining = Joining { join: Join::Mean { is_normalized: false }, cut: None };
         if let Some(params) = &mut request.pooling {
             let head = self.model_info().heads.pooling(params.task);
             let by_model = head.is_some_and(|head| head.activation);
             let is_normalized = params.use_activation.unwrap_or(by_model);
             let is_long = head.is_some_and(|head| head.max_prompt_len.is_some());
-            let is_sparse = self.loaded().pooler.as_ref().is_some_and(|pooler| pooler.is_sparse);
-            join = Join::Mean { is_normalized };
+            let pooler = self.loaded().pooler.as_ref();
+            let is_sparse = pooler.is_some_and(|pooler| pooler.is_sparse);
+            let is_joined = params.in_pieces && is_long && params.num_left_out == 0;
+            let cut = pooler.and_then(|pooler| pooler.cut_of_joined);
+            joining = Joining {
+                join: Join::Mean { is_normalized },
+                cut: cut.filter(|_| is_joined && params.dimensions.is_none()),
+            };
             if params.in_pieces && is_long && is_sparse {
                 // Weights of different pieces can be compared before they are normalized.
                 params.use_activation = Some(false);
-                join = Join::Largest { normalizes: is_normalized };
+                joining.join = Join::Largest { normalizes: is_normalized };
             }
         }
-        Ok((self.submit(request).await?, join))
+        Ok((self.submit(request).await?, joining))
     }
 
     /// Returns the name of the likeliest class.
@@ -381,12 +387,20 @@ pub(crate) fn ranked(scores: &[f32], top_n: Option<usize>) -> Vec<RankedDocument
     order.map(|index| RankedDocument { index, score: scores[index] }).collect()
 }
 
+/// How the vectors of the pieces of a prompt become one.
+#[derive(Debug, Clone, Copy)]
+struct Joining {
+    join: Join,
+    /// Number of elements that the joined vector keeps.
+    cut: Option<u32>,
+}
+
 /// Waits for the result of an accepted request. The choices of a long prompt are its pieces, of
 /// `piece_len` tokens but the last.
 async fn finish(
     submission: Submission,
     piece_len: usize,
-    join: Join,
+    Joining { join, cut }: Joining,
 ) -> Result<PooledPrompt, PoolError> {
     let Submission { prompt_token_ids, choices, .. } = submission;
     let (mut joined, mut num_cached_tokens) = (Pieces::new(join), 0);
@@ -405,6 +419,9 @@ async fn finish(
         joined.add(pooled.ok_or(PoolError::Aborted)?, piece.len());
         num_cached_tokens += num_cached;
     }
-    let pooled = joined.finish().ok_or(PoolError::Aborted)?;
+    let mut pooled = joined.finish().ok_or(PoolError::Aborted)?;
+    if let Some(kept) = cut.and_then(|cut| pooled.values.get(..cut as usize)) {
+        pooled = Pooled { width: kept.len(), values: kept.into() };
+    }
     Ok(PooledPrompt { prompt_token_ids, pooled, num_cached_tokens })
 }

@@ -116,7 +116,13 @@ impl ModelRunner {
     }
 }
 
-/// Returns the request as the pooler takes it.
+/// Returns the number of elements to which the vector of a prompt in pieces is cut, after those of
+/// its pieces are joined.
+pub(crate) fn cut_of_joined(pooler: &Pooler) -> Option<u32> {
+    pooler.truncate_dim.filter(|_| pooler.dimensions.is_none() && pooler.vocabulary.is_none())
+}
+
+/// Returns the request as the pooler takes it. The vector of a piece is not cut.
 pub(super) fn request<'a>(
     pooler: &Pooler,
     params: &'a PoolingParams,
@@ -124,7 +130,9 @@ pub(super) fn request<'a>(
 ) -> PoolerRequest<'a> {
     let task = pooler_task(params.task);
     let activation = params.use_activation.unwrap_or(pooler.activation);
-    let (dimensions, chunk_ends) = (params.dimensions, &params.chunk_ends[..]);
+    let is_cut_later = params.in_pieces && cut_of_joined(pooler).is_some();
+    let dimensions = params.dimensions.or(is_cut_later.then_some(u32::MAX));
+    let chunk_ends = &params.chunk_ends[..];
     let num_left_out = params.num_left_out as usize;
     let classifier = None;
     PoolerRequest { task, activation, dimensions, prompt, chunk_ends, num_left_out, classifier }

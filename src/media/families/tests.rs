@@ -379,6 +379,35 @@ fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
     }
 }
 
+/// A number is the shorter side, although the default of `SiglipImageProcessor` is a square. With a
+/// `size` of 14, transformers makes 14 x 28 pixels of 20 x 40.
+#[test]
+fn a_size_of_siglip_that_is_a_number_is_the_shorter_side() {
+    let model = models().into_iter().find(|model| model.ends_with("llava-siglip")).unwrap();
+    let copy = tempfile::TempDir::new().unwrap();
+    for name in ["config.json", "golden.json"] {
+        std::fs::copy(model.join(name), copy.path().join(name)).unwrap();
+    }
+    let settings = std::fs::read(model.join("preprocessor_config.json")).unwrap();
+    let mut settings: Value = serde_json::from_slice(&settings).unwrap();
+    settings["size"] = settings["size"]["height"].take();
+    std::fs::write(copy.path().join("preprocessor_config.json"), settings.to_string()).unwrap();
+    let golden = Golden::read(copy.path());
+    let processor = golden.processor(copy.path());
+    for recorded in &golden.images {
+        let found = processor.image(&drawn(recorded.height, recorded.width), &Map::new());
+        if recorded.height != recorded.width {
+            assert!(found.unwrap_err().to_string().contains("the model takes 42 x 42"));
+            continue;
+        }
+        let found = found.unwrap();
+        assert_eq!(found.tensors[0].shape, recorded.shape);
+        let bytes = found.tensors[0].data.iter();
+        let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+        assert!(hex == recorded.pixels, "other pixels");
+    }
+}
+
 #[test]
 fn models_without_a_processor_of_images_have_none() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");

@@ -156,7 +156,7 @@ fn rows(architecture: &str) -> Vec<Row> {
             refused("attn_config", json!({ "prefix_lm": true })),
             refused("attn_config", json!({ "qk_ln": true })),
             refused("attn_config", json!({ "attn_type": "multiquery_attention" })),
-            refused("no_bias", json!(false)),
+            unchanged("no_bias", json!(false)),
             refused("expansion_ratio", json!(2)),
             refused("logit_scale", json!("inv_sqrt_d_model")),
         ],

@@ -54,9 +54,8 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
             return Err(fields.invalid(field, &accepted.to_string()));
         }
     }
-    if fields.flag("no_bias")? == Some(false) {
-        return Err(fields.invalid("no_bias", "true"));
-    }
+    // HF's class has no bias, whatever `no_bias` says. A checkpoint with biases is refused.
+    fields.flag("no_bias")?;
     let nested = fields.nested("attn_config")?;
     let attn = nested.unwrap_or_else(|| Fields::empty_in(fields));
     for (field, accepted) in [("prefix_lm", false), ("qk_ln", false), ("alibi", true)] {

@@ -21,6 +21,8 @@ pub(in crate::model) struct Mlp {
     /// The means of the gate's rows, and the deviations by which an output must exceed them.
     cutoff: Option<(RowMean, f32)>,
     activation: Activation,
+    /// The divisors of the activation's outputs, `[1, intermediate_size]`.
+    divisors: Option<Tensor<2>>,
     down_proj: Linear,
     gate_multiplier: f32,
     output_multiplier: f32,
@@ -44,6 +46,7 @@ impl Mlp {
             is_gated: mlp.is_gated,
             cutoff: cutoff.transpose()?,
             activation: activation::load(loader, place, mlp.activation)?,
+            divisors: activation::divisors(loader, place, names, mlp)?,
             down_proj: Linear::load(loader, &down, mlp.intermediate_size, mlp.down_bias)?,
             gate_multiplier: mlp.gate_multiplier,
             output_multiplier: mlp.output_multiplier,
@@ -64,7 +67,13 @@ impl Mlp {
                 self.scaled_gate(self.inner.forward(x, adapters))
             }
             (true, None) => self.inner.forward_gated(x, self.activation, adapters),
-            (false, _) => activate(self.inner.forward(x, adapters), self.activation),
+            (false, _) => {
+                let activated = activate(self.inner.forward(x, adapters), self.activation);
+                match &self.divisors {
+                    Some(divisors) => activated.div(divisors.clone()),
+                    None => activated,
+                }
+            }
         });
         scaled(
             timed("down", || self.down_proj.forward(activated, adapters)),

@@ -29,7 +29,9 @@ pub(super) mod rotary;
 mod rows;
 pub(super) mod short_conv;
 
-pub(super) use activation::{XIELU_WEIGHTS, load as load_activation, plain as plain_activation};
+pub(super) use activation::{
+    XIELU_WEIGHTS, divisor_names, load as load_activation, plain as plain_activation,
+};
 pub(super) use arrangement::{Arrangement, Part, head_rows, qkv_parts, separated};
 pub(super) use attention::Attention;
 pub(super) use embedding::{Embedding, table as embedding_table};

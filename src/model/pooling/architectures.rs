@@ -8,65 +8,22 @@ use crate::model::family::Family;
 /// Families whose text models have a name of their own in transformers, beside multimodal ones.
 const TEXTS: [&str; 6] = ["Gemma3", "Gemma3n", "Gemma4", "Llama4", "Qwen3_5", "Qwen3_5Moe"];
 
-/// The backbones that HF serves as `…ForSequenceClassification`, with the classifier `score.weight`
-/// over the last token.
-const CLASSIFIERS: [&str; 49] = [
-    "Llama",
-    "Mistral",
-    "Qwen2",
-    "Qwen3",
-    "Gemma",
-    "Gemma2",
-    "Gemma3Text",
-    "Phi3",
-    "Glm",
-    "Starcoder2",
-    "Mixtral",
-    "Qwen2Moe",
-    "Qwen3Moe",
-    "Arcee",
-    "BioGpt",
-    "Bloom",
-    "DeepseekV2",
-    "DeepseekV3",
-    "Exaone4",
-    "Falcon",
-    "GPT2",
-    "GPTBigCode",
-    "GPTJ",
-    "GPTNeo",
-    "GPTNeoX",
-    "Glm4",
-    "GptOss",
-    "Helium",
-    "HunYuanDenseV1",
-    "HunYuanMoEV1",
-    "Jamba",
-    "MiniCPM3",
-    "MiniMax",
-    "Ministral",
-    "Ministral3",
-    "Mpt",
-    "Nemotron",
-    "OPT",
-    "Olmo",
-    "Olmo2",
-    "Olmo3",
-    "Persimmon",
-    "Phi",
-    "Phimoe",
-    "Qwen3Next",
-    "Qwen3_5Text",
-    "SeedOss",
-    "SmolLM3",
-    "StableLm",
-];
+/// The classes with classifiers that HF has for some backbones.
+struct Classes {
+    /// Whether there is `…ForSequenceClassification`, with `score.weight` over the last token.
+    of_texts: bool,
+    /// The module of the classifier of `…ForTokenClassification`, if there is that class.
+    of_tokens: Option<&'static str>,
+    /// The beginnings of the names of the classes.
+    prefixes: &'static [&'static str],
+}
 
-/// The backbones that HF serves as `…ForTokenClassification`, by the module of the classifier.
-const TOKEN_CLASSIFIERS: &[(&str, &[&str])] = &[
-    (
-        "score",
-        &[
+/// The backbones that HF has with classifiers. Each is in one row.
+const CLASSIFIERS: &[Classes] = &[
+    Classes {
+        of_texts: true,
+        of_tokens: Some("score"),
+        prefixes: &[
             "Llama",
             "Mistral",
             "Qwen2",
@@ -79,7 +36,6 @@ const TOKEN_CLASSIFIERS: &[(&str, &[&str])] = &[
             "Mixtral",
             "Qwen2Moe",
             "Qwen3Moe",
-            "Apertus",
             "Arcee",
             "DeepseekV3",
             "Exaone4",
@@ -97,11 +53,32 @@ const TOKEN_CLASSIFIERS: &[(&str, &[&str])] = &[
             "SmolLM3",
             "StableLm",
         ],
-    ),
-    (
-        "classifier",
-        &["BioGpt", "Bloom", "Falcon", "GPT2", "GPTBigCode", "GPTNeo", "GPTNeoX", "Mpt"],
-    ),
+    },
+    Classes {
+        of_texts: true,
+        of_tokens: Some("classifier"),
+        prefixes: &["BioGpt", "Bloom", "Falcon", "GPT2", "GPTBigCode", "GPTNeo", "GPTNeoX", "Mpt"],
+    },
+    Classes {
+        of_texts: true,
+        of_tokens: None,
+        prefixes: &[
+            "Gemma3Text",
+            "DeepseekV2",
+            "GPTJ",
+            "HunYuanDenseV1",
+            "HunYuanMoEV1",
+            "Jamba",
+            "MiniCPM3",
+            "OPT",
+            "Olmo",
+            "Olmo2",
+            "Olmo3",
+            "Phimoe",
+            "Qwen3_5Text",
+        ],
+    },
+    Classes { of_texts: false, of_tokens: Some("score"), prefixes: &["Apertus"] },
 ];
 
 /// Reward models: code in folders, each with the family of its backbone and its head.
@@ -121,12 +98,13 @@ fn class_prefix(architecture: &str) -> Option<String> {
 
 /// Returns the classes of a backbone whose names begin with `prefix`, with their heads.
 fn classes_of(prefix: &str) -> impl Iterator<Item = (String, Origin)> + use<> {
-    let classifies = CLASSIFIERS.contains(&prefix);
-    let by_token = TOKEN_CLASSIFIERS.iter().find(|(_, names)| names.contains(&prefix));
+    let classes = CLASSIFIERS.iter().find(|classes| classes.prefixes.contains(&prefix));
+    let of_texts = classes.is_some_and(|classes| classes.of_texts);
+    let of_tokens = classes.and_then(|classes| classes.of_tokens);
     let all = [
         Some(("Model", Origin::Backbone)),
-        classifies.then_some(("ForSequenceClassification", Origin::Classifier)),
-        by_token.map(|&(module, _)| ("ForTokenClassification", Origin::TokenClassifier(module))),
+        of_texts.then_some(("ForSequenceClassification", Origin::Classifier)),
+        of_tokens.map(|module| ("ForTokenClassification", Origin::TokenClassifier(module))),
     ];
     let prefix = prefix.to_owned();
     all.into_iter().flatten().map(move |(form, origin)| (format!("{prefix}{form}"), origin))
@@ -160,13 +138,24 @@ mod tests {
     fn every_backbone_has_its_classes() {
         let names: Vec<_> = converted().map(|(name, ..)| name).collect();
         let has = |name: &str| names.iter().any(|known| known == name);
-        for prefix in CLASSIFIERS {
-            assert!(has(&format!("{prefix}Model")), "{prefix}");
-            assert!(has(&format!("{prefix}ForSequenceClassification")), "{prefix}");
+        for classes in CLASSIFIERS {
+            for prefix in classes.prefixes {
+                let is_there = |form: &str| has(&format!("{prefix}{form}"));
+                assert!(is_there("Model"), "{prefix}");
+                assert_eq!(is_there("ForSequenceClassification"), classes.of_texts, "{prefix}");
+                assert_eq!(
+                    is_there("ForTokenClassification"),
+                    classes.of_tokens.is_some(),
+                    "{prefix}",
+                );
+            }
         }
-        for prefix in TOKEN_CLASSIFIERS.iter().flat_map(|(_, names)| *names) {
-            assert!(has(&format!("{prefix}ForTokenClassification")), "{prefix}");
-        }
+        let mut prefixes: Vec<_> =
+            CLASSIFIERS.iter().flat_map(|classes| classes.prefixes).collect();
+        let count = prefixes.len();
+        prefixes.sort();
+        prefixes.dedup();
+        assert_eq!(prefixes.len(), count, "each backbone is in one row");
         for name in [
             "InternLM2ForRewardModel",
             "BertModel",

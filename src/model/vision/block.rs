@@ -1,5 +1,6 @@
 //! One layer of a tower: attention of whole sequences to both sides, and an MLP, each after a norm.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -197,6 +198,33 @@ pub(super) fn sum(hidden: Tensor<2>, residual: Option<Tensor<2>>) -> Tensor<2> {
     match residual {
         None => hidden,
         Some(residual) => add(hidden, residual),
+    }
+}
+
+/// Returns the features of a tower's rows, `[rows, features]`: the states after some numbers of
+/// layers, one beside the other. `feature` makes them of a state and its number of layers.
+pub(super) fn features(
+    blocks: &[Block],
+    mut hidden: Tensor<2>,
+    seen: Rows<'_>,
+    layers: &[usize],
+    feature: impl Fn(Tensor<2>, usize) -> Tensor<2>,
+) -> Tensor<2> {
+    let (mut residual, mut found) = (None, BTreeMap::new());
+    for layer in 0..=blocks.len() {
+        if layers.contains(&layer) {
+            found.insert(layer, feature(sum(hidden.clone(), residual.clone()), layer));
+        }
+        if let Some(block) = blocks.get(layer) {
+            let (output, stream) = block.forward(hidden, residual, seen);
+            (hidden, residual) = (output, Some(stream));
+        }
+    }
+    let mut features: Vec<Tensor<2>> =
+        layers.iter().filter_map(|layer| found.get(layer).cloned()).collect();
+    match features.len() {
+        1 => features.swap_remove(0),
+        _ => Tensor::cat(features, 1),
     }
 }
 

@@ -8,13 +8,11 @@
 //! | hidden states | `[rows, hidden_size]` |
 //! | embeddings | `[rows / merge², text_hidden_size]` |
 
-use std::collections::BTreeMap;
-
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{profile::timed, select_rows};
 
 use super::batch::{AxialRotary, rows, sequences};
-use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
+use super::block::{self, Block, BlockConfig, BlockNames, Rows};
 use super::encoder::Tower;
 use super::grid::Grid;
 use super::pixels::{Images, PatchSize, Pixels};
@@ -98,7 +96,9 @@ impl Tower for PixtralTower {
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
         let hidden = timed("patch_embed", || self.patch_conv.forward(patches, Adapters::none()));
         let seen = Rows { sequences: &images, rotary: Some((&lines, &table)) };
-        let features = self.features(self.first_norm.forward(hidden), seen);
+        let hidden = self.first_norm.forward(hidden);
+        let layers = &self.config.feature_layers;
+        let features = block::features(&self.blocks, hidden, seen, layers, |state, _| state);
         let all = self.projector.forward(features);
         let mut first = 0;
         let outputs = grids.iter().map(|grid| {
@@ -115,27 +115,6 @@ impl Tower for PixtralTower {
 }
 
 impl PixtralTower {
-    /// Returns the features of all rows, `[rows, features]`.
-    fn features(&self, mut hidden: Tensor<2>, seen: Rows<'_>) -> Tensor<2> {
-        let feature_layers = &self.config.feature_layers;
-        let (mut residual, mut found) = (None, BTreeMap::new());
-        for layer in 0..=self.blocks.len() {
-            if feature_layers.contains(&layer) {
-                found.insert(layer, sum(hidden.clone(), residual.clone()));
-            }
-            if let Some(block) = self.blocks.get(layer) {
-                let (output, stream) = block.forward(hidden, residual, seen);
-                (hidden, residual) = (output, Some(stream));
-            }
-        }
-        let mut features: Vec<Tensor<2>> =
-            feature_layers.iter().filter_map(|layer| found.get(layer).cloned()).collect();
-        match features.len() {
-            1 => features.swap_remove(0),
-            _ => Tensor::cat(features, 1),
-        }
-    }
-
     /// Loads the tower `module`, and the projector `projector`.
     pub(super) fn load(
         loader: &mut WeightLoader<'_>,

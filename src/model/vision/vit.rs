@@ -9,14 +9,12 @@
 //! | hidden states | `[tiles · (patches + 1), hidden_size]`; not all have a class token |
 //! | embeddings | `[tiles · patches / merge², text_hidden_size]` |
 
-use std::collections::BTreeMap;
-
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{EmbeddingTable, WeightView, add, embedding, profile::timed, select_rows};
 
 use super::anyres::{AnyResTiles, END_OF_ROW};
 use super::batch::{rows, sequences};
-use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
+use super::block::{self, Block, BlockConfig, BlockNames, Rows};
 use super::encoder::Tower;
 use super::pixels::{Images, PatchSize, Pixels};
 use super::projector::{Projector, ProjectorConfig};
@@ -207,36 +205,20 @@ impl VitTower {
     }
 
     /// Returns the features of `images` images, `[rows, features]`.
-    fn features(&self, mut hidden: Tensor<2>, images: usize) -> Tensor<2> {
-        let feature_layers = &self.config.feature_layers;
+    fn features(&self, hidden: Tensor<2>, images: usize) -> Tensor<2> {
         let (rows, kept) = (self.config.rows_of_image(), self.config.kept());
         let of_image = |image: usize| kept.iter().map(move |row| (image * rows + row) as u32);
         let order: Vec<u32> = (0..images).flat_map(of_image).collect();
         let sequences = sequences(std::iter::repeat_n(rows, images));
         let seen = Rows { sequences: &sequences, rotary: None };
-        let (mut residual, mut found) = (None, BTreeMap::new());
-        for layer in 0..=self.blocks.len() {
-            if feature_layers.contains(&layer) {
-                let state = select_rows(sum(hidden.clone(), residual.clone()), &order);
-                found.insert(
-                    layer,
-                    match &self.last_norm {
-                        Some(norm) if layer == self.blocks.len() => norm.forward(state),
-                        _ => state,
-                    },
-                );
+        let feature = |state: Tensor<2>, layer: usize| {
+            let state = select_rows(state, &order);
+            match &self.last_norm {
+                Some(norm) if layer == self.blocks.len() => norm.forward(state),
+                _ => state,
             }
-            if let Some(block) = self.blocks.get(layer) {
-                let (output, stream) = block.forward(hidden, residual, seen);
-                (hidden, residual) = (output, Some(stream));
-            }
-        }
-        let mut features: Vec<Tensor<2>> =
-            feature_layers.iter().filter_map(|layer| found.get(layer).cloned()).collect();
-        match features.len() {
-            1 => features.swap_remove(0),
-            _ => Tensor::cat(features, 1),
-        }
+        };
+        block::features(&self.blocks, hidden, seen, &self.config.feature_layers, feature)
     }
 
     /// Loads the tower `module`, the projector `projector`, and the vector `end_of_row`.

@@ -33,6 +33,8 @@ const REQUEST_IDS_MAX: usize = 4096;
 /// Most bytes of the answer of another process, and the time that it has for it.
 const ANSWER_BYTES_MAX: usize = 4096;
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Time after which a client may ask again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
@@ -64,26 +66,38 @@ impl FromParts for AbortRequest {
 /// `abort`. `choices` counts the choices that were ended. Beam searches and pooling count as one
 /// choice an answer. `aborted` counts the ids that were given, as in vLLM, and without ids the
 /// choices.
+///
+/// # Errors
+/// 503 if that process neither answers nor ends. The answers of this process are ended then.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,
     headers: HeaderMap,
     JsonBody(request): JsonBody<AbortRequest>,
-) -> Json<Value> {
+) -> Result<Json<Value>, ApiError> {
     let owner = identity.and_then(|Extension(identity)| identity.sees_only());
     let mut count = abort_here(&state, &request, owner);
     if let Some(predecessor) = state.predecessor.as_ref().filter(|before| !before.is_gone()) {
-        count += match abort_before(predecessor, headers, &request).await {
+        let answered = abort_before(predecessor, headers, &request).await;
+        let is_silent = answered.is_none();
+        count += match answered {
             Some(count) => count,
-            // It has ended, so its requests are here by now.
+            // If it has ended, its requests are here by now.
             None => {
                 predecessor.gone_soon().await;
                 abort_here(&state, &request, owner)
             }
         };
+        if is_silent && !predecessor.is_gone() {
+            let message = format!(
+                "the process before the upgrade does not answer, so its requests go on; choices \
+                 that were ended in this process: {count}"
+            );
+            return Err(ApiError::unavailable(message, RETRY_AFTER));
+        }
     }
     let aborted = request.request_ids.filter(|ids| !ids.is_empty()).map_or(count, |ids| ids.len());
-    Json(json!({"status": "aborted", "aborted": aborted, "choices": count}))
+    Ok(Json(json!({"status": "aborted", "aborted": aborted, "choices": count})))
 }
 
 /// Ends answers of this process. Returns the number of choices that it ended.

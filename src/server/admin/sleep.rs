@@ -52,19 +52,21 @@ pub(super) async fn sleep(
 }
 
 /// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. The
-/// weights never sleep, and other names stand for nothing.
+/// weights never sleep, and other names stand for nothing. As in vLLM, any call resumes an engine
+/// whose memory is all there, and `status` says whether it is.
 pub(super) async fn wake_up(
     State(state): State<AppState>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, ApiError> {
     let query = query.unwrap_or_default();
     let tags: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("tags=")).collect();
-    if tags.is_empty() || tags.contains(&"kv_cache") {
+    if tags.is_empty() || tags.contains(&"kv_cache") || !state.engine.is_sleeping() {
         state.control.wake();
         state.engine.wake_up().await?;
     }
+    let status = if state.engine.is_sleeping() { "sleeping" } else { "awake" };
     let tags = (!tags.is_empty()).then_some(tags);
-    Ok(Json(json!({"status": "awake", "tags": tags})))
+    Ok(Json(json!({"status": status, "tags": tags})))
 }
 
 pub(super) async fn is_sleeping(State(state): State<AppState>) -> Json<Value> {

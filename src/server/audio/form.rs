@@ -1,15 +1,17 @@
-//! The form of a request: a file beside fields of text (`multipart/form-data`).
+//! The form of a request: a file beside fields of text (`multipart/form-data`). Requests of this
+//! process have an object in its place, with the URL of the file, as vLLM's batches do.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     body::Body,
     extract::{FromRequest, Multipart, Request},
 };
+use serde_json::{Map, Value};
 
 use crate::server::{
     http::{
-        body::{self, BodyLimits, WaitingSeats},
+        body::{self, BodyLimits},
         error::ApiError,
     },
     memory::RequestMemory,
@@ -21,6 +23,10 @@ const FIELDS_MAX: usize = 64;
 
 /// Largest text of a field, bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Marks a request of this process, whose body is an object.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct ObjectBody;
 
 /// The fields of a form, as the client wrote them.
 #[derive(Debug, Default)]
@@ -42,12 +48,12 @@ impl SpeechForm {
     ///
     /// # Errors
     /// 400 with the field's place.
-    pub(super) fn number(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<Value>, ApiError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let text = text.trim();
-        let integer = text.parse::<i64>().ok().map(serde_json::Value::from);
-        let number = integer.or_else(|| text.parse::<f64>().ok().map(serde_json::Value::from));
-        number.filter(serde_json::Value::is_number).map(Some).ok_or_else(|| {
+        let integer = text.parse::<i64>().ok().map(Value::from);
+        let number = integer.or_else(|| text.parse::<f64>().ok().map(Value::from));
+        number.filter(Value::is_number).map(Some).ok_or_else(|| {
             let message = "Input should be a valid number, unable to parse string as a number";
             ApiError::validation(&format!("body.{name}"), message)
         })
@@ -85,21 +91,57 @@ impl SpeechForm {
 impl FromRequest<AppState> for SpeechForm {
     type Rejection = ApiError;
 
-    /// Reads the body. One that is no form has no fields.
+    /// Reads the body. One that is no form has no fields, except an object of this process.
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let memory = RequestMemory::of(request.extensions(), state);
         let (parts, body) = request.into_parts();
-        let limits = BodyLimits {
-            bytes: state.config.body_limit_bytes,
-            time: Duration::from_secs(state.config.body_timeout_secs),
-            seats: parts.extensions.get::<WaitingSeats>().cloned().unwrap_or_default(),
-        };
+        let limits = BodyLimits::of(&parts.extensions, &state.config);
         let bytes = body::read(&parts.headers, body, limits, &memory).await?;
+        if parts.extensions.get::<ObjectBody>().is_some() {
+            return of_object(&bytes, state, &memory).await;
+        }
         let request = Request::from_parts(parts, Body::from(bytes));
         match Multipart::from_request(request, state).await {
             Ok(form) => read(form).await,
             Err(_) => Ok(Self::default()),
         }
+    }
+}
+
+/// Reads an object with the fields of a form. In place of the file it has `file_url`.
+async fn of_object(
+    bytes: &[u8],
+    state: &AppState,
+    memory: &RequestMemory,
+) -> Result<SpeechForm, ApiError> {
+    let fields = serde_json::from_slice::<Map<String, Value>>(bytes);
+    let fields = fields.map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let mut form = SpeechForm::default();
+    for (name, value) in fields {
+        if name == "file" {
+            let message = "The 'file' field is not supported in batch requests. Use 'file_url' \
+                           instead.";
+            return Err(ApiError::invalid("file", message));
+        }
+        match value {
+            Value::String(url) if name == "file_url" => {
+                form.file = Some(state.media.sound(&url, memory).await?);
+            }
+            Value::Null => {}
+            Value::String(text) => form.fields.push((name, text)),
+            Value::Array(items) => {
+                let text = |item: &Value| match item {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                form.fields.extend(items.iter().map(|item| (name.clone(), text(item))));
+            }
+            other => form.fields.push((name, other.to_string())),
+        }
+    }
+    match form.file {
+        Some(_) => Ok(form),
+        None => Err(ApiError::validation("body.file_url", "Field required")),
     }
 }
 

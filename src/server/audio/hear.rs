@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 
@@ -18,6 +17,7 @@ use crate::{
     api::{MediaError, Prompt, RawRequest, SamplingParams},
     engine::{SoundPiece, Speech, SpeechTask},
     server::{
+        exchange::Exchange,
         generate::{choices::Choices, handler::RequestNames, request_log::RequestLog, run::whole},
         http::{caller::Caller, draws::Draws, error::ApiError, request_id::response_id},
         memory::RequestMemory,
@@ -32,14 +32,6 @@ const SAMPLE_BYTES: usize = 4 + 4;
 /// The text of all errors of a file, as vLLM has it.
 const BROKEN_FILE: &str = "Invalid or corrupted audio data. Ensure the input is a valid audio or \
                            video file (e.g. a complete WAV, MP3, or MP4).";
-
-/// The facts that a handler knows beside the form.
-pub(super) struct Exchange {
-    pub(super) state: AppState,
-    pub(super) caller: Caller,
-    pub(super) headers: HeaderMap,
-    pub(super) memory: RequestMemory,
-}
 
 /// Answers a form.
 pub(super) async fn hear(

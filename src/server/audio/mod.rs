@@ -14,26 +14,19 @@ mod stream;
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State},
-    http::HeaderMap,
+    extract::DefaultBodyLimit,
     response::Response,
     routing::{get, post},
 };
 
 pub(super) use self::{
     answer::{Transcription, Translation},
+    form::ObjectBody,
     realtime::RealtimeSeats,
 };
 
-use self::{
-    form::SpeechForm,
-    hear::{Exchange, hear},
-};
-use super::{
-    http::{caller::Caller, error::ApiError},
-    memory::RequestMemory,
-    state::AppState,
-};
+use self::{form::SpeechForm, hear::hear};
+use super::{exchange::Exchange, http::error::ApiError, state::AppState};
 use crate::engine::SpeechTask;
 
 /// Returns the routes of a model that writes down what it hears.
@@ -47,23 +40,11 @@ pub(super) fn routes() -> Router<AppState> {
 }
 
 /// `POST /v1/audio/transcriptions`
-async fn transcribe(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
-    form: SpeechForm,
-) -> Result<Response, ApiError> {
-    hear(Exchange { state, caller, headers, memory }, form, SpeechTask::Transcribe).await
+async fn transcribe(exchange: Exchange, form: SpeechForm) -> Result<Response, ApiError> {
+    hear(exchange, form, SpeechTask::Transcribe).await
 }
 
 /// `POST /v1/audio/translations`
-async fn translate(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
-    form: SpeechForm,
-) -> Result<Response, ApiError> {
-    hear(Exchange { state, caller, headers, memory }, form, SpeechTask::Translate).await
+async fn translate(exchange: Exchange, form: SpeechForm) -> Result<Response, ApiError> {
+    hear(exchange, form, SpeechTask::Translate).await
 }

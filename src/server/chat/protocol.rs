@@ -130,6 +130,9 @@ impl Protocol for ChatRequest {
             named => 1 + k as usize + named,
         });
         params.prefer_named_logprobs();
+        if !is_streamed && beam_search.is_none() {
+            params.prompt_logprobs = params.prompt_logprobs.or(self.fields.echoed_logprobs()?);
+        }
         let prompt_logprobs = params.prompt_logprobs;
         let echoed = match self.fields.echo {
             Some(true) => last_words(&chat, &role),
@@ -189,6 +192,14 @@ impl ChatFields {
             .transpose()
     }
 
+    /// Returns the likely tokens for each token of the prompt that `echo` asks for, as in vLLM.
+    fn echoed_logprobs(&self) -> Result<Option<u32>, ApiError> {
+        match self.echo {
+            Some(true) => Ok(Some(logprobs("top_logprobs", self.top_logprobs)?.unwrap_or(0))),
+            Some(false) | None => Ok(None),
+        }
+    }
+
     fn logprobs(&self) -> Result<Option<u32>, ApiError> {
         let top = logprobs("top_logprobs", self.top_logprobs)?;
         match (self.logprobs.unwrap_or(false), top) {
@@ -245,6 +256,15 @@ mod tests {
         assert_eq!(logprobs(json!({"logprobs": false, "top_logprobs": 0})), Ok(None));
         let error = logprobs(json!({"top_logprobs": 3})).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("top_logprobs"));
+    }
+
+    /// vLLM's `to_sampling_params`: without `prompt_logprobs`, `echo` asks for `top_logprobs`.
+    #[test]
+    fn echo_asks_for_the_likely_tokens_of_the_prompt() {
+        let echoed = |body| fields(body).echoed_logprobs();
+        assert_eq!(echoed(json!({"top_logprobs": 3})), Ok(None));
+        assert_eq!(echoed(json!({"echo": true})), Ok(Some(0)));
+        assert_eq!(echoed(json!({"echo": true, "top_logprobs": 3})), Ok(Some(3)));
     }
 
     #[test]

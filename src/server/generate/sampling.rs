@@ -13,14 +13,11 @@ use crate::server::{
     http::{
         error::ApiError,
         fields::{Float, Int, Strings, Token, flag},
-        limits::{at_most, choices},
+        limits::{at_most, cache_salt, choices},
     },
     state::AppState,
 };
 use crate::{config::LimitSettings, engine::DefaultSampling};
-
-/// Longest cache salt, characters.
-const MAX_CACHE_SALT: usize = 128;
 
 /// Most tokens, or bytes, of a list, summed over all choices.
 const MAX_LISTED: usize = 1 << 24;
@@ -183,6 +180,7 @@ impl SamplingFields {
             let message = format!("truncate_prompt_tokens must be at least -1, got {tokens}");
             return Err(ApiError::invalid("truncate_prompt_tokens", message));
         }
+        cache_salt(self.cache_salt.as_deref())?;
         Ok(RawRequest {
             params,
             max_tokens,
@@ -193,7 +191,7 @@ impl SamplingFields {
                 Some(Side::Left) | None => TruncationSide::Left,
             },
             priority: self.priority.unwrap_or(Int(0)).cast("priority", "a 32-bit integer")?,
-            cache_salt: self.salt()?,
+            cache_salt: self.cache_salt.clone(),
             ..RawRequest::new(prompt)
         })
     }
@@ -316,16 +314,6 @@ impl SamplingFields {
             )?,
             min_count: size("min_count", fields.min_count)?,
         }))
-    }
-
-    fn salt(&self) -> Result<Option<String>, ApiError> {
-        let Some(salt) = &self.cache_salt else { return Ok(None) };
-        let bad = salt.contains(['@', '/', '\\', '\0']);
-        if salt.is_empty() || bad || salt.chars().count() > MAX_CACHE_SALT {
-            let message = "cache_salt must be 1 to 128 characters without '@', '/', '\\' and NUL";
-            return Err(ApiError::invalid("cache_salt", message));
-        }
-        Ok(Some(salt.clone()))
     }
 }
 
@@ -487,6 +475,8 @@ mod tests {
         assert!(raw(json!({"cache_salt": "a/b"})).is_err());
         assert!(raw(json!({"cache_salt": "é".repeat(128)})).is_ok());
         assert!(raw(json!({"cache_salt": "x".repeat(129)})).is_err());
+        assert!(raw(json!({"cache_salt": ""})).is_err());
+        assert!(raw(json!({"cache_salt": "a\0b"})).is_err());
         assert_eq!(raw(json!({"priority": -3})).unwrap().priority, -3);
     }
 }

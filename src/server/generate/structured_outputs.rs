@@ -10,7 +10,10 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::api::{OutputFormat, StructuredOutput};
-use crate::server::http::{error::ApiError, fields::IsSet};
+use crate::server::http::{
+    error::ApiError,
+    fields::{IsSet, flag},
+};
 
 /// The fields of a request. Absent and `null` mean the same.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -27,9 +30,12 @@ struct ConstraintFields {
     regex: Option<String>,
     choice: Option<Vec<String>>,
     grammar: Option<String>,
+    #[serde(deserialize_with = "flag")]
     json_object: Option<bool>,
     structural_tag: Option<Value>,
+    #[serde(deserialize_with = "flag")]
     disable_any_whitespace: Option<bool>,
+    #[serde(deserialize_with = "flag")]
     disable_additional_properties: Option<bool>,
     whitespace_pattern: IsSet,
 }

@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use axum::{
     body::{Body, BodyDataStream},
-    http::{HeaderMap, header::CONTENT_LENGTH},
+    http::{Extensions, HeaderMap, header::CONTENT_LENGTH},
 };
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
 pub(in crate::server) use self::seats::WaitingSeats;
 use super::error::ApiError;
-use crate::server::memory::{RequestMemory, TEXT_FACTOR};
+use crate::server::{
+    ServerConfig,
+    memory::{RequestMemory, TEXT_FACTOR},
+};
 
 /// Bytes that are read and dropped of a body that is too large. An answer while the client still
 /// writes would reset the connection, and the client would never read the reason.
@@ -34,6 +37,17 @@ pub(in crate::server) struct BodyLimits {
     pub(in crate::server) time: Duration,
     /// The connection's seats for bodies that wait for memory.
     pub(in crate::server) seats: WaitingSeats,
+}
+
+impl BodyLimits {
+    /// Returns the limits of a request with these extensions.
+    pub(in crate::server) fn of(extensions: &Extensions, config: &ServerConfig) -> Self {
+        Self {
+            bytes: config.body_limit_bytes,
+            time: Duration::from_secs(config.body_timeout_secs),
+            seats: extensions.get::<WaitingSeats>().cloned().unwrap_or_default(),
+        }
+    }
 }
 
 /// Returns the bytes of `body`. The lease of `memory` for them stays with the request.

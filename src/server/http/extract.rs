@@ -1,6 +1,6 @@
 //! Turns the bytes of a request into its type. Every fault in the bytes is reported to the client.
 
-use std::{error::Error, time::Duration};
+use std::error::Error;
 
 use axum::{
     body::Bytes,
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
 use super::{
-    body::{self, BodyLimits, WaitingSeats},
+    body::{self, BodyLimits},
     body_copy::BodyCopy,
     error::ApiError,
     parts::{FromParts, Parts},
@@ -69,11 +69,7 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
         let route = request.extensions().get::<MatchedPath>().cloned();
         let route = route.as_ref().map_or("", MatchedPath::as_str).to_owned();
         let (parts, body) = request.into_parts();
-        let limits = BodyLimits {
-            bytes: state.config.body_limit_bytes,
-            time: Duration::from_secs(state.config.body_timeout_secs),
-            seats: parts.extensions.get::<WaitingSeats>().cloned().unwrap_or_default(),
-        };
+        let limits = BodyLimits::of(&parts.extensions, &state.config);
         let bytes = body::read(&parts.headers, body, limits, &memory).await?;
         let bytes = Bytes::from(bytes);
         if let Some(copy) = parts.extensions.get::<BodyCopy>() {

@@ -175,6 +175,14 @@ impl Visitor<'_> for FlagVisitor {
         }
     }
 
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<bool>, E> {
+        match value == 1.0 {
+            true => Ok(Some(true)),
+            false if value == 0.0 => Ok(Some(false)),
+            false => Err(E::invalid_type(Unexpected::Float(value), &self)),
+        }
+    }
+
     fn visit_str<E: Error>(self, value: &str) -> Result<Option<bool>, E> {
         match value.to_ascii_lowercase().as_str() {
             "false" | "f" | "no" | "n" | "off" | "0" => Ok(Some(false)),
@@ -289,11 +297,18 @@ mod tests {
             stream: Option<bool>,
         }
         let read = |text: &str| serde_json::from_str(text).ok().map(|Fields { stream }| stream);
-        for (text, value) in [("true", true), ("1", true), ("\"Yes\"", true), ("\"off\"", false)] {
+        for (text, value) in [
+            ("true", true),
+            ("1", true),
+            ("1.0", true),
+            ("0.0", false),
+            ("\"Yes\"", true),
+            ("\"off\"", false),
+        ] {
             assert_eq!(read(&format!("{{\"stream\": {text}}}")), Some(Some(value)), "{text}");
         }
         assert_eq!([read("{}"), read("{\"stream\": null}")], [Some(None); 2]);
-        for wrong in ["2", "-1", "\"\"", "\"maybe\"", "[]", "{}"] {
+        for wrong in ["2", "-1", "0.5", "\"\"", "\" true\"", "\"maybe\"", "[]", "{}"] {
             assert_eq!(read(&format!("{{\"stream\": {wrong}}}")), None, "{wrong}");
         }
     }

@@ -2,6 +2,9 @@
 
 use super::error::ApiError;
 
+/// Most characters of a salt.
+const CACHE_SALT_MAX: usize = 128;
+
 /// Rejects a list that is too long, with the name of its field.
 pub(in crate::server) fn at_most(field: &str, count: usize, limit: usize) -> Result<(), ApiError> {
     if count <= limit {
@@ -21,9 +24,41 @@ pub(in crate::server) fn choices(n: usize, prompts: usize, limit: usize) -> Resu
     Err(ApiError::invalid("n", message))
 }
 
+/// Rejects a salt of the prefix cache that vLLM does not take either.
+pub(in crate::server) fn cache_salt(salt: Option<&str>) -> Result<(), ApiError> {
+    let Some(salt) = salt else { return Ok(()) };
+    if salt.is_empty() {
+        let message = "Parameter 'cache_salt' must be a non-empty string if provided.";
+        return Err(ApiError::invalid("cache_salt", message));
+    }
+    if salt.chars().count() > CACHE_SALT_MAX || salt.contains(['@', '/', '\\', '\0']) {
+        let message = format!(
+            "Parameter 'cache_salt' must be at most {CACHE_SALT_MAX} characters and must not \
+             contain '@', '/', '\\\\', or NUL."
+        );
+        return Err(ApiError::invalid("cache_salt", message));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The cases of vLLM's `validate_cache_salt`.
+    #[test]
+    fn a_salt_has_some_characters_and_none_that_paths_have() {
+        for salt in ["a", "é", &"é".repeat(128), " ", "a:b\n"] {
+            assert_eq!(cache_salt(Some(salt)), Ok(()), "{salt:?}");
+        }
+        assert_eq!(cache_salt(None), Ok(()));
+        for salt in ["", "\0", "a\0b", "a/b", "a\\b", "@", &"x".repeat(129)] {
+            let error = cache_salt(Some(salt)).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("cache_salt"), "{salt:?}");
+        }
+        let empty = "Parameter 'cache_salt' must be a non-empty string if provided.";
+        assert_eq!(cache_salt(Some("")).unwrap_err().message, empty);
+    }
 
     #[test]
     fn an_error_names_field_and_limit() {

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 pub(super) use self::metrics::lora_requests_info;
 use super::{
-    http::{error::ApiError, extract::JsonBody, parts::FromParts},
+    http::{error::ApiError, extract::JsonBody, fields::flag, parts::FromParts},
     state::AppState,
 };
 
@@ -23,6 +23,7 @@ pub(in crate::server) struct LoadAdapterRequest {
     /// The folder with its files, relative to the server's.
     lora_path: Option<String>,
     /// Whether the adapter may take the place of one with this name.
+    #[serde(deserialize_with = "flag")]
     load_inplace: Option<bool>,
 }
 

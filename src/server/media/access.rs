@@ -72,6 +72,21 @@ impl MediaAccess {
         }
     }
 
+    /// Returns the file of a sound behind a URL. Its memory is leased on `memory`.
+    ///
+    /// # Errors
+    /// As [`MediaAccess::load`].
+    pub(in crate::server) async fn sound(
+        &self,
+        url: &str,
+        memory: &RequestMemory,
+    ) -> Result<Arc<[u8]>, ApiError> {
+        match self.load(Content::of_url(Modality::Audio, url)?, memory).await? {
+            MediaSource::File(file) => Ok(file),
+            _ => Err(ApiError::bad_request("The URL has no sound.")),
+        }
+    }
+
     /// Returns the content. Its memory is leased on `memory`.
     ///
     /// # Errors

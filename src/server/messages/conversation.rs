@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::{http::error::ApiError, media::MediaParts};
+use crate::server::{
+    http::{error::ApiError, fields::flag},
+    media::MediaParts,
+};
 
 /// A conversation in the form of chat completions.
 #[derive(Debug, Default)]
@@ -269,11 +272,11 @@ fn tool_result(
             return Err(ApiError::validation(&format!("{place}.content"), wanted));
         }
     }
-    match block.get("is_error") {
-        None | Some(Value::Null | Value::Bool(false)) => {}
+    match block.get("is_error").map(flag).transpose().map(Option::flatten) {
+        Ok(None | Some(false)) => {}
         // Templates have no other way to show it.
-        Some(Value::Bool(true)) => parts.insert(0, text_part("Error:")),
-        Some(_) => {
+        Ok(Some(true)) => parts.insert(0, text_part("Error:")),
+        Err(_) => {
             let wanted = "Input should be a valid boolean";
             return Err(ApiError::validation(&format!("{place}.is_error"), wanted));
         }

@@ -21,7 +21,7 @@ use crate::{
         },
         http::{
             error::ApiError,
-            fields::{Float, Int},
+            fields::{Float, Int, flag},
             limits::at_most,
             parts::FromParts,
         },
@@ -41,6 +41,7 @@ pub(in crate::server) struct MessagesRequest {
 pub(in crate::server) struct MessagesFields {
     max_tokens: Option<Int>,
     stop_sequences: Option<Vec<String>>,
+    #[serde(deserialize_with = "flag")]
     stream: Option<bool>,
     temperature: Option<Float>,
     top_p: Option<Float>,

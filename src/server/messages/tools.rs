@@ -5,7 +5,10 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::server::{
-    http::{error::ApiError, fields::IsSet},
+    http::{
+        error::ApiError,
+        fields::{IsSet, flag},
+    },
     turn::ToolChoice,
 };
 
@@ -17,6 +20,7 @@ pub(super) struct ToolField {
     name: Option<String>,
     description: Option<String>,
     input_schema: Option<Map<String, Value>>,
+    #[serde(deserialize_with = "flag")]
     strict: Option<bool>,
     allowed_callers: Option<Vec<String>>,
     defer_loading: IsSet,
@@ -29,6 +33,7 @@ pub(super) struct ToolField {
 pub(super) struct ToolChoiceField {
     r#type: Option<String>,
     name: Option<String>,
+    #[serde(deserialize_with = "flag")]
     disable_parallel_tool_use: Option<bool>,
 }
 

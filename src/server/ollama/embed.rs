@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -12,17 +12,15 @@ use crate::{
     api::{PoolingTask, Prompt, TruncationSide},
     config::LimitSettings,
     server::{
+        exchange::Exchange,
         http::{
-            caller::Caller,
             error::ApiError,
             extract::JsonBody,
             fields::{Int, Strings, or_default},
             limits::at_most,
             parts::FromParts,
         },
-        memory::RequestMemory,
-        pooling::{Exchange, Inputs, PoolingFields, Results, json},
-        state::AppState,
+        pooling::{Inputs, PoolingFields, Results, json},
     },
 };
 
@@ -108,10 +106,7 @@ impl FromParts for OllamaEmbeddingsRequest {
 
 /// `POST /api/embed`
 pub(super) async fn embed(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<OllamaEmbedRequest>,
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
@@ -119,11 +114,10 @@ pub(super) async fn embed(
     let texts = fields.input.map(|Strings(texts)| texts).unwrap_or_default();
     if texts.is_empty() {
         // It asks for the model to be loaded, as in Ollama.
-        let model = embedder(&state, model)?.1;
+        let model = embedder(&exchange.state, model)?.1;
         return json(OllamaEmbedded { model, ..OllamaEmbedded::default() }, 0).await;
     }
     let truncates = fields.truncate.unwrap_or(true);
-    let exchange = Exchange { state, caller, headers, memory };
     let results = pool(&exchange, "/api/embed", model, texts, truncates, fields.dimensions).await?;
     let Results { model, results, num_tokens, .. } = results;
     let embeddings: Vec<Vec<f32>> = results.iter().map(|pooled| pooled.values.to_vec()).collect();
@@ -140,18 +134,14 @@ pub(super) async fn embed(
 
 /// `POST /api/embeddings`
 pub(super) async fn embeddings(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<OllamaEmbeddingsRequest>,
 ) -> Result<Response, ApiError> {
     let OllamaEmbeddingsRequest { model, fields } = request;
     if fields.prompt.is_empty() {
-        embedder(&state, model)?;
+        embedder(&exchange.state, model)?;
         return json(OllamaEmbedding { embedding: Vec::new() }, 0).await;
     }
-    let exchange = Exchange { state, caller, headers, memory };
     let texts = vec![fields.prompt];
     let results = pool(&exchange, "/api/embeddings", model, texts, true, None).await?.results;
     let embedding: Vec<f32> = results.first().map(|row| row.values.to_vec()).unwrap_or_default();

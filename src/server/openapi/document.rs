@@ -55,21 +55,28 @@ impl Document {
 
     /// Adds the same. With `stream: true` the answer is server-sent events.
     pub(super) fn post_or_stream<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
-        let events = Content::new(Some(Object::with_type(Type::String)));
-        let answer = ResponseBuilder::new()
-            .description("Done, or the output so far, event by event")
-            .content(JSON, self.answer::<A>())
-            .content("text/event-stream", events);
-        self.post_for::<Q>(path, summary, answer.build());
+        let description = "Done, or the output so far, event by event";
+        self.post_or_text::<Q, A>(path, summary, description, "text/event-stream");
     }
 
     /// Adds the same. With `stream: true`, as by default, the answer is lines of JSON.
     pub(super) fn post_or_lines<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
-        let lines = Content::new(Some(Object::with_type(Type::String)));
+        let description = "Done, or the output so far, line by line";
+        self.post_or_text::<Q, A>(path, summary, description, "application/x-ndjson");
+    }
+
+    fn post_or_text<Q: FromParts, A: ToSchema>(
+        &mut self,
+        path: &str,
+        summary: &str,
+        description: &str,
+        media_type: &str,
+    ) {
+        let text = Content::new(Some(Object::with_type(Type::String)));
         let answer = ResponseBuilder::new()
-            .description("Done, or the output so far, line by line")
+            .description(description)
             .content(JSON, self.answer::<A>())
-            .content("application/x-ndjson", lines);
+            .content(media_type, text);
         self.post_for::<Q>(path, summary, answer.build());
     }
 

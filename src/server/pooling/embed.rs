@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -11,17 +11,16 @@ use super::{
     encoding::base64,
     fields::{PoolingFields, choice},
     input::Inputs,
-    run::{Exchange, Results, json as answer},
+    run::{Results, json as answer},
 };
 use crate::{
     api::{ChatPrompt, Pooled, PoolingParams, PoolingTask, Prompt, TruncationSide},
     config::LimitSettings,
     server::{
+        exchange::Exchange,
         http::{
-            caller::Caller, error::ApiError, extract::JsonBody, fields::Int, limits::at_most,
-            parts::FromParts,
+            error::ApiError, extract::JsonBody, fields::Int, limits::at_most, parts::FromParts,
         },
-        memory::RequestMemory,
         state::AppState,
     },
 };
@@ -131,32 +130,26 @@ impl FromParts for EmbedRequest {
 
 /// `POST /v2/embed`
 pub(in crate::server) async fn embed(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<EmbedRequest>,
 ) -> Result<Response, ApiError> {
-    if state.engine.pooling_task() != Some(PoolingTask::Embed) {
-        let message = "The model does not support Embeddings API";
-        return Err(ApiError { param: None, ..ApiError::not_implemented("model", message) });
-    }
+    exchange.require(PoolingTask::Embed, "Embeddings API")?;
+    let state = &exchange.state;
     let EmbedRequest { fields, types, truncate } = request;
     let pooling = PoolingFields::of_embed(
         fields.model.clone(),
         fields.output_dimension,
         fields.priority,
-        truncated_to(&state, fields.max_tokens, truncate)?,
+        truncated_to(state, fields.max_tokens, truncate)?,
     );
-    let model = pooling.model(&state).await?;
-    let mut params = pooling.embed_params(&state, &model)?;
-    let prefix = prefix(&state, fields.input_type.as_deref())?;
-    let inputs = inputs(&state, &fields, prefix.as_deref(), &model)?;
+    let model = pooling.model(state).await?;
+    let mut params = pooling.embed_params(state, &model)?;
+    let prefix = prefix(state, fields.input_type.as_deref())?;
+    let inputs = inputs(state, &fields, prefix.as_deref(), &model)?;
     // A system's message is always pooled, as in sentence-transformers.
     if let (Some(prefix), true) = (&prefix, inputs.adds_special_tokens) {
         params.num_left_out = state.engine.num_left_out(prefix)?;
     }
-    let exchange = Exchange { state, caller, headers, memory };
     let Results { id, results, prompts, num_tokens, .. } =
         exchange.pool("/v2/embed", "embd", &pooling, inputs, params).await?;
     if let (None, Some(Int(most))) = (truncate, fields.max_tokens)

@@ -10,6 +10,7 @@ use crate::{
         http::{
             error::ApiError,
             fields::{Int, IsSet, flag},
+            limits,
         },
         state::AppState,
     },
@@ -136,11 +137,7 @@ impl PoolingFields {
             }
             _ => {}
         }
-        if self.cache_salt.as_deref().is_some_and(|salt| salt.is_empty() || salt.contains('\0')) {
-            let message =
-                "Parameter 'cache_salt' must be a non-empty string without NUL if provided.";
-            return Err(ApiError::invalid("cache_salt", message));
-        }
+        limits::cache_salt(self.cache_salt.as_deref())?;
         let priority = self.priority.map(|count| count.cast("priority", "a 32-bit integer"));
         Ok(RawRequest {
             truncation_side: side,

@@ -1,11 +1,7 @@
 //! `POST /invocations` of a model that pools: the body's fields and the model's task select the
 //! route, in vLLM's order.
 
-use axum::{
-    extract::State,
-    http::HeaderMap,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
@@ -15,13 +11,11 @@ use crate::{
     api::PoolingTask,
     config::LimitSettings,
     server::{
+        exchange::Exchange,
         http::{
-            caller::Caller,
             error::ApiError,
             extract::{JsonBody, JsonRequest, parse_object},
         },
-        memory::RequestMemory,
-        state::AppState,
     },
 };
 
@@ -90,44 +84,33 @@ impl JsonRequest for PoolingInvocation {
 
 /// `POST /invocations`
 pub(in crate::server) async fn invoke(
-    state: State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<PoolingInvocation>,
 ) -> Result<Response, ApiError> {
-    respond(state, caller, headers, memory, request).await
+    respond(exchange, request).await
 }
 
 /// Answers as the selected route does.
 pub(in crate::server) async fn respond(
-    state: State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     request: PoolingInvocation,
 ) -> Result<Response, ApiError> {
-    let compares = state.engine.compares();
+    let compares = exchange.state.engine.compares();
     match request {
         PoolingInvocation::Inputs(request) => {
             let body = JsonBody(*request);
-            match state.engine.pooling_task() {
-                Some(PoolingTask::Embed) => {
-                    embeddings::create(state, caller, headers, memory, body).await
-                }
-                Some(PoolingTask::Classify) => {
-                    classify::classify(state, caller, headers, memory, body).await
-                }
-                _ => pool::pool(state, caller, headers, memory, body).await,
+            match exchange.state.engine.pooling_task() {
+                Some(PoolingTask::Embed) => embeddings::create(exchange, body).await,
+                Some(PoolingTask::Classify) => classify::classify(exchange, body).await,
+                _ => pool::pool(exchange, body).await,
             }
         }
         PoolingInvocation::Rerank(request) if compares => {
-            let ranking =
-                rerank::rerank(state, caller, headers, memory, JsonBody(*request)).await?;
+            let ranking = rerank::rerank(exchange, JsonBody(*request)).await?;
             Ok(ranking.into_response())
         }
         PoolingInvocation::Score(request) if compares => {
-            score::score(state, caller, headers, memory, JsonBody(*request)).await
+            score::score(exchange, JsonBody(*request)).await
         }
         PoolingInvocation::Rerank(_) | PoolingInvocation::Score(_) => {
             Err(ApiError::bad_request("The model does not support Scores API"))

@@ -32,7 +32,7 @@ pub(in crate::server) use self::{
     invoke::{PoolingInvocation, respond as respond_to_invocation},
     request::PoolingRequest,
     rerank::RerankRequest,
-    run::{Exchange, Results, json},
+    run::{Results, json},
     score::ScoreRequest,
 };
 use super::state::AppState;

@@ -1,42 +1,39 @@
 //! `POST /pooling`: the result of the model's task for each input.
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::response::Response;
 
 use super::{
     answer::{Pooling, Poolings},
     encoding::BinaryHead,
     request::PoolingRequest,
-    run::{Exchange, Results, json},
+    run::{Results, json},
 };
 use crate::{
     api::PoolingTask,
     server::{
+        exchange::Exchange,
         generate::usage::Usage,
-        http::{caller::Caller, error::ApiError, extract::JsonBody},
-        memory::RequestMemory,
+        http::{error::ApiError, extract::JsonBody},
         state::AppState,
     },
 };
 
 /// `POST /pooling`
 pub(in crate::server) async fn pool(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<PoolingRequest>,
 ) -> Result<Response, ApiError> {
     let PoolingRequest { input, fields } = request;
-    let model = fields.model(&state).await?;
-    let task = task(&state, fields.task.as_deref())?;
+    let state = &exchange.state;
+    let model = fields.model(state).await?;
+    let task = task(state, fields.task.as_deref())?;
     if fields.dimensions.is_some() {
         let message = "dimensions is not supported by /pooling; use /v1/embeddings";
         return Err(ApiError::invalid("dimensions", message));
     }
     let encoding = fields.encoding()?;
-    let params = fields.params(&state, &model, task)?;
-    let inputs = input.inputs(&state, &model, true)?;
-    let exchange = Exchange { state, caller, headers, memory };
+    let params = fields.params(state, &model, task)?;
+    let inputs = input.inputs(state, &model, true)?;
     let Results { id, created, model, results, num_tokens, .. } =
         exchange.pool("/pooling", "pooling", &fields, inputs, params).await?;
     if encoding.is_binary() {

@@ -1,7 +1,7 @@
 //! `POST /rerank`: documents in the order of their relevance to a query, in the shape of Jina and
 //! Cohere.
 
-use axum::{Json, extract::State, http::HeaderMap};
+use axum::Json;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use super::{
     answer::{Ranked, RankedText, Ranking, ShortUsage},
     fields::PoolingFields,
     pair_variables::PairVariables,
-    run::{Exchange, Results},
+    run::Results,
     score::texts,
     side_limits::SideLimits,
 };
@@ -18,12 +18,14 @@ use crate::{
     config::LimitSettings,
     engine::{RankedDocument, ranked},
     server::{
+        exchange::Exchange,
         http::{
-            caller::Caller, error::ApiError, extract::JsonBody, fields::Int, limits::at_most,
+            error::ApiError,
+            extract::JsonBody,
+            fields::{Int, flag},
+            limits::at_most,
             parts::FromParts,
         },
-        memory::RequestMemory,
-        state::AppState,
     },
 };
 
@@ -34,7 +36,7 @@ pub(in crate::server) struct RerankFields {
     query: Option<String>,
     documents: Option<Value>,
     top_n: Option<Int>,
-    #[serde(rename = "return_documents")]
+    #[serde(rename = "return_documents", deserialize_with = "flag")]
     _return_documents: Option<bool>,
 }
 
@@ -78,16 +80,12 @@ impl FromParts for RerankRequest {
 
 /// `POST /rerank`
 pub(in crate::server) async fn rerank(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<RerankRequest>,
 ) -> Result<Json<Ranking>, ApiError> {
     let RerankRequest { query, documents, top_n, limits, variables, fields } = request;
-    let variables = variables.checked(&state)?;
-    let (queries, compared) = limits.cut(&state, vec![query], documents.clone()).await?;
-    let exchange = Exchange { state, caller, headers, memory };
+    let variables = variables.checked(&exchange.state)?;
+    let (queries, compared) = limits.cut(&exchange.state, vec![query], documents.clone()).await?;
     let compared = exchange.compare("/rerank", &fields, queries, compared, &variables).await?;
     let (Results { id, model, num_tokens, .. }, scores) = compared;
     let results = with_texts(ranked(&scores, Some(top_n)), documents);

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures_util::{StreamExt, pin_mut};
@@ -13,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{fields::PoolingFields, input::Inputs};
 use crate::{
-    api::{Pooled, PoolingParams, Prompt, RawRequest, TokenId},
+    api::{Pooled, PoolingParams, PoolingTask, Prompt, RawRequest, TokenId},
     engine::{PoolError, PooledPrompt},
     server::{
+        exchange::Exchange,
         generate::{handler::RequestNames, open_requests::Work, request_log::RequestLog},
-        http::{caller::Caller, draws::Draws, error::ApiError, request_id::response_id},
-        memory::{RequestMemory, choices_bytes},
-        state::AppState,
+        http::{draws::Draws, error::ApiError, request_id::response_id},
+        memory::choices_bytes,
         traces::{RequestSpan, TraceParent},
     },
 };
@@ -30,14 +29,6 @@ const NUMBER_BYTES: usize = 4 + 2 * 14;
 const ABORT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Numbers of an answer that is written on a blocking thread.
 const NUMBERS_INLINE_MAX: usize = 1 << 16;
-
-/// The facts that a handler knows beside the body.
-pub(in crate::server) struct Exchange {
-    pub(in crate::server) state: AppState,
-    pub(in crate::server) caller: Caller,
-    pub(in crate::server) headers: HeaderMap,
-    pub(in crate::server) memory: RequestMemory,
-}
 
 /// The results of a request, in the order of its prompts.
 pub(in crate::server) struct Results {
@@ -52,6 +43,15 @@ pub(in crate::server) struct Results {
 }
 
 impl Exchange {
+    /// Rejects a model without this task, in vLLM's words.
+    pub(super) fn require(&self, task: PoolingTask, api: &str) -> Result<(), ApiError> {
+        if self.state.engine.pooling_task() == Some(task) {
+            return Ok(());
+        }
+        let message = format!("The model does not support {api}");
+        Err(ApiError { param: None, ..ApiError::not_implemented("model", message) })
+    }
+
     /// Pools all prompts, or fails with the error of the first that cannot be pooled.
     pub(in crate::server) async fn pool(
         &self,

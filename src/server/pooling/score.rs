@@ -1,6 +1,6 @@
 //! `POST /score`: how well the texts of pairs go together.
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -10,18 +10,15 @@ use super::{
     fields::PoolingFields,
     input::Inputs,
     pair_variables::PairVariables,
-    run::{Exchange, Results, json},
+    run::{Results, json},
     side_limits::SideLimits,
 };
 use crate::{
     config::LimitSettings,
     server::{
+        exchange::Exchange,
         generate::usage::Usage,
-        http::{
-            caller::Caller, error::ApiError, extract::JsonBody, limits::at_most, parts::FromParts,
-        },
-        memory::RequestMemory,
-        state::AppState,
+        http::{error::ApiError, extract::JsonBody, limits::at_most, parts::FromParts},
     },
 };
 
@@ -97,16 +94,12 @@ pub(super) fn texts(name: &str, value: Value) -> Result<Vec<String>, ApiError> {
 
 /// `POST /score`
 pub(in crate::server) async fn score(
-    State(state): State<AppState>,
-    caller: Caller,
-    headers: HeaderMap,
-    memory: RequestMemory,
+    exchange: Exchange,
     JsonBody(request): JsonBody<ScoreRequest>,
 ) -> Result<Response, ApiError> {
     let ScoreRequest { queries, documents, limits, variables, fields } = request;
-    let variables = variables.checked(&state)?;
-    let (queries, documents) = limits.cut(&state, queries, documents).await?;
-    let exchange = Exchange { state, caller, headers, memory };
+    let variables = variables.checked(&exchange.state)?;
+    let (queries, documents) = limits.cut(&exchange.state, queries, documents).await?;
     let compared = exchange.compare("/score", &fields, queries, documents, &variables).await?;
     let (results, scores) = compared;
     let Results { id, created, model, num_tokens, .. } = results;

@@ -8,13 +8,15 @@ use super::super::tokenizer_files::TokenizerFiles;
 use super::vocabulary::{Around, Takes, Vocabulary, roles};
 use super::{Class, ClassFolder, TextLoadError};
 
-/// Reads the tokenizer: HF `BartTokenizer` or `BlenderbotTokenizer`.
+/// Reads the tokenizer: HF `RobertaTokenizer`, which is that of BART, too, or
+/// `BlenderbotTokenizer`.
 pub(super) fn read(
     folder: &ClassFolder,
     files: &mut TokenizerFiles,
 ) -> Result<Tokenizer, TextLoadError> {
     let mut vocabulary = Vocabulary::new(folder.vocab(0)?);
-    let [bos, eos, unk, pad, mask] = roles(
+    let is_blenderbot = folder.class == Class::Blenderbot;
+    let [bos, eos, unk, pad, mask, cls, sep] = roles(
         files,
         [
             ("bos_token", "<s>"),
@@ -22,16 +24,19 @@ pub(super) fn read(
             ("unk_token", "<unk>"),
             ("pad_token", "<pad>"),
             ("mask_token", "<mask>"),
+            ("cls_token", "<s>"),
+            ("sep_token", "</s>"),
         ],
     );
-    for token in [&bos, &eos, &unk, &pad] {
+    for token in [&bos, &eos, &unk, &pad, &cls, &sep] {
         vocabulary.mark_special(token, Takes::Nothing);
     }
-    vocabulary.mark_special(&mask, Takes::Before);
-    let (bos, eos) = (bos.as_str(), eos.as_str());
-    let around = match folder.class {
-        Class::Blenderbot => Around { after: vec![eos], ..Around::default() },
-        _ => Around { before: vec![bos], between: vec![eos, eos], after: vec![eos] },
+    let takes_before = files.takes_before.get("mask_token").copied().unwrap_or(is_blenderbot);
+    vocabulary.mark_special(&mask, if takes_before { Takes::Before } else { Takes::Nothing });
+    let (eos, cls, sep) = (eos.as_str(), cls.as_str(), sep.as_str());
+    let around = match is_blenderbot {
+        true => Around { after: vec![eos], ..Around::default() },
+        false => Around { before: vec![cls], between: vec![sep, sep], after: vec![sep] },
     };
     let parts = json!({
         "pre_tokenizer": {

@@ -39,7 +39,8 @@ pub(super) fn read(
             _ => {}
         }
     }
-    let around = super::ends(folder, files, true)?;
+    // Without the field there is no BOS in transformers 5. Version 4 had one.
+    let around = super::ends(folder, files, false)?;
     let has_prefix = folder.flag_or("add_prefix_space", true)?;
     let scheme = match (has_prefix, folder.flag("legacy")?) {
         (false, _) => "never",

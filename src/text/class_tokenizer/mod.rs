@@ -8,11 +8,11 @@
 //! | `MBartTokenizer` | sentencepiece.bpe.model | text `</s>` language |
 //! | `MBart50Tokenizer`, `NllbTokenizer` | sentencepiece.bpe.model | language text `</s>` |
 //! | `T5Tokenizer`, `MT5Tokenizer`, `PegasusTokenizer` | spiece.model | text `</s>` |
-//! | `BartTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
+//! | `BartTokenizer`, `RobertaTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
-//! | `LlamaTokenizer` | tokenizer.model | `<s>` text, unless the config says otherwise |
-//! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | the same |
+//! | `LlamaTokenizer` | tokenizer.model | those that the config adds |
+//! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | `<s>` text, by default |
 
 mod byte_level;
 mod languages;
@@ -52,7 +52,7 @@ pub(super) enum Class {
 }
 
 /// The classes with their names, their `model_type`, and the files that they need.
-const CLASSES: [(Class, &str, &str, &[&str]); 15] = [
+const CLASSES: [(Class, &str, &str, &[&str]); 16] = [
     (Class::Marian, "MarianTokenizer", "marian", &["source.spm", VOCAB]),
     (Class::M2m100, "M2M100Tokenizer", "m2m_100", &[BPE_MODEL, VOCAB]),
     (Class::MBart, "MBartTokenizer", "mbart", &[BPE_MODEL]),
@@ -62,6 +62,7 @@ const CLASSES: [(Class, &str, &str, &[&str]); 15] = [
     (Class::T5, "MT5Tokenizer", "mt5", &[UNIGRAM_MODEL]),
     (Class::Pegasus, "PegasusTokenizer", "pegasus", &[UNIGRAM_MODEL]),
     (Class::Bart, "BartTokenizer", "bart", &[VOCAB, MERGES]),
+    (Class::Bart, "RobertaTokenizer", "roberta", &[VOCAB, MERGES]),
     (Class::Blenderbot, "BlenderbotTokenizer", "blenderbot", &[VOCAB, MERGES]),
     (Class::Gpt2, "GPT2Tokenizer", "gpt2", &[VOCAB, MERGES]),
     (Class::Qwen2, "Qwen2Tokenizer", "qwen2", &[VOCAB, MERGES]),

@@ -120,6 +120,41 @@ fn mt5_has_the_tokenizer_of_t5() {
     assert_eq!(tokens(&mt5, class), tokens(&t5, json!({})));
 }
 
+/// The expected tokens are those of transformers 5.24.
+#[test]
+fn a_llama_has_only_the_ends_that_its_config_adds() {
+    for (change, expected) in [
+        (json!({ "add_bos_token": null }), &[515][..]),
+        (json!({ "add_bos_token": null, "add_eos_token": true }), &[515, 2]),
+        (json!({ "add_bos_token": true }), &[1, 515]),
+    ] {
+        let codec = HfTextCodec::load(folder(&recorded("llama"), change, &[]).path()).unwrap();
+        assert_eq!(codec.encode("a", true).unwrap(), expected);
+    }
+}
+
+/// The expected tokens are those of transformers 5.24.
+#[test]
+fn roberta_has_the_tokenizer_of_bart() {
+    let mut roberta = recorded("bart");
+    roberta["model_type"] = json!("roberta");
+    let load = |change: Value| HfTextCodec::load(folder(&roberta, change, &[]).path()).unwrap();
+    let codec = load(json!({}));
+    for (text, expected) in [
+        ("A b", &[0, 37, 225, 70, 2][..]),
+        ("</s>a", &[0, 2, 69, 2]),
+        ("a <mask>b", &[0, 69, 225, 4, 70, 2]),
+    ] {
+        assert_eq!(codec.encode(text, true).unwrap(), expected, "{text:?}");
+    }
+    let pair = codec.encode_pair("a", "b", true, None).unwrap();
+    assert_eq!(pair.tokens, [0, 69, 2, 2, 70, 2]);
+    let class = json!({ "tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": true });
+    assert_eq!(load(class).encode("a", true).unwrap(), [0, 225, 69, 2]);
+    let mask = json!({ "mask_token": { "content": "<mask>", "lstrip": true } });
+    assert_eq!(load(mask).encode("a <mask>b", true).unwrap(), [0, 69, 4, 70, 2]);
+}
+
 /// Those of the first Llamas have empty names in the config.
 #[test]
 fn an_empty_token_is_none() {

@@ -123,7 +123,8 @@ async fn a_sleeper_wakes_up_as_it_was() {
     until_running(&served, 1).await;
     assert_eq!(post(&served, "/sleep?level=1&mode=keep", json!({})).await.0, 200);
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
-    assert_eq!(post(&served, "/wake_up?tags=weights", json!({})).await.0, 200);
+    let (status, answer) = post(&served, "/wake_up?tags=weights", json!({})).await;
+    assert_eq!((status, answer), (200, json!({"status": "sleeping", "tags": ["weights"]})));
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
     assert_eq!(post(&served, "/wake_up", json!({})).await.0, 200);
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": false}));
@@ -137,7 +138,7 @@ async fn a_sleeper_wakes_up_as_it_was() {
     assert_eq!(get(&served, "/is_paused").await.1["is_paused"], false, "nothing was done");
 
     // Level 0 keeps all memory. Both ways to wake end it.
-    for wake in ["/wake_up", "/resume"] {
+    for wake in ["/wake_up", "/wake_up?tags=scheduling", "/resume"] {
         let (_, asleep) = post(&served, "/sleep?level=0", json!({})).await;
         assert_eq!(asleep, json!({"status": "sleeping", "level": 0}));
         assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));

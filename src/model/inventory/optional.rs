@@ -1,9 +1,10 @@
-//! The tensors that published checkpoints have and that change no result.
+//! The tensors that checkpoints may have: those that change no result, and AutoAWQ's divisors.
 
 use super::Shapes;
 use crate::model::config::{FeedForward, LatentConfig, Mixer, ModelConfig};
 use crate::model::family::{ExpertNames, QkvNames};
-use crate::model::gemma3n;
+use crate::model::{gemma3n, layers};
+use crate::weights::Checkpoint;
 
 /// The modules that choose the tokens of a sparse attention: HF `DeepseekV32Indexer`.
 const INDEXER: [&str; 3] =
@@ -12,8 +13,28 @@ const INDEXER: [&str; 3] =
 const INDEXER_NORM: &str = "self_attn.indexer.k_norm";
 const INDEXER_BIAS: &str = "self_attn.indexer.k_norm.bias";
 
-/// Returns the tensors that a checkpoint may have without use. Shapes are not compared.
-pub(super) fn tensors(config: &ModelConfig) -> Shapes {
+/// Returns the names of the tensors that `checkpoint` may have. Shapes are not compared.
+pub(super) fn names(config: &ModelConfig, checkpoint: &Checkpoint) -> Vec<String> {
+    let mut names: Vec<String> = unread(config).into_iter().map(|(name, _)| name).collect();
+    if checkpoint.is_awq() {
+        names.extend(divisors(config));
+    }
+    names
+}
+
+/// Returns the names of AutoAWQ's divisors, which the layers read if they are there.
+fn divisors(config: &ModelConfig) -> impl Iterator<Item = String> {
+    config.layers.iter().enumerate().flat_map(move |(index, layer)| {
+        let names = match &layer.feed_forward {
+            FeedForward::Mlp(mlp) => layers::divisor_names(&config.names.mlp, mlp),
+            FeedForward::Moe(_) | FeedForward::None => Vec::new(),
+        };
+        names.into_iter().map(move |name| config.names.of_layer(index, &name))
+    })
+}
+
+/// Returns the tensors that a checkpoint may have without use.
+fn unread(config: &ModelConfig) -> Shapes {
     let names = &config.names;
     let mut tensors = Vec::new();
     for index in 0..config.layers.len() {
