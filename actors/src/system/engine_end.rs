@@ -197,6 +197,8 @@ struct Running {
     live: Gathered<Epoch, RecoveredRequest>,
     /// The requests of an order that is about to come.
     added: Gathered<Stamp, Arc<EngineRequest>>,
+    /// The last work on the memory of the KV cache.
+    memory_work: Option<JoinHandle<()>>,
 }
 
 impl Drop for Running {
@@ -233,7 +235,7 @@ impl Running {
         watchdog::spawn(&context)
             .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
         let (live, added) = (Gathered::new(), Gathered::new());
-        let running = Self { context, uplink, root, root_task, live, added };
+        let running = Self { context, uplink, root, root_task, live, added, memory_work: None };
         running.pause(attach.pause);
         Ok(running)
     }
@@ -305,14 +307,24 @@ impl Running {
         self.context.directory.core.scheduler.receive(SchedulerMessage::PauseChanged);
     }
 
-    /// Answers a question when the actor that knows the answer has given it.
-    fn ask(&self, number: u64, question: Question) {
+    /// Answers a question when the actor that knows the answer has given it. Work on the memory of
+    /// the KV cache keeps its order: a release that comes after a restoration frees blocks in use.
+    fn ask(&mut self, number: u64, question: Question) {
         let (context, uplink) = (Arc::clone(&self.context), Arc::clone(&self.uplink));
-        drop(tokio::spawn(async move {
+        let is_memory = matches!(question, Question::ReleaseKvCache | Question::RestoreKvCache);
+        let before = if is_memory { self.memory_work.take() } else { None };
+        let work = tokio::spawn(async move {
+            if let Some(before) = before {
+                // A panic has ended it, too.
+                let _ = before.await;
+            }
             let answer = answer(&context, question).await.unwrap_or(Answer::NoAnswer);
             // A front that is gone needs no answer.
             let _ = uplink.send(&ToFront::Answer(number, answer));
-        }));
+        });
+        if is_memory {
+            self.memory_work = Some(work);
+        }
     }
 
     fn fault(&self, fault: Fault) {

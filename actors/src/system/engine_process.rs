@@ -334,18 +334,20 @@ impl EngineProcess {
         let give_up = Instant::now() + ADAPTER_LIMIT;
         let mut num_asked = 0;
         while num_asked < 2 && Instant::now() < give_up {
-            let Some(line) = self.line() else {
+            let (sender, answer) = tokio::sync::oneshot::channel();
+            let question = Question::CheckAdapter(path.to_owned());
+            let take = move |answer| drop(sender.send(answer));
+            // A link may be broken before the end of its process is known.
+            if !self.line().is_some_and(|line| line.ask(question, take).is_ok()) {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
-            };
-            drop(line);
+            }
             num_asked += 1;
-            let question = Question::CheckAdapter(path.to_owned());
-            match self.ask(question, give_up.duration_since(Instant::now())).await {
-                Some(Answer::Adapter(checked)) => return Some(checked),
+            match tokio::time::timeout_at(give_up, answer).await {
+                Ok(Ok(Answer::Adapter(checked))) => return Some(checked),
                 // A panic. Another process would panic, too.
-                Some(_) => return None,
-                None => {}
+                Ok(Ok(_)) => return None,
+                Ok(Err(_)) | Err(_) => {}
             }
         }
         None

@@ -102,6 +102,8 @@ pub(crate) struct Faults {
     pub(crate) releases: AtomicU64,
     /// Whether releases wait.
     pub(crate) block_release: AtomicBool,
+    /// Number of times that this memory was allocated again.
+    pub(crate) restores: AtomicU64,
     /// Number of requests that came with output to executors.
     pub(crate) resumed: AtomicU64,
     /// Number of tokens computed for those in the first step.
@@ -157,6 +159,11 @@ impl ExecutorFactory for FakeFactory {
             #[allow(clippy::disallowed_methods, reason = "this is the fault")]
             std::thread::sleep(Duration::from_millis(1));
         }
+        Ok(())
+    }
+
+    fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
+        self.faults.restores.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -196,6 +196,47 @@ async fn an_operator_reaches_the_process() {
     system.shutdown().await;
 }
 
+/// The next process of an engine that sleeps has memory, which it releases first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_asleep_releases_its_memory_before_it_wakes() {
+    let (system, launcher, faults) = spawn_linked(128, |_| {}).await;
+    let (prompt, raw) = request(1, 40, 60);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    system.sleep(PauseMode::Keep).await.unwrap();
+    faults.block_release.store(true, Ordering::Relaxed);
+    launcher.process().end("SIGKILL");
+    while faults.releases.load(Ordering::Relaxed) < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let woken = timeout(Duration::from_millis(200), system.wake_up()).await;
+    assert!(woken.is_err(), "the release is not over");
+    assert_eq!(faults.restores.load(Ordering::Relaxed), 0);
+    faults.block_release.store(false, Ordering::Relaxed);
+    system.wake_up().await.unwrap();
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 60));
+    system.shutdown().await;
+}
+
+/// The end of a process is known later than that of its link.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_is_checked_by_the_next_process() {
+    let (system, launcher, _) = spawn_linked(128, |_| {}).await;
+    launcher.hides_ends.store(true, Ordering::Release);
+    launcher.process().end("SIGKILL");
+    // Some messages are lost, so the link is known to be broken.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        launcher.hides_ends.store(false, Ordering::Release);
+    };
+    let checked = timeout(PATIENCE, system.check_adapter("an/adapter"));
+    let (checked, ()) = tokio::join!(checked, later);
+    assert!(checked.unwrap().is_some_and(|checked| checked.is_err()), "adapters are not enabled");
+    system.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn grammars_are_compiled_in_the_process() {
     let (system, launcher, _) = spawn_linked(128, |_| {}).await;
@@ -251,6 +292,30 @@ async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
     text.push_str(&collect(stream).await.0);
     assert_eq!(text, expected_text(&prompt, 100));
     assert_eq!(launcher.processes.load(Ordering::Relaxed), 3);
+    system.shutdown().await;
+}
+
+/// A kill of all processes at once counts as one death of the process that served.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_process_that_has_just_ended_is_loaded_anew_at_once() {
+    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
+    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
+    let (prompt, raw) = request(1, 40, 100);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    spare.end("SIGKILL");
+    // The end is noticed, and the next spare process is not loaded yet.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    first.end("SIGKILL");
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 100));
+    let replaced = async {
+        while system.engine_process().unwrap().num_starts < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, replaced).await.unwrap();
+    assert_eq!(system.engine_process().unwrap().ends, ["ended: SIGKILL"]);
     system.shutdown().await;
 }
 
