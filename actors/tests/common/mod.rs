@@ -94,6 +94,8 @@ pub(crate) struct Faults {
     pub(crate) compilations: AtomicU64,
     /// Whether compilers wait.
     pub(crate) block_compiler: AtomicBool,
+    /// The engine process that the grammar `deadly` ends: the last one that was started.
+    pub(crate) process: parking_lot::Mutex<Option<Arc<linked::FakeProcess>>>,
     /// Number of steps executed.
     pub(crate) steps: AtomicU64,
     /// Number of executors created.
@@ -375,6 +377,12 @@ impl GrammarCompiler for FakeGrammars {
             }
             #[allow(clippy::panic, reason = "this is the fault")]
             OutputFormat::Regex(text) if text == "panic" => panic!("planted"),
+            OutputFormat::Regex(text) if text == "deadly" => {
+                if let Some(process) = &*self.0.process.lock() {
+                    process.end("SIGSEGV");
+                }
+                Err(GrammarError::System("the process has ended".to_owned()))
+            }
             OutputFormat::Regex(text) if text == "hang" => {
                 block();
                 Ok(())

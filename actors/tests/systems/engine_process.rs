@@ -419,6 +419,30 @@ async fn a_request_that_ends_every_process_fails_alone_and_is_refused_next_time(
     system.shutdown().await;
 }
 
+/// No step is the cause, and the streams of others are in the steps meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grammar_that_ends_every_process_fails_alone() {
+    let (system, launcher, _) = spawn_linked(128, |_| {}).await;
+    let mut streams = Vec::new();
+    for salt in 0..REQUESTS {
+        let (prompt, raw) = request(salt, 40, 100);
+        streams.push((prompt, system.submit(raw).await.unwrap().choices.remove(0)));
+    }
+    let (_, deadly) = constrained(REQUESTS, 100, "deadly");
+    let mut convict = system.submit(deadly.clone()).await.unwrap().choices.remove(0);
+    for (prompt, stream) in streams {
+        let (text, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
+        assert_eq!((text, finish.as_str()), (expected_text(&prompt, 100), "length"));
+    }
+    let mut end = None;
+    while let Some(delta) = timeout(PATIENCE, convict.next()).await.unwrap() {
+        end = delta.finish;
+    }
+    assert_eq!(end, Some(FinishReason::Error(Failure::Quarantined)));
+    assert!(launcher.processes.load(Ordering::Relaxed) > 3);
+    system.shutdown().await;
+}
+
 /// Its runtime is frozen, for example: the process lives, and its link is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_survive_a_process_that_gives_no_sign_of_life() {
