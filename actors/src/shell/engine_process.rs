@@ -264,6 +264,7 @@ impl Session<'_> {
                 self.seat(&core.encoder_worker, status);
             }
             self.process.core_started();
+            self.process.reset_if_needed(&self.line);
             // Not before: its load must not delay the core.
             self.process.keep_spare(self.context.config.hang_timeout);
         }
