@@ -45,9 +45,9 @@ impl Drop for Spare {
     }
 }
 
-/// Loads a process, and returns it when it is wanted. Returns the error of a load only then. One
-/// that has ended while it waited is loaded anew, also if it is wanted: its end is not that of the
-/// process in whose place it is wanted.
+/// Loads a process, and returns it when it is wanted. Returns the error of a load only then. A
+/// process that has ended while it waited is loaded anew, also if it is wanted. Its end counts
+/// neither as a failed load nor as another death of the one that serves.
 async fn wait(
     launcher: Arc<dyn EngineLauncher>,
     silence_max: Duration,
