@@ -97,7 +97,9 @@ impl Whole {
         work: impl Future<Output = Result<Response, ApiError>>,
     ) -> Result<Response, ApiError> {
         let answer = WholeAnswer::of(work.await?).await?;
-        lease.add(answer.body.len())?;
+        let leased = lease.add(answer.body.len());
+        // The outputs of a restored answer are used up, so it could not be made again.
+        leased.or_else(|error| if ticket.is_repeated() { Ok(()) } else { Err(error) })?;
         if let Some(mut keeping) = ticket.take_keeping() {
             keeping.answered(answer.clone())?;
             *self.held.lock() = (Some(keeping), Some(lease));
