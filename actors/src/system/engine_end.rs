@@ -6,11 +6,16 @@ use std::{future::Future, sync::Arc, time::Duration};
 use ractor::ActorRef;
 use tokio::{
     task::JoinHandle,
-    time::{Interval, MissedTickBehavior, interval},
+    time::{Interval, MissedTickBehavior, interval, sleep},
 };
 
 use super::{
-    carriers::ToLedger, config::SystemConfig, context::Context, part::Part, status::status, tree,
+    carriers::ToLedger,
+    config::{DeviceMode, SystemConfig},
+    context::Context,
+    part::Part,
+    status::status,
+    tree,
     uplink::Uplink,
 };
 use crate::{
@@ -38,6 +43,10 @@ use crate::{fault::Chaos, link::frames::Fault, message::Edge};
 
 /// Time between two signs of life.
 const BEAT_PERIOD: Duration = Duration::from_millis(50);
+
+/// Time after which a process that has not been attached counts as a spare one. It then does work
+/// for which streams would wait. Not before, because others may catch up with steps that were lost.
+const SPARE_AFTER: Duration = Duration::from_secs(3);
 
 /// The loaded parts of an engine process.
 pub struct Core {
@@ -157,6 +166,9 @@ impl EngineEnd {
     /// [`EngineOver`] is the only way to end.
     pub async fn serve(mut self, facts: Vec<u8>, core: Core) -> EngineOver {
         let _ = self.outgoing.send(&ToFront::Ready(facts));
+        let mut waited = std::pin::pin!(sleep(SPARE_AFTER));
+        // In simulated time there is no such work.
+        let mut is_prepared = !matches!(core.config.device, DeviceMode::Thread);
         loop {
             tokio::select! {
                 biased;
@@ -166,6 +178,11 @@ impl EngineEnd {
                     Ok(_) => {}
                     Err(error) => return error.into(),
                 },
+                () = &mut waited, if !is_prepared => {
+                    is_prepared = true;
+                    let grammars = Arc::clone(&core.grammars);
+                    drop(tokio::task::spawn_blocking(move || grammars.prepare()));
+                }
             }
         }
     }

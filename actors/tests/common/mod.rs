@@ -92,6 +92,8 @@ pub(crate) struct Faults {
     pub(crate) block_pieces: AtomicBool,
     /// Number of grammars compiled.
     pub(crate) compilations: AtomicU64,
+    /// Number of times that the compiler was prepared.
+    pub(crate) preparations: AtomicU64,
     /// Whether compilers wait.
     pub(crate) block_compiler: AtomicBool,
     /// The engine process that the grammar `deadly` ends: the last one that was started.
@@ -365,6 +367,10 @@ impl IncrementalDecoder for Speller {
 pub(crate) struct FakeGrammars(Arc<Faults>);
 
 impl GrammarCompiler for FakeGrammars {
+    fn prepare(&self) {
+        self.0.preparations.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {
         self.0.compilations.fetch_add(1, Ordering::Relaxed);
         while self.0.block_compiler.load(Ordering::Relaxed) {
