@@ -149,7 +149,9 @@ impl Scheduler {
         let mut unasked = std::mem::take(&mut aside.unasked);
         unasked.retain(|resource| aside.awaited.contains_key(resource));
         let is_wanted = |resource: &Resource| aside.is_for(resource, cohort.as_ref());
-        let (wanted, later) = unasked.into_iter().partition(is_wanted);
+        let (wanted, mut later): (Vec<_>, Vec<_>) = unasked.into_iter().partition(is_wanted);
+        let mut known = BTreeSet::new();
+        later.retain(|resource| known.insert(resource.clone()));
         aside.unasked = later;
         wanted
     }
