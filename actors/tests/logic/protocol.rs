@@ -281,6 +281,21 @@ fn after_a_crash_each_step_begins_twice_as_many_prompts() {
 }
 
 #[test]
+fn suspects_without_an_output_wait_for_those_with_one() {
+    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
+    let suspects = |ids: &[u64]| Some(ids.iter().map(|&id| RequestId(id)).collect());
+    let live = vec![recovered(0, &[7]), recovered(1, &[]), recovered(2, &[]), recovered(3, &[8])];
+    harness.scheduler.recover(Epoch(1), Step(41), live);
+    harness.scheduler.set_cohort(suspects(&[0, 1, 2]));
+    assert_eq!(harness.step(), tokens([(0, 11)]));
+    // The first one has been cleared by its token.
+    harness.scheduler.set_cohort(suspects(&[1, 2]));
+    assert_eq!(harness.step(), tokens([(1, 10), (2, 10)]));
+    harness.scheduler.set_cohort(None);
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 1), (3, 11)]));
+}
+
+#[test]
 fn after_a_crash_without_outputs_prompts_begin_together() {
     let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
     harness.scheduler.recover(Epoch(1), Step(41), (0..4).map(|id| recovered(id, &[])).collect());

@@ -115,13 +115,13 @@ impl Scheduler {
     /// Returns whether a prompt waits for a later step, because a crash has interrupted the outputs
     /// of others. Their clients have waited for the step that was lost, and whole prompts make a
     /// step several times as long. The first step resumes these requests alone, the next one also
-    /// begins one prompt, and each later step twice as many. Suspects run as they ran before,
-    /// because those that are left would run without all others afterwards.
+    /// begins one prompt, and each later step twice as many. With suspects, those that are left run
+    /// without all others afterwards, in a step that is shorter than the wait of their clients was.
     fn waits_for_resumed(&self, planning: &Planning, slot: Slot) -> bool {
         let has_begun = |slot: Slot| !self.requests[slot].output_token_ids.is_empty();
         let most = self.most_new_prompts();
         let are_enough = most >= self.config.max_num_seqs;
-        if !self.queues.resumes || are_enough || planning.cohort.is_some() || has_begun(slot) {
+        if !self.queues.resumes || are_enough || has_begun(slot) {
             return false;
         }
         let num_new = planning.rows.iter().filter(|row| row.is_new && !has_begun(row.slot)).count();
