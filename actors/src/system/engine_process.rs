@@ -361,6 +361,14 @@ impl EngineProcess {
         self.needs_reset.store(true, Ordering::SeqCst);
     }
 
+    /// Does the same after a reset, if the running process has a KV cache of its own: the next one
+    /// may adopt the other.
+    pub(crate) fn was_reset(&self) {
+        if self.predecessors.is_apart() {
+            self.reset_later();
+        }
+    }
+
     /// Lets the process on `line`, whose core has started, reset its prefix cache if it must. If
     /// the process does not do it, the next one is asked.
     pub(crate) fn reset_if_needed(&self, line: &Line) {

@@ -343,7 +343,10 @@ impl System {
             // The next process adopts the content of the one before.
             EngineProcess::reset_later,
         );
-        Ok(done.await.map_err(unavailable)?.into_iter().all(|done| done))
+        let done = done.await.map_err(unavailable)?;
+        let engines = self.context.part.front().into_iter().flat_map(|engines| engines.all());
+        engines.for_each(|process| process.was_reset());
+        Ok(done.into_iter().all(|done| done))
     }
 
     /// Asks the core of each engine, one after the other. With several engines, one whose process

@@ -321,6 +321,28 @@ async fn the_cache_of_an_engine_that_is_being_replaced_is_reset_too() {
     system.shutdown().await;
 }
 
+/// A process that may not have ended keeps its cache, and the process after the next adopts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_reaches_the_cache_that_a_later_process_adopts() {
+    let (system, launchers) = two_engines().await;
+    system.drain_engine(SECOND, false).unwrap();
+    let (_, raw) = request(1, 40, 10);
+    assert_eq!(cached(&system, &raw).await, 0);
+    let starts = |system: &System| system.engines()[0].process.num_starts;
+    launchers[0].hides_ends.store(true, Ordering::Release);
+    launchers[0].process().end("SIGKILL");
+    until(&system, |system| starts(system) == 2).await;
+    launchers[0].hides_ends.store(false, Ordering::Release);
+    assert_eq!(cached(&system, &raw).await, 0, "it has a cache of its own");
+    assert!(system.reset_prefix_cache(false).await.unwrap());
+    launchers[0].process().end("SIGKILL");
+    until(&system, |system| starts(system) == 3).await;
+    // The process may still be about to do it.
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(cached(&system, &raw).await, 0);
+    system.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_an_earlier_process_are_spread_over_the_engines() {
     let (system, launchers) = two_engines().await;
