@@ -184,13 +184,13 @@ impl System {
         self.door.submit(raw).await
     }
 
-    /// Accepts a further part of an accepted request. A drain, or a breaker that has opened since,
-    /// does not reject it.
+    /// Accepts a further part of an accepted request. Neither a drain, nor a breaker that has opened
+    /// since, nor a full engine rejects it.
     ///
     /// # Errors
-    /// [`RequestError`] names the fault of the request, or says that the engine is full.
+    /// [`RequestError`] names the fault of the request.
     pub async fn submit_part(&self, raw: RawRequest) -> Result<Submission, RequestError> {
-        self.door.admit(raw).await
+        self.door.admit_part(raw).await
     }
 
     /// Returns the journal, if requests survive the process.

@@ -148,6 +148,25 @@ impl Door {
         self: &Arc<Self>,
         raw: RawRequest,
     ) -> Result<Submission, RequestError> {
+        self.enter(raw, false).await
+    }
+
+    /// Lets a further part of an accepted request in. No limit applies to it.
+    ///
+    /// # Errors
+    /// [`RequestError`] names the fault of the request.
+    pub(crate) async fn admit_part(
+        self: &Arc<Self>,
+        raw: RawRequest,
+    ) -> Result<Submission, RequestError> {
+        self.enter(raw, true).await
+    }
+
+    async fn enter(
+        self: &Arc<Self>,
+        raw: RawRequest,
+        was_accepted: bool,
+    ) -> Result<Submission, RequestError> {
         let arrival = self.context.now();
         let raw = Arc::new(raw);
         let processed = self.process(&raw).await?;
@@ -159,7 +178,7 @@ impl Door {
         self.check_messages(&requests)?;
         let choices = requests.iter().map(|request| self.open(request.id)).collect();
         self.reserve_results(&requests).await?;
-        self.accept(requests, raw.tenant, false).await?;
+        self.accept(requests, raw.tenant, was_accepted).await?;
         Ok(Submission { prompt_token_ids, choices, mm_features, media_bytes })
     }
 
@@ -360,7 +379,7 @@ impl Door {
         &self,
         requests: Vec<Arc<EngineRequest>>,
         tenant: Option<Tenant>,
-        is_restored: bool,
+        was_accepted: bool,
     ) -> Result<(), RequestError> {
         let limit = self.context.config.call_timeout;
         let give_up = Instant::now() + ACCEPT_TRIES * limit;
@@ -368,7 +387,7 @@ impl Door {
             let directory = &self.context.directory;
             let accept = |reply| {
                 let requests = requests.clone();
-                LedgerMessage::Accept { requests, tenant, is_restored, reply }
+                LedgerMessage::Accept { requests, tenant, was_accepted, reply }
             };
             let error = match directory.ledger.call("accept", limit, accept).await {
                 Ok(answer) => return answer,
