@@ -184,8 +184,8 @@ impl System {
         self.door.submit(raw).await
     }
 
-    /// Accepts a further part of an accepted request. Neither a drain, nor a breaker that has opened
-    /// since, nor a full engine rejects it.
+    /// Accepts a further part of an accepted request. Neither a drain, nor a breaker that has
+    /// opened since, nor a full engine rejects it.
     ///
     /// # Errors
     /// [`RequestError`] names the fault of the request.

@@ -141,8 +141,8 @@ impl Aside {
 impl Scheduler {
     /// Returns the resources that requests began to wait for since the last call, if they still
     /// wait. The caller asks the other actor for each and passes the result to
-    /// [`Scheduler::resolve`]. With a cohort, those of other requests stay for a later call, because
-    /// the work on them may be the cause of the failure.
+    /// [`Scheduler::resolve`]. With a cohort, those of other requests stay for a later call. The
+    /// work on them may be the cause of the failure.
     pub fn take_wanted(&mut self) -> Vec<Resource> {
         let cohort = self.active_cohort().cloned();
         let aside = &mut self.queues.aside;
