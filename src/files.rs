@@ -14,6 +14,20 @@ use std::{
 
 use playhouse_kernels::{fallible, open_regular, require_regular};
 
+/// Returns the path of this program. On Linux it names the running program even if its file was
+/// replaced.
+///
+/// # Errors
+/// The system's errors.
+pub(crate) fn this_program() -> io::Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if cfg!(target_os = "linux") && running.exists() {
+        Ok(running)
+    } else {
+        std::env::current_exe()
+    }
+}
+
 /// Opens a regular file to read it.
 ///
 /// # Errors

@@ -160,6 +160,11 @@ impl GrammarStore {
 }
 
 impl GrammarCompiler for GrammarStore {
+    fn prepare(&self) {
+        // Its error is that of the first grammar.
+        let _ = self.compiler.get_or_init(|| self.compiler());
+    }
+
     fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {
         self.matcher(output).map(drop)
     }

@@ -47,12 +47,30 @@ impl Lock {
     /// # Errors
     /// The system's errors.
     pub(super) fn create(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(LOCK);
-        let file = files::open_to_write(&path, private().create(true).truncate(false))?;
-        let Some(mut lock) = Self::of(file)? else { return Ok(None) };
-        lock.0.set_len(0)?;
-        lock.0.write_all(std::process::id().to_string().as_bytes())?;
-        Ok(Some(lock))
+        let lock = Self::of(Self::file(folder)?)?;
+        lock.map(Self::noted).transpose()
+    }
+
+    /// Locks a folder that this process has just made. Another process that looks for journals may
+    /// have locked it for a moment.
+    ///
+    /// # Errors
+    /// The system's errors.
+    pub(super) fn create_in_new(folder: &Path) -> Result<Self> {
+        let file = Self::file(folder)?;
+        file.lock()?;
+        Self(file).noted()
+    }
+
+    fn file(folder: &Path) -> Result<File> {
+        files::open_to_write(&folder.join(LOCK), private().create(true).truncate(false))
+    }
+
+    /// Notes the id of this process.
+    fn noted(mut self) -> Result<Self> {
+        self.0.set_len(0)?;
+        self.0.write_all(std::process::id().to_string().as_bytes())?;
+        Ok(self)
     }
 
     fn of(file: File) -> Result<Option<Self>> {
@@ -336,6 +354,24 @@ mod tests {
         assert_eq!(names(&path), ["lock", "segment-00000004"]);
         drop(disk);
         assert_eq!(open(&path).read().unwrap().unwrap(), b"all");
+    }
+
+    #[test]
+    fn a_new_folder_is_locked_though_another_process_looks_at_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let looks = Lock::create(folder.path()).unwrap().unwrap();
+        let path = folder.path().to_owned();
+        let (sender, begun) = std::sync::mpsc::sync_channel(1);
+        let begins = std::thread::spawn(move || {
+            sender.send(()).unwrap();
+            Lock::create_in_new(&path)
+        });
+        begun.recv().unwrap();
+        drop(looks);
+        let lock = begins.join().unwrap().unwrap();
+        assert!(matches!(Lock::take(folder.path()).unwrap(), Taken::ByAnother));
+        drop(lock);
+        assert!(matches!(Lock::take(folder.path()).unwrap(), Taken::Here(_)));
     }
 
     #[cfg(unix)]

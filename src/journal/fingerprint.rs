@@ -21,7 +21,7 @@ const PART_BYTES: u64 = 64 << 10;
 /// # Errors
 /// The system's error for a file of the model, or for the program.
 pub(crate) fn fingerprint(config: &EngineConfig, model: &LoadedModel) -> io::Result<Fingerprint> {
-    let build = hash(&[std::env::current_exe()?])?;
+    let build = hash(&[files::this_program()?])?;
     let weights = match model_files::is_demo_model(&config.model) {
         true => format!("the demo model of {build}"),
         false => model_hash(&config.model)?,

@@ -126,7 +126,7 @@ impl JournalFolder {
         }
         self.own.lock().insert(number);
         let folder = self.writer(number);
-        let lock = Lock::create(&folder)?.ok_or_else(busy)?;
+        let lock = Lock::create_in_new(&folder)?;
         disk::sync_folder(&self.path)?;
         let files = FileDisk::new(folder, self.path.clone(), lock)?;
         Ok(SealedDisk::new(files, self.keys.clone()))

@@ -90,6 +90,18 @@ async fn few_tokens_are_computed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_core_dump_has_no_kv_cache() {
+    let server = Server::of_size(SIZES, &[]);
+    let engines = Client::new().get(format!("{}/engines", server.url)).send().await.unwrap();
+    let engines: serde_json::Value = engines.json().await.unwrap();
+    let pid = engines["engines"][0]["pid"].as_u64().unwrap();
+    let filter = fs::read_to_string(format!("/proc/{pid}/coredump_filter")).unwrap();
+    let filter = u32::from_str_radix(filter.trim(), 16).unwrap();
+    // Linux: bits 1 and 3 are shared memory without and with a file, bit 0 is the process's own.
+    assert_eq!(filter & 0b1011, 0b0001, "{filter:#x}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_content_costs_tokens_and_changes_none() {
     let server = Server::of_size(SIZES, &["--tool-call-parser", "hermes"]);
     let (client, arrivals, asks) = (Client::new(), Arrivals::new(), asks());

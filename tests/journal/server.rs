@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use crate::process::playhouse;
+use crate::process::program;
 
 /// A running server.
 pub(crate) struct Server {
@@ -20,12 +20,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server with these flags, and with a journal in this folder.
     pub(crate) fn start(journal: Option<&Path>, flags: &[&str]) -> Self {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_playhouse")), journal, flags)
+    }
+
+    /// Starts the same from another file.
+    pub(crate) fn start_program(file: &Path, journal: Option<&Path>, flags: &[&str]) -> Self {
         let fixed = ["serve", "--port", "0", "--served-model-name", "demo", "--log-level", "info"];
         let folder = journal.map(|journal| journal.to_str().unwrap());
         let journal = folder.map(|folder| ["--journal", folder]);
         let flags: Vec<_> = fixed.iter().chain(journal.iter().flatten()).chain(flags).collect();
         let flags: Vec<_> = flags.into_iter().copied().collect();
-        let mut child = playhouse(&flags).spawn();
+        let mut child = program(file, &flags).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut line, mut url, mut all) = (String::new(), String::new(), String::new());
         while !line.starts_with("Try:") {

@@ -1,5 +1,8 @@
 //! Swaps of the model of a server with a journal.
 
+#[cfg(target_os = "linux")]
+use std::{fs, path::Path};
+
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
@@ -125,6 +128,22 @@ async fn a_swap_continues_the_answers_of_its_model() {
     // Its client has not come back yet.
     swap(&client, &server, DEMO).await;
     finish(&client, &server, &asks[..1], readers, &expected[..1]).await;
+}
+
+/// As a package manager does while the server runs.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_is_swapped_after_the_programs_file_was_replaced() {
+    let (folder, client) = (tempfile::tempdir().unwrap(), Client::new());
+    let program = Path::new(env!("CARGO_BIN_EXE_playhouse"));
+    // A link stays on one file system.
+    let place = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let installed = place.path().join("playhouse");
+    fs::hard_link(program, &installed).unwrap();
+    let server = Server::start_program(&installed, Some(folder.path()), &[]);
+    fs::remove_file(&installed).unwrap();
+    fs::write(&installed, "another program").unwrap();
+    swap(&client, &server, DEMO).await;
 }
 
 /// An answer with a key is the same after a swap and the death of its process.

@@ -13,7 +13,7 @@ use crate::{
         kv_cache::Adoption,
         ledger::Restriction,
         observe::{BlockMap, Timelines},
-        recovery::message_numbers::Stamp,
+        recovery::{in_flight::SideWork, message_numbers::Stamp},
         request::{
             EngineRequest,
             ids::{Epoch, Micros, RequestId, Step, TokenId},
@@ -228,6 +228,11 @@ pub enum ToFront {
     Observed(Observation),
     /// The answer to the question with this number.
     Answer(u64, Answer),
+    /// Work beside the steps begins, under this number. If the process dies, a request that needs
+    /// the result may be the cause.
+    WorkGiven(u64, SideWork),
+    /// The work with this number has ended.
+    WorkDone(u64),
 }
 
 /// The state of an engine process.

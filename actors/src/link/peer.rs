@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Time between two looks at a process.
-pub const LOOK_PERIOD: Duration = Duration::from_millis(50);
+pub const LOOK_PERIOD: Duration = Duration::from_millis(25);
 
 /// Time that a process has to end after its link was closed.
 const END_LIMIT: Duration = Duration::from_secs(2);

@@ -45,7 +45,9 @@ impl Drop for Spare {
     }
 }
 
-/// Loads a process, and returns it when it is wanted. An error is returned only then.
+/// Loads a process, and returns it when it is wanted. Returns the error of a load only then. A
+/// process that has ended while it waited is loaded anew, also if it is wanted. Its end counts
+/// neither as a failed load nor as another death of the one that serves.
 async fn wait(
     launcher: Arc<dyn EngineLauncher>,
     silence_max: Duration,
@@ -62,13 +64,12 @@ async fn wait(
                 Ok(()) => return Ok(spare),
                 Err(end) => end.into(),
             },
+            Err(error) if *wanted.borrow() => return Err(error),
             Err(error) => error,
         };
         tracing::warn!(%error, "the spare engine process is lost");
-        let pause = tokio::time::timeout(REPLACE_PAUSE, wanted.wait_for(|wanted| *wanted));
-        if pause.await.is_ok() {
-            return Err(error);
-        }
+        // One that is wanted meanwhile is loaded at once.
+        let _ = tokio::time::timeout(REPLACE_PAUSE, wanted.wait_for(|wanted| *wanted)).await;
     }
 }
 
@@ -84,9 +85,10 @@ async fn waiting(spare: &mut Loaded, wanted: &mut watch::Receiver<bool>) -> Resu
     loop {
         tokio::select! {
             biased;
+            // Before the wish: one that has ended must not be returned.
+            news = spare.peer.next() => drop(news?),
             // Without the other end, this task is about to be aborted.
             _ = wanted.wait_for(|wanted| *wanted) => return Ok(()),
-            news = spare.peer.next() => drop(news?),
         }
     }
 }

@@ -30,8 +30,9 @@ pub enum LedgerMessage {
         requests: Vec<Arc<EngineRequest>>,
         /// The tenant that asks, where that matters.
         tenant: Option<Tenant>,
-        /// Whether an earlier process has accepted them. No limit applies to them then.
-        is_restored: bool,
+        /// Whether an earlier process has accepted them, or they are a part of an accepted request.
+        /// No limit applies to them then.
+        was_accepted: bool,
         /// The port for the reply.
         reply: RpcReplyPort<Result<(), RequestError>>,
     },

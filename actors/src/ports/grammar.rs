@@ -5,6 +5,10 @@ use crate::logic::request::structured_output::StructuredOutput;
 /// Compiles the grammars that constrain outputs. The compiled form stays behind the port and
 /// outlives every actor. Executors find it there by the same [`StructuredOutput`].
 pub trait GrammarCompiler: Send + Sync + 'static {
+    /// Does the work that all grammars share, so that the first one does not wait for it. This may
+    /// block for seconds. By default, there is none.
+    fn prepare(&self) {}
+
     /// Compiles the grammar of `output`, unless it is compiled already. This may block for seconds,
     /// so it is called on threads of its own.
     ///

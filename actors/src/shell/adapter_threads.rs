@@ -12,6 +12,7 @@ use super::device_thread::panic_message;
 use crate::{
     logic::{
         adapter_slots::AdaptersInUse,
+        recovery::in_flight::SideWork,
         request::{failure::Failure, lora::LoraRequest},
         scheduler::AdapterRoom,
     },
@@ -73,7 +74,9 @@ fn spawn(
     load: LoadId,
 ) {
     let (adapter, weak) = (Arc::clone(adapter), Arc::downgrade(context));
-    let thread = LoadThread { context: weak, loader, adapter, load };
+    let front = context.part.engine();
+    let work = front.map(|front| front.work_begins(SideWork::Load(Arc::clone(&adapter))));
+    let thread = LoadThread { context: weak, loader, adapter, load, work };
     match context.config.device {
         DeviceMode::Thread => {
             let adapter = Arc::clone(&thread.adapter);
@@ -100,6 +103,8 @@ struct LoadThread {
     loader: Arc<dyn AdapterLoader>,
     adapter: Arc<LoraRequest>,
     load: LoadId,
+    /// The number of the work at the front, if this is an engine process.
+    work: Option<u64>,
 }
 
 impl LoadThread {
@@ -111,6 +116,9 @@ impl LoadThread {
             Err(panic) => Err(Failure::Adapter(panic_message(&*panic))),
         };
         let Some(context) = self.context.upgrade() else { return };
+        if let (Some(work), Some(front)) = (self.work, context.part.engine()) {
+            front.work_done(work);
+        }
         context.vault.adapter_loads.end(&self.adapter, self.load, result, context.now());
         context.directory.core.scheduler.cast(SchedulerMessage::AdapterLoaded);
     }

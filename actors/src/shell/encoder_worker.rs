@@ -9,8 +9,12 @@ use tokio::task::AbortHandle;
 use super::encoder_thread::{self, EncoderThread};
 use crate::{
     error::ActorError,
-    logic::encoder_cache::{Arrived, EncoderJobs, EndedBatch},
+    logic::{
+        encoder_cache::{Arrived, EncoderJobs, EndedBatch},
+        recovery::in_flight::SideWork,
+    },
     message::{EncoderCacheManagerMessage, EncoderOutcome, EncoderWorkerMessage},
+    supervision::watched::waiting_for,
     system::context::Context,
 };
 
@@ -39,6 +43,8 @@ struct Running {
     is_missed: bool,
     /// The timer of [`EncoderWorkerMessage::Deadline`].
     timer: AbortHandle,
+    /// The number of the work at the front, if this is an engine process.
+    work: Option<u64>,
 }
 
 impl Drop for Running {
@@ -59,7 +65,7 @@ impl EncoderWorkerActor {
     }
 
     /// Gives the thread the next items, if it is free.
-    fn advance(
+    async fn advance(
         &self,
         myself: &ActorRef<EncoderWorkerMessage>,
         state: &mut State,
@@ -67,7 +73,15 @@ impl EncoderWorkerActor {
         if state.running.is_some() {
             return Ok(());
         }
-        let Some(items) = state.jobs.items() else { return Ok(()) };
+        let Some(items) = state.jobs.items().map(<[_]>::to_vec) else { return Ok(()) };
+        let work = match self.context.part.engine() {
+            None => None,
+            Some(front) => {
+                let identifiers = items.iter().map(|item| Arc::clone(&item.identifier));
+                let work = SideWork::Encode(identifiers.collect());
+                Some(waiting_for(front.work_given(work)).await)
+            }
+        };
         let thread = match &mut state.thread {
             Some(thread) => thread,
             none => {
@@ -78,13 +92,21 @@ impl EncoderWorkerActor {
                 none.insert(thread)
             }
         };
-        let job = thread.submit(items.to_vec());
+        let job = thread.submit(items);
         let job = job.map_err(|why| ActorError::DeviceThread(why.to_owned()))?;
         let number = state.num_threads;
         let deadline = move || EncoderWorkerMessage::Deadline { thread: number, job };
         let timer = myself.send_after(self.limit(), deadline).abort_handle();
-        state.running = Some(Running { job, is_missed: false, timer });
+        state.running = Some(Running { job, is_missed: false, timer, work });
         Ok(())
+    }
+
+    /// Records that the thread has no job.
+    fn ended(&self, state: &mut State) {
+        let work = state.running.take().and_then(|running| running.work);
+        if let (Some(work), Some(front)) = (work, self.context.part.engine()) {
+            front.work_done(work);
+        }
     }
 
     /// Looks for a report that was lost: the manager asks again for a batch.
@@ -93,14 +115,15 @@ impl EncoderWorkerActor {
         let is_done = thread.has_done(running.job);
         // The report may be the next message.
         if is_done && std::mem::replace(&mut running.is_missed, true) {
-            state.running = None;
+            self.ended(state);
         }
     }
 
     /// Leaves the thread, because its state is no longer valid, and records the failure.
     fn fail(&self, why: &str, state: &mut State) {
         tracing::warn!(why, "images or sounds could not be encoded");
-        (state.thread, state.running) = (None, None);
+        self.ended(state);
+        state.thread = None;
         let ended = state.jobs.failed();
         self.tell(ended);
     }
@@ -148,7 +171,7 @@ impl Actor for EncoderWorkerActor {
             }
             EncoderWorkerMessage::JobEnded { outcome, .. } => match outcome {
                 EncoderOutcome::Done(ends) => {
-                    state.running = None;
+                    self.ended(state);
                     let ended = state.jobs.done(ends);
                     self.tell(ended);
                 }
@@ -159,13 +182,13 @@ impl Actor for EncoderWorkerActor {
                 if thread == state.num_threads && is_running {
                     match state.thread.as_ref().is_some_and(|thread| thread.has_done(job)) {
                         // Its report was lost. The results are in the store.
-                        true => state.running = None,
+                        true => self.ended(state),
                         false => self.fail("it takes too long", state),
                     }
                 }
             }
             EncoderWorkerMessage::Ping => {}
         }
-        Ok(self.advance(&myself, state)?)
+        Ok(self.advance(&myself, state).await?)
     }
 }

@@ -1,7 +1,10 @@
 //! The actor that watches an engine process, in the place of its core's supervisor. It lives as
 //! long as its process: its supervisor replaces both.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinHandle;
@@ -15,8 +18,14 @@ use crate::{
         peer::{News, Peer},
     },
     logic::{
-        recovery::{in_flight::StepsInFlight, message_numbers::Stamp},
-        request::outputs::{Commit, StepReport},
+        recovery::{
+            in_flight::{SideWork, StepsInFlight},
+            message_numbers::Stamp,
+        },
+        request::{
+            EngineRequest,
+            outputs::{Commit, StepReport},
+        },
         scheduler::PauseState,
     },
     message::{LedgerMessage, Letter, Role, StepFailure, SupervisorMessage},
@@ -165,8 +174,8 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     }
     tracing::info!(pid = peer.process().id(), "an engine process serves");
     let (commits, steps) = (Gathered::new(), StepsInFlight::default());
-    let has_started = false;
-    let mut session = Session { context, process, line, has_started, told, commits, steps };
+    let (has_started, works) = (false, BTreeMap::new());
+    let mut session = Session { context, process, line, has_started, told, commits, steps, works };
     loop {
         match peer.next().await {
             Ok(News::Frame(frame)) => session.on_frame(frame),
@@ -194,6 +203,8 @@ struct Session<'a> {
     commits: Gathered<Stamp, Commit>,
     /// The steps that it computes.
     steps: StepsInFlight,
+    /// Its work beside the steps.
+    works: BTreeMap<u64, SideWork>,
 }
 
 impl Session<'_> {
@@ -215,11 +226,15 @@ impl Session<'_> {
                 return self.steps.given(epoch, step, requests);
             }
             ToFront::StepDone { epoch, step } => return self.steps.done(epoch, step),
+            ToFront::WorkGiven(number, work) => return drop(self.works.insert(number, work)),
+            ToFront::WorkDone(number) => return drop(self.works.remove(&number)),
             ToFront::StepFailed { epoch, requests, failure } => {
                 self.steps.failed();
                 LedgerMessage::StepFailed { epoch, requests, failure }
             }
             ToFront::CoreStarted(status) => {
+                // New actors begin their work anew.
+                self.works.clear();
                 self.core_started(&status);
                 LedgerMessage::CoreStarted
             }
@@ -249,6 +264,7 @@ impl Session<'_> {
                 self.seat(&core.encoder_worker, status);
             }
             self.process.core_started();
+            self.process.reset_if_needed(&self.line);
             // Not before: its load must not delay the core.
             self.process.keep_spare(self.context.config.hang_timeout);
         }
@@ -303,10 +319,13 @@ impl Session<'_> {
         }
     }
 
-    /// Reports the steps in flight as failed, because the process ended within them. So a request
-    /// that ends every process is found as one that makes every step fail.
+    /// Reports the steps in flight, and the work beside them, as a failed step, because the process
+    /// ended within them. So a request that ends every process is found as one that makes every
+    /// step fail.
     fn blame(&self, end: &str) {
-        let Some((epoch, requests)) = self.steps.suspects() else { return };
+        let needs = |request: &EngineRequest| self.works.values().any(|work| work.is_for(request));
+        let (epoch, beside) = self.context.ledger().live_of(self.process.engine(), needs);
+        let Some((epoch, requests)) = self.steps.suspects_with(epoch, beside) else { return };
         if planted(Bug::BlameNothing) {
             return;
         }

@@ -120,7 +120,7 @@ impl LedgerActor {
         &self,
         requests: Vec<Arc<EngineRequest>>,
         tenant: Option<Tenant>,
-        is_restored: bool,
+        was_accepted: bool,
         reply: RpcReplyPort<Result<(), RequestError>>,
         state: &mut State,
     ) {
@@ -129,7 +129,7 @@ impl LedgerActor {
             return;
         }
         let (now, mut ledger) = (self.context.now(), self.context.ledger().lock());
-        let accepted = match is_restored {
+        let accepted = match was_accepted {
             true => Ok(ledger.restore(requests, tenant, now)),
             false => ledger.accept(requests, tenant, now),
         };
@@ -386,8 +386,8 @@ impl Actor for LedgerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            LedgerMessage::Accept { requests, tenant, is_restored, reply } => {
-                self.accept(requests, tenant, is_restored, reply, state);
+            LedgerMessage::Accept { requests, tenant, was_accepted, reply } => {
+                self.accept(requests, tenant, was_accepted, reply, state);
             }
             LedgerMessage::Abort(requests) => self.finish(&requests, &FinishReason::Abort, state),
             LedgerMessage::Report(stamp, report) => self.on_report(stamp, report, state),

@@ -1,17 +1,19 @@
 //! The structured output actor's shell. Grammars are compiled on threads of their own, so a slow
 //! grammar delays neither the scheduler nor other grammars.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::grammar_threads::GrammarThreads;
 use crate::{
     logic::{
-        grammar_jobs::{GrammarJobs, takes_too_long},
+        grammar_jobs::{GrammarJobs, JobId, takes_too_long},
+        recovery::in_flight::SideWork,
         request::failure::Failure,
     },
     message::{CompiledGrammar, SchedulerMessage, StructuredOutputMessage},
+    supervision::watched::waiting_for,
     system::context::Context,
 };
 
@@ -25,6 +27,8 @@ pub struct StructuredOutputActor {
 pub struct State {
     jobs: GrammarJobs,
     threads: GrammarThreads,
+    /// The numbers of running jobs at the front, if this is an engine process.
+    works: BTreeMap<JobId, u64>,
 }
 
 impl StructuredOutputActor {
@@ -35,12 +39,14 @@ impl StructuredOutputActor {
 
     /// Takes finished grammars, gives up slow ones, starts waiting ones, and sends the outcomes to
     /// the scheduler.
-    fn advance(&self, state: &mut State) {
+    async fn advance(&self, state: &mut State) {
         let (now, mut compiled) = (self.context.now(), Vec::new());
         for (job, outcome) in state.threads.take_done() {
+            self.ended(job, state);
             compiled.extend(state.jobs.end(job).map(|format| (format, outcome)));
         }
         for job in state.jobs.overdue(now) {
+            self.ended(job, state);
             let limit = self.context.config.grammar_timeout;
             let outcome = state.threads.abandon(job).unwrap_or_else(|| {
                 tracing::warn!(?limit, "a grammar takes too long to compile: its thread is left");
@@ -51,6 +57,11 @@ impl StructuredOutputActor {
         while state.threads.has_room()
             && let Some((job, format)) = state.jobs.start(now)
         {
+            if let Some(front) = self.context.part.engine() {
+                let work = SideWork::Compile(Arc::clone(&format));
+                let number = waiting_for(front.work_given(work)).await;
+                state.works.insert(job, number);
+            }
             state.threads.compile(job, format);
         }
         if state.threads.is_empty() {
@@ -59,6 +70,13 @@ impl StructuredOutputActor {
             compiled.extend(given_up.map(|format| (format, Err(hopeless.clone()))));
         }
         self.tell(compiled);
+    }
+
+    /// Records that a thread has left a job.
+    fn ended(&self, job: JobId, state: &mut State) {
+        if let (Some(work), Some(front)) = (state.works.remove(&job), self.context.part.engine()) {
+            front.work_done(work);
+        }
     }
 
     fn tell(&self, compiled: Vec<CompiledGrammar>) {
@@ -81,7 +99,7 @@ impl Actor for StructuredOutputActor {
     ) -> Result<State, ActorProcessingErr> {
         let limit = self.context.config.grammar_timeout.as_micros() as u64;
         let threads = GrammarThreads::new(Arc::clone(&self.context));
-        Ok(State { jobs: GrammarJobs::new(limit), threads })
+        Ok(State { jobs: GrammarJobs::new(limit), threads, works: BTreeMap::new() })
     }
 
     async fn handle(
@@ -96,7 +114,7 @@ impl Actor for StructuredOutputActor {
                 state.jobs.ask(format, now);
             }
         }
-        self.advance(state);
+        self.advance(state).await;
         Ok(())
     }
 }

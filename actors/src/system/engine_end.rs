@@ -6,11 +6,16 @@ use std::{future::Future, sync::Arc, time::Duration};
 use ractor::ActorRef;
 use tokio::{
     task::JoinHandle,
-    time::{Interval, MissedTickBehavior, interval},
+    time::{Interval, MissedTickBehavior, interval, sleep},
 };
 
 use super::{
-    carriers::ToLedger, config::SystemConfig, context::Context, part::Part, status::status, tree,
+    carriers::ToLedger,
+    config::{DeviceMode, SystemConfig},
+    context::Context,
+    part::Part,
+    status::status,
+    tree,
     uplink::Uplink,
 };
 use crate::{
@@ -38,6 +43,10 @@ use crate::{fault::Chaos, link::frames::Fault, message::Edge};
 
 /// Time between two signs of life.
 const BEAT_PERIOD: Duration = Duration::from_millis(50);
+
+/// Time after which a process that has not been attached counts as a spare one. It then does work
+/// for which streams would wait. Not before, because others may catch up with steps that were lost.
+const SPARE_AFTER: Duration = Duration::from_secs(3);
 
 /// The loaded parts of an engine process.
 pub struct Core {
@@ -157,6 +166,9 @@ impl EngineEnd {
     /// [`EngineOver`] is the only way to end.
     pub async fn serve(mut self, facts: Vec<u8>, core: Core) -> EngineOver {
         let _ = self.outgoing.send(&ToFront::Ready(facts));
+        let mut waited = std::pin::pin!(sleep(SPARE_AFTER));
+        // In simulated time there is no such work.
+        let mut is_prepared = !matches!(core.config.device, DeviceMode::Thread);
         loop {
             tokio::select! {
                 biased;
@@ -166,6 +178,11 @@ impl EngineEnd {
                     Ok(_) => {}
                     Err(error) => return error.into(),
                 },
+                () = &mut waited, if !is_prepared => {
+                    is_prepared = true;
+                    let grammars = Arc::clone(&core.grammars);
+                    drop(tokio::task::spawn_blocking(move || grammars.prepare()));
+                }
             }
         }
     }
@@ -197,6 +214,8 @@ struct Running {
     live: Gathered<Epoch, RecoveredRequest>,
     /// The requests of an order that is about to come.
     added: Gathered<Stamp, Arc<EngineRequest>>,
+    /// The last work on the memory of the KV cache.
+    memory_work: Option<JoinHandle<()>>,
 }
 
 impl Drop for Running {
@@ -233,7 +252,7 @@ impl Running {
         watchdog::spawn(&context)
             .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
         let (live, added) = (Gathered::new(), Gathered::new());
-        let running = Self { context, uplink, root, root_task, live, added };
+        let running = Self { context, uplink, root, root_task, live, added, memory_work: None };
         running.pause(attach.pause);
         Ok(running)
     }
@@ -305,14 +324,24 @@ impl Running {
         self.context.directory.core.scheduler.receive(SchedulerMessage::PauseChanged);
     }
 
-    /// Answers a question when the actor that knows the answer has given it.
-    fn ask(&self, number: u64, question: Question) {
+    /// Answers a question when the actor that knows the answer has given it. Work on the memory of
+    /// the KV cache keeps its order: a release that comes after a restoration frees blocks in use.
+    fn ask(&mut self, number: u64, question: Question) {
         let (context, uplink) = (Arc::clone(&self.context), Arc::clone(&self.uplink));
-        drop(tokio::spawn(async move {
+        let is_memory = matches!(question, Question::ReleaseKvCache | Question::RestoreKvCache);
+        let before = if is_memory { self.memory_work.take() } else { None };
+        let work = tokio::spawn(async move {
+            if let Some(before) = before {
+                // A panic has ended it, too.
+                let _ = before.await;
+            }
             let answer = answer(&context, question).await.unwrap_or(Answer::NoAnswer);
             // A front that is gone needs no answer.
             let _ = uplink.send(&ToFront::Answer(number, answer));
-        }));
+        });
+        if is_memory {
+            self.memory_work = Some(work);
+        }
     }
 
     fn fault(&self, fault: Fault) {

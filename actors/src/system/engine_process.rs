@@ -75,6 +75,8 @@ pub(crate) struct EngineProcess {
     last_step: AtomicU64,
     /// Token that ends each process in every step with a prompt that has it.
     poison: Mutex<Option<TokenId>>,
+    /// Whether the next process resets its prefix cache, because there was none at the order.
+    needs_reset: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -164,6 +166,7 @@ impl EngineProcess {
             is_late: AtomicBool::new(false),
             last_step: AtomicU64::new(0),
             poison: Mutex::new(None),
+            needs_reset: Arc::default(),
         }
     }
 
@@ -174,12 +177,12 @@ impl EngineProcess {
 
     /// Returns whether the core of the running process has started.
     pub(crate) fn is_serving(&self) -> bool {
-        self.is_serving.load(Ordering::Acquire)
+        self.is_serving.load(Ordering::SeqCst)
     }
 
     /// Records that the core of the running process has started.
     pub(crate) fn core_started(&self) {
-        self.is_serving.store(true, Ordering::Release);
+        self.is_serving.store(true, Ordering::SeqCst);
     }
 
     /// Returns whether a step of the running process is late.
@@ -272,7 +275,7 @@ impl EngineProcess {
 
     /// Ends with a process. Questions to it have no answers.
     pub(crate) fn detach(&self) {
-        self.is_serving.store(false, Ordering::Release);
+        self.is_serving.store(false, Ordering::SeqCst);
         self.is_late.store(false, Ordering::Relaxed);
         let line = self.line.write().take();
         if let Some(line) = line {
@@ -334,21 +337,50 @@ impl EngineProcess {
         let give_up = Instant::now() + ADAPTER_LIMIT;
         let mut num_asked = 0;
         while num_asked < 2 && Instant::now() < give_up {
-            let Some(line) = self.line() else {
+            let (sender, answer) = tokio::sync::oneshot::channel();
+            let question = Question::CheckAdapter(path.to_owned());
+            let take = move |answer| drop(sender.send(answer));
+            // A link may be broken before the end of its process is known.
+            if !self.line().is_some_and(|line| line.ask(question, take).is_ok()) {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
-            };
-            drop(line);
+            }
             num_asked += 1;
-            let question = Question::CheckAdapter(path.to_owned());
-            match self.ask(question, give_up.duration_since(Instant::now())).await {
-                Some(Answer::Adapter(checked)) => return Some(checked),
+            match tokio::time::timeout_at(give_up, answer).await {
+                Ok(Ok(Answer::Adapter(checked))) => return Some(checked),
                 // A panic. Another process would panic, too.
-                Some(_) => return None,
-                None => {}
+                Ok(Ok(_)) => return None,
+                Ok(Err(_)) | Err(_) => {}
             }
         }
         None
+    }
+
+    /// Lets the next process reset its prefix cache: it adopts the content of those before.
+    pub(crate) fn reset_later(&self) {
+        self.needs_reset.store(true, Ordering::SeqCst);
+    }
+
+    /// Does the same after a reset, if the running process has a KV cache of its own: the next one
+    /// may adopt the other.
+    pub(crate) fn was_reset(&self) {
+        if self.predecessors.is_apart() {
+            self.reset_later();
+        }
+    }
+
+    /// Lets the process on `line`, whose core has started, reset its prefix cache if it must. If
+    /// the process does not do it, the next one is asked.
+    pub(crate) fn reset_if_needed(&self, line: &Line) {
+        if self.needs_reset.load(Ordering::SeqCst) {
+            let needs_reset = Arc::clone(&self.needs_reset);
+            let question = Question::ResetPrefixCache { reset_running_requests: true };
+            let _ = line.ask(question, move |answer| {
+                if matches!(answer, Answer::WasReset(true)) {
+                    needs_reset.store(false, Ordering::SeqCst);
+                }
+            });
+        }
     }
 
     /// Sets whether an observer looks at the steps.

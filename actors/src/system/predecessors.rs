@@ -43,6 +43,11 @@ impl Predecessors {
         is_out_of_memory && self.0.lock().living.is_empty()
     }
 
+    /// Returns whether the last process has a KV cache of its own.
+    pub(super) fn is_apart(&self) -> bool {
+        self.0.lock().was_apart
+    }
+
     /// Adds the process that is about to serve. Returns the part of their KV cache that it adopts.
     /// `requests_move` says whether the requests of a process that ends go on in another engine.
     pub(super) fn succeed(&self, process: &Arc<dyn Process>, requests_move: bool) -> Adoption {

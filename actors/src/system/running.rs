@@ -9,6 +9,7 @@ use super::{
     canary,
     config::SystemConfig,
     context::Context,
+    engine_process::EngineProcess,
     engines::{EngineStart, Engines},
     journal::Journal,
     linked::{LinkedExecutors, LinkedGrammars},
@@ -183,13 +184,13 @@ impl System {
         self.door.submit(raw).await
     }
 
-    /// Accepts a further part of an accepted request. A drain, or a breaker that has opened since,
-    /// does not reject it.
+    /// Accepts a further part of an accepted request. Neither a drain, nor a breaker that has
+    /// opened since, nor a full engine rejects it.
     ///
     /// # Errors
-    /// [`RequestError`] names the fault of the request, or says that the engine is full.
+    /// [`RequestError`] names the fault of the request.
     pub async fn submit_part(&self, raw: RawRequest) -> Result<Submission, RequestError> {
-        self.door.admit(raw).await
+        self.door.admit_part(raw).await
     }
 
     /// Returns the journal, if requests survive the process.
@@ -316,8 +317,10 @@ impl System {
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
     pub async fn status(&self) -> Result<Status, RequestError> {
         let limit = self.context.config.call_timeout;
-        let stats =
-            self.of_each_core(|core| core.scheduler.call("stats", limit, SchedulerMessage::Stats));
+        let stats = self.of_each_core(
+            |core| core.scheduler.call("stats", limit, SchedulerMessage::Stats),
+            |_| (),
+        );
         let scheduler = stats.await.map_err(unavailable)?.into_iter().reduce(SchedulerStats::and);
         let scheduler = scheduler.unwrap_or_default();
         let restarts = self.context.directory.restarts();
@@ -335,16 +338,23 @@ impl System {
             let reset_running_requests = reset_running;
             SchedulerMessage::ResetPrefixCache { reset_running_requests, reply }
         };
-        let done =
-            self.of_each_core(|core| core.scheduler.call("reset_prefix_cache", limit, reset));
-        Ok(done.await.map_err(unavailable)?.into_iter().all(|done| done))
+        let done = self.of_each_core(
+            |core| core.scheduler.call("reset_prefix_cache", limit, reset),
+            // The next process adopts the content of the one before.
+            EngineProcess::reset_later,
+        );
+        let done = done.await.map_err(unavailable)?;
+        let engines = self.context.part.front().into_iter().flat_map(|engines| engines.all());
+        engines.for_each(|process| process.was_reset());
+        Ok(done.into_iter().all(|done| done))
     }
 
     /// Asks the core of each engine, one after the other. With several engines, one whose process
-    /// is being replaced has no figures and no content, so it is left out.
+    /// is being replaced has no figures. It is left out, and `leave_out` is called with it.
     async fn of_each_core<'a, T, F>(
         &'a self,
         ask: impl Fn(&'a CoreSlots) -> F,
+        leave_out: impl Fn(&EngineProcess),
     ) -> Result<Vec<T>, ActorError>
     where
         F: Future<Output = Result<T, ActorError>>,
@@ -353,11 +363,18 @@ impl System {
         let mut answers = Vec::new();
         for (index, core) in self.context.directory.cores().enumerate() {
             let process = several.and_then(|engines| engines.get(EngineIndex(index)));
-            match ask(core).await {
-                Ok(answer) => answers.push(answer),
-                Err(_) if process.is_some_and(|process| !process.is_serving()) => {}
-                Err(error) => return Err(error),
+            let mut answer = ask(core).await;
+            if answer.is_err()
+                && let Some(process) = process.filter(|process| !process.is_serving())
+            {
+                leave_out(process);
+                if !process.is_serving() {
+                    continue;
+                }
+                // The next one may have begun without it.
+                answer = ask(core).await;
             }
+            answers.push(answer?);
         }
         match answers.is_empty() {
             true => Err(ActorError::Gone { callee: Role::Scheduler.as_str() }),
@@ -371,10 +388,14 @@ impl System {
     /// [`RequestError::Unavailable`] while the core is being replaced.
     pub async fn reset_encoder_cache(&self) -> Result<(), RequestError> {
         let limit = self.context.config.call_timeout;
-        let done = self.of_each_core(|core| {
-            let reset = EncoderCacheManagerMessage::Reset;
-            core.encoder_cache_manager.call("reset_encoder_cache", limit, reset)
-        });
+        let done = self.of_each_core(
+            |core| {
+                let reset = EncoderCacheManagerMessage::Reset;
+                core.encoder_cache_manager.call("reset_encoder_cache", limit, reset)
+            },
+            // The embeddings end with their process.
+            |_| (),
+        );
         done.await.map(drop).map_err(unavailable)
     }
 

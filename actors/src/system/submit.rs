@@ -24,7 +24,7 @@ use crate::{
         admission::Tenant,
         request::{
             EngineRequest,
-            ids::{RequestId, TokenId},
+            ids::{Micros, RequestId, TokenId},
             media::MultimodalFeature,
             pooling_params::PoolingParams,
             seed::choice_seed,
@@ -148,6 +148,25 @@ impl Door {
         self: &Arc<Self>,
         raw: RawRequest,
     ) -> Result<Submission, RequestError> {
+        self.enter(raw, false).await
+    }
+
+    /// Lets a further part of an accepted request in. No limit applies to it.
+    ///
+    /// # Errors
+    /// [`RequestError`] names the fault of the request.
+    pub(crate) async fn admit_part(
+        self: &Arc<Self>,
+        raw: RawRequest,
+    ) -> Result<Submission, RequestError> {
+        self.enter(raw, true).await
+    }
+
+    async fn enter(
+        self: &Arc<Self>,
+        raw: RawRequest,
+        was_accepted: bool,
+    ) -> Result<Submission, RequestError> {
         let arrival = self.context.now();
         let raw = Arc::new(raw);
         let processed = self.process(&raw).await?;
@@ -159,7 +178,7 @@ impl Door {
         self.check_messages(&requests)?;
         let choices = requests.iter().map(|request| self.open(request.id)).collect();
         self.reserve_results(&requests).await?;
-        self.accept(requests, raw.tenant, false).await?;
+        self.accept(requests, raw.tenant, was_accepted).await?;
         Ok(Submission { prompt_token_ids, choices, mm_features, media_bytes })
     }
 
@@ -221,7 +240,10 @@ impl Door {
         self: &Arc<Self>,
         requests: Vec<Arc<EngineRequest>>,
     ) -> Result<Vec<ChoiceStream>, RequestError> {
-        let tenant = requests.first().and_then(|request| request.tenant);
+        let (now, tenant) =
+            (self.context.now(), requests.first().and_then(|request| request.tenant));
+        let requests: Vec<_> =
+            requests.into_iter().map(|request| arrived_by(now, request)).collect();
         let choices = requests.iter().map(|request| {
             let sink = self.context.clients.sinks.open(request.id);
             sink.wait_for_ever();
@@ -357,7 +379,7 @@ impl Door {
         &self,
         requests: Vec<Arc<EngineRequest>>,
         tenant: Option<Tenant>,
-        is_restored: bool,
+        was_accepted: bool,
     ) -> Result<(), RequestError> {
         let limit = self.context.config.call_timeout;
         let give_up = Instant::now() + ACCEPT_TRIES * limit;
@@ -365,7 +387,7 @@ impl Door {
             let directory = &self.context.directory;
             let accept = |reply| {
                 let requests = requests.clone();
-                LedgerMessage::Accept { requests, tenant, is_restored, reply }
+                LedgerMessage::Accept { requests, tenant, was_accepted, reply }
             };
             let error = match directory.ledger.call("accept", limit, accept).await {
                 Ok(answer) => return answer,
@@ -388,7 +410,35 @@ impl Door {
     }
 }
 
+/// Returns a request that has arrived by now. One of an earlier process seems to arrive later if
+/// the machine's clock was set back since, and others would go before it until then.
+fn arrived_by(now: Micros, mut request: Arc<EngineRequest>) -> Arc<EngineRequest> {
+    let ahead = request.arrival.saturating_sub(now);
+    if ahead > 0 {
+        let request = Arc::make_mut(&mut request);
+        request.arrival -= ahead;
+        request.deadline = request.deadline.map(|deadline| deadline.saturating_sub(ahead));
+    }
+    request
+}
+
 /// Returns the error for a part of the engine that does not answer.
 pub(crate) fn unavailable(error: ActorError) -> RequestError {
     RequestError::Unavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_an_earlier_process_arrives_no_later_than_now() {
+        let request = |arrival, deadline| {
+            let request = EngineRequest::for_test(1, [2]);
+            Arc::new(EngineRequest { arrival, deadline, ..request })
+        };
+        assert_eq!(arrived_by(50, request(40, Some(70))), request(40, Some(70)));
+        assert_eq!(arrived_by(50, request(90, Some(120))), request(50, Some(80)));
+        assert_eq!(arrived_by(50, request(90, None)), request(50, None));
+    }
 }

@@ -1,7 +1,11 @@
 //! The engine process's end of the link: the way to the front, and the facts about the ledger that
 //! the core needs. They are as of the last frames from the front.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -12,6 +16,7 @@ use crate::{
         outgoing::{NotSent, Outgoing},
     },
     logic::{
+        recovery::in_flight::SideWork,
         request::ids::{Epoch, RequestId, Step},
         scheduler::{RecoveredRequest, output::SchedulerOutput},
     },
@@ -25,6 +30,8 @@ const WRITE_LIMIT: Duration = Duration::from_millis(100);
 pub(crate) struct Uplink {
     link: Outgoing<ToFront>,
     ledger: Mutex<Told>,
+    /// Number of works beside the steps so far.
+    num_works: AtomicU64,
 }
 
 /// The facts about the ledger.
@@ -38,7 +45,7 @@ struct Told {
 impl Uplink {
     /// Returns the end of a link over which no epoch has begun.
     pub(crate) fn new(link: Outgoing<ToFront>) -> Self {
-        Self { link, ledger: Mutex::default() }
+        Self { link, ledger: Mutex::default(), num_works: AtomicU64::new(0) }
     }
 
     /// Sends a frame.
@@ -72,6 +79,28 @@ impl Uplink {
     /// Tells the front that the device has computed a step. A loss costs accuracy alone.
     pub(crate) fn step_done(&self, epoch: Epoch, step: Step) {
         let _ = self.send(&ToFront::StepDone { epoch, step });
+    }
+
+    /// Tells the front that work beside the steps begins. Waits until the front can read of it,
+    /// because the work may end the process at once. Returns the number of the work.
+    pub(crate) async fn work_given(&self, work: SideWork) -> u64 {
+        let number = self.work_begins(work);
+        // A front that does not read is about to kill this process.
+        let _ = timeout(WRITE_LIMIT, self.link.written()).await;
+        number
+    }
+
+    /// Does the same without waiting.
+    pub(crate) fn work_begins(&self, work: SideWork) -> u64 {
+        let number = self.num_works.fetch_add(1, Ordering::Relaxed);
+        // A loss costs accuracy alone.
+        let _ = self.send(&ToFront::WorkGiven(number, work));
+        number
+    }
+
+    /// Tells the front that this work has ended.
+    pub(crate) fn work_done(&self, number: u64) {
+        let _ = self.send(&ToFront::WorkDone(number));
     }
 
     /// Writes bytes that are no frame.

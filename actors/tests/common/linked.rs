@@ -180,6 +180,7 @@ impl EngineLauncher for FakeLauncher {
             hides_end: Arc::clone(&self.hides_ends),
         });
         let _ = of_executors.set(Arc::clone(&process));
+        *self.faults.process.lock() = Some(Arc::clone(&process));
         let of_end = Arc::clone(&process);
         tokio::spawn(async move {
             let _ = task.await;

@@ -92,8 +92,12 @@ pub(crate) struct Faults {
     pub(crate) block_pieces: AtomicBool,
     /// Number of grammars compiled.
     pub(crate) compilations: AtomicU64,
+    /// Number of times that the compiler was prepared.
+    pub(crate) preparations: AtomicU64,
     /// Whether compilers wait.
     pub(crate) block_compiler: AtomicBool,
+    /// The engine process that the grammar `deadly` ends: the last one that was started.
+    pub(crate) process: parking_lot::Mutex<Option<Arc<linked::FakeProcess>>>,
     /// Number of steps executed.
     pub(crate) steps: AtomicU64,
     /// Number of executors created.
@@ -102,6 +106,8 @@ pub(crate) struct Faults {
     pub(crate) releases: AtomicU64,
     /// Whether releases wait.
     pub(crate) block_release: AtomicBool,
+    /// Number of times that this memory was allocated again.
+    pub(crate) restores: AtomicU64,
     /// Number of requests that came with output to executors.
     pub(crate) resumed: AtomicU64,
     /// Number of tokens computed for those in the first step.
@@ -157,6 +163,11 @@ impl ExecutorFactory for FakeFactory {
             #[allow(clippy::disallowed_methods, reason = "this is the fault")]
             std::thread::sleep(Duration::from_millis(1));
         }
+        Ok(())
+    }
+
+    fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
+        self.faults.restores.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -356,6 +367,10 @@ impl IncrementalDecoder for Speller {
 pub(crate) struct FakeGrammars(Arc<Faults>);
 
 impl GrammarCompiler for FakeGrammars {
+    fn prepare(&self) {
+        self.0.preparations.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {
         self.0.compilations.fetch_add(1, Ordering::Relaxed);
         while self.0.block_compiler.load(Ordering::Relaxed) {
@@ -368,6 +383,12 @@ impl GrammarCompiler for FakeGrammars {
             }
             #[allow(clippy::panic, reason = "this is the fault")]
             OutputFormat::Regex(text) if text == "panic" => panic!("planted"),
+            OutputFormat::Regex(text) if text == "deadly" => {
+                if let Some(process) = &*self.0.process.lock() {
+                    process.end("SIGSEGV");
+                }
+                Err(GrammarError::System("the process has ended".to_owned()))
+            }
             OutputFormat::Regex(text) if text == "hang" => {
                 block();
                 Ok(())

@@ -12,11 +12,11 @@ use playhouse_actors::{
             hashes::BlockHash,
         },
         request::ids::{BlockId, Epoch, RequestId, Step},
-        scheduler::{Scheduler, SchedulerConfig, WaitingReason},
+        scheduler::{RecoveredRequest, Scheduler, SchedulerConfig, WaitingReason},
     },
 };
 
-use crate::harness::{Harness, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, Tokens, own_prompt, request, roomy, tokens};
 
 fn config() -> KvCacheConfig {
     KvCacheConfig { num_blocks: 6, num_step_tokens: 64, spec: KvSpec::full(1, 4, 1) }
@@ -239,15 +239,18 @@ fn rows_in_another_order_find_their_requests() {
     assert_eq!(pairs.collect::<Vec<_>>(), [(2, 2), (1, 1), (0, 0)]);
 }
 
-#[test]
-fn recovered_requests_continue_where_they_were() {
-    use playhouse_actors::logic::scheduler::RecoveredRequest;
-    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
-    let recovered = |id, output: &[u32]| RecoveredRequest {
+/// Returns a request that had this output before a crash. Its prompt has 10 tokens.
+fn recovered(id: u64, output: &[u32]) -> RecoveredRequest {
+    RecoveredRequest {
         request: Arc::new(request(id, own_prompt(id, 10))),
         output_token_ids: output.to_vec(),
         num_prompt_logprobs: 0,
-    };
+    }
+}
+
+#[test]
+fn recovered_requests_continue_where_they_were() {
+    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
     let live = vec![recovered(5, &[]), recovered(3, &[7, 8])];
     harness.scheduler.recover(Epoch(1), Step(41), live);
     assert_eq!(harness.plan(), tokens([(3, 12)]), "requests with an output go first");
@@ -258,4 +261,49 @@ fn recovered_requests_continue_where_they_were() {
     assert_eq!((commits[0].request.0, commits[0].position), (3, 2));
     assert_eq!(harness.plan(), tokens([(3, 1), (5, 10)]));
     assert_eq!(harness.last.stats.first_scheduled.len(), 1);
+}
+
+#[test]
+fn after_a_crash_each_step_begins_twice_as_many_prompts() {
+    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
+    let waiting = (1..9).map(|id| recovered(id, &[]));
+    let live = [recovered(0, &[7])].into_iter().chain(waiting).collect();
+    harness.scheduler.recover(Epoch(1), Step(41), live);
+    assert_eq!(harness.step(), tokens([(0, 11)]));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 10)]));
+    assert_eq!(harness.scheduler.waiting_reasons()[0], (RequestId(2), WaitingReason::Recovery));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 10), (3, 10)]));
+    let rows = |begun: u64, all: u64| -> Tokens {
+        (0..all).map(|id| (id, if id < begun { 1 } else { 10 })).collect()
+    };
+    assert_eq!(harness.step(), rows(4, 8));
+    assert_eq!(harness.step(), rows(8, 9));
+}
+
+#[test]
+fn suspects_without_an_output_wait_for_those_with_one() {
+    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
+    let suspects = |ids: &[u64]| Some(ids.iter().map(|&id| RequestId(id)).collect());
+    let live = vec![recovered(0, &[7]), recovered(1, &[]), recovered(2, &[]), recovered(3, &[8])];
+    harness.scheduler.recover(Epoch(1), Step(41), live);
+    harness.scheduler.set_cohort(suspects(&[0, 1, 2]));
+    assert_eq!(harness.step(), tokens([(0, 11)]));
+    // The first one has been cleared by its token.
+    harness.scheduler.set_cohort(suspects(&[1, 2]));
+    assert_eq!(harness.step(), tokens([(1, 10), (2, 10)]));
+    harness.scheduler.set_cohort(None);
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 1), (3, 11)]));
+}
+
+#[test]
+fn after_a_crash_without_outputs_prompts_begin_together() {
+    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
+    harness.scheduler.recover(Epoch(1), Step(41), (0..4).map(|id| recovered(id, &[])).collect());
+    harness.add(request(4, own_prompt(4, 10)));
+    assert_eq!(harness.step(), tokens([(0, 10), (1, 10), (2, 10), (3, 10), (4, 10)]));
+    harness.add(request(5, own_prompt(5, 10)));
+    harness.add(request(6, own_prompt(6, 10)));
+    let begun = [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)];
+    let all = begun.into_iter().chain([(5, 10), (6, 10)]);
+    assert_eq!(harness.step(), all.collect::<Tokens>());
 }

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::common::{
     collect, constrained, expected_text,
-    linked::{FakeLauncher, launcher, spawn_linked, spawn_with_spare},
+    linked::{FakeLauncher, launcher, spawn_linked},
     request,
 };
 
@@ -58,7 +58,7 @@ async fn streams_survive(
     (system, launcher)
 }
 
-async fn go_on(stream: &mut ChoiceStream, text: &mut String) {
+pub(crate) async fn go_on(stream: &mut ChoiceStream, text: &mut String) {
     let before = text.len();
     while text.len() == before {
         match stream.next().await {
@@ -196,6 +196,47 @@ async fn an_operator_reaches_the_process() {
     system.shutdown().await;
 }
 
+/// The next process of an engine that sleeps has memory, which it releases first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_asleep_releases_its_memory_before_it_wakes() {
+    let (system, launcher, faults) = spawn_linked(128, |_| {}).await;
+    let (prompt, raw) = request(1, 40, 60);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    system.sleep(PauseMode::Keep).await.unwrap();
+    faults.block_release.store(true, Ordering::Relaxed);
+    launcher.process().end("SIGKILL");
+    while faults.releases.load(Ordering::Relaxed) < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let woken = timeout(Duration::from_millis(200), system.wake_up()).await;
+    assert!(woken.is_err(), "the release is not over");
+    assert_eq!(faults.restores.load(Ordering::Relaxed), 0);
+    faults.block_release.store(false, Ordering::Relaxed);
+    system.wake_up().await.unwrap();
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 60));
+    system.shutdown().await;
+}
+
+/// The end of a process is known later than that of its link.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_is_checked_by_the_next_process() {
+    let (system, launcher, _) = spawn_linked(128, |_| {}).await;
+    launcher.hides_ends.store(true, Ordering::Release);
+    launcher.process().end("SIGKILL");
+    // Some messages are lost, so the link is known to be broken.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        launcher.hides_ends.store(false, Ordering::Release);
+    };
+    let checked = timeout(PATIENCE, system.check_adapter("an/adapter"));
+    let (checked, ()) = tokio::join!(checked, later);
+    assert!(checked.unwrap().is_some_and(|checked| checked.is_err()), "adapters are not enabled");
+    system.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn grammars_are_compiled_in_the_process() {
     let (system, launcher, _) = spawn_linked(128, |_| {}).await;
@@ -208,49 +249,6 @@ async fn grammars_are_compiled_in_the_process() {
     let (_, raw) = constrained(4, 50, "invalid");
     let stream = system.submit(raw).await.unwrap().choices.remove(0);
     assert_eq!(collect(stream).await.1, "error");
-    system.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_spare_process_takes_over() {
-    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
-    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
-    let (prompt, raw) = request(1, 40, 100);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
-    first.end("SIGKILL");
-    go_on(&mut stream, &mut text).await;
-    while system.engine_process().unwrap().pid != Some(spare.number) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    text.push_str(&collect(stream).await.0);
-    assert_eq!(text, expected_text(&prompt, 100));
-    // A spare process that ends is replaced, and the one that serves goes on.
-    launcher.numbered(3).await.end("SIGSEGV");
-    launcher.numbered(4).await;
-    assert_eq!(system.engine_process().unwrap().pid, Some(spare.number));
-    system.shutdown().await;
-}
-
-/// The next spare process waits with its load. One that is needed before is loaded at once.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
-    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
-    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
-    launcher.spare_pause_ms.store(3_600_000, Ordering::Relaxed);
-    let (prompt, raw) = request(1, 40, 100);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
-    first.end("SIGKILL");
-    go_on(&mut stream, &mut text).await;
-    while system.engine_process().unwrap().pid != Some(spare.number) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert_eq!(launcher.processes.load(Ordering::Relaxed), 2, "the third waits");
-    spare.end("SIGKILL");
-    text.push_str(&collect(stream).await.0);
-    assert_eq!(text, expected_text(&prompt, 100));
-    assert_eq!(launcher.processes.load(Ordering::Relaxed), 3);
     system.shutdown().await;
 }
 
@@ -351,6 +349,30 @@ async fn a_request_that_ends_every_process_fails_alone_and_is_refused_next_time(
     timeout(PATIENCE, ready).await.unwrap();
     let again = system.submit(deadly).await;
     assert!(matches!(again, Err(RequestError::Quarantined { .. })), "{again:?}");
+    system.shutdown().await;
+}
+
+/// No step is the cause, and the streams of others are in the steps meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grammar_that_ends_every_process_fails_alone() {
+    let (system, launcher, _) = spawn_linked(128, |_| {}).await;
+    let mut streams = Vec::new();
+    for salt in 0..REQUESTS {
+        let (prompt, raw) = request(salt, 40, 100);
+        streams.push((prompt, system.submit(raw).await.unwrap().choices.remove(0)));
+    }
+    let (_, deadly) = constrained(REQUESTS, 100, "deadly");
+    let mut convict = system.submit(deadly.clone()).await.unwrap().choices.remove(0);
+    for (prompt, stream) in streams {
+        let (text, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
+        assert_eq!((text, finish.as_str()), (expected_text(&prompt, 100), "length"));
+    }
+    let mut end = None;
+    while let Some(delta) = timeout(PATIENCE, convict.next()).await.unwrap() {
+        end = delta.finish;
+    }
+    assert_eq!(end, Some(FinishReason::Error(Failure::Quarantined)));
+    assert!(launcher.processes.load(Ordering::Relaxed) > 3);
     system.shutdown().await;
 }
 

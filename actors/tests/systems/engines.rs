@@ -13,7 +13,10 @@ use playhouse_actors::{
         request::{EngineRequest, FinishReason, failure::Failure, ids::EngineIndex, ids::TokenId},
         scheduler::PauseState,
     },
-    message::{Role, input_processor::Prompt},
+    message::{
+        Role,
+        input_processor::{Prompt, RawRequest},
+    },
     system::{ChoiceStream, DrainError, EngineState, Health, PauseMode, System},
 };
 use tokio::time::{sleep, timeout};
@@ -280,6 +283,63 @@ async fn an_operator_reaches_all_engines() {
     assert_eq!(launchers.iter().map(releases).collect::<Vec<_>>(), [1, 1]);
     system.wake_up().await.unwrap();
     end_as_without_faults(streams).await;
+    system.shutdown().await;
+}
+
+/// Runs a request, and returns its number of cached tokens.
+async fn cached(system: &System, raw: &RawRequest) -> usize {
+    let mut stream = system.submit(raw.clone()).await.unwrap().choices.remove(0);
+    let mut num_cached = None;
+    while let Some(delta) = timeout(PATIENCE, stream.next()).await.unwrap() {
+        num_cached = num_cached.or(delta.num_cached_tokens);
+    }
+    num_cached.unwrap()
+}
+
+/// Its next process adopts the content of the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cache_of_an_engine_that_is_being_replaced_is_reset_too() {
+    let (system, launchers) = two_engines().await;
+    system.drain_engine(SECOND, false).unwrap();
+    let (_, raw) = request(1, 40, 10);
+    assert_eq!(cached(&system, &raw).await, 0);
+    assert!(cached(&system, &raw).await > 0);
+    for is_reset in [false, true] {
+        // The next process waits for this end.
+        launchers[0].hides_ends.store(true, Ordering::Release);
+        launchers[0].process().end("SIGKILL");
+        until(&system, |system| is_restarting(system, FIRST)).await;
+        if is_reset {
+            assert!(system.reset_prefix_cache(false).await.unwrap());
+        }
+        launchers[0].hides_ends.store(false, Ordering::Release);
+        until(&system, |system| !is_restarting(system, FIRST)).await;
+        // The process may still be about to do it.
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(cached(&system, &raw).await > 0, !is_reset);
+    }
+    system.shutdown().await;
+}
+
+/// A process that may not have ended keeps its cache, and the process after the next adopts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_reaches_the_cache_that_a_later_process_adopts() {
+    let (system, launchers) = two_engines().await;
+    system.drain_engine(SECOND, false).unwrap();
+    let (_, raw) = request(1, 40, 10);
+    assert_eq!(cached(&system, &raw).await, 0);
+    let starts = |system: &System| system.engines()[0].process.num_starts;
+    launchers[0].hides_ends.store(true, Ordering::Release);
+    launchers[0].process().end("SIGKILL");
+    until(&system, |system| starts(system) == 2).await;
+    launchers[0].hides_ends.store(false, Ordering::Release);
+    assert_eq!(cached(&system, &raw).await, 0, "it has a cache of its own");
+    assert!(system.reset_prefix_cache(false).await.unwrap());
+    launchers[0].process().end("SIGKILL");
+    until(&system, |system| starts(system) == 3).await;
+    // The process may still be about to do it.
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(cached(&system, &raw).await, 0);
     system.shutdown().await;
 }
 

@@ -14,6 +14,7 @@ mod pause;
 mod poison;
 mod recovery;
 mod shares;
+mod spare;
 mod structured_output;
 mod supervision;
 mod system;

@@ -6,7 +6,10 @@
 use std::time::Duration;
 
 use crate::common::{collect, expected_text, request, spawn_with};
-use playhouse_actors::{error::RequestError, system::SystemConfig};
+use playhouse_actors::{
+    error::RequestError,
+    system::{PauseMode, SystemConfig},
+};
 use tokio::task::JoinSet;
 
 /// Number of bursts, and of requests in a burst.
@@ -53,5 +56,25 @@ async fn accepted_requests_are_served_and_the_others_get_a_time_to_retry() {
     assert!(served >= BURSTS * QUEUED_MAX as u32, "{served} served");
     assert!(refused > 0, "the door never closed");
     assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
+    system.shutdown().await;
+}
+
+/// Requests pile up while an engine process is replaced. A beam search goes on nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_engine_takes_the_parts_of_an_accepted_request() {
+    let (system, _) = spawn_with(64, |config: &mut SystemConfig| {
+        config.admission.max_num_queued_reqs = Some(1);
+    })
+    .await;
+    system.pause(PauseMode::Keep).await.unwrap();
+    let waiting = system.submit(request(1, 30, 5).1).await.unwrap();
+    let refused = system.submit(request(2, 30, 5).1).await;
+    assert!(matches!(refused, Err(RequestError::QueueFull { .. })), "{refused:?}");
+    let (prompt, part) = request(3, 30, 5);
+    let mut part = system.submit_part(part).await.unwrap();
+    system.resume();
+    let (text, finish) = collect(part.choices.remove(0)).await;
+    assert_eq!((text, finish.as_str()), (expected_text(&prompt, 5), "length"));
+    drop(waiting);
     system.shutdown().await;
 }

@@ -121,8 +121,8 @@ impl Engine {
     /// and its `max_tokens` are not used. Dropping the future aborts the search.
     ///
     /// # Errors
-    /// [`RequestError`] if the request is invalid, or the engine is full or draining. A drain does
-    /// not end a search that has begun.
+    /// [`RequestError`] if the request is invalid, or the engine is full or draining. Neither a
+    /// drain nor a full engine ends a search that has begun.
     pub async fn beam_search(
         &self,
         request: RawRequest,

@@ -39,6 +39,11 @@ pub(crate) const COMMAND: &str = "engine-process";
 #[cfg(target_os = "linux")]
 const OOM_SCORE: &str = "300";
 
+/// The kinds of memory in a core dump: private memory without a file, and the heads of libraries.
+/// The next process starts only after the dump, and the KV cache may have gigabytes.
+#[cfg(target_os = "linux")]
+const DUMPED: &str = "0x31";
+
 /// The reason why an engine process ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChildError {
@@ -66,6 +71,7 @@ pub(crate) enum ChildError {
 pub(crate) async fn run(prepare: impl FnOnce(&Config) + Send + 'static) -> Result<(), ChildError> {
     die_with_front();
     die_first();
+    dump_little();
     // The front ends this process. A signal to the whole group or service first ends the front's
     // open requests, which need this process.
     let _ignored = ignore_signals();
@@ -207,6 +213,14 @@ fn die_first() {
     #[cfg(target_os = "linux")]
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
         tracing::debug!(%error, "the system does not prefer to end this process");
+    }
+}
+
+/// Leaves the KV cache out of core dumps.
+fn dump_little() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = std::fs::write("/proc/self/coredump_filter", DUMPED) {
+        tracing::debug!(%error, "a core dump of this process has its KV cache");
     }
 }
 

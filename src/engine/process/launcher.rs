@@ -38,6 +38,7 @@ use playhouse_kernels::EXIT_OUT_OF_MEMORY;
 use tokio::{net::UnixStream, sync::watch};
 
 use super::{child::COMMAND, kv_memory, memory};
+use crate::files;
 
 /// The load of a spare process waits for two or three steps of a slow model.
 const SPARE_PAUSE: Duration = Duration::from_millis(300);
@@ -130,7 +131,7 @@ impl EngineLauncher for ProcessLauncher {
 fn start(program: Option<&Path>, kept: Option<&File>) -> Started {
     let (own, other) = Socket::pair()?;
     own.set_nonblocking(true)?;
-    let program = program.map_or_else(this_program, |program| Ok(program.to_owned()))?;
+    let program = program.map_or_else(files::this_program, |program| Ok(program.to_owned()))?;
     let kept = kept.map(File::try_clone).transpose()?;
     let child = Command::new(program)
         .arg0("playhouse")
@@ -139,17 +140,6 @@ fn start(program: Option<&Path>, kept: Option<&File>) -> Started {
         .stdout(kept.map_or_else(Stdio::null, Stdio::from))
         .spawn()?;
     Ok((child, own))
-}
-
-/// Returns the path of this program. On Linux it names the running program even if its file was
-/// replaced.
-fn this_program() -> io::Result<PathBuf> {
-    let running = PathBuf::from("/proc/self/exe");
-    if cfg!(target_os = "linux") && running.exists() {
-        Ok(running)
-    } else {
-        std::env::current_exe()
-    }
 }
 
 /// Ends a child that nothing waits for.

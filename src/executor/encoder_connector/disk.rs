@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -26,6 +26,10 @@ const FILE_BYTES_MAX: u64 = 2 << 30;
 const TENSORS_MAX: usize = 1_024;
 /// The extension of the files.
 const EXTENSION: &str = "safetensors";
+/// The extension of files that are being written, and the longest time for one. A process that is
+/// killed leaves its file behind.
+const UNFINISHED: &str = "new";
+const WRITE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Results in a folder.
 #[derive(Debug)]
@@ -57,7 +61,13 @@ impl DiskConnector {
         let digest = hex(&Sha256::digest(fingerprint));
         let folder = root.join(&digest[..32]);
         fs::create_dir_all(&folder)?;
-        let bytes = entries(root).iter().map(|entry| entry.len).sum();
+        for left in entries(root, UNFINISHED) {
+            if left.modified.elapsed().is_ok_and(|age| age > WRITE_LIMIT) {
+                // Another engine may have removed it.
+                let _ = fs::remove_file(left.path);
+            }
+        }
+        let bytes = entries(root, EXTENSION).iter().map(|entry| entry.len).sum();
         let (root, fingerprint) = (root.to_owned(), digest);
         Ok(Self { root, folder, fingerprint, max_bytes, bytes: Mutex::new(bytes) })
     }
@@ -134,7 +144,7 @@ impl DiskConnector {
         }
         let mut bytes = self.bytes.lock();
         if *bytes + len > max_bytes {
-            let mut entries = entries(&self.root);
+            let mut entries = entries(&self.root, EXTENSION);
             entries.sort_by_key(|entry| entry.modified);
             *bytes = entries.iter().map(|entry| entry.len).sum();
             for entry in entries {
@@ -185,11 +195,12 @@ fn checksum(result: &[StoredRows]) -> String {
     hex(&digest.finalize())
 }
 
-/// Returns the files of all models. A folder that cannot be read counts as empty.
-fn entries(root: &Path) -> Vec<Entry> {
+/// Returns the files of all models with this extension. A folder that cannot be read counts as
+/// empty.
+fn entries(root: &Path, extension: &str) -> Vec<Entry> {
     let inside = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
     let files = inside(root).flat_map(|folder| inside(&folder.path()));
-    let files = files.filter(|file| file.path().extension().is_some_and(|it| it == EXTENSION));
+    let files = files.filter(|file| file.path().extension().is_some_and(|it| it == extension));
     let entry = |file: fs::DirEntry| {
         let found = file.metadata().ok()?;
         let modified = found.modified().ok()?;
@@ -261,6 +272,24 @@ mod tests {
     }
 
     #[test]
+    fn files_of_killed_processes_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let connector = open(root.path(), FINGERPRINT, 1 << 20);
+        let unfinished = |number: u32, age: Duration| {
+            let name = format!("{}.{EXTENSION}.9-{number}.{UNFINISHED}", key("a").as_str());
+            let path = connector.folder.join(name);
+            fs::write(&path, "half").unwrap();
+            let file = fs::File::options().append(true).open(&path).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+            path
+        };
+        let left = unfinished(1, 2 * WRITE_LIMIT);
+        let current = unfinished(2, Duration::ZERO);
+        open(root.path(), FINGERPRINT, 1 << 20);
+        assert_eq!((left.exists(), current.exists()), (false, true));
+    }
+
+    #[test]
     fn the_oldest_results_make_room() {
         let root = tempfile::tempdir().unwrap();
         let len = {
@@ -271,7 +300,7 @@ mod tests {
         let connector = open(root.path(), FINGERPRINT, 3 * len);
         for (name, age) in [("1", 20), ("2", 10), ("3", 0)] {
             connector.save(&key(name), &result(4));
-            let time = SystemTime::now() - std::time::Duration::from_secs(age);
+            let time = SystemTime::now() - Duration::from_secs(age);
             fs::File::options()
                 .append(true)
                 .open(connector.path(&key(name)))
@@ -281,7 +310,7 @@ mod tests {
         }
         let found: Vec<bool> =
             ["1", "2", "3"].map(|name| connector.load(&key(name)).is_some()).into();
-        assert!(found[2] && entries(root.path()).len() <= 3, "{found:?}");
+        assert!(found[2] && entries(root.path(), EXTENSION).len() <= 3, "{found:?}");
         connector.save(&key("large"), &result(4_000));
         assert_eq!(connector.load(&key("large")), None, "larger than the folder may be");
     }

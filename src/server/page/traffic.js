@@ -12,6 +12,7 @@ const REASONS = {
   kv_cache: 'blocks of the KV cache',
   encoder_cache: 'its pictures and sounds to be encoded',
   preemption: 'a step without a preemption',
+  recovery: 'streams that a crash has interrupted',
   paused: 'the operator: paused',
   prefill_interval: 'the next step with new prompts',
   suspects: 'others, who run alone after a failure',

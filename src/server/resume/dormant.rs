@@ -109,6 +109,11 @@ impl Dormant {
         taken.begin(state).await
     }
 
+    /// Returns whether its parts are there, so that it can be written.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep.lock().is_some()
+    }
+
     /// Returns whether one of its requests is being computed.
     pub(super) fn is_live(&self, state: &AppState) -> bool {
         self.requests.iter().any(|&request| state.engine.is_live(request))

@@ -20,9 +20,9 @@ use crate::{
     server::{http::error::ApiError, state::AppState},
 };
 
-/// Pause before an answer in one piece is made again, after an error that may pass.
+/// Pause before an answer is made again that needs no client, after an error that may pass.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Number of times that an answer in one piece is tried.
+/// Least number of times that it is tried.
 const NUM_TRIES: usize = 30;
 
 /// An answer that is not complete.
@@ -137,8 +137,13 @@ impl Restored {
         match (mode, whole) {
             (Mode::Stream, _) | (Mode::Whole, None) => None,
             (Mode::Background, _) => Some(tokio::spawn(async move {
-                if let Err(error) = dormant.wake(&state, None).await {
-                    tracing::warn!(message = %error.message, "a response is not continued");
+                for _ in 0..num_tries(&state) {
+                    let Err(error) = dormant.wake(&state, None).await else { return };
+                    tracing::warn!(message = %error.message, "a response was not continued");
+                    if error.status != StatusCode::SERVICE_UNAVAILABLE || !dormant.is_asleep() {
+                        return;
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
             })),
             (Mode::Whole, Some(whole)) => {
@@ -151,14 +156,20 @@ impl Restored {
     }
 }
 
+/// Returns the number of times that an answer is tried: for as long as its client may ask.
+fn num_tries(state: &AppState) -> usize {
+    NUM_TRIES.max((state.config.resume_ttl_secs / RETRY_PAUSE.as_secs_f64()) as usize)
+}
+
 /// Makes an answer in one piece.
 async fn make(state: &AppState, dormant: &Dormant, whole: Arc<Whole>, is_convicted: bool) {
     let unmade = Unmade(whole);
-    for _ in 0..NUM_TRIES {
+    for _ in 0..num_tries(state) {
         let Err(error) = make_once(state, dormant, &unmade.0, is_convicted).await else { return };
         let message = &error.message;
         tracing::warn!(%message, "an answer of an earlier process was not made");
-        if is_convicted || error.status != StatusCode::SERVICE_UNAVAILABLE {
+        let may_pass = error.status == StatusCode::SERVICE_UNAVAILABLE && dormant.is_asleep();
+        if is_convicted || !may_pass {
             return;
         }
         tokio::time::sleep(RETRY_PAUSE).await;

@@ -97,7 +97,9 @@ impl Whole {
         work: impl Future<Output = Result<Response, ApiError>>,
     ) -> Result<Response, ApiError> {
         let answer = WholeAnswer::of(work.await?).await?;
-        lease.add(answer.body.len())?;
+        let leased = lease.add(answer.body.len());
+        // The outputs of a restored answer are used up, so it could not be made again.
+        leased.or_else(|error| if ticket.is_repeated() { Ok(()) } else { Err(error) })?;
         if let Some(mut keeping) = ticket.take_keeping() {
             keeping.answered(answer.clone())?;
             *self.held.lock() = (Some(keeping), Some(lease));
@@ -194,5 +196,53 @@ impl Drop for Unmade {
             }
             is_working
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::MemoryBudget,
+        server::{
+            http::draws::Draws,
+            resume::{
+                exchange::{Exchange, Mode, Served},
+                rendering::Rendering,
+            },
+        },
+    };
+
+    fn restored() -> Ticket {
+        let exchange = Exchange {
+            id: "s".to_owned(),
+            owner: None,
+            route: "/test".to_owned(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            draws: Draws::default(),
+            mode: Mode::Whole,
+            served: Served::default(),
+            rendering: Rendering::default(),
+            num_prompts: None,
+            key: Some("k".to_owned()),
+            grace_ms: 0,
+            answer: None,
+        };
+        Ticket::again(Keeping::of(None, exchange), None, None)
+    }
+
+    #[tokio::test]
+    async fn a_restored_answer_is_kept_though_memory_is_short() {
+        let limit = 16 << 20;
+        let fill = async |ticket: Ticket| {
+            let whole = Whole::new([0; 32]);
+            let work = async { Ok(vec![b'a'; limit + 1].into_response()) };
+            let filled = whole.fill(MemoryBudget::new(limit, "m", "0").lease(), &ticket, work);
+            let status = filled.await.map_or_else(|error| error.status, |answer| answer.status());
+            (status, whole.answered().is_some())
+        };
+        assert_eq!(fill(Ticket::plain()).await, (StatusCode::SERVICE_UNAVAILABLE, false));
+        assert_eq!(fill(restored()).await, (StatusCode::OK, true));
     }
 }

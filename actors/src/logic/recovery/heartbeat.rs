@@ -7,7 +7,7 @@ use crate::logic::{
 
 /// Time that a process may be stopped by a signal. A shell stops and continues a whole job, so the
 /// front may see its process stopped for a moment.
-pub const STOPPED_MAX: Micros = 100_000;
+pub const STOPPED_MAX: Micros = 50_000;
 
 /// The end of a process's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Heartbeat {
 mod tests {
     use super::*;
 
-    const PERIOD: Micros = 50_000;
-    const LIMIT: Micros = 1_000_000;
+    const PERIOD: Micros = 25_000;
+    const LIMIT: Micros = 500_000;
 
     fn looks(heartbeat: &mut Heartbeat, count: u64, is_stopped: bool) -> Vec<Verdict> {
         let from = heartbeat.looked;

@@ -1,9 +1,44 @@
-//! The steps that an engine process computes, as its front knows them. If the process dies, one of
-//! their requests may be the cause.
+//! The steps that an engine process computes and its work beside them, as its front knows them. If
+//! the process dies, one of their requests may be the cause.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-use crate::logic::request::ids::{Epoch, RequestId, Step};
+use serde::{Deserialize, Serialize};
+
+use crate::logic::request::{
+    EngineRequest,
+    ids::{Epoch, RequestId, Step},
+    lora::LoraRequest,
+    structured_output::StructuredOutput,
+};
+
+/// Work beside the steps, which may end the process as well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SideWork {
+    /// Encodes the images and sounds with these identifiers.
+    Encode(Vec<Arc<str>>),
+    /// Compiles the grammar of this format.
+    Compile(Arc<StructuredOutput>),
+    /// Loads this adapter.
+    Load(Arc<LoraRequest>),
+}
+
+impl SideWork {
+    /// Returns whether a request needs the result.
+    #[must_use]
+    pub fn is_for(&self, request: &EngineRequest) -> bool {
+        match self {
+            Self::Encode(items) => {
+                request.mm_features.iter().any(|item| items.contains(&item.identifier))
+            }
+            Self::Compile(format) => {
+                let params = request.sampling();
+                params.and_then(|params| params.structured_output.as_ref()) == Some(format)
+            }
+            Self::Load(adapter) => request.lora.as_ref() == Some(adapter),
+        }
+    }
+}
 
 /// The steps in flight of one engine process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,11 +85,30 @@ impl StepsInFlight {
         }
         (!suspects.is_empty()).then_some((self.epoch, suspects))
     }
+
+    /// Returns the same, with the requests of work beside the steps. These may have computed no
+    /// token. `epoch` is the current one: steps of an earlier one do not count.
+    #[must_use]
+    pub fn suspects_with(
+        &self,
+        epoch: Epoch,
+        beside: Vec<RequestId>,
+    ) -> Option<(Epoch, Vec<(RequestId, usize)>)> {
+        let of_steps = self.suspects().filter(|(of_steps, _)| *of_steps == epoch);
+        let mut suspects = of_steps.map_or_else(Vec::new, |(_, suspects)| suspects);
+        for request in beside {
+            if !suspects.iter().any(|(known, _)| *known == request) {
+                suspects.push((request, 0));
+            }
+        }
+        (!suspects.is_empty()).then_some((epoch, suspects))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logic::request::{media::MultimodalFeature, structured_output::OutputFormat};
 
     fn requests<const N: usize>(requests: [(u64, usize); N]) -> Vec<(RequestId, usize)> {
         requests.map(|(id, num_tokens)| (RequestId(id), num_tokens)).to_vec()
@@ -72,6 +126,42 @@ mod tests {
         assert_eq!(steps.suspects(), Some((Epoch(2), requests([(1, 11), (3, 30)]))));
         steps.done(Epoch(2), Step(6));
         assert_eq!(steps.suspects(), None);
+    }
+
+    #[test]
+    fn the_requests_of_work_beside_the_steps_are_suspects_too() {
+        let mut steps = StepsInFlight::default();
+        assert_eq!(steps.suspects_with(Epoch(2), Vec::new()), None);
+        let beside = vec![RequestId(2), RequestId(7)];
+        let alone = requests([(2, 0), (7, 0)]);
+        assert_eq!(steps.suspects_with(Epoch(2), beside.clone()), Some((Epoch(2), alone.clone())));
+        steps.given(Epoch(2), Step(5), requests([(1, 10), (2, 20)]));
+        let all = requests([(1, 10), (2, 20), (7, 0)]);
+        assert_eq!(steps.suspects_with(Epoch(2), beside.clone()), Some((Epoch(2), all)));
+        assert_eq!(steps.suspects_with(Epoch(3), beside), Some((Epoch(3), alone)));
+        assert_eq!(steps.suspects_with(Epoch(3), Vec::new()), None);
+    }
+
+    #[test]
+    fn work_is_for_the_requests_that_wait_for_its_result() {
+        let item = MultimodalFeature::of_text(&[1, 2]);
+        let format = |text: &str| Arc::new(OutputFormat::Regex(text.to_owned()).into());
+        let adapter = |name| Arc::new(LoraRequest::for_test(name));
+        let mut constrained = EngineRequest::for_test(1, [3]);
+        constrained.sampling_mut().structured_output = Some(format("a"));
+        let pictured = EngineRequest {
+            mm_features: Arc::from([item.clone()]),
+            ..EngineRequest::for_test(2, [3])
+        };
+        let adapted = EngineRequest { lora: Some(adapter("a")), ..EngineRequest::for_test(3, [3]) };
+        let all = [&constrained, &pictured, &adapted];
+        let is_for = |work: SideWork| all.map(|request| work.is_for(request));
+        assert_eq!(is_for(SideWork::Compile(format("a"))), [true, false, false]);
+        assert_eq!(is_for(SideWork::Compile(format("b"))), [false; 3]);
+        assert_eq!(is_for(SideWork::Encode(vec![item.identifier])), [false, true, false]);
+        assert_eq!(is_for(SideWork::Encode(vec!["other".into()])), [false; 3]);
+        assert_eq!(is_for(SideWork::Load(adapter("a"))), [false, false, true]);
+        assert_eq!(is_for(SideWork::Load(adapter("b"))), [false; 3]);
     }
 
     #[test]

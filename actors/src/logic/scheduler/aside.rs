@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Scheduler, WaitingReason, request_state::Status};
+use super::{Scheduler, WaitingReason, cohort::Cohort, request_state::Status};
 use crate::logic::{
     planted::{Bug, planted},
     request::{
@@ -100,6 +100,12 @@ impl Aside {
         self.awaited.get(resource).into_iter().flatten().copied()
     }
 
+    /// Returns whether a member of the cohort waits for the resource. All requests are members
+    /// without one.
+    fn is_for(&self, resource: &Resource, cohort: Option<&Cohort>) -> bool {
+        cohort.is_none_or(|cohort| self.waiting_for(resource).any(|id| cohort.contains(&id)))
+    }
+
     /// Returns the awaited adapters, each with the oldest request that waits for it.
     pub(super) fn adapters(
         &self,
@@ -135,10 +141,18 @@ impl Aside {
 impl Scheduler {
     /// Returns the resources that requests began to wait for since the last call, if they still
     /// wait. The caller asks the other actor for each and passes the result to
-    /// [`Scheduler::resolve`].
+    /// [`Scheduler::resolve`]. With a cohort, those of other requests stay for a later call. The
+    /// work on them may be the cause of the failure.
     pub fn take_wanted(&mut self) -> Vec<Resource> {
-        let mut wanted = std::mem::take(&mut self.queues.aside.unasked);
-        wanted.retain(|resource| self.queues.aside.awaited.contains_key(resource));
+        let cohort = self.active_cohort().cloned();
+        let aside = &mut self.queues.aside;
+        let mut unasked = std::mem::take(&mut aside.unasked);
+        unasked.retain(|resource| aside.awaited.contains_key(resource));
+        let is_wanted = |resource: &Resource| aside.is_for(resource, cohort.as_ref());
+        let (wanted, mut later): (Vec<_>, Vec<_>) = unasked.into_iter().partition(is_wanted);
+        let mut known = BTreeSet::new();
+        later.retain(|resource| known.insert(resource.clone()));
+        aside.unasked = later;
         wanted
     }
 
@@ -149,13 +163,15 @@ impl Scheduler {
     }
 
     /// Returns all resources that requests wait for, in the order of the oldest request that waits
-    /// for each. The caller asks for them again, because a question or an answer may have been
-    /// lost.
+    /// for each. With a cohort, these are those of its members. The caller asks for them again,
+    /// because a question or an answer may have been lost.
     #[must_use]
     pub fn awaited(&self) -> Vec<Resource> {
-        let mut awaited: Vec<_> = self.queues.aside.awaited.iter().collect();
+        let (aside, cohort) = (&self.queues.aside, self.active_cohort());
+        let mut awaited: Vec<_> = aside.awaited.iter().collect();
         awaited.sort_by_key(|(_, waiting)| waiting.first().copied());
-        awaited.into_iter().map(|(resource, _)| resource.clone()).collect()
+        let resources = awaited.into_iter().map(|(resource, _)| resource);
+        resources.filter(|resource| aside.is_for(resource, cohort)).cloned().collect()
     }
 
     /// Receives the report that a resource is ready or has failed. Requests that wait for it take

@@ -99,6 +99,7 @@ impl Scheduler {
         self.step = self.step.max(last_step);
         self.requests = RequestTable::default();
         self.queues = Queues::new(&self.config);
+        self.queues.resumes = live.iter().any(|request| !request.output_token_ids.is_empty());
         self.media = Media::new(self.config.encoder_cache_size > 0);
         self.planning = None;
         self.flight = Flight::default();

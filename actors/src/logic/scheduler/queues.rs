@@ -20,6 +20,8 @@ pub(super) struct Queues {
     pub(super) waiting_reason: WaitingReason,
     /// Deadlines of requests that have not begun.
     pub(super) deadlines: BTreeSet<(Micros, RequestId)>,
+    /// Whether the epoch began with requests whose outputs had begun.
+    pub(super) resumes: bool,
     /// The first step of the epoch with an admission.
     pub(super) first_admission: Option<Step>,
     pub(super) last_admission: Option<Step>,
@@ -35,6 +37,7 @@ impl Queues {
             aside: Aside::default(),
             waiting_reason: WaitingReason::default(),
             deadlines: BTreeSet::new(),
+            resumes: false,
             first_admission: None,
             last_admission: None,
         }

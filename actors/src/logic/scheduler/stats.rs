@@ -32,7 +32,7 @@ pub enum WaitingReason {
     StructuredOutputGrammar,
     /// The request's adapter is being loaded, or too many other adapters are in use.
     LoraAdapter,
-    /// In the first step after a crash, no new prompt joins requests whose outputs had begun.
+    /// In the first steps after a crash, few new prompts join requests whose outputs had begun.
     Recovery,
 }
 

@@ -112,16 +112,27 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether a request waits for the next step, because this is the first one after a
-    /// crash and resumes others. Their clients have waited for the step that was lost, and whole
-    /// prompts would make this one several times as long. Suspects run as they ran before, because
-    /// those that are left would run without all others afterwards.
+    /// Returns whether a prompt waits for a later step, because a crash has interrupted the outputs
+    /// of others. Their clients have waited for the step that was lost, and whole prompts make a
+    /// step several times as long. The first step resumes these requests alone, the next one also
+    /// begins one prompt, and each later step twice as many. With suspects, those that are left run
+    /// without all others afterwards, in a step that is shorter than the wait of their clients was.
     fn waits_for_resumed(&self, planning: &Planning, slot: Slot) -> bool {
         let has_begun = |slot: Slot| !self.requests[slot].output_token_ids.is_empty();
-        planning.cohort.is_none()
-            && self.queues.first_admission.is_none_or(|first| first == self.step)
-            && !has_begun(slot)
-            && planning.rows.iter().any(|row| has_begun(row.slot))
+        let most = self.most_new_prompts();
+        let are_enough = most >= self.config.max_num_seqs;
+        if !self.queues.resumes || are_enough || has_begun(slot) {
+            return false;
+        }
+        let num_new = planning.rows.iter().filter(|row| row.is_new && !has_begun(row.slot)).count();
+        num_new >= most && planning.rows.iter().any(|row| has_begun(row.slot))
+    }
+
+    /// Returns the number of prompts that this step may begin after a crash: 0, 1, 2, 4 and so on.
+    fn most_new_prompts(&self) -> usize {
+        let first = self.queues.first_admission.unwrap_or(self.step);
+        let shift = u32::try_from(self.step.0.saturating_sub(first.0)).unwrap_or(u32::MAX);
+        1_usize.checked_shl(shift).unwrap_or(usize::MAX) / 2
     }
 
     /// Returns the end of a request that would wait for ever, or `None`. It would do so if it

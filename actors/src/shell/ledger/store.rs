@@ -16,7 +16,10 @@ use crate::{
         admission::Tenant,
         ledger::{Ledger, LedgerConfig},
         recovery::sanity::ModelState,
-        request::ids::{EngineIndex, Epoch, Micros, RequestId},
+        request::{
+            EngineRequest,
+            ids::{EngineIndex, Epoch, Micros, RequestId},
+        },
     },
     system::{engine_metrics::EngineMetrics, journal::Journal},
 };
@@ -104,6 +107,20 @@ impl LedgerStore {
         let ledger = self.ledger.lock();
         let engine = |id: &RequestId| Some((*id, ledger.state().get(*id)?.engine()));
         requests.iter().filter_map(engine).collect()
+    }
+
+    /// Returns the current epoch of an engine, and those of its live requests that `is_wanted`
+    /// accepts.
+    #[must_use]
+    pub fn live_of(
+        &self,
+        engine: EngineIndex,
+        is_wanted: impl Fn(&EngineRequest) -> bool,
+    ) -> (Epoch, Vec<RequestId>) {
+        let ledger = self.ledger.lock();
+        let live = ledger.state().live_of(engine).map(|entry| entry.request());
+        let wanted = live.filter(|request| is_wanted(request)).map(|request| request.id);
+        (ledger.state().epoch_of(engine), wanted.collect())
     }
 
     /// Returns the number of requests of an engine that have not ended.

@@ -192,7 +192,7 @@ fn fault(rng: &mut Rng) -> ProcessFault {
         5..8 => ProcessFault::Crash,
         8 => ProcessFault::OutOfMemory,
         9 => ProcessFault::Stop,
-        10 => ProcessFault::Pause(Duration::from_millis(rng.within(1, 90) as u64)),
+        10 => ProcessFault::Pause(Duration::from_millis(rng.within(1, 45) as u64)),
         11 => ProcessFault::Hang,
         12 | 13 => ProcessFault::EndLate,
         14 => ProcessFault::Garbage,

@@ -55,6 +55,21 @@ fn others_pass_a_request_that_waits_for_its_grammar() {
 }
 
 #[test]
+fn suspects_alone_get_their_grammars() {
+    let mut harness = Harness::new(roomy());
+    for (id, text) in [(0, "a"), (1, "b"), (2, "b")] {
+        harness.add(constrained(id, text));
+    }
+    harness.scheduler.set_cohort(Some([RequestId(2)].into()));
+    assert_eq!(harness.scheduler.take_wanted(), [grammar("b")]);
+    assert_eq!(harness.scheduler.awaited(), [grammar("b")]);
+    assert_eq!(harness.scheduler.take_wanted(), []);
+    harness.scheduler.set_cohort(None);
+    assert_eq!(harness.scheduler.take_wanted(), [grammar("a")], "it was not forgotten");
+    assert_eq!(harness.scheduler.awaited(), [grammar("a"), grammar("b")]);
+}
+
+#[test]
 fn each_format_is_asked_for_once() {
     let mut harness = Harness::new(roomy());
     for (id, text) in [(0, "b"), (1, "a"), (2, "b")] {

@@ -1,0 +1,95 @@
+//! A process that has loaded its model and waits until it is needed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use tokio::time::timeout;
+
+use crate::{
+    common::{collect, expected_text, linked::spawn_with_spare, request},
+    engine_process::go_on,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_process_takes_over() {
+    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
+    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
+    let (prompt, raw) = request(1, 40, 100);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    first.end("SIGKILL");
+    go_on(&mut stream, &mut text).await;
+    while system.engine_process().unwrap().pid != Some(spare.number) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 100));
+    // A spare process that ends is replaced, and the one that serves goes on.
+    launcher.numbered(3).await.end("SIGSEGV");
+    launcher.numbered(4).await;
+    assert_eq!(system.engine_process().unwrap().pid, Some(spare.number));
+    system.shutdown().await;
+}
+
+/// The next spare process waits with its load. One that is needed before is loaded at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
+    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
+    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
+    launcher.spare_pause_ms.store(3_600_000, Ordering::Relaxed);
+    let (prompt, raw) = request(1, 40, 100);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    first.end("SIGKILL");
+    go_on(&mut stream, &mut text).await;
+    while system.engine_process().unwrap().pid != Some(spare.number) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(launcher.processes.load(Ordering::Relaxed), 2, "the third waits");
+    spare.end("SIGKILL");
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 100));
+    assert_eq!(launcher.processes.load(Ordering::Relaxed), 3);
+    system.shutdown().await;
+}
+
+/// A kill of all processes at once counts as one death of the process that served.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_process_that_has_just_ended_is_loaded_anew_at_once() {
+    let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
+    let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
+    let (prompt, raw) = request(1, 40, 100);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = stream.next().await.unwrap().text;
+    spare.end("SIGKILL");
+    // The end is noticed, and the next spare process is not loaded yet.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    first.end("SIGKILL");
+    text.push_str(&collect(stream).await.0);
+    assert_eq!(text, expected_text(&prompt, 100));
+    let replaced = async {
+        while system.engine_process().unwrap().num_starts < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, replaced).await.unwrap();
+    assert_eq!(system.engine_process().unwrap().ends, ["ended: SIGKILL"]);
+    system.shutdown().await;
+}
+
+/// The vocabulary for grammars takes long, and so would the streams that need it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_process_that_waits_prepares_for_grammars() {
+    let (system, launcher, faults) = spawn_with_spare(128, true, |_| {}).await;
+    launcher.numbered(2).await;
+    let prepared = async {
+        while faults.preparations.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, prepared).await.unwrap();
+    assert_eq!(faults.preparations.load(Ordering::Relaxed), 1, "the first one serves at once");
+    system.shutdown().await;
+}
