@@ -71,6 +71,8 @@ def published_form(config):
     if kind == "granitemoehybrid":
         names = dict(linear_attention="mamba", full_attention="attention")
         config["layer_types"] = [names.get(name, name) for name in config["layer_types"]]
+    if kind == "bamba":
+        config["attn_rotary_emb"] = config["hidden_size"] // config["num_attention_heads"] // 2
     if kind == "nemotron_h":
         letters = dict(mamba="M", attention="*", full_attention="*", mlp="-", moe="E")
         letters["linear_attention"] = "M"

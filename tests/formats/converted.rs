@@ -36,6 +36,8 @@ models! {
     afmoe: "afmoe",
     apertus_llama3: "apertus-llama3",
     arcee: "arcee",
+    bamba: "bamba",
+    bamba_biases: "bamba-biases",
     bloom: "bloom",
     bloom_six_heads: "bloom-six-heads",
     cohere: "cohere",

@@ -34,6 +34,8 @@ CASES = {
     ),
     "apertus-llama3": dict(attention_bias=False),
     "arcee": dict(),
+    "bamba": dict(),
+    "bamba-biases": dict(mamba_proj_bias=False, time_step_limit=[0.0, float("inf")]),
     "bloom": dict(),
     "bloom-six-heads": dict(hidden_size=48, num_hidden_layers=1),
     "cohere": dict(),

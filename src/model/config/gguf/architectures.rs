@@ -31,6 +31,7 @@ pub(super) const PLAIN: Architecture = Architecture {
     class: "",
     variants: &[],
     is_interleaved: false,
+    is_permuted_whole: false,
     is_multiplied: false,
     layer_types: LayerTypes::Other,
     norms: NORMS,

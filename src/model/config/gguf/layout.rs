@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::architecture::Architecture;
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::config::{
-    AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig, RecurrentConfig,
+    AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig,
+    RecurrentConfig, RopeParameters,
 };
 use crate::model::family::{
     AttentionNames, ExpertNames, Family, HeadNormRule, KvNames, LatentNames, LayerNorms, MlpNames,
@@ -21,6 +22,7 @@ pub(in crate::model::config) struct Layout {
     /// Whether a delta rule's projections are one module, as in older files.
     is_delta_net_by_head: bool,
     is_interleaved: bool,
+    is_permuted_whole: bool,
     is_multiplied: bool,
     qkv_bias: bool,
     o_bias: bool,
@@ -212,6 +214,7 @@ impl Layout {
             latent,
             is_delta_net_by_head: !has("attn_gate", "weight"),
             is_interleaved: architecture.is_interleaved,
+            is_permuted_whole: architecture.is_permuted_whole,
             is_multiplied: architecture.is_multiplied,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
             o_bias: has("attn_output", "bias"),
@@ -262,6 +265,7 @@ impl Layout {
         for LayerConfig { mixer, feed_forward } in &mut config.layers {
             if let Some(attention) = mixer.attention_mut() {
                 self.apply_to(attention);
+                attention.part_halves(self.is_permuted_whole);
             }
             if let Mixer::Recurrent(RecurrentConfig::DeltaNet(config)) = mixer
                 && !self.is_delta_net_by_head
@@ -297,6 +301,20 @@ impl Layout {
         });
         if let Some(rope) = &mut attention.rope {
             rope.is_interleaved = self.is_interleaved;
+        }
+    }
+}
+
+impl AttentionConfig {
+    /// Sets the order of rows in a file whose whole heads are permuted, if only a part of them
+    /// rotates. llama.cpp pairs neighbours in that part, which the model does not.
+    fn part_halves(&mut self, is_permuted_whole: bool) {
+        let head_dim = self.head_dim;
+        let is_part = |rope: &&mut RopeParameters| is_permuted_whole && rope.rotary_dim < head_dim;
+        let part = self.rope.as_mut().filter(is_part);
+        if let Some(rope) = part {
+            rope.is_interleaved = false;
+            self.parts_halves = true;
         }
     }
 }

@@ -82,7 +82,10 @@ pub(super) const WITH_STATES: &[Architecture] = &[
     Architecture {
         name: "granitehybrid",
         class: "GraniteMoeHybridForCausalLM",
+        // The converter writes true for Bamba alone.
+        variants: &[Variant::with("rope.scaling.finetuned", "BambaForCausalLM")],
         is_interleaved: true,
+        is_permuted_whole: true,
         layer_types: LayerTypes::KeyHeads(["mamba", "attention"]),
         constants: &[
             ("mamba_conv_bias", HasTensorIn("ssm_conv1d.bias")),
@@ -103,7 +106,12 @@ pub(super) const WITH_STATES: &[Architecture] = &[
         adjust: |metadata| {
             metadata.head_of("ssm.inner_size", "mamba_n_heads", "mamba_d_head")?;
             metadata.expansion("ssm.inner_size", "mamba_expand")?;
-            metadata.granite_positions()?;
+            if metadata.is_class("BambaForCausalLM") {
+                // All but the number of experts that a token takes, which means nothing.
+                metadata.bamba(&GRANITE_MOE[..5]);
+                return Ok(());
+            }
+            metadata.granite_positions();
             metadata.shared_width()
         },
         ..PLAIN
