@@ -12,6 +12,7 @@ mod metadata;
 mod rope;
 mod sigmoids;
 mod states;
+mod t5;
 mod tokens;
 mod unknown;
 mod with_states;
@@ -24,6 +25,7 @@ use self::gemmas::LATER_GEMMAS;
 pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
 use self::sigmoids::SIGMOIDS;
+use self::t5::T5;
 use self::with_states::WITH_STATES;
 use super::file::Fields;
 use super::source::ConfigSource;
@@ -41,10 +43,14 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     }
     let mut metadata = Metadata::new(file, architecture);
     let class = class(&mut metadata)?;
-    let family = families::text_family(class).ok_or_else(|| unsupported(file, class))?;
     metadata.object.insert("architectures".to_owned(), json!([class]));
-    metadata.shape(family)?;
-    metadata.rope(family)?;
+    if T5.iter().any(|t5| t5.class == class) {
+        metadata.t5()?;
+    } else {
+        let family = families::text_family(class).ok_or_else(|| unsupported(file, class))?;
+        metadata.shape(family)?;
+        metadata.rope(family)?;
+    }
     metadata.own_keys()?;
     unknown::refuse(&metadata)?;
     metadata.tokens()?;
@@ -63,7 +69,7 @@ pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'
 }
 
 fn all() -> impl Iterator<Item = &'static Architecture> {
-    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES].into_iter().flatten()
+    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, T5].into_iter().flatten()
 }
 
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {

@@ -1,13 +1,14 @@
 //! The tokenizer in a GGUF file, as the `tokenizer.json` that it describes.
 //!
 //! The metadata has the vocabulary with a type for each token, and merges (`gpt2`, `gemma4`) or
-//! scores (`llama`). It lacks the normalization and the cutting of a text before that. Both follow
+//! scores (`llama`, `t5`). Except for `t5`, it lacks the normalization and the cutting of a text before that. Both follow
 //! from the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
 
 mod byte_level;
 mod expressions;
 mod pre_tokenizer;
 mod sentencepiece;
+mod unigram;
 mod vocabulary;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
+use super::class_tokenizer::PieceTokenizer;
 use super::error::TextLoadError;
 use super::tokenizer_files::TokenizerFiles;
 use crate::gguf::GgufFile;
@@ -40,14 +42,23 @@ struct Surround {
     eos: bool,
 }
 
-/// Reads the tokenizer of `file`, and the data that a model folder has beside one.
-pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextLoadError> {
-    const ACCEPTED: &str = "\"gpt2\", \"llama\" or \"gemma4\"";
+/// Reads the tokenizer of `file`, the sentencepiece model that cuts texts in its place, if there is
+/// one, and the data that a model folder has beside them.
+pub(super) fn read(
+    file: &GgufFile,
+) -> Result<(Tokenizer, Option<PieceTokenizer>, TokenizerFiles), TextLoadError> {
+    const ACCEPTED: &str = "\"gpt2\", \"llama\", \"t5\" or \"gemma4\"";
     let kind = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL, ACCEPTED))?;
     let vocabulary = Vocabulary::read(file)?;
+    let mut pieces = None;
     let (mut json, surround) = match kind {
         "gpt2" => byte_level::read(file, &vocabulary)?,
         "llama" => sentencepiece::read(file, &vocabulary)?,
+        "t5" => {
+            let (json, model, surround) = unigram::read(file, &vocabulary)?;
+            pieces = Some(model);
+            (json, surround)
+        }
         "gemma4" => sentencepiece::read_with_merges(file, &vocabulary)?,
         _ => {
             return Err(TextLoadError::UnknownKind {
@@ -69,7 +80,7 @@ pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextL
         chat_templates: chat_templates(file)?,
         ..TokenizerFiles::default()
     };
-    Ok((tokenizer, files))
+    Ok((tokenizer, pieces, files))
 }
 
 /// Puts BOS and EOS around a text where the metadata asks for them.
