@@ -31,7 +31,7 @@ import numpy as np  # noqa: E402
 import sentencepiece  # noqa: E402
 import torch  # noqa: E402
 from corpus import sentences  # noqa: E402
-from gguf_models import CASES, HALVES, VOCAB, tiny_model  # noqa: E402
+from gguf_models import CASES, CLASSES, HALVES, VOCAB, tiny_model  # noqa: E402
 from make_models import MODELS  # noqa: E402
 from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
 
@@ -111,6 +111,8 @@ def published_form(config):
 def convert(folder, name):
     path = folder / "config.json"
     hparams = published_form(json.loads(path.read_text()))
+    if name in CLASSES:
+        hparams["architectures"] = [CLASSES[name]]
     # The converter of Gemma 3 counts the tokens of this file.
     vocab = {f"t{i}": i for i in range(VOCAB)}
     tokenizer = dict(model=dict(vocab=vocab), added_tokens=[])

@@ -13,6 +13,7 @@ mod rope;
 mod sigmoids;
 mod states;
 mod t5;
+mod text_parts;
 mod tokens;
 mod unknown;
 mod with_states;
@@ -26,6 +27,7 @@ pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
 use self::sigmoids::SIGMOIDS;
 use self::t5::T5;
+use self::text_parts::TEXT_PARTS;
 use self::with_states::WITH_STATES;
 use super::file::Fields;
 use super::source::ConfigSource;
@@ -69,7 +71,7 @@ pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'
 }
 
 fn all() -> impl Iterator<Item = &'static Architecture> {
-    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, T5].into_iter().flatten()
+    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, TEXT_PARTS, T5].into_iter().flatten()
 }
 
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {

@@ -2,11 +2,12 @@
 //! and short convolutions.
 
 use super::architecture::Constant::{Count, Flag, HasTensorIn};
-use super::architecture::{Architecture, Form, Key, LayerTypes, Variant};
+use super::architecture::{Architecture, Key, LayerTypes, Variant};
 use super::architectures::{
     EXPERT_WIDTH, GRANITE_MOE, NORMALIZED, NORMS, NUM_EXPERTS, PLAIN, POST_ATTENTION, TOP_K,
 };
 use super::metadata::Metadata;
+use super::sigmoids::unused;
 use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
 
@@ -51,7 +52,7 @@ const DELTA_NET: [Key; 5] = [
     Key::integer("ssm.time_step_rank", "linear_num_value_heads"),
 ];
 /// A token of text has the same position on all axes.
-const SECTIONS: Key = Key { name: "rope.dimension_sections", field: "", form: Form::Unused };
+pub(super) const SECTIONS: Key = unused("rope.dimension_sections");
 
 fn delta_net(metadata: &mut Metadata<'_>) -> Result<(), GgufError> {
     metadata.head_of("ssm.inner_size", "linear_num_value_heads", "linear_value_head_dim")?;
