@@ -9,7 +9,8 @@ Beside each file are transformers' logits in float32, of the same weights. All w
 the type that they are stored in.
 
 The encoder-decoders of tests/fidelity/texts are converted as they are, with a tokenizer that
-sentencepiece trains. Their logits are those in their folders.
+sentencepiece trains. The encoders of tests/fidelity/encoders are converted with their tokenizers.
+The expected results are those in their folders.
 
 Needs: torch, transformers >= 5, gguf, numpy, sentencepiece. Nothing is downloaded.
 """
@@ -171,6 +172,26 @@ def convert_text(name):
     print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
 
 
+# Encoders of tests/fidelity/encoders, and the folder of their files.
+ENCODERS = ["bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean"]
+OUT_OF_ENCODERS = HERE / "converted_encoders"
+
+
+def convert_encoder(name):
+    """Converts a model. The vocabulary is the converter's own, where it reads the tokenizer."""
+    folder = HERE.parent / "fidelity" / "encoders" / name
+    hparams = json.loads((folder / "config.json").read_text())
+    converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    if name in ("t5-mean", "roberta-mean", "xlmr-cls"):
+        converter.set_vocab = set_vocab
+    converter.get_vocab_base_pre = lambda self, tokenizer: "default"
+    out = OUT_OF_ENCODERS / f"{name}.gguf"
+    with torch.inference_mode():
+        kind = gguf.LlamaFileType.ALL_F32
+        converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+    print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
+
+
 TOKENIZED = [
     "",
     " ",
@@ -218,7 +239,11 @@ if __name__ == "__main__":
     StableLMModel.modify_tensors = stack_head_norms
     OUT.mkdir(exist_ok=True)
     OUT_OF_TEXTS.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or [*CASES, *TEXTS]:
+    OUT_OF_ENCODERS.mkdir(exist_ok=True)
+    for name in sys.argv[2:] or [*CASES, *TEXTS, *ENCODERS]:
+        if name in ENCODERS:
+            convert_encoder(name)
+            continue
         if name in TEXTS:
             convert_text(name)
             continue

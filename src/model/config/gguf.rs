@@ -4,6 +4,7 @@
 
 mod architecture;
 mod architectures;
+mod encoders;
 mod factors;
 mod gemmas;
 mod latent;
@@ -22,6 +23,7 @@ use serde_json::json;
 
 use self::architecture::{Architecture, Variant};
 use self::architectures::ARCHITECTURES;
+use self::encoders::ENCODERS;
 use self::gemmas::LATER_GEMMAS;
 pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
@@ -34,6 +36,7 @@ use super::source::ConfigSource;
 use super::{ConfigError, GenerationConfig};
 use crate::gguf::GgufFile;
 use crate::model::families;
+use crate::model::family::Family;
 
 const ARCHITECTURE: &str = "general.architecture";
 
@@ -49,7 +52,8 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     if T5.iter().any(|t5| t5.class == class) {
         metadata.t5()?;
     } else {
-        let family = families::text_family(class).ok_or_else(|| unsupported(file, class))?;
+        let family = families::text_family(class).or_else(|| encoder(class));
+        let family = family.ok_or_else(|| unsupported(file, class))?;
         metadata.shape(family)?;
         metadata.rope(family)?;
     }
@@ -59,6 +63,12 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     let Metadata { object, origins, .. } = metadata;
     let fields = Fields::translated(file.path(), object, origins);
     Ok(ConfigSource { fields, layout: Some(Layout::of(file, architecture)?) })
+}
+
+/// Returns the family of a class of encoders.
+fn encoder(class: &str) -> Option<&'static Family> {
+    let mut classes = families::encoders::classes();
+    classes.find(|encoder| encoder.architecture == class).map(|encoder| encoder.family)
 }
 
 /// Returns llama.cpp's names for the models of the class `class`.
@@ -71,7 +81,8 @@ pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'
 }
 
 fn all() -> impl Iterator<Item = &'static Architecture> {
-    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, TEXT_PARTS, T5].into_iter().flatten()
+    let kinds = [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, TEXT_PARTS, ENCODERS, T5];
+    kinds.into_iter().flatten()
 }
 
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {

@@ -28,7 +28,10 @@ pub(super) fn read(
 ) -> Result<(Map<String, Value>, Surround), TextLoadError> {
     let merges = merges(vocabulary, &scores(file, vocabulary)?);
     let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(true);
-    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
+    Ok((
+        json_of(file, vocabulary, merges, prefix)?,
+        Surround { bos: true, eos: false, begins_once: false },
+    ))
 }
 
 /// Returns the score of each token.
@@ -52,7 +55,10 @@ pub(super) fn read_with_merges(
 ) -> Result<(Map<String, Value>, Surround), TextLoadError> {
     let merges = byte_level::merges(file)?;
     let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(false);
-    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
+    Ok((
+        json_of(file, vocabulary, merges, prefix)?,
+        Surround { bos: true, eos: false, begins_once: false },
+    ))
 }
 
 fn json_of(

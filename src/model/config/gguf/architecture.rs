@@ -23,6 +23,8 @@ pub(super) struct Architecture {
     /// Whether the converter multiplies matrices by factors that no key has.
     pub(super) is_multiplied: bool,
     pub(super) layer_types: LayerTypes,
+    /// The module of the layers.
+    pub(super) layers: &'static str,
     /// The names of norms. A model has those of its class.
     pub(super) norms: LayerNorms,
     /// The values that llama.cpp has in its code, where config.json has a field.

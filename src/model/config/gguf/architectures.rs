@@ -34,6 +34,7 @@ pub(super) const PLAIN: Architecture = Architecture {
     is_permuted_whole: false,
     is_multiplied: false,
     layer_types: LayerTypes::Other,
+    layers: "blk",
     norms: NORMS,
     constants: &[],
     keys: &[],

@@ -45,10 +45,7 @@ impl Metadata<'_> {
         if let Some(rows) = file.tensor(TABLE).and_then(|table| table.shape.first().copied()) {
             self.set("vocab_size", format!("the rows of tensor {TABLE}"), rows as u64);
         }
-        // llama.cpp knows these two.
-        let is_gated = file.tensor("enc.blk.0.ffn_gate.weight").is_some();
-        let projection = if is_gated { "gated-gelu" } else { "relu" };
-        self.object.insert("feed_forward_proj".to_owned(), projection.into());
+        self.t5_feed_forward();
         // The first T5 has one table for all, and its logits are divided by a root of the width.
         let bytes = |name: &str| {
             let tensor = file.tensor(name)?;
@@ -60,8 +57,15 @@ impl Metadata<'_> {
         self.one_table_of_biases()
     }
 
+    /// Sets the activation, of which llama.cpp knows two.
+    pub(super) fn t5_feed_forward(&mut self) {
+        let is_gated = self.file.tensor("enc.blk.0.ffn_gate.weight").is_some();
+        let projection = if is_gated { "gated-gelu" } else { "relu" };
+        self.object.insert("feed_forward_proj".to_owned(), projection.into());
+    }
+
     /// Refuses umT5, whose layers have tables of biases of their own.
-    fn one_table_of_biases(&self) -> Result<(), GgufError> {
+    pub(super) fn one_table_of_biases(&self) -> Result<(), GgufError> {
         let is_later = |name: &str| {
             let rest = name.strip_prefix("enc.blk.").or_else(|| name.strip_prefix("dec.blk."));
             let layer = rest.and_then(|rest| rest.strip_suffix(".attn_rel_b.weight"));
