@@ -1,8 +1,9 @@
 //! The tokenizer in a GGUF file, as the `tokenizer.json` that it describes.
 //!
 //! The metadata has the vocabulary with a type for each token, and merges (`gpt2`, `gemma4`) or
-//! scores (`llama`, `t5`), or neither (`bert`). Except for `t5`, it lacks the normalization and the cutting of a text before that. Both follow
-//! from the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
+//! scores (`llama`, `t5`), or neither (`bert`). Except for `t5`, it lacks the normalization and the
+//! cutting of a text before that. Both follow from the names under `tokenizer.ggml.model` and
+//! `tokenizer.ggml.pre`, as in llama.cpp.
 
 mod byte_level;
 mod expressions;

@@ -37,8 +37,8 @@ const GENERATION: &str = "generation_config.json";
 
 impl TextPrompts {
     /// Reads the facts of the model in the folder or GGUF file `model`, if it is an encoder-decoder
-    /// for text. `generation_config.json` in the folder `generation` counts before `config.json`, and
-    /// `overrides` count before both.
+    /// for text. `generation_config.json` in the folder `generation` counts before `config.json`,
+    /// and `overrides` count before both.
     ///
     /// # Errors
     /// [`ConfigError`] if a field is missing or has no valid value.
