@@ -141,7 +141,7 @@ async fn check(name: &str) {
     engine.shutdown().await;
 }
 
-/// The files are of llama.cpp's converter, with all weights in float32. Two have its vocabulary,
+/// The files are of llama.cpp's converter, with all weights in float32. Some have its vocabulary,
 /// and the others take that of the folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encoders_in_gguf_files_answer_as_their_folders() {
@@ -152,6 +152,9 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         ("roberta-mean", false),
         ("xlmr-cls", false),
         ("t5-mean", false),
+        ("nomic-authors", true),
+        ("modernbert-mean", false),
+        ("eurobert-mean", false),
     ] {
         let golden = golden(name);
         let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));

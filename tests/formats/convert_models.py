@@ -173,7 +173,10 @@ def convert_text(name):
 
 
 # Encoders of tests/fidelity/encoders, and the folder of their files.
-ENCODERS = ["bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean"]
+ENCODERS = [
+    "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
+    "modernbert-mean", "eurobert-mean",
+]
 OUT_OF_ENCODERS = HERE / "converted_encoders"
 
 
@@ -181,8 +184,16 @@ def convert_encoder(name):
     """Converts a model. The vocabulary is the converter's own, where it reads the tokenizer."""
     folder = HERE.parent / "fidelity" / "encoders" / name
     hparams = json.loads((folder / "config.json").read_text())
+    if name == "nomic-authors":
+        # The converter takes those of the published models alone.
+        hparams |= dict(
+            n_positions=8192, max_trained_positions=2048, rotary_emb_scale_base=None
+        )
+    if name == "eurobert-mean":
+        # It is that of a classifier.
+        hparams.pop("classifier_pooling")
     converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
-    if name in ("t5-mean", "roberta-mean", "xlmr-cls"):
+    if name not in ("bert-mean", "distilbert-mean", "nomic-authors"):
         converter.set_vocab = set_vocab
     converter.get_vocab_base_pre = lambda self, tokenizer: "default"
     out = OUT_OF_ENCODERS / f"{name}.gguf"

@@ -10,6 +10,13 @@ use crate::model::family::LayerNorms;
 /// Attention to both sides. In these classes, there is no other.
 const BOTH_SIDES: Key = unused("attention.causal");
 
+/// Norms after the sums of a layer.
+const AFTER_SUMS: LayerNorms = LayerNorms {
+    after_attention: Some("attn_output_norm"),
+    after_mlp: Some("layer_output_norm"),
+    ..NORMS
+};
+
 /// Every encoder that is read.
 pub(super) const ENCODERS: &[Architecture] = &[
     // Also RoBERTa, XLM-R, CamemBERT and DistilBERT: the converter leaves out the positions that
@@ -17,11 +24,45 @@ pub(super) const ENCODERS: &[Architecture] = &[
     Architecture {
         name: "bert",
         class: "BertModel",
-        norms: LayerNorms {
-            after_attention: Some("attn_output_norm"),
-            after_mlp: Some("layer_output_norm"),
-            ..NORMS
+        norms: AFTER_SUMS,
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| {
+            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.pooling()
         },
+        ..PLAIN
+    },
+    Architecture {
+        name: "eurobert",
+        class: "EuroBertModel",
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| metadata.pooling(),
+        ..PLAIN
+    },
+    Architecture {
+        name: "modern-bert",
+        class: "ModernBertModel",
+        keys: &[
+            BOTH_SIDES,
+            Key::integer("attention.sliding_window", "local_attention"),
+            Key::integer("attention.sliding_window_pattern", "global_attn_every_n_layers"),
+            Key::number("rope.freq_base_swa", "local_rope_theta"),
+            // That of a classifier.
+            unused("classifier.pooling_type"),
+        ],
+        adjust: |metadata| {
+            let (file, key) = (metadata.file, metadata.key("hidden_activation"));
+            if let Some(name) = file.text(&key)? {
+                metadata.set("hidden_activation", key, name);
+            }
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "nomic-bert",
+        class: "NomicBertModel",
+        norms: AFTER_SUMS,
         keys: &[BOTH_SIDES],
         adjust: |metadata| {
             metadata.tensor_rows("type_vocab_size", "token_types.weight");
