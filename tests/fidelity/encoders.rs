@@ -155,6 +155,8 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         ("nomic-authors", true),
         ("modernbert-mean", false),
         ("eurobert-mean", false),
+        ("nemotron-embed", false),
+        ("jina-bert-mean", false),
     ] {
         let golden = golden(name);
         let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));

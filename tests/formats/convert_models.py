@@ -175,7 +175,7 @@ def convert_text(name):
 # Encoders of tests/fidelity/encoders, and the folder of their files.
 ENCODERS = [
     "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
-    "modernbert-mean", "eurobert-mean",
+    "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean",
 ]
 OUT_OF_ENCODERS = HERE / "converted_encoders"
 

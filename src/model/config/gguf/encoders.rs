@@ -4,11 +4,15 @@ use super::architecture::{Architecture, Key};
 use super::architectures::{NORMS, PLAIN};
 use super::metadata::Metadata;
 use super::sigmoids::unused;
-use crate::gguf::GgufError;
+use crate::gguf::{FORMAT, GgufError};
 use crate::model::family::LayerNorms;
+use crate::model_files::ModelFileError;
 
 /// Attention to both sides. In these classes, there is no other.
 const BOTH_SIDES: Key = unused("attention.causal");
+
+/// The architectures whose models all pool the mean.
+const MEANS: [&str; 2] = ["jina-bert-v2", "t5encoder"];
 
 /// Norms after the sums of a layer.
 const AFTER_SUMS: LayerNorms = LayerNorms {
@@ -37,6 +41,25 @@ pub(super) const ENCODERS: &[Architecture] = &[
         class: "EuroBertModel",
         keys: &[BOTH_SIDES],
         adjust: |metadata| metadata.pooling(),
+        ..PLAIN
+    },
+    Architecture {
+        name: "jina-bert-v2",
+        class: "JinaBertModel",
+        norms: AFTER_SUMS,
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| {
+            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.jina()?;
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "llama-embed",
+        class: "LlamaBidirectionalModel",
+        is_interleaved: true,
+        keys: &[BOTH_SIDES],
         ..PLAIN
     },
     Architecture {
@@ -88,8 +111,22 @@ pub(super) const ENCODERS: &[Architecture] = &[
 ];
 
 impl Metadata<'_> {
-    /// Sets the pooling of vectors (`llama_pooling_type` of llama.h). The files of T5 have none,
-    /// and all published models pool the mean.
+    /// Sets the form of Jina Embeddings 2, and refuses that of the model for code.
+    fn jina(&mut self) -> Result<(), GgufError> {
+        const OF_CODE: &str = "blk.0.attn_q_norm.weight";
+        self.object.insert("position_embedding_type".to_owned(), "alibi".into());
+        self.object.insert("feed_forward_type".to_owned(), "geglu".into());
+        if self.file.tensor(OF_CODE).is_none() {
+            return Ok(());
+        }
+        let reason = format!(
+            "tensor `{OF_CODE}` is one of the model for code, which is read from a folder alone"
+        );
+        Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into())
+    }
+
+    /// Sets the pooling of vectors (`llama_pooling_type` of llama.h). Files of T5 and Jina may have
+    /// none, and all published models pool the mean.
     fn pooling(&mut self) -> Result<(), GgufError> {
         const FIELD: &str = "emb_pooler";
         const EXPECTED: &str = "1, the mean, or 2, the first token";
@@ -97,7 +134,7 @@ impl Metadata<'_> {
         let name = match self.file.unsigned(&key)? {
             Some(1) => "mean",
             Some(2) => "cls",
-            None | Some(0) if self.architecture.name == "t5encoder" => "mean",
+            None | Some(0) if MEANS.contains(&self.architecture.name) => "mean",
             None | Some(0) => return Ok(()),
             Some(_) => return Err(self.file.unexpected(&key, EXPECTED)),
         };

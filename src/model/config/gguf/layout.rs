@@ -27,6 +27,7 @@ pub(in crate::model::config) struct Layout {
     qkv_bias: bool,
     o_bias: bool,
     mlp_bias: bool,
+    down_bias: bool,
     /// Whether texts of a pair have different types.
     has_token_types: bool,
     /// Layers after the last, which predict several tokens a step.
@@ -227,6 +228,7 @@ impl Layout {
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
             o_bias: has("attn_output", "bias"),
             mlp_bias: has("ffn_up", "bias"),
+            down_bias: has("ffn_down", "bias"),
             has_token_types: file.tensor("token_types.weight").is_some(),
             num_nextn_layers,
         })
@@ -295,7 +297,7 @@ impl Layout {
                 latent.rope.is_interleaved = self.is_interleaved;
             }
             if let FeedForward::Mlp(mlp) = feed_forward {
-                (mlp.bias, mlp.down_bias) = (self.mlp_bias, self.mlp_bias);
+                (mlp.bias, mlp.down_bias) = (self.mlp_bias, self.down_bias);
             }
         }
         config.adapters_refused = refused;
