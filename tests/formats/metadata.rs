@@ -459,3 +459,17 @@ fn a_file_of_bamba_with_factors_is_refused() {
     let error = ModelConfig::of_model(&path, None).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("granitehybrid.attention.scale"), "{error}");
 }
+
+#[test]
+fn an_architecture_of_folders_alone_is_refused_with_the_reason() {
+    let error = changed("minimax_m2-partial.gguf", |file| {
+        let key = "general.architecture";
+        // The type of the value and its length come before it.
+        let at = place(file, key) + key.len() + 4 + 8;
+        assert_eq!(&file[at..at + 10], b"minimax-m2");
+        file[at..at + 10].copy_from_slice(b"minimax-01");
+    });
+    let error = error.unwrap_err();
+    assert!(error.contains("`general.architecture` is \"minimax-01\""), "{error}");
+    assert!(error.contains("its lightning attention is not read"), "{error}");
+}

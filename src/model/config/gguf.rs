@@ -40,6 +40,14 @@ use crate::model::family::Family;
 
 const ARCHITECTURE: &str = "general.architecture";
 
+/// The architectures of models that are read from a folder alone, each with the reason.
+const OF_FOLDERS: [(&str, &str); 4] = [
+    ("gemma-embedding", "the layers behind its pooling are not in all files"),
+    ("jina-bert-v3", "the matrices of its tasks are not in the file"),
+    ("minimax-01", "its lightning attention is not read"),
+    ("nomic-bert-moe", "the biases of its experts are not in the file"),
+];
+
 /// Returns the config of the model in `file`.
 pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     let architecture = architecture(file)?;
@@ -88,6 +96,10 @@ fn all() -> impl Iterator<Item = &'static Architecture> {
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
     let missing = || file.missing(ARCHITECTURE, format!("one of {}", supported()));
     let name = file.text(ARCHITECTURE)?.ok_or_else(missing)?;
+    if let Some((_, why)) = OF_FOLDERS.iter().find(|(known, _)| *known == name) {
+        let expected = format!("another architecture, because {why}; load the model's folder");
+        return Err(file.unexpected(ARCHITECTURE, expected).into());
+    }
     let known = all().find(|architecture| architecture.name == name);
     known.ok_or_else(|| unsupported(file, name))
 }
