@@ -15,6 +15,7 @@ const SMALL: &[&str] = &[
     "modules.json",
     "config_sentence_transformers.json",
     "model.safetensors.index.json",
+    "hf_quant_config.json",
     // Of models that take images, videos or sounds.
     "preprocessor_config.json",
     "processor_config.json",

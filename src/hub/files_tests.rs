@@ -32,6 +32,18 @@ fn one_file_of_weights() {
 }
 
 #[test]
+fn the_format_of_quantized_weights_beside_the_config() {
+    // nvidia/Llama-3.1-8B-Instruct-FP8
+    let (small, _) = needed(
+        "config.json hf_quant_config.json model.safetensors tokenizer.json tokenizer_config.json",
+        None,
+        None,
+    );
+    let expected = "config.json hf_quant_config.json tokenizer.json tokenizer_config.json";
+    assert_eq!(small, listing(expected));
+}
+
+#[test]
 fn shards_by_their_index_and_nothing_of_other_formats() {
     // mistralai/Mistral-7B-Instruct-v0.3, with the folder `original` of Meta's repositories.
     let (small, large) = needed(

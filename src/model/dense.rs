@@ -57,6 +57,7 @@ impl ModelFamily for DenseFamily {
             dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
             base: if config.wrapped.is_some() { "" } else { config.names.base() },
             renamed: None,
+            gguf_name: None,
             task_adapters: config.task_adapters,
         };
         let check = |checkpoint: &Checkpoint| {

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     config::{ActivationQuantization, Dtype, LoadFormat},
-    weights::{Checkpoint, Quantization, READER_VERSION, StoredDtype, TaskAdapters, WeightsCache},
+    weights::{
+        Checkpoint, GgufName, Quantization, READER_VERSION, StoredDtype, TaskAdapters, WeightsCache,
+    },
 };
 
 /// The files and options of a model that a [`ModelFamily`](super::ModelFamily) loads.
@@ -117,11 +119,12 @@ impl ModelSource<'_> {
     }
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
-        let Expected { quantization, dummy, base, renamed, task_adapters } = expected;
+        let Expected { quantization, dummy, base, renamed, gguf_name, task_adapters } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
-                let checkpoint = checkpoint.with_task_adapters(task_adapters);
+                let checkpoint =
+                    checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -143,14 +146,17 @@ pub(super) struct Expected<'a> {
     pub(super) base: &'static str,
     /// A part of the model's names, and the part that some checkpoints have in its place.
     pub(super) renamed: Option<(&'static str, &'static str)>,
+    /// The names of its tensors in a GGUF file, if they differ from the model's.
+    pub(super) gguf_name: Option<GgufName>,
     /// The adapters of tasks that its matrices have.
     pub(super) task_adapters: Option<TaskAdapters>,
 }
 
 impl Expected<'_> {
     /// Returns the form of a checkpoint without quantized matrices.
-    fn dense(dummy: StoredDtype) -> Self {
-        Self { quantization: None, dummy, base: "", renamed: None, task_adapters: None }
+    pub(super) fn dense(dummy: StoredDtype) -> Self {
+        let (renamed, gguf_name, task_adapters) = (None, None, None);
+        Self { quantization: None, dummy, base: "", renamed, gguf_name, task_adapters }
     }
 }
 

@@ -76,6 +76,10 @@ impl SupportedModels {
         if let Some(models) = encoders::of_authors(&class) {
             options.push(format!("{models}: compared with the formulas of the authors' code"));
         }
+        let in_gguf: Vec<&str> = gguf_architectures(architecture).collect();
+        if !in_gguf.is_empty() {
+            options.push(format!("GGUF ({})", in_gguf.join(", ")));
+        }
         Self { architecture, model_type, models, options }
     }
 

@@ -74,8 +74,8 @@ impl HfTextCodec {
     /// error only of the requests that need it.
     pub fn load(model: &Path) -> Result<Self, TextLoadError> {
         if is_gguf(model) {
-            let (tokenizer, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
-            return Self::assemble(tokenizer, None, &files, model);
+            let (tokenizer, pieces, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
+            return Self::assemble(tokenizer, pieces, &files, model);
         }
         let (path, tekken) = (model.join("tokenizer.json"), model.join(tekken::FILE));
         if !model_files::exists(&path) && model_files::exists(&tekken) {

@@ -35,8 +35,13 @@ pub struct Checkpoint {
     absent_base: Option<&'static str>,
     /// A part of the model's names, and the part that the files have in its place.
     renamed: Option<(&'static str, &'static str)>,
+    /// From a model's names to those of a GGUF file. `None`: they are the same.
+    gguf_name: Option<GgufName>,
     task_adapters: Option<TaskAdapters>,
 }
+
+/// Returns the name in a GGUF file of a tensor of the model.
+pub type GgufName = fn(&str) -> String;
 
 /// Names and storage of a checkpoint's tensors.
 #[derive(Debug)]
@@ -79,6 +84,7 @@ impl Checkpoint {
             layout: Layout::Dummy(dtype),
             absent_base: None,
             renamed: None,
+            gguf_name: None,
             task_adapters: None,
         }
     }
@@ -93,7 +99,16 @@ impl Checkpoint {
             entries.keys().map(move |name| (name.clone(), file))
         });
         let file_of = names.collect();
-        Self { root, files, file_of, layout, absent_base: None, renamed: None, task_adapters: None }
+        Self {
+            root,
+            files,
+            file_of,
+            layout,
+            absent_base: None,
+            renamed: None,
+            gguf_name: None,
+            task_adapters: None,
+        }
     }
 
     /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF

@@ -47,6 +47,10 @@ fn golden(name: &str) -> Golden {
 }
 
 async fn engine(name: &str, task: PoolingTask, device: Device) -> Engine {
+    engine_of(EngineConfig::new(folder(name)), task, device).await
+}
+
+async fn engine_of(config: EngineConfig, task: PoolingTask, device: Device) -> Engine {
     let task = Some(match task {
         PoolingTask::Embed => PoolerTask::Embed,
         PoolingTask::TokenEmbed => PoolerTask::TokenEmbed,
@@ -59,7 +63,7 @@ async fn engine(name: &str, task: PoolingTask, device: Device) -> Engine {
         dtype: Dtype::Float32,
         pooler_config: Some(PoolerConfig { task, ..PoolerConfig::default() }),
         max_num_seqs: 4,
-        ..EngineConfig::new(folder(name))
+        ..config
     };
     Engine::start(config).await.unwrap()
 }
@@ -135,6 +139,33 @@ async fn check(name: &str) {
     let (results, ()) = tokio::join!(engine.pool(requests(&golden)), killer);
     assert_eq!(values(&results.unwrap()), values(&alone), "{name}: after deaths");
     engine.shutdown().await;
+}
+
+/// The files are of llama.cpp's converter, with all weights in float32. Some have its vocabulary,
+/// and the others take that of the folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encoders_in_gguf_files_answer_as_their_folders() {
+    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted_encoders");
+    for (name, has_vocabulary) in [
+        ("bert-mean", true),
+        ("distilbert-mean", true),
+        ("roberta-mean", false),
+        ("xlmr-cls", false),
+        ("t5-mean", false),
+        ("nomic-authors", true),
+        ("modernbert-mean", false),
+        ("eurobert-mean", false),
+        ("nemotron-embed", false),
+        ("jina-bert-mean", false),
+    ] {
+        let golden = golden(name);
+        let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));
+        config.tokenizer = (!has_vocabulary).then(|| folder(name));
+        let engine = engine_of(config, golden.task, Device::Cpu).await;
+        let results = engine.pool(requests(&golden)).await.unwrap();
+        check_rows(name, &golden, &results);
+        engine.shutdown().await;
+    }
 }
 
 macro_rules! encoders {

@@ -28,6 +28,7 @@ CONVERTED = HERE.parent / "formats" / "converted"
 MODELS = {
     "llama-linear": ["lm_head"],
     "qwen3_moe": ["embed_tokens"],
+    "bamba": [],
     "bloom": [],
     "deepseek_v2": [],
     "deepseek_v3": [],

@@ -68,8 +68,12 @@ pub(crate) fn recorded(name: &str) -> Vec<Recorded> {
 }
 
 fn model(name: &str) -> Arc<Model> {
+    model_at(&folder(name))
+}
+
+fn model_at(path: &Path) -> Arc<Model> {
     let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
-    load_model(&folder(name), &options, &mut |_| ()).unwrap()
+    load_model(path, &options, &mut |_| ()).unwrap()
 }
 
 fn encoded(model: &Model, texts: &[&[u32]]) -> Vec<Result<EncoderOutput, String>> {
@@ -107,7 +111,12 @@ fn assert_close(what: &str, got: &[f32], expected: &[f64]) {
 /// Checks states, keys, values, log-probabilities and tokens, and that no byte depends on the batch
 /// or on how a prompt is cut.
 fn check(name: &str) {
-    let (model, texts) = (model(name), recorded(name));
+    check_model(name, model(name));
+}
+
+/// Does the same for `model`, whose weights are those of the model `name`.
+fn check_model(name: &str, model: Arc<Model>) {
+    let texts = recorded(name);
     let tokens: Vec<&[u32]> = texts.iter().map(|text| &*text.text_token_ids).collect();
     let all: Vec<EncoderOutput> =
         encoded(&model, &tokens).into_iter().map(Result::unwrap).collect();
@@ -182,6 +191,17 @@ fn m2m_100() {
 #[test]
 fn t5() {
     ["t5", "t5-gated", "mt5", "mt5-relu"].into_iter().for_each(check);
+}
+
+/// The files are of llama.cpp's converter, with all weights in float32.
+#[test]
+fn t5_in_gguf_files() {
+    for name in ["t5", "mt5"] {
+        let file = format!("tests/formats/converted_texts/{name}.gguf");
+        let model = model_at(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
+        assert_eq!(model.architecture, "T5ForConditionalGeneration");
+        check_model(name, model);
+    }
 }
 
 #[test]

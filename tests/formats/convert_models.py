@@ -8,7 +8,11 @@ the settings of one in tests/fidelity/make_models.py, changed where the format c
 Beside each file are transformers' logits in float32, of the same weights. All weights are exact in
 the type that they are stored in.
 
-Needs: torch, transformers >= 5, gguf, numpy. Nothing is downloaded.
+The encoder-decoders of tests/fidelity/texts are converted as they are, with a tokenizer that
+sentencepiece trains. The encoders of tests/fidelity/encoders are converted with their tokenizers.
+The expected results are those in their folders.
+
+Needs: torch, transformers >= 5, gguf, numpy, sentencepiece. Nothing is downloaded.
 """
 
 import json
@@ -25,8 +29,10 @@ sys.path[:0] = [str(LLAMA_CPP / "gguf-py"), str(LLAMA_CPP), str(HERE.parent / "f
 
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
+import sentencepiece  # noqa: E402
 import torch  # noqa: E402
-from gguf_models import CASES, HALVES, VOCAB, tiny_model  # noqa: E402
+from corpus import sentences  # noqa: E402
+from gguf_models import CASES, CLASSES, HALVES, VOCAB, tiny_model  # noqa: E402
 from make_models import MODELS  # noqa: E402
 from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
 
@@ -71,6 +77,8 @@ def published_form(config):
     if kind == "granitemoehybrid":
         names = dict(linear_attention="mamba", full_attention="attention")
         config["layer_types"] = [names.get(name, name) for name in config["layer_types"]]
+    if kind == "bamba":
+        config["attn_rotary_emb"] = config["hidden_size"] // config["num_attention_heads"] // 2
     if kind == "nemotron_h":
         letters = dict(mamba="M", attention="*", full_attention="*", mlp="-", moe="E")
         letters["linear_attention"] = "M"
@@ -104,6 +112,8 @@ def published_form(config):
 def convert(folder, name):
     path = folder / "config.json"
     hparams = published_form(json.loads(path.read_text()))
+    if name in CLASSES:
+        hparams["architectures"] = [CLASSES[name]]
     # The converter of Gemma 3 counts the tokens of this file.
     vocab = {f"t{i}": i for i in range(VOCAB)}
     tokenizer = dict(model=dict(vocab=vocab), added_tokens=[])
@@ -117,6 +127,96 @@ def convert(folder, name):
     with torch.inference_mode():
         out = OUT / f"{name}.gguf"
         converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+
+
+# Encoder-decoders of tests/fidelity/texts, and the folder of their files.
+TEXTS = ["t5", "mt5"]
+OUT_OF_TEXTS = HERE / "converted_texts"
+RULES = {"ﬁ": "fi", "Ａ": "A", "½": "1/2", "\t": " ", "\u3000": " ", "e\u0301": "é", "\u200b": ""}
+
+
+def convert_text(name):
+    """Converts a model, with the converter's own vocabulary of a sentencepiece model."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder) / name
+        shutil.copytree(HERE.parent / "fidelity" / "texts" / name, folder)
+        hexes = lambda text: " ".join(f"{ord(c):X}" for c in text)  # noqa: E731
+        rules = "".join(f"{hexes(old)}\t{hexes(new)}\n" for old, new in RULES.items())
+        (folder / "rules.tsv").write_text(rules)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences(0, 500),
+            model_prefix=str(folder / "spiece"),
+            model_type="unigram",
+            vocab_size=240,
+            character_coverage=1.0,
+            normalization_rule_tsv=str(folder / "rules.tsv"),
+            # As in the folder's config.json.
+            bos_id=0,
+            pad_id=1,
+            eos_id=2,
+            unk_id=3,
+            num_threads=1,
+            minloglevel=2,
+        )
+        hparams = json.loads((folder / "config.json").read_text())
+        converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        out = OUT_OF_TEXTS / f"{name}.gguf"
+        with torch.inference_mode():
+            kind = gguf.LlamaFileType.ALL_F32
+            converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+        processor = sentencepiece.SentencePieceProcessor(str(folder / "spiece.model"))
+        rows = [dict(text=text, ids=[*processor.encode(text), 2]) for text in TOKENIZED]
+    if name == "t5":
+        tokens = json.dumps(rows, separators=(",", ":")) + "\n"
+        (OUT_OF_TEXTS / f"{name}.tokens.json").write_text(tokens)
+    print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
+
+
+# Encoders of tests/fidelity/encoders, and the folder of their files.
+ENCODERS = [
+    "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
+    "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean",
+]
+OUT_OF_ENCODERS = HERE / "converted_encoders"
+
+
+def convert_encoder(name):
+    """Converts a model. The vocabulary is the converter's own, where it reads the tokenizer."""
+    folder = HERE.parent / "fidelity" / "encoders" / name
+    hparams = json.loads((folder / "config.json").read_text())
+    if name == "nomic-authors":
+        # The converter takes those of the published models alone.
+        hparams |= dict(
+            n_positions=8192, max_trained_positions=2048, rotary_emb_scale_base=None
+        )
+    if name == "eurobert-mean":
+        # It is that of a classifier.
+        hparams.pop("classifier_pooling")
+    converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    if name not in ("bert-mean", "distilbert-mean", "nomic-authors"):
+        converter.set_vocab = set_vocab
+    converter.get_vocab_base_pre = lambda self, tokenizer: "default"
+    out = OUT_OF_ENCODERS / f"{name}.gguf"
+    with torch.inference_mode():
+        kind = gguf.LlamaFileType.ALL_F32
+        converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+    print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
+
+
+TOKENIZED = [
+    "",
+    " ",
+    "Hello, world!",
+    "  leading and   trailing ",
+    "a\tb\u3000c\nd",
+    "ﬁne cafe\u0301 naïve Ａ ½",
+    "zero\u200bwidth",
+    "東京の駅 привет",
+    "🎭🎻 x 👨‍👩‍👧",
+    "▁under ▁ score",
+    "Übergrößenträger",
+    "12345 6 78 1.5e10",
+]
 
 
 def stack_head_norms(self, data_torch, name, bid):
@@ -149,7 +249,15 @@ if __name__ == "__main__":
     logging.disable(logging.WARNING)
     StableLMModel.modify_tensors = stack_head_norms
     OUT.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or CASES:
+    OUT_OF_TEXTS.mkdir(exist_ok=True)
+    OUT_OF_ENCODERS.mkdir(exist_ok=True)
+    for name in sys.argv[2:] or [*CASES, *TEXTS, *ENCODERS]:
+        if name in ENCODERS:
+            convert_encoder(name)
+            continue
+        if name in TEXTS:
+            convert_text(name)
+            continue
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder) / name
             model = tiny_model(name, CASES[name])

@@ -12,8 +12,9 @@ sys.path.append(str(Path(__file__).parent.parent / "fidelity"))
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from make_models import MODELS, randomize, rope, scaled_scores  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
+from make_models import MODELS, SMALL, randomize, rope, scaled_scores, small  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
+from transformers import LlamaConfig, Qwen2VLConfig, Qwen3VLConfig, Qwen3VLMoeConfig  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
 VOCAB = 96
@@ -23,6 +24,27 @@ def same_scores(factor):
     """Returns a YaRN with one factor for rotations and scores: the format has no more."""
     return dict(rope_parameters=scaled_scores(factor, factor)["rope_parameters"])
 
+
+def with_images(config, sections, **changes):
+    """Returns a multimodal model, whose text model is that of a file."""
+    text = {k: v for k, v in SMALL.items() if k != "rope_theta"} | changes
+    text["rope_parameters"] = dict(
+        rope_type="default", rope_theta=10_000.0, mrope_section=sections, mrope_interleaved=True
+    )
+    vision = dict(depth=1, embed_dim=8, hidden_size=8, intermediate_size=8, num_heads=1)
+    if config is not Qwen2VLConfig:
+        vision |= dict(out_hidden_size=32, deepstack_visual_indexes=[0])
+    return dict(config=config(text_config=text, vision_config=vision))
+
+
+MODELS["qwen2_vl"] = with_images(Qwen2VLConfig, [1, 2, 1])
+MODELS["qwen3_vl"] = with_images(Qwen3VLConfig, [1, 2, 1])
+MODELS["qwen3_vl_moe"] = with_images(
+    Qwen3VLMoeConfig, [1, 2, 1], num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64
+)
+# transformers has no class for it, and its code is Llama's.
+MODELS["xverse"] = small(LlamaConfig, num_key_value_heads=4)
+CLASSES = {"xverse": "XverseForCausalLM"}
 
 # The converter wants a multiple of 64 elements in the heads of Mamba.
 SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
@@ -34,6 +56,8 @@ CASES = {
     ),
     "apertus-llama3": dict(attention_bias=False),
     "arcee": dict(),
+    "bamba": dict(),
+    "bamba-biases": dict(mamba_proj_bias=False, time_step_limit=[0.0, float("inf")]),
     "bloom": dict(),
     "bloom-six-heads": dict(hidden_size=48, num_hidden_layers=1),
     "cohere": dict(),
@@ -210,6 +234,10 @@ CASES = {
     "qwen3_5_moe": dict(moe_intermediate_size=32, shared_expert_intermediate_size=32),
     "solar_open": dict(moe_intermediate_size=32),
     "youtu": dict(),
+    "qwen2_vl": dict(),
+    "qwen3_vl": dict(),
+    "qwen3_vl_moe": dict(),
+    "xverse": dict(),
 }
 # Stored as 16-bit floats. The others are stored in blocks of 8 bits.
 HALVES = ["apertus-llama3", "cohere2", "gpt2", "glm4", "stablelm"]
@@ -233,11 +261,12 @@ def exact(parameter, transposed, half):
 
 def tiny_model(name, changes):
     config = copy.deepcopy(MODELS[name]["config"])
-    config.vocab_size = VOCAB
-    has_width = getattr(config, "intermediate_size", None)
-    if has_width and "intermediate_size" not in config.attribute_map:
+    text = config.get_text_config()
+    text.vocab_size = VOCAB
+    has_width = getattr(text, "intermediate_size", None)
+    if has_width and "intermediate_size" not in text.attribute_map:
         is_list = isinstance(has_width, list)
-        config.intermediate_size = [64] * len(has_width) if is_list else 64
+        text.intermediate_size = [64] * len(has_width) if is_list else 64
     for field, value in changes.items():
         if field == "rope_theta":
             config.rope_parameters["rope_theta"] = value
@@ -245,10 +274,11 @@ def tiny_model(name, changes):
             config.attn_config.softmax_scale = value
         else:
             setattr(config, field, value)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    auto = AutoModelForCausalLM if text is config else AutoModelForImageTextToText
+    model = auto.from_config(config, dtype=torch.float32).eval()
     randomize(model, 0)
     transposed = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, Conv1D)}
-    if config.model_type in ("gpt_oss", "llama4_text"):
+    if config.model_type in ("gpt_oss", "llama4_text", "qwen3_vl_moe"):
         names = (key for key, _ in model.named_parameters())
         transposed |= {key for key in names if key.endswith(("gate_up_proj", "down_proj"))}
     for key, parameter in model.named_parameters():

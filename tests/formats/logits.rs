@@ -88,6 +88,12 @@ fn compressed_tensors_w8a8_without_its_lm_head() {
     check_folder("compressed-tensors");
 }
 
+/// `hf_quant_config.json` alone names the format. There are scales of inputs and of a KV cache.
+#[test]
+fn model_optimizer_nvfp4_without_its_lm_head() {
+    check_folder("modelopt-nvfp4");
+}
+
 /// The weights are floats after the load. In one model, the scales themselves have eight bits.
 #[test]
 fn bitsandbytes() {

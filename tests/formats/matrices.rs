@@ -88,6 +88,61 @@ fn floats_of_four_bits_decode_as_in_compressed_tensors() {
     }
 }
 
+/// NVFP4 of NVIDIA's Model Optimizer, and a module with floats of eight bits beside it.
+#[test]
+fn floats_of_four_bits_decode_as_in_model_optimizer() {
+    let expected = fs::read(fixture("modelopt").join("expected.safetensors")).unwrap();
+    let expected = SafeTensors::deserialize(&expected).unwrap();
+    let sharing = vec![ScaleSharing::Group(16), ScaleSharing::Tensor];
+    let quantization = Quantization::ModelOpt { sharing };
+    let checkpoint = Checkpoint::open(&fixture("modelopt")).unwrap().quantized(Some(quantization));
+    for name in ["nvfp4", "nvfp4_wide"] {
+        check(&checkpoint, name, &expected.tensor(name).unwrap());
+        assert!(checkpoint.require_shape(&format!("{name}.weight"), &[24, 64]).is_ok());
+    }
+    let (words, _) = expected.tensor("fp8").unwrap().data().as_chunks::<4>();
+    let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    let matrix = checkpoint.matrix("fp8", [24, 64]).unwrap();
+    assert_eq!(matrix.values(WeightDtype::F32).view().to_f32(), values);
+}
+
+/// Returns the error of a matrix `[2, 16]` in NVFP4, whose tensor `name` is another one.
+fn nvfp4_with(name: &str, tensor: Option<TensorView<'_>>) -> String {
+    let (one, codes) = (1f32.to_le_bytes(), [0x21; 16]);
+    let mut tensors = vec![
+        ("m.weight", TensorView::new(Dtype::U8, vec![2, 8], &codes).unwrap()),
+        ("m.weight_scale", TensorView::new(Dtype::F8_E4M3, vec![2, 1], &[0x38; 2]).unwrap()),
+        ("m.weight_scale_2", TensorView::new(Dtype::F32, vec![], &one).unwrap()),
+    ];
+    tensors.retain(|(known, _)| *known != name);
+    tensors.extend(tensor.map(|tensor| (name, tensor)));
+    let folder = TempDir::new().unwrap();
+    let bytes = safetensors::serialize(tensors, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    let quantization = Quantization::ModelOpt { sharing: vec![ScaleSharing::Group(16)] };
+    let checkpoint = Checkpoint::open(folder.path()).unwrap().quantized(Some(quantization));
+    let matrix = checkpoint.matrix("m", [2, 16]);
+    matrix.map_or_else(|error| error.to_string(), |_| "none".to_owned())
+}
+
+#[test]
+fn broken_matrices_of_model_optimizer_are_refused_by_tensor() {
+    assert_eq!(nvfp4_with("m.unused", None), "none");
+    let nan = f32::NAN.to_le_bytes();
+    let nan = TensorView::new(Dtype::F32, vec![1], &nan).unwrap();
+    let factors = TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap();
+    let codes = TensorView::new(Dtype::U8, vec![2, 4], &[0; 8]).unwrap();
+    for (name, tensor, expected) in [
+        ("m.weight_scale_2", None, "tensor `m.weight_scale_2`: it is missing beside codes"),
+        ("m.weight_scale_2", Some(nan), "tensor `m.weight_scale_2`: scale 0 is NaN"),
+        ("m.pre_quant_scale", Some(factors), "tensor `m.pre_quant_scale`: inputs would have to"),
+        ("m.weight", Some(codes), "tensor `m.weight`"),
+    ] {
+        let error = nvfp4_with(name, tensor);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn gguf_blocks_decode_as_in_the_gguf_package() {
     for (file, count) in [("blocks", 4), ("blocks-more", 9)] {

@@ -444,10 +444,11 @@ fn keys_that_are_absent_have_the_defaults_of_llama_cpp() {
     assert_eq!(windows, [Some(6), Some(6), Some(6), None, Some(6)]);
 }
 
-/// In files of Bamba, the halves of whole heads are interleaved, and only a part rotates.
+/// Bamba has none of Granite's factors, so that a file with them would compute something else.
 #[test]
-fn a_file_of_bamba_is_refused() {
-    let mut file = fs::read(Path::new("tests/formats/converted/granite_hybrid.gguf")).unwrap();
+fn a_file_of_bamba_with_factors_is_refused() {
+    let path = Path::new("tests/formats/converted/granite_hybrid-dense.gguf");
+    let mut file = fs::read(path).unwrap();
     let key = b"granitehybrid.rope.scaling.finetuned";
     let at = file.windows(key.len()).position(|bytes| bytes == key).unwrap();
     // The type of the value comes before it.
@@ -456,5 +457,19 @@ fn a_file_of_bamba_is_refused() {
     let path = folder.path().join("bamba.gguf");
     fs::write(&path, file).unwrap();
     let error = ModelConfig::of_model(&path, None).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("rope.scaling.finetuned") && error.contains("Bamba"), "{error}");
+    assert!(error.contains("granitehybrid.attention.scale"), "{error}");
+}
+
+#[test]
+fn an_architecture_of_folders_alone_is_refused_with_the_reason() {
+    let error = changed("minimax_m2-partial.gguf", |file| {
+        let key = "general.architecture";
+        // The type of the value and its length come before it.
+        let at = place(file, key) + key.len() + 4 + 8;
+        assert_eq!(&file[at..at + 10], b"minimax-m2");
+        file[at..at + 10].copy_from_slice(b"minimax-01");
+    });
+    let error = error.unwrap_err();
+    assert!(error.contains("`general.architecture` is \"minimax-01\""), "{error}");
+    assert!(error.contains("its lightning attention is not read"), "{error}");
 }

@@ -2,6 +2,7 @@
 //! `tokenizer.json`, and sentencepiece itself.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use playhouse::api::{ChatPrompt, TextCodec};
 use playhouse::text::HfTextCodec;
@@ -17,12 +18,15 @@ struct Row {
 }
 
 fn check(file: &str, name: &str) {
-    let codec = HfTextCodec::load(&fixture(file)).unwrap();
-    let rows = fs::read(fixture(&format!("tokenizers/{name}.json"))).unwrap();
-    let rows: Vec<Row> = serde_json::from_slice(&rows).unwrap();
+    check_files(&fixture(file), &fixture(&format!("tokenizers/{name}.json")));
+}
+
+fn check_files(model: &Path, rows: &Path) {
+    let codec = HfTextCodec::load(model).unwrap();
+    let rows: Vec<Row> = serde_json::from_slice(&fs::read(rows).unwrap()).unwrap();
     assert!(rows.len() > 10);
     for Row { text, ids } in rows {
-        assert_eq!(codec.encode(&text, true).unwrap(), ids, "{name}: {text:?}");
+        assert_eq!(codec.encode(&text, true).unwrap(), ids, "{}: {text:?}", model.display());
     }
 }
 
@@ -60,6 +64,18 @@ fn sentencepiece() {
     let text = "naïve 東京 🎭  two spaces";
     let ids = codec.encode(text, true).unwrap();
     assert_eq!(codec.decode(&ids, true).unwrap(), text);
+}
+
+/// The vocabulary is that of llama.cpp's converter. It has rules for characters.
+#[test]
+fn unigram() {
+    let file = |name: &str| -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted_texts").join(name)
+    };
+    check_files(&file("t5.gguf"), &file("t5.tokens.json"));
+    let codec = HfTextCodec::load(&file("t5.gguf")).unwrap();
+    let ids = codec.encode("  fine ½", true).unwrap();
+    assert_eq!(codec.decode(&ids, true).unwrap(), "fine 1/2");
 }
 
 #[test]

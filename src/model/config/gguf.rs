@@ -4,6 +4,7 @@
 
 mod architecture;
 mod architectures;
+mod encoders;
 mod factors;
 mod gemmas;
 mod latent;
@@ -12,6 +13,8 @@ mod metadata;
 mod rope;
 mod sigmoids;
 mod states;
+mod t5;
+mod text_parts;
 mod tokens;
 mod unknown;
 mod with_states;
@@ -20,18 +23,30 @@ use serde_json::json;
 
 use self::architecture::{Architecture, Variant};
 use self::architectures::ARCHITECTURES;
+use self::encoders::ENCODERS;
 use self::gemmas::LATER_GEMMAS;
 pub(super) use self::layout::Layout;
 use self::metadata::Metadata;
 use self::sigmoids::SIGMOIDS;
+use self::t5::T5;
+use self::text_parts::TEXT_PARTS;
 use self::with_states::WITH_STATES;
 use super::file::Fields;
 use super::source::ConfigSource;
 use super::{ConfigError, GenerationConfig};
 use crate::gguf::GgufFile;
 use crate::model::families;
+use crate::model::family::Family;
 
 const ARCHITECTURE: &str = "general.architecture";
+
+/// The architectures of models that are read from a folder alone, each with the reason.
+const OF_FOLDERS: [(&str, &str); 4] = [
+    ("gemma-embedding", "the layers behind its pooling are not in all files"),
+    ("jina-bert-v3", "the matrices of its tasks are not in the file"),
+    ("minimax-01", "its lightning attention is not read"),
+    ("nomic-bert-moe", "the biases of its experts are not in the file"),
+];
 
 /// Returns the config of the model in `file`.
 pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
@@ -41,16 +56,27 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     }
     let mut metadata = Metadata::new(file, architecture);
     let class = class(&mut metadata)?;
-    let family = families::text_family(class).ok_or_else(|| unsupported(file, class))?;
     metadata.object.insert("architectures".to_owned(), json!([class]));
-    metadata.shape(family)?;
-    metadata.rope(family)?;
+    if T5.iter().any(|t5| t5.class == class) {
+        metadata.t5()?;
+    } else {
+        let family = families::text_family(class).or_else(|| encoder(class));
+        let family = family.ok_or_else(|| unsupported(file, class))?;
+        metadata.shape(family)?;
+        metadata.rope(family)?;
+    }
     metadata.own_keys()?;
     unknown::refuse(&metadata)?;
     metadata.tokens()?;
     let Metadata { object, origins, .. } = metadata;
     let fields = Fields::translated(file.path(), object, origins);
     Ok(ConfigSource { fields, layout: Some(Layout::of(file, architecture)?) })
+}
+
+/// Returns the family of a class of encoders.
+fn encoder(class: &str) -> Option<&'static Family> {
+    let mut classes = families::encoders::classes();
+    classes.find(|encoder| encoder.architecture == class).map(|encoder| encoder.family)
 }
 
 /// Returns llama.cpp's names for the models of the class `class`.
@@ -63,12 +89,17 @@ pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'
 }
 
 fn all() -> impl Iterator<Item = &'static Architecture> {
-    [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES].into_iter().flatten()
+    let kinds = [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, TEXT_PARTS, ENCODERS, T5];
+    kinds.into_iter().flatten()
 }
 
 fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
     let missing = || file.missing(ARCHITECTURE, format!("one of {}", supported()));
     let name = file.text(ARCHITECTURE)?.ok_or_else(missing)?;
+    if let Some((_, why)) = OF_FOLDERS.iter().find(|(known, _)| *known == name) {
+        let expected = format!("another architecture, because {why}; load the model's folder");
+        return Err(file.unexpected(ARCHITECTURE, expected).into());
+    }
     let known = all().find(|architecture| architecture.name == name);
     known.ok_or_else(|| unsupported(file, name))
 }

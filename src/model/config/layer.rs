@@ -124,6 +124,9 @@ pub struct AttentionConfig {
     /// Whether layers have the elements of both halves of a query or key head side by side: those
     /// of a file whose converter does so to heads that do not rotate, too.
     pub(crate) joins_halves: bool,
+    /// Whether a file has the elements of both halves of whole query and key heads side by side,
+    /// although less than a head rotates. They are taken apart when the file is read.
+    pub(crate) parts_halves: bool,
     /// Whether the output is multiplied by the sigmoid of a projection, whose rows follow those of
     /// each query head in the module of queries.
     pub has_gate: bool,
@@ -338,6 +341,7 @@ pub(crate) fn read_alike(
         values_are_keys: false,
         cached_heads: None,
         joins_halves: false,
+        parts_halves: false,
         has_gate: false,
     };
     // All layers of a kind share a rotary embedding. A kind without layers needs none.

@@ -1,10 +1,12 @@
 //! `quantization_config`: the format of the weights in a quantized checkpoint.
 
 mod compressed_tensors;
+mod modelopt;
 
 use serde_json::Value;
 
 use self::compressed_tensors::compressed_tensors;
+use self::modelopt::modelopt;
 use super::ConfigError;
 use super::file::Fields;
 use crate::weights::{GptqFormat, Quantization, ScaleSharing};
@@ -13,13 +15,15 @@ const METHODS: &str = "\"gptq\", \"awq\", \"auto-round\", \"fp8\", \"fbgemm_fp8\
     \"modelopt\", \"compressed-tensors\", \"bitsandbytes\" or \"mxfp4\"";
 
 /// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
-/// compressed-tensors.
+/// compressed-tensors. Without both, the file of NVIDIA's Model Optimizer counts.
 pub(super) fn read(config: &Fields) -> Result<Option<Quantization>, ConfigError> {
     if let Some(quantization) = config.nested("quantization_config")? {
         return of_method(&quantization).map(Some);
     }
-    let compression = config.nested("compression_config")?;
-    compression.map(|compression| compressed_tensors(&compression)).transpose()
+    match config.nested("compression_config")? {
+        Some(compression) => compressed_tensors(&compression).map(Some),
+        None => modelopt::of_own_file(config),
+    }
 }
 
 fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
@@ -30,7 +34,7 @@ fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
         Some("fp8") => fp8(config),
         // Llama 3.1 405B: a scale for each row.
         Some("fbgemm_fp8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Row] }),
-        Some("modelopt") => modelopt(config),
+        Some("modelopt" | "modelopt_fp4" | "modelopt_mixed") => modelopt(config),
         Some("compressed-tensors") => compressed_tensors(config),
         Some("bitsandbytes") => Ok(Quantization::BitsAndBytes),
         // The tensors show the modules that were not converted.
@@ -116,18 +120,6 @@ fn fp8(config: &Fields) -> Result<Quantization, ConfigError> {
         }
     };
     Ok(Quantization::Float8 { sharing })
-}
-
-/// Reads the floats of eight bits of NVIDIA's Model Optimizer. Its other algorithms have other
-/// numbers.
-fn modelopt(config: &Fields) -> Result<Quantization, ConfigError> {
-    const ALGORITHM: &str = "quant_algo";
-    const EXPECTED: &str = "\"FP8\"";
-    match config.text(ALGORITHM)? {
-        Some("FP8") => Ok(Quantization::Float8 { sharing: vec![ScaleSharing::Tensor] }),
-        Some(_) => Err(config.invalid(ALGORITHM, EXPECTED)),
-        None => Err(config.missing(ALGORITHM, EXPECTED)),
-    }
 }
 
 /// Returns rows and columns of a block.
@@ -347,7 +339,7 @@ mod tests {
                 json!({ "quant_method": "auto-round", "packing_format": "auto_round:llm" }),
                 "packing_format` is \"auto_round:llm\"",
             ),
-            (json!({ "quant_method": "modelopt", "quant_algo": "NVFP4" }), "is \"NVFP4\""),
+            (json!({ "quant_method": "modelopt", "quant_algo": "MXFP8" }), "is \"MXFP8\""),
             (
                 json!({ "quant_method": "fp8", "weight_block_size": [128] }),
                 "weight_block_size` is [128]",

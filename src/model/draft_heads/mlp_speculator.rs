@@ -102,13 +102,7 @@ pub(super) fn load(
 ) -> Result<Loaded, ModelError> {
     let settings = settings(source)?;
     target.require(source, settings.emb_dim, settings.vocab_size)?;
-    let expected = Expected {
-        quantization: None,
-        dummy: StoredDtype::Bf16,
-        base: "",
-        renamed: None,
-        task_adapters: None,
-    };
+    let expected = Expected::dense(StoredDtype::Bf16);
     let check = |checkpoint: &Checkpoint| {
         Ok(((), stored_dtype(None, checkpoint, "speculator.head.0.weight")?))
     };

@@ -195,6 +195,7 @@ pub(super) fn load_with(
         dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
         base: "model",
         renamed,
+        gguf_name: None,
         task_adapters: None,
     };
     let dtype = config.dtype;

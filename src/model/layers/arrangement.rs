@@ -217,6 +217,11 @@ fn half_of_heads(module: String, attention: &AttentionConfig, half: usize) -> Pa
 /// neighbours. The kernels' pairs are an element of each half of the rotating part. Heads without
 /// rotation stay as a file has them, and the rows of a folder follow.
 pub(in crate::model) fn head_rows(attention: &AttentionConfig) -> Option<Vec<u32>> {
+    if attention.parts_halves {
+        let (dim, half) = (attention.head_dim as u32, attention.head_dim as u32 / 2);
+        let parted = (0..2 * half).map(|row| 2 * (row % half) + row / half);
+        return Some(parted.chain(2 * half..dim).collect());
+    }
     let Some(rope) = &attention.rope else {
         let half = attention.head_dim as u32 / 2;
         let joined = (0..2 * half).map(|row| row % 2 * half + row / 2);
@@ -285,6 +290,17 @@ mod tests {
         // Two groups of two queries, a key and a value each.
         let heads: Vec<u32> = rows.iter().step_by(4).map(|row| row / 4).collect();
         assert_eq!(heads, [0, 1, 4, 5, 2, 6, 3, 7]);
+    }
+
+    /// `LlamaModel.permute` of llama.cpp's converter makes rows 0, 2, 1, 3 of a head of four.
+    #[test]
+    fn halves_of_whole_heads_come_apart_where_a_part_rotates() {
+        let mut attention = attention(false);
+        attention.rope.iter_mut().for_each(|rope| rope.rotary_dim = 2);
+        attention.parts_halves = true;
+        assert_eq!(head_rows(&attention), Some(vec![0, 2, 1, 3]));
+        attention.head_dim = 6;
+        assert_eq!(head_rows(&attention), Some(vec![0, 2, 4, 1, 3, 5]));
     }
 
     #[test]

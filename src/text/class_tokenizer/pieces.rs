@@ -24,6 +24,26 @@ pub(in crate::text) struct PieceTokenizer {
 }
 
 impl PieceTokenizer {
+    /// Returns the tokenizer whose tokens are the pieces of `model`. Other text is `unknown`.
+    pub(in crate::text) fn of_pieces(model: SentencePiece, unknown: u32) -> Self {
+        let ids = (0..num_pieces(&model)).collect();
+        Self { model, ids, by_text: HashMap::new(), unknown, reads_language_codes: false }
+    }
+
+    /// Returns the parts of a `tokenizer.json` beside the vocabulary. Its model only looks tokens
+    /// up.
+    pub(in crate::text) fn parts(model: &SentencePiece, unknown: &str) -> Value {
+        let decoder = match model.file().has_byte_fallback {
+            false => json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always" }),
+            true => json!({ "type": "Sequence", "decoders": [
+                { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
+                { "type": "ByteFallback" }, { "type": "Fuse" },
+                { "type": "Strip", "content": " ", "start": 1, "stop": 0 },
+            ] }),
+        };
+        json!({ "decoder": decoder, "model": { "type": "WordLevel", "unk_token": unknown } })
+    }
+
     /// Returns the tokens of a text between special tokens.
     pub(in crate::text) fn tokens(&self, text: &str) -> Vec<Token> {
         let mut tokens = Vec::new();
@@ -82,19 +102,6 @@ pub(super) fn read(
     }
 }
 
-/// Returns the parts of a `tokenizer.json` beside the vocabulary. Its model only looks tokens up.
-fn parts(model: &SentencePiece, unknown: &str) -> Value {
-    let decoder = match model.file().has_byte_fallback {
-        false => json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always" }),
-        true => json!({ "type": "Sequence", "decoders": [
-            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
-            { "type": "ByteFallback" }, { "type": "Fuse" },
-            { "type": "Strip", "content": " ", "start": 1, "stop": 0 },
-        ] }),
-    };
-    json!({ "decoder": decoder, "model": { "type": "WordLevel", "unk_token": unknown } })
-}
-
 /// Classes whose tokens `vocab.json` lists: HF `MarianTokenizer` and `M2M100Tokenizer`.
 fn listed(
     folder: &ClassFolder,
@@ -139,7 +146,7 @@ fn listed(
     let unknown = unknown_id(folder, &vocabulary, &unk)?;
     let of_piece = |text: &String| by_text.get(text).copied().unwrap_or(unknown);
     let ids = model.file().pieces.iter().map(|piece| of_piece(&piece.text)).collect();
-    let tokenizer = vocabulary.tokenizer(folder, parts(&model, &unk), &around)?;
+    let tokenizer = vocabulary.tokenizer(folder, PieceTokenizer::parts(&model, &unk), &around)?;
     Ok((
         tokenizer,
         PieceTokenizer { model, ids, by_text, unknown, reads_language_codes: is_marian },
@@ -316,7 +323,7 @@ fn with_own_ids(
         _ => id + offset,
     });
     let ids = ids.collect();
-    let tokenizer = vocabulary.tokenizer(folder, parts(&model, unk), around)?;
+    let tokenizer = vocabulary.tokenizer(folder, PieceTokenizer::parts(&model, unk), around)?;
     let by_text = HashMap::new();
     Ok((tokenizer, PieceTokenizer { model, ids, by_text, unknown, reads_language_codes: false }))
 }

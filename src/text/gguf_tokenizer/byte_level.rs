@@ -38,7 +38,8 @@ pub(super) fn read(
             "fuse_unk": false, "ignore_merges": pre.ignore_merges,
         },
     });
-    Ok((object(json), Surround { bos: pre.add_bos, eos: false }))
+    let surround = Surround { bos: pre.add_bos, eos: false, begins_once: false };
+    Ok((object(json), surround))
 }
 
 /// Returns the pairs of tokens that are joined, the first ones first.

@@ -1,20 +1,24 @@
 //! The tokenizer in a GGUF file, as the `tokenizer.json` that it describes.
 //!
 //! The metadata has the vocabulary with a type for each token, and merges (`gpt2`, `gemma4`) or
-//! scores (`llama`). It lacks the normalization and the cutting of a text before that. Both follow
-//! from the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
+//! scores (`llama`, `t5`), or neither (`bert`). Except for `t5`, it lacks the normalization and the
+//! cutting of a text before that. Both follow from the names under `tokenizer.ggml.model` and
+//! `tokenizer.ggml.pre`, as in llama.cpp.
 
 mod byte_level;
 mod expressions;
 mod pre_tokenizer;
 mod sentencepiece;
+mod unigram;
 mod vocabulary;
+mod word_piece;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
+use super::class_tokenizer::PieceTokenizer;
 use super::error::TextLoadError;
 use super::tokenizer_files::TokenizerFiles;
 use crate::gguf::GgufFile;
@@ -38,16 +42,29 @@ const NAMED_TOKENS: [(&str, &str); 4] = [
 struct Surround {
     bos: bool,
     eos: bool,
+    /// Whether BOS stands before the first text of a pair alone. Its other name is then CLS, and
+    /// that of EOS is SEP.
+    begins_once: bool,
 }
 
-/// Reads the tokenizer of `file`, and the data that a model folder has beside one.
-pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextLoadError> {
-    const ACCEPTED: &str = "\"gpt2\", \"llama\" or \"gemma4\"";
+/// Reads the tokenizer of `file`, the sentencepiece model that cuts texts in its place, if there is
+/// one, and the data that a model folder has beside them.
+pub(super) fn read(
+    file: &GgufFile,
+) -> Result<(Tokenizer, Option<PieceTokenizer>, TokenizerFiles), TextLoadError> {
+    const ACCEPTED: &str = "\"gpt2\", \"llama\", \"t5\", \"bert\" or \"gemma4\"";
     let kind = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL, ACCEPTED))?;
     let vocabulary = Vocabulary::read(file)?;
+    let mut pieces = None;
     let (mut json, surround) = match kind {
         "gpt2" => byte_level::read(file, &vocabulary)?,
         "llama" => sentencepiece::read(file, &vocabulary)?,
+        "t5" => {
+            let (json, model, surround) = unigram::read(file, &vocabulary)?;
+            pieces = Some(model);
+            (json, surround)
+        }
+        "bert" => word_piece::read(file, &vocabulary)?,
         "gemma4" => sentencepiece::read_with_merges(file, &vocabulary)?,
         _ => {
             return Err(TextLoadError::UnknownKind {
@@ -69,7 +86,7 @@ pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextL
         chat_templates: chat_templates(file)?,
         ..TokenizerFiles::default()
     };
-    Ok((tokenizer, files))
+    Ok((tokenizer, pieces, files))
 }
 
 /// Puts BOS and EOS around a text where the metadata asks for them.
@@ -78,21 +95,33 @@ fn post_processor(
     vocabulary: &Vocabulary<'_>,
     surround: Surround,
 ) -> Result<Value, TextLoadError> {
-    let token = |wanted: bool, name: &str| -> Result<Option<(u32, String)>, TextLoadError> {
-        let wanted = file.flag(&format!("tokenizer.ggml.add_{name}_token"))?.unwrap_or(wanted);
-        match wanted {
-            true => vocabulary.token_under(file, &format!("tokenizer.ggml.{name}_token_id")),
-            false => Ok(None),
+    type Token = Option<(u32, String)>;
+    let is_wanted = |name: &str| file.flag(&format!("tokenizer.ggml.add_{name}_token"));
+    let under = |name: &str| {
+        let key = format!("tokenizer.ggml.{name}_token_id");
+        vocabulary.token_under(file, &key)
+    };
+    let token = |wanted, name: &str, [flag, other]: [&str; 2]| -> Result<Token, TextLoadError> {
+        let is_also = surround.begins_once && is_wanted(flag)?.unwrap_or(false);
+        if !(is_wanted(name)?.unwrap_or(wanted) || is_also) {
+            return Ok(None);
+        }
+        match under(name)? {
+            None if surround.begins_once => under(other),
+            found => Ok(found),
         }
     };
-    let (bos, eos) = (token(surround.bos, "bos")?, token(surround.eos, "eos")?);
-    let piece = |token: &Option<(u32, String)>, type_id: u32| {
+    let bos = token(surround.bos, "bos", ["cls", "cls"])?;
+    // The name of the key has this spelling.
+    let eos = token(surround.eos, "eos", ["sep", "seperator"])?;
+    let piece = |token: &Token, type_id: u32| {
         let special = |(_, content): &(u32, String)| json!({ "SpecialToken": { "id": content, "type_id": type_id } });
         token.as_ref().map(special)
     };
     let sequence = |id: &str, type_id: u32| {
         let text = json!({ "Sequence": { "id": id, "type_id": type_id } });
-        [piece(&bos, type_id), Some(text), piece(&eos, type_id)].into_iter().flatten()
+        let bos = piece(&bos, type_id).filter(|_| type_id == 0 || !surround.begins_once);
+        [bos, Some(text), piece(&eos, type_id)].into_iter().flatten()
     };
     let single: Vec<Value> = sequence("A", 0).collect();
     let pair: Vec<Value> = sequence("A", 0).chain(sequence("B", 1)).collect();

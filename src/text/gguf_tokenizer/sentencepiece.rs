@@ -15,7 +15,7 @@ use super::{Surround, TextLoadError};
 use crate::gguf::GgufFile;
 
 const SCORES: &str = "tokenizer.ggml.scores";
-const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+pub(super) const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 /// Longer pieces are not cut, so that a file cannot make this slow. Sentencepiece's own have 16
 /// characters at most, unless a training sets `max_sentencepiece_length`.
@@ -26,15 +26,26 @@ pub(super) fn read(
     file: &GgufFile,
     vocabulary: &Vocabulary<'_>,
 ) -> Result<(Map<String, Value>, Surround), TextLoadError> {
+    let merges = merges(vocabulary, &scores(file, vocabulary)?);
+    let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(true);
+    Ok((
+        json_of(file, vocabulary, merges, prefix)?,
+        Surround { bos: true, eos: false, begins_once: false },
+    ))
+}
+
+/// Returns the score of each token.
+pub(super) fn scores(
+    file: &GgufFile,
+    vocabulary: &Vocabulary<'_>,
+) -> Result<Vec<f32>, TextLoadError> {
     let count = vocabulary.tokens.len();
     let expected = || format!("a number for each of {count} tokens");
     let scores = file.numbers(SCORES)?.ok_or_else(|| file.missing(SCORES, expected()))?;
-    if scores.len() != count || scores.iter().any(|score| score.is_nan()) {
-        return Err(file.unexpected(SCORES, expected()).into());
+    match scores.len() != count || scores.iter().any(|score| score.is_nan()) {
+        true => Err(file.unexpected(SCORES, expected()).into()),
+        false => Ok(scores),
     }
-    let merges = merges(vocabulary, &scores);
-    let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(true);
-    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
 }
 
 /// Returns the same of a file of Gemma 4, which has the merges.
@@ -44,7 +55,10 @@ pub(super) fn read_with_merges(
 ) -> Result<(Map<String, Value>, Surround), TextLoadError> {
     let merges = byte_level::merges(file)?;
     let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(false);
-    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
+    Ok((
+        json_of(file, vocabulary, merges, prefix)?,
+        Surround { bos: true, eos: false, begins_once: false },
+    ))
 }
 
 fn json_of(

@@ -14,7 +14,7 @@ mod unigram;
 
 use std::ops::Range;
 
-pub(super) use self::model_file::{ModelFile, PieceType};
+pub(super) use self::model_file::{ModelFile, PieceType, VocabularyPiece};
 use self::normalizer::Normalizer;
 use self::trie::Trie;
 use self::unigram::Scores;
@@ -68,7 +68,14 @@ impl SentencePiece {
     /// # Errors
     /// [`ModelFileError`].
     pub(super) fn read(bytes: &[u8]) -> Result<Self, ModelFileError> {
-        let file = ModelFile::read(bytes)?;
+        Self::of(ModelFile::read(bytes)?)
+    }
+
+    /// Returns the model of a file that was read.
+    ///
+    /// # Errors
+    /// [`ModelFileError`].
+    pub(super) fn of(file: ModelFile) -> Result<Self, ModelFileError> {
         let (mut pieces, mut user_defined) = (Trie::default(), Trie::default());
         for (id, piece) in (0u32..).zip(&file.pieces) {
             let is_user_defined = piece.kind == PieceType::UserDefined;

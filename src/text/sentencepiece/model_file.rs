@@ -32,13 +32,13 @@ pub(in crate::text) struct VocabularyPiece {
 pub(in crate::text) struct ModelFile {
     /// By id.
     pub(in crate::text) pieces: Vec<VocabularyPiece>,
-    pub(super) is_bpe: bool,
+    pub(in crate::text) is_bpe: bool,
     pub(in crate::text) has_byte_fallback: bool,
-    pub(super) treat_whitespace_as_suffix: bool,
-    pub(super) precompiled_charsmap: Vec<u8>,
-    pub(super) add_dummy_prefix: bool,
-    pub(super) remove_extra_whitespaces: bool,
-    pub(super) escape_whitespaces: bool,
+    pub(in crate::text) treat_whitespace_as_suffix: bool,
+    pub(in crate::text) precompiled_charsmap: Vec<u8>,
+    pub(in crate::text) add_dummy_prefix: bool,
+    pub(in crate::text) remove_extra_whitespaces: bool,
+    pub(in crate::text) escape_whitespaces: bool,
 }
 
 impl Default for ModelFile {

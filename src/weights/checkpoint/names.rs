@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Checkpoint, Layout, gguf};
+use super::{Checkpoint, GgufName, Layout, gguf};
 
 /// Names of tensors, and those of checkpoints that were converted from TensorFlow, for example the
 /// first ones of BERT. transformers renames them, too.
@@ -29,6 +29,13 @@ impl Checkpoint {
         let is_stored =
             |(_, stored): &(&str, &str)| self.file_of.keys().any(|name| name.contains(stored));
         self.renamed = renamed.filter(is_stored);
+        self
+    }
+
+    /// Returns the same checkpoint for a model whose names differ from those of a GGUF file.
+    #[must_use]
+    pub fn with_gguf_names(mut self, gguf_name: Option<GgufName>) -> Self {
+        self.gguf_name = gguf_name.filter(|_| self.is_gguf());
         self
     }
 
@@ -65,7 +72,10 @@ impl Checkpoint {
                 let other = self.tensorflow_name(name).or_else(|| self.original_name(name));
                 other.map_or(Cow::Borrowed(name), Cow::Owned)
             }
-            Layout::Gguf => Cow::Borrowed(name),
+            Layout::Gguf => match self.gguf_name {
+                Some(gguf_name) => Cow::Owned(gguf_name(name)),
+                None => Cow::Borrowed(name),
+            },
         }
     }
 

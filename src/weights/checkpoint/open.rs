@@ -112,6 +112,7 @@ impl Checkpoint {
             layout: Layout::HuggingFace(None),
             absent_base: None,
             renamed: None,
+            gguf_name: None,
             task_adapters: None,
         })
     }

@@ -48,7 +48,7 @@ pub(super) fn read<'a>(
     sharing: &[ScaleSharing],
 ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
     if parts.is_of("weight_packed", "U8") {
-        return read_small_floats(parts, sharing).map(Some);
+        return read_small_floats(parts, sharing, SMALL_FLOATS).map(Some);
     }
     if parts.has("weight_packed") {
         return read_packed(parts, sharing).map(Some);
@@ -59,19 +59,31 @@ pub(super) fn read<'a>(
     float8::read(parts, sharing)
 }
 
+/// The names of floats of four bits, and the use of their common scale.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SmallFloats {
+    pub(super) codes: &'static str,
+    pub(super) global_scale: &'static str,
+    /// Whether it divides the other scales. Otherwise it multiplies them.
+    pub(super) is_divisor: bool,
+}
+
+const SMALL_FLOATS: SmallFloats =
+    SmallFloats { codes: "weight_packed", global_scale: "weight_global_scale", is_divisor: true };
+
 /// Reads floats of four bits.
-fn read_small_floats<'a>(
+pub(super) fn read_small_floats<'a>(
     mut parts: Parts<'a, '_>,
     sharing: &[ScaleSharing],
+    SmallFloats { codes, global_scale, is_divisor }: SmallFloats,
 ) -> Result<StoredMatrix<'a>, WeightsError> {
     const SCALES: &str = "weight_scale";
-    const DIVISOR: &str = "weight_global_scale";
     let [out, inputs] = parts.shape;
     if !inputs.is_multiple_of(2) {
         let reason = format!("{inputs} inputs; expected a multiple of 2");
-        return Err(parts.invalid("weight_packed", reason));
+        return Err(parts.invalid(codes, reason));
     }
-    let codes = parts.packed("weight_packed", &[out, inputs / 2])?.bytes.to_vec();
+    let codes = parts.packed(codes, &[out, inputs / 2])?.bytes.to_vec();
     let (groups, group_size) = stored_groups(&parts, sharing)?;
     let mut scales: Vec<f32> = match parts.is_of(SCALES, float8::DTYPE) {
         true => {
@@ -81,9 +93,14 @@ fn read_small_floats<'a>(
         }
         false => parts.scales(SCALES, &[out, groups], false)?,
     };
-    if parts.has(DIVISOR) {
-        let divisor: f32 = parts.floats(DIVISOR, &[1])?.iter().sum();
-        scales.iter_mut().for_each(|scale| *scale /= divisor);
+    if parts.has(global_scale) {
+        let is_scalar = parts.stored_shape(global_scale).is_some_and(<[usize]>::is_empty);
+        let shape: &[usize] = if is_scalar { &[] } else { &[1] };
+        let global: f32 = parts.floats(global_scale, shape)?.iter().sum();
+        scales.iter_mut().for_each(|scale| match is_divisor {
+            true => *scale /= global,
+            false => *scale *= global,
+        });
     }
     parts.require_finite(SCALES, &scales)?;
     parts.finish(group_size, Codes::E2M1(codes), scales, Offsets::None, None)

@@ -9,6 +9,7 @@ mod bitsandbytes;
 mod compressed_tensors;
 mod float8;
 mod gptq;
+mod modelopt;
 mod mxfp4;
 mod parts;
 mod sharing;
@@ -43,6 +44,11 @@ pub enum Quantization {
         /// The kinds of scales that modules may have.
         sharing: Vec<ScaleSharing>,
     },
+    /// NVFP4 of NVIDIA's Model Optimizer. Some modules may have floats of eight bits.
+    ModelOpt {
+        /// The groups of floats of four bits, and the kinds of scales of the others.
+        sharing: Vec<ScaleSharing>,
+    },
     /// bitsandbytes with 4 or 8 bits, which become floats of the model's dtype at load. The tensors
     /// show which ones a module has.
     BitsAndBytes,
@@ -69,7 +75,11 @@ impl Quantization {
 
     /// Returns whether the tensor `weight` of `module` is no matrix, but a part of one.
     pub(super) fn is_part(&self, checkpoint: &Checkpoint, module: &str) -> bool {
-        *self == Self::BitsAndBytes && bitsandbytes::has(checkpoint, module)
+        match self {
+            Self::BitsAndBytes => bitsandbytes::has(checkpoint, module),
+            Self::ModelOpt { .. } => modelopt::has(checkpoint, module),
+            _ => false,
+        }
     }
 
     /// Reads the weight `[out, in]` of `module`, if it is a quantized one.
@@ -85,6 +95,7 @@ impl Quantization {
             Self::Awq { group_size } => awq::read(parts, *group_size),
             Self::CompressedTensors { sharing } => compressed_tensors::read(parts, sharing),
             Self::Float8 { sharing } => float8::read(parts, sharing),
+            Self::ModelOpt { sharing } => modelopt::read(parts, sharing),
             Self::BitsAndBytes => bitsandbytes::read(parts),
             Self::Mxfp4 => Ok(None),
         }
@@ -100,9 +111,9 @@ impl Quantization {
     ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
         let parts = Parts::new(checkpoint, module, shape).of(index, count);
         match self {
-            Self::CompressedTensors { sharing } | Self::Float8 { sharing } => {
-                float8::read(parts, sharing)
-            }
+            Self::CompressedTensors { sharing }
+            | Self::Float8 { sharing }
+            | Self::ModelOpt { sharing } => float8::read(parts, sharing),
             Self::Gptq(_) | Self::Awq { .. } | Self::BitsAndBytes | Self::Mxfp4 => Ok(None),
         }
     }
@@ -143,6 +154,7 @@ impl fmt::Display for Quantization {
             Self::Awq { group_size } => write!(f, "AWQ, 4 bits, {}", groups(group_size)),
             Self::CompressedTensors { .. } => f.write_str("compressed-tensors"),
             Self::Float8 { sharing } => write!(f, "FP8, {}", sharing::listed(sharing)),
+            Self::ModelOpt { .. } => f.write_str("Model Optimizer, NVFP4"),
             Self::BitsAndBytes => f.write_str("bitsandbytes"),
             Self::Mxfp4 => f.write_str("MXFP4"),
         }

@@ -18,9 +18,13 @@ pub(super) struct Architecture {
     /// Whether a rotary pair is two neighbours in the file (`llama_model_rope_type`). The converter
     /// interleaves the halves of heads where Hugging Face pairs them.
     pub(super) is_interleaved: bool,
+    /// Whether the converter does so to whole heads of which the model rotates a part.
+    pub(super) is_permuted_whole: bool,
     /// Whether the converter multiplies matrices by factors that no key has.
     pub(super) is_multiplied: bool,
     pub(super) layer_types: LayerTypes,
+    /// The module of the layers.
+    pub(super) layers: &'static str,
     /// The names of norms. A model has those of its class.
     pub(super) norms: LayerNorms,
     /// The values that llama.cpp has in its code, where config.json has a field.

@@ -31,8 +31,10 @@ pub(super) const PLAIN: Architecture = Architecture {
     class: "",
     variants: &[],
     is_interleaved: false,
+    is_permuted_whole: false,
     is_multiplied: false,
     layer_types: LayerTypes::Other,
+    layers: "blk",
     norms: NORMS,
     constants: &[],
     keys: &[],
@@ -442,6 +444,14 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture { name: "starcoder2", class: "Starcoder2ForCausalLM", ..PLAIN },
+    Architecture {
+        name: "xverse",
+        class: "LlamaForCausalLM",
+        is_interleaved: true,
+        // The converter orders the rows of fewer key heads otherwise. Published models have none.
+        keys: &[Key::equal("attention.head_count_kv", "attention.head_count")],
+        ..PLAIN
+    },
 ];
 
 /// Sets the factor of scores, which no key has. It is the root of the width of a head, except in

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::architecture::Architecture;
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::config::{
-    AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig, RecurrentConfig,
+    AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig,
+    RecurrentConfig, RopeParameters, TokenTypes,
 };
 use crate::model::family::{
     AttentionNames, ExpertNames, Family, HeadNormRule, KvNames, LatentNames, LayerNorms, MlpNames,
@@ -21,13 +22,20 @@ pub(in crate::model::config) struct Layout {
     /// Whether a delta rule's projections are one module, as in older files.
     is_delta_net_by_head: bool,
     is_interleaved: bool,
+    is_permuted_whole: bool,
     is_multiplied: bool,
     qkv_bias: bool,
     o_bias: bool,
     mlp_bias: bool,
+    down_bias: bool,
+    /// Whether texts of a pair have different types.
+    has_token_types: bool,
     /// Layers after the last, which predict several tokens a step.
     num_nextn_layers: usize,
 }
+
+/// The table of the biases of scores by distances.
+const DISTANCE_BIASES: &str = "enc.blk.0.attn_rel_b";
 
 /// The reason why an adapter does not fit such a file.
 const MULTIPLIED: &str = "the weights of this GGUF file are multiplied by factors of the model, \
@@ -167,14 +175,17 @@ impl Layout {
     pub(super) fn of(file: &GgufFile, architecture: &Architecture) -> Result<Self, GgufError> {
         let nextn = file.unsigned(&format!("{}.nextn_predict_layers", architecture.name))?;
         let num_nextn_layers = nextn.unwrap_or(0) as usize;
+        let layers = architecture.layers;
         let has = |module: &str, part: &str| {
-            let mut tensors = file.tensors().map(|(name, _)| name.strip_prefix("blk."));
             let end = format!("{module}.{part}");
-            tensors.any(|name| {
-                name.and_then(|name| name.split_once('.')).is_some_and(|(_, n)| n == end)
-            })
+            let mut tensors = file.tensors();
+            tensors.any(|(name, _)| within_layer(name, layers) == Some(&*end))
         };
-        let mut names = WeightNames { norms: architecture.norms, ..NAMES };
+        let mut names = WeightNames { layer: layers, norms: architecture.norms, ..NAMES };
+        if has("attn_o", "weight") {
+            names.attention.o_proj = "attn_o";
+            names.norm = "enc.output_norm";
+        }
         // Where some layers have attention, it is the module of a delta rule in the others.
         if has("attn_qkv", "weight") && !has("attn_q", "weight") {
             names.attention.qkv = QkvNames::Stacked("attn_qkv");
@@ -212,10 +223,13 @@ impl Layout {
             latent,
             is_delta_net_by_head: !has("attn_gate", "weight"),
             is_interleaved: architecture.is_interleaved,
+            is_permuted_whole: architecture.is_permuted_whole,
             is_multiplied: architecture.is_multiplied,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
             o_bias: has("attn_output", "bias"),
             mlp_bias: has("ffn_up", "bias"),
+            down_bias: has("ffn_down", "bias"),
+            has_token_types: file.tensor("token_types.weight").is_some(),
             num_nextn_layers,
         })
     }
@@ -235,6 +249,9 @@ impl Layout {
             config.names.attention.qkv = QkvNames::Gated { qkv, gate: "attn_gate" };
         }
         config.num_nextn_layers = self.num_nextn_layers;
+        let types = config.embedding.token_types.filter(|_| self.has_token_types);
+        config.embedding.token_types =
+            types.map(|types| TokenTypes { module: "token_types", ..types });
         let LayerNorms { before_attention, after_attention, before_mlp, after_mlp } = config.norms;
         let stored = self.names.norms;
         config.norms = LayerNorms {
@@ -262,6 +279,7 @@ impl Layout {
         for LayerConfig { mixer, feed_forward } in &mut config.layers {
             if let Some(attention) = mixer.attention_mut() {
                 self.apply_to(attention);
+                attention.part_halves(self.is_permuted_whole);
             }
             if let Mixer::Recurrent(RecurrentConfig::DeltaNet(config)) = mixer
                 && !self.is_delta_net_by_head
@@ -279,7 +297,7 @@ impl Layout {
                 latent.rope.is_interleaved = self.is_interleaved;
             }
             if let FeedForward::Mlp(mlp) = feed_forward {
-                (mlp.bias, mlp.down_bias) = (self.mlp_bias, self.mlp_bias);
+                (mlp.bias, mlp.down_bias) = (self.mlp_bias, self.down_bias);
             }
         }
         config.adapters_refused = refused;
@@ -289,6 +307,9 @@ impl Layout {
         attention.qkv_bias = self.qkv_bias;
         attention.o_bias = self.o_bias;
         attention.sinks = attention.sinks.map(|_| "attn_sinks.weight");
+        if let Some(biases) = &mut attention.distance_biases {
+            biases.module = DISTANCE_BIASES;
+        }
         attention.head_norm = attention.head_norm.map(|rule| match rule {
             HeadNormRule::RmsPlusOne => HeadNormRule::Rms,
             // The norms of all heads are one tensor.
@@ -297,6 +318,26 @@ impl Layout {
         });
         if let Some(rope) = &mut attention.rope {
             rope.is_interleaved = self.is_interleaved;
+        }
+    }
+}
+
+/// Returns the name of a tensor within its layer.
+fn within_layer<'n>(name: &'n str, layers: &str) -> Option<&'n str> {
+    let (_, name) = name.strip_prefix(layers)?.strip_prefix('.')?.split_once('.')?;
+    Some(name)
+}
+
+impl AttentionConfig {
+    /// Sets the order of rows in a file whose whole heads are permuted, if only a part of them
+    /// rotates. llama.cpp pairs neighbours in that part, which the model does not.
+    fn part_halves(&mut self, is_permuted_whole: bool) {
+        let head_dim = self.head_dim;
+        let is_part = |rope: &&mut RopeParameters| is_permuted_whole && rope.rotary_dim < head_dim;
+        let part = self.rope.as_mut().filter(is_part);
+        if let Some(rope) = part {
+            rope.is_interleaved = false;
+            self.parts_halves = true;
         }
     }
 }

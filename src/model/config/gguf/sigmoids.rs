@@ -147,7 +147,7 @@ pub(super) const SIGMOIDS: &[Architecture] = &[
     },
 ];
 
-const fn unused(name: &'static str) -> Key {
+pub(super) const fn unused(name: &'static str) -> Key {
     Key { name, field: "", form: Form::Unused }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::architecture::Key;
 use super::metadata::Metadata;
 use crate::gguf::GgufError;
 
@@ -99,17 +100,25 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    /// Sets that attention of Granite 4 has no positions, and refuses files of Bamba.
-    pub(super) fn granite_positions(&mut self) -> Result<(), GgufError> {
+    /// Sets that attention of Granite 4 has no positions.
+    pub(super) fn granite_positions(&mut self) {
         let key = self.key("rope.scaling.finetuned");
-        // The converter writes it for Bamba alone. It interleaves whole heads, of which a half
-        // rotates, so llama.cpp pairs other elements than the model does.
-        if self.file.flag(&key)?.unwrap_or(false) {
-            let expected = "false, as in Granite 4. Files of Bamba rotate other elements of heads";
-            return Err(self.file.unexpected(&key, expected));
-        }
         self.set("position_embedding_type", key, "nope");
-        Ok(())
+    }
+
+    /// Sets the layers of Bamba that have attention. `of_granite` are the keys that its class does
+    /// not have, so that they are refused unless they change nothing.
+    pub(super) fn bamba(&mut self, of_granite: &[Key]) {
+        let types = self.object.remove("layer_types").unwrap_or_default();
+        let types = types.as_array().into_iter().flatten().enumerate();
+        let attention: Vec<usize> =
+            types.filter(|(_, kind)| *kind == "attention").map(|(layer, _)| layer).collect();
+        let key = self.key("attention.head_count_kv");
+        self.set("attn_layer_indices", key, attention);
+        for Key { name, .. } in of_granite {
+            let key = self.key(name);
+            self.read.remove(&key);
+        }
     }
 
     /// Sets the width of the expert of all tokens. In models without other experts, it is the only

@@ -2,11 +2,12 @@
 //! and short convolutions.
 
 use super::architecture::Constant::{Count, Flag, HasTensorIn};
-use super::architecture::{Architecture, Form, Key, LayerTypes, Variant};
+use super::architecture::{Architecture, Key, LayerTypes, Variant};
 use super::architectures::{
     EXPERT_WIDTH, GRANITE_MOE, NORMALIZED, NORMS, NUM_EXPERTS, PLAIN, POST_ATTENTION, TOP_K,
 };
 use super::metadata::Metadata;
+use super::sigmoids::unused;
 use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
 
@@ -51,7 +52,7 @@ const DELTA_NET: [Key; 5] = [
     Key::integer("ssm.time_step_rank", "linear_num_value_heads"),
 ];
 /// A token of text has the same position on all axes.
-const SECTIONS: Key = Key { name: "rope.dimension_sections", field: "", form: Form::Unused };
+pub(super) const SECTIONS: Key = unused("rope.dimension_sections");
 
 fn delta_net(metadata: &mut Metadata<'_>) -> Result<(), GgufError> {
     metadata.head_of("ssm.inner_size", "linear_num_value_heads", "linear_value_head_dim")?;
@@ -82,7 +83,10 @@ pub(super) const WITH_STATES: &[Architecture] = &[
     Architecture {
         name: "granitehybrid",
         class: "GraniteMoeHybridForCausalLM",
+        // The converter writes true for Bamba alone.
+        variants: &[Variant::with("rope.scaling.finetuned", "BambaForCausalLM")],
         is_interleaved: true,
+        is_permuted_whole: true,
         layer_types: LayerTypes::KeyHeads(["mamba", "attention"]),
         constants: &[
             ("mamba_conv_bias", HasTensorIn("ssm_conv1d.bias")),
@@ -103,7 +107,12 @@ pub(super) const WITH_STATES: &[Architecture] = &[
         adjust: |metadata| {
             metadata.head_of("ssm.inner_size", "mamba_n_heads", "mamba_d_head")?;
             metadata.expansion("ssm.inner_size", "mamba_expand")?;
-            metadata.granite_positions()?;
+            if metadata.is_class("BambaForCausalLM") {
+                // All but the number of experts that a token takes, which means nothing.
+                metadata.bamba(&GRANITE_MOE[..5]);
+                return Ok(());
+            }
+            metadata.granite_positions();
             metadata.shared_width()
         },
         ..PLAIN

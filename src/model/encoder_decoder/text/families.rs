@@ -4,7 +4,7 @@ use super::super::NormPlace;
 use super::bart::{BartRules, Positions};
 use super::plan::TextPlan;
 use super::t5::{self, T5Rules};
-use crate::model::config::{ConfigError, Fields};
+use crate::model::config::{ConfigError, Fields, gguf_architectures};
 use crate::model::supported::SupportedModels;
 
 /// The models of one class of transformers.
@@ -67,11 +67,16 @@ impl TextFamily {
                 options.extend(rules.has_logits_bias.then_some("biases of logits"));
             }
         }
+        let mut options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+        let in_gguf: Vec<&str> = gguf_architectures(self.architecture).collect();
+        if !in_gguf.is_empty() {
+            options.push(format!("GGUF ({})", in_gguf.join(", ")));
+        }
         SupportedModels {
             architecture: self.architecture,
             model_type: self.model_type,
             models: self.models,
-            options: options.into_iter().map(str::to_owned).collect(),
+            options,
         }
     }
 }

@@ -25,9 +25,11 @@ use self::encoder::Encoder;
 use self::families::{FAMILIES, TextFamily};
 use self::plan::TextPlan;
 use self::tables::Tables;
+use crate::model::source::Expected;
 use crate::model::supported::SupportedModels;
 use crate::model::weight_loader::WeightLoader;
-use crate::model::{KvLayers, Model, ModelError, ModelFamily, ModelSource};
+use crate::model::{KvLayers, Model, ModelError, ModelFamily, ModelSource, StoredDtype};
+use crate::weights::{Checkpoint, GgufName};
 
 pub(crate) use self::prompts::TextPrompts;
 
@@ -46,11 +48,28 @@ impl ModelFamily for &'static TextFamily {
         let plan = self.read(source.fields())?;
         let max_model_len = source.max_model_len(plan.num_positions)?;
         let banned = prompts::banned(source.path(), source.fields(), &plan)?;
-        source.load_weights(plan.stored, |loader| {
+        let gguf_name: Option<GgufName> = Some(t5::gguf_name);
+        let expected = Expected { gguf_name, ..Expected::dense(plan.stored) };
+        let check = |checkpoint: &Checkpoint| Ok(((), stored_dtype(&plan, checkpoint)?));
+        source.load_checkpoint(expected, check, |(), loader| {
             let tables = Tables::load(loader, &plan, &banned)?;
             load(loader, self, &plan, tables, max_model_len)
         })
     }
+}
+
+/// Returns the type that the weights were made for. A GGUF file has no field for it: it is that of
+/// the table, and the usual one beside quantized weights.
+fn stored_dtype(plan: &TextPlan, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
+    let table = plan.tables.shared;
+    if !checkpoint.is_gguf() {
+        return Ok(plan.stored);
+    }
+    if checkpoint.is_quantized(table) {
+        return Ok(StoredDtype::Bf16);
+    }
+    let shape = [plan.vocab_size, plan.hidden_size];
+    Ok(checkpoint.tensor(&format!("{table}.weight"), &shape)?.dtype())
 }
 
 fn load(

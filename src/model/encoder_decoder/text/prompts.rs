@@ -5,7 +5,6 @@ use std::path::Path;
 use super::families::FAMILIES;
 use super::plan::TextPlan;
 use crate::config::JsonObject;
-use crate::gguf::is_gguf;
 use crate::model::config::{ConfigError, ConfigSource, Fields};
 use crate::model_files;
 
@@ -37,9 +36,9 @@ const NOT_APPLIED: [(&str, f64); 6] = [
 const GENERATION: &str = "generation_config.json";
 
 impl TextPrompts {
-    /// Reads the facts of the model in the folder `model`, if it is an encoder-decoder for text.
-    /// `generation_config.json` in the folder `generation` counts before `config.json`, and
-    /// `overrides` count before both.
+    /// Reads the facts of the model in the folder or GGUF file `model`, if it is an encoder-decoder
+    /// for text. `generation_config.json` in the folder `generation` counts before `config.json`,
+    /// and `overrides` count before both.
     ///
     /// # Errors
     /// [`ConfigError`] if a field is missing or has no valid value.
@@ -48,9 +47,6 @@ impl TextPrompts {
         overrides: Option<&JsonObject>,
         generation: &Path,
     ) -> Result<Option<Self>, ConfigError> {
-        if is_gguf(model) {
-            return Ok(None);
-        }
         let mut config = ConfigSource::read(model)?.fields().clone();
         let mut generation = read(generation)?;
         if let Some(overrides) = overrides {
@@ -236,6 +232,17 @@ mod tests {
         let (first, file) = (config(json!([[9]])), fields(json!({"bad_words_ids": [[4]]})));
         let plan = family.read(&first).unwrap();
         assert_eq!(banned_in(Some(&file), &first, &plan).unwrap(), [4]);
+    }
+
+    /// The file is of llama.cpp's converter, and the token that of the model's `config.json`.
+    #[test]
+    fn a_gguf_file_says_how_the_decoder_begins() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let of = |model: &str| TextPrompts::of_model(&folder.join(model), None, folder).unwrap();
+        let stored = of("tests/formats/converted_texts/t5.gguf").unwrap();
+        assert_eq!(stored, of("tests/fidelity/texts/t5").unwrap());
+        assert_eq!(stored.decoder_prompt, [1]);
+        assert_eq!(of("tests/formats/converted/llama-linear.gguf"), None);
     }
 
     #[test]

@@ -35,6 +35,45 @@ const DECODER: LayerNames = LayerNames {
 const ENCODER_BIASES: &str = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias";
 const DECODER_BIASES: &str = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias";
 
+/// Parts of names, and those in their place in GGUF files: in both stacks, in the encoder alone,
+/// and in the decoder alone.
+const GGUF_NAMES: [(&str, &str); 9] = [
+    ("shared.", "token_embd."),
+    ("lm_head.", "output."),
+    ("encoder.block.", "enc.blk."),
+    ("decoder.block.", "dec.blk."),
+    ("encoder.final_layer_norm.", "enc.output_norm."),
+    ("decoder.final_layer_norm.", "dec.output_norm."),
+    (".layer.0.SelfAttention.relative_attention_bias.", ".attn_rel_b."),
+    (".layer.0.SelfAttention.", ".attn_"),
+    (".layer.0.layer_norm.", ".attn_norm."),
+];
+const GGUF_NAMES_OF_ENCODER: [(&str, &str); 2] =
+    [(".layer.1.layer_norm.", ".ffn_norm."), (".layer.1.DenseReluDense.", ".")];
+const GGUF_NAMES_OF_DECODER: [(&str, &str); 4] = [
+    (".layer.1.EncDecAttention.", ".cross_attn_"),
+    (".layer.1.layer_norm.", ".cross_attn_norm."),
+    (".layer.2.layer_norm.", ".ffn_norm."),
+    (".layer.2.DenseReluDense.", "."),
+];
+/// The modules of a feed-forward part.
+const GGUF_FEED_FORWARD: [(&str, &str); 4] = [
+    (".wi.", ".ffn_up."),
+    (".wi_0.", ".ffn_gate."),
+    (".wi_1.", ".ffn_up."),
+    (".wo.", ".ffn_down."),
+];
+
+/// Returns the name of a tensor in llama.cpp's files of T5 (`TensorNameMap` of the `gguf` package).
+pub(super) fn gguf_name(name: &str) -> String {
+    let of_stack: &[(&str, &str)] = match name.starts_with("decoder.") {
+        true => &GGUF_NAMES_OF_DECODER,
+        false => &GGUF_NAMES_OF_ENCODER,
+    };
+    let parts = GGUF_NAMES.iter().chain(of_stack).chain(&GGUF_FEED_FORWARD);
+    parts.fold(name.to_owned(), |name, (own, stored)| name.replacen(own, stored, 1))
+}
+
 /// The differences between the config classes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct T5Rules {
@@ -134,4 +173,34 @@ fn feed_forward(
     let activation = activation.ok_or_else(|| fields.invalid(FIELD, expected))?;
     let intermediate = fields.required_size("d_ff")?;
     Ok(FeedForwardForm { hidden, intermediate, inner, outer: "wo", has_bias: false, activation })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gguf_name;
+
+    /// The names are those of the `gguf` package.
+    #[test]
+    fn names_in_gguf_files_are_those_of_llama_cpp() {
+        let biases = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+        for (name, stored) in [
+            ("shared.weight", "token_embd.weight"),
+            ("lm_head.weight", "output.weight"),
+            ("encoder.final_layer_norm.weight", "enc.output_norm.weight"),
+            ("encoder.block.3.layer.0.layer_norm.weight", "enc.blk.3.attn_norm.weight"),
+            ("encoder.block.3.layer.0.SelfAttention.o.weight", "enc.blk.3.attn_o.weight"),
+            (biases, "enc.blk.0.attn_rel_b.weight"),
+            ("encoder.block.11.layer.1.layer_norm.weight", "enc.blk.11.ffn_norm.weight"),
+            ("encoder.block.1.layer.1.DenseReluDense.wi.weight", "enc.blk.1.ffn_up.weight"),
+            ("encoder.block.1.layer.1.DenseReluDense.wo.weight", "enc.blk.1.ffn_down.weight"),
+            ("decoder.block.1.layer.0.SelfAttention.q.weight", "dec.blk.1.attn_q.weight"),
+            ("decoder.block.1.layer.1.layer_norm.weight", "dec.blk.1.cross_attn_norm.weight"),
+            ("decoder.block.1.layer.1.EncDecAttention.v.weight", "dec.blk.1.cross_attn_v.weight"),
+            ("decoder.block.1.layer.2.layer_norm.weight", "dec.blk.1.ffn_norm.weight"),
+            ("decoder.block.1.layer.2.DenseReluDense.wi_0.weight", "dec.blk.1.ffn_gate.weight"),
+            ("decoder.block.1.layer.2.DenseReluDense.wi_1.weight", "dec.blk.1.ffn_up.weight"),
+        ] {
+            assert_eq!(gguf_name(name), stored);
+        }
+    }
 }

@@ -1,0 +1,144 @@
+//! The supported encoders of llama.cpp, as data.
+
+use super::architecture::{Architecture, Key};
+use super::architectures::{NORMS, PLAIN};
+use super::metadata::Metadata;
+use super::sigmoids::unused;
+use crate::gguf::{FORMAT, GgufError};
+use crate::model::family::LayerNorms;
+use crate::model_files::ModelFileError;
+
+/// Attention to both sides. In these classes, there is no other.
+const BOTH_SIDES: Key = unused("attention.causal");
+
+/// The architectures whose models all pool the mean.
+const MEANS: [&str; 2] = ["jina-bert-v2", "t5encoder"];
+
+/// Norms after the sums of a layer.
+const AFTER_SUMS: LayerNorms = LayerNorms {
+    after_attention: Some("attn_output_norm"),
+    after_mlp: Some("layer_output_norm"),
+    ..NORMS
+};
+
+/// Every encoder that is read.
+pub(super) const ENCODERS: &[Architecture] = &[
+    // Also RoBERTa, XLM-R, CamemBERT and DistilBERT: the converter leaves out the positions that
+    // texts do not have.
+    Architecture {
+        name: "bert",
+        class: "BertModel",
+        norms: AFTER_SUMS,
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| {
+            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "eurobert",
+        class: "EuroBertModel",
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| metadata.pooling(),
+        ..PLAIN
+    },
+    Architecture {
+        name: "jina-bert-v2",
+        class: "JinaBertModel",
+        norms: AFTER_SUMS,
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| {
+            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.jina()?;
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "llama-embed",
+        class: "LlamaBidirectionalModel",
+        is_interleaved: true,
+        keys: &[BOTH_SIDES],
+        ..PLAIN
+    },
+    Architecture {
+        name: "modern-bert",
+        class: "ModernBertModel",
+        keys: &[
+            BOTH_SIDES,
+            Key::integer("attention.sliding_window", "local_attention"),
+            Key::integer("attention.sliding_window_pattern", "global_attn_every_n_layers"),
+            Key::number("rope.freq_base_swa", "local_rope_theta"),
+            // That of a classifier.
+            unused("classifier.pooling_type"),
+        ],
+        adjust: |metadata| {
+            let (file, key) = (metadata.file, metadata.key("hidden_activation"));
+            if let Some(name) = file.text(&key)? {
+                metadata.set("hidden_activation", key, name);
+            }
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "nomic-bert",
+        class: "NomicBertModel",
+        norms: AFTER_SUMS,
+        keys: &[BOTH_SIDES],
+        adjust: |metadata| {
+            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "t5encoder",
+        class: "T5EncoderModel",
+        layers: "enc.blk",
+        keys: &[
+            BOTH_SIDES,
+            Key::integer("attention.relative_buckets_count", "relative_attention_num_buckets"),
+        ],
+        adjust: |metadata| {
+            metadata.t5_feed_forward();
+            metadata.one_table_of_biases()?;
+            metadata.pooling()
+        },
+        ..PLAIN
+    },
+];
+
+impl Metadata<'_> {
+    /// Sets the form of Jina Embeddings 2, and refuses that of the model for code.
+    fn jina(&mut self) -> Result<(), GgufError> {
+        const OF_CODE: &str = "blk.0.attn_q_norm.weight";
+        self.object.insert("position_embedding_type".to_owned(), "alibi".into());
+        self.object.insert("feed_forward_type".to_owned(), "geglu".into());
+        if self.file.tensor(OF_CODE).is_none() {
+            return Ok(());
+        }
+        let reason = format!(
+            "tensor `{OF_CODE}` is one of the model for code, which is read from a folder alone"
+        );
+        Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into())
+    }
+
+    /// Sets the pooling of vectors (`llama_pooling_type` of llama.h). Files of T5 and Jina may have
+    /// none, and all published models pool the mean.
+    fn pooling(&mut self) -> Result<(), GgufError> {
+        const FIELD: &str = "emb_pooler";
+        const EXPECTED: &str = "1, the mean, or 2, the first token";
+        let key = self.key("pooling_type");
+        let name = match self.file.unsigned(&key)? {
+            Some(1) => "mean",
+            Some(2) => "cls",
+            None | Some(0) if MEANS.contains(&self.architecture.name) => "mean",
+            None | Some(0) => return Ok(()),
+            Some(_) => return Err(self.file.unexpected(&key, EXPECTED)),
+        };
+        self.set(FIELD, key, name);
+        Ok(())
+    }
+}
