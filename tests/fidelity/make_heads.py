@@ -20,10 +20,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeRMSNorm
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 HERE = Path(__file__).parent
 GUESSES = 4
@@ -48,9 +49,9 @@ def randomize(module, generator, std=0.25):
         parameter.data = value.to(torch.bfloat16).float()
 
 
-def llama_config(target, **fields):
+def llama_config(target, kind=LlamaConfig, **fields):
     hidden = target.config.hidden_size
-    config = LlamaConfig(
+    config = kind(
         vocab_size=target.config.vocab_size,
         hidden_size=hidden,
         intermediate_size=56,
@@ -109,14 +110,18 @@ class Eagle3(Head):
     layers_read = [0, 1, 2]
     draft_vocab = 100
     norm_before_residual, norm_output = False, False
+    decoder_layer, rotary_embedding = llama.LlamaDecoderLayer, llama.LlamaRotaryEmbedding
+
+    def fields(self, target):
+        return llama_config(target)
 
     def __init__(self, target):
         super().__init__(target)
-        self.config = llama_config(target)
+        self.config = self.fields(target)
         hidden, config = self.config.hidden_size, self.config
         if self.layers_read:
             self.fc = nn.Linear(len(self.layers_read) * hidden, hidden, bias=False)
-        self.midlayer = llama.LlamaDecoderLayer(config, 0)
+        self.midlayer = self.decoder_layer(config, 0)
         self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         attention = self.midlayer.self_attn
         for name in ["q_proj", "k_proj", "v_proj"]:
@@ -124,7 +129,7 @@ class Eagle3(Head):
             setattr(attention, name, nn.Linear(2 * hidden, outputs, bias=False))
         self.norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, self.draft_vocab, bias=False)
-        self.rotary = llama.LlamaRotaryEmbedding(config)
+        self.rotary = self.rotary_embedding(config)
         tokens = torch.arange(self.draft_vocab) * 5 + 3
         self.register_buffer("d2t", tokens - torch.arange(self.draft_vocab))
 
@@ -186,6 +191,17 @@ class Eagle3WithNorms(Eagle3):
         mask, rotated = causal(x.shape[1]), self.rotated(x)
         output = self.layers["1"](x, attention_mask=mask, position_embeddings=rotated)
         return output[0] if isinstance(output, tuple) else output
+
+
+class Eagle3OfQwen3(Eagle3):
+    """With a layer of Qwen3, whose query and key heads have norms, in the form of speculators."""
+
+    architecture = "Eagle3Speculator"
+    norm_before_residual = True
+    decoder_layer, rotary_embedding = qwen3.Qwen3DecoderLayer, qwen3.Qwen3RotaryEmbedding
+
+    def fields(self, target):
+        return llama_config(target, Qwen3Config, head_dim=24)
 
 
 class Mtp(Head):
@@ -416,6 +432,17 @@ def config_of(head):
             "dtype": "bfloat16",
             "transformer_layer_config": config,
         }
+    if isinstance(head, Eagle3OfQwen3):
+        proposal = {"proposal_type": "greedy", "speculative_tokens": 3, "verifier_accept_k": 1}
+        return {
+            "architectures": [head.architecture],
+            "speculators_model_type": "eagle3",
+            "speculators_config": {"algorithm": "eagle3", "proposal_methods": [proposal]},
+            "draft_vocab_size": head.draft_vocab,
+            "eagle_aux_hidden_state_layer_ids": head.layers_read,
+            "dtype": "bfloat16",
+            "transformer_layer_config": config,
+        }
     config |= {"architectures": [head.architecture], "dtype": "bfloat16"}
     if isinstance(head, Eagle3):
         config["draft_vocab_size"] = head.draft_vocab
@@ -443,6 +470,7 @@ HEADS = {
     "eagle3": (Eagle3, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
+    "eagle3-qwen3": (Eagle3OfQwen3, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
     "mtp-qwen3_next": (QwenMtp, "qwen3_next"),

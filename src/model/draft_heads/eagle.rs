@@ -13,9 +13,7 @@
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
 
-use super::parts::{
-    HeadEmbedding, HeadLayers, HeadOutput, Target, llama_config, load_with, refused,
-};
+use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::model::config::ModelConfig;
 use crate::model::decoder::{DecoderLayer, kv_layers};
@@ -26,8 +24,8 @@ use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
 /// The entries of `architectures` of EAGLE's checkpoints: SafeAILab's, SpecForge's and vLLM's.
-const ARCHITECTURES: [&str; 3] =
-    ["LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM"];
+const ARCHITECTURES: &[&str] =
+    &["LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM"];
 /// Most guesses of a head that reads its own states. vLLM has no limit but its own.
 pub(super) const UNLIMITED: usize = usize::MAX;
 
@@ -72,7 +70,7 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let mut config = llama_config(source, target, &llama::FAMILY, &ARCHITECTURES)?;
+    let mut config = config_of(source, target, &[(&llama::FAMILY, ARCHITECTURES)])?;
     target.require(source, config.hidden_size, config.vocab_size)?;
     if size_of_draft(source, &config)? != config.vocab_size {
         let what = "config.json has a draft_vocab_size, which heads of the method eagle3 have";

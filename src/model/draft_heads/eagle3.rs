@@ -7,6 +7,7 @@
 //! | `fc_norm.{i}.weight` | `[hidden]`: over each of these states, with `fc_norm` |
 //! | `midlayer.input_layernorm`, `midlayer.hidden_norm` | `[hidden]`: over token and state |
 //! | `midlayer.self_attn.{q,k,v}_proj.weight` | `[…, 2 · hidden]` |
+//! | `midlayer.self_attn.{q,k}_norm.weight` | `[head_dim]`: of heads, in layers of Qwen3 alone |
 //! | `midlayer.self_attn.o_proj`, `midlayer.mlp.…` | as HF `LlamaDecoderLayer` |
 //! | `layers.{i}.…` from 1 on | as HF `LlamaDecoderLayer` |
 //! | `norm.weight` | `[hidden]`: before the output layer; with `norm_output`, over the state |
@@ -14,7 +15,8 @@
 //! | `d2t` | `[draft_vocab]` integers: the token of logit `i` is `i + d2t[i]` |
 //!
 //! `layers.0.` in place of `midlayer.` is accepted, and names may begin with `model.`. The format
-//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` reads it. The layers are
+//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` and `Eagle3Qwen3ForCausalLM` read it. The
+//! layers that it reads are
 //! `eagle_aux_hidden_state_layer_ids`, or by default `2`, `L / 2` and `L - 3` of the model's `L`
 //! layers. With `use_aux_hidden_state` false, there is no `fc`, and the head reads the states after
 //! the model's final norm.
@@ -24,20 +26,18 @@ use playhouse_kernels::add;
 use serde_json::Value;
 
 use super::eagle::{UNLIMITED, size_of_draft};
-use super::parts::{
-    HeadEmbedding, HeadLayers, HeadOutput, Target, llama_config, load_with, refused,
-};
+use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
-use crate::model::families::llama;
+use crate::model::families::{llama, qwen3};
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{Attention, FeedForwardLayer, LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
 /// The entries of `architectures` of EAGLE-3's checkpoints: SafeAILab's, SpecForge's and vLLM's.
-const ARCHITECTURES: [&str; 6] = [
+const OF_LLAMA: &[&str] = &[
     "LlamaForCausalLM",
     "LlamaForCausalLMEagle3",
     "Eagle3LlamaForCausalLM",
@@ -45,6 +45,8 @@ const ARCHITECTURES: [&str; 6] = [
     "Eagle3Qwen2_5vlForCausalLM",
     "Eagle3Qwen3vlForCausalLM",
 ];
+/// Those of heads whose layers are Qwen3's: vLLM's names.
+const OF_QWEN3: &[&str] = &["Qwen3ForCausalLM", "Eagle3Qwen3ForCausalLM"];
 /// The object of the config that may have the head's own settings.
 const NESTED: &str = "eagle_config";
 
@@ -147,7 +149,8 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let config = llama_config(source, target, &llama::FAMILY, &ARCHITECTURES)?;
+    let forms = [(&llama::FAMILY, OF_LLAMA), (&qwen3::FAMILY, OF_QWEN3)];
+    let config = config_of(source, target, &forms)?;
     target.require(source, config.hidden_size, config.vocab_size)?;
     let num_tokens = size_of_draft(source, &config)?;
     if num_tokens > config.vocab_size {

@@ -158,19 +158,22 @@ impl HeadOutput {
     }
 }
 
-/// Reads the config of a head with Llama's layers, whose `architectures` must be one of `names`.
-pub(super) fn llama_config(
+/// Reads the config of a head. `forms` has the families whose layers it may have, each with its
+/// entries of `architectures`.
+pub(super) fn config_of(
     source: &ModelSource<'_>,
     target: &Target<'_>,
-    family: &'static Family,
-    names: &[&str],
+    forms: &[(&'static Family, &[&str])],
 ) -> Result<ModelConfig, ModelError> {
     let listed = source.config().get("architectures").and_then(|listed| listed.as_array());
-    let mut listed = listed.into_iter().flatten().filter_map(|name| name.as_str());
-    if !listed.any(|name| names.contains(&name)) {
+    let listed = listed.into_iter().flatten().filter_map(|name| name.as_str());
+    let listed: Vec<&str> = listed.collect();
+    let is_listed = |names: &[&str]| listed.iter().any(|name| names.contains(name));
+    let Some(&(family, _)) = forms.iter().find(|(_, names)| is_listed(names)) else {
+        let names: Vec<&str> = forms.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let expected = format!("a list with one of {}", names.join(", "));
         return Err(source.config.fields().invalid("architectures", &expected).into());
-    }
+    };
     let entry = Entry::Family(family);
     let mut config = ModelConfig::of_entry(source.config, entry, None)?;
     // As in vLLM, a head guesses in all texts of the model, also in longer ones than it was trained
