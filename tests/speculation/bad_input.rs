@@ -22,7 +22,7 @@ async fn refused_head(method: HeadMethod, model: &Path) -> String {
 
 async fn refused_method(method: SpeculativeMethod) -> String {
     let config = EngineConfig {
-        speculative_config: Some(SpeculativeConfig { method, num_speculative_tokens: 3 }),
+        speculative_config: Some(SpeculativeConfig::new(method, 3)),
         num_gpu_blocks_override: Some(300),
         ..EngineConfig::default()
     };
@@ -120,6 +120,22 @@ async fn wrong_values_of_a_heads_config_are_named() {
         let error = refused_head(HeadMethod::Eagle3, folder.path()).await;
         assert!(error.contains(part), "{field}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drafter_may_be_no_longer_than_the_model() {
+    let method = SpeculativeMethod::DraftModel { model: draft_model() };
+    let max_model_len = Some(5_000_000);
+    let config = EngineConfig {
+        speculative_config: Some(SpeculativeConfig {
+            max_model_len,
+            ..SpeculativeConfig::new(method, 3)
+        }),
+        num_gpu_blocks_override: Some(300),
+        ..EngineConfig::default()
+    };
+    let error = Engine::spawn(config, |_| ()).await.err().unwrap().to_string();
+    assert!(error.contains("max_model_len of the drafter"), "{error}");
 }
 
 /// A token of the head that the model does not have would be an index out of range.

@@ -48,7 +48,7 @@ pub(crate) fn head(method: HeadMethod) -> PathBuf {
 /// Returns the settings of a head's method.
 pub(crate) fn config(method: HeadMethod, num_speculative_tokens: usize) -> SpeculativeConfig {
     let method = SpeculativeMethod::Head { method, model: Some(head(method)) };
-    SpeculativeConfig { method, num_speculative_tokens }
+    SpeculativeConfig::new(method, num_speculative_tokens)
 }
 
 /// Writes a head of EAGLE-3 for the demo model. `change` changes its config.

@@ -21,7 +21,7 @@ const WITHOUT_EFFECT: [&str; 12] = [
 ];
 
 /// Fields with the values that are accepted beside null.
-fn accepted() -> [(&'static str, Vec<Value>); 24] {
+fn accepted() -> [(&'static str, Vec<Value>); 23] {
     let one = || vec![json!(1)];
     let off = || vec![json!(false)];
     let auto = || vec![json!("auto")];
@@ -38,7 +38,6 @@ fn accepted() -> [(&'static str, Vec<Value>); 24] {
         ("dspark_draft_topk", Vec::new()),
         ("enable_adaptive_verification", off()),
         ("kv_cache_dtype", auto()),
-        ("max_model_len", Vec::new()),
         ("moe_backend", auto()),
         ("num_speculative_tokens_per_batch_size", Vec::new()),
         ("parallel_drafting", off()),

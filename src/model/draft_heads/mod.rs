@@ -18,6 +18,7 @@
 
 mod eagle;
 mod eagle3;
+mod facts;
 mod mlp_speculator;
 mod mtp;
 mod parts;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{AttentionMetadata, KvCache, KvCacheShape};
 
+pub(crate) use self::facts::DrafterFacts;
 use self::parts::HeadLayers;
 use super::config::ConfigSource;
 use super::{
@@ -156,7 +158,7 @@ impl std::fmt::Debug for DraftHead {
 }
 
 /// Loads the head in the folder `path` for `model`. The folder of [`HeadMethod::Mtp`] may be the
-/// model's own.
+/// model's own. The head guesses up to the length of `options`.
 ///
 /// # Errors
 /// [`ModelError::DraftHead`] if the head does not fit the method or the model, and the errors of a
@@ -198,7 +200,10 @@ pub fn load_draft_head(
     Ok(Arc::new(DraftHead {
         input,
         hidden_size,
-        max_model_len: max_model_len.min(model.max_model_len),
+        max_model_len: {
+            let limit = options.max_model_len.unwrap_or(usize::MAX);
+            max_model_len.min(model.max_model_len).min(limit)
+        },
         max_guesses,
         kv_layers,
         places,
