@@ -273,6 +273,9 @@ pub(super) fn load(
     let known = config.original.as_ref().map_or(names, |original| &original.names);
     loader.adapter_sites().set_base(known.base());
     loader.adapter_sites().set_parts_of_names(known.in_adapters);
+    if let Some(wrapped) = &config.wrapped {
+        loader.adapter_sites().set_other_parts(wrapped.wrapper.unread);
+    }
     for module in unused_modules(config.original.as_deref().unwrap_or(config)) {
         loader.adapter_sites().add_unused(module);
     }

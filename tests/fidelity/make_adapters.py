@@ -14,7 +14,9 @@ this one, too. Where transformers 4 had a module of all experts for each of thei
 `c` with the parameters of these. Models of experts that PEFT cannot compute beside their adapter
 have the answers of both merged. Some models get a fifth one, `e`, with matrices of the embedding,
 and of the output layer. Others get a sixth one, `f`, with matrices of the router's weight, as PEFT
-makes them of `gate` and of `all-linear` with transformers 5.
+makes them of `gate` and of `all-linear` with transformers 5. The adapter `g` has the matrices of the
+embedding in the output layer, too (`ensure_weight_tying`). The adapter `h` has patterns with
+look-arounds and whole names, and changes some layers alone.
 Needs torch, transformers and peft.
 """
 
@@ -63,6 +65,10 @@ EMBEDDINGS = {
     # PEFT saves the bias of its output layer, too.
     "phi": ["embed_tokens", "lm_head", "fc1"],
 }
+# Models whose adapter `g` has the matrices of the embedding in the output layer, too.
+TIED = ["llama-tied"]
+# Models whose adapter `h` has patterns.
+PATTERNS = ["llama-gqa-f16"]
 # Models whose adapter `f` has matrices of the router.
 ROUTERS = ["mixtral", "qwen3_moe"]
 IS_4 = transformers.__version__.startswith("4.")
@@ -177,7 +183,8 @@ def random_adapter(model, config, out, generator):
     for key, parameter in tuned.named_parameters():
         if "lora_" in key:
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.data = noise * (0.3 if "lora_A" in key else 0.2)
+            # In place, because the output layer may share the matrices of the embedding.
+            parameter.data.copy_(noise * (0.3 if "lora_A" in key else 0.2))
         elif "modules_to_save" in key:
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.data = parameter.data + 0.05 * noise
@@ -215,6 +222,14 @@ def record(name, saved, load, folder, out):
         adapters.append(("e", config))
     if name in ROUTERS:
         adapters.append(("f", of_parameters(["gate.weight"], "gate.weight")))
+    if name in TIED:
+        config = LoraConfig(
+            r=3, lora_alpha=5, target_modules=["embed_tokens", "v_proj"],
+            ensure_weight_tying=True, task_type="CAUSAL_LM",
+        )
+        adapters.append(("g", config))
+    if name in PATTERNS:
+        adapters.append(("h", of_patterns()))
     if IS_4:
         adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
         answers = json.loads((out / "answers.json").read_text())
@@ -252,6 +267,20 @@ def of_parameters(parameters, narrow):
     return LoraConfig(
         r=3, lora_alpha=5, target_modules=["k_proj"], target_parameters=parameters,
         rank_pattern={narrow: 2}, task_type="CAUSAL_LM",
+    )
+
+
+def of_patterns():
+    """Returns the config of an adapter of the first layer's modules, but for one.
+
+    PEFT sorts patterns when it writes them, and the first one that fits counts. So one fits each.
+    """
+    return LoraConfig(
+        r=4, lora_alpha=6, target_modules=["q_proj", "k_proj", "o_proj", "gate_proj", "up_proj"],
+        exclude_modules=["layers.0.mlp.up_proj"], layers_to_transform=[0], layers_pattern="layers",
+        rank_pattern={r"^model\.layers\.0\.self_attn\.q_proj": 2, r"(?:(?![kq]_proj).)*_proj": 3},
+        alpha_pattern={"model.layers.0.self_attn.k_proj": 9, r"\w+(?<!gate)(?<!k)_proj": 5},
+        task_type="CAUSAL_LM",
     )
 
 

@@ -60,6 +60,8 @@ pub struct AdapterSites {
     pub(super) closed: Vec<String>,
     /// The modules with linear layers of the checkpoint that no result depends on.
     pub(super) unused: Vec<String>,
+    /// The modules beside the text model of a multimodal class, which no adapter changes.
+    other_parts: &'static [&'static str],
     /// The module that holds all but the head: HF `base_model_prefix`. An adapter that was trained
     /// on it alone has names without it.
     pub(super) base: &'static str,
@@ -125,6 +127,11 @@ impl AdapterSites {
     /// Registers a module that no result depends on. An adapter may change it.
     pub(in crate::model) fn add_unused(&mut self, module: String) {
         self.unused.push(module);
+    }
+
+    /// Sets the modules beside the text model of a multimodal class.
+    pub(in crate::model) fn set_other_parts(&mut self, modules: &'static [&'static str]) {
+        self.other_parts = modules;
     }
 
     /// Sets the names that adapters have for the modules of linear layers: pairs of the modules in
@@ -205,6 +212,15 @@ impl AdapterSites {
     pub(super) fn is_unused(&self, module: &str) -> bool {
         let name = self.normalized(module);
         self.unused.iter().any(|unused| self.normalized(unused) == name)
+    }
+
+    /// Returns whether a module is beside the text model of a multimodal class.
+    pub(super) fn is_in_other_part(&self, module: &str) -> bool {
+        let name = self.normalized(module);
+        self.other_parts.iter().any(|part| {
+            let rest = name.strip_prefix(&*self.normalized(part));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
     }
 
     /// Registers the embedding `module`, `[vocab, width]`.
