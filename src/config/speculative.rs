@@ -174,7 +174,8 @@ impl Name {
     /// Returns the method of a name.
     fn of(name: &str) -> Option<Self> {
         Some(match name {
-            "ngram" | "[ngram]" => Self::Ngram,
+            // The guesses are the same on any device.
+            "ngram" | "[ngram]" | "ngram_gpu" => Self::Ngram,
             "suffix" => Self::Suffix,
             "draft_model" => Self::DraftModel,
             "eagle" => Self::Head(HeadMethod::Eagle),

@@ -129,7 +129,8 @@ pub(super) fn load_head(
     Ok(load_draft_head(path, method, model, options, progress)?)
 }
 
-/// Checks that a draft model guesses tokens of `model`.
+/// Checks that a draft model guesses tokens of `model`. Special tokens may differ, as in vLLM, which
+/// compares the numbers of tokens alone.
 ///
 /// # Errors
 /// [`StartError::DraftModel`] if the vocabularies differ, or if the draft model has layers with
@@ -154,7 +155,13 @@ pub(super) fn check(
     }
     let own = HfTextCodec::load(path)?;
     let num_tokens = u32::try_from(of_model).unwrap_or(u32::MAX);
-    let differs = |&token: &u32| own.token_piece(token) != codec.token_piece(token);
+    // Versions of a tokenizer name special tokens otherwise, and tokens that only fill the
+    // vocabulary have no piece. A wrong one makes wrong guesses.
+    let is_special = |token| own.is_special(token) || codec.is_special(token);
+    let differs = |&token: &u32| match (own.token_piece(token), codec.token_piece(token)) {
+        (Some(own), Some(of_model)) => own != of_model && !is_special(token),
+        _ => false,
+    };
     match (0..num_tokens).find(differs) {
         Some(token) => {
             let [own, of_model] =

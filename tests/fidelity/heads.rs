@@ -239,6 +239,7 @@ fn check_head_in(name: &str, folder: &Path) {
 #[test]
 fn eagle_guesses_as_torch_does() {
     check_head("eagle");
+    check_head("eagle-biases");
 }
 
 #[test]

@@ -105,6 +105,17 @@ class Eagle(Head):
         return self.target[0].lm_head(states)
 
 
+class EagleWithBiases(Eagle):
+    """With biases of queries, keys and values, as the heads for Qwen2 have."""
+
+    def __init__(self, target):
+        super().__init__(target)
+        attention = self.layers[0].self_attn
+        for name in ["q_proj", "k_proj", "v_proj"]:
+            linear = getattr(attention, name)
+            setattr(attention, name, nn.Linear(linear.in_features, linear.out_features))
+
+
 class Eagle3(Head):
     architecture = "LlamaForCausalLMEagle3"
     layers_read = [0, 1, 2]
@@ -444,6 +455,8 @@ def config_of(head):
             "transformer_layer_config": config,
         }
     config |= {"architectures": [head.architecture], "dtype": "bfloat16"}
+    if isinstance(head, EagleWithBiases):
+        config["qkv_bias"] = True
     if isinstance(head, Eagle3):
         config["draft_vocab_size"] = head.draft_vocab
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": head.layers_read}
@@ -467,6 +480,7 @@ def tensors_of(head, scratch):
 
 HEADS = {
     "eagle": (Eagle, "llama-llama3"),
+    "eagle-biases": (EagleWithBiases, "llama-llama3"),
     "eagle3": (Eagle3, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),

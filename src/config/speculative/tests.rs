@@ -43,6 +43,8 @@ fn a_model_without_a_method_is_what_its_name_says() {
     }
     let draft = SpeculativeMethod::DraftModel { model: "Qwen/Qwen3-0.6B".into() };
     assert_eq!(method("Qwen/Qwen3-0.6B"), draft);
+    let on_gpu = read(r#"{"method": "ngram_gpu", "num_speculative_tokens": 2}"#).unwrap();
+    assert_eq!(on_gpu.method, method("ngram"));
     let own = r#"{"method": "ngram", "model": "[ngram]", "num_speculative_tokens": 2}"#;
     assert_eq!(read(own).unwrap().method, method("ngram"));
 }
@@ -57,6 +59,8 @@ fn fields_of_vllm_are_accepted_where_their_value_has_no_effect() {
         r#""disable_padded_drafter_batch": true, "draft_sample_method": "probabilistic""#,
         r#""rejection_sample_method": "block", "parallel_drafting": false"#,
         r#""kv_cache_dtype": "auto", "disable_by_batch_size": 32"#,
+        r#""attention_backend": "FLASH_ATTN", "moe_backend": "triton", "quantization": "awq""#,
+        r#""acceptance_method": "rejection_sampler", "rejection_sample_method": "strict""#,
         r#""fly_window_size": 4, "disable_lookahead_block_hashes": true, "xpress_topc": null"#,
     ] {
         assert_eq!(read(&format!("{plain}, {more}}}")), Ok(expected.clone()), "{more}");

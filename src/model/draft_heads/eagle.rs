@@ -7,7 +7,7 @@
 //! | `embed_tokens.weight` | `[vocab, hidden]`; absent: the model's |
 //! | `lm_head.weight` | `[vocab, hidden]`; absent: the model's |
 //!
-//! The names may begin with `model.`. There is no final norm. The format is SafeAILab's, as vLLM's
+//! With `qkv_bias`, queries, keys and values have biases. The names may begin with `model.`. There is no final norm. The format is SafeAILab's, as vLLM's
 //! `EagleLlamaForCausalLM` reads it.
 
 use burn::tensor::Tensor;
@@ -15,7 +15,7 @@ use playhouse_kernels::add;
 
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
-use crate::model::config::ModelConfig;
+use crate::model::config::{Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::llama;
 use crate::model::layers::rotary::RotaryTables;
@@ -77,6 +77,14 @@ pub(super) fn load(
         return Err(refused(source, what.to_owned()));
     }
     config.has_first_norm = false;
+    // As in vLLM: that of queries, keys and values, whatever `attention_bias` is.
+    if let Some(has_bias) = source.config.fields().flag("qkv_bias")? {
+        for layer in &mut config.layers {
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                attention.qkv_bias = has_bias;
+            }
+        }
+    }
     load_with(source, config, "model.fc.weight", None, |config, loader| {
         build(config, target, loader)
     })
