@@ -30,8 +30,8 @@ async fn refused_method(method: SpeculativeMethod) -> String {
     started.err().unwrap().to_string()
 }
 
-/// Copies the draft model, with the ids of two of its tokens exchanged.
-fn exchanged() -> tempfile::TempDir {
+/// Copies the draft model, with another tokenizer.
+fn with_tokenizer(change: impl FnOnce(&mut serde_json::Value)) -> tempfile::TempDir {
     let folder = tempfile::TempDir::new().unwrap();
     for entry in fs::read_dir(draft_model()).unwrap() {
         let path = entry.unwrap().path();
@@ -40,16 +40,45 @@ fn exchanged() -> tempfile::TempDir {
     let path = folder.path().join("tokenizer.json");
     let mut json: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let vocab = json["model"]["vocab"].as_object_mut().unwrap();
-    for id in vocab.values_mut() {
-        *id = match id.as_u64() {
-            Some(700) => 701.into(),
-            Some(701) => 700.into(),
-            _ => continue,
-        };
-    }
+    change(&mut json);
     fs::write(&path, json.to_string()).unwrap();
     folder
+}
+
+/// Copies the draft model, with the ids of two of its tokens exchanged.
+fn exchanged() -> tempfile::TempDir {
+    with_tokenizer(|json| {
+        let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+        for id in vocab.values_mut() {
+            *id = match id.as_u64() {
+                Some(700) => 701.into(),
+                Some(701) => 700.into(),
+                _ => continue,
+            };
+        }
+    })
+}
+
+/// As in vLLM. Models of one series have other special tokens in each version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_model_may_have_other_special_tokens() {
+    let folder = with_tokenizer(|json| {
+        let added = json["added_tokens"].as_array_mut().unwrap();
+        let special = added.iter_mut().find(|token| token["content"] == "<|im_start|>").unwrap();
+        assert_eq!(special["special"], true);
+        special["content"] = "<|reserved|>".into();
+        added.retain(|token| token["content"] != "</tool_response>");
+        let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+        let id = vocab.remove("<|im_start|>").unwrap();
+        vocab.insert("<|reserved|>".to_owned(), id);
+    });
+    let method = SpeculativeMethod::DraftModel { model: folder.path().to_owned() };
+    let config = EngineConfig {
+        speculative_config: Some(SpeculativeConfig::new(method, 3)),
+        num_gpu_blocks_override: Some(300),
+        ..EngineConfig::default()
+    };
+    Engine::spawn(config, |_| ()).await.unwrap().shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
