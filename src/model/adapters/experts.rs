@@ -365,6 +365,12 @@ impl Loading<'_> {
                 accepted: "the release of PEFT that wrote the adapter, because the shapes of its \
                            experts' matrices do not tell which axis has their inputs",
             })?;
+            let of_unmarked = version.and_then(|version| Axes::ByInput.side(version));
+            if of_others.is_none() && axes == Axes::MarkedByInput && of_unmarked != Some(side) {
+                let what = "square matrices of experts are read as those of transformers 5; the \
+                            file does not tell them from those of transformers 4";
+                tracing::warn!(tensor, "{what}");
+            }
             fitting.retain(|(_, of)| *of == side);
         }
         match (&fitting[..], num_products) {
