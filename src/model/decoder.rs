@@ -123,15 +123,19 @@ impl Backbone for Decoder {
             hidden = norm.forward(hidden);
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
+        let sum_of = |hidden: &Tensor<2>, residual: &Option<Tensor<2>>| match residual.clone() {
+            Some(residual) => add(hidden.clone(), residual),
+            None => hidden.clone(),
+        };
         for (index, layer) in self.layers.iter().enumerate() {
             if wanted.contains(&index) {
-                inputs.push(match residual.clone() {
-                    Some(residual) => add(hidden.clone(), residual),
-                    None => hidden.clone(),
-                });
+                inputs.push(sum_of(&hidden, &residual));
             }
             let (output, sum) = layer.forward(hidden, residual, positions, step);
             (hidden, residual) = (step.media().added(index, output), sum);
+        }
+        if wanted.contains(&self.layers.len()) {
+            inputs.push(sum_of(&hidden, &residual));
         }
         hidden = match (&self.norm, residual) {
             (Some(norm), residual) => {

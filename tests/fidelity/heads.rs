@@ -246,6 +246,7 @@ fn eagle_guesses_as_torch_does() {
 fn eagle3_guesses_as_torch_does() {
     check_head("eagle3");
     check_head("eagle3-last");
+    check_head("eagle3-after");
     check_head("eagle3-norms");
     check_head("eagle3-qwen3");
 }

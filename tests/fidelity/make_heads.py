@@ -204,6 +204,12 @@ class Eagle3WithNorms(Eagle3):
         return output[0] if isinstance(output, tuple) else output
 
 
+class Eagle3AfterLast(Eagle3):
+    """Over the states before the last layer and after it."""
+
+    layers_read = [1, 2]
+
+
 class Eagle3OfQwen3(Eagle3):
     """With a layer of Qwen3, whose query and key heads have norms, in the form of speculators."""
 
@@ -375,9 +381,14 @@ class TiedMlpSpeculator(MlpSpeculator):
 
 def hidden_states(target, head, tokens):
     """Returns the rows that the model gives to a head."""
+    last = []
+    hook = target.model.norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
     outputs = target.model(tokens, output_hidden_states=True)
+    hook.remove()
     if isinstance(head, Eagle3) and head.layers_read:
-        return torch.cat([outputs.hidden_states[i] for i in head.layers_read], dim=-1)
+        # The last one of transformers is that after the norm.
+        states = [*outputs.hidden_states[:-1], last[0]]
+        return torch.cat([states[i] for i in head.layers_read], dim=-1)
     return outputs.last_hidden_state
 
 
@@ -483,6 +494,7 @@ HEADS = {
     "eagle-biases": (EagleWithBiases, "llama-llama3"),
     "eagle3": (Eagle3, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),
+    "eagle3-after": (Eagle3AfterLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
     "eagle3-qwen3": (Eagle3OfQwen3, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),

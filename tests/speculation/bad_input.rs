@@ -132,7 +132,7 @@ async fn wrong_values_of_a_heads_config_are_named() {
         ("draft_vocab_size", 4_000.into(), "draft_vocab_size is 4000"),
         ("draft_vocab_size", 400.into(), "has shape [500, 256]"),
         ("num_hidden_layers", 2.into(), "layers.1."),
-        ("eagle_aux_hidden_state_layer_ids", serde_json::json!([1, 3, 6]), "indices below 6"),
+        ("eagle_aux_hidden_state_layer_ids", serde_json::json!([1, 3, 7]), "indices up to 6"),
         // By default the second and the third are equal.
         ("eagle_aux_hidden_state_layer_ids", serde_json::Value::Null, "[2, 3, 3]"),
     ];

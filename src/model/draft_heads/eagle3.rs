@@ -221,7 +221,8 @@ fn layers_read(source: &ModelSource<'_>, target: &Target<'_>) -> Result<Vec<usiz
     // As in vLLM, the states are side by side in the order of the layers.
     layers.sort_unstable();
     let increases = layers.is_sorted_by(|one, next| one < next);
-    let is_inside = layers.iter().all(|layer| *layer < num_layers);
+    // As in vLLM, the index after the last one stands for the states after all layers.
+    let is_inside = num_layers > 0 && layers.iter().all(|layer| *layer <= num_layers);
     if !layers.is_empty() && increases && is_inside {
         return Ok(layers);
     }
@@ -229,7 +230,7 @@ fn layers_read(source: &ModelSource<'_>, target: &Target<'_>) -> Result<Vec<usiz
         0 => "the model's family gives no hidden states before its layers".to_owned(),
         _ => format!(
             "it reads the hidden states before the layers {layers:?} of the model; expected \
-             different indices below {num_layers} in {FIELD}"
+             different indices up to {num_layers} in {FIELD}"
         ),
     };
     Err(refused(source, what))

@@ -45,7 +45,8 @@ use crate::config::HeadMethod;
 pub enum HeadInput {
     /// Those after the final norm.
     Last,
-    /// Those before the layers of these indices, which increase, side by side.
+    /// Those before the layers of these indices, which increase, side by side. The number of
+    /// layers stands for those after the last one.
     BeforeLayers(Vec<usize>),
 }
 
