@@ -7,8 +7,8 @@
 //! | `embed_tokens.weight` | `[vocab, hidden]`; absent: the model's |
 //! | `lm_head.weight` | `[vocab, hidden]`; absent: the model's |
 //!
-//! With `qkv_bias`, queries, keys and values have biases. The names may begin with `model.`. There is no final norm. The format is SafeAILab's, as vLLM's
-//! `EagleLlamaForCausalLM` reads it.
+//! With `qkv_bias`, queries, keys and values have biases. The names may begin with `model.`. There
+//! is no final norm. The format is SafeAILab's, as vLLM's `EagleLlamaForCausalLM` reads it.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
