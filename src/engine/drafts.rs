@@ -129,8 +129,8 @@ pub(super) fn load_head(
     Ok(load_draft_head(path, method, model, options, progress)?)
 }
 
-/// Checks that a draft model guesses tokens of `model`. Special tokens may differ. vLLM compares the
-/// numbers of tokens alone.
+/// Checks that a draft model guesses tokens of `model`. Special tokens may differ. vLLM compares
+/// the numbers of tokens alone.
 ///
 /// # Errors
 /// [`StartError::DraftModel`] if the vocabularies differ, or if the draft model has layers with

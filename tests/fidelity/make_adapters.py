@@ -14,8 +14,8 @@ this one, too. Where transformers 4 had a module of all experts for each of thei
 `c` with the parameters of these. Models of experts that PEFT cannot compute beside their adapter
 have the answers of both merged. Some models get a fifth one, `e`, with matrices of the embedding,
 and of the output layer. Others get a sixth one, `f`, with matrices of the router's weight, as PEFT
-makes them of `gate` and of `all-linear` with transformers 5. The adapter `g` has the matrices of the
-embedding in the output layer, too (`ensure_weight_tying`). The adapter `h` has patterns with
+makes them of `gate` and of `all-linear` with transformers 5. The adapter `g` has the matrices of
+the embedding in the output layer, too (`ensure_weight_tying`). The adapter `h` has patterns with
 look-arounds and whole names, and changes some layers alone.
 Needs torch, transformers and peft.
 """
