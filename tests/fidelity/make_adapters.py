@@ -2,6 +2,7 @@
 
     python3 make_adapters.py            all models
     python3 make_adapters.py NAME ...   some of them
+    python3 make_adapters.py NAME/f     one adapter more of a model that has some
 
 With transformers 4, it adds the adapters alone that only this version has.
 
@@ -49,7 +50,10 @@ PARAMETERS = {
     "granite_hybrid": "block_sparse_moe.experts",
     "hy_v3": "mlp.experts",
     "longcat_flash": "mlp.experts",
+    "nemotron_h-experts": "mixer.experts",
 }
+# Those of them whose experts have no gates.
+UNGATED = ["nemotron_h-experts"]
 # Models whose experts were parameters of other modules in transformers 4.
 PARAMETERS_4 = {
     "granite_moe": [f"block_sparse_moe.{side}_linear.weight" for side in ("input", "output")],
@@ -69,8 +73,13 @@ EMBEDDINGS = {
 TIED = ["llama-tied"]
 # Models whose adapter `h` has patterns.
 PATTERNS = ["llama-gqa-f16"]
-# Models whose adapter `f` has matrices of the router.
-ROUTERS = ["mixtral", "qwen3_moe"]
+# Models whose adapter `f` has matrices of the router: its weight in transformers 5.
+ROUTERS = {
+    "mixtral": "gate.weight",
+    "qwen3_moe": "gate.weight",
+    "granite_moe": "router.weight",
+    "hy_v3": "gate.weight",
+}
 IS_4 = transformers.__version__.startswith("4.")
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
@@ -191,15 +200,15 @@ def random_adapter(model, config, out, generator):
     tuned.save_pretrained(out)
 
 
-def make(name, saved):
+def make(name, saved, only=None):
     folder = HERE / "models" / name
     load = lambda: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    record(name, saved, load, folder, HERE / "adapters" / name)
+    record(name, saved, load, folder, HERE / "adapters" / name, only)
 
 
-def record(name, saved, load, folder, out):
-    """Writes the adapters of the model that `load` returns, which is in `folder`."""
-    if not IS_4:
+def record(name, saved, load, folder, out, only=None):
+    """Writes the adapters of the model that `load` returns, which is in `folder`, or one more."""
+    if not IS_4 and not only:
         shutil.rmtree(out, ignore_errors=True)
     model = load()
     generator = torch.Generator().manual_seed(len(name))
@@ -221,7 +230,7 @@ def record(name, saved, load, folder, out):
         )
         adapters.append(("e", config))
     if name in ROUTERS:
-        adapters.append(("f", of_parameters(["gate.weight"], "gate.weight")))
+        adapters.append(("f", of_parameters([ROUTERS[name]], ROUTERS[name])))
     if name in TIED:
         config = LoraConfig(
             r=3, lora_alpha=5, target_modules=["embed_tokens", "v_proj"],
@@ -230,6 +239,11 @@ def record(name, saved, load, folder, out):
         adapters.append(("g", config))
     if name in PATTERNS:
         adapters.append(("h", of_patterns()))
+    if only:
+        adapters = [one for one in adapters if one[0] == only]
+        generator = torch.Generator().manual_seed(len(name) + ord(only))
+        answers = json.loads((out / "answers.json").read_text())
+        answers = [one for one in answers if one["adapter"] != only]
     if IS_4:
         adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
         answers = json.loads((out / "answers.json").read_text())
@@ -243,7 +257,8 @@ def record(name, saved, load, folder, out):
             random_adapter(load(), config, out / adapter, generator)
         elif adapter == "d":
             experts = PARAMETERS.get(name, "mlp.experts")
-            parameters = [f"{experts}.gate_up_proj", f"{experts}.down_proj"]
+            inner = "up_proj" if name in UNGATED else "gate_up_proj"
+            parameters = [f"{experts}.{inner}", f"{experts}.down_proj"]
             config = of_parameters(parameters, "experts.down_proj")
             random_adapter(load(), config, out / adapter, generator)
         else:
@@ -287,5 +302,6 @@ def of_patterns():
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or (PARAMETERS_4 if IS_4 else MODELS):
-        make(name, MODELS.get(name, []))
+    for wanted in sys.argv[1:] or (PARAMETERS_4 if IS_4 else MODELS):
+        name, _, only = wanted.partition("/")
+        make(name, MODELS.get(name, []), only)
