@@ -212,6 +212,11 @@ async fn each_fault_is_told() {
     };
     let message = refusal(&engine, MODEL, pickled).await;
     assert!(message.contains("never read"), "{message}");
+    let of_mlx = |folder: &Path| {
+        fs::rename(weights(folder), folder.join("adapters.safetensors")).unwrap();
+    };
+    let message = refusal(&engine, MODEL, of_mlx).await;
+    assert!(message.contains("adapters of MLX are not read"), "{message}");
     // Wherever it is cut, the file is refused and not read beyond its end.
     let whole = fs::metadata(weights(Path::new(&adapter(MODEL, "a")))).unwrap().len();
     for length in [0, 4, 8, 100, whole / 2, whole - 1] {
