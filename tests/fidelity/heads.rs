@@ -247,6 +247,7 @@ fn eagle3_guesses_as_torch_does() {
     check_head("eagle3");
     check_head("eagle3-last");
     check_head("eagle3-after");
+    check_head("eagle3-narrow");
     check_head("eagle3-norms");
     check_head("eagle3-qwen3");
 }

@@ -152,7 +152,7 @@ class Eagle3(Head):
 
     def states(self, tokens, rows, num_guesses):
         # Rows of the model have several states, and those of the head one.
-        width = len(self.layers_read) * self.config.hidden_size
+        width = len(self.layers_read) * self.target[0].config.hidden_size
         x = torch.stack([self.fused(row) if len(row) == width else row for row in rows[0]])[None]
         layer, embedded = self.midlayer, self.midlayer.input_layernorm(self.embed(tokens))
         normed = layer.hidden_norm(x)
@@ -208,6 +208,29 @@ class Eagle3AfterLast(Eagle3):
     """Over the states before the last layer and after it."""
 
     layers_read = [1, 2]
+
+
+class Eagle3Narrow(Eagle3):
+    """Narrower than its model, with an embedding of its own."""
+
+    width = 24
+
+    def fields(self, target):
+        config = llama_config(target)
+        config.hidden_size, config.head_dim = self.width, 8
+        return config
+
+    def __init__(self, target):
+        super().__init__(target)
+        states = len(self.layers_read) * target.config.hidden_size
+        self.fc = nn.Linear(states, self.width, bias=False)
+        self.embed_tokens = nn.Embedding(target.config.vocab_size, self.width)
+
+    def embed(self, tokens):
+        return self.embed_tokens(tokens)
+
+    def fused(self, row):
+        return self.fc(row)
 
 
 class Eagle3OfQwen3(Eagle3):
@@ -468,6 +491,8 @@ def config_of(head):
     config |= {"architectures": [head.architecture], "dtype": "bfloat16"}
     if isinstance(head, EagleWithBiases):
         config["qkv_bias"] = True
+    if isinstance(head, Eagle3Narrow):
+        config["target_hidden_size"] = head.target[0].config.hidden_size
     if isinstance(head, Eagle3):
         config["draft_vocab_size"] = head.draft_vocab
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": head.layers_read}
@@ -493,6 +518,7 @@ HEADS = {
     "eagle": (Eagle, "llama-llama3"),
     "eagle-biases": (EagleWithBiases, "llama-llama3"),
     "eagle3": (Eagle3, "glm4_moe"),
+    "eagle3-narrow": (Eagle3Narrow, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),
     "eagle3-after": (Eagle3AfterLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),

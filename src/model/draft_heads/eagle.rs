@@ -110,10 +110,10 @@ fn build(
     let fc = [Part::new("model.fc".to_owned(), config.hidden_size)];
     let has_bias = loader.has("model.fc.bias");
     let head = Eagle {
-        embed_tokens: target.embedding(loader, "model.embed_tokens")?,
+        embed_tokens: target.embedding(loader, "model.embed_tokens", config.hidden_size)?,
         fc: Linear::load(loader, &fc, 2 * config.hidden_size, has_bias)?,
         layers,
-        output: target.output(loader, "lm_head", config.vocab_size)?,
+        output: target.output(loader, "lm_head", [config.vocab_size, config.hidden_size])?,
     };
     Ok(Loaded {
         input: HeadInput::Last,

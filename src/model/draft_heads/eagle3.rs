@@ -2,9 +2,9 @@
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | `fc.weight` | `[hidden, n · hidden]`: over states before `n` layers of the model |
-//! | `input_norm.weight` | `[n · hidden]`: over these states together, with `norm_before_fc` |
-//! | `fc_norm.{i}.weight` | `[hidden]`: over each of these states, with `fc_norm` |
+//! | `fc.weight` | `[hidden, n · width]`: over states before `n` layers of the model |
+//! | `input_norm.weight` | `[n · width]`: over these states together, with `norm_before_fc` |
+//! | `fc_norm.{i}.weight` | `[width]`: over each of these states, with `fc_norm` |
 //! | `midlayer.input_layernorm`, `midlayer.hidden_norm` | `[hidden]`: over token and state |
 //! | `midlayer.self_attn.{q,k,v}_proj.weight` | `[…, 2 · hidden]` |
 //! | `midlayer.self_attn.{q,k}_norm.weight` | `[head_dim]`: of heads, in layers of Qwen3 alone |
@@ -26,7 +26,9 @@ use playhouse_kernels::add;
 use serde_json::Value;
 
 use super::eagle::{UNLIMITED, size_of_draft};
-use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused};
+use super::parts::{
+    HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused, size,
+};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
@@ -151,7 +153,9 @@ pub(super) fn load(
 ) -> Result<Loaded, ModelError> {
     let forms = [(&llama::FAMILY, OF_LLAMA), (&qwen3::FAMILY, OF_QWEN3)];
     let config = config_of(source, target, &forms)?;
-    target.require(source, config.hidden_size, config.vocab_size)?;
+    // A head may be narrower than its model. It has tables of its own then.
+    let model_width = size(source, "target_hidden_size")?.unwrap_or(config.hidden_size);
+    target.require(source, model_width, config.vocab_size)?;
     let num_tokens = size_of_draft(source, &config)?;
     if num_tokens > config.vocab_size {
         let what = format!(
@@ -164,9 +168,15 @@ pub(super) fn load(
         Some(false) => HeadInput::Last,
         _ => HeadInput::BeforeLayers(layers_read(source, target)?),
     };
+    if input == HeadInput::Last && model_width != config.hidden_size {
+        let own = config.hidden_size;
+        let what = format!("its hidden states have {own} elements, and the model's {model_width}");
+        return Err(refused(source, what));
+    }
     let is_on = |name| Ok::<_, ModelError>(flag(source, name)? == Some(true));
     let plan = Plan {
         input,
+        model_width,
         num_tokens,
         norm_before_residual: is_on("norm_before_residual")?,
         norm_before_fc: is_on("norm_before_fc")?,
@@ -183,6 +193,8 @@ pub(super) fn load(
 /// The head's own settings.
 struct Plan {
     input: HeadInput,
+    /// The width of the model's hidden states.
+    model_width: usize,
     num_tokens: usize,
     norm_before_residual: bool,
     norm_before_fc: bool,
@@ -257,10 +269,10 @@ fn build(
         HeadInput::Last => None,
         HeadInput::BeforeLayers(layers) => Some(fusion(config, &plan, layers.len(), loader)?),
     };
-    let mut output = target.output(loader, "lm_head", plan.num_tokens)?;
+    let mut output = target.output(loader, "lm_head", [plan.num_tokens, hidden])?;
     output.token_ids = token_ids(loader, plan.num_tokens, config.vocab_size)?;
     let head = Eagle3 {
-        embed_tokens: target.embedding(loader, "model.embed_tokens")?,
+        embed_tokens: target.embedding(loader, "model.embed_tokens", hidden)?,
         fusion,
         input_layernorm,
         hidden_norm,
@@ -292,17 +304,17 @@ fn fusion(
     count: usize,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Fusion, ModelError> {
-    let hidden = config.hidden_size;
-    let fc = [Part::new("model.fc".to_owned(), hidden)];
+    let width = plan.model_width;
+    let fc = [Part::new("model.fc".to_owned(), config.hidden_size)];
     let has_bias = loader.has("model.fc.bias");
     let mut norm = |name: String, size| Norm::load(loader, &name, size, config.norm);
     let input_norm =
-        plan.norm_before_fc.then(|| norm("model.input_norm".to_owned(), count * hidden));
+        plan.norm_before_fc.then(|| norm("model.input_norm".to_owned(), count * width));
     let input_norm = input_norm.transpose()?;
     let each = if plan.fc_norm { 0..count } else { 0..0 };
-    let fc_norms = each.map(|index| norm(format!("model.fc_norm.{index}"), hidden));
+    let fc_norms = each.map(|index| norm(format!("model.fc_norm.{index}"), width));
     let fc_norms = fc_norms.collect::<Result<_, _>>()?;
-    let fc = Linear::load(loader, &fc, count * hidden, has_bias)?;
+    let fc = Linear::load(loader, &fc, count * width, has_bias)?;
     Ok(Fusion { input_norm, fc_norms, fc })
 }
 

@@ -54,7 +54,7 @@ pub enum HeadInput {
 pub struct DraftHead {
     /// The states of the model that it reads.
     pub input: HeadInput,
-    /// The width of hidden states, of the model and of the head.
+    /// The width of the model's hidden states.
     pub hidden_size: usize,
     /// The longest text that it reads, in tokens.
     pub max_model_len: usize,

@@ -60,30 +60,32 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the embedding of tokens: that of `module` if the head has one, or the model's.
+    /// Returns the embedding of tokens, of vectors of `hidden_size` elements: that of `module` if
+    /// the head has one, or the model's.
     pub(super) fn embedding(
         &self,
         loader: &mut WeightLoader<'_>,
         module: &str,
+        hidden_size: usize,
     ) -> Result<HeadEmbedding, ModelError> {
-        let own = loader.has(&format!("{module}.weight"));
-        let load = || Embedding::load(loader, module, self.model.vocab_size, self.hidden_size);
-        let own = own.then(load).transpose()?;
+        let is_own = loader.has(&format!("{module}.weight")) || hidden_size != self.hidden_size;
+        let load = || Embedding::load(loader, module, self.model.vocab_size, hidden_size);
+        let own = is_own.then(load).transpose()?;
         Ok(HeadEmbedding { own, model: Arc::clone(self.model) })
     }
 
-    /// Returns the output layer for `num_tokens` tokens: that of `module` if the head has one, or
-    /// the model's.
+    /// Returns the output layer of `[num_tokens, hidden_size]`: that of `module` if the head has
+    /// one, or the model's.
     pub(super) fn output(
         &self,
         loader: &mut WeightLoader<'_>,
         module: &str,
-        num_tokens: usize,
+        shape: [usize; 2],
     ) -> Result<HeadOutput, ModelError> {
-        let is_own = loader.has(&format!("{module}.weight")) || num_tokens != self.model.vocab_size;
+        let of_model = [self.model.vocab_size, self.hidden_size];
+        let is_own = loader.has(&format!("{module}.weight")) || shape != of_model;
         let logits =
             LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false };
-        let shape = [num_tokens, self.hidden_size];
         let lm_head: Option<Arc<dyn LmHead>> = match is_own {
             true => Some(Arc::new(LinearHead::load(loader, module, module, shape, logits)?)),
             false => self.model.lm_head.clone(),
