@@ -266,6 +266,10 @@ pub(super) fn load(
             None => loader.adapter_sites().refuse("its file divides the layers in another way"),
         }
     }
+    let of_class = of_class(config);
+    if let Some(pairs) = of_class.and_then(|of_class| known_modules(config, &of_class)) {
+        loader.adapter_sites().set_other_names(&pairs);
+    }
     if let Some(why) = config.adapters_refused {
         loader.adapter_sites().refuse(why);
     }
@@ -311,6 +315,16 @@ pub(super) fn load(
         pooler: None,
         media: None,
     })
+}
+
+/// Returns the config with the names of the model's class in transformers, if the checkpoint has
+/// those of its authors. An adapter that was trained on the class has its names.
+fn of_class(config: &ModelConfig) -> Option<ModelConfig> {
+    let names = config.family.names;
+    let is_of_authors = config.original.is_none()
+        && config.family.other_names.is_some()
+        && config.names.layer != names.layer;
+    is_of_authors.then(|| ModelConfig { names, ..config.clone() })
 }
 
 /// Returns the modules of each linear layer by the names of the file, and by those of a Hugging

@@ -78,7 +78,7 @@ impl AdapterFiles {
         let checkpoint = Checkpoint::of_bytes(self.weights_path.clone(), self.weights.clone())?;
         let mut modules = BTreeMap::new();
         for site in &sites.sites {
-            for part in &site.parts {
+            for part in site.parts.iter().chain(&site.also) {
                 modules.entry(sites.normalized(&part.module)).or_insert((site, part));
             }
         }
@@ -362,7 +362,7 @@ impl Loading<'_> {
         of_site: &'m [Matrices],
         matrices: &'m BTreeMap<String, Matrices>,
     ) -> Vec<Own<'m>> {
-        let (mut first_output, mut own) = (0, Vec::new());
+        let mut own = Vec::new();
         own.extend(of_site.iter().map(|matrices| {
             let b = match &site.parts[..] {
                 [part] => arranged(matrices, part),
@@ -370,11 +370,14 @@ impl Loading<'_> {
             };
             Own { matrices, b, first_output: matrices.first_output }
         }));
-        for part in &site.parts {
-            if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
-                own.push(Own { matrices, b: arranged(matrices, part), first_output });
+        for parts in [&site.parts, &site.also] {
+            let mut first_output = 0;
+            for part in parts {
+                if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
+                    own.push(Own { matrices, b: arranged(matrices, part), first_output });
+                }
+                first_output += part.outputs;
             }
-            first_output += part.outputs;
         }
         own
     }
