@@ -66,6 +66,8 @@ EMBEDDINGS = {
     "qwen3-layer-types": ["embed_tokens", "lm_head", "v_proj"],
     "gemma3": ["embed_tokens", "v_proj"],
     "gpt2": ["wte", "c_fc"],
+    # Its output layer has another name in files than in transformers 5.
+    "gpt_neox": ["embed_in", "lm_head", "query_key_value"],
     # PEFT saves the bias of its output layer, too.
     "phi": ["embed_tokens", "lm_head", "fc1"],
 }
