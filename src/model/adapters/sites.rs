@@ -67,7 +67,8 @@ pub struct AdapterSites {
     /// The module that holds all but the head: HF `base_model_prefix`. An adapter that was trained
     /// on it alone has names without it.
     pub(super) base: &'static str,
-    /// Parts of names that adapters have, and those of the checkpoint.
+    /// Parts of names that differ between adapters and the checkpoint. The first one of a pair
+    /// becomes the second one.
     pub(super) parts_of_names: &'static [(&'static str, &'static str)],
     /// Modules of linear layers as adapters know them, by the first name of a layer in a file that
     /// has other names.
@@ -198,8 +199,7 @@ impl AdapterSites {
         self.base = base;
     }
 
-    /// Sets the parts of names that adapters have, each with the part in the checkpoint that it
-    /// stands for.
+    /// Sets the parts of names that differ between adapters and the checkpoint.
     pub(in crate::model) fn set_parts_of_names(
         &mut self,
         parts: &'static [(&'static str, &'static str)],
