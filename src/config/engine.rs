@@ -414,10 +414,10 @@ settings! {
                 .example("true");
         /// Guesses tokens that a step verifies several at a time, so that fewer steps are needed. A
         /// JSON object with vLLM's fields: method (ngram, suffix, draft_model, eagle, eagle3, mtp
-        /// or mlp_speculator), model, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max,
-        /// and suffix_decoding_… (max_tree_depth, max_cached_requests, max_spec_factor,
-        /// min_token_prob). Outputs are byte for byte those without it. On a GPU, models with
-        /// states have no guesses.
+        /// or mlp_speculator), model, num_speculative_tokens, max_model_len, prompt_lookup_min,
+        /// prompt_lookup_max, and suffix_decoding_… (max_tree_depth, max_cached_requests,
+        /// max_spec_factor, min_token_prob). Outputs are byte for byte those without it. On a GPU,
+        /// models with states have no guesses.
         speculative_config: Option<SpeculativeConfig> = None, plain, any,
             Usage::new("JSON", "How tokens are guessed, as a JSON object with vLLM's fields")
                 .default("no token is guessed")

@@ -26,9 +26,9 @@ struct Fields {
     path: String,
     #[serde(default)]
     base_model_name: Option<String>,
-    /// Adapters of other modalities are not served.
-    #[serde(default)]
-    is_3d_lora_weight: bool,
+    /// Whether the matrices of all experts are in one tensor. Their shapes tell this here.
+    #[serde(default, rename = "is_3d_lora_weight")]
+    _is_3d_lora_weight: bool,
 }
 
 impl LoraModule {
@@ -51,12 +51,9 @@ impl LoraModule {
     }
 
     fn of_fields(fields: Fields) -> Result<Self, String> {
-        let Fields { name, path, base_model_name, is_3d_lora_weight } = fields;
+        let Fields { name, path, base_model_name, .. } = fields;
         if name.is_empty() || path.is_empty() {
             return Err("name and path of an adapter must not be empty".to_owned());
-        }
-        if is_3d_lora_weight {
-            return Err("is_3d_lora_weight = true is not supported; expected false".to_owned());
         }
         Ok(Self { name, path, base_model_name })
     }
@@ -175,6 +172,8 @@ mod tests {
         assert_eq!(read(json!([list])).unwrap(), both);
         let with_base = read(json!(r#"{"name":"a","path":"p","base_model_name":"m"}"#)).unwrap();
         assert_eq!(with_base[0].base_model_name.as_deref(), Some("m"));
+        let of_experts = json!([{"name": "a", "path": "x/y", "is_3d_lora_weight": true}, "b=z"]);
+        assert_eq!(read(of_experts).unwrap(), both);
     }
 
     #[test]

@@ -12,8 +12,6 @@ use serde_json::{Map, Value};
 
 use super::EngineConfig;
 
-/// Most guesses of one request in a step: vLLM's limit.
-const MAX_SPECULATIVE_TOKENS: usize = 128;
 /// Most forced tokens of one request in a step. Keys of JSON objects are rarely longer.
 const JUMP_FORWARD_TOKENS: usize = 16;
 /// vLLM's lengths of n-grams.
@@ -25,8 +23,23 @@ const DEFAULT_LOOKUP: usize = 5;
 pub struct SpeculativeConfig {
     /// The source of guesses.
     pub method: SpeculativeMethod,
-    /// Most guesses for one request in a step.
+    /// Most guesses for one request in a step. 0 stands for the number in the config of the draft
+    /// model or the head.
     pub num_speculative_tokens: usize,
+    /// The longest text, in tokens, after which a draft model or a head guesses. `None`: the
+    /// longest that it reads.
+    pub max_model_len: Option<usize>,
+}
+
+impl SpeculativeConfig {
+    /// Most guesses for one request in a step: vLLM's limit.
+    pub(crate) const MAX_SPECULATIVE_TOKENS: usize = 128;
+
+    /// Returns the settings of a method with so many guesses, after texts of any length.
+    #[must_use]
+    pub fn new(method: SpeculativeMethod, num_speculative_tokens: usize) -> Self {
+        Self { method, num_speculative_tokens, max_model_len: None }
+    }
 }
 
 /// A source of guesses.
@@ -87,6 +100,8 @@ struct Fields {
     model: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     num_speculative_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_lookup_min: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,7 +174,8 @@ impl Name {
     /// Returns the method of a name.
     fn of(name: &str) -> Option<Self> {
         Some(match name {
-            "ngram" | "[ngram]" => Self::Ngram,
+            // The guesses are the same on any device.
+            "ngram" | "[ngram]" | "ngram_gpu" => Self::Ngram,
             "suffix" => Self::Suffix,
             "draft_model" => Self::DraftModel,
             "eagle" => Self::Head(HeadMethod::Eagle),
@@ -229,6 +245,14 @@ impl Fields {
         if !name.has_model() && self.model.as_ref().is_some_and(|model| !is_method(model)) {
             let name = name.as_str();
             return Err(format!("model belongs to methods with weights, and the method is {name}"));
+        }
+        if !name.has_model() && self.max_model_len.is_some() {
+            let name = name.as_str();
+            let belongs = "max_model_len belongs to methods with weights";
+            return Err(format!("{belongs}, and the method is {name}"));
+        }
+        if self.max_model_len == Some(0) {
+            return Err("max_model_len is 0, and must be at least 1".to_owned());
         }
         let unread = fields.into_iter().find(|&(_, is_given, of)| is_given && of != name);
         match unread {
@@ -306,7 +330,7 @@ impl TryFrom<Fields> for SpeculativeConfig {
         };
         let by_default = match &method {
             SpeculativeMethod::Suffix(config) => {
-                Some(config.max_tree_depth.min(MAX_SPECULATIVE_TOKENS))
+                Some(config.max_tree_depth.min(Self::MAX_SPECULATIVE_TOKENS))
             }
             // Published models have one layer, which vLLM uses once by default.
             SpeculativeMethod::Head { method: HeadMethod::Mtp, .. } => Some(1),
@@ -314,21 +338,27 @@ impl TryFrom<Fields> for SpeculativeConfig {
             | SpeculativeMethod::DraftModel { .. }
             | SpeculativeMethod::Head { .. } => None,
         };
-        let range = format!("1 to {MAX_SPECULATIVE_TOKENS}");
-        match fields.num_speculative_tokens.or(by_default) {
-            Some(number) if (1..=MAX_SPECULATIVE_TOKENS).contains(&number) => {
-                Ok(Self { method, num_speculative_tokens: number })
+        let range = 1..=Self::MAX_SPECULATIVE_TOKENS;
+        let shown = format!("{} to {}", range.start(), range.end());
+        let num_speculative_tokens = match fields.num_speculative_tokens.or(by_default) {
+            Some(number) if range.contains(&number) => number,
+            Some(number) => {
+                return Err(format!("num_speculative_tokens is {number}, and must be {shown}"));
             }
-            Some(number) => Err(format!("num_speculative_tokens is {number}, and must be {range}")),
-            None => Err(format!("num_speculative_tokens is missing, and must be {range}")),
-        }
+            None if name.has_model() => 0,
+            None => {
+                return Err(format!("num_speculative_tokens is missing, and must be {shown}"));
+            }
+        };
+        Ok(Self { method, num_speculative_tokens, max_model_len: fields.max_model_len })
     }
 }
 
 impl From<&SpeculativeConfig> for Fields {
     fn from(config: &SpeculativeConfig) -> Self {
-        let num_speculative_tokens = Some(config.num_speculative_tokens);
-        let fields = Self { num_speculative_tokens, ..Self::default() };
+        let num_speculative_tokens = Some(config.num_speculative_tokens).filter(|most| *most > 0);
+        let max_model_len = config.max_model_len;
+        let fields = Self { num_speculative_tokens, max_model_len, ..Self::default() };
         match &config.method {
             SpeculativeMethod::Ngram(lookup) => Self {
                 method: Some(Name::Ngram.as_str().to_owned()),

@@ -45,6 +45,11 @@ impl EngineConfig {
                 )
             },
         )?;
+        let of_drafter = self.speculative_config.as_ref().and_then(|config| config.max_model_len);
+        let length = of_drafter.unwrap_or(1);
+        require(length <= max_model_len, "speculative_config", length, || {
+            format!("a max_model_len of the drafter of at most the model's ({max_model_len})")
+        })?;
         let threshold = self.long_prefill_token_threshold;
         require(threshold <= max_model_len, "long_prefill_token_threshold", threshold, || {
             format!("at most max_model_len ({max_model_len})")

@@ -193,7 +193,10 @@ impl<'a> Start<'a> {
     fn draft_options(&self) -> LoadOptions {
         LoadOptions {
             quantization: None,
-            max_model_len: None,
+            max_model_len: {
+                let speculative = self.config.speculative_config.as_ref();
+                speculative.and_then(|config| config.max_model_len)
+            },
             runner: Runner::Generate,
             convert: Convert::None,
             pooler: None,

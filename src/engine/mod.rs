@@ -196,7 +196,7 @@ impl Engine {
         let Registries { families, parsers, token_rules } = registries;
         let started = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
-            let config = hub::with_files(config, downloaded)?;
+            let config = drafts::resolved(hub::with_files(config, downloaded)?)?;
             let registries = LoadRegistries { families, token_rules };
             let loaded = load::load(&config, registries, &mut progress)?;
             Ok::<_, StartError>((config, loaded))

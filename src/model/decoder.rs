@@ -123,15 +123,19 @@ impl Backbone for Decoder {
             hidden = norm.forward(hidden);
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
+        let sum_of = |hidden: &Tensor<2>, residual: &Option<Tensor<2>>| match residual.clone() {
+            Some(residual) => add(hidden.clone(), residual),
+            None => hidden.clone(),
+        };
         for (index, layer) in self.layers.iter().enumerate() {
             if wanted.contains(&index) {
-                inputs.push(match residual.clone() {
-                    Some(residual) => add(hidden.clone(), residual),
-                    None => hidden.clone(),
-                });
+                inputs.push(sum_of(&hidden, &residual));
             }
             let (output, sum) = layer.forward(hidden, residual, positions, step);
             (hidden, residual) = (step.media().added(index, output), sum);
+        }
+        if wanted.contains(&self.layers.len()) {
+            inputs.push(sum_of(&hidden, &residual));
         }
         hidden = match (&self.norm, residual) {
             (Some(norm), residual) => {
@@ -262,6 +266,10 @@ pub(super) fn load(
             None => loader.adapter_sites().refuse("its file divides the layers in another way"),
         }
     }
+    let of_class = of_class(config);
+    if let Some(pairs) = of_class.and_then(|of_class| known_modules(config, &of_class)) {
+        loader.adapter_sites().set_other_names(&pairs);
+    }
     if let Some(why) = config.adapters_refused {
         loader.adapter_sites().refuse(why);
     }
@@ -273,6 +281,9 @@ pub(super) fn load(
     let known = config.original.as_ref().map_or(names, |original| &original.names);
     loader.adapter_sites().set_base(known.base());
     loader.adapter_sites().set_parts_of_names(known.in_adapters);
+    if let Some(wrapped) = &config.wrapped {
+        loader.adapter_sites().set_other_parts(wrapped.wrapper.unread);
+    }
     for module in unused_modules(config.original.as_deref().unwrap_or(config)) {
         loader.adapter_sites().add_unused(module);
     }
@@ -304,6 +315,16 @@ pub(super) fn load(
         pooler: None,
         media: None,
     })
+}
+
+/// Returns the config with the names of the model's class in transformers, if the checkpoint has
+/// those of its authors. An adapter that was trained on the class has its names.
+fn of_class(config: &ModelConfig) -> Option<ModelConfig> {
+    let names = config.family.names;
+    let is_of_authors = config.original.is_none()
+        && config.family.other_names.is_some()
+        && config.names.layer != names.layer;
+    is_of_authors.then(|| ModelConfig { names, ..config.clone() })
 }
 
 /// Returns the modules of each linear layer by the names of the file, and by those of a Hugging

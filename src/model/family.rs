@@ -352,8 +352,8 @@ pub(crate) struct WeightNames {
     /// module then has the place of its layer, 0 or 1, behind its first part. Modules in `mlp`
     /// belong to both.
     pub(crate) layers_are_pairs: bool,
-    /// Parts of the names that transformers 5 has for modules, and so adapters, each with the part
-    /// in the checkpoint that it stands for.
+    /// Parts of the names of modules that differ between transformers 5, and so adapters, and the
+    /// checkpoint. Before names are compared, the first part of a pair becomes the second one.
     pub(crate) in_adapters: &'static [(&'static str, &'static str)],
     /// Modules and tensors whose names are not data, and their names in other files.
     pub(crate) renamed: &'static [(&'static str, &'static str)],

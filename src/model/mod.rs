@@ -41,6 +41,7 @@ mod wrapper;
 pub use activations::QuantizedWeights;
 pub use adapters::{Adapter, AdapterError, AdapterSites, Adapters, StepAdapters};
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
+pub(crate) use draft_heads::DrafterFacts;
 pub use draft_heads::{DraftHead, HeadInput, HeadRows, load_draft_head};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};

@@ -42,14 +42,16 @@ pub trait Backbone: Send + Sync {
         None
     }
 
-    /// Returns the number of layers whose inputs [`Backbone::forward_with_inputs`] can return.
+    /// Returns the number of layers whose inputs and outputs [`Backbone::forward_with_inputs`] can
+    /// return.
     fn num_layers(&self) -> usize {
         0
     }
 
     /// Does the same as [`Backbone::forward`], and returns also the residual stream before the
-    /// layers of the indices `wanted`, which increase: `[num_tokens, hidden_size]` each. Heads that
-    /// guess tokens read them. The default has no layers, and returns none.
+    /// layers of the indices `wanted`, which increase: `[num_tokens, hidden_size]` each. The number
+    /// of layers stands for the stream after the last one. Heads that guess tokens read them. The
+    /// default has no layers, and returns none.
     ///
     /// # Panics
     /// As [`Backbone::forward`].

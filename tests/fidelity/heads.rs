@@ -239,13 +239,17 @@ fn check_head_in(name: &str, folder: &Path) {
 #[test]
 fn eagle_guesses_as_torch_does() {
     check_head("eagle");
+    check_head("eagle-biases");
 }
 
 #[test]
 fn eagle3_guesses_as_torch_does() {
     check_head("eagle3");
     check_head("eagle3-last");
+    check_head("eagle3-after");
+    check_head("eagle3-narrow");
     check_head("eagle3-norms");
+    check_head("eagle3-qwen3");
 }
 
 #[test]
@@ -279,6 +283,44 @@ fn a_class_with_images_has_the_head_of_its_text_model() {
         fs::write(folder.path().join("config.json"), wrapped.to_string()).unwrap();
         fs::copy(own.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
         check_head_in(name, folder.path());
+    }
+}
+
+/// Copies the head `name`, with another value of a field of its config.
+fn with_field(name: &str, field: &str, value: serde_json::Value) -> tempfile::TempDir {
+    let (folder, own) = (tempfile::tempdir().unwrap(), head_folder(name));
+    let config = fs::read_to_string(own.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config[field] = value;
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    fs::copy(own.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    folder
+}
+
+/// As in vLLM, whose heads have the model's length: rotations do not depend on the field.
+#[test]
+fn a_head_guesses_in_texts_beyond_its_own_positions() {
+    for name in ["eagle", "eagle3"] {
+        let short = with_field(name, "max_position_embeddings", 8.into());
+        let bench = Bench::new(name, short.path());
+        assert_eq!(bench.head.max_model_len, bench.model.max_model_len, "{name}");
+        check_head_in(name, short.path());
+    }
+}
+
+/// vLLM's `max_model_len` of the speculative config.
+#[test]
+fn the_settings_may_give_a_head_a_length() {
+    let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
+    for (name, model, method) in [
+        ("eagle", "llama-llama3", HeadMethod::Eagle),
+        ("mtp-glm4_moe", "glm4_moe", HeadMethod::Mtp),
+        ("mlp_speculator", "llama-tied", HeadMethod::MlpSpeculator),
+    ] {
+        let model = load_model(&folder(model), &options, &mut |_| ()).unwrap();
+        let short = LoadOptions { max_model_len: Some(9), ..options.clone() };
+        let head = load_draft_head(&head_folder(name), method, &model, &short, &mut |_| ());
+        assert_eq!(head.unwrap().max_model_len, 9, "{name}");
     }
 }
 

@@ -2,6 +2,7 @@
 
     python3 make_adapters.py            all models
     python3 make_adapters.py NAME ...   some of them
+    python3 make_adapters.py NAME/f     one adapter more of a model that has some
 
 With transformers 4, it adds the adapters alone that only this version has.
 
@@ -14,7 +15,9 @@ this one, too. Where transformers 4 had a module of all experts for each of thei
 `c` with the parameters of these. Models of experts that PEFT cannot compute beside their adapter
 have the answers of both merged. Some models get a fifth one, `e`, with matrices of the embedding,
 and of the output layer. Others get a sixth one, `f`, with matrices of the router's weight, as PEFT
-makes them of `gate` and of `all-linear` with transformers 5.
+makes them of `gate` and of `all-linear` with transformers 5. The adapter `g` has the matrices of
+the embedding in the output layer, too (`ensure_weight_tying`). The adapter `h` has patterns with
+look-arounds and whole names, and changes some layers alone.
 Needs torch, transformers and peft.
 """
 
@@ -47,7 +50,10 @@ PARAMETERS = {
     "granite_hybrid": "block_sparse_moe.experts",
     "hy_v3": "mlp.experts",
     "longcat_flash": "mlp.experts",
+    "nemotron_h-experts": "mixer.experts",
 }
+# Those of them whose experts have no gates.
+UNGATED = ["nemotron_h-experts"]
 # Models whose experts were parameters of other modules in transformers 4.
 PARAMETERS_4 = {
     "granite_moe": [f"block_sparse_moe.{side}_linear.weight" for side in ("input", "output")],
@@ -60,11 +66,22 @@ EMBEDDINGS = {
     "qwen3-layer-types": ["embed_tokens", "lm_head", "v_proj"],
     "gemma3": ["embed_tokens", "v_proj"],
     "gpt2": ["wte", "c_fc"],
+    # Its output layer has another name in files than in transformers 5.
+    "gpt_neox": ["embed_in", "lm_head", "query_key_value"],
     # PEFT saves the bias of its output layer, too.
     "phi": ["embed_tokens", "lm_head", "fc1"],
 }
-# Models whose adapter `f` has matrices of the router.
-ROUTERS = ["mixtral", "qwen3_moe"]
+# Models whose adapter `g` has the matrices of the embedding in the output layer, too.
+TIED = ["llama-tied"]
+# Models whose adapter `h` has patterns.
+PATTERNS = ["llama-gqa-f16"]
+# Models whose adapter `f` has matrices of the router: its weight in transformers 5.
+ROUTERS = {
+    "mixtral": "gate.weight",
+    "qwen3_moe": "gate.weight",
+    "granite_moe": "router.weight",
+    "hy_v3": "gate.weight",
+}
 IS_4 = transformers.__version__.startswith("4.")
 # Models, each with the modules that its second adapter replaces as a whole.
 MODELS = {
@@ -177,22 +194,23 @@ def random_adapter(model, config, out, generator):
     for key, parameter in tuned.named_parameters():
         if "lora_" in key:
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.data = noise * (0.3 if "lora_A" in key else 0.2)
+            # In place, because the output layer may share the matrices of the embedding.
+            parameter.data.copy_(noise * (0.3 if "lora_A" in key else 0.2))
         elif "modules_to_save" in key:
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.data = parameter.data + 0.05 * noise
     tuned.save_pretrained(out)
 
 
-def make(name, saved):
+def make(name, saved, only=None):
     folder = HERE / "models" / name
     load = lambda: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    record(name, saved, load, folder, HERE / "adapters" / name)
+    record(name, saved, load, folder, HERE / "adapters" / name, only)
 
 
-def record(name, saved, load, folder, out):
-    """Writes the adapters of the model that `load` returns, which is in `folder`."""
-    if not IS_4:
+def record(name, saved, load, folder, out, only=None):
+    """Writes the adapters of the model that `load` returns, which is in `folder`, or one more."""
+    if not IS_4 and not only:
         shutil.rmtree(out, ignore_errors=True)
     model = load()
     generator = torch.Generator().manual_seed(len(name))
@@ -214,7 +232,20 @@ def record(name, saved, load, folder, out):
         )
         adapters.append(("e", config))
     if name in ROUTERS:
-        adapters.append(("f", of_parameters(["gate.weight"], "gate.weight")))
+        adapters.append(("f", of_parameters([ROUTERS[name]], ROUTERS[name])))
+    if name in TIED:
+        config = LoraConfig(
+            r=3, lora_alpha=5, target_modules=["embed_tokens", "v_proj"],
+            ensure_weight_tying=True, task_type="CAUSAL_LM",
+        )
+        adapters.append(("g", config))
+    if name in PATTERNS:
+        adapters.append(("h", of_patterns()))
+    if only:
+        adapters = [one for one in adapters if one[0] == only]
+        generator = torch.Generator().manual_seed(len(name) + ord(only))
+        answers = json.loads((out / "answers.json").read_text())
+        answers = [one for one in answers if one["adapter"] != only]
     if IS_4:
         adapters = [("c", of_parameters(PARAMETERS_4[name], "input_linear.weight"))]
         answers = json.loads((out / "answers.json").read_text())
@@ -228,7 +259,8 @@ def record(name, saved, load, folder, out):
             random_adapter(load(), config, out / adapter, generator)
         elif adapter == "d":
             experts = PARAMETERS.get(name, "mlp.experts")
-            parameters = [f"{experts}.gate_up_proj", f"{experts}.down_proj"]
+            inner = "up_proj" if name in UNGATED else "gate_up_proj"
+            parameters = [f"{experts}.{inner}", f"{experts}.down_proj"]
             config = of_parameters(parameters, "experts.down_proj")
             random_adapter(load(), config, out / adapter, generator)
         else:
@@ -255,8 +287,23 @@ def of_parameters(parameters, narrow):
     )
 
 
+def of_patterns():
+    """Returns the config of an adapter of the first layer's modules, but for one.
+
+    PEFT sorts patterns when it writes them, and the first one that fits counts. So one fits each.
+    """
+    return LoraConfig(
+        r=4, lora_alpha=6, target_modules=["q_proj", "k_proj", "o_proj", "gate_proj", "up_proj"],
+        exclude_modules=["layers.0.mlp.up_proj"], layers_to_transform=[0], layers_pattern="layers",
+        rank_pattern={r"^model\.layers\.0\.self_attn\.q_proj": 2, r"(?:(?![kq]_proj).)*_proj": 3},
+        alpha_pattern={"model.layers.0.self_attn.k_proj": 9, r"\w+(?<!gate)(?<!k)_proj": 5},
+        task_type="CAUSAL_LM",
+    )
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or (PARAMETERS_4 if IS_4 else MODELS):
-        make(name, MODELS.get(name, []))
+    for wanted in sys.argv[1:] or (PARAMETERS_4 if IS_4 else MODELS):
+        name, _, only = wanted.partition("/")
+        make(name, MODELS.get(name, []), only)

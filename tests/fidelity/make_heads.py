@@ -20,10 +20,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeRMSNorm
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 HERE = Path(__file__).parent
 GUESSES = 4
@@ -48,9 +49,9 @@ def randomize(module, generator, std=0.25):
         parameter.data = value.to(torch.bfloat16).float()
 
 
-def llama_config(target, **fields):
+def llama_config(target, kind=LlamaConfig, **fields):
     hidden = target.config.hidden_size
-    config = LlamaConfig(
+    config = kind(
         vocab_size=target.config.vocab_size,
         hidden_size=hidden,
         intermediate_size=56,
@@ -104,19 +105,34 @@ class Eagle(Head):
         return self.target[0].lm_head(states)
 
 
+class EagleWithBiases(Eagle):
+    """With biases of queries, keys and values, as the heads for Qwen2 have."""
+
+    def __init__(self, target):
+        super().__init__(target)
+        attention = self.layers[0].self_attn
+        for name in ["q_proj", "k_proj", "v_proj"]:
+            linear = getattr(attention, name)
+            setattr(attention, name, nn.Linear(linear.in_features, linear.out_features))
+
+
 class Eagle3(Head):
     architecture = "LlamaForCausalLMEagle3"
     layers_read = [0, 1, 2]
     draft_vocab = 100
     norm_before_residual, norm_output = False, False
+    decoder_layer, rotary_embedding = llama.LlamaDecoderLayer, llama.LlamaRotaryEmbedding
+
+    def fields(self, target):
+        return llama_config(target)
 
     def __init__(self, target):
         super().__init__(target)
-        self.config = llama_config(target)
+        self.config = self.fields(target)
         hidden, config = self.config.hidden_size, self.config
         if self.layers_read:
             self.fc = nn.Linear(len(self.layers_read) * hidden, hidden, bias=False)
-        self.midlayer = llama.LlamaDecoderLayer(config, 0)
+        self.midlayer = self.decoder_layer(config, 0)
         self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         attention = self.midlayer.self_attn
         for name in ["q_proj", "k_proj", "v_proj"]:
@@ -124,7 +140,7 @@ class Eagle3(Head):
             setattr(attention, name, nn.Linear(2 * hidden, outputs, bias=False))
         self.norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, self.draft_vocab, bias=False)
-        self.rotary = llama.LlamaRotaryEmbedding(config)
+        self.rotary = self.rotary_embedding(config)
         tokens = torch.arange(self.draft_vocab) * 5 + 3
         self.register_buffer("d2t", tokens - torch.arange(self.draft_vocab))
 
@@ -136,7 +152,7 @@ class Eagle3(Head):
 
     def states(self, tokens, rows, num_guesses):
         # Rows of the model have several states, and those of the head one.
-        width = len(self.layers_read) * self.config.hidden_size
+        width = len(self.layers_read) * self.target[0].config.hidden_size
         x = torch.stack([self.fused(row) if len(row) == width else row for row in rows[0]])[None]
         layer, embedded = self.midlayer, self.midlayer.input_layernorm(self.embed(tokens))
         normed = layer.hidden_norm(x)
@@ -186,6 +202,46 @@ class Eagle3WithNorms(Eagle3):
         mask, rotated = causal(x.shape[1]), self.rotated(x)
         output = self.layers["1"](x, attention_mask=mask, position_embeddings=rotated)
         return output[0] if isinstance(output, tuple) else output
+
+
+class Eagle3AfterLast(Eagle3):
+    """Over the states before the last layer and after it."""
+
+    layers_read = [1, 2]
+
+
+class Eagle3Narrow(Eagle3):
+    """Narrower than its model, with an embedding of its own."""
+
+    width = 24
+
+    def fields(self, target):
+        config = llama_config(target)
+        config.hidden_size, config.head_dim = self.width, 8
+        return config
+
+    def __init__(self, target):
+        super().__init__(target)
+        states = len(self.layers_read) * target.config.hidden_size
+        self.fc = nn.Linear(states, self.width, bias=False)
+        self.embed_tokens = nn.Embedding(target.config.vocab_size, self.width)
+
+    def embed(self, tokens):
+        return self.embed_tokens(tokens)
+
+    def fused(self, row):
+        return self.fc(row)
+
+
+class Eagle3OfQwen3(Eagle3):
+    """With a layer of Qwen3, whose query and key heads have norms, in the form of speculators."""
+
+    architecture = "Eagle3Speculator"
+    norm_before_residual = True
+    decoder_layer, rotary_embedding = qwen3.Qwen3DecoderLayer, qwen3.Qwen3RotaryEmbedding
+
+    def fields(self, target):
+        return llama_config(target, Qwen3Config, head_dim=24)
 
 
 class Mtp(Head):
@@ -348,9 +404,14 @@ class TiedMlpSpeculator(MlpSpeculator):
 
 def hidden_states(target, head, tokens):
     """Returns the rows that the model gives to a head."""
+    last = []
+    hook = target.model.norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
     outputs = target.model(tokens, output_hidden_states=True)
+    hook.remove()
     if isinstance(head, Eagle3) and head.layers_read:
-        return torch.cat([outputs.hidden_states[i] for i in head.layers_read], dim=-1)
+        # The last one of transformers is that after the norm.
+        states = [*outputs.hidden_states[:-1], last[0]]
+        return torch.cat([states[i] for i in head.layers_read], dim=-1)
     return outputs.last_hidden_state
 
 
@@ -416,7 +477,22 @@ def config_of(head):
             "dtype": "bfloat16",
             "transformer_layer_config": config,
         }
+    if isinstance(head, Eagle3OfQwen3):
+        proposal = {"proposal_type": "greedy", "speculative_tokens": 3, "verifier_accept_k": 1}
+        return {
+            "architectures": [head.architecture],
+            "speculators_model_type": "eagle3",
+            "speculators_config": {"algorithm": "eagle3", "proposal_methods": [proposal]},
+            "draft_vocab_size": head.draft_vocab,
+            "eagle_aux_hidden_state_layer_ids": head.layers_read,
+            "dtype": "bfloat16",
+            "transformer_layer_config": config,
+        }
     config |= {"architectures": [head.architecture], "dtype": "bfloat16"}
+    if isinstance(head, EagleWithBiases):
+        config["qkv_bias"] = True
+    if isinstance(head, Eagle3Narrow):
+        config["target_hidden_size"] = head.target[0].config.hidden_size
     if isinstance(head, Eagle3):
         config["draft_vocab_size"] = head.draft_vocab
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": head.layers_read}
@@ -440,9 +516,13 @@ def tensors_of(head, scratch):
 
 HEADS = {
     "eagle": (Eagle, "llama-llama3"),
+    "eagle-biases": (EagleWithBiases, "llama-llama3"),
     "eagle3": (Eagle3, "glm4_moe"),
+    "eagle3-narrow": (Eagle3Narrow, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),
+    "eagle3-after": (Eagle3AfterLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
+    "eagle3-qwen3": (Eagle3OfQwen3, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
     "mtp-qwen3_next": (QwenMtp, "qwen3_next"),

@@ -33,6 +33,11 @@ MODELS = {
     "encoders/mpnet-mean": None,
     "encoders/t5-mean": None,
     "encoders/gemma3-mean-dense": None,
+    # Their files have the names of their authors, and the classes of transformers others.
+    "encoders/gte-cls": None,
+    "encoders/gte-score": None,
+    "encoders/nomic-mean": None,
+    "encoders/jina-mean": None,
     "poolers/qwen2-last": hf.Qwen2ForCausalLM,
     "poolers/llama-mean": None,
     "poolers/qwen2-class": None,

@@ -6,7 +6,7 @@ use playhouse::{Engine, EngineConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{adapter, config, config_of, folder};
+use super::{adapter, collect, config, config_of, folder, request, submit};
 
 const MODEL: &str = "llama-gqa-f16";
 
@@ -124,25 +124,47 @@ async fn faults_in_the_matrices_of_indexers_are_told() {
     engine.shutdown().await;
 }
 
-/// The layers of an encoder of images exist, so the message does not say that they are missing.
+/// As in vLLM without `enable_tower_connector_lora`. Whole matrices of a projector are an error
+/// there, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_of_encoders_of_images_take_no_adapters() {
-    // Only this folder of the model has the files of an image processor, so that it has the layers.
-    let base = config_of(folder().join("vision/qwen3_vl"));
-    let engine = Engine::start(EngineConfig { tokenizer: None, ..base }).await.unwrap();
-    let of_vision = |tensors: &mut Tensors| {
-        let text = "model.layers.0.self_attn.q_proj";
-        let renamed: Tensors = tensors
-            .iter()
-            .filter(|(name, _)| name.contains(text))
-            .map(|(name, tensor)| (name.replace(text, "visual.blocks.0.attn.proj"), tensor.clone()))
-            .collect();
-        assert_eq!(renamed.len(), 2);
-        *tensors = renamed;
-    };
-    let message = refusal(&engine, MODEL, |folder| rewrite(folder, of_vision)).await;
-    assert!(message.contains("visual.blocks.0.attn.proj takes no adapter"), "{message}");
-    engine.shutdown().await;
+async fn matrices_for_encoders_of_images_have_no_effect() {
+    // Only one folder of the model has the files of an image processor, so that it has the layers.
+    let with_images = config_of(folder().join("vision/qwen3_vl"));
+    let with_images = EngineConfig { tokenizer: None, ..with_images };
+    for base in [config("qwen3_vl"), with_images] {
+        let engine = Engine::start(base).await.unwrap();
+        let text = "base_model.model.model.layers.0.self_attn.q_proj";
+        let copy = TempDir::new().unwrap();
+        for file in fs::read_dir(adapter(MODEL, "a")).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        rewrite(copy.path(), |tensors| {
+            let of_text = tensors.iter().filter(|(name, _)| name.starts_with(text));
+            let renamed = of_text.flat_map(|(name, tensor)| {
+                ["visual.blocks.0.attn.proj", "model.visual.merger.linear_fc1"].map(|module| {
+                    let module = format!("base_model.model.{module}");
+                    (name.replace(text, &module), tensor.clone())
+                })
+            });
+            *tensors = renamed.collect();
+            assert_eq!(tensors.len(), 4);
+        });
+        let path = copy.path().to_string_lossy().into_owned();
+        engine.load_lora_adapter("vision", &path, false).await.unwrap();
+        let lora = engine.lora_adapter("vision").await.unwrap();
+        let of_base = collect(submit(&engine, request(&[5, 6, 7], 4, None)).await).await;
+        let adapted = collect(submit(&engine, request(&[5, 6, 7], 4, Some(&lora))).await).await;
+        assert_eq!(adapted, of_base);
+        let whole = |tensors: &mut Tensors| {
+            let (_, tensor) = tensors.pop_first().unwrap();
+            let name = "base_model.model.model.visual.merger.linear_fc1.weight";
+            tensors.insert(name.to_owned(), tensor);
+        };
+        let message = refusal_of(&engine, &path, |folder| rewrite(folder, whole)).await;
+        assert!(message.contains("modules_to_save may replace"), "{message}");
+        engine.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,6 +212,11 @@ async fn each_fault_is_told() {
     };
     let message = refusal(&engine, MODEL, pickled).await;
     assert!(message.contains("never read"), "{message}");
+    let of_mlx = |folder: &Path| {
+        fs::rename(weights(folder), folder.join("adapters.safetensors")).unwrap();
+    };
+    let message = refusal(&engine, MODEL, of_mlx).await;
+    assert!(message.contains("adapters of MLX are not read"), "{message}");
     // Wherever it is cut, the file is refused and not read beyond its end.
     let whole = fs::metadata(weights(Path::new(&adapter(MODEL, "a")))).unwrap().len();
     for length in [0, 4, 8, 100, whole / 2, whole - 1] {

@@ -22,7 +22,7 @@ async fn refused_head(method: HeadMethod, model: &Path) -> String {
 
 async fn refused_method(method: SpeculativeMethod) -> String {
     let config = EngineConfig {
-        speculative_config: Some(SpeculativeConfig { method, num_speculative_tokens: 3 }),
+        speculative_config: Some(SpeculativeConfig::new(method, 3)),
         num_gpu_blocks_override: Some(300),
         ..EngineConfig::default()
     };
@@ -30,8 +30,8 @@ async fn refused_method(method: SpeculativeMethod) -> String {
     started.err().unwrap().to_string()
 }
 
-/// Copies the draft model, with the ids of two of its tokens exchanged.
-fn exchanged() -> tempfile::TempDir {
+/// Copies the draft model, with another tokenizer.
+fn with_tokenizer(change: impl FnOnce(&mut serde_json::Value)) -> tempfile::TempDir {
     let folder = tempfile::TempDir::new().unwrap();
     for entry in fs::read_dir(draft_model()).unwrap() {
         let path = entry.unwrap().path();
@@ -40,16 +40,45 @@ fn exchanged() -> tempfile::TempDir {
     let path = folder.path().join("tokenizer.json");
     let mut json: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let vocab = json["model"]["vocab"].as_object_mut().unwrap();
-    for id in vocab.values_mut() {
-        *id = match id.as_u64() {
-            Some(700) => 701.into(),
-            Some(701) => 700.into(),
-            _ => continue,
-        };
-    }
+    change(&mut json);
     fs::write(&path, json.to_string()).unwrap();
     folder
+}
+
+/// Copies the draft model, with the ids of two of its tokens exchanged.
+fn exchanged() -> tempfile::TempDir {
+    with_tokenizer(|json| {
+        let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+        for id in vocab.values_mut() {
+            *id = match id.as_u64() {
+                Some(700) => 701.into(),
+                Some(701) => 700.into(),
+                _ => continue,
+            };
+        }
+    })
+}
+
+/// As in vLLM. Models of one series have other special tokens in each version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_model_may_have_other_special_tokens() {
+    let folder = with_tokenizer(|json| {
+        let added = json["added_tokens"].as_array_mut().unwrap();
+        let special = added.iter_mut().find(|token| token["content"] == "<|im_start|>").unwrap();
+        assert_eq!(special["special"], true);
+        special["content"] = "<|reserved|>".into();
+        added.retain(|token| token["content"] != "</tool_response>");
+        let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+        let id = vocab.remove("<|im_start|>").unwrap();
+        vocab.insert("<|reserved|>".to_owned(), id);
+    });
+    let method = SpeculativeMethod::DraftModel { model: folder.path().to_owned() };
+    let config = EngineConfig {
+        speculative_config: Some(SpeculativeConfig::new(method, 3)),
+        num_gpu_blocks_override: Some(300),
+        ..EngineConfig::default()
+    };
+    Engine::spawn(config, |_| ()).await.unwrap().shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,7 +132,7 @@ async fn wrong_values_of_a_heads_config_are_named() {
         ("draft_vocab_size", 4_000.into(), "draft_vocab_size is 4000"),
         ("draft_vocab_size", 400.into(), "has shape [500, 256]"),
         ("num_hidden_layers", 2.into(), "layers.1."),
-        ("eagle_aux_hidden_state_layer_ids", serde_json::json!([1, 3, 6]), "indices below 6"),
+        ("eagle_aux_hidden_state_layer_ids", serde_json::json!([1, 3, 7]), "indices up to 6"),
         // By default the second and the third are equal.
         ("eagle_aux_hidden_state_layer_ids", serde_json::Value::Null, "[2, 3, 3]"),
     ];
@@ -120,6 +149,22 @@ async fn wrong_values_of_a_heads_config_are_named() {
         let error = refused_head(HeadMethod::Eagle3, folder.path()).await;
         assert!(error.contains(part), "{field}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drafter_may_be_no_longer_than_the_model() {
+    let method = SpeculativeMethod::DraftModel { model: draft_model() };
+    let max_model_len = Some(5_000_000);
+    let config = EngineConfig {
+        speculative_config: Some(SpeculativeConfig {
+            max_model_len,
+            ..SpeculativeConfig::new(method, 3)
+        }),
+        num_gpu_blocks_override: Some(300),
+        ..EngineConfig::default()
+    };
+    let error = Engine::spawn(config, |_| ()).await.err().unwrap().to_string();
+    assert!(error.contains("max_model_len of the drafter"), "{error}");
 }
 
 /// A token of the head that the model does not have would be an index out of range.

@@ -13,7 +13,7 @@ use playhouse::{
 use tokio::task::JoinSet;
 
 use crate::{
-    draft_model, methods, set,
+    draft_model, heads, methods, set,
     workload::{self, BusyEngine},
 };
 
@@ -193,11 +193,17 @@ async fn right_guesses_save_steps() {
     };
     let forced = RawRequest { params: one, ..greedy("One upon a time", true) };
     check_steps(eagle3, forced.clone(), 0.4).await;
+    check_steps(heads::narrow(3), forced.clone(), 0.4).await;
     check_steps(speculator, forced, 0.4).await;
     // A model agrees with itself.
     let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let itself = SpeculativeConfig { method: SpeculativeMethod::DraftModel { model }, ..draft };
-    check_steps(itself, greedy("One upon a time", true), 0.4).await;
+    check_steps(itself.clone(), greedy("One upon a time", true), 0.4).await;
+    // It guesses nothing after longer texts than the settings allow.
+    let short = SpeculativeConfig { max_model_len: Some(16), ..itself };
+    let request = greedy("One upon a time", true);
+    let (num_steps, num_tokens) = steps(|config| set(config, Some(short)), request).await;
+    assert!(num_steps + 20 >= num_tokens, "{num_steps} steps for {num_tokens} tokens");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

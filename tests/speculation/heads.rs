@@ -23,14 +23,22 @@ const DRAFT_VOCAB: usize = 500;
 /// A tensor: its name, its shape, and whether it is a norm's.
 type Tensor = (String, Vec<usize>, bool);
 
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = TempDir::new().unwrap();
+    write_eagle3(&folder.path().join("eagle3"), |_| ());
+    write_eagle3_of(&folder.path().join("narrow"), HIDDEN / 2, |_| ());
+    write_mlp_speculator(&folder.path().join("mlp_speculator"));
+    folder
+});
+
+/// Returns the settings of a head of EAGLE-3 that is narrower than the model.
+pub(crate) fn narrow(num_speculative_tokens: usize) -> SpeculativeConfig {
+    let (method, model) = (HeadMethod::Eagle3, Some(FOLDER.path().join("narrow")));
+    SpeculativeConfig::new(SpeculativeMethod::Head { method, model }, num_speculative_tokens)
+}
+
 /// Returns a folder with a head of this method.
 pub(crate) fn head(method: HeadMethod) -> PathBuf {
-    static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-        let folder = TempDir::new().unwrap();
-        write_eagle3(&folder.path().join("eagle3"), |_| ());
-        write_mlp_speculator(&folder.path().join("mlp_speculator"));
-        folder
-    });
     match method {
         HeadMethod::Eagle3 => FOLDER.path().join("eagle3"),
         HeadMethod::MlpSpeculator => FOLDER.path().join("mlp_speculator"),
@@ -48,36 +56,45 @@ pub(crate) fn head(method: HeadMethod) -> PathBuf {
 /// Returns the settings of a head's method.
 pub(crate) fn config(method: HeadMethod, num_speculative_tokens: usize) -> SpeculativeConfig {
     let method = SpeculativeMethod::Head { method, model: Some(head(method)) };
-    SpeculativeConfig { method, num_speculative_tokens }
+    SpeculativeConfig::new(method, num_speculative_tokens)
 }
 
 /// Writes a head of EAGLE-3 for the demo model. `change` changes its config.
 pub(crate) fn write_eagle3(folder: &Path, change: impl FnOnce(&mut Value)) {
+    write_eagle3_of(folder, HIDDEN, change);
+}
+
+/// Writes one of this width.
+fn write_eagle3_of(folder: &Path, width: usize, change: impl FnOnce(&mut Value)) {
     let mut config = json!({
         "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "vocab_size": VOCAB,
-        "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 1,
+        "hidden_size": width, "target_hidden_size": HIDDEN, "intermediate_size": INNER,
+        "num_hidden_layers": 1,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
         "max_position_embeddings": 4096, "draft_vocab_size": DRAFT_VOCAB, "torch_dtype": "float32",
         "eagle_aux_hidden_state_layer_ids": [1, 3, 5],
     });
     change(&mut config);
     let matrix = |name: &str, shape: [usize; 2]| (name.to_owned(), shape.to_vec(), false);
-    let norm = |name: &str| (name.to_owned(), vec![HIDDEN], true);
-    let tensors = [
-        matrix("fc.weight", [HIDDEN, 3 * HIDDEN]),
-        matrix("midlayer.self_attn.q_proj.weight", [128, 2 * HIDDEN]),
-        matrix("midlayer.self_attn.k_proj.weight", [64, 2 * HIDDEN]),
-        matrix("midlayer.self_attn.v_proj.weight", [64, 2 * HIDDEN]),
-        matrix("midlayer.self_attn.o_proj.weight", [HIDDEN, 128]),
-        matrix("midlayer.mlp.gate_proj.weight", [INNER, HIDDEN]),
-        matrix("midlayer.mlp.up_proj.weight", [INNER, HIDDEN]),
-        matrix("midlayer.mlp.down_proj.weight", [HIDDEN, INNER]),
-        matrix("lm_head.weight", [DRAFT_VOCAB, HIDDEN]),
+    let norm = |name: &str| (name.to_owned(), vec![width], true);
+    let mut tensors = vec![
+        matrix("fc.weight", [width, 3 * HIDDEN]),
+        matrix("midlayer.self_attn.q_proj.weight", [128, 2 * width]),
+        matrix("midlayer.self_attn.k_proj.weight", [64, 2 * width]),
+        matrix("midlayer.self_attn.v_proj.weight", [64, 2 * width]),
+        matrix("midlayer.self_attn.o_proj.weight", [width, 128]),
+        matrix("midlayer.mlp.gate_proj.weight", [INNER, width]),
+        matrix("midlayer.mlp.up_proj.weight", [INNER, width]),
+        matrix("midlayer.mlp.down_proj.weight", [width, INNER]),
+        matrix("lm_head.weight", [DRAFT_VOCAB, width]),
         norm("midlayer.input_layernorm.weight"),
         norm("midlayer.hidden_norm.weight"),
         norm("midlayer.post_attention_layernorm.weight"),
         norm("norm.weight"),
     ];
+    if width != HIDDEN {
+        tensors.push(matrix("embed_tokens.weight", [VOCAB, width]));
+    }
     // Every fifth token, from the token 300 on.
     let offsets: Vec<u8> =
         (0..DRAFT_VOCAB as i64).flat_map(|index| (300 + 4 * index).to_le_bytes()).collect();

@@ -73,7 +73,7 @@ async fn outputs_with_multi_token_prediction_equal_those_without() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_without_the_layer_is_refused() {
     let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model: None };
-    let speculative = SpeculativeConfig { method, num_speculative_tokens: 1 };
+    let speculative = SpeculativeConfig::new(method, 1);
     let error = Engine::spawn(config(Some(speculative)), |_| ()).await.err().unwrap().to_string();
     assert!(error.contains("model.layers.3.") && error.contains("missing"), "{error}");
 }

@@ -32,7 +32,7 @@ async fn recorded_answers_with_ngrams_are_met() {
         max_model_len: Some(2048),
         kv_cache_memory_bytes: Some(64 << 20),
         device: Device::Cpu,
-        speculative_config: Some(SpeculativeConfig { method, num_speculative_tokens: 3 }),
+        speculative_config: Some(SpeculativeConfig::new(method, 3)),
         ..EngineConfig::new(model)
     };
     let served = Served::start(engine, ServerConfig::default()).await;

@@ -66,7 +66,7 @@ fn config(name: &str) -> EngineConfig {
 /// Returns the methods that need no head. The draft model has random weights, too.
 fn methods() -> [SpeculativeConfig; 3] {
     let config =
-        |method, num_speculative_tokens| SpeculativeConfig { method, num_speculative_tokens };
+        |method, num_speculative_tokens| SpeculativeConfig::new(method, num_speculative_tokens);
     [
         config(SpeculativeMethod::Ngram(NgramLookup { min: 1, max: 4 }), 5),
         config(SpeculativeMethod::Suffix(SuffixConfig::default()), 8),
@@ -271,7 +271,7 @@ fn head(name: &str) -> PathBuf {
 /// Returns multi-token prediction with the head in `model`, or in the model's own folder.
 fn mtp(model: Option<PathBuf>, num_speculative_tokens: usize) -> SpeculativeConfig {
     let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model };
-    SpeculativeConfig { method, num_speculative_tokens }
+    SpeculativeConfig::new(method, num_speculative_tokens)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::{LoraPair, LoraSegment, check};
-use crate::cube::{Rows, buffer, cubes, float_tensor, upload, words_buffer};
+use crate::cube::{Rows, buffer, cubes, float_tensor, upload, upload_of_caller, words_buffer};
 
 const UNITS: usize = 256;
 
@@ -38,7 +38,7 @@ pub(crate) fn add_lora(y: CubeTensor, x: CubeTensor, segments: &[LoraSegment<'_>
         let super::Storage::Cube(uploaded) = &segment.weights.storage else {
             unreachable!("add_lora: x is on a GPU, the weights are not");
         };
-        let indices = upload(x.client(), segment.rows);
+        let indices = upload_of_caller(x.client(), segment.rows);
         for (block, [a, b]) in segment.weights.blocks.iter().zip(&uploaded.pairs) {
             let count = segment.rows.len();
             let low = float_tensor(x.client(), x.device(), [count, block.rank]);
@@ -85,7 +85,7 @@ pub(crate) fn add_lora(y: CubeTensor, x: CubeTensor, segments: &[LoraSegment<'_>
 pub(crate) fn set_rows(y: CubeTensor, x: CubeTensor, rows: &[u32]) -> CubeTensor {
     let (x, y) = (Rows::new(x), into_own(y));
     let elements = rows.len() * x.cols;
-    let indices = upload(x.client(), rows);
+    let indices = upload_of_caller(x.client(), rows);
     // SAFETY: a unit beyond the elements does nothing, and each index is that of a row.
     unsafe {
         set_rows_kernel::launch_unchecked(

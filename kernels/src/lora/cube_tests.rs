@@ -46,3 +46,21 @@ fn rows_are_replaced() {
     let set = values(set_rows(tensor(&y, 3, &device), tensor(&x, 3, &device), &[3, 1]));
     assert_eq!(set, [&y[..3], &x[3..], &y[6..9], &x[..3]].concat());
 }
+
+/// A replay could not renew the rows, which only the caller knows.
+#[test]
+fn a_step_with_adapters_is_not_recorded() {
+    let Some(device) = test_device() else { return };
+    let (a, b) = ([1.0; 6], [1.0; 8]);
+    let pair = LoraPair { a: &a, b: &b, rank: 2, scale: 1.0, first_output: 0 };
+    let weights = LoraWeights::pack(&[pair], [4, 3], WeightDtype::F32, &device).unwrap();
+    let (x, y) = (tensor(&numbers(6, 1), 3, &device), tensor(&numbers(8, 2), 4, &device));
+    for (rows, expected) in [(&[][..], false), (&[1][..], true)] {
+        let segments = [LoraSegment { weights: &weights, rows }];
+        let run = || add_lora(y.clone(), x.clone(), &segments);
+        let (_, is_of_caller) = crate::cube::caller_numbers::noted(run);
+        assert_eq!(is_of_caller, expected, "{rows:?}");
+    }
+    let run = || set_rows(y.clone(), tensor(&numbers(4, 3), 4, &device), &[1]);
+    assert!(crate::cube::caller_numbers::noted(run).1);
+}

@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 /// Fields that change the speed of vLLM's drafters and no output.
-const WITHOUT_EFFECT: [&str; 12] = [
+const WITHOUT_EFFECT: [&str; 14] = [
+    "attention_backend",
     "disable_by_batch_size",
     "disable_eagle_block_drop",
     "disable_logprobs",
@@ -17,16 +18,23 @@ const WITHOUT_EFFECT: [&str; 12] = [
     "fly_entropy_top_k",
     "fly_window_size",
     "index_share_for_mtp_iteration",
+    "moe_backend",
     "use_local_argmax_reduction",
 ];
 
+/// Quantizations that only a checkpoint has.
+const OF_CHECKPOINTS: [&str; 7] =
+    ["awq", "awq_marlin", "compressed-tensors", "gguf", "gptq", "gptq_marlin", "mxfp4"];
+
 /// Fields with the values that are accepted beside null.
-fn accepted() -> [(&'static str, Vec<Value>); 24] {
+fn accepted() -> [(&'static str, Vec<Value>); 23] {
+    let texts = |values: &[&str]| -> Vec<Value> { values.iter().map(|text| json!(text)).collect() };
     let one = || vec![json!(1)];
     let off = || vec![json!(false)];
     let auto = || vec![json!("auto")];
     [
-        ("attention_backend", auto()),
+        // Earlier versions' name of the rejection sampling.
+        ("acceptance_method", vec![json!("rejection_sampler")]),
         ("code_revision", Vec::new()),
         ("draft_lm_head_quantization", Vec::new()),
         ("draft_load_config", Vec::new()),
@@ -38,14 +46,14 @@ fn accepted() -> [(&'static str, Vec<Value>); 24] {
         ("dspark_draft_topk", Vec::new()),
         ("enable_adaptive_verification", off()),
         ("kv_cache_dtype", auto()),
-        ("max_model_len", Vec::new()),
-        ("moe_backend", auto()),
         ("num_speculative_tokens_per_batch_size", Vec::new()),
         ("parallel_drafting", off()),
-        ("quantization", Vec::new()),
-        // Both keep the distribution of outputs, and here outputs keep their bytes.
-        ("rejection_sample_method", vec![json!("standard"), json!("block")]),
+        // The checkpoint says it.
+        ("quantization", texts(&OF_CHECKPOINTS)),
+        // All keep the distribution of outputs, and here outputs keep their bytes.
+        ("rejection_sample_method", texts(&["standard", "block", "strict", "probabilistic"])),
         ("revision", Vec::new()),
+        ("speculative_token_tree", Vec::new()),
         ("synthetic_acceptance_length", Vec::new()),
         ("synthetic_acceptance_rates", Vec::new()),
         ("target_model_config", Vec::new()),

@@ -29,7 +29,7 @@ use self::{facts::Facts, launcher::ProcessLauncher};
 use super::{
     DefaultSampling, Engine, Inner, JournalSharing, StartError, StartProgress,
     adapters::{AdapterReader, AdapterRegistry},
-    journal, load, settings,
+    drafts, journal, load, settings,
     start::generation_config,
     successor::HowStarted,
     system_config::system_config,
@@ -90,7 +90,7 @@ impl Engine {
     ) -> Result<Self, StartError> {
         let (config, mut progress) = tokio::task::spawn_blocking(move || {
             let downloaded = &mut |bytes| progress(StartProgress::Download(bytes));
-            let config = hub::with_files(config, downloaded)?;
+            let config = drafts::resolved(hub::with_files(config, downloaded)?)?;
             Ok::<_, StartError>((config, progress))
         })
         .await

@@ -152,9 +152,9 @@ impl SharedRates {
         self.by_drafter.learn_step(micros);
     }
 
-    /// Learns the time in which the drafter made the guesses of a step, in microseconds.
-    pub(super) fn learn_time(&mut self, micros: f64) {
-        self.by_drafter.learn_time(micros);
+    /// Learns the time in which the drafter made the guesses of a step with a try, in microseconds.
+    pub(super) fn learn_try(&mut self, micros: f64) {
+        self.by_drafter.learn_try(micros);
     }
 }
 
@@ -178,6 +178,8 @@ pub(super) struct Guessing {
     num_unfilled: usize,
     /// Number of guesses that the drafter should make in the next step.
     num_wanted: usize,
+    /// Whether they are a try that does not seem to be worth its time.
+    is_try: bool,
 }
 
 impl Guessing {
@@ -190,6 +192,26 @@ impl Guessing {
     /// Records how many places the drafter did not fill.
     pub(super) fn leave_unfilled(&mut self, num_places: usize) {
         self.num_unfilled = num_places;
+    }
+
+    /// Asks for guesses of the drafter in the next step. A try that is asked for stays so until it
+    /// is made, because steps that were planned before have no place for it.
+    fn ask(&mut self, shared: &mut SharedAcceptance, even: f64, num_requests: usize, most: usize) {
+        self.num_wanted = shared.num_wanted(&self.by_drafter, even, num_requests, most);
+        match self.num_wanted {
+            0 => self.num_wanted = usize::from(self.is_try),
+            _ => self.is_try = shared.asks_for_try(),
+        }
+    }
+
+    /// Returns whether the next guesses of the drafter are a try.
+    pub(super) fn is_try(&self) -> bool {
+        self.is_try
+    }
+
+    /// Records that the drafter guesses.
+    pub(super) fn end_try(&mut self) {
+        self.is_try = false;
     }
 
     /// Learns how many of the current guesses were right, with all requests. A place without a
@@ -288,13 +310,9 @@ impl Drafts {
         let (most, most_forced) =
             (self.settings.num_speculative_tokens, self.settings.num_jump_forward_tokens);
         let SharedRates { by_drafter, by_constraint } = &mut self.shared;
-        guessing.num_wanted = match self.drafter {
-            Some(_) => {
-                let even = self.cost.break_even(num_requests);
-                by_drafter.num_wanted(&guessing.by_drafter, even, num_requests, most)
-            }
-            None => 0,
-        };
+        if self.drafter.is_some() {
+            guessing.ask(by_drafter, self.cost.break_even(num_requests), num_requests, most);
+        }
         let num_forced = match is_constrained {
             true => {
                 let even = self.cost.break_even_made(num_requests);
@@ -321,6 +339,38 @@ mod tests {
             guessing.learn(&DraftCounts { num_drafted, num_accepted, num_wanted: 0 }, &mut shared);
         }
         shared.by_drafter.num_wanted(&guessing.by_drafter, 0.5, 1, 4)
+    }
+
+    /// Asks for guesses of one request until it gets a try. Returns how often it asked.
+    fn asked(guessing: &mut Guessing, shared: &mut SharedRates) -> usize {
+        let mut ask = || {
+            guessing.ask(&mut shared.by_drafter, 0.5, 1, 4);
+            guessing.num_wanted
+        };
+        (1..1_000).find(|_| ask() > 0).unwrap()
+    }
+
+    #[test]
+    fn only_the_request_that_was_asked_for_a_try_makes_it() {
+        let mut shared = SharedRates::default();
+        (0..200).for_each(|_| shared.by_drafter.learn(4, 0));
+        let (mut first, mut other) = (Guessing::default(), Guessing::default());
+        let patience = asked(&mut first, &mut shared);
+        assert!(first.is_try());
+        // The next steps have no place for it.
+        assert_eq!((0..5).map(|_| asked(&mut first, &mut shared)).max(), Some(1));
+        // The guesses of another request are no try, whatever they cost, so the request that ends
+        // without its try makes the others wait no longer.
+        other.ask(&mut shared.by_drafter, 0.0, 1, 4);
+        assert_eq!((other.num_wanted, other.is_try()), (4, false));
+        let mut next = Guessing::default();
+        assert!(asked(&mut next, &mut shared) <= patience);
+        // Guesses that seem to be worth it are no try.
+        next.ask(&mut shared.by_drafter, 0.0, 1, 4);
+        assert!(!next.is_try());
+        first.end_try();
+        first.ask(&mut shared.by_drafter, 0.5, 1, 4);
+        assert_eq!((first.num_wanted, first.is_try()), (0, false));
     }
 
     #[test]

@@ -68,12 +68,13 @@ impl ModelRunner {
 
     /// Lets the drafter guess for the chunks of these indices.
     fn propose(&mut self, ragged: &mut RaggedBatch, open: &[usize]) -> Result<(), ExecuteError> {
-        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        let (mut wanted, mut places, mut is_try) = (Vec::new(), Vec::new(), false);
         for &index in open {
             let chunk = &ragged.chunks[index];
             let sequence = self.batch.sequence(chunk)?;
             let most = self.drafts.most_guesses(sequence, chunk.num_places);
             if most > 0 {
+                is_try |= sequence.guessing.is_try();
                 wanted.push(Wanted::new(sequence, most));
                 places.push(index);
             }
@@ -93,7 +94,9 @@ impl ModelRunner {
         let num_guesses = made.iter().map(|(guesses, _)| guesses.len()).sum();
         let micros = micros(begun.elapsed());
         // All requests of the step wait for it, also while a text is only read.
-        self.drafts.shared.learn_time(micros);
+        if is_try {
+            self.drafts.shared.learn_try(micros);
+        }
         if num_guesses > 0 || !is_reading {
             self.drafts.cost.learn_guesses(num_guesses, micros);
         }
@@ -106,6 +109,7 @@ impl ModelRunner {
             let sequence = self.batch.sequence_mut(chunk)?;
             sequence.guess(&guesses[..num_guesses]);
             sequence.guessing.leave_unfilled(num_unfilled);
+            sequence.guessing.end_try();
         }
         Ok(())
     }

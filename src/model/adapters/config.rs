@@ -20,6 +20,8 @@ pub(super) struct LoraConfig {
     parameters: Vec<String>,
     rank_pattern: Vec<(Pattern, usize)>,
     alpha_pattern: Vec<(Pattern, f64)>,
+    /// Whether the output layer has the matrices of the embedding.
+    ensure_weight_tying: bool,
     /// The version that wrote the file. Versions before 0.18 do not write theirs.
     peft_version: Option<String>,
 }
@@ -45,6 +47,8 @@ struct Raw {
     rank_pattern: Option<Map<String, Value>>,
     #[serde(default)]
     alpha_pattern: Option<Map<String, Value>>,
+    #[serde(default)]
+    ensure_weight_tying: Option<bool>,
     #[serde(default)]
     peft_version: Option<String>,
     #[serde(flatten)]
@@ -118,6 +122,7 @@ impl LoraConfig {
             parameters: raw.target_parameters.unwrap_or_default(),
             rank_pattern,
             alpha_pattern,
+            ensure_weight_tying: raw.ensure_weight_tying.unwrap_or(false),
             peft_version: raw.peft_version,
         })
     }
@@ -141,6 +146,11 @@ impl LoraConfig {
         self.peft_version.as_deref()
     }
 
+    /// Returns whether the output layer has the matrices of the embedding, which it shares.
+    pub(super) fn ties_weights(&self) -> bool {
+        self.ensure_weight_tying
+    }
+
     /// Returns whether `target_parameters` names a parameter.
     pub(super) fn has_parameter(&self, name: &str) -> bool {
         self.parameters.iter().any(|end| is_end(name, end))
@@ -154,7 +164,8 @@ impl LoraConfig {
 
 /// Rejects configs whose results are not computed here.
 fn check(path: &Path, raw: &Raw) -> Result<(), AdapterError> {
-    if raw.peft_type.as_str() != Some("LORA") {
+    // Programs other than PEFT leave it out. vLLM does not read it.
+    if !raw.peft_type.is_null() && raw.peft_type.as_str() != Some("LORA") {
         return Err(refused(path, "peft_type", raw.peft_type.to_string(), "LORA"));
     }
     if raw.r == 0 {
@@ -198,4 +209,36 @@ fn refused(
     accepted: &'static str,
 ) -> AdapterError {
     AdapterError::Config { path: path.to_owned(), field, value, accepted }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(config: Value) -> LoraConfig {
+        let files = AdapterFiles {
+            config_path: "adapter_config.json".into(),
+            config: config.to_string().into_bytes(),
+            weights_path: "adapter_model.safetensors".into(),
+            weights: Vec::new(),
+        };
+        LoraConfig::read(&files).unwrap()
+    }
+
+    /// The formulas of `peft.tuners.lora.LoraLayer.update_layer`: alpha by the rank, or by its root
+    /// with `use_rslora`, for which null is false.
+    #[test]
+    fn the_scale_is_pefts() {
+        let scale = |use_rslora: Value| {
+            let config = json!({"r": 16, "lora_alpha": 8, "use_rslora": use_rslora,
+                "rank_pattern": {"q_proj": 4}, "alpha_pattern": {"k_proj": 2}});
+            let config = read(config);
+            ["q_proj", "k_proj", "v_proj"].map(|name| config.scale(&format!("model.{name}")))
+        };
+        assert_eq!(scale(Value::Null), [2.0, 0.125, 0.5]);
+        assert_eq!(scale(json!(false)), [2.0, 0.125, 0.5]);
+        assert_eq!(scale(json!(true)), [4.0, 0.5, 2.0]);
+    }
 }

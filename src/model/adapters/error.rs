@@ -33,6 +33,15 @@ pub enum AdapterError {
         /// The file.
         path: PathBuf,
     },
+    /// The weights are in the file of another program, which has other names and exchanges axes.
+    #[error(
+        "{}: adapters of MLX are not read; convert the adapter to PEFT's adapter_model.safetensors",
+        path.display()
+    )]
+    Mlx {
+        /// The file.
+        path: PathBuf,
+    },
     /// A field of `adapter_config.json` asks for something that is not supported.
     #[error("{}: {field} = {value} is not supported; accepted: {accepted}", path.display())]
     Config {

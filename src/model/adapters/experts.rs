@@ -18,6 +18,8 @@ use super::{AdapterError, AdapterSites, ExpertsId, SiteId};
 
 /// The parameters of experts: the inner projections, and the one back.
 const PARAMETERS: [&str; 2] = ["gate_up_proj", "down_proj"];
+/// The inner projection of experts without gates.
+const UNGATED: &str = "up_proj";
 /// Both products of an expert.
 const BOTH: &[usize] = &[0, 1];
 /// The end of the module around a parameter, where another parameter of the module has an adapter.
@@ -205,7 +207,7 @@ impl Loading<'_> {
             ExpertParameters::Together { axes, .. } => {
                 let fitting = self.fits(experts, BOTH, shape);
                 let (product, side) = self.only(a, fitting, 2, *axes, told)?;
-                (product, side, format!("{parent}.{}", PARAMETERS[product]))
+                (product, side, self.parameter_of(parent, product))
             }
             ExpertParameters::Apart([inner, _]) => {
                 let fitting = self.fits(experts, self.product_apart(module, inner), shape);
@@ -273,6 +275,15 @@ impl Loading<'_> {
             (sites[product], Matrices { a, b, rank, scale, first_output })
         };
         Ok(experts.sites.iter().zip(b.chunks_exact(intermediate * rank)).map(of_expert).collect())
+    }
+
+    /// Returns the name of the parameter of a product of the experts in `parent`.
+    fn parameter_of(&self, parent: &str, product: usize) -> String {
+        let ungated = format!("{parent}.{UNGATED}");
+        match product == 0 && self.config.has_parameter(&ungated) {
+            true => ungated,
+            false => format!("{parent}.{}", PARAMETERS[product]),
+        }
     }
 
     /// Fails unless the config names a parameter. `tensor` has its matrix.
@@ -365,6 +376,12 @@ impl Loading<'_> {
                 accepted: "the release of PEFT that wrote the adapter, because the shapes of its \
                            experts' matrices do not tell which axis has their inputs",
             })?;
+            let of_unmarked = version.and_then(|version| Axes::ByInput.side(version));
+            if of_others.is_none() && axes == Axes::MarkedByInput && of_unmarked != Some(side) {
+                let what = "square matrices of experts are read as those of transformers 5; the \
+                            file does not tell them from those of transformers 4";
+                tracing::warn!(tensor, "{what}");
+            }
             fitting.retain(|(_, of)| *of == side);
         }
         match (&fitting[..], num_products) {

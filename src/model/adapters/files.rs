@@ -13,6 +13,8 @@ use crate::model_files::{self, ModelFileError};
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
 const PICKLED: &str = "adapter_model.bin";
+/// The weights of mlx-lm's adapters.
+const MLX: &str = "adapters.safetensors";
 
 /// Names the content of an adapter's files: SHA-256 of the config, then of the weights.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,8 @@ impl AdapterFiles {
     ///
     /// # Errors
     /// [`AdapterError::NotFound`] if there is no config, [`AdapterError::Pickled`] if the weights
-    /// are in a pickled file alone, and [`AdapterError::File`].
+    /// are in a pickled file alone, [`AdapterError::Mlx`] if they are MLX's, and
+    /// [`AdapterError::File`].
     pub fn read(path: &str) -> Result<Self, AdapterError> {
         let folder = Path::new(path);
         let (config_path, weights_path) = (folder.join(CONFIG), folder.join(WEIGHTS));
@@ -53,6 +56,9 @@ impl AdapterFiles {
             Ok(weights) => weights.into_owned(),
             Err(error) if is_absent(&error) && model_files::exists(&folder.join(PICKLED)) => {
                 return Err(AdapterError::Pickled { path: folder.join(PICKLED) });
+            }
+            Err(error) if is_absent(&error) && model_files::exists(&folder.join(MLX)) => {
+                return Err(AdapterError::Mlx { path: folder.join(MLX) });
             }
             Err(error) => return Err(ModelFileError::read(&weights_path)(error).into()),
         };

@@ -11,31 +11,17 @@ use playhouse_kernels::{
 
 use super::classifier::Saved;
 use super::config::LoraConfig;
+use super::names::Role;
 use super::sites::{Replaceable, Turned};
 use super::{Adapter, AdapterError, AdapterFiles, AdapterSites, Site, SiteId};
 use crate::model::layers::{Arrangement, Part};
 use crate::weights::Checkpoint;
-
-/// The prefix of all names that PEFT adds.
-const PREFIX: &str = "base_model.model.";
 
 /// The tensors of one module in the adapter's file, by their full names.
 #[derive(Debug, Default)]
 pub(super) struct Tensors {
     a: Option<String>,
     b: Option<String>,
-}
-
-/// The part of an adapter's file that a tensor belongs to.
-enum Role {
-    A,
-    B,
-    /// A of an embedding.
-    EmbeddingA,
-    /// B of an embedding.
-    EmbeddingB,
-    /// The whole weight of a module, or its whole bias: `modules_to_save`.
-    Saved(Saved),
 }
 
 /// An adapter that is being loaded.
@@ -92,7 +78,7 @@ impl AdapterFiles {
         let checkpoint = Checkpoint::of_bytes(self.weights_path.clone(), self.weights.clone())?;
         let mut modules = BTreeMap::new();
         for site in &sites.sites {
-            for part in &site.parts {
+            for part in site.parts.iter().chain(&site.also) {
                 modules.entry(sites.normalized(&part.module)).or_insert((site, part));
             }
         }
@@ -108,8 +94,14 @@ impl Loading<'_> {
         let mut modules: BTreeMap<String, Tensors> = BTreeMap::new();
         let mut of_tokens: BTreeMap<String, Tensors> = BTreeMap::new();
         let (mut of_embedding, mut of_lm_head, mut of_classifier) = (None, None, Vec::new());
+        let mut ignored = Vec::new();
         for name in self.checkpoint.names() {
             let (module, role) = self.role(&name)?;
+            // As in vLLM without `enable_tower_connector_lora`.
+            if !matches!(role, Role::Saved(_)) && self.sites.is_in_other_part(&module) {
+                ignored.push(name);
+                continue;
+            }
             match role {
                 Role::A => self.set(&mut modules.entry(module).or_default().a, name)?,
                 Role::B => self.set(&mut modules.entry(module).or_default().b, name)?,
@@ -170,6 +162,12 @@ impl Loading<'_> {
         }
         let (mut matrices, mut of_sites) = (BTreeMap::new(), BTreeMap::new());
         let told = self.told_sides(&modules);
+        if let Some(first) = ignored.first() {
+            let path = self.files.weights_path.display();
+            let (tensors, first) = (ignored.len(), &**first);
+            let what = "matrices for the encoders of images and sounds have no effect";
+            tracing::warn!(%path, tensors, first, "{what}");
+        }
         for (module, tensors) in &modules {
             if let Some(experts) = self.sites.experts_of(module) {
                 for (SiteId(site), matrices) in self.of_experts(module, tensors, experts, &told)? {
@@ -232,41 +230,6 @@ impl Loading<'_> {
     /// Returns the error of a tensor that the file has under two names.
     fn twice(&self, name: &str, other: &str) -> AdapterError {
         self.refused(name, &format!("the file has the same part of the module as `{other}`, too"))
-    }
-
-    /// Returns the module of a tensor, and its role there.
-    fn role(&self, name: &str) -> Result<(String, Role), AdapterError> {
-        let rest = name.strip_prefix(PREFIX).unwrap_or(name);
-        for (marker, role) in [(".lora_A.", Role::A), (".lora_B.", Role::B)] {
-            if let Some((module, end)) = rest.rsplit_once(marker)
-                && (end == "weight" || end == "default.weight")
-            {
-                return Ok((module.to_owned(), role));
-            }
-        }
-        if rest.contains("lora_magnitude_vector") {
-            return Err(self.refused(name, "DoRA is not computed"));
-        }
-        // These are parameters and no modules, so their names have no `.weight`.
-        let plain = rest.strip_suffix(".default").unwrap_or(rest);
-        let of_embedding =
-            [(".lora_embedding_A", Role::EmbeddingA), (".lora_embedding_B", Role::EmbeddingB)];
-        for (marker, role) in of_embedding {
-            if let Some(module) = plain.strip_suffix(marker) {
-                return Ok((module.to_owned(), role));
-            }
-        }
-        let ends = [(".weight", Saved::Weight), (".bias", Saved::Bias)];
-        let mut saved = ends.iter().filter(|_| !rest.contains(".lora_"));
-        let saved = saved.find_map(|(end, part)| Some((rest.strip_suffix(*end)?, *part)));
-        let saved = saved.map(|(module, part)| {
-            let module = module.strip_suffix(".modules_to_save.default").unwrap_or(module);
-            (module.strip_suffix(".modules_to_save").unwrap_or(module), part)
-        });
-        match saved {
-            Some((module, part)) => Ok((module.to_owned(), Role::Saved(part))),
-            None => Err(self.refused(name, "its name is not one of PEFT's LoRA tensors")),
-        }
     }
 
     /// Returns the shape of a module in the base model, which must have a site for it.
@@ -341,11 +304,17 @@ impl Loading<'_> {
         if self.config.has_parameter(&weight) {
             return Ok(Cow::Owned(weight));
         }
-        if self.config.has_target(module) {
+        if self.config.has_target(module) || self.is_tied_head(module) {
             return Ok(Cow::Borrowed(module));
         }
         let why = format!("target_modules of adapter_config.json does not name {module}");
         Err(self.refused(tensor, &why))
+    }
+
+    /// Returns whether a module is the output layer, and has the matrices of the embedding. PEFT
+    /// leaves it out of `target_modules` then.
+    fn is_tied_head(&self, module: &str) -> bool {
+        self.config.ties_weights() && self.is_same(&self.sites.lm_head, module)
     }
 
     /// Returns the embedding or the output layer whose matrix in the base model is a module of the
@@ -393,7 +362,7 @@ impl Loading<'_> {
         of_site: &'m [Matrices],
         matrices: &'m BTreeMap<String, Matrices>,
     ) -> Vec<Own<'m>> {
-        let (mut first_output, mut own) = (0, Vec::new());
+        let mut own = Vec::new();
         own.extend(of_site.iter().map(|matrices| {
             let b = match &site.parts[..] {
                 [part] => arranged(matrices, part),
@@ -401,11 +370,14 @@ impl Loading<'_> {
             };
             Own { matrices, b, first_output: matrices.first_output }
         }));
-        for part in &site.parts {
-            if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
-                own.push(Own { matrices, b: arranged(matrices, part), first_output });
+        for parts in [&site.parts, &site.also] {
+            let mut first_output = 0;
+            for part in parts {
+                if let Some(matrices) = matrices.get(&*self.sites.normalized(&part.module)) {
+                    own.push(Own { matrices, b: arranged(matrices, part), first_output });
+                }
+                first_output += part.outputs;
             }
-            first_output += part.outputs;
         }
         own
     }

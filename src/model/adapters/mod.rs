@@ -1,10 +1,10 @@
 //! Adapters: LoRA weights in PEFT's format, beside the weights of a loaded model.
 //!
 //! When a model is loaded, each linear layer registers as a *site*. `config` reads an adapter's
-//! `adapter_config.json`. `load` finds the site of each of its tensors and packs them. A step names
-//! the rows of each adapter, and the layers pass this down to their sites. `classifier` replaces
-//! the classifier of a model that pools. `experts` reads matrices of all experts in one tensor, and
-//! `embedding` those of the embedding.
+//! `adapter_config.json`. `load` finds the site of each of its tensors by their `names`, and packs
+//! them. A step names the rows of each adapter, and the layers pass this down to their sites.
+//! `classifier` replaces the classifier of a model that pools. `experts` reads matrices of all
+//! experts in one tensor, and `embedding` those of the embedding.
 
 mod classifier;
 mod config;
@@ -13,6 +13,7 @@ mod error;
 mod experts;
 mod files;
 mod load;
+mod names;
 mod patterns;
 mod sites;
 mod step;

@@ -13,7 +13,15 @@ const RETRIES_MAX: u32 = 1_000_000;
 /// A key of `rank_pattern` or `alpha_pattern`: an expression for the end of a module's name, from
 /// the beginning of a component on.
 #[derive(Debug)]
-pub(super) struct Pattern(Regex);
+pub(super) struct Pattern(Expression);
+
+/// An expression for whole names.
+#[derive(Debug)]
+enum Expression {
+    Plain(Regex),
+    /// One with look-arounds or back-references.
+    WithLookAround(onig::Regex),
+}
 
 impl Pattern {
     /// Reads a key.
@@ -21,14 +29,12 @@ impl Pattern {
     /// # Errors
     /// The fault of the expression.
     pub(super) fn of_key(key: &str) -> Result<Self, String> {
-        expression(&format!(r"^(?:.*\.)?(?:{key})$"))
-            .map(Self)
-            .map_err(|error| format!("is not an expression that is read here: {error}"))
+        Expression::new(&format!(r"^(?:.*\.)?(?:{key})$")).map(Self)
     }
 
     /// Returns whether the pattern names `module`.
     pub(super) fn matches(&self, module: &str) -> bool {
-        self.0.is_match(module)
+        self.0.is_match(module, false)
     }
 }
 
@@ -45,9 +51,7 @@ enum Names {
     Unset,
     All,
     /// The whole names of modules.
-    Expression(Regex),
-    /// The same with look-arounds or back-references.
-    WithLookAround(onig::Regex),
+    Expression(Expression),
     /// Their names, or the ends of their names.
     List(Vec<String>),
 }
@@ -81,15 +85,9 @@ impl Names {
         match value {
             Value::Null => Ok(Self::Unset),
             Value::String(name) if name.to_lowercase() == ALL_LINEAR => Ok(Self::All),
-            Value::String(pattern) => {
-                let whole = format!("^(?:{pattern})$");
-                match expression(&whole) {
-                    Ok(expression) => Ok(Self::Expression(expression)),
-                    Err(_) => with_look_around(&whole)
-                        .map(Self::WithLookAround)
-                        .map_err(|why| format!("`{pattern}`: {why}")),
-                }
-            }
+            Value::String(pattern) => Expression::new(&format!("^(?:{pattern})$"))
+                .map(Self::Expression)
+                .map_err(|why| format!("`{pattern}`: {why}")),
             Value::Array(names) => {
                 let name = |value: &Value| value.as_str().map(str::to_owned);
                 let names: Option<Vec<String>> = names.iter().map(name).collect();
@@ -104,16 +102,7 @@ impl Names {
         match self {
             Self::Unset => false,
             Self::All => true,
-            Self::Expression(pattern) => pattern.is_match(module),
-            Self::WithLookAround(pattern) => {
-                let mut limits = MatchParam::default();
-                limits.set_retry_limit_in_match(RETRIES_MAX);
-                let options = SearchOptions::SEARCH_OPTION_NONE;
-                match pattern.match_with_param(module, 0, options, None, limits) {
-                    Ok(length) => length == Some(module.len()),
-                    Err(_) => by_default,
-                }
-            }
+            Self::Expression(pattern) => pattern.is_match(module, by_default),
             Self::List(names) => names.iter().any(|name| is_end(module, name)),
         }
     }
@@ -124,15 +113,34 @@ pub(super) fn is_end(name: &str, end: &str) -> bool {
     name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Compiles an expression, of bounded size. It is matched in linear time.
-fn expression(pattern: &str) -> Result<Regex, regex::Error> {
-    regex::RegexBuilder::new(pattern).size_limit(1 << 20).build()
-}
+impl Expression {
+    /// Compiles an expression of Python, of bounded size. One without look-arounds and
+    /// back-references is matched in linear time.
+    fn new(pattern: &str) -> Result<Self, String> {
+        if let Ok(plain) = regex::RegexBuilder::new(pattern).size_limit(1 << 20).build() {
+            return Ok(Self::Plain(plain));
+        }
+        onig::Regex::with_options(pattern, RegexOptions::REGEX_OPTION_NONE, Syntax::python())
+            .map(Self::WithLookAround)
+            .map_err(|error| format!("is not an expression that is read here: {error}"))
+    }
 
-/// Compiles an expression of Python, which may have look-arounds and back-references.
-fn with_look_around(pattern: &str) -> Result<onig::Regex, String> {
-    onig::Regex::with_options(pattern, RegexOptions::REGEX_OPTION_NONE, Syntax::python())
-        .map_err(|error| format!("is not an expression that is read here: {error}"))
+    /// Returns whether the expression names `module`, or `by_default` if that takes too long to
+    /// find out.
+    fn is_match(&self, module: &str, by_default: bool) -> bool {
+        match self {
+            Self::Plain(pattern) => pattern.is_match(module),
+            Self::WithLookAround(pattern) => {
+                let mut limits = MatchParam::default();
+                limits.set_retry_limit_in_match(RETRIES_MAX);
+                let options = SearchOptions::SEARCH_OPTION_NONE;
+                match pattern.match_with_param(module, 0, options, None, limits) {
+                    Ok(length) => length == Some(module.len()),
+                    Err(_) => by_default,
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -198,5 +206,11 @@ mod tests {
         assert!(!pattern("proj").matches("model.layers.0.self_attn.q_proj"));
         assert!(pattern(r"layers\.[01]\..*").matches("model.layers.1.mlp.up_proj"));
         assert!(!pattern(r"layers\.[01]\..*").matches("model.layers.2.mlp.up_proj"));
+        let whole = "model.layers.0.mlp.up_proj";
+        assert!(pattern(r"^model\.layers\.0\.mlp\.up_proj").matches(whole));
+        assert!(pattern(whole).matches(whole));
+        assert!(!pattern(r"^layers\.0\.mlp\.up_proj").matches(whole));
+        assert!(pattern(r"\w+(?<!gate)_proj").matches(whole));
+        assert!(!pattern(r"\w+(?<!up)_proj").matches(whole));
     }
 }

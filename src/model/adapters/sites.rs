@@ -25,6 +25,8 @@ pub(in crate::model) struct ExpertsId(pub(super) usize);
 #[derive(Debug, Clone)]
 pub(in crate::model) struct Site {
     pub(in crate::model) parts: Vec<Part>,
+    /// The same outputs by the modules of another form of the checkpoint; empty without one.
+    pub(super) also: Vec<Part>,
     pub(in crate::model) inputs: usize,
     /// Whether the layer multiplies with the transposed matrix of its only part.
     pub(super) turned: Option<Turned>,
@@ -60,14 +62,19 @@ pub struct AdapterSites {
     pub(super) closed: Vec<String>,
     /// The modules with linear layers of the checkpoint that no result depends on.
     pub(super) unused: Vec<String>,
+    /// The modules beside the text model of a multimodal class, which no adapter changes.
+    other_parts: &'static [&'static str],
     /// The module that holds all but the head: HF `base_model_prefix`. An adapter that was trained
     /// on it alone has names without it.
     pub(super) base: &'static str,
-    /// Parts of names that adapters have, and those of the checkpoint.
+    /// Parts of names that differ between adapters and the checkpoint. The first one of a pair
+    /// becomes the second one.
     pub(super) parts_of_names: &'static [(&'static str, &'static str)],
     /// Modules of linear layers as adapters know them, by the first name of a layer in a file that
     /// has other names.
     pub(super) names: BTreeMap<String, Vec<Part>>,
+    /// Modules of linear layers in another form of the checkpoint, which adapters may know, too.
+    other_names: BTreeMap<String, Vec<Part>>,
     /// The reason why no adapter fits the model, if there is one.
     refused: Option<&'static str>,
     /// The type and the place of the model's weights.
@@ -82,7 +89,10 @@ impl AdapterSites {
 
     /// Registers a layer.
     pub(in crate::model) fn add(&mut self, parts: &[Part], inputs: usize) -> SiteId {
-        self.push(Site { parts: self.known(parts), inputs, turned: None, is_of_expert: false })
+        let other = parts.first().and_then(|first| self.other_names.get(&first.unique_name()));
+        let also = other.cloned().unwrap_or_default();
+        let parts = self.known(parts);
+        self.push(Site { parts, also, inputs, turned: None, is_of_expert: false })
     }
 
     /// Registers a layer of one expert. A matrix of a parameter of all experts has a name that no
@@ -96,7 +106,7 @@ impl AdapterSites {
             _ => part,
         };
         let parts = self.known(parts).into_iter().map(apart).collect();
-        self.push(Site { parts, inputs, turned: None, is_of_expert: true })
+        self.push(Site { parts, also: Vec::new(), inputs, turned: None, is_of_expert: true })
     }
 
     /// Registers a layer that multiplies with the transposed matrix of `part`, `[outputs, inputs]`.
@@ -107,8 +117,8 @@ impl AdapterSites {
         inputs: usize,
         further: usize,
     ) -> SiteId {
-        let turned = Some(Turned { further });
-        self.push(Site { parts: vec![part], inputs, turned, is_of_expert: false })
+        let (turned, also) = (Some(Turned { further }), Vec::new());
+        self.push(Site { parts: vec![part], also, inputs, turned, is_of_expert: false })
     }
 
     fn push(&mut self, site: Site) -> SiteId {
@@ -127,12 +137,30 @@ impl AdapterSites {
         self.unused.push(module);
     }
 
+    /// Sets the modules beside the text model of a multimodal class.
+    pub(in crate::model) fn set_other_parts(&mut self, modules: &'static [&'static str]) {
+        self.other_parts = modules;
+    }
+
     /// Sets the names that adapters have for the modules of linear layers: pairs of the modules in
     /// the file, and of those with the same outputs that adapters know.
     pub(in crate::model) fn set_names(&mut self, pairs: &[[Vec<Part>; 2]]) {
         for [stored, known] in pairs {
             if let Some(first) = stored.first() {
                 self.names.insert(first.unique_name(), known.clone());
+            }
+        }
+    }
+
+    /// Sets the names that adapters may have for the modules of linear layers beside their own:
+    /// pairs of the modules in the file, and of those with the same outputs in another form of it.
+    pub(in crate::model) fn set_other_names(&mut self, pairs: &[[Vec<Part>; 2]]) {
+        for [stored, other] in pairs {
+            let is_another = |(one, other): (&Part, &Part)| one.module != other.module;
+            if let Some(first) = stored.first()
+                && stored.iter().zip(other).all(is_another)
+            {
+                self.other_names.insert(first.unique_name(), other.clone());
             }
         }
     }
@@ -171,8 +199,7 @@ impl AdapterSites {
         self.base = base;
     }
 
-    /// Sets the parts of names that adapters have, each with the part in the checkpoint that it
-    /// stands for.
+    /// Sets the parts of names that differ between adapters and the checkpoint.
     pub(in crate::model) fn set_parts_of_names(
         &mut self,
         parts: &'static [(&'static str, &'static str)],
@@ -205,6 +232,15 @@ impl AdapterSites {
     pub(super) fn is_unused(&self, module: &str) -> bool {
         let name = self.normalized(module);
         self.unused.iter().any(|unused| self.normalized(unused) == name)
+    }
+
+    /// Returns whether a module is beside the text model of a multimodal class.
+    pub(super) fn is_in_other_part(&self, module: &str) -> bool {
+        let name = self.normalized(module);
+        self.other_parts.iter().any(|part| {
+            let rest = name.strip_prefix(&*self.normalized(part));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
     }
 
     /// Registers the embedding `module`, `[vocab, width]`.

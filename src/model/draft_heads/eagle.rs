@@ -7,17 +7,15 @@
 //! | `embed_tokens.weight` | `[vocab, hidden]`; absent: the model's |
 //! | `lm_head.weight` | `[vocab, hidden]`; absent: the model's |
 //!
-//! The names may begin with `model.`. There is no final norm. The format is SafeAILab's, as vLLM's
-//! `EagleLlamaForCausalLM` reads it.
+//! With `qkv_bias`, queries, keys and values have biases. The names may begin with `model.`. There
+//! is no final norm. The format is SafeAILab's, as vLLM's `EagleLlamaForCausalLM` reads it.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
 
-use super::parts::{
-    HeadEmbedding, HeadLayers, HeadOutput, Target, llama_config, load_with, refused,
-};
+use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
-use crate::model::config::ModelConfig;
+use crate::model::config::{Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::llama;
 use crate::model::layers::rotary::RotaryTables;
@@ -26,8 +24,8 @@ use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
 /// The entries of `architectures` of EAGLE's checkpoints: SafeAILab's, SpecForge's and vLLM's.
-const ARCHITECTURES: [&str; 3] =
-    ["LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM"];
+const ARCHITECTURES: &[&str] =
+    &["LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM"];
 /// Most guesses of a head that reads its own states. vLLM has no limit but its own.
 pub(super) const UNLIMITED: usize = usize::MAX;
 
@@ -72,13 +70,21 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let mut config = llama_config(source, target, &llama::FAMILY, &ARCHITECTURES)?;
+    let mut config = config_of(source, target, &[(&llama::FAMILY, ARCHITECTURES)])?;
     target.require(source, config.hidden_size, config.vocab_size)?;
     if size_of_draft(source, &config)? != config.vocab_size {
         let what = "config.json has a draft_vocab_size, which heads of the method eagle3 have";
         return Err(refused(source, what.to_owned()));
     }
     config.has_first_norm = false;
+    // As in vLLM: that of queries, keys and values, whatever `attention_bias` is.
+    if let Some(has_bias) = source.config.fields().flag("qkv_bias")? {
+        for layer in &mut config.layers {
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                attention.qkv_bias = has_bias;
+            }
+        }
+    }
     load_with(source, config, "model.fc.weight", None, |config, loader| {
         build(config, target, loader)
     })
@@ -104,10 +110,10 @@ fn build(
     let fc = [Part::new("model.fc".to_owned(), config.hidden_size)];
     let has_bias = loader.has("model.fc.bias");
     let head = Eagle {
-        embed_tokens: target.embedding(loader, "model.embed_tokens")?,
+        embed_tokens: target.embedding(loader, "model.embed_tokens", config.hidden_size)?,
         fc: Linear::load(loader, &fc, 2 * config.hidden_size, has_bias)?,
         layers,
-        output: target.output(loader, "lm_head", config.vocab_size)?,
+        output: target.output(loader, "lm_head", [config.vocab_size, config.hidden_size])?,
     };
     Ok(Loaded {
         input: HeadInput::Last,

@@ -2,11 +2,12 @@
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | `fc.weight` | `[hidden, n · hidden]`: over states before `n` layers of the model |
-//! | `input_norm.weight` | `[n · hidden]`: over these states together, with `norm_before_fc` |
-//! | `fc_norm.{i}.weight` | `[hidden]`: over each of these states, with `fc_norm` |
+//! | `fc.weight` | `[hidden, n · width]`: over states before `n` layers of the model |
+//! | `input_norm.weight` | `[n · width]`: over these states together, with `norm_before_fc` |
+//! | `fc_norm.{i}.weight` | `[width]`: over each of these states, with `fc_norm` |
 //! | `midlayer.input_layernorm`, `midlayer.hidden_norm` | `[hidden]`: over token and state |
 //! | `midlayer.self_attn.{q,k,v}_proj.weight` | `[…, 2 · hidden]` |
+//! | `midlayer.self_attn.{q,k}_norm.weight` | `[head_dim]`: of heads, in layers of Qwen3 alone |
 //! | `midlayer.self_attn.o_proj`, `midlayer.mlp.…` | as HF `LlamaDecoderLayer` |
 //! | `layers.{i}.…` from 1 on | as HF `LlamaDecoderLayer` |
 //! | `norm.weight` | `[hidden]`: before the output layer; with `norm_output`, over the state |
@@ -14,7 +15,8 @@
 //! | `d2t` | `[draft_vocab]` integers: the token of logit `i` is `i + d2t[i]` |
 //!
 //! `layers.0.` in place of `midlayer.` is accepted, and names may begin with `model.`. The format
-//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` reads it. The layers are
+//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` and `Eagle3Qwen3ForCausalLM` read it. The
+//! layers that it reads are
 //! `eagle_aux_hidden_state_layer_ids`, or by default `2`, `L / 2` and `L - 3` of the model's `L`
 //! layers. With `use_aux_hidden_state` false, there is no `fc`, and the head reads the states after
 //! the model's final norm.
@@ -25,19 +27,19 @@ use serde_json::Value;
 
 use super::eagle::{UNLIMITED, size_of_draft};
 use super::parts::{
-    HeadEmbedding, HeadLayers, HeadOutput, Target, llama_config, load_with, refused,
+    HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused, size,
 };
 use super::{HeadInput, HeadRows, Loaded};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
-use crate::model::families::llama;
+use crate::model::families::{llama, qwen3};
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{Attention, FeedForwardLayer, LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
 /// The entries of `architectures` of EAGLE-3's checkpoints: SafeAILab's, SpecForge's and vLLM's.
-const ARCHITECTURES: [&str; 6] = [
+const OF_LLAMA: &[&str] = &[
     "LlamaForCausalLM",
     "LlamaForCausalLMEagle3",
     "Eagle3LlamaForCausalLM",
@@ -45,6 +47,8 @@ const ARCHITECTURES: [&str; 6] = [
     "Eagle3Qwen2_5vlForCausalLM",
     "Eagle3Qwen3vlForCausalLM",
 ];
+/// Those of heads whose layers are Qwen3's: vLLM's names.
+const OF_QWEN3: &[&str] = &["Qwen3ForCausalLM", "Eagle3Qwen3ForCausalLM"];
 /// The object of the config that may have the head's own settings.
 const NESTED: &str = "eagle_config";
 
@@ -147,8 +151,11 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let config = llama_config(source, target, &llama::FAMILY, &ARCHITECTURES)?;
-    target.require(source, config.hidden_size, config.vocab_size)?;
+    let forms = [(&llama::FAMILY, OF_LLAMA), (&qwen3::FAMILY, OF_QWEN3)];
+    let config = config_of(source, target, &forms)?;
+    // A head may be narrower than its model. It has tables of its own then.
+    let model_width = size(source, "target_hidden_size")?.unwrap_or(config.hidden_size);
+    target.require(source, model_width, config.vocab_size)?;
     let num_tokens = size_of_draft(source, &config)?;
     if num_tokens > config.vocab_size {
         let what = format!(
@@ -161,9 +168,15 @@ pub(super) fn load(
         Some(false) => HeadInput::Last,
         _ => HeadInput::BeforeLayers(layers_read(source, target)?),
     };
+    if input == HeadInput::Last && model_width != config.hidden_size {
+        let own = config.hidden_size;
+        let what = format!("its hidden states have {own} elements, and the model's {model_width}");
+        return Err(refused(source, what));
+    }
     let is_on = |name| Ok::<_, ModelError>(flag(source, name)? == Some(true));
     let plan = Plan {
         input,
+        model_width,
         num_tokens,
         norm_before_residual: is_on("norm_before_residual")?,
         norm_before_fc: is_on("norm_before_fc")?,
@@ -180,6 +193,8 @@ pub(super) fn load(
 /// The head's own settings.
 struct Plan {
     input: HeadInput,
+    /// The width of the model's hidden states.
+    model_width: usize,
     num_tokens: usize,
     norm_before_residual: bool,
     norm_before_fc: bool,
@@ -218,7 +233,8 @@ fn layers_read(source: &ModelSource<'_>, target: &Target<'_>) -> Result<Vec<usiz
     // As in vLLM, the states are side by side in the order of the layers.
     layers.sort_unstable();
     let increases = layers.is_sorted_by(|one, next| one < next);
-    let is_inside = layers.iter().all(|layer| *layer < num_layers);
+    // As in vLLM, the index after the last one stands for the states after all layers.
+    let is_inside = num_layers > 0 && layers.iter().all(|layer| *layer <= num_layers);
     if !layers.is_empty() && increases && is_inside {
         return Ok(layers);
     }
@@ -226,7 +242,7 @@ fn layers_read(source: &ModelSource<'_>, target: &Target<'_>) -> Result<Vec<usiz
         0 => "the model's family gives no hidden states before its layers".to_owned(),
         _ => format!(
             "it reads the hidden states before the layers {layers:?} of the model; expected \
-             different indices below {num_layers} in {FIELD}"
+             different indices up to {num_layers} in {FIELD}"
         ),
     };
     Err(refused(source, what))
@@ -253,10 +269,10 @@ fn build(
         HeadInput::Last => None,
         HeadInput::BeforeLayers(layers) => Some(fusion(config, &plan, layers.len(), loader)?),
     };
-    let mut output = target.output(loader, "lm_head", plan.num_tokens)?;
+    let mut output = target.output(loader, "lm_head", [plan.num_tokens, hidden])?;
     output.token_ids = token_ids(loader, plan.num_tokens, config.vocab_size)?;
     let head = Eagle3 {
-        embed_tokens: target.embedding(loader, "model.embed_tokens")?,
+        embed_tokens: target.embedding(loader, "model.embed_tokens", hidden)?,
         fusion,
         input_layernorm,
         hidden_norm,
@@ -288,17 +304,17 @@ fn fusion(
     count: usize,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Fusion, ModelError> {
-    let hidden = config.hidden_size;
-    let fc = [Part::new("model.fc".to_owned(), hidden)];
+    let width = plan.model_width;
+    let fc = [Part::new("model.fc".to_owned(), config.hidden_size)];
     let has_bias = loader.has("model.fc.bias");
     let mut norm = |name: String, size| Norm::load(loader, &name, size, config.norm);
     let input_norm =
-        plan.norm_before_fc.then(|| norm("model.input_norm".to_owned(), count * hidden));
+        plan.norm_before_fc.then(|| norm("model.input_norm".to_owned(), count * width));
     let input_norm = input_norm.transpose()?;
     let each = if plan.fc_norm { 0..count } else { 0..0 };
-    let fc_norms = each.map(|index| norm(format!("model.fc_norm.{index}"), hidden));
+    let fc_norms = each.map(|index| norm(format!("model.fc_norm.{index}"), width));
     let fc_norms = fc_norms.collect::<Result<_, _>>()?;
-    let fc = Linear::load(loader, &fc, count * hidden, has_bias)?;
+    let fc = Linear::load(loader, &fc, count * width, has_bias)?;
     Ok(Fusion { input_norm, fc_norms, fc })
 }
 

@@ -18,6 +18,7 @@
 
 mod eagle;
 mod eagle3;
+mod facts;
 mod mlp_speculator;
 mod mtp;
 mod parts;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{AttentionMetadata, KvCache, KvCacheShape};
 
+pub(crate) use self::facts::DrafterFacts;
 use self::parts::HeadLayers;
 use super::config::ConfigSource;
 use super::{
@@ -43,7 +45,8 @@ use crate::config::HeadMethod;
 pub enum HeadInput {
     /// Those after the final norm.
     Last,
-    /// Those before the layers of these indices, which increase, side by side.
+    /// Those before the layers of these indices, which increase, side by side. The number of
+    /// layers stands for those after the last one.
     BeforeLayers(Vec<usize>),
 }
 
@@ -51,7 +54,7 @@ pub enum HeadInput {
 pub struct DraftHead {
     /// The states of the model that it reads.
     pub input: HeadInput,
-    /// The width of hidden states, of the model and of the head.
+    /// The width of the model's hidden states.
     pub hidden_size: usize,
     /// The longest text that it reads, in tokens.
     pub max_model_len: usize,
@@ -156,7 +159,7 @@ impl std::fmt::Debug for DraftHead {
 }
 
 /// Loads the head in the folder `path` for `model`. The folder of [`HeadMethod::Mtp`] may be the
-/// model's own.
+/// model's own. The head guesses up to the length of `options`.
 ///
 /// # Errors
 /// [`ModelError::DraftHead`] if the head does not fit the method or the model, and the errors of a
@@ -198,7 +201,10 @@ pub fn load_draft_head(
     Ok(Arc::new(DraftHead {
         input,
         hidden_size,
-        max_model_len: max_model_len.min(model.max_model_len),
+        max_model_len: {
+            let limit = options.max_model_len.unwrap_or(usize::MAX);
+            max_model_len.min(model.max_model_len).min(limit)
+        },
         max_guesses,
         kv_layers,
         places,

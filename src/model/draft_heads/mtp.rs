@@ -214,7 +214,7 @@ fn build(
     let mut rotary = RotaryTables::new(config, loader.device());
     let head = Mtp {
         form,
-        embed_tokens: target.embedding(loader, &module("embed_tokens", "embed_tokens"))?,
+        embed_tokens: target.embedding(loader, &module("embed_tokens", "embed_tokens"), hidden)?,
         token_norm,
         hidden_norm,
         projection: Linear::load(loader, &projection, 2 * hidden, false)?,
@@ -222,7 +222,8 @@ fn build(
         norm,
         output: match form {
             Form::After => {
-                target.output(loader, &place.module("shared_head.head"), config.vocab_size)?
+                let shape = [config.vocab_size, hidden];
+                target.output(loader, &place.module("shared_head.head"), shape)?
             }
             Form::Beside => target.model_output(),
         },

@@ -60,30 +60,32 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the embedding of tokens: that of `module` if the head has one, or the model's.
+    /// Returns the embedding of tokens, of vectors of `hidden_size` elements: that of `module` if
+    /// the head has one, or the model's.
     pub(super) fn embedding(
         &self,
         loader: &mut WeightLoader<'_>,
         module: &str,
+        hidden_size: usize,
     ) -> Result<HeadEmbedding, ModelError> {
-        let own = loader.has(&format!("{module}.weight"));
-        let load = || Embedding::load(loader, module, self.model.vocab_size, self.hidden_size);
-        let own = own.then(load).transpose()?;
+        let is_own = loader.has(&format!("{module}.weight")) || hidden_size != self.hidden_size;
+        let load = || Embedding::load(loader, module, self.model.vocab_size, hidden_size);
+        let own = is_own.then(load).transpose()?;
         Ok(HeadEmbedding { own, model: Arc::clone(self.model) })
     }
 
-    /// Returns the output layer for `num_tokens` tokens: that of `module` if the head has one, or
-    /// the model's.
+    /// Returns the output layer of `[num_tokens, hidden_size]`: that of `module` if the head has
+    /// one, or the model's.
     pub(super) fn output(
         &self,
         loader: &mut WeightLoader<'_>,
         module: &str,
-        num_tokens: usize,
+        shape: [usize; 2],
     ) -> Result<HeadOutput, ModelError> {
-        let is_own = loader.has(&format!("{module}.weight")) || num_tokens != self.model.vocab_size;
+        let of_model = [self.model.vocab_size, self.hidden_size];
+        let is_own = loader.has(&format!("{module}.weight")) || shape != of_model;
         let logits =
             LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false };
-        let shape = [num_tokens, self.hidden_size];
         let lm_head: Option<Arc<dyn LmHead>> = match is_own {
             true => Some(Arc::new(LinearHead::load(loader, module, module, shape, logits)?)),
             false => self.model.lm_head.clone(),
@@ -158,19 +160,22 @@ impl HeadOutput {
     }
 }
 
-/// Reads the config of a head with Llama's layers, whose `architectures` must be one of `names`.
-pub(super) fn llama_config(
+/// Reads the config of a head. `forms` has the families whose layers it may have, each with its
+/// entries of `architectures`.
+pub(super) fn config_of(
     source: &ModelSource<'_>,
     target: &Target<'_>,
-    family: &'static Family,
-    names: &[&str],
+    forms: &[(&'static Family, &[&str])],
 ) -> Result<ModelConfig, ModelError> {
     let listed = source.config().get("architectures").and_then(|listed| listed.as_array());
-    let mut listed = listed.into_iter().flatten().filter_map(|name| name.as_str());
-    if !listed.any(|name| names.contains(&name)) {
+    let listed = listed.into_iter().flatten().filter_map(|name| name.as_str());
+    let listed: Vec<&str> = listed.collect();
+    let is_listed = |names: &[&str]| listed.iter().any(|name| names.contains(name));
+    let Some(&(family, _)) = forms.iter().find(|(_, names)| is_listed(names)) else {
+        let names: Vec<&str> = forms.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let expected = format!("a list with one of {}", names.join(", "));
         return Err(source.config.fields().invalid("architectures", &expected).into());
-    }
+    };
     let entry = Entry::Family(family);
     let mut config = ModelConfig::of_entry(source.config, entry, None)?;
     // As in vLLM, a head guesses in all texts of the model, also in longer ones than it was trained

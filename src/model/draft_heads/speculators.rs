@@ -14,6 +14,10 @@ const KIND: &str = "speculators_model_type";
 /// The object with the fields of the layers.
 const LAYER: &str = "transformer_layer_config";
 
+/// The families of layers, by their `model_type`, and vLLM's classes of heads with these.
+const CLASSES: [(&str, &str); 2] =
+    [("llama", "Eagle3LlamaForCausalLM"), ("qwen3", "Eagle3Qwen3ForCausalLM")];
+
 /// Returns the config of a head in the form of SafeAILab. A config without [`KIND`] stays.
 pub(super) fn converted(
     path: &Path,
@@ -29,9 +33,13 @@ pub(super) fn converted(
     let Some(layer) = fields.nested(LAYER)? else {
         return Err(fields.missing(LAYER, "an object with the fields of the layers").into());
     };
+    let model_type = layer.text("model_type")?.unwrap_or("llama");
+    let Some((_, class)) = CLASSES.iter().find(|(known, _)| *known == model_type) else {
+        return Err(layer.invalid("model_type", "llama or qwen3").into());
+    };
     let mut own: Map<String, Value> = layer.object().clone();
-    own.insert("architectures".to_owned(), json!(["Eagle3LlamaForCausalLM"]));
-    own.entry("model_type").or_insert_with(|| json!("llama"));
+    own.insert("architectures".to_owned(), json!([class]));
+    own.insert("model_type".to_owned(), json!(model_type));
     let norm_before_residual = fields.flag("norm_before_residual")?.unwrap_or(true);
     own.insert("norm_before_residual".to_owned(), json!(norm_before_residual));
     config.override_with(&JsonObject(own));

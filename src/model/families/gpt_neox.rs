@@ -38,6 +38,7 @@ pub(super) const FAMILY: Family = Family {
         mlp: MlpNames { inner: &["mlp.dense_h_to_4h"], down_proj: "mlp.dense_4h_to_h" },
         norm: "gpt_neox.final_layer_norm",
         lm_head: "embed_out",
+        in_adapters: &[("lm_head", "embed_out")],
         ..llama::NAMES
     },
     adjust,

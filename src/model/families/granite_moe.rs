@@ -23,11 +23,15 @@ pub(super) const FAMILY: Family = Family {
             },
             ..llama::MOE
         },
+        in_adapters: IN_ADAPTERS,
         ..llama::NAMES
     },
     adjust,
     ..granite::FAMILY
 };
+
+/// In transformers 5, the router's weight is a parameter of the router itself.
+pub(super) const IN_ADAPTERS: &[(&str, &str)] = &[(".router.layer", ".router")];
 
 pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     granite::adjust(fields, config)?;

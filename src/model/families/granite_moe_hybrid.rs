@@ -6,7 +6,7 @@
 use super::{
     Bias, ConfigError, ExpertNames, Family, FeedForward, Fields, LayerConfig, LayerRule,
     Mamba2Fields, Mixer, MixerKind, MlpNames, ModelConfig, MoeConfig, MoeNames, Scoring,
-    SharedExpert, WeightNames, bamba, granite, hybrid, inner_size, llama,
+    SharedExpert, WeightNames, bamba, granite, granite_moe, hybrid, inner_size, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -29,6 +29,7 @@ pub(super) const FAMILY: Family = Family {
             ..llama::MOE
         },
         mamba: "mamba",
+        in_adapters: granite_moe::IN_ADAPTERS,
         ..llama::NAMES
     },
     adjust,

@@ -33,7 +33,8 @@ pub(super) const FAMILY: Family = Family {
             },
             ..llama::MOE
         },
-        in_adapters: &[(".shared_experts.", ".shared_mlp.")],
+        // In transformers 5, the router has no name of its own.
+        in_adapters: &[(".shared_experts.", ".shared_mlp."), (".router.gate", ".gate")],
         ..llama::WITH_HEAD_NORMS
     },
     adjust,

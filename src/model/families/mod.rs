@@ -89,7 +89,7 @@ mod phi3;
 mod phimoe;
 mod qwen2;
 mod qwen2_moe;
-mod qwen3;
+pub(super) mod qwen3;
 mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;

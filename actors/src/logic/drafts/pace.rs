@@ -223,8 +223,8 @@ pub struct SharedAcceptance {
 /// The time of the tries that do not seem to be worth it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Probe {
-    /// Whether one was asked for, and is not made yet.
-    is_pending: bool,
+    /// Whether the last answer of [`SharedAcceptance::num_wanted`] asks for one.
+    is_asked: bool,
     /// Time that the last one took, in microseconds.
     time: f64,
     /// Time of the steps since it was made.
@@ -248,12 +248,16 @@ impl SharedAcceptance {
         self.probe.since += micros;
     }
 
-    /// Learns the time to make the guesses of a step, in microseconds. A drafter that still reads a
-    /// text makes none.
-    pub fn learn_time(&mut self, micros: f64) {
-        if std::mem::take(&mut self.probe.is_pending) {
-            (self.probe.time, self.probe.since) = (micros, 0.0);
-        }
+    /// Learns the time of a try, in microseconds: that to make the guesses of its step. A drafter
+    /// that still reads a text makes none.
+    pub fn learn_try(&mut self, micros: f64) {
+        (self.probe.time, self.probe.since) = (micros, 0.0);
+    }
+
+    /// Returns whether the last answer of [`SharedAcceptance::num_wanted`] asks for a try.
+    #[must_use]
+    pub fn asks_for_try(&self) -> bool {
+        self.probe.is_asked
     }
 
     /// Returns the estimated rate, in `(0, 1)`.
@@ -277,6 +281,7 @@ impl SharedAcceptance {
             even if even >= 1.0 => 0,
             even => ((even.ln() / own.0.or(self.rate()).ln()) as usize).min(most),
         };
+        self.probe.is_asked = false;
         if num_wanted > 0 {
             return num_wanted;
         }
@@ -287,7 +292,7 @@ impl SharedAcceptance {
             return 0;
         }
         self.num_without = 0;
-        self.probe.is_pending = true;
+        self.probe.is_asked = most > 0;
         most.min(1)
     }
 }
@@ -455,7 +460,8 @@ mod tests {
             for _ in 0..20_000 {
                 if num_wanted > 0 {
                     tries += 1;
-                    shared.learn_time(make);
+                    assert!(shared.asks_for_try());
+                    shared.learn_try(make);
                 }
                 shared.learn_step(step);
                 num_wanted = shared.num_wanted(&Acceptance::default(), 0.5, 1, 8);
