@@ -40,6 +40,7 @@ const OF_CLASSES: &[&[&str]] = &[
     &["spiece.model"],
     &["tokenizer.model"],
     &["vocab.json", "merges.txt"],
+    &["vocab.txt"],
 ];
 /// The folder of further chat templates.
 const TEMPLATES: &str = "additional_chat_templates/";
@@ -81,8 +82,8 @@ pub enum Lacking {
     NoConfig,
     /// The repository has no tokenizer in a known format.
     #[error(
-        "it has neither tokenizer.json nor tekken.json, and no files of sentencepiece or BPE in \
-         their place"
+        "it has neither tokenizer.json nor tekken.json, and no files of sentencepiece, BPE or word \
+         pieces in their place"
     )]
     NoTokenizer,
     /// The repository has GGUF files only.

@@ -134,8 +134,10 @@ fn a_class_of_tokenizers_has_files_of_its_own() {
     // facebook/m2m100_418M
     let files = listing("config.json sentencepiece.bpe.model vocab.json");
     assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
-    // lmsys/vicuna-7b-v1.5, facebook/opt-125m
-    for tokenizer in ["tokenizer_config.json tokenizer.model", "merges.txt vocab.json"] {
+    // lmsys/vicuna-7b-v1.5, facebook/opt-125m, dslim/bert-base-NER
+    for tokenizer in
+        ["tokenizer_config.json tokenizer.model", "merges.txt vocab.json", "vocab.txt"]
+    {
         let files = listing(&format!("config.json {tokenizer}"));
         assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
     }

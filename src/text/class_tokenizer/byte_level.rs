@@ -8,7 +8,7 @@ use super::super::tokenizer_files::TokenizerFiles;
 use super::vocabulary::{Around, Takes, Vocabulary, roles};
 use super::{Class, ClassFolder, TextLoadError};
 
-/// Reads the tokenizer: HF `BartTokenizer` or `BlenderbotTokenizer`.
+/// Reads the tokenizer: HF `BartTokenizer`, `RobertaTokenizer` or `BlenderbotTokenizer`.
 pub(super) fn read(
     folder: &ClassFolder,
     files: &mut TokenizerFiles,
@@ -28,10 +28,26 @@ pub(super) fn read(
         vocabulary.mark_special(token, Takes::Nothing);
     }
     vocabulary.mark_special(&mask, Takes::Before);
-    let (bos, eos) = (bos.as_str(), eos.as_str());
+    // They are the same tokens in published folders.
+    let [first, last] = match folder.class {
+        Class::Roberta => {
+            let ends = roles(files, [("cls_token", "<s>"), ("sep_token", "</s>")]);
+            for token in &ends {
+                vocabulary.mark_special(token, Takes::Nothing);
+            }
+            ends
+        }
+        _ => [bos, eos],
+    };
+    let (first, last) = (first.as_str(), last.as_str());
     let around = match folder.class {
-        Class::Blenderbot => Around { after: vec![eos], ..Around::default() },
-        _ => Around { before: vec![bos], between: vec![eos, eos], after: vec![eos] },
+        Class::Blenderbot => Around { after: vec![last], ..Around::default() },
+        _ => Around {
+            before: vec![first],
+            between: vec![last, last],
+            after: vec![last],
+            second_type: 0,
+        },
     };
     let parts = json!({
         "pre_tokenizer": {
@@ -89,11 +105,7 @@ pub(super) fn of_decoder(
 
 /// Returns the pairs of `merges.txt`. Its first line may be a comment.
 fn merges(folder: &ClassFolder) -> Result<Vec<Value>, TextLoadError> {
-    let path = folder.path(1);
-    let text = String::from_utf8(folder.bytes(1)?).map_err(|error| TextLoadError::Read {
-        path: path.clone(),
-        source: std::io::Error::other(error.utf8_error()),
-    })?;
+    let (path, text) = (folder.path(1), folder.file_text(1)?);
     let lines = (1..).zip(text.lines());
     let pairs = lines.filter(|(number, line)| {
         !(line.is_empty() || *number == 1 && line.starts_with("#version"))
