@@ -135,8 +135,7 @@ fn a_class_of_tokenizers_has_files_of_its_own() {
     let files = listing("config.json sentencepiece.bpe.model vocab.json");
     assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
     // lmsys/vicuna-7b-v1.5, facebook/opt-125m, dslim/bert-base-NER
-    for tokenizer in
-        ["tokenizer_config.json tokenizer.model", "merges.txt vocab.json", "vocab.txt"]
+    for tokenizer in ["tokenizer_config.json tokenizer.model", "merges.txt vocab.json", "vocab.txt"]
     {
         let files = listing(&format!("config.json {tokenizer}"));
         assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
