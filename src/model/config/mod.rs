@@ -13,6 +13,7 @@ mod max_model_len;
 mod model;
 mod quantization;
 mod rope;
+mod sentence_class;
 mod short_context;
 mod source;
 mod unsupported;
@@ -44,6 +45,7 @@ pub(super) use layer::{
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};
+pub(crate) use sentence_class::base_class;
 pub(crate) use source::ConfigSource;
 pub(super) use source::architecture;
 pub(super) use wrapped::Tie;

@@ -173,14 +173,30 @@ impl SentenceTransformers {
 }
 
 /// Refuses a `Transformer` that pools by itself: with the layer `pooler` of its class, which is not
-/// computed here.
+/// computed here. Refuses one that returns other hidden states than the last ones.
 fn require_token_vectors(model: &Path) -> Result<(), ConfigError> {
     const OUTPUT: &str = "module_output_name";
+    const OF_TEXT: &str = "modality_config.text";
+    const METHOD: (&str, &[&str]) = ("method", &["forward"]);
+    const NAME: (&str, &[&str]) =
+        ("method_output_name", &["last_hidden_state", "logits", "embeddings"]);
     for name in model_files::SENTENCE_CONFIGS {
         let path = model.join(name);
         let config = json(&path)?.unwrap_or_default();
         if let Some(output) = config.get(OUTPUT).filter(|output| *output == "sentence_embedding") {
             return Err(invalid(&path, OUTPUT, output, "\"token_embeddings\""));
+        }
+        let Some(text) = config.pointer("/modality_config/text") else { continue };
+        for (field, accepted) in [METHOD, NAME] {
+            let value = match text.get(field) {
+                Some(Value::Array(names)) if names.len() == 1 => &names[0],
+                Some(value) => value,
+                None => continue,
+            };
+            if !accepted.iter().any(|name| value == name) {
+                let field = format!("{OF_TEXT}.{field}");
+                return Err(invalid(&path, &field, value, &accepted.join(", ")));
+            }
         }
     }
     Ok(())
@@ -372,6 +388,19 @@ mod tests {
         let pools = r#"{"module_output_name": "sentence_embedding"}"#;
         let pools = read(&[(MODULES, "[]"), ("sentence_bert_config.json", pools)]).unwrap_err();
         assert!(pools.contains("module_output_name"), "{pools}");
+        for (text, field) in [
+            (r#"{"method": "get_text_features", "method_output_name": "logits"}"#, "text.method "),
+            (r#"{"method": "forward", "method_output_name": "pooler_output"}"#, "output_name"),
+            (r#"{"method_output_name": ["hidden_states", -2]}"#, "text.method_output_name"),
+        ] {
+            let file = format!(r#"{{"modality_config": {{"text": {text}}}}}"#);
+            let files = [(MODULES, "[]"), ("sentence_bert_config.json", &file)];
+            let why = read(&files).unwrap_err().replace('`', " ");
+            assert!(why.contains(field), "{why}");
+        }
+        let usual = r#"{"modality_config": {"text": {"method": "forward",
+            "method_output_name": ["last_hidden_state"]}}}"#;
+        assert!(read(&[(MODULES, "[]"), ("sentence_bert_config.json", usual)]).is_ok());
         let other = r#"[{"path": "1_CNN", "type": "sentence_transformers.models.CNN"}]"#;
         assert!(read(&[(MODULES, other)]).unwrap_err().contains("CNN"));
         assert!(read(&[(MODULES, TWO)]).unwrap_err().contains("1_Pooling"), "no file");

@@ -40,6 +40,17 @@ impl Origin {
             Self::CausalLm | Self::Backbone => false,
         }
     }
+
+    /// Returns the origin of the same backbone with its hidden states in the place of classes.
+    fn without_classes(self) -> Self {
+        match self {
+            Self::Classifier | Self::TokenClassifier(_) => Self::Backbone,
+            Self::Encoder(head) if head.class_head().is_some() => {
+                Self::Encoder(EncoderHead::Vectors)
+            }
+            other => other,
+        }
+    }
 }
 
 /// The heads of reward models.
@@ -98,6 +109,10 @@ impl HeadPlan {
             true => None,
             false => SentenceTransformers::read(folder)?,
         };
+        // A `Pooling` takes the hidden states of a class with another head, too.
+        let pools = files.as_ref().is_some_and(|files| files.pooling.is_some());
+        let is_free = matches!(options.convert, Convert::Auto | Convert::Embed);
+        let origin = if pools && is_free { origin.without_classes() } else { origin };
         let lm_head = match (options.runner, origin) {
             (Runner::Generate, Origin::CausalLm) => true,
             (Runner::Generate, _) => {
@@ -327,6 +342,38 @@ mod tests {
         assert!(heads(Origin::Classifier, Runner::Generate, auto).is_err());
         assert!(heads(Origin::Classifier, Runner::Auto, Convert::Embed).is_err());
         assert!(heads(Origin::CausalLm, Runner::Pooling, Convert::None).is_err());
+    }
+
+    /// Published folders with a `Pooling` have classes of other heads, for example that of
+    /// gte-multilingual-base. sentence-transformers reads their backbone.
+    #[test]
+    fn a_pooling_takes_the_hidden_states_of_a_classifier() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let modules = r#"[{"path": "", "type": "Transformer"}, {"path": "1", "type": "Pooling"}]"#;
+        std::fs::write(folder.path().join("modules.json"), modules).unwrap();
+        std::fs::create_dir(folder.path().join("1")).unwrap();
+        std::fs::write(folder.path().join("1/config.json"), "{}").unwrap();
+        let config = Map::new();
+        let heads = |origin, convert| {
+            let plan = HeadPlan::new(folder.path(), &config, origin, &with(Runner::Auto, convert));
+            let pooler = plan.map_err(|error| error.to_string())?.pooler.unwrap();
+            Ok::<_, String>((pooler.tasks()[0], pooler.tensors(8, NormKind::Rms, 9).len()))
+        };
+        let named = |name: &str| {
+            let class = encoders::classes().find(|class| class.architecture == name).unwrap();
+            Origin::Encoder(class.head)
+        };
+        let (vectors, classes) = (Ok((PoolerTask::Embed, 0)), PoolerTask::Classify);
+        for origin in [
+            Origin::Classifier,
+            Origin::TokenClassifier("score"),
+            named("NewForTokenClassification"),
+            named("BertForSequenceClassification"),
+        ] {
+            assert_eq!(heads(origin, Convert::Auto), vectors, "{origin:?}");
+            assert_eq!(heads(origin, Convert::Embed), vectors, "{origin:?}");
+        }
+        assert_eq!(heads(Origin::Classifier, Convert::Classify), Ok((classes, 1)));
     }
 
     #[test]
