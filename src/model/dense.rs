@@ -134,7 +134,7 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
         Some(dtype) => Ok(dtype),
         None => {
             let name = format!("{embedding}.weight");
-            let shape = [config.vocab_size, config.embedding_width()];
+            let shape = [config.vocab_size, config.table_width()];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
     }

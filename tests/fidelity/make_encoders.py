@@ -47,6 +47,7 @@ TINY = dict(
 BERT = dict(TINY, type_vocab_size=2, pad_token_id=0)
 ROBERTA = dict(TINY, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 DISTIL = dict(vocab_size=VOCAB, dim=48, hidden_dim=80, n_layers=3, n_heads=4, pad_token_id=0)
+ELECTRA = dict(BERT, embedding_size=32)
 MPNET = dict(TINY, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 MODERN = dict(
     TINY,
@@ -263,9 +264,13 @@ class Maker:
     def write(self, folder, golden):
         (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
-    def vectors(self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None):
-        """A folder that sentence-transformers writes, with its vectors."""
+    def vectors(
+        self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None, whole=None
+    ):
+        """A folder that sentence-transformers writes, with its vectors. `whole` is a class with
+        further parts, which the folder then has."""
         torch.manual_seed(seed)
+        kind = whole or kind
         build = (kind or hf.AutoModel)
         make = build._from_config if kind else build.from_config
         backbone = randomize(make(config), seed)
@@ -283,6 +288,8 @@ class Maker:
         shutil.rmtree(folder, ignore_errors=True)
         st.to(torch.bfloat16).save(str(folder))
         (folder / "README.md").unlink(missing_ok=True)
+        if whole is not None:
+            backbone.to(torch.bfloat16).save_pretrained(folder)
         float32 = dict(dtype=torch.float32)
         st = SentenceTransformer(str(folder), device="cpu", model_kwargs=float32).float()
         rows = [st.encode([text], normalize_embeddings=False) for text in TEXTS]
@@ -607,6 +614,58 @@ def makers(maker):
             hf.ModernBertForTokenClassification,
             hf.ModernBertConfig(**MODERN, attention_bias=True, classifier_bias=True),
             19,
+        ),
+        "electra-mean": lambda n: vectors(n, "words", hf.ElectraConfig(**ELECTRA), 70, "mean"),
+        "electra-class": lambda n: classes(
+            n,
+            "words",
+            hf.ElectraForSequenceClassification,
+            hf.ElectraConfig(**dict(ELECTRA, embedding_size=64), hidden_act="gelu_new"),
+            71,
+            3,
+        ),
+        "electra-tokens": lambda n: by_token(
+            n,
+            "words",
+            hf.ElectraForTokenClassification,
+            hf.ElectraConfig(**dict(ELECTRA, embedding_size=48)),
+            72,
+        ),
+        "electra-whole": lambda n: vectors(
+            n, "words", hf.ElectraConfig(**ELECTRA), 73, "cls", whole=hf.ElectraForPreTraining
+        ),
+        "ernie-mean": lambda n: vectors(
+            n, "words", hf.ErnieConfig(**BERT, use_task_id=True), 74, "mean"
+        ),
+        "ernie-score": lambda n: classes(
+            n, "words", hf.ErnieForSequenceClassification, hf.ErnieConfig(**BERT), 75, 1
+        ),
+        "xlmr-xl-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaXLConfig(**ROBERTA), 76, "cls"),
+        "xlmr-xl-class": lambda n: classes(
+            n,
+            "xlmr",
+            hf.XLMRobertaXLForSequenceClassification,
+            hf.XLMRobertaXLConfig(**dict(ROBERTA, type_vocab_size=2), layer_norm_eps=1e-3),
+            77,
+            3,
+        ),
+        "mt5-mean": lambda n: vectors(
+            n, "t5", hf.MT5Config(**T5), 78, "mean", kind=hf.MT5EncoderModel
+        ),
+        # Folders whose class has another head than the pooling.
+        "t5-whole": lambda n: vectors(
+            n, "t5", hf.T5Config(**T5), 79, "mean", whole=hf.T5ForConditionalGeneration
+        ),
+        "bert-whole": lambda n: vectors(
+            n, "words", hf.BertConfig(**BERT), 80, "mean", whole=hf.BertForPreTraining
+        ),
+        "gte-whole": lambda n: vectors(
+            n,
+            "words",
+            hf.GteConfig(**gte, num_labels=1),
+            81,
+            "cls",
+            whole=hf.GteForTokenClassification,
         ),
         "eurobert-mean": lambda n: vectors(n, "modern", hf.EuroBertConfig(**EURO), 33, "mean"),
         "eurobert-late": lambda n: classes(

@@ -129,6 +129,10 @@ pub struct EmbeddingConfig {
     pub(crate) is_summed_before_norm: bool,
     /// The matrices between embeddings of another width and hidden states.
     pub(crate) projections: Option<EmbeddingProjections>,
+    /// The table of the types of tasks, whose first row is added to all tokens.
+    pub(crate) task_types: Option<TokenTypes>,
+    /// The matrix from the normalised sum, if that has another width, to hidden states.
+    pub(crate) sum_projection: Option<SumProjection>,
 }
 
 /// The table of the types of tokens. Texts of a pair have different types.
@@ -149,6 +153,16 @@ pub(crate) struct EmbeddingProjections {
     pub(crate) project_in: &'static str,
     /// The module from hidden states to the output layer, `[width, hidden_size]`.
     pub(crate) project_out: &'static str,
+}
+
+/// The matrix from the normalised sum of embeddings, positions and types to hidden states, with a
+/// bias.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SumProjection {
+    /// The width of the sum.
+    pub(crate) width: usize,
+    /// The module, `[hidden_size, width]`.
+    pub(crate) module: &'static str,
 }
 
 /// `cap · tanh(logit · multiplier / divisor / cap)`.
@@ -183,9 +197,20 @@ impl ModelConfig {
         Self::of_source(&ConfigSource::of_folder(folder)?, max_model_len)
     }
 
-    /// Returns the width of embeddings.
+    /// Returns the width of the last hidden states, which is that of the output layer's inputs.
     pub(crate) fn embedding_width(&self) -> usize {
         self.embedding.projections.map_or(self.hidden_size, |projections| projections.width)
+    }
+
+    /// Returns the width of the tokens' embeddings.
+    pub(crate) fn table_width(&self) -> usize {
+        let of_sum = self.embedding.sum_projection.map(|projection| projection.width);
+        of_sum.unwrap_or_else(|| self.embedding_width())
+    }
+
+    /// Returns the width of positions and types, and of the norm of the sum.
+    pub(crate) fn summed_width(&self) -> usize {
+        self.embedding.sum_projection.map_or(self.hidden_size, |projection| projection.width)
     }
 
     /// Returns the entry of `architectures` that the model is served as.
@@ -353,6 +378,8 @@ impl ModelConfig {
                 has_norm: false,
                 is_summed_before_norm: false,
                 projections: None,
+                task_types: None,
+                sum_projection: None,
             },
             residual_multiplier: 1.0,
             normed_residual: None,

@@ -2,6 +2,8 @@
 
 mod bert;
 mod distilbert;
+mod electra;
+mod ernie;
 mod eurobert;
 mod gte;
 mod jina;
@@ -13,6 +15,7 @@ mod nomic_bert;
 mod roberta;
 mod t5;
 mod xlm_flash;
+mod xlm_roberta_xl;
 
 // The vocabulary of the files in this folder.
 use super::{
@@ -21,7 +24,7 @@ use super::{
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
     bloom::slopes as alibi_slopes, llama,
 };
-use crate::model::config::{DistanceBiasConfig, TokenTypes};
+use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
     ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
     PoolingField, dense,
@@ -43,6 +46,9 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         jina::CLASSES,
         xlm_flash::CLASSES,
         t5::CLASSES,
+        electra::CLASSES,
+        ernie::CLASSES,
+        xlm_roberta_xl::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
