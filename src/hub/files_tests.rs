@@ -103,6 +103,28 @@ fn modules_of_sentence_transformers() {
 }
 
 #[test]
+fn a_table_of_sentence_transformers_needs_no_config() {
+    // sentence-transformers/static-retrieval-mrl-en-v1
+    let modules = r#"[{"path": "0_StaticEmbedding", "type": "a.StaticEmbedding"}]"#;
+    let (small, large) = needed(
+        "0_StaticEmbedding/model.safetensors 0_StaticEmbedding/tokenizer.json README.md \
+         config_sentence_transformers.json modules.json",
+        None,
+        Some(modules),
+    );
+    assert_eq!(small, listing("config_sentence_transformers.json modules.json"));
+    let expected = listing("0_StaticEmbedding/model.safetensors 0_StaticEmbedding/tokenizer.json");
+    assert_eq!(large, expected);
+    // minishlab/potion-base-8M
+    let modules = r#"[{"path": ".", "type": "a.StaticEmbedding"},
+        {"path": "1_Normalize", "type": "a.Normalize"}]"#;
+    let files = "config.json model.safetensors modules.json tokenizer.json";
+    let (small, large) = needed(files, None, Some(modules));
+    assert_eq!(small, listing("config.json modules.json tokenizer.json"));
+    assert_eq!(large, listing("model.safetensors"));
+}
+
+#[test]
 fn an_adapter_is_its_two_files() {
     let (small, large) = needed(
         "README.md adapter_config.json adapter_model.safetensors tokenizer.json training_args.bin",

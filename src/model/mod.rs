@@ -31,6 +31,7 @@ pub mod pooling;
 mod registry;
 mod shortcut;
 mod source;
+mod static_embedding;
 mod step;
 mod supported;
 mod supported_poolers;

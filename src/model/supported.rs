@@ -6,6 +6,7 @@ use super::encoder_class::{EncoderClass, EncoderHead};
 use super::encoder_decoder::text;
 use super::families::{FAMILIES, WRAPPERS, encoders};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
+use super::static_embedding;
 use super::wrapper::Wrapper;
 
 /// The models of one architecture.
@@ -28,7 +29,8 @@ pub fn supported_models() -> Vec<SupportedModels> {
     let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
     let encoders = encoders::classes().map(SupportedModels::of_encoder);
     let both = audio::supported().chain(text::supported());
-    families.chain(wrappers).chain(encoders).chain(both).collect()
+    let tables = std::iter::once(static_embedding::supported());
+    families.chain(wrappers).chain(encoders).chain(both).chain(tables).collect()
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.

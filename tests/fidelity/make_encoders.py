@@ -301,6 +301,44 @@ class Maker:
         ]
         self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
 
+    def static(self, name, seed, of_model2vec):
+        """A table of tokens in the form of the published folders of sentence-transformers, or of
+        Model2Vec with rows that tokens share, and with factors."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = lambda *shape: (0.15 * torch.randn(shape, generator=generator)).to(torch.bfloat16).float()
+        tokenizer = self.tokenizers["words"].backend_tokenizer
+        folder, path = OUT / name, "." if of_model2vec else "0_StaticEmbedding"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / path).mkdir(parents=True)
+        tokenizer.save(str(folder / path / "tokenizer.json"))
+        modules = [dict(idx=0, name="0", path=path, type="sentence_transformers.models.StaticEmbedding")]
+        if of_model2vec:
+            tensors = dict(
+                embeddings=drawn(40, 32),
+                mapping=torch.randint(0, 40, (VOCAB,), generator=generator),
+                weights=drawn(VOCAB).abs() + 0.5,
+            )
+            config = dict(
+                model_type="model2vec", architectures=["StaticModel"], tokenizer_name="words",
+                apply_pca=32, apply_zipf=True, hidden_dim=32, seq_length=1000000, normalize=True,
+            )
+            (folder / "config.json").write_text(json.dumps(config))
+            modules.append(
+                dict(idx=1, name="1", path="1_Normalize", type="sentence_transformers.models.Normalize")
+            )
+        else:
+            tensors = {"embedding.weight": drawn(VOCAB, 32)}
+        save_file(tensors, folder / path / "model.safetensors")
+        (folder / "modules.json").write_text(json.dumps(modules))
+        st = SentenceTransformer(str(folder), device="cpu")
+        texts = [dict(text=text, rows=rows_of(st.encode([text]))) for text in TEXTS]
+        vectors = lambda text: torch.tensor(st.encode([text]))
+        pairs = [
+            dict(text_1=a, text_2=b, score=torch.cosine_similarity(vectors(a), vectors(b)).item())
+            for a, b in PAIRS
+        ]
+        self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
     def classes(self, name, tokenizer, kind, config, seed, labels):
         """HF's `…ForSequenceClassification`, with the scores of pairs if there is one class."""
         config.num_labels = labels
@@ -652,6 +690,8 @@ def makers(maker):
         "mt5-mean": lambda n: vectors(
             n, "t5", hf.MT5Config(**T5), 78, "mean", kind=hf.MT5EncoderModel
         ),
+        "static-table": lambda n: maker.static(n, 82, False),
+        "static-model2vec": lambda n: maker.static(n, 83, True),
         # Folders whose class has another head than the pooling.
         "t5-whole": lambda n: vectors(
             n, "t5", hf.T5Config(**T5), 79, "mean", whole=hf.T5ForConditionalGeneration

@@ -1,17 +1,26 @@
 //! The class of a folder of sentence-transformers that pools the hidden states of its model.
 //! `AutoModel` then reads the folder: the backbone of `model_type`, whatever head `architectures`
-//! names. Of an encoder-decoder, it is the encoder.
+//! names. Of an encoder-decoder, it is the encoder. A folder whose first module is a table needs no
+//! `config.json`.
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::file::Fields;
-use crate::model::{encoder_class::EncoderHead, families::encoders};
-use crate::model_files;
+use crate::model::{encoder_class::EncoderHead, families::encoders, static_embedding};
+use crate::module_list;
 
 /// Encoder-decoders whose encoder is read alone, by their `model_type`.
 const ENCODERS_ALONE: [(&str, &str); 2] = [("t5", "T5EncoderModel"), ("mt5", "MT5EncoderModel")];
+
+/// Returns the config of a folder whose first module is a `StaticEmbedding`.
+pub(super) fn of_table(folder: &Path) -> Option<Fields> {
+    module_list::static_embedding(folder)?;
+    let mut object = Map::new();
+    object.insert("architectures".to_owned(), json!([static_embedding::ARCHITECTURE]));
+    Some(Fields::translated(&folder.join(module_list::FILE), object, Vec::new()))
+}
 
 /// Replaces the class of an encoder-decoder by that of its encoder, if the folder pools.
 pub(super) fn take_encoder(folder: &Path, fields: &mut Fields) {
@@ -34,12 +43,9 @@ pub(crate) fn base_class(folder: &Path, fields: &Fields) -> Option<&'static str>
     (!has_code && pools(folder)).then_some(class.architecture)
 }
 
-/// Returns whether `modules.json` has a pooling. The reader of poolers reports its faults.
+/// Returns whether `modules.json` has a pooling.
 fn pools(folder: &Path) -> bool {
-    let Ok(text) = model_files::read(&folder.join("modules.json")) else { return false };
-    let modules: Value = serde_json::from_slice(&text).unwrap_or_default();
-    let mut kinds = modules.as_array().into_iter().flatten().filter_map(|it| it["type"].as_str());
-    kinds.any(|kind| kind.rsplit('.').next() == Some("Pooling"))
+    module_list::of_folder(folder).iter().any(|module| module.kind == "Pooling")
 }
 
 #[cfg(test)]

@@ -18,14 +18,17 @@ pub(crate) struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`. A
-    /// folder of sentence-transformers with T5 is that of its encoder.
+    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`. Of a
+    /// folder of sentence-transformers with T5, it is that of the encoder.
     ///
     /// # Errors
     /// [`ConfigError`] if the file cannot be read, or is not a JSON object or a GGUF file.
     pub(crate) fn read(model: &Path) -> Result<Self, ConfigError> {
         if is_gguf(model) {
             return gguf::read(&GgufFile::open(model)?);
+        }
+        if let Some(fields) = sentence_class::of_table(model) {
+            return Ok(Self { fields, layout: None });
         }
         let mut source = Self::of_folder(model)?;
         sentence_class::take_encoder(model, &mut source.fields);

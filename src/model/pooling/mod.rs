@@ -25,7 +25,7 @@ use self::poolings::Folded;
 pub(super) use self::{
     architectures::converted,
     classifier_plan::ClassifierPlan,
-    load::load,
+    load::{load, of_vectors},
     plan::{HeadPlan, Origin, PoolerPlan},
 };
 pub use self::{

@@ -1,7 +1,7 @@
 //! The files of sentence-transformers: `modules.json`, the folders that it names,
 //! `sentence_bert_config.json` and `config_sentence_transformers.json`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -10,13 +10,15 @@ use super::{
     module_files::{self, ModuleFile, invalid, json},
 };
 use crate::{
+    config::SequencePooling,
     model::{ConfigError, ModelError},
-    model_files,
+    model_files, module_list,
 };
 
-const MODULES: &str = "modules.json";
+const MODULES: &str = module_list::FILE;
 const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense, LayerNorm, \
-     Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers";
+     Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers, or StaticEmbedding \
+     at the first place";
 
 /// The texts that PyLate leaves out of documents by default.
 const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
@@ -26,6 +28,8 @@ const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
     pub pooling: Option<Poolings>,
+    /// The folder of the table that stands in the place of a transformer (`StaticEmbedding`).
+    pub table: Option<PathBuf>,
     /// Whether the tokens of a prompt before a text are not pooled with it.
     pub excludes_prompt: bool,
     /// The pooling of weights of the vocabulary to a sparse vector, if there is a module for it.
@@ -84,6 +88,7 @@ impl SentenceTransformers {
     fn add(&mut self, model: &Path, path: &Path, module: &Value) -> Result<(), ModelError> {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let name = module.get("path").and_then(Value::as_str).unwrap_or_default();
+        let name = module_list::plain(name);
         // A name with a folder in it could lead out of the model's folder.
         let is_plain = Path::new(name).file_name().is_some_and(|file| file == name);
         if !is_plain && !name.is_empty() {
@@ -93,6 +98,10 @@ impl SentenceTransformers {
         let refused = |expected: &str| invalid(path, "type", &kind.into(), expected);
         match kind.rsplit('.').next().unwrap_or_default() {
             "Transformer" | "MLMTransformer" | "Dropout" => {}
+            "StaticEmbedding" if *self == Self::default() => {
+                self.pooling = Some(SequencePooling::Mean.into());
+                self.table = Some(folder);
+            }
             "SpladePooling" => self.weights = Some(ModuleFile::read(&folder)?.weight_pooling()?),
             "Pooling" if self.pooling.is_some() => return Err(refused("one Pooling").into()),
             "Pooling" if !self.stages.is_empty() || self.normalizes => {
@@ -230,7 +239,6 @@ fn length(path: &Path, field: &str) -> Result<Option<usize>, ConfigError> {
 mod tests {
     use super::super::{Pooling, Shortcut};
     use super::*;
-    use crate::config::SequencePooling;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::TempDir::new().unwrap();

@@ -193,6 +193,10 @@ impl PoolerPlan {
             let why = "weights are sums over all tokens (pooling_strategy of SpladePooling)";
             return Err(refused("pooler_config", "enable_chunked_processing", why));
         }
+        if files.table.is_some() && origin != Origin::Backbone {
+            let why = "the architecture is a transformer";
+            return Err(refused("modules.json", "StaticEmbedding", why));
+        }
         if files.logit_score.is_some() && origin != Origin::CausalLm {
             return Err(refused(
                 "modules.json",
