@@ -121,6 +121,9 @@ impl HfTextCodec {
         if let Some(bert) = files.bert {
             bert.apply(&mut tokenizer, path)?;
         }
+        if let Some(rules) = files.rules {
+            rules.apply(&mut tokenizer, path)?;
+        }
         special_tokens::apply(&mut tokenizer, files, path)?;
         let named = |name: &str| {
             let content = files.named_tokens.get(name)?;
