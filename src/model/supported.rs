@@ -71,7 +71,10 @@ impl SupportedModels {
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
-            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+            EncoderHead::TokenVectors { has_bias: false, .. } => {
+                "encoder: a vector for each token (ColBERT)"
+            }
+            EncoderHead::TokenVectors { .. } => "text only: a vector for each token (ColPali)",
         };
         let Family { model_type, models, .. } = *family;
         let mut options = vec![head.to_owned()];

@@ -28,6 +28,8 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    ColQwen2Config,
+    ColQwen2ForRetrieval,
     Gemma2Config,
     GemmaConfig,
     LlamaConfig,
@@ -293,6 +295,30 @@ class Maker:
         self.write(folder, dict(task="token_classify", settings=settings, texts=texts))
 
 
+    def late_interaction(self, name, seed):
+        """A projection of each token over the text model of Qwen2-VL, compared by MaxSim."""
+        text = dict(TINY, rope_parameters=dict(
+            rope_type="default", rope_theta=3_000.0, mrope_section=[2, 2, 4],
+        ))  # fmt: skip
+        vision = dict(depth=1, embed_dim=32, hidden_size=64, num_heads=4, mlp_ratio=2)
+        vlm = dict(model_type="qwen2_vl", text_config=text, vision_config=vision)
+        model = randomize(ColQwen2ForRetrieval(ColQwen2Config(vlm_config=vlm, embedding_dim=24)), seed)
+        inputs = TEXTS + [text for pair in PAIRS for text in pair]
+
+        def compute(model):
+            return [model(self.ids(text)).embeddings[0] for text in inputs]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        behind = rows[len(TEXTS) :]
+        pairs = [
+            dict(text_1=a, text_2=b, score=(query @ document.T).max(-1).values.sum().item())
+            for (a, b), query, document in zip(PAIRS, behind[::2], behind[1::2])
+        ]
+        self.save(name, model, dict(task="token_embed", texts=texts, pairs=pairs))
+
+
 def makers(maker):
     identity, tanh = torch.nn.Identity(), torch.nn.Tanh()
     dot = maker.tokenizer.convert_tokens_to_ids(".")
@@ -337,6 +363,7 @@ def makers(maker):
         "internlm2-reward": lambda n: maker.reward(
             n, LlamaConfig(**TINY), 18, "InternLM2ForRewardModel", 1, {}
         ),
+        "colqwen2-tokens": lambda n: maker.late_interaction(n, 19),
         "qwen2-process": lambda n: maker.reward(
             n,
             Qwen2Config(**TINY),

@@ -173,4 +173,5 @@ poolers! {
     internlm2_reward: "internlm2-reward",
     qwen2_reward: "qwen2-reward",
     qwen2_process: "qwen2-process",
+    colqwen2_tokens: "colqwen2-tokens",
 }

@@ -12,6 +12,7 @@ mod layer;
 mod max_model_len;
 mod model;
 mod quantization;
+mod retrieval;
 mod rope;
 mod sentence_class;
 mod short_context;

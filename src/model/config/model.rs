@@ -294,17 +294,22 @@ impl ModelConfig {
     }
 
     /// Returns the place of a text model whose class is that of text alone. transformers writes one
-    /// that it has read from a multimodal checkpoint with the names of that checkpoint.
+    /// that it has read from a multimodal checkpoint with the names of that checkpoint. Classes of
+    /// late interaction have theirs in another model.
     fn place_in(&self, checkpoint: &Checkpoint) -> Option<TextPlace> {
-        const PLAIN: &str = "model";
+        let others: &[TextPlace] = match self.names.base() {
+            "model" => &[TextPlace::INSIDE],
+            "vlm" => &TextPlace::OF_RETRIEVAL,
+            _ => &[],
+        };
         let is_stored = |place: Option<TextPlace>| {
             let names = WeightNames { place, ..self.names };
             let table = names.stored(names.embed_tokens);
             checkpoint.shape(&format!("{table}.weight")).is_some()
         };
-        let (own, inside) = (self.names.place, Some(TextPlace::INSIDE));
-        let is_moved = self.names.base() == PLAIN && !is_stored(own) && is_stored(inside);
-        if is_moved { inside } else { own }
+        let own = self.names.place;
+        let mut others = others.iter().filter(|_| !is_stored(own));
+        others.find(|place| is_stored(Some(**place))).copied().or(own)
     }
 
     /// Returns the attention of each layer that has one.

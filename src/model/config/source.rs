@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::file::Fields;
-use super::{ConfigError, gguf, sentence_class};
+use super::{ConfigError, gguf, retrieval, sentence_class};
 use crate::config::JsonObject;
 use crate::gguf::{GgufFile, is_gguf};
 
@@ -31,6 +31,9 @@ impl ConfigSource {
             return Ok(Self { fields, layout: None });
         }
         let mut source = Self::of_folder(model)?;
+        if let Some(text) = retrieval::text_of(&source.fields)? {
+            source.fields = text;
+        }
         sentence_class::take_encoder(model, &mut source.fields);
         Ok(source)
     }

@@ -52,11 +52,15 @@ pub(in crate::model) fn load(
     if encoder.is_some() {
         add_unused(model, loader);
     }
-    let projection = encoder.and_then(|plan| plan.projection).map(|module| {
+    let projection = encoder.and_then(|plan| plan.projection).map(|(module, has_bias)| {
         // The rows of the matrix decide the width of vectors.
         let outputs = loader.num_rows(module).unwrap_or(1);
         let weight = loader.values(&format!("{module}.weight"), &[outputs, hidden_size])?;
-        Ok::<_, ModelError>(plain_layer(weight, Vec::new(), hidden_size))
+        let bias = match has_bias {
+            true => loader.values(&format!("{module}.bias"), &[outputs])?,
+            false => Vec::new(),
+        };
+        Ok::<_, ModelError>(plain_layer(weight, bias, hidden_size))
     });
     let projection = projection.transpose()?.map(|layer| Stage::Dense(layer, Shortcut::None));
     let heads = Heads { classifier, vocabulary, projection };

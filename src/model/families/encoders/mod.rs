@@ -1,6 +1,7 @@
 //! The families of encoders, one file each, and their classes.
 
 mod bert;
+mod col_qwen2;
 mod distilbert;
 mod electra;
 mod ernie;
@@ -22,7 +23,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, llama,
+    bloom::slopes as alibi_slopes, llama, qwen2,
 };
 use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
@@ -49,6 +50,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         electra::CLASSES,
         ernie::CLASSES,
         xlm_roberta_xl::CLASSES,
+        col_qwen2::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
