@@ -11,7 +11,7 @@ use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
 use super::registry::ModelFamily;
 use super::source::Expected;
 use super::vision::VisionPlan;
-use super::{Model, ModelError, ModelSource, decoder, inventory};
+use super::{Model, ModelError, ModelSource, decoder, inventory, layer_mean};
 use crate::weights::{Checkpoint, StoredDtype};
 
 /// A family whose models are the decoder of [`decoder`], or a multimodal class with a model of one,
@@ -66,8 +66,12 @@ impl ModelFamily for DenseFamily {
             Ok((config, dtype))
         };
         let pooler = heads.pooler;
+        let layer_weights = pooler.as_ref().and_then(|it| it.layer_weights(source.config()));
         source.load_checkpoint(expected, check, |config, loader| {
             let mut model = decoder::load(&config, loader)?;
+            if let Some(weights) = layer_weights {
+                model.backbone = layer_mean::over(model.backbone, weights)?;
+            }
             model.architecture.clone_from(&self.architecture);
             let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);

@@ -23,6 +23,7 @@ mod family;
 mod gemma3n;
 mod gemma4;
 mod inventory;
+mod layer_mean;
 mod layers;
 mod load;
 pub mod ops;

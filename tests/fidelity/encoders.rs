@@ -225,6 +225,8 @@ encoders! {
     t5_whole: "t5-whole",
     bert_whole: "bert-whole",
     gte_whole: "gte-whole",
+    bert_layers: "bert-layers",
+    modernbert_layers: "modernbert-layers",
     static_table: "static-table",
     static_model2vec: "static-model2vec",
     t5_mean: "t5-mean",

@@ -265,10 +265,12 @@ class Maker:
         (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
     def vectors(
-        self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None, whole=None
+        self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None, whole=None,
+        layers=None,
     ):
         """A folder that sentence-transformers writes, with its vectors. `whole` is a class with
-        further parts, which the folder then has."""
+        further parts, which the folder then has. `layers` are the first layer of a mean over
+        layers, and their weights."""
         torch.manual_seed(seed)
         kind = whole or kind
         build = (kind or hf.AutoModel)
@@ -277,7 +279,12 @@ class Maker:
         with tempfile.TemporaryDirectory() as base:
             backbone.save_pretrained(base)
             self.tokenizers[tokenizer].save_pretrained(base)
-            modules = [models.Transformer(base, max_seq_length=500)]
+            more = dict(config_kwargs=dict(output_hidden_states=True)) if layers else {}
+            modules = [models.Transformer(base, max_seq_length=500, **more)]
+        if layers:
+            start, weights = layers
+            weights = torch.nn.Parameter(torch.tensor(weights))
+            modules.append(models.WeightedLayerPooling(48, config.num_hidden_layers, start, weights))
         modules.append(models.Pooling(48, pooling_mode=pooling))
         for inputs, outputs, activation in dense or []:
             modules.append(models.Dense(inputs, outputs, activation_function=activation))
@@ -692,6 +699,12 @@ def makers(maker):
         ),
         "static-table": lambda n: maker.static(n, 82, False),
         "static-model2vec": lambda n: maker.static(n, 83, True),
+        "bert-layers": lambda n: vectors(
+            n, "words", hf.BertConfig(**BERT), 84, "mean", layers=(0, [0.5, 0.25, 1.0, 2.0])
+        ),
+        "modernbert-layers": lambda n: vectors(
+            n, "modern", hf.ModernBertConfig(**MODERN), 85, "cls", False, layers=(2, [-0.5, 1.25])
+        ),
         # Folders whose class has another head than the pooling.
         "t5-whole": lambda n: vectors(
             n, "t5", hf.T5Config(**T5), 79, "mean", whole=hf.T5ForConditionalGeneration

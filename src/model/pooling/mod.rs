@@ -31,7 +31,7 @@ pub(super) use self::{
 pub use self::{
     classifier::{Calibration, Classifier, ClassifierActivation, PairInput},
     dense::{Dense, DenseActivation, DenseNorm},
-    modules::{LogitScore, SentenceTransformers},
+    modules::{LayerWeights, LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
     poolings::{Pooling, Poolings},
     stage::{Shortcut, Stage},

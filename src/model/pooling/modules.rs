@@ -16,9 +16,9 @@ use crate::{
 };
 
 const MODULES: &str = module_list::FILE;
-const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense, LayerNorm, \
-     Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers, or StaticEmbedding \
-     at the first place";
+const MODULE_KINDS: &str = "Transformer, MLMTransformer, WeightedLayerPooling, Pooling, \
+     SpladePooling, Dense, LayerNorm, Dropout, Normalize, MultiVectorMask or LogitScore of \
+     sentence_transformers, or StaticEmbedding at the first place";
 
 /// The texts that PyLate leaves out of documents by default.
 const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
@@ -28,6 +28,8 @@ const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
     pub pooling: Option<Poolings>,
+    /// The weights of the hidden states of layers, whose mean is pooled, if there is a module for it.
+    pub layer_weights: Option<LayerWeights>,
     /// The folder of the table that stands in the place of a transformer (`StaticEmbedding`).
     pub table: Option<PathBuf>,
     /// Whether the tokens of a prompt before a text are not pooled with it.
@@ -54,6 +56,15 @@ pub struct SentenceTransformers {
     pub truncate_dim: Option<u32>,
 }
 
+/// The weights of the hidden states before some layers and behind the last one. Their sum is 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerWeights {
+    /// The first layer whose inputs count.
+    pub start: usize,
+    /// A weight for the inputs of each layer from that on, and one for the last hidden states.
+    pub weights: Vec<f32>,
+}
+
 /// A score by the logits of the next token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogitScore {
@@ -74,8 +85,8 @@ impl SentenceTransformers {
         let Some(modules) = json(&path)? else { return Ok(None) };
         let modules = modules.as_array().ok_or_else(|| invalid(&path, "", &modules, "a list"))?;
         let mut this = Self::default();
-        for module in modules {
-            this.add(model, &path, module)?;
+        for (index, module) in modules.iter().enumerate() {
+            this.add(model, &path, module, index == 0)?;
         }
         let mut types = modules.iter().filter_map(|module| module.get("type")?.as_str());
         let is_pylate = types.any(|kind| kind.starts_with("pylate."));
@@ -85,7 +96,13 @@ impl SentenceTransformers {
         Ok(Some(this))
     }
 
-    fn add(&mut self, model: &Path, path: &Path, module: &Value) -> Result<(), ModelError> {
+    fn add(
+        &mut self,
+        model: &Path,
+        path: &Path,
+        module: &Value,
+        is_first: bool,
+    ) -> Result<(), ModelError> {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let name = module.get("path").and_then(Value::as_str).unwrap_or_default();
         let name = module_list::plain(name);
@@ -98,9 +115,15 @@ impl SentenceTransformers {
         let refused = |expected: &str| invalid(path, "type", &kind.into(), expected);
         match kind.rsplit('.').next().unwrap_or_default() {
             "Transformer" | "MLMTransformer" | "Dropout" => {}
-            "StaticEmbedding" if *self == Self::default() => {
+            "StaticEmbedding" if is_first => {
                 self.pooling = Some(SequencePooling::Mean.into());
                 self.table = Some(folder);
+            }
+            "WeightedLayerPooling" if self.pooling.is_some() => {
+                return Err(refused("no WeightedLayerPooling behind a Pooling").into());
+            }
+            "WeightedLayerPooling" => {
+                self.layer_weights = Some(ModuleFile::read(&folder)?.layer_weights(&folder)?);
             }
             "SpladePooling" => self.weights = Some(ModuleFile::read(&folder)?.weight_pooling()?),
             "Pooling" if self.pooling.is_some() => return Err(refused("one Pooling").into()),
@@ -377,6 +400,31 @@ mod tests {
         assert_eq!(kept(r#"{"truncate_dim": 64}"#), Ok(Some(64)));
         assert_eq!(kept(r#"{"truncate_dim": null}"#), Ok(None));
         assert!(kept(r#"{"truncate_dim": 0}"#).unwrap_err().contains("truncate_dim"));
+    }
+
+    #[test]
+    fn a_table_pools_by_the_mean() {
+        let table =
+            r#"[{"path": ".", "type": "a.StaticEmbedding"}, {"path": "1", "type": "a.Normalize"}]"#;
+        let model = read(&[(MODULES, table)]).unwrap().unwrap();
+        assert_eq!(model.pooling, Some(SequencePooling::Mean.into()));
+        assert!(model.normalizes && model.table.is_some());
+        let behind =
+            r#"[{"path": "", "type": "Transformer"}, {"path": "", "type": "a.StaticEmbedding"}]"#;
+        let behind = read(&[(MODULES, behind)]).unwrap_err();
+        assert!(behind.contains("StaticEmbedding at the first place"), "{behind}");
+    }
+
+    #[test]
+    fn layers_are_weighted_before_they_are_pooled() {
+        let mean = ("1_Pooling/config.json", "{}");
+        let behind = TWO.replace(']', r#", {"path": "2", "type": "a.WeightedLayerPooling"}]"#);
+        let behind = read(&[(MODULES, &behind), mean]).unwrap_err();
+        assert!(behind.contains("WeightedLayerPooling"), "{behind}");
+        let modules = r#"[{"path": "1", "type": "a.WeightedLayerPooling"}]"#;
+        let config = r#"{"num_hidden_layers": 3, "layer_start": 4}"#;
+        let more = read(&[(MODULES, modules), ("1/config.json", config)]).unwrap_err();
+        assert!(more.contains("layer_start"), "{more}");
     }
 
     #[test]

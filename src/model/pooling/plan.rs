@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    ClassifierPlan, Matryoshka, Poolings, SentenceTransformers,
+    ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers,
     encoder_plan::{EncoderPlan, HeadFields},
     tokens::Vocabulary,
 };
@@ -240,6 +240,17 @@ impl PoolerPlan {
         let of_classes = self.classifier.as_ref().map(|plan| plan.tensors(width, kind));
         let of_encoder = self.encoder.map(|plan| plan.tensors(width, kind, vocab));
         of_classes.into_iter().chain(of_encoder).flatten().collect()
+    }
+
+    /// Returns the weights of the layers whose mean is pooled, of a model with the fields `config`.
+    /// As in sentence-transformers, their module has no effect unless the config asks for all
+    /// hidden states.
+    pub(in crate::model) fn layer_weights(
+        &self,
+        config: &Map<String, Value>,
+    ) -> Option<LayerWeights> {
+        let has_all = config.get("output_hidden_states") == Some(&Value::Bool(true));
+        self.files.layer_weights.clone().filter(|_| has_all)
     }
 
     /// Returns the tasks that the heads have, the default one first.
