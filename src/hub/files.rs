@@ -206,6 +206,7 @@ pub(crate) fn large(
                 _ => weights(listing, index)?,
             };
             files.extend(in_folders.cloned());
+            files.extend(task_adapters(listing));
             Ok(files)
         }
     }
@@ -297,6 +298,15 @@ fn module_folders(modules: &[u8]) -> Result<Vec<String>, Lacking> {
     let paths = modules.iter().filter_map(|module| module["path"].as_str());
     let paths = paths.map(module_list::plain);
     Ok(paths.filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+/// Returns the files of the adapters of tasks, a folder each, as `jina-embeddings-v5` has them.
+fn task_adapters(listing: &[String]) -> impl Iterator<Item = String> {
+    let is_of_one = |file: &&String| {
+        let place = file.strip_prefix("adapters/").and_then(|rest| rest.split_once('/'));
+        place.is_some_and(|(_, name)| [ADAPTER_CONFIG, ADAPTER].contains(&name)) && is_path(file)
+    };
+    listing.iter().filter(is_of_one).cloned()
 }
 
 /// Returns whether `file` is read with the module in `folder`.

@@ -125,6 +125,20 @@ fn a_table_of_sentence_transformers_needs_no_config() {
 }
 
 #[test]
+fn adapters_of_tasks_are_a_part_of_the_model() {
+    // jinaai/jina-embeddings-v5-text-small
+    let (_, large) = needed(
+        "adapters/retrieval/adapter_config.json adapters/retrieval/adapter_model.safetensors \
+         adapters/retrieval/README.md config.json model.safetensors tokenizer.json",
+        None,
+        None,
+    );
+    let expected = "model.safetensors adapters/retrieval/adapter_config.json \
+                    adapters/retrieval/adapter_model.safetensors";
+    assert_eq!(large, listing(expected));
+}
+
+#[test]
 fn an_adapter_is_its_two_files() {
     let (small, large) = needed(
         "README.md adapter_config.json adapter_model.safetensors tokenizer.json training_args.bin",

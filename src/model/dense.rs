@@ -52,12 +52,14 @@ impl ModelFamily for DenseFamily {
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
+        let merged = config.merged_adapter.clone();
         let expected = Expected {
             quantization: quantization.as_ref(),
             dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
             base: if config.wrapped.is_some() { "" } else { config.names.base() },
             renamed: None,
             task_adapters: config.task_adapters,
+            merged: merged.as_ref(),
         };
         let check = |checkpoint: &Checkpoint| {
             let config = config.fit(checkpoint);

@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     config::{ActivationQuantization, Dtype, LoadFormat},
-    weights::{Checkpoint, Quantization, READER_VERSION, StoredDtype, TaskAdapters, WeightsCache},
+    weights::{
+        Checkpoint, MergedAdapter, Quantization, READER_VERSION, StoredDtype, TaskAdapters,
+        WeightsCache,
+    },
 };
 
 /// The files and options of a model that a [`ModelFamily`](super::ModelFamily) loads.
@@ -117,11 +120,11 @@ impl ModelSource<'_> {
     }
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
-        let Expected { quantization, dummy, base, renamed, task_adapters } = expected;
+        let Expected { quantization, dummy, base, renamed, task_adapters, merged } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
-                let checkpoint = checkpoint.with_task_adapters(task_adapters);
+                let checkpoint = checkpoint.with_task_adapters(task_adapters).merging(merged)?;
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -145,12 +148,21 @@ pub(super) struct Expected<'a> {
     pub(super) renamed: Option<(&'static str, &'static str)>,
     /// The adapters of tasks that its matrices have.
     pub(super) task_adapters: Option<TaskAdapters>,
+    /// The adapter that is added to its matrices.
+    pub(super) merged: Option<&'a MergedAdapter>,
 }
 
 impl Expected<'_> {
     /// Returns the form of a checkpoint without quantized matrices.
     fn dense(dummy: StoredDtype) -> Self {
-        Self { quantization: None, dummy, base: "", renamed: None, task_adapters: None }
+        Self {
+            quantization: None,
+            dummy,
+            base: "",
+            renamed: None,
+            task_adapters: None,
+            merged: None,
+        }
     }
 }
 

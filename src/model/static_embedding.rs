@@ -79,6 +79,7 @@ impl ModelFamily for StaticEmbeddings {
             base: "",
             renamed: None,
             task_adapters: None,
+            merged: None,
         };
         let mut inside = ModelSource {
             model: &folder,

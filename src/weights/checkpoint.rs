@@ -1,6 +1,7 @@
 //! All files of a checkpoint as one set of named tensors.
 
 mod fused;
+mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use playhouse_kernels::{KernelError, Offsets};
 
+pub use self::merged_adapter::MergedAdapter;
 pub use self::task_adapters::TaskAdapters;
 use super::dummy;
 use super::gguf::{self, BlockFormat};
@@ -36,6 +38,8 @@ pub struct Checkpoint {
     /// A part of the model's names, and the part that the files have in its place.
     renamed: Option<(&'static str, &'static str)>,
     task_adapters: Option<TaskAdapters>,
+    /// The rank and the factor of an adapter among the files, which is added to matrices.
+    merged: Option<(usize, f32)>,
 }
 
 /// Names and storage of a checkpoint's tensors.
@@ -80,6 +84,7 @@ impl Checkpoint {
             absent_base: None,
             renamed: None,
             task_adapters: None,
+            merged: None,
         }
     }
 
@@ -93,7 +98,16 @@ impl Checkpoint {
             entries.keys().map(move |name| (name.clone(), file))
         });
         let file_of = names.collect();
-        Self { root, files, file_of, layout, absent_base: None, renamed: None, task_adapters: None }
+        Self {
+            root,
+            files,
+            file_of,
+            layout,
+            absent_base: None,
+            renamed: None,
+            task_adapters: None,
+            merged: None,
+        }
     }
 
     /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF
@@ -221,7 +235,8 @@ impl Checkpoint {
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
         let (shape, bytes) = (Cow::Borrowed(shape), Cow::Borrowed(bytes));
-        self.adapted(name, StoredTensor { path, shape, dtype, bytes })
+        let tensor = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
+        self.with_merged(name, tensor)
     }
 
     /// Returns the tensor `name` of `len` integers.

@@ -174,4 +174,5 @@ poolers! {
     qwen2_reward: "qwen2-reward",
     qwen2_process: "qwen2-process",
     colqwen2_tokens: "colqwen2-tokens",
+    jina_5_last: "jina-5-last",
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, TextPlace, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
-use crate::weights::{Checkpoint, Quantization, StoredDtype, TaskAdapters};
+use crate::weights::{Checkpoint, MergedAdapter, Quantization, StoredDtype, TaskAdapters};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -75,6 +75,8 @@ pub struct ModelConfig {
     pub layers: Vec<LayerConfig>,
     /// The adapters of tasks that matrices of the checkpoint have.
     pub(crate) task_adapters: Option<TaskAdapters>,
+    /// An adapter that is added to matrices of the checkpoint as they are read.
+    pub(crate) merged_adapter: Option<MergedAdapter>,
     /// Layers of the checkpoint after the last, which predict several tokens a step and are not
     /// read.
     pub(crate) num_nextn_layers: usize,
@@ -398,6 +400,7 @@ impl ModelConfig {
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
             task_adapters: None,
+            merged_adapter: None,
             num_nextn_layers: 0,
             max_position_embeddings,
             max_model_len,

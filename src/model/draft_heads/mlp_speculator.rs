@@ -108,6 +108,7 @@ pub(super) fn load(
         base: "",
         renamed: None,
         task_adapters: None,
+        merged: None,
     };
     let check = |checkpoint: &Checkpoint| {
         Ok(((), stored_dtype(None, checkpoint, "speculator.head.0.weight")?))

@@ -196,6 +196,7 @@ pub(super) fn load_with(
         base: "model",
         renamed,
         task_adapters: None,
+        merged: None,
     };
     let dtype = config.dtype;
     let check = |checkpoint: &Checkpoint| Ok(((), stored_dtype(dtype, checkpoint, probe)?));

@@ -8,6 +8,7 @@ mod ernie;
 mod eurobert;
 mod gte;
 mod jina;
+mod jina_5;
 mod jina_bert;
 mod llama_bidirec;
 mod modernbert;
@@ -23,7 +24,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, llama, qwen2,
+    bloom::slopes as alibi_slopes, llama, qwen2, qwen3,
 };
 use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
@@ -51,6 +52,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         ernie::CLASSES,
         xlm_roberta_xl::CLASSES,
         col_qwen2::CLASSES,
+        jina_5::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
