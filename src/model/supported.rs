@@ -40,10 +40,11 @@ pub fn serves_text_alone(architecture: &str) -> bool {
 }
 
 impl SupportedModels {
-    /// Returns whether the class is an encoder: its attention is to both sides, and it only pools.
+    /// Returns whether the class is an encoder, or another one that only pools.
     #[must_use]
     pub fn is_encoder(&self) -> bool {
-        encoders::classes().any(|class| class.architecture == self.architecture)
+        self.architecture == static_embedding::ARCHITECTURE
+            || encoders::classes().any(|class| class.architecture == self.architecture)
     }
 
     /// Returns the entry of a multimodal class, with the options that all its text models have.
@@ -67,6 +68,7 @@ impl SupportedModels {
     fn of_encoder(class: EncoderClass) -> Self {
         let EncoderClass { architecture, family, head } = class;
         let head = match head {
+            EncoderHead::Pooled(_) if encoders::is_causal(&class) => "vectors, causal attention",
             EncoderHead::Vectors | EncoderHead::Pooled(_) => "encoder: vectors",
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
@@ -74,7 +76,9 @@ impl SupportedModels {
             EncoderHead::TokenVectors { has_bias: false, .. } => {
                 "encoder: a vector for each token (ColBERT)"
             }
-            EncoderHead::TokenVectors { .. } => "text only: a vector for each token (ColPali)",
+            EncoderHead::TokenVectors { .. } => {
+                "text only: a vector for each token, causal attention"
+            }
         };
         let Family { model_type, models, .. } = *family;
         let mut options = vec![head.to_owned()];

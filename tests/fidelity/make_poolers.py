@@ -12,6 +12,7 @@ Needs: torch, transformers >= 5, sentence-transformers >= 6, tokenizers, safeten
 downloaded.
 """
 
+import copy
 import json
 import os
 import shutil
@@ -303,7 +304,8 @@ class Maker:
         base = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
         folder, generator = OUT / name, torch.Generator().manual_seed(seed + 1)
         shutil.rmtree(folder, ignore_errors=True)
-        base.to(torch.bfloat16).save_pretrained(folder)
+        # Of a copy, because this also rounds the frequencies.
+        copy.deepcopy(base).to(torch.bfloat16).save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         model, tensors = base.float(), {}
         for path, module in model.named_modules():

@@ -9,10 +9,23 @@ use serde_json::{Map, Value, json};
 
 use super::file::Fields;
 use crate::model::{encoder_class::EncoderHead, families::encoders, static_embedding};
-use crate::module_list;
+use crate::{model_files, module_list};
 
 /// Encoder-decoders whose encoder is read alone, by their `model_type`.
 const ENCODERS_ALONE: [(&str, &str); 2] = [("t5", "T5EncoderModel"), ("mt5", "MT5EncoderModel")];
+
+/// The names of the fields that sentence-transformers changes in a config, and the earlier one.
+const KWARGS: [&str; 2] = ["config_kwargs", "config_args"];
+/// Those among them that say how the config is found.
+const OF_LOADER: [&str; 7] = [
+    "cache_dir",
+    "code_revision",
+    "local_files_only",
+    "revision",
+    "subfolder",
+    "token",
+    "trust_remote_code",
+];
 
 /// Returns the config of a folder whose first module is a `StaticEmbedding`.
 pub(super) fn of_table(folder: &Path) -> Option<Fields> {
@@ -20,6 +33,22 @@ pub(super) fn of_table(folder: &Path) -> Option<Fields> {
     let mut object = Map::new();
     object.insert("architectures".to_owned(), json!([static_embedding::ARCHITECTURE]));
     Some(Fields::translated(&folder.join(module_list::FILE), object, Vec::new()))
+}
+
+/// Sets the fields that the file of the `Transformer` changes. The reader of poolers reports its
+/// faults.
+pub(super) fn take_changes(folder: &Path, fields: &mut Fields) {
+    if module_list::of_folder(folder).is_empty() {
+        return;
+    }
+    for name in model_files::SENTENCE_CONFIGS {
+        let Ok(text) = model_files::read(&folder.join(name)) else { continue };
+        let file: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let changes = KWARGS.iter().filter_map(|field| file[*field].as_object()).flatten();
+        for (field, value) in changes.filter(|(field, _)| !OF_LOADER.contains(&field.as_str())) {
+            fields.set(field, value.clone());
+        }
+    }
 }
 
 /// Replaces the class of an encoder-decoder by that of its encoder, if the folder pools.
@@ -82,6 +111,23 @@ mod tests {
         for other in [None, Some("[]"), Some("no JSON"), Some(r#"[{"type": "a.LogitScore"}]"#)] {
             assert_eq!(class(other, "t5"), "T5ForConditionalGeneration", "{other:?}");
         }
+    }
+
+    /// As `sentence_transformers.base.modules.Transformer.load` passes them to `AutoConfig`.
+    #[test]
+    fn the_file_of_a_transformer_changes_the_config() {
+        let config = json!({ "model_type": "qwen2", "is_causal": true, "hidden_size": 8 });
+        let causal = |modules: Option<&str>, field: &str| {
+            let folder = folder(modules, config.clone());
+            let file = json!({ field: { "is_causal": false, "revision": "x" } });
+            let path = folder.path().join("sentence_bert_config.json");
+            std::fs::write(path, file.to_string()).unwrap();
+            let source = ConfigSource::read(folder.path()).unwrap();
+            assert!(!source.fields().has("revision"));
+            source.fields().flag("is_causal").unwrap().unwrap()
+        };
+        assert!(!causal(Some(POOLS), "config_kwargs") && !causal(Some(POOLS), "config_args"));
+        assert!(causal(Some(POOLS), "model_kwargs") && causal(None, "config_kwargs"));
     }
 
     /// As `AutoModel` finds the class.

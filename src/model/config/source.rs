@@ -31,6 +31,7 @@ impl ConfigSource {
             return Ok(Self { fields, layout: None });
         }
         let mut source = Self::of_folder(model)?;
+        sentence_class::take_changes(model, &mut source.fields);
         if let Some(text) = retrieval::text_of(&source.fields)? {
             source.fields = text;
         }

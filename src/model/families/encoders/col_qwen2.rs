@@ -6,7 +6,7 @@
 use super::{Defaults, EncoderClass, EncoderHead, Family, RopeRule, WeightNames, llama, qwen2};
 use crate::model::family::AxesRule;
 
-const FAMILY: Family = Family {
+pub(super) const FAMILY: Family = Family {
     architecture: "ColQwen2ForRetrieval",
     model_type: "colqwen2",
     models: "ColQwen2 (text)",

@@ -1,8 +1,8 @@
 //! Jina Embeddings 5, the small model for texts: the class `JinaEmbeddingsV5Model` of vLLM and of
 //! its authors' folder.
 //!
-//! Qwen3 with the adapter of one task, which is merged at the start. Its attention is causal, unlike
-//! that of encoders, and the vector of a text is by default that of the last token.
+//! Qwen3 with the adapter of one task, which is merged at the start. Its attention is causal,
+//! unlike that of encoders. The vector of a text is by default that of the last token.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::weights::MergedAdapter;
 /// The tasks, the default one first. Each has a folder.
 const TASKS: [&str; 4] = ["retrieval", "text-matching", "classification", "clustering"];
 
-const FAMILY: Family = Family {
+pub(super) const FAMILY: Family = Family {
     architecture: "JinaEmbeddingsV5Model",
     model_type: "jina_embeddings_v5",
     models: "Jina Embeddings 5 text small",

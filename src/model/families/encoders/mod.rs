@@ -106,6 +106,11 @@ pub(in crate::model) fn of_fields(
     Ok(named)
 }
 
+/// Returns whether the attention of a class is causal, unlike that of encoders.
+pub(in crate::model) fn is_causal(class: &EncoderClass) -> bool {
+    [&col_qwen2::FAMILY, &jina_5::FAMILY].contains(&class.family)
+}
+
 /// Returns the models of a class whose code is in no library. They are compared with the formulas
 /// of that code.
 pub(in crate::model) fn of_authors(class: &EncoderClass) -> Option<&'static str> {
