@@ -205,6 +205,23 @@ fn llama_nemotron() {
 }
 
 #[test]
+fn jina_embeddings_5() {
+    let why = |task: Value| {
+        let own = json!({
+            "model_type": "jina_embeddings_v5", "num_key_value_heads": 2, "jina_task": task,
+        });
+        read("JinaEmbeddingsV5Model", &of_bert(own)).unwrap_err().to_string()
+    };
+    let other = why(json!("translation"));
+    assert!(other.contains("jina_task") && other.contains("clustering"), "{other}");
+    // The folder of the task's adapter is beside the config.
+    let task = why(json!("clustering"));
+    assert!(task.contains("adapters/clustering/adapter_config.json"), "{task}");
+    let default = why(Value::Null);
+    assert!(default.contains("adapters/retrieval/adapter_config.json"), "{default}");
+}
+
+#[test]
 fn electra() {
     let config = of_bert(json!({ "model_type": "electra", "embedding_size": 32 }));
     let rows = vec![
