@@ -25,6 +25,7 @@ mod journal;
 mod media;
 pub mod model;
 mod model_files;
+mod module_list;
 pub mod parsers;
 pub mod profile;
 #[cfg(feature = "server")]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::name::is_path;
-use crate::model_files;
+use crate::{model_files, module_list};
 
 /// Small files of a model. All that a repository has of them are needed.
 const SMALL: &[&str] = &[
@@ -41,12 +41,13 @@ const OF_CLASSES: &[&[&str]] = &[
     &["spiece.model"],
     &["tokenizer.model"],
     &["vocab.json", "merges.txt"],
+    &["vocab.txt"],
 ];
 /// The folder of further chat templates.
 const TEMPLATES: &str = "additional_chat_templates/";
 const CONFIG: &str = "config.json";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
-pub(super) const MODULES: &str = "modules.json";
+pub(super) const MODULES: &str = module_list::FILE;
 const SINGLE: &str = "model.safetensors";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
@@ -82,8 +83,8 @@ pub enum Lacking {
     NoConfig,
     /// The repository has no tokenizer in a known format.
     #[error(
-        "it has neither tokenizer.json nor tekken.json, and no files of sentencepiece or BPE in \
-         their place"
+        "it has neither tokenizer.json nor tekken.json, and no files of sentencepiece, BPE or word \
+         pieces in their place"
     )]
     NoTokenizer,
     /// The repository has GGUF files only.
@@ -168,7 +169,8 @@ pub(crate) fn small(listing: &[String], want: &Want) -> Result<Vec<String>, Lack
         // A tokenizer may depend on the model's config.
         Want::Tokenizer => Ok(known(&[CONFIG]).chain(tokenizer).collect()),
         Want::Model { .. } => {
-            if !has(CONFIG) && !has(ADAPTER_CONFIG) {
+            // A table of sentence-transformers needs no config.
+            if !has(CONFIG) && !has(ADAPTER_CONFIG) && !has(MODULES) {
                 let gguf = gguf_files(listing);
                 return Err(match gguf.is_empty() {
                     true => Lacking::NoConfig,
@@ -199,8 +201,13 @@ pub(crate) fn large(
             let in_folders = listing.iter().filter(|file| {
                 folders.iter().any(|folder| is_of_module(file, folder)) && is_path(file)
             });
-            let mut files = weights(listing, index)?;
+            let modules = modules.and_then(module_list::parse).unwrap_or_default();
+            let mut files = match module_list::table_path(&modules) {
+                Some(folder) if !folder.is_empty() => Vec::new(),
+                _ => weights(listing, index)?,
+            };
             files.extend(in_folders.cloned());
+            files.extend(task_adapters(listing));
             Ok(files)
         }
     }
@@ -290,7 +297,17 @@ fn module_folders(modules: &[u8]) -> Result<Vec<String>, Lacking> {
         serde_json::from_slice(modules).map_err(|error| unreadable(&error.to_string()))?;
     let modules = modules.as_array().ok_or_else(|| unreadable("it is no list"))?;
     let paths = modules.iter().filter_map(|module| module["path"].as_str());
+    let paths = paths.map(module_list::plain);
     Ok(paths.filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+/// Returns the files of the adapters of tasks, a folder each, as `jina-embeddings-v5` has them.
+fn task_adapters(listing: &[String]) -> impl Iterator<Item = String> {
+    let is_of_one = |file: &&String| {
+        let place = file.strip_prefix("adapters/").and_then(|rest| rest.split_once('/'));
+        place.is_some_and(|(_, name)| [ADAPTER_CONFIG, ADAPTER].contains(&name)) && is_path(file)
+    };
+    listing.iter().filter(is_of_one).cloned()
 }
 
 /// Returns whether `file` is read with the module in `folder`.

@@ -115,6 +115,42 @@ fn modules_of_sentence_transformers() {
 }
 
 #[test]
+fn a_table_of_sentence_transformers_needs_no_config() {
+    // sentence-transformers/static-retrieval-mrl-en-v1
+    let modules = r#"[{"path": "0_StaticEmbedding", "type": "a.StaticEmbedding"}]"#;
+    let (small, large) = needed(
+        "0_StaticEmbedding/model.safetensors 0_StaticEmbedding/tokenizer.json README.md \
+         config_sentence_transformers.json modules.json",
+        None,
+        Some(modules),
+    );
+    assert_eq!(small, listing("config_sentence_transformers.json modules.json"));
+    let expected = listing("0_StaticEmbedding/model.safetensors 0_StaticEmbedding/tokenizer.json");
+    assert_eq!(large, expected);
+    // minishlab/potion-base-8M
+    let modules = r#"[{"path": ".", "type": "a.StaticEmbedding"},
+        {"path": "1_Normalize", "type": "a.Normalize"}]"#;
+    let files = "config.json model.safetensors modules.json tokenizer.json";
+    let (small, large) = needed(files, None, Some(modules));
+    assert_eq!(small, listing("config.json modules.json tokenizer.json"));
+    assert_eq!(large, listing("model.safetensors"));
+}
+
+#[test]
+fn adapters_of_tasks_are_a_part_of_the_model() {
+    // jinaai/jina-embeddings-v5-text-small
+    let (_, large) = needed(
+        "adapters/retrieval/adapter_config.json adapters/retrieval/adapter_model.safetensors \
+         adapters/retrieval/README.md config.json model.safetensors tokenizer.json",
+        None,
+        None,
+    );
+    let expected = "model.safetensors adapters/retrieval/adapter_config.json \
+                    adapters/retrieval/adapter_model.safetensors";
+    assert_eq!(large, listing(expected));
+}
+
+#[test]
 fn an_adapter_is_its_two_files() {
     let (small, large) = needed(
         "README.md adapter_config.json adapter_model.safetensors tokenizer.json training_args.bin",
@@ -146,8 +182,9 @@ fn a_class_of_tokenizers_has_files_of_its_own() {
     // facebook/m2m100_418M
     let files = listing("config.json sentencepiece.bpe.model vocab.json");
     assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
-    // lmsys/vicuna-7b-v1.5, facebook/opt-125m
-    for tokenizer in ["tokenizer_config.json tokenizer.model", "merges.txt vocab.json"] {
+    // lmsys/vicuna-7b-v1.5, facebook/opt-125m, dslim/bert-base-NER
+    for tokenizer in ["tokenizer_config.json tokenizer.model", "merges.txt vocab.json", "vocab.txt"]
+    {
         let files = listing(&format!("config.json {tokenizer}"));
         assert_eq!(super::small(&files, &Want::Tokenizer), Ok(files));
     }

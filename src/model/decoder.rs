@@ -21,7 +21,7 @@ use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 pub(super) use self::layer::DecoderLayer;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
-    ModelConfig, ParallelConfig, TokenTypes,
+    ModelConfig, ParallelConfig, SumProjection, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
@@ -43,6 +43,8 @@ struct Decoder {
     project_in: Option<Linear>,
     embed_positions: Option<LearnedPositions>,
     embed_types: Option<TypeTable>,
+    embed_tasks: Option<TypeTable>,
+    project_sum: Option<Linear>,
     layers: Vec<DecoderLayer>,
     norm: Option<Norm>,
     project_out: Option<Linear>,
@@ -117,10 +119,16 @@ impl Backbone for Decoder {
         if let Some(types) = &self.embed_types {
             hidden = add(hidden, types.of(positions));
         }
+        if let Some(tasks) = &self.embed_tasks {
+            hidden = add(hidden, tasks.first(positions));
+        }
         if let Some(norm) =
             self.embed_norm.as_ref().filter(|_| self.embedding.is_summed_before_norm)
         {
             hidden = norm.forward(hidden);
+        }
+        if let Some(projection) = &self.project_sum {
+            hidden = projection.forward(hidden, step.adapters());
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
         let sum_of = |hidden: &Tensor<2>, residual: &Option<Tensor<2>>| match residual.clone() {
@@ -187,6 +195,11 @@ impl TypeTable {
         embedding(&self.table, &types)
     }
 
+    /// Returns the first row for each of the step's tokens, `[num_tokens, hidden]`.
+    fn first(&self, positions: Positions<'_>) -> Tensor<2> {
+        embedding(&self.table, &vec![0; positions.in_sequence().len()])
+    }
+
     fn load(
         loader: &mut WeightLoader<'_>,
         TokenTypes { module, count }: TokenTypes,
@@ -206,10 +219,10 @@ impl Decoder {
     ) -> Result<Self, ModelError> {
         let names = &config.names;
         let (hidden, width) = (config.hidden_size, config.embedding_width());
-        let embedding = config.embedding;
+        let (embedding, summed) = (config.embedding, config.summed_width());
         let embed_norm = embedding
             .has_norm
-            .then(|| Norm::load(loader, &names.stored(names.embed_norm), hidden, config.norm));
+            .then(|| Norm::load(loader, &names.stored(names.embed_norm), summed, config.norm));
         let embed_norm = embed_norm.transpose()?;
         let mut projection = |part: fn(EmbeddingProjections) -> &'static str, shape: [usize; 2]| {
             let [outputs, inputs] = shape;
@@ -224,10 +237,19 @@ impl Decoder {
         let embed_positions = embedding.learned_positions.map(|offset| {
             let rows = config.max_position_embeddings + offset;
             let table =
-                embedding_table(loader, &names.stored(names.embed_positions), rows, hidden)?;
+                embedding_table(loader, &names.stored(names.embed_positions), rows, summed)?;
             Ok::<_, ModelError>(LearnedPositions { table, offset })
         });
-        let embed_types = embedding.token_types.map(|types| TypeTable::load(loader, types, hidden));
+        let mut table = |types: Option<TokenTypes>| {
+            types.map(|types| TypeTable::load(loader, types, summed)).transpose()
+        };
+        let (embed_types, embed_tasks) =
+            (table(embedding.token_types)?, table(embedding.task_types)?);
+        let project_sum = embedding.sum_projection.map(|SumProjection { module, .. }| {
+            let part = [Part::new(module.to_owned(), hidden)];
+            Linear::load(loader, &part, summed, true)
+        });
+        let project_sum = project_sum.transpose()?;
         let mut rotary = RotaryTables::new(config, loader.device());
         let layers = (0..config.layers.len())
             .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
@@ -240,7 +262,9 @@ impl Decoder {
             embed_norm,
             project_in,
             embed_positions: embed_positions.transpose()?,
-            embed_types: embed_types.transpose()?,
+            embed_types,
+            embed_tasks,
+            project_sum,
             layers,
             norm,
             project_out,
@@ -287,10 +311,10 @@ pub(super) fn load(
     for module in unused_modules(config.original.as_deref().unwrap_or(config)) {
         loader.adapter_sites().add_unused(module);
     }
-    loader.adapter_sites().set_embedding(table, [vocab, width]);
+    loader.adapter_sites().set_embedding(table, [vocab, config.table_width()]);
     let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),
-        None => Embedding::load(loader, table, vocab, width)?,
+        None => Embedding::load(loader, table, vocab, config.table_width())?,
     };
     let backbone: Arc<dyn Backbone> = match (config.altup, config.gemma4) {
         (Some(altup), _) => Arc::new(Gemma3n::load(loader, config, altup, embed_tokens)?),

@@ -11,7 +11,7 @@ use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
 use super::registry::ModelFamily;
 use super::source::Expected;
 use super::vision::VisionPlan;
-use super::{Model, ModelError, ModelSource, decoder, inventory};
+use super::{Model, ModelError, ModelSource, decoder, inventory, layer_mean};
 use crate::weights::{Checkpoint, StoredDtype};
 
 /// A family whose models are the decoder of [`decoder`], or a multimodal class with a model of one,
@@ -52,6 +52,7 @@ impl ModelFamily for DenseFamily {
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();
+        let merged = config.merged_adapter.clone();
         let expected = Expected {
             quantization: quantization.as_ref(),
             dummy: config.dtype.unwrap_or(StoredDtype::Bf16),
@@ -59,6 +60,7 @@ impl ModelFamily for DenseFamily {
             renamed: None,
             gguf_name: None,
             task_adapters: config.task_adapters,
+            merged: merged.as_ref(),
         };
         let check = |checkpoint: &Checkpoint| {
             let config = config.fit(checkpoint);
@@ -67,8 +69,12 @@ impl ModelFamily for DenseFamily {
             Ok((config, dtype))
         };
         let pooler = heads.pooler;
+        let layer_weights = pooler.as_ref().and_then(|it| it.layer_weights(source.config()));
         source.load_checkpoint(expected, check, |config, loader| {
             let mut model = decoder::load(&config, loader)?;
+            if let Some(weights) = layer_weights {
+                model.backbone = layer_mean::over(model.backbone, weights)?;
+            }
             model.architecture.clone_from(&self.architecture);
             let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
             model.pooler = pooler.transpose()?.map(Arc::new);
@@ -135,7 +141,7 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
         Some(dtype) => Ok(dtype),
         None => {
             let name = format!("{embedding}.weight");
-            let shape = [config.vocab_size, config.embedding_width()];
+            let shape = [config.vocab_size, config.table_width()];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
     }

@@ -27,11 +27,13 @@ pub(crate) enum EncoderHead {
     /// (<https://arxiv.org/abs/2107.05720>). With another pooling in `modules.json`, the head is
     /// not read.
     MaskedLm(MaskedLmHead),
-    /// A projection of each token (ColBERT, <https://arxiv.org/abs/2004.12832>): a matrix without
-    /// bias, whose rows decide the width.
+    /// A projection of each token (ColBERT, <https://arxiv.org/abs/2004.12832>): a matrix whose rows
+    /// decide the width.
     TokenVectors {
         /// Its module.
         module: &'static str,
+        /// Whether it has a bias. Classes with one divide each vector by its length themselves.
+        has_bias: bool,
     },
 }
 

@@ -373,6 +373,13 @@ pub(crate) struct TextPlace {
 impl TextPlace {
     /// The names of transformers 5, and 4 from 4.52 on.
     pub(crate) const INSIDE: Self = Self { base: "model.language_model", lm_head: "lm_head" };
+
+    /// The names within a model of late interaction: those of transformers 5, and of 4.
+    pub(crate) const OF_RETRIEVAL: [Self; 3] = [
+        Self { base: "vlm.language_model", lm_head: "vlm.lm_head" },
+        Self { base: "vlm.model.language_model", lm_head: "vlm.lm_head" },
+        Self { base: "vlm.model", lm_head: "vlm.lm_head" },
+    ];
 }
 
 /// The norms of a layer. A layer has those that have names.

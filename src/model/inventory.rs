@@ -2,6 +2,7 @@
 //! allocated. All tensors must be present with their shapes. The checkpoint may have no further
 //! tensor that would change the results.
 
+mod mamba;
 mod optional;
 mod recurrent;
 
@@ -11,13 +12,13 @@ use std::iter;
 use super::ModelError;
 use super::config::{
     ActivationName, AttentionConfig, EmbeddingConfig, EmbeddingProjections, FeedForward,
-    LatentConfig, Mamba2Config, MambaConfig, MambaNorms, Mixer, MlpConfig, ModelConfig, MoeConfig,
-    ParallelConfig, TokenTypes,
+    LatentConfig, Mixer, MlpConfig, ModelConfig, MoeConfig, ParallelConfig, SumProjection,
+    TokenTypes,
 };
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
 use super::layers::{
-    Arrangement, KvParts, LatentParts, LayerPlace, MAMBA_NORM_NAMES, Part, QueryParts,
-    XIELU_WEIGHTS, expert_parts, inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
+    Arrangement, KvParts, LatentParts, LayerPlace, Part, QueryParts, XIELU_WEIGHTS, expert_parts,
+    inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
 };
 use super::{gemma3n, gemma4};
 use crate::weights::{Checkpoint, WeightsError};
@@ -215,11 +216,16 @@ impl Tensors {
 
     /// Adds a norm of hidden states.
     fn norm(&mut self, module: &str, config: &ModelConfig) {
+        self.norm_of(module, config, config.hidden_size);
+    }
+
+    /// Adds a norm of vectors of `size`.
+    fn norm_of(&mut self, module: &str, config: &ModelConfig, size: usize) {
         if config.norm.kind.has_weight() {
-            self.weight(module, &[config.hidden_size]);
+            self.weight(module, &[size]);
         }
         if config.norm.kind.has_bias() {
-            self.0.push((format!("{module}.bias"), vec![config.hidden_size]));
+            self.0.push((format!("{module}.bias"), vec![size]));
         }
     }
 }
@@ -247,7 +253,8 @@ fn outside(config: &ModelConfig) -> Shapes {
         tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
     }
     tensors.0.extend(config.pooler_tensors.iter().cloned());
-    tensors.weight(&names.stored(names.embed_tokens), &[vocab, width]);
+    tensors.weight(&names.stored(names.embed_tokens), &[vocab, config.table_width()]);
+    let summed = config.summed_width();
     let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
     if let Some(EmbeddingProjections { project_in, project_out, .. }) = projections {
         tensors.weight(project_in, &[hidden, width]);
@@ -255,10 +262,14 @@ fn outside(config: &ModelConfig) -> Shapes {
     }
     if let Some(offset) = learned_positions {
         let rows = config.max_position_embeddings + offset;
-        tensors.weight(&names.stored(names.embed_positions), &[rows, hidden]);
+        tensors.weight(&names.stored(names.embed_positions), &[rows, summed]);
     }
-    if let Some(TokenTypes { module, count }) = config.embedding.token_types {
-        tensors.weight(module, &[count, hidden]);
+    let types = [config.embedding.token_types, config.embedding.task_types];
+    for TokenTypes { module, count } in types.into_iter().flatten() {
+        tensors.weight(module, &[count, summed]);
+    }
+    if let Some(SumProjection { module, .. }) = config.embedding.sum_projection {
+        tensors.part(&Part::new(module.to_owned(), hidden), summed, true);
     }
     let biases = config.layers.iter().find_map(|layer| {
         let attention = layer.mixer.attention()?;
@@ -268,7 +279,7 @@ fn outside(config: &ModelConfig) -> Shapes {
         tensors.weight(biases.module, &[biases.num_buckets, num_heads]);
     }
     if has_norm {
-        tensors.norm(&names.stored(names.embed_norm), config);
+        tensors.norm_of(&names.stored(names.embed_norm), config, summed);
     }
     if config.has_final_norm {
         tensors.norm(&names.stored(names.norm), config);
@@ -305,11 +316,11 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
             let parts = LatentParts::of(LayerPlace { config, index }, latent);
             add_latent(&mut tensors, latent, parts, hidden);
         }
-        Mixer::Mamba(mamba) => add_mamba(&mut tensors, mamba, hidden, of_mamba),
-        Mixer::Mamba2(mamba) => add_mamba2(&mut tensors, mamba, hidden, of_mamba),
+        Mixer::Mamba(mamba) => mamba::add(&mut tensors, mamba, hidden, of_mamba),
+        Mixer::Mamba2(mamba) => mamba::add_2(&mut tensors, mamba, hidden, of_mamba),
         Mixer::Parallel(ParallelConfig { attention, mamba, .. }) => {
             add_attention(&mut tensors, attention, names, hidden, module);
-            add_mamba2(&mut tensors, mamba, hidden, of_mamba);
+            mamba::add_2(&mut tensors, mamba, hidden, of_mamba);
         }
         Mixer::Recurrent(mixer) => recurrent::add(&mut tensors, mixer, hidden, module),
         Mixer::None => {}
@@ -397,48 +408,6 @@ fn add_conv(tensors: &mut Tensors, module: &str, [channels, kernel]: [usize; 2],
     if has_bias {
         tensors.0.push((format!("{module}.bias"), vec![channels]));
     }
-}
-
-fn add_mamba(
-    tensors: &mut Tensors,
-    mamba: &MambaConfig,
-    hidden: usize,
-    module: impl Fn(&str) -> String,
-) {
-    let MambaConfig { channels, state_size, time_step_rank, conv_kernel, .. } = *mamba;
-    let widths = [time_step_rank, state_size, state_size];
-    let part = |name, outputs| Part::new(module(name), outputs);
-    tensors.part(&part("in_proj", 2 * channels), hidden, mamba.proj_bias);
-    add_conv(tensors, &module("conv1d"), [channels, conv_kernel], mamba.conv_bias);
-    tensors.part(&part("x_proj", widths.iter().sum()), channels, false);
-    if matches!(mamba.norms, MambaNorms::Weighted { .. }) {
-        for (name, width) in MAMBA_NORM_NAMES.iter().zip(widths) {
-            tensors.weight(&module(name), &[width]);
-        }
-    }
-    tensors.part(&part("dt_proj", channels), time_step_rank, true);
-    tensors.0.push((module("A_log"), vec![channels, state_size]));
-    tensors.0.push((module("D"), vec![channels]));
-    tensors.part(&part("out_proj", hidden), channels, mamba.proj_bias);
-}
-
-fn add_mamba2(
-    tensors: &mut Tensors,
-    mamba: &Mamba2Config,
-    hidden: usize,
-    module: impl Fn(&str) -> String,
-) {
-    let (inner, conv) = (mamba.inner_size(), [mamba.conv_size(), mamba.conv_kernel]);
-    let in_proj = Part::new(module("in_proj"), mamba.projected_size());
-    tensors.part(&in_proj, hidden, mamba.in_bias);
-    add_conv(tensors, &module("conv1d"), conv, mamba.conv_bias);
-    for name in ["A_log", "D", "dt_bias"] {
-        tensors.0.push((module(name), vec![mamba.num_heads]));
-    }
-    if mamba.norm.is_some() {
-        tensors.weight(&module("norm"), &[inner]);
-    }
-    tensors.part(&Part::new(module("out_proj"), hidden), inner, mamba.out_bias);
 }
 
 fn add_mlp(

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Model, ModelError, ModelRegistry, ModelSource,
-    config::{ConfigSource, architecture},
+    config::{ConfigSource, architecture, base_class},
 };
 use crate::{
     config::{
@@ -115,7 +115,10 @@ pub fn load_model(
         config.override_with(overrides);
     }
     let families = &options.families;
-    let name = architecture(config.fields(), &Vec::from_iter(families.architectures()))?;
+    let name = match architecture(config.fields(), &Vec::from_iter(families.architectures())) {
+        Ok(name) => name,
+        Err(error) => base_class(model, config.fields()).ok_or(error)?,
+    };
     let family = families.get(name).ok_or_else(|| {
         let supported = Vec::from_iter(families.architectures());
         config.fields().unsupported_family("architectures", name, &supported)

@@ -8,7 +8,7 @@ use super::audio;
 use super::dense::DenseFamily;
 use super::encoder_decoder::text;
 use super::families::{self, Entry};
-use super::{Model, ModelError, ModelSource, pooling};
+use super::{Model, ModelError, ModelSource, pooling, static_embedding};
 
 /// A family of models. It makes a [`Model`] from a folder.
 ///
@@ -85,6 +85,7 @@ impl Default for ModelRegistry {
             (architecture, entry)
         });
         let both = audio::families().chain(text::families());
+        let both = both.chain(static_embedding::families());
         let both = both.map(|(name, family)| (name.to_owned(), family));
         Self { families: ours.chain(converted).chain(both).collect() }
     }

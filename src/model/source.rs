@@ -14,7 +14,8 @@ use super::{
 use crate::{
     config::{ActivationQuantization, Dtype, LoadFormat},
     weights::{
-        Checkpoint, GgufName, Quantization, READER_VERSION, StoredDtype, TaskAdapters, WeightsCache,
+        Checkpoint, GgufName, MergedAdapter, Quantization, READER_VERSION, StoredDtype,
+        TaskAdapters, WeightsCache,
     },
 };
 
@@ -119,12 +120,14 @@ impl ModelSource<'_> {
     }
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
-        let Expected { quantization, dummy, base, renamed, gguf_name, task_adapters } = expected;
+        let Expected { quantization, dummy, base, renamed, gguf_name, task_adapters, merged } =
+            expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
                 let checkpoint =
                     checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
+                let checkpoint = checkpoint.merging(merged)?;
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -150,13 +153,22 @@ pub(super) struct Expected<'a> {
     pub(super) gguf_name: Option<GgufName>,
     /// The adapters of tasks that its matrices have.
     pub(super) task_adapters: Option<TaskAdapters>,
+    /// The adapter that is added to its matrices.
+    pub(super) merged: Option<&'a MergedAdapter>,
 }
 
 impl Expected<'_> {
     /// Returns the form of a checkpoint without quantized matrices.
     pub(super) fn dense(dummy: StoredDtype) -> Self {
-        let (renamed, gguf_name, task_adapters) = (None, None, None);
-        Self { quantization: None, dummy, base: "", renamed, gguf_name, task_adapters }
+        Self {
+            quantization: None,
+            dummy,
+            base: "",
+            renamed: None,
+            gguf_name: None,
+            task_adapters: None,
+            merged: None,
+        }
     }
 }
 

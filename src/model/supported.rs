@@ -6,6 +6,7 @@ use super::encoder_class::{EncoderClass, EncoderHead};
 use super::encoder_decoder::text;
 use super::families::{FAMILIES, WRAPPERS, encoders};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
+use super::static_embedding;
 use super::wrapper::Wrapper;
 
 /// The models of one architecture.
@@ -28,7 +29,8 @@ pub fn supported_models() -> Vec<SupportedModels> {
     let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
     let encoders = encoders::classes().map(SupportedModels::of_encoder);
     let both = audio::supported().chain(text::supported());
-    families.chain(wrappers).chain(encoders).chain(both).collect()
+    let tables = std::iter::once(static_embedding::supported());
+    families.chain(wrappers).chain(encoders).chain(both).chain(tables).collect()
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.
@@ -38,10 +40,11 @@ pub fn serves_text_alone(architecture: &str) -> bool {
 }
 
 impl SupportedModels {
-    /// Returns whether the class is an encoder: its attention is to both sides, and it only pools.
+    /// Returns whether the class is an encoder, or another one that only pools.
     #[must_use]
     pub fn is_encoder(&self) -> bool {
-        encoders::classes().any(|class| class.architecture == self.architecture)
+        self.architecture == static_embedding::ARCHITECTURE
+            || encoders::classes().any(|class| class.architecture == self.architecture)
     }
 
     /// Returns the entry of a multimodal class, with the options that all its text models have.
@@ -65,11 +68,17 @@ impl SupportedModels {
     fn of_encoder(class: EncoderClass) -> Self {
         let EncoderClass { architecture, family, head } = class;
         let head = match head {
+            EncoderHead::Pooled(_) if encoders::is_causal(&class) => "vectors, causal attention",
             EncoderHead::Vectors | EncoderHead::Pooled(_) => "encoder: vectors",
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
-            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+            EncoderHead::TokenVectors { has_bias: false, .. } => {
+                "encoder: a vector for each token (ColBERT)"
+            }
+            EncoderHead::TokenVectors { .. } => {
+                "text only: a vector for each token, causal attention"
+            }
         };
         let Family { model_type, models, .. } = *family;
         let mut options = vec![head.to_owned()];

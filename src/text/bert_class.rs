@@ -20,7 +20,7 @@ const CLASSES: [&str; 7] = [
     "LayoutLMTokenizer",
 ];
 /// The types of models whose tokenizer has one of these classes by default.
-const MODEL_TYPES: [&str; 4] = ["bert", "distilbert", "mpnet", "nomic_bert"];
+const MODEL_TYPES: [&str; 6] = ["bert", "distilbert", "electra", "ernie", "mpnet", "nomic_bert"];
 
 /// The settings of such a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use playhouse_actors::ports::{
     TokenizedChunks, TokenizedPair,
 };
 use tokenizers::{
-    Encoding, NormalizerWrapper, OffsetType, PostProcessor, Tokenizer, TruncationParams,
-    truncate_encodings,
+    Encoding, NormalizerWrapper, OffsetType, PostProcessor, PostProcessorWrapper, Tokenizer,
+    TruncationParams, truncate_encodings,
 };
 
 use super::chat_template::{ChatTemplates, ContentFormat};
@@ -28,7 +28,7 @@ use super::languages;
 use super::tokenizer_files::TokenizerFiles;
 use super::{gguf_tokenizer, special_tokens, tekken};
 use crate::gguf::{GgufFile, is_gguf};
-use crate::model_files;
+use crate::{model_files, module_list};
 
 /// The tokenizer of a Hugging Face model folder or of a GGUF file. Cheap to clone.
 #[derive(Clone)]
@@ -65,6 +65,9 @@ impl HfTextCodec {
     /// reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
     /// `chat_template.jinja` where they exist.
     ///
+    /// Of a `StaticEmbedding` of sentence-transformers, it is the `tokenizer.json` beside the table
+    /// alone, and no special tokens are added.
+    ///
     /// Truncation and padding set in `tokenizer.json` do not apply, because the engine limits
     /// lengths.
     ///
@@ -76,6 +79,12 @@ impl HfTextCodec {
         if is_gguf(model) {
             let (tokenizer, pieces, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
             return Self::assemble(tokenizer, pieces, &files, model);
+        }
+        if let Some(folder) = module_list::static_embedding(model) {
+            let path = folder.join("tokenizer.json");
+            let mut tokenizer = read_tokenizer(&path)?;
+            tokenizer.with_post_processor(None::<PostProcessorWrapper>);
+            return Self::assemble(tokenizer, None, &TokenizerFiles::default(), &path);
         }
         let (path, tekken) = (model.join("tokenizer.json"), model.join(tekken::FILE));
         if !model_files::exists(&path) && model_files::exists(&tekken) {
@@ -99,7 +108,8 @@ impl HfTextCodec {
         let exists = |file: &&str| model_files::exists(&model.join(file));
         let of_class =
             || ClassFolder::find(model).ok().flatten().is_some_and(|it| it.is_complete());
-        ["tokenizer.json", tekken::FILE].iter().any(exists) || of_class()
+        let of_table = || module_list::static_embedding(model).is_some();
+        ["tokenizer.json", tekken::FILE].iter().any(exists) || of_class() || of_table()
     }
 
     fn assemble(
@@ -110,6 +120,9 @@ impl HfTextCodec {
     ) -> Result<Self, TextLoadError> {
         if let Some(bert) = files.bert {
             bert.apply(&mut tokenizer, path)?;
+        }
+        if let Some(rules) = files.rules {
+            rules.apply(&mut tokenizer, path)?;
         }
         special_tokens::apply(&mut tokenizer, files, path)?;
         let named = |name: &str| {

@@ -8,6 +8,7 @@
 mod bert_class;
 mod chat_template;
 mod chunks;
+mod class_rules;
 mod class_tokenizer;
 mod codec;
 mod cuts;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
 use super::bert_class::BertClass;
+use super::class_rules::ClassRules;
 use super::error::TextLoadError;
 use crate::model_files;
 
@@ -59,6 +60,8 @@ pub(super) struct TokenizerFiles {
     pub(super) omits_types: bool,
     /// The settings of a tokenizer with BERT's normalizer.
     pub(super) bert: Option<BertClass>,
+    /// What the class of another tokenizer sets.
+    pub(super) rules: Option<ClassRules>,
 }
 
 /// Returns whether the tokenizer leaves out the types of tokens, as in transformers:
@@ -95,6 +98,7 @@ impl TokenizerFiles {
         let model = read_object(&dir.join("config.json")).ok().flatten().unwrap_or_default();
         let of_class = config.clone().unwrap_or_default();
         files.bert = BertClass::read(&config_path, &of_class, &model)?;
+        files.rules = ClassRules::read(&config_path, &of_class, &model)?;
         let map_path = dir.join(SPECIAL_TOKENS_MAP);
         let map = read_object(&map_path)?;
         let is_older =

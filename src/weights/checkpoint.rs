@@ -1,6 +1,7 @@
 //! All files of a checkpoint as one set of named tensors.
 
 mod fused;
+mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use playhouse_kernels::{KernelError, Offsets};
 
+pub use self::merged_adapter::MergedAdapter;
 pub use self::task_adapters::TaskAdapters;
 use super::dummy;
 use super::gguf::{self, BlockFormat};
@@ -38,6 +40,8 @@ pub struct Checkpoint {
     /// From a model's names to those of a GGUF file. `None`: they are the same.
     gguf_name: Option<GgufName>,
     task_adapters: Option<TaskAdapters>,
+    /// The rank and the factor of an adapter among the files, which is added to matrices.
+    merged: Option<(usize, f32)>,
 }
 
 /// Returns the name in a GGUF file of a tensor of the model.
@@ -86,6 +90,7 @@ impl Checkpoint {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            merged: None,
         }
     }
 
@@ -108,6 +113,7 @@ impl Checkpoint {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            merged: None,
         }
     }
 
@@ -236,7 +242,8 @@ impl Checkpoint {
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
         let (shape, bytes) = (Cow::Borrowed(shape), Cow::Borrowed(bytes));
-        self.adapted(name, StoredTensor { path, shape, dtype, bytes })
+        let tensor = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
+        self.with_merged(name, tensor)
     }
 
     /// Returns the tensor `name` of `len` integers.

@@ -47,6 +47,7 @@ TINY = dict(
 BERT = dict(TINY, type_vocab_size=2, pad_token_id=0)
 ROBERTA = dict(TINY, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 DISTIL = dict(vocab_size=VOCAB, dim=48, hidden_dim=80, n_layers=3, n_heads=4, pad_token_id=0)
+ELECTRA = dict(BERT, embedding_size=32)
 MPNET = dict(TINY, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 MODERN = dict(
     TINY,
@@ -263,16 +264,27 @@ class Maker:
     def write(self, folder, golden):
         (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
-    def vectors(self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None):
-        """A folder that sentence-transformers writes, with its vectors."""
+    def vectors(
+        self, name, tokenizer, config, seed, pooling, normalize=True, dense=None, kind=None, whole=None,
+        layers=None,
+    ):
+        """A folder that sentence-transformers writes, with its vectors. `whole` is a class with
+        further parts, which the folder then has. `layers` are the first layer of a mean over
+        layers, and their weights."""
         torch.manual_seed(seed)
+        kind = whole or kind
         build = (kind or hf.AutoModel)
         make = build._from_config if kind else build.from_config
         backbone = randomize(make(config), seed)
         with tempfile.TemporaryDirectory() as base:
             backbone.save_pretrained(base)
             self.tokenizers[tokenizer].save_pretrained(base)
-            modules = [models.Transformer(base, max_seq_length=500)]
+            more = dict(config_kwargs=dict(output_hidden_states=True)) if layers else {}
+            modules = [models.Transformer(base, max_seq_length=500, **more)]
+        if layers:
+            start, weights = layers
+            weights = torch.nn.Parameter(torch.tensor(weights))
+            modules.append(models.WeightedLayerPooling(48, config.num_hidden_layers, start, weights))
         modules.append(models.Pooling(48, pooling_mode=pooling))
         for inputs, outputs, activation in dense or []:
             modules.append(models.Dense(inputs, outputs, activation_function=activation))
@@ -283,10 +295,50 @@ class Maker:
         shutil.rmtree(folder, ignore_errors=True)
         st.to(torch.bfloat16).save(str(folder))
         (folder / "README.md").unlink(missing_ok=True)
+        if whole is not None:
+            backbone.to(torch.bfloat16).save_pretrained(folder)
         float32 = dict(dtype=torch.float32)
         st = SentenceTransformer(str(folder), device="cpu", model_kwargs=float32).float()
         rows = [st.encode([text], normalize_embeddings=False) for text in TEXTS]
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        vectors = lambda text: torch.tensor(st.encode([text]))
+        pairs = [
+            dict(text_1=a, text_2=b, score=torch.cosine_similarity(vectors(a), vectors(b)).item())
+            for a, b in PAIRS
+        ]
+        self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
+    def static(self, name, seed, of_model2vec):
+        """A table of tokens in the form of the published folders of sentence-transformers, or of
+        Model2Vec with rows that tokens share, and with factors."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = lambda *shape: (0.15 * torch.randn(shape, generator=generator)).to(torch.bfloat16).float()
+        tokenizer = self.tokenizers["words"].backend_tokenizer
+        folder, path = OUT / name, "." if of_model2vec else "0_StaticEmbedding"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / path).mkdir(parents=True)
+        tokenizer.save(str(folder / path / "tokenizer.json"))
+        modules = [dict(idx=0, name="0", path=path, type="sentence_transformers.models.StaticEmbedding")]
+        if of_model2vec:
+            tensors = dict(
+                embeddings=drawn(40, 32),
+                mapping=torch.randint(0, 40, (VOCAB,), generator=generator),
+                weights=drawn(VOCAB).abs() + 0.5,
+            )
+            config = dict(
+                model_type="model2vec", architectures=["StaticModel"], tokenizer_name="words",
+                apply_pca=32, apply_zipf=True, hidden_dim=32, seq_length=1000000, normalize=True,
+            )
+            (folder / "config.json").write_text(json.dumps(config))
+            modules.append(
+                dict(idx=1, name="1", path="1_Normalize", type="sentence_transformers.models.Normalize")
+            )
+        else:
+            tensors = {"embedding.weight": drawn(VOCAB, 32)}
+        save_file(tensors, folder / path / "model.safetensors")
+        (folder / "modules.json").write_text(json.dumps(modules))
+        st = SentenceTransformer(str(folder), device="cpu")
+        texts = [dict(text=text, rows=rows_of(st.encode([text]))) for text in TEXTS]
         vectors = lambda text: torch.tensor(st.encode([text]))
         pairs = [
             dict(text_1=a, text_2=b, score=torch.cosine_similarity(vectors(a), vectors(b)).item())
@@ -607,6 +659,66 @@ def makers(maker):
             hf.ModernBertForTokenClassification,
             hf.ModernBertConfig(**MODERN, attention_bias=True, classifier_bias=True),
             19,
+        ),
+        "electra-mean": lambda n: vectors(n, "words", hf.ElectraConfig(**ELECTRA), 70, "mean"),
+        "electra-class": lambda n: classes(
+            n,
+            "words",
+            hf.ElectraForSequenceClassification,
+            hf.ElectraConfig(**dict(ELECTRA, embedding_size=64), hidden_act="gelu_new"),
+            71,
+            3,
+        ),
+        "electra-tokens": lambda n: by_token(
+            n,
+            "words",
+            hf.ElectraForTokenClassification,
+            hf.ElectraConfig(**dict(ELECTRA, embedding_size=48)),
+            72,
+        ),
+        "electra-whole": lambda n: vectors(
+            n, "words", hf.ElectraConfig(**ELECTRA), 73, "cls", whole=hf.ElectraForPreTraining
+        ),
+        "ernie-mean": lambda n: vectors(
+            n, "words", hf.ErnieConfig(**BERT, use_task_id=True), 74, "mean"
+        ),
+        "ernie-score": lambda n: classes(
+            n, "words", hf.ErnieForSequenceClassification, hf.ErnieConfig(**BERT), 75, 1
+        ),
+        "xlmr-xl-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaXLConfig(**ROBERTA), 76, "cls"),
+        "xlmr-xl-class": lambda n: classes(
+            n,
+            "xlmr",
+            hf.XLMRobertaXLForSequenceClassification,
+            hf.XLMRobertaXLConfig(**dict(ROBERTA, type_vocab_size=2), layer_norm_eps=1e-3),
+            77,
+            3,
+        ),
+        "mt5-mean": lambda n: vectors(
+            n, "t5", hf.MT5Config(**T5), 78, "mean", kind=hf.MT5EncoderModel
+        ),
+        "static-table": lambda n: maker.static(n, 82, False),
+        "static-model2vec": lambda n: maker.static(n, 83, True),
+        "bert-layers": lambda n: vectors(
+            n, "words", hf.BertConfig(**BERT), 84, "mean", layers=(0, [0.5, 0.25, 1.0, 2.0])
+        ),
+        "modernbert-layers": lambda n: vectors(
+            n, "modern", hf.ModernBertConfig(**MODERN), 85, "cls", False, layers=(2, [-0.5, 1.25])
+        ),
+        # Folders whose class has another head than the pooling.
+        "t5-whole": lambda n: vectors(
+            n, "t5", hf.T5Config(**T5), 79, "mean", whole=hf.T5ForConditionalGeneration
+        ),
+        "bert-whole": lambda n: vectors(
+            n, "words", hf.BertConfig(**BERT), 80, "mean", whole=hf.BertForPreTraining
+        ),
+        "gte-whole": lambda n: vectors(
+            n,
+            "words",
+            hf.GteConfig(**gte, num_labels=1),
+            81,
+            "cls",
+            whole=hf.GteForTokenClassification,
         ),
         "eurobert-mean": lambda n: vectors(n, "modern", hf.EuroBertConfig(**EURO), 33, "mean"),
         "eurobert-late": lambda n: classes(

@@ -12,6 +12,7 @@ Needs: torch, transformers >= 5, sentence-transformers >= 6, tokenizers, safeten
 downloaded.
 """
 
+import copy
 import json
 import os
 import shutil
@@ -28,6 +29,8 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    ColQwen2Config,
+    ColQwen2ForRetrieval,
     Gemma2Config,
     GemmaConfig,
     LlamaConfig,
@@ -293,6 +296,71 @@ class Maker:
         self.write(folder, dict(task="token_classify", settings=settings, texts=texts))
 
 
+    def with_task(self, name, config, seed, rank, alpha):
+        """A base with the adapter of a task, which vLLM's `JinaEmbeddingsV5Model` merges:
+        `W + (B · A) · alpha / rank`."""
+        from safetensors.torch import save_file
+
+        base = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
+        folder, generator = OUT / name, torch.Generator().manual_seed(seed + 1)
+        shutil.rmtree(folder, ignore_errors=True)
+        # Of a copy, because this also rounds the frequencies.
+        copy.deepcopy(base).to(torch.bfloat16).save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        model, tensors = base.float(), {}
+        for path, module in model.named_modules():
+            if path.endswith(("q_proj", "v_proj", "o_proj", "down_proj")):
+                rows, columns = module.weight.shape
+                a = (0.2 * torch.randn(rank, columns, generator=generator)).to(torch.bfloat16)
+                b = (0.2 * torch.randn(rows, rank, generator=generator)).to(torch.bfloat16)
+                tensors[f"base_model.model.{path}.lora_A.weight"] = a
+                tensors[f"base_model.model.{path}.lora_B.weight"] = b
+                module.weight.data += b.float() @ a.float() * (alpha / rank)
+        adapter = folder / "adapters" / "retrieval"
+        adapter.mkdir(parents=True)
+        save_file(tensors, adapter / "adapter_model.safetensors")
+        fields = dict(
+            peft_type="LORA", r=rank, lora_alpha=alpha, bias="none", use_rslora=False, rank_pattern={}
+        )
+        (adapter / "adapter_config.json").write_text(json.dumps(fields))
+        path = folder / "config.json"
+        own = dict(architectures=["JinaEmbeddingsV5Model"], model_type="jina_embeddings_v5")
+        own["auto_map"] = {"AutoModel": "modeling_jina_embeddings_v5.JinaEmbeddingsV5Model"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | own, indent=2) + "\n")
+
+        def compute(model):
+            states = [model(self.ids(text)).last_hidden_state[0, -1:] for text in TEXTS]
+            return [torch.nn.functional.normalize(state, dim=-1) for state in states]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.write(folder, dict(task="embed", texts=texts))
+
+    def late_interaction(self, name, seed):
+        """A projection of each token over the text model of Qwen2-VL, compared by MaxSim."""
+        text = dict(TINY, rope_parameters=dict(
+            rope_type="default", rope_theta=3_000.0, mrope_section=[2, 2, 4],
+        ))  # fmt: skip
+        vision = dict(depth=1, embed_dim=32, hidden_size=64, num_heads=4, mlp_ratio=2)
+        vlm = dict(model_type="qwen2_vl", text_config=text, vision_config=vision)
+        model = randomize(ColQwen2ForRetrieval(ColQwen2Config(vlm_config=vlm, embedding_dim=24)), seed)
+        inputs = TEXTS + [text for pair in PAIRS for text in pair]
+
+        def compute(model):
+            return [model(self.ids(text)).embeddings[0] for text in inputs]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        behind = rows[len(TEXTS) :]
+        pairs = [
+            dict(text_1=a, text_2=b, score=(query @ document.T).max(-1).values.sum().item())
+            for (a, b), query, document in zip(PAIRS, behind[::2], behind[1::2])
+        ]
+        self.save(name, model, dict(task="token_embed", texts=texts, pairs=pairs))
+
+
 def makers(maker):
     identity, tanh = torch.nn.Identity(), torch.nn.Tanh()
     dot = maker.tokenizer.convert_tokens_to_ids(".")
@@ -337,6 +405,8 @@ def makers(maker):
         "internlm2-reward": lambda n: maker.reward(
             n, LlamaConfig(**TINY), 18, "InternLM2ForRewardModel", 1, {}
         ),
+        "jina-5-last": lambda n: maker.with_task(n, Qwen3Config(**TINY, head_dim=16), 20, 4, 6),
+        "colqwen2-tokens": lambda n: maker.late_interaction(n, 19),
         "qwen2-process": lambda n: maker.reward(
             n,
             Qwen2Config(**TINY),

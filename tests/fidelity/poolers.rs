@@ -173,4 +173,6 @@ poolers! {
     internlm2_reward: "internlm2-reward",
     qwen2_reward: "qwen2-reward",
     qwen2_process: "qwen2-process",
+    colqwen2_tokens: "colqwen2-tokens",
+    jina_5_last: "jina-5-last",
 }

@@ -35,6 +35,7 @@ TOLERANCE = 2e-4
 random_configs.SIZES |= {
     "hidden_dim": [24, 40, 64],
     "d_ff": [24, 40, 64],
+    "embedding_size": [24, 48, 64],
     "n_layers": [1, 3],
     "num_layers": [1, 3],
     "num_attention_heads": [2, 4, 6],
@@ -73,6 +74,10 @@ def starts():
         ("ModernBert", tasks, hf.ModernBertConfig(**encoders.MODERN), encoders.modern_bpe),
         ("EuroBert", tasks, hf.EuroBertConfig(**encoders.EURO), encoders.modern_bpe),
         ("T5Encoder", tasks[:1], hf.T5Config(**encoders.T5), encoders.t5_unigram),
+        ("MT5Encoder", tasks[:1], hf.MT5Config(**encoders.T5), encoders.t5_unigram),
+        ("Electra", tasks[:3], hf.ElectraConfig(**encoders.ELECTRA), encoders.word_piece),
+        ("Ernie", tasks[:3], hf.ErnieConfig(**encoders.BERT), encoders.word_piece),
+        ("XLMRobertaXL", tasks[:3], hf.XLMRobertaXLConfig(**encoders.ROBERTA), encoders.xlmr_unigram),
     ]
     for kind in ["Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Phi3"]:
         more = {"Qwen2": ["RewardModel", "ProcessRewardModel"], "Qwen3": ["MultiVector"]}.get(kind, [])

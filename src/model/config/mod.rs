@@ -12,7 +12,9 @@ mod layer;
 mod max_model_len;
 mod model;
 mod quantization;
+mod retrieval;
 mod rope;
+mod sentence_class;
 mod short_context;
 mod source;
 mod unsupported;
@@ -30,7 +32,7 @@ pub use layer::{
 };
 pub(crate) use layer::{DistanceBiasConfig, MixerKind, kinds};
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
-pub(crate) use model::{NormedResidual, TokenTypes};
+pub(crate) use model::{NormedResidual, SumProjection, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
 pub(crate) use file::Fields;
@@ -44,6 +46,7 @@ pub(super) use layer::{
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};
+pub(crate) use sentence_class::base_class;
 pub(crate) use source::ConfigSource;
 pub(super) use source::architecture;
 pub(super) use wrapped::Tie;

@@ -12,7 +12,7 @@ use super::{
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, NormKind, TextPlace, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
-use crate::weights::{Checkpoint, Quantization, StoredDtype, TaskAdapters};
+use crate::weights::{Checkpoint, MergedAdapter, Quantization, StoredDtype, TaskAdapters};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -75,6 +75,8 @@ pub struct ModelConfig {
     pub layers: Vec<LayerConfig>,
     /// The adapters of tasks that matrices of the checkpoint have.
     pub(crate) task_adapters: Option<TaskAdapters>,
+    /// An adapter that is added to matrices of the checkpoint as they are read.
+    pub(crate) merged_adapter: Option<MergedAdapter>,
     /// Layers of the checkpoint after the last, which predict several tokens a step and are not
     /// read.
     pub(crate) num_nextn_layers: usize,
@@ -129,6 +131,10 @@ pub struct EmbeddingConfig {
     pub(crate) is_summed_before_norm: bool,
     /// The matrices between embeddings of another width and hidden states.
     pub(crate) projections: Option<EmbeddingProjections>,
+    /// The table of the types of tasks, whose first row is added to all tokens.
+    pub(crate) task_types: Option<TokenTypes>,
+    /// The matrix from the normalised sum, if that has another width, to hidden states.
+    pub(crate) sum_projection: Option<SumProjection>,
 }
 
 /// The table of the types of tokens. Texts of a pair have different types.
@@ -149,6 +155,16 @@ pub(crate) struct EmbeddingProjections {
     pub(crate) project_in: &'static str,
     /// The module from hidden states to the output layer, `[width, hidden_size]`.
     pub(crate) project_out: &'static str,
+}
+
+/// The matrix from the normalised sum of embeddings, positions and types to hidden states, with a
+/// bias.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SumProjection {
+    /// The width of the sum.
+    pub(crate) width: usize,
+    /// The module, `[hidden_size, width]`.
+    pub(crate) module: &'static str,
 }
 
 /// `cap · tanh(logit · multiplier / divisor / cap)`.
@@ -183,9 +199,20 @@ impl ModelConfig {
         Self::of_source(&ConfigSource::of_folder(folder)?, max_model_len)
     }
 
-    /// Returns the width of embeddings.
+    /// Returns the width of the last hidden states, which is that of the output layer's inputs.
     pub(crate) fn embedding_width(&self) -> usize {
         self.embedding.projections.map_or(self.hidden_size, |projections| projections.width)
+    }
+
+    /// Returns the width of the tokens' embeddings.
+    pub(crate) fn table_width(&self) -> usize {
+        let of_sum = self.embedding.sum_projection.map(|projection| projection.width);
+        of_sum.unwrap_or_else(|| self.embedding_width())
+    }
+
+    /// Returns the width of positions and types, and of the norm of the sum.
+    pub(crate) fn summed_width(&self) -> usize {
+        self.embedding.sum_projection.map_or(self.hidden_size, |projection| projection.width)
     }
 
     /// Returns the entry of `architectures` that the model is served as.
@@ -269,17 +296,22 @@ impl ModelConfig {
     }
 
     /// Returns the place of a text model whose class is that of text alone. transformers writes one
-    /// that it has read from a multimodal checkpoint with the names of that checkpoint.
+    /// that it has read from a multimodal checkpoint with the names of that checkpoint. Classes of
+    /// late interaction have theirs in another model.
     fn place_in(&self, checkpoint: &Checkpoint) -> Option<TextPlace> {
-        const PLAIN: &str = "model";
+        let others: &[TextPlace] = match self.names.base() {
+            "model" => &[TextPlace::INSIDE],
+            "vlm" => &TextPlace::OF_RETRIEVAL,
+            _ => &[],
+        };
         let is_stored = |place: Option<TextPlace>| {
             let names = WeightNames { place, ..self.names };
             let table = names.stored(names.embed_tokens);
             checkpoint.shape(&format!("{table}.weight")).is_some()
         };
-        let (own, inside) = (self.names.place, Some(TextPlace::INSIDE));
-        let is_moved = self.names.base() == PLAIN && !is_stored(own) && is_stored(inside);
-        if is_moved { inside } else { own }
+        let own = self.names.place;
+        let mut others = others.iter().filter(|_| !is_stored(own));
+        others.find(|place| is_stored(Some(**place))).copied().or(own)
     }
 
     /// Returns the attention of each layer that has one.
@@ -353,6 +385,8 @@ impl ModelConfig {
                 has_norm: false,
                 is_summed_before_norm: false,
                 projections: None,
+                task_types: None,
+                sum_projection: None,
             },
             residual_multiplier: 1.0,
             normed_residual: None,
@@ -366,6 +400,7 @@ impl ModelConfig {
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
             task_adapters: None,
+            merged_adapter: None,
             num_nextn_layers: 0,
             max_position_embeddings,
             max_model_len,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::file::Fields;
-use super::{ConfigError, gguf};
+use super::{ConfigError, gguf, retrieval, sentence_class};
 use crate::config::JsonObject;
 use crate::gguf::{GgufFile, is_gguf};
 
@@ -18,15 +18,25 @@ pub(crate) struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`.
+    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`. Of a
+    /// folder of sentence-transformers with T5, it is that of the encoder.
     ///
     /// # Errors
     /// [`ConfigError`] if the file cannot be read, or is not a JSON object or a GGUF file.
     pub(crate) fn read(model: &Path) -> Result<Self, ConfigError> {
-        match is_gguf(model) {
-            true => gguf::read(&GgufFile::open(model)?),
-            false => Self::of_folder(model),
+        if is_gguf(model) {
+            return gguf::read(&GgufFile::open(model)?);
         }
+        if let Some(fields) = sentence_class::of_table(model) {
+            return Ok(Self { fields, layout: None });
+        }
+        let mut source = Self::of_folder(model)?;
+        sentence_class::take_changes(model, &mut source.fields);
+        if let Some(text) = retrieval::text_of(&source.fields)? {
+            source.fields = text;
+        }
+        sentence_class::take_encoder(model, &mut source.fields);
+        Ok(source)
     }
 
     /// Reads `config.json` of `folder`.

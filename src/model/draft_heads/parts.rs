@@ -202,6 +202,7 @@ pub(super) fn load_with(
         renamed,
         gguf_name: None,
         task_adapters: None,
+        merged: None,
     };
     let dtype = config.dtype;
     let check = |checkpoint: &Checkpoint| Ok(((), stored_dtype(dtype, checkpoint, probe)?));

@@ -38,8 +38,8 @@ pub(in crate::model) struct EncoderPlan {
     pub(super) pools_classes: bool,
     /// The head of a masked language model, for a sparse pooling.
     pub(super) vocabulary: Option<MaskedLmPlan>,
-    /// The module of the projection of each token.
-    pub(super) projection: Option<&'static str>,
+    /// The module of the projection of each token, and whether it has a bias.
+    pub(super) projection: Option<(&'static str, bool)>,
 }
 
 impl EncoderHead {
@@ -65,7 +65,7 @@ impl EncoderPlan {
             _ => None,
         };
         let projection = match head {
-            EncoderHead::TokenVectors { module } => Some(module),
+            EncoderHead::TokenVectors { module, has_bias } => Some((module, has_bias)),
             _ => None,
         };
         let field = match head {

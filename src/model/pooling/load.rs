@@ -13,6 +13,14 @@ use super::{
 };
 use crate::model::{ModelConfig, ModelError, WeightLoader, config::LogitsConfig, layers::MaskedLm};
 
+/// The parts of a pooler whose weights are in the checkpoint of its model.
+#[derive(Default)]
+struct Heads {
+    classifier: Option<Classifier>,
+    vocabulary: Option<VocabularyHead>,
+    projection: Option<Stage>,
+}
+
 /// Builds the pooler of a model.
 ///
 /// # Errors
@@ -23,14 +31,11 @@ pub(in crate::model) fn load(
     model: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Pooler, ModelError> {
-    let hidden_size = model.embedding_width();
-    let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
-    let activation = plan.activation();
-    let PoolerPlan { config, files, classifier, encoder, matryoshka, skipped_tokens, .. } = plan;
-    let classifier = classifier.map(|plan| {
-        let calibration = plan.calibration(&config);
-        let modules = plan.weights.modules();
-        let classifier = load_classifier(plan, model, loader)?;
+    let (hidden_size, encoder) = (model.embedding_width(), plan.encoder);
+    let classifier = plan.classifier.clone().map(|classifier| {
+        let calibration = classifier.calibration(&plan.config);
+        let modules = classifier.weights.modules();
+        let classifier = load_classifier(classifier, model, loader)?;
         let classifier = Classifier { calibration, ..classifier };
         if !modules.is_empty() {
             loader.adapter_sites().set_classifier(modules, &classifier);
@@ -38,23 +43,52 @@ pub(in crate::model) fn load(
         Ok::<_, ModelError>(classifier)
     });
     let classifier = classifier.transpose()?;
-    let pools_classes = encoder.is_some_and(|plan| plan.pools_classes);
-    let vocabulary = encoder.and_then(|plan| plan.vocabulary).map(|plan| {
-        let head = Arc::new(MaskedLm::load(loader, plan, model)?);
-        let pooling = files.weights.unwrap_or_default();
+    let vocabulary = encoder.and_then(|plan| plan.vocabulary).map(|head| {
+        let head = Arc::new(MaskedLm::load(loader, head, model)?);
+        let pooling = plan.files.weights.unwrap_or_default();
         Ok::<_, ModelError>(VocabularyHead { head, vocab_size: model.vocab_size, pooling })
     });
     let vocabulary = vocabulary.transpose()?;
     if encoder.is_some() {
         add_unused(model, loader);
     }
-    let projection = encoder.and_then(|plan| plan.projection).map(|module| {
+    let projection = encoder.and_then(|plan| plan.projection).map(|(module, has_bias)| {
         // The rows of the matrix decide the width of vectors.
         let outputs = loader.num_rows(module).unwrap_or(1);
         let weight = loader.values(&format!("{module}.weight"), &[outputs, hidden_size])?;
-        Ok::<_, ModelError>(plain_layer(weight, Vec::new(), hidden_size))
+        let bias = match has_bias {
+            true => loader.values(&format!("{module}.bias"), &[outputs])?,
+            false => Vec::new(),
+        };
+        Ok::<_, ModelError>(plain_layer(weight, bias, hidden_size))
     });
     let projection = projection.transpose()?.map(|layer| Stage::Dense(layer, Shortcut::None));
+    let heads = Heads { classifier, vocabulary, projection };
+    assemble(plan, heads, hidden_size, model.max_model_len)
+}
+
+/// Builds the pooler of a model whose vectors have no head in its checkpoint.
+///
+/// # Errors
+/// [`ModelError::Heads`] if a dense layer takes other vectors.
+pub(in crate::model) fn of_vectors(
+    plan: PoolerPlan,
+    hidden_size: usize,
+    max_model_len: usize,
+) -> Result<Pooler, ModelError> {
+    assemble(plan, Heads::default(), hidden_size, max_model_len)
+}
+
+fn assemble(
+    plan: PoolerPlan,
+    heads: Heads,
+    hidden_size: usize,
+    max_model_len: usize,
+) -> Result<Pooler, ModelError> {
+    let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
+    let (activation, encoder) = (plan.activation(), plan.encoder);
+    let Heads { classifier, vocabulary, projection } = heads;
+    let PoolerPlan { config, files, matryoshka, skipped_tokens, .. } = plan;
     let stages: Vec<Stage> = projection.into_iter().chain(files.stages).collect();
     let mut width = hidden_size * sequence.count();
     for stage in &stages {
@@ -85,13 +119,13 @@ pub(in crate::model) fn load(
         hidden_size,
         stages,
         classifier,
-        pools_classes,
+        pools_classes: encoder.is_some_and(|plan| plan.pools_classes),
         vocabulary,
         activation,
         matryoshka,
         dimensions: config.dimensions,
         truncate_dim: files.truncate_dim,
-        max_embed_len: is_chunked.then(|| config.max_embed_len.unwrap_or(model.max_model_len)),
+        max_embed_len: is_chunked.then(|| config.max_embed_len.unwrap_or(max_model_len)),
         prompts: files.prompts,
         excludes_prompt: files.excludes_prompt,
         skipped_tokens,

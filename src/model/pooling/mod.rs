@@ -25,13 +25,13 @@ use self::poolings::Folded;
 pub(super) use self::{
     architectures::converted,
     classifier_plan::ClassifierPlan,
-    load::load,
+    load::{load, of_vectors},
     plan::{HeadPlan, Origin, PoolerPlan},
 };
 pub use self::{
     classifier::{Calibration, Classifier, ClassifierActivation, PairInput},
     dense::{Dense, DenseActivation, DenseNorm},
-    modules::{LogitScore, SentenceTransformers},
+    modules::{LayerWeights, LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
     poolings::{Pooling, Poolings},
     stage::{Shortcut, Stage},

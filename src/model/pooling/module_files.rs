@@ -8,13 +8,13 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    Dense, DenseActivation, DenseNorm, LogitScore, Pooling, Poolings, Shortcut, Stage,
-    WeightPooling,
+    Dense, DenseActivation, DenseNorm, LayerWeights, LogitScore, Pooling, Poolings, Shortcut,
+    Stage, WeightPooling,
 };
 use crate::{
     model::{ConfigError, ModelError},
     model_files::{self, ModelFileError},
-    weights::Checkpoint,
+    weights::{Checkpoint, WeightsError},
 };
 
 const CONFIG: &str = "config.json";
@@ -120,6 +120,31 @@ impl ModuleFile {
             sums: choice("pooling_strategy", "max", "sum")?,
             is_twice: choice("activation_function", "relu", "log1p_relu")?,
         })
+    }
+
+    /// Reads a `WeightedLayerPooling` from its folder.
+    pub(super) fn layer_weights(&self, folder: &Path) -> Result<LayerWeights, ModelError> {
+        const START: &str = "layer_start";
+        const WEIGHTS: &str = "layer_weights";
+        let count = match self.get("num_hidden_layers") {
+            None => 12,
+            Some(_) => self.size("num_hidden_layers")?,
+        };
+        let start = self.get(START).map_or(Some(4), Value::as_u64);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let start = start.filter(|start| *start <= count);
+        let start = start.ok_or_else(|| self.invalid(START, "at most num_hidden_layers"))?;
+        let checkpoint = Checkpoint::open(folder)?;
+        let mut weights = values(&checkpoint, WEIGHTS, &[count + 1 - start])?;
+        let sum: f32 = weights.iter().sum();
+        if !(sum.is_finite() && sum != 0.0) {
+            let reason = format!("their sum is {sum}; expected another number than 0");
+            let (path, tensor) = (checkpoint.path_of(WEIGHTS).to_owned(), WEIGHTS.to_owned());
+            return Err(WeightsError::Value { path, tensor, reason }.into());
+        }
+        weights.iter_mut().for_each(|weight| *weight /= sum);
+        checkpoint.require_unchanged()?;
+        Ok(LayerWeights { start, weights })
     }
 
     /// Returns the texts of the tokens that a `MultiVectorMask` leaves out of documents.

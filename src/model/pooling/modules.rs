@@ -1,7 +1,7 @@
 //! The files of sentence-transformers: `modules.json`, the folders that it names,
 //! `sentence_bert_config.json` and `config_sentence_transformers.json`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -10,13 +10,15 @@ use super::{
     module_files::{self, ModuleFile, invalid, json},
 };
 use crate::{
+    config::SequencePooling,
     model::{ConfigError, ModelError},
-    model_files,
+    model_files, module_list,
 };
 
-const MODULES: &str = "modules.json";
-const MODULE_KINDS: &str = "Transformer, MLMTransformer, Pooling, SpladePooling, Dense, LayerNorm, \
-     Dropout, Normalize, MultiVectorMask or LogitScore of sentence_transformers";
+const MODULES: &str = module_list::FILE;
+const MODULE_KINDS: &str = "Transformer, MLMTransformer, WeightedLayerPooling, Pooling, \
+     SpladePooling, Dense, LayerNorm, Dropout, Normalize, MultiVectorMask or LogitScore of \
+     sentence_transformers, or StaticEmbedding at the first place";
 
 /// The texts that PyLate leaves out of documents by default.
 const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
@@ -26,6 +28,10 @@ const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
     pub pooling: Option<Poolings>,
+    /// The weights of the hidden states of layers, whose mean is pooled, if there is a module for it.
+    pub layer_weights: Option<LayerWeights>,
+    /// The folder of the table that stands in the place of a transformer (`StaticEmbedding`).
+    pub table: Option<PathBuf>,
     /// Whether the tokens of a prompt before a text are not pooled with it.
     pub excludes_prompt: bool,
     /// The pooling of weights of the vocabulary to a sparse vector, if there is a module for it.
@@ -50,6 +56,15 @@ pub struct SentenceTransformers {
     pub truncate_dim: Option<u32>,
 }
 
+/// The weights of the hidden states before some layers and behind the last one. Their sum is 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerWeights {
+    /// The first layer whose inputs count.
+    pub start: usize,
+    /// A weight for the inputs of each layer from that on, and one for the last hidden states.
+    pub weights: Vec<f32>,
+}
+
 /// A score by the logits of the next token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogitScore {
@@ -70,8 +85,8 @@ impl SentenceTransformers {
         let Some(modules) = json(&path)? else { return Ok(None) };
         let modules = modules.as_array().ok_or_else(|| invalid(&path, "", &modules, "a list"))?;
         let mut this = Self::default();
-        for module in modules {
-            this.add(model, &path, module)?;
+        for (index, module) in modules.iter().enumerate() {
+            this.add(model, &path, module, index == 0)?;
         }
         let mut types = modules.iter().filter_map(|module| module.get("type")?.as_str());
         let is_pylate = types.any(|kind| kind.starts_with("pylate."));
@@ -81,9 +96,16 @@ impl SentenceTransformers {
         Ok(Some(this))
     }
 
-    fn add(&mut self, model: &Path, path: &Path, module: &Value) -> Result<(), ModelError> {
+    fn add(
+        &mut self,
+        model: &Path,
+        path: &Path,
+        module: &Value,
+        is_first: bool,
+    ) -> Result<(), ModelError> {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
         let name = module.get("path").and_then(Value::as_str).unwrap_or_default();
+        let name = module_list::plain(name);
         // A name with a folder in it could lead out of the model's folder.
         let is_plain = Path::new(name).file_name().is_some_and(|file| file == name);
         if !is_plain && !name.is_empty() {
@@ -93,6 +115,16 @@ impl SentenceTransformers {
         let refused = |expected: &str| invalid(path, "type", &kind.into(), expected);
         match kind.rsplit('.').next().unwrap_or_default() {
             "Transformer" | "MLMTransformer" | "Dropout" => {}
+            "StaticEmbedding" if is_first => {
+                self.pooling = Some(SequencePooling::Mean.into());
+                self.table = Some(folder);
+            }
+            "WeightedLayerPooling" if self.pooling.is_some() => {
+                return Err(refused("no WeightedLayerPooling behind a Pooling").into());
+            }
+            "WeightedLayerPooling" => {
+                self.layer_weights = Some(ModuleFile::read(&folder)?.layer_weights(&folder)?);
+            }
             "SpladePooling" => self.weights = Some(ModuleFile::read(&folder)?.weight_pooling()?),
             "Pooling" if self.pooling.is_some() => return Err(refused("one Pooling").into()),
             "Pooling" if !self.stages.is_empty() || self.normalizes => {
@@ -173,14 +205,30 @@ impl SentenceTransformers {
 }
 
 /// Refuses a `Transformer` that pools by itself: with the layer `pooler` of its class, which is not
-/// computed here.
+/// computed here. Refuses one that returns other hidden states than the last ones.
 fn require_token_vectors(model: &Path) -> Result<(), ConfigError> {
     const OUTPUT: &str = "module_output_name";
+    const OF_TEXT: &str = "modality_config.text";
+    const METHOD: (&str, &[&str]) = ("method", &["forward"]);
+    const NAME: (&str, &[&str]) =
+        ("method_output_name", &["last_hidden_state", "logits", "embeddings"]);
     for name in model_files::SENTENCE_CONFIGS {
         let path = model.join(name);
         let config = json(&path)?.unwrap_or_default();
         if let Some(output) = config.get(OUTPUT).filter(|output| *output == "sentence_embedding") {
             return Err(invalid(&path, OUTPUT, output, "\"token_embeddings\""));
+        }
+        let Some(text) = config.pointer("/modality_config/text") else { continue };
+        for (field, accepted) in [METHOD, NAME] {
+            let value = match text.get(field) {
+                Some(Value::Array(names)) if names.len() == 1 => &names[0],
+                Some(value) => value,
+                None => continue,
+            };
+            if !accepted.iter().any(|name| value == name) {
+                let field = format!("{OF_TEXT}.{field}");
+                return Err(invalid(&path, &field, value, &accepted.join(", ")));
+            }
         }
     }
     Ok(())
@@ -214,7 +262,6 @@ fn length(path: &Path, field: &str) -> Result<Option<usize>, ConfigError> {
 mod tests {
     use super::super::{Pooling, Shortcut};
     use super::*;
-    use crate::config::SequencePooling;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::TempDir::new().unwrap();
@@ -356,6 +403,31 @@ mod tests {
     }
 
     #[test]
+    fn a_table_pools_by_the_mean() {
+        let table =
+            r#"[{"path": ".", "type": "a.StaticEmbedding"}, {"path": "1", "type": "a.Normalize"}]"#;
+        let model = read(&[(MODULES, table)]).unwrap().unwrap();
+        assert_eq!(model.pooling, Some(SequencePooling::Mean.into()));
+        assert!(model.normalizes && model.table.is_some());
+        let behind =
+            r#"[{"path": "", "type": "Transformer"}, {"path": "", "type": "a.StaticEmbedding"}]"#;
+        let behind = read(&[(MODULES, behind)]).unwrap_err();
+        assert!(behind.contains("StaticEmbedding at the first place"), "{behind}");
+    }
+
+    #[test]
+    fn layers_are_weighted_before_they_are_pooled() {
+        let mean = ("1_Pooling/config.json", "{}");
+        let behind = TWO.replace(']', r#", {"path": "2", "type": "a.WeightedLayerPooling"}]"#);
+        let behind = read(&[(MODULES, &behind), mean]).unwrap_err();
+        assert!(behind.contains("WeightedLayerPooling"), "{behind}");
+        let modules = r#"[{"path": "1", "type": "a.WeightedLayerPooling"}]"#;
+        let config = r#"{"num_hidden_layers": 3, "layer_start": 4}"#;
+        let more = read(&[(MODULES, modules), ("1/config.json", config)]).unwrap_err();
+        assert!(more.contains("layer_start"), "{more}");
+    }
+
+    #[test]
     fn what_is_not_computed_is_refused_by_its_name() {
         let refused = |pooling: &str| {
             read(&[(MODULES, TWO), ("1_Pooling/config.json", pooling)]).unwrap_err()
@@ -372,6 +444,19 @@ mod tests {
         let pools = r#"{"module_output_name": "sentence_embedding"}"#;
         let pools = read(&[(MODULES, "[]"), ("sentence_bert_config.json", pools)]).unwrap_err();
         assert!(pools.contains("module_output_name"), "{pools}");
+        for (text, field) in [
+            (r#"{"method": "get_text_features", "method_output_name": "logits"}"#, "text.method "),
+            (r#"{"method": "forward", "method_output_name": "pooler_output"}"#, "output_name"),
+            (r#"{"method_output_name": ["hidden_states", -2]}"#, "text.method_output_name"),
+        ] {
+            let file = format!(r#"{{"modality_config": {{"text": {text}}}}}"#);
+            let files = [(MODULES, "[]"), ("sentence_bert_config.json", &file)];
+            let why = read(&files).unwrap_err().replace('`', " ");
+            assert!(why.contains(field), "{why}");
+        }
+        let usual = r#"{"modality_config": {"text": {"method": "forward",
+            "method_output_name": ["last_hidden_state"]}}}"#;
+        assert!(read(&[(MODULES, "[]"), ("sentence_bert_config.json", usual)]).is_ok());
         let other = r#"[{"path": "1_CNN", "type": "sentence_transformers.models.CNN"}]"#;
         assert!(read(&[(MODULES, other)]).unwrap_err().contains("CNN"));
         assert!(read(&[(MODULES, TWO)]).unwrap_err().contains("1_Pooling"), "no file");

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    ClassifierPlan, Matryoshka, Poolings, SentenceTransformers,
+    ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers,
     encoder_plan::{EncoderPlan, HeadFields},
     tokens::Vocabulary,
 };
@@ -38,6 +38,17 @@ impl Origin {
             Self::Classifier | Self::TokenClassifier(_) | Self::Reward(_) => true,
             Self::Encoder(head) => head.class_head().is_some(),
             Self::CausalLm | Self::Backbone => false,
+        }
+    }
+
+    /// Returns the origin of the same backbone with its hidden states in the place of classes.
+    fn without_classes(self) -> Self {
+        match self {
+            Self::Classifier | Self::TokenClassifier(_) => Self::Backbone,
+            Self::Encoder(head) if head.class_head().is_some() => {
+                Self::Encoder(EncoderHead::Vectors)
+            }
+            other => other,
         }
     }
 }
@@ -98,6 +109,10 @@ impl HeadPlan {
             true => None,
             false => SentenceTransformers::read(folder)?,
         };
+        // A `Pooling` takes the hidden states of a class with another head, too.
+        let pools = files.as_ref().is_some_and(|files| files.pooling.is_some());
+        let is_free = matches!(options.convert, Convert::Auto | Convert::Embed);
+        let origin = if pools && is_free { origin.without_classes() } else { origin };
         let lm_head = match (options.runner, origin) {
             (Runner::Generate, Origin::CausalLm) => true,
             (Runner::Generate, _) => {
@@ -178,6 +193,10 @@ impl PoolerPlan {
             let why = "weights are sums over all tokens (pooling_strategy of SpladePooling)";
             return Err(refused("pooler_config", "enable_chunked_processing", why));
         }
+        if files.table.is_some() && origin != Origin::Backbone {
+            let why = "the architecture is a transformer";
+            return Err(refused("modules.json", "StaticEmbedding", why));
+        }
         if files.logit_score.is_some() && origin != Origin::CausalLm {
             return Err(refused(
                 "modules.json",
@@ -223,6 +242,17 @@ impl PoolerPlan {
         of_classes.into_iter().chain(of_encoder).flatten().collect()
     }
 
+    /// Returns the weights of the layers whose mean is pooled, of a model with the fields `config`.
+    /// As in sentence-transformers, their module has no effect unless the config asks for all
+    /// hidden states.
+    pub(in crate::model) fn layer_weights(
+        &self,
+        config: &Map<String, Value>,
+    ) -> Option<LayerWeights> {
+        let has_all = config.get("output_hidden_states") == Some(&Value::Bool(true));
+        self.files.layer_weights.clone().filter(|_| has_all)
+    }
+
     /// Returns the tasks that the heads have, the default one first.
     fn heads(&self) -> &'static [PoolerTask] {
         let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
@@ -263,6 +293,8 @@ impl PoolerPlan {
     pub(in crate::model) fn activation(&self) -> bool {
         let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
         let is_plain = !self.has_files && !is_sparse;
+        let projection = self.encoder.and_then(|plan| plan.projection);
+        let is_plain = is_plain || projection.is_some_and(|(_, has_bias)| has_bias);
         let by_files = is_plain || self.files.normalizes || self.classifier.is_some();
         self.config.use_activation.unwrap_or(by_files)
     }
@@ -327,6 +359,38 @@ mod tests {
         assert!(heads(Origin::Classifier, Runner::Generate, auto).is_err());
         assert!(heads(Origin::Classifier, Runner::Auto, Convert::Embed).is_err());
         assert!(heads(Origin::CausalLm, Runner::Pooling, Convert::None).is_err());
+    }
+
+    /// Published folders with a `Pooling` have classes of other heads, for example that of
+    /// gte-multilingual-base. sentence-transformers reads their backbone.
+    #[test]
+    fn a_pooling_takes_the_hidden_states_of_a_classifier() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let modules = r#"[{"path": "", "type": "Transformer"}, {"path": "1", "type": "Pooling"}]"#;
+        std::fs::write(folder.path().join("modules.json"), modules).unwrap();
+        std::fs::create_dir(folder.path().join("1")).unwrap();
+        std::fs::write(folder.path().join("1/config.json"), "{}").unwrap();
+        let config = Map::new();
+        let heads = |origin, convert| {
+            let plan = HeadPlan::new(folder.path(), &config, origin, &with(Runner::Auto, convert));
+            let pooler = plan.map_err(|error| error.to_string())?.pooler.unwrap();
+            Ok::<_, String>((pooler.tasks()[0], pooler.tensors(8, NormKind::Rms, 9).len()))
+        };
+        let named = |name: &str| {
+            let class = encoders::classes().find(|class| class.architecture == name).unwrap();
+            Origin::Encoder(class.head)
+        };
+        let (vectors, classes) = (Ok((PoolerTask::Embed, 0)), PoolerTask::Classify);
+        for origin in [
+            Origin::Classifier,
+            Origin::TokenClassifier("score"),
+            named("NewForTokenClassification"),
+            named("BertForSequenceClassification"),
+        ] {
+            assert_eq!(heads(origin, Convert::Auto), vectors, "{origin:?}");
+            assert_eq!(heads(origin, Convert::Embed), vectors, "{origin:?}");
+        }
+        assert_eq!(heads(Origin::Classifier, Convert::Classify), Ok((classes, 1)));
     }
 
     #[test]

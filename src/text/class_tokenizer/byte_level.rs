@@ -36,7 +36,12 @@ pub(super) fn read(
     let (eos, cls, sep) = (eos.as_str(), cls.as_str(), sep.as_str());
     let around = match is_blenderbot {
         true => Around { after: vec![eos], ..Around::default() },
-        false => Around { before: vec![cls], between: vec![sep, sep], after: vec![sep] },
+        false => Around {
+            before: vec![cls],
+            between: vec![sep, sep],
+            after: vec![sep],
+            ..Around::default()
+        },
     };
     let parts = json!({
         "pre_tokenizer": {
@@ -94,11 +99,7 @@ pub(super) fn of_decoder(
 
 /// Returns the pairs of `merges.txt`. Its first line may be a comment.
 fn merges(folder: &ClassFolder) -> Result<Vec<Value>, TextLoadError> {
-    let path = folder.path(1);
-    let text = String::from_utf8(folder.bytes(1)?).map_err(|error| TextLoadError::Read {
-        path: path.clone(),
-        source: std::io::Error::other(error.utf8_error()),
-    })?;
+    let (path, text) = (folder.path(1), folder.file_text(1)?);
     let lines = (1..).zip(text.lines());
     let pairs = lines.filter(|(number, line)| {
         !(line.is_empty() || *number == 1 && line.starts_with("#version"))

@@ -1,5 +1,6 @@
 //! Tokenizers of folders without `tokenizer.json`, by their class of transformers: the files of a
-//! sentencepiece model or of a byte-level BPE, with the special tokens that the class adds.
+//! sentencepiece model, of a byte-level BPE or of word pieces, with the special tokens that the
+//! class adds.
 //!
 //! | class | files | tokens around a text |
 //! |---|---|---|
@@ -9,6 +10,9 @@
 //! | `MBart50Tokenizer`, `NllbTokenizer` | sentencepiece.bpe.model | language text `</s>` |
 //! | `T5Tokenizer`, `MT5Tokenizer`, `PegasusTokenizer` | spiece.model | text `</s>` |
 //! | `BartTokenizer`, `RobertaTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
+//! | `XLMRobertaTokenizer` | sentencepiece.bpe.model | `<s>` text `</s>` |
+//! | `BertTokenizer`, `DistilBertTokenizer`, `ElectraTokenizer` | vocab.txt | `[CLS]` text `[SEP]` |
+//! | `MPNetTokenizer` | vocab.txt | `<s>` text `</s>` |
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
 //! | `LlamaTokenizer` | tokenizer.model | those that the config adds |
@@ -21,7 +25,9 @@ mod pieces;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
+mod word_piece;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -49,10 +55,13 @@ pub(super) enum Class {
     Qwen2,
     Llama,
     InternLm,
+    XlmRoberta,
+    Bert,
+    MpNet,
 }
 
 /// The classes with their names, their `model_type`, and the files that they need.
-const CLASSES: [(Class, &str, &str, &[&str]); 16] = [
+const CLASSES: [(Class, &str, &str, &[&str]); 24] = [
     (Class::Marian, "MarianTokenizer", "marian", &["source.spm", VOCAB]),
     (Class::M2m100, "M2M100Tokenizer", "m2m_100", &[BPE_MODEL, VOCAB]),
     (Class::MBart, "MBartTokenizer", "mbart", &[BPE_MODEL]),
@@ -69,12 +78,21 @@ const CLASSES: [(Class, &str, &str, &[&str]); 16] = [
     (Class::Llama, "LlamaTokenizer", "llama", &[LLAMA_MODEL]),
     (Class::InternLm, "InternLM2Tokenizer", "internlm2", &[LLAMA_MODEL]),
     (Class::InternLm, "InternLMTokenizer", "internlm", &[LLAMA_MODEL]),
+    (Class::XlmRoberta, "XLMRobertaTokenizer", "xlm-roberta", &[BPE_MODEL]),
+    (Class::XlmRoberta, "XLMRobertaTokenizer", "xlm-roberta-xl", &[BPE_MODEL]),
+    (Class::Bert, "BertTokenizer", "bert", &[WORDS]),
+    (Class::Bert, "BertTokenizer", "ernie", &[WORDS]),
+    (Class::Bert, "BertTokenizer", "nomic_bert", &[WORDS]),
+    (Class::Bert, "DistilBertTokenizer", "distilbert", &[WORDS]),
+    (Class::Bert, "ElectraTokenizer", "electra", &[WORDS]),
+    (Class::MpNet, "MPNetTokenizer", "mpnet", &[WORDS]),
 ];
 const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const BPE_MODEL: &str = "sentencepiece.bpe.model";
 const UNIGRAM_MODEL: &str = "spiece.model";
 const LLAMA_MODEL: &str = "tokenizer.model";
+const WORDS: &str = "vocab.txt";
 
 /// A folder with a tokenizer of a class.
 #[derive(Debug)]
@@ -88,23 +106,27 @@ pub(super) struct ClassFolder {
 }
 
 impl ClassFolder {
-    /// Finds the class in `tokenizer_config.json`, or by the model's type in `config.json`. Returns
-    /// `None` if it is none of the list.
+    /// Finds the class in `tokenizer_config.json`, or else in `config.json`, or by the model's type
+    /// there. Returns `None` if it is none of the list.
     ///
     /// # Errors
     /// [`TextLoadError`] for a file that is no JSON.
     pub(super) fn find(folder: &Path) -> Result<Option<Self>, TextLoadError> {
+        const CLASS: &str = "tokenizer_class";
         let config = read_object(&folder.join(TOKENIZER_CONFIG))?.unwrap_or_default();
         let text = |object: &Map<String, Value>, field: &str| {
             object.get(field).and_then(Value::as_str).map(str::to_owned)
         };
-        let found = match text(&config, "tokenizer_class") {
+        let model = match text(&config, CLASS) {
+            Some(_) => Map::new(),
+            None => read_object(&folder.join("config.json"))?.unwrap_or_default(),
+        };
+        let found = match text(&config, CLASS).or_else(|| text(&model, CLASS)) {
             Some(class) => {
                 let class = class.strip_suffix("Fast").unwrap_or(&class);
                 CLASSES.iter().find(|(_, name, ..)| *name == class)
             }
             None => {
-                let model = read_object(&folder.join("config.json"))?.unwrap_or_default();
                 let kind = text(&model, "model_type").unwrap_or_default();
                 CLASSES.iter().find(|(_, _, model_type, _)| *model_type == kind && !kind.is_empty())
             }
@@ -143,6 +165,7 @@ impl ClassFolder {
         }
         match self.class {
             Class::Bart | Class::Blenderbot => Ok((byte_level::read(self, files)?, None)),
+            Class::Bert | Class::MpNet => Ok((word_piece::read(self, files)?, None)),
             Class::Gpt2 | Class::Qwen2 => Ok((byte_level::of_decoder(self, files)?, None)),
             Class::Llama => Ok((llama::read(self, files)?, None)),
             _ => pieces::read(self, files).map(|(tokenizer, pieces)| (tokenizer, Some(pieces))),
@@ -165,6 +188,15 @@ impl ClassFolder {
         bytes
             .map(std::borrow::Cow::into_owned)
             .map_err(|source| TextLoadError::Read { path, source })
+    }
+
+    /// Returns the content of a text file.
+    fn file_text(&self, index: usize) -> Result<String, TextLoadError> {
+        let text = String::from_utf8(self.bytes(index)?);
+        text.map_err(|error| TextLoadError::Read {
+            path: self.path(index),
+            source: io::Error::other(error.utf8_error()),
+        })
     }
 
     /// Returns the tokens of `vocab.json`, which is the file at `index`.
@@ -232,6 +264,7 @@ impl Ends {
             before: bos.into_iter().collect(),
             between: eos.into_iter().chain(bos).collect(),
             after: eos.into_iter().collect(),
+            second_type: 0,
         }
     }
 }

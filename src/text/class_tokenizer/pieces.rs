@@ -95,6 +95,7 @@ pub(super) fn read(
         Class::InternLm => internlm(folder, files, model),
         Class::MBart => fairseq(folder, files, model, &[languages::MBART], "en_XX"),
         Class::Nllb => fairseq(folder, files, model, &[languages::NLLB], "eng_Latn"),
+        Class::XlmRoberta => fairseq(folder, files, model, &[], ""),
         _ => {
             let codes = [languages::MBART, languages::MBART_50];
             fairseq(folder, files, model, &codes, "en_XX")
@@ -237,7 +238,8 @@ fn pegasus(
 }
 
 /// fairseq's order: four special tokens, the model's pieces without its first three, languages and
-/// a mask. HF `MBartTokenizer`, `MBart50Tokenizer` and `NllbTokenizer`.
+/// a mask. HF `MBartTokenizer`, `MBart50Tokenizer` and `NllbTokenizer`, and `XLMRobertaTokenizer`
+/// without languages.
 fn fairseq(
     folder: &ClassFolder,
     files: &mut TokenizerFiles,
@@ -276,6 +278,12 @@ fn fairseq(
     }
     vocabulary.push(&mask, next);
     vocabulary.mark_special(&mask, Takes::Before);
+    if folder.class == Class::XlmRoberta {
+        let (before, after) = (vec![bos.as_str()], vec![eos.as_str()]);
+        let between = vec![eos.as_str(); 2];
+        let around = Around { before, between, after, second_type: 0 };
+        return with_own_ids(folder, vocabulary, model, UNKNOWN, &unk, &around, OFFSET);
+    }
     let language = source(folder, &codes, default)?;
     let is_behind = folder.class == Class::MBart
         || folder.class == Class::Nllb && folder.flag("legacy_behaviour")?;

@@ -105,6 +105,34 @@ fn pairs_chunks_and_first_tokens_have_the_same_tokens() {
     assert!("ab cd ef".starts_with(&begin) && alone(&begin) == alone("ab cd ef")[..2], "{begin}");
 }
 
+/// The types are those of transformers: the second text of BERT has the type 1.
+#[test]
+fn pairs_of_encoders_have_their_types() {
+    let pair = |name: &str| {
+        let codec = HfTextCodec::load(folder(&recorded(name), json!({}), &[]).path()).unwrap();
+        let pair = codec.encode_pair("abc", "def", true, None).unwrap();
+        let [first, second] = ["abc", "def"].map(|text| codec.encode(text, false).unwrap().len());
+        (pair.tokens.len() - first - second, pair.second_text_at.map(|at| at - first))
+    };
+    assert_eq!(["bert", "bert-cased", "electra"].map(pair), [(3, Some(2)); 3]);
+    assert_eq!(["mpnet", "roberta", "xlm-roberta"].map(pair), [(4, None); 3]);
+}
+
+/// BERT's file is read for no other class, whose name may be in `config.json`.
+#[test]
+fn a_class_in_the_models_config_is_read() {
+    let read = |class: Value| {
+        let folder = folder(&recorded("bert"), json!({}), &["tokenizer_config.json"]);
+        let model = json!({ "model_type": "bert", "tokenizer_class": class });
+        std::fs::write(folder.path().join("config.json"), model.to_string()).unwrap();
+        HfTextCodec::load(folder.path()).map(|codec| codec.encode("a", true).unwrap().len())
+    };
+    assert_eq!(read(Value::Null).unwrap(), 3);
+    assert_eq!(read(json!("BertTokenizer")).unwrap(), 3);
+    let other = read(json!("BertJapaneseTokenizer")).unwrap_err().to_string();
+    assert!(other.contains("tokenizer.json"), "{other}");
+}
+
 /// The type of the model tells the class where the config does not.
 #[test]
 fn mt5_has_the_tokenizer_of_t5() {
@@ -174,6 +202,8 @@ fn a_missing_file_is_named() {
     assert!(error.ends_with("sentencepiece.bpe.model is missing"), "{error}");
     let error = refused("bart", json!({}), &["vocab.json", "merges.txt"]);
     assert!(error.ends_with("vocab.json and merges.txt is missing"), "{error}");
+    let error = refused("electra", json!({}), &["vocab.txt"]);
+    assert!(error.ends_with("vocab.txt is missing"), "{error}");
     // No class of the list.
     let error = refused("bart", json!({"tokenizer_class": "OtherTokenizer"}), &[]);
     assert!(error.contains("tokenizer.json"), "{error}");

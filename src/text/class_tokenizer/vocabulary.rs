@@ -104,6 +104,8 @@ pub(super) struct Around<'a> {
     pub(super) before: Vec<&'a str>,
     pub(super) between: Vec<&'a str>,
     pub(super) after: Vec<&'a str>,
+    /// The type of the second text and of the tokens behind it. All others have 0.
+    pub(super) second_type: u32,
 }
 
 impl Around<'_> {
@@ -111,15 +113,16 @@ impl Around<'_> {
         &self,
         id: impl Fn(&str) -> Result<u32, TextLoadError>,
     ) -> Result<Value, TextLoadError> {
-        let special = |tokens: &[&str]| {
-            let one = |token: &&str| json!({ "SpecialToken": { "id": token, "type_id": 0 } });
+        let special = |tokens: &[&str], kind: u32| {
+            let one = |token: &&str| json!({ "SpecialToken": { "id": token, "type_id": kind } });
             tokens.iter().map(one).collect::<Vec<_>>()
         };
-        let text = |name: &str| vec![json!({ "Sequence": { "id": name, "type_id": 0 } })];
-        let (before, between) = (special(&self.before), special(&self.between));
-        let after = special(&self.after);
-        let single = [before.clone(), text("A"), after.clone()].concat();
-        let pair = [before, text("A"), between, text("B"), after].concat();
+        let text =
+            |name: &str, kind: u32| vec![json!({ "Sequence": { "id": name, "type_id": kind } })];
+        let (before, between) = (special(&self.before, 0), special(&self.between, 0));
+        let second = [text("B", self.second_type), special(&self.after, self.second_type)];
+        let single = [before.clone(), text("A", 0), special(&self.after, 0)].concat();
+        let pair = [before, text("A", 0), between, second.concat()].concat();
         let mut ids = Map::new();
         for token in self.before.iter().chain(&self.between).chain(&self.after) {
             let entry = json!({ "id": token, "ids": [id(token)?], "tokens": [token] });

@@ -45,7 +45,9 @@ impl Checkpoint {
         let is_gguf = self.is_gguf();
         let stored = self.file_of.keys().map(String::as_str);
         let to_load = stored.filter(move |name| {
-            !(is_gguf && gguf::OF_METADATA.contains(name) || self.is_of_adapter(name))
+            !(is_gguf && gguf::OF_METADATA.contains(name)
+                || self.is_of_adapter(name)
+                || self.is_merged(name))
         });
         let absent_base = self.absent_base;
         to_load.map(move |name| {

@@ -114,12 +114,13 @@ impl Checkpoint {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            merged: None,
         })
     }
 }
 
 impl WeightsFile {
-    fn open(path: PathBuf) -> Result<Self, WeightsError> {
+    pub(super) fn open(path: PathBuf) -> Result<Self, WeightsError> {
         let contents = Contents::open(&path).map_err(ModelFileError::read(&path))?;
         let entries = header::parse(&path, contents.bytes())?;
         Ok(Self { path, contents, entries })

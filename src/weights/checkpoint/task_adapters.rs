@@ -83,16 +83,27 @@ impl Checkpoint {
         };
         let (left, right) = (matrix(&left, [rows, rank])?, matrix(&right, [rank, columns])?);
         let mut values = tensor.values().view().to_f32();
-        let each = values.chunks_exact_mut(columns.max(1)).zip(left.chunks_exact(rank.max(1)));
-        for (row, factors) in each {
-            for (column, value) in row.iter_mut().enumerate() {
-                let products = factors.iter().enumerate();
-                let sum: f32 = products.map(|(k, x)| x * right[k * columns + column]).sum();
-                *value += sum * scale;
-            }
-        }
+        add_product(&mut values, [&left, &right], [rank, columns], scale);
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.release(&tensor);
         Ok(StoredTensor { dtype: StoredDtype::F32, bytes: Cow::Owned(bytes), ..tensor })
+    }
+}
+
+/// Adds `left · right · scale` to a matrix of `columns`, where `rank` is the number of columns of
+/// `left`.
+pub(super) fn add_product(
+    values: &mut [f32],
+    [left, right]: [&[f32]; 2],
+    [rank, columns]: [usize; 2],
+    scale: f32,
+) {
+    let each = values.chunks_exact_mut(columns.max(1)).zip(left.chunks_exact(rank.max(1)));
+    for (row, factors) in each {
+        for (column, value) in row.iter_mut().enumerate() {
+            let products = factors.iter().enumerate();
+            let sum: f32 = products.map(|(k, x)| x * right[k * columns + column]).sum();
+            *value += sum * scale;
+        }
     }
 }

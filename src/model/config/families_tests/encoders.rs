@@ -205,6 +205,77 @@ fn llama_nemotron() {
 }
 
 #[test]
+fn jina_embeddings_5() {
+    let why = |task: Value| {
+        let own = json!({
+            "model_type": "jina_embeddings_v5", "num_key_value_heads": 2, "jina_task": task,
+        });
+        read("JinaEmbeddingsV5Model", &of_bert(own)).unwrap_err().to_string()
+    };
+    let other = why(json!("translation"));
+    assert!(other.contains("jina_task") && other.contains("clustering"), "{other}");
+    // The folder of the task's adapter is beside the config.
+    let task = why(json!("clustering"));
+    assert!(task.contains("adapters/clustering/adapter_config.json"), "{task}");
+    let default = why(Value::Null);
+    assert!(default.contains("adapters/retrieval/adapter_config.json"), "{default}");
+}
+
+#[test]
+fn electra() {
+    let config = of_bert(json!({ "model_type": "electra", "embedding_size": 32 }));
+    let rows = vec![
+        honoured("embedding_size", json!(48)),
+        honoured("embedding_size", json!(64)),
+        honoured("type_vocab_size", json!(3)),
+        honoured("layer_norm_eps", json!(0.5)),
+        honoured("hidden_act", json!("relu")),
+        refused("embedding_size", json!(0)),
+        refused("is_decoder", json!(true)),
+        refused("model_type", json!("bert")),
+        unchanged("summary_type", json!("mean")),
+    ];
+    check("ElectraModel", &config, rows);
+    let widths = |more: Value| {
+        let model = read("ElectraModel", &with(config.clone(), more)).unwrap();
+        [model.table_width(), model.summed_width(), model.embedding_width()]
+    };
+    assert_eq!(widths(json!({})), [32, 32, 64]);
+    assert_eq!(widths(json!({ "embedding_size": 64 })), [64; 3]);
+    assert_eq!(widths(json!({ "embedding_size": null })), [128, 128, 64], "as the HF class");
+}
+
+#[test]
+fn ernie() {
+    let rows = vec![
+        honoured("use_task_id", json!(true)),
+        unchanged("use_task_id", json!(false)),
+        unchanged("task_type_vocab_size", json!(16)),
+        honoured("type_vocab_size", json!(4)),
+        refused("use_task_id", json!("yes")),
+        refused("model_type", json!("bert")),
+    ];
+    check("ErnieModel", &of_bert(json!({ "model_type": "ernie" })), rows);
+}
+
+#[test]
+fn xlm_roberta_xl() {
+    let own = json!({ "model_type": "xlm-roberta-xl", "pad_token_id": 1 });
+    let rows = vec![
+        honoured("layer_norm_eps", json!(0.5)),
+        honoured("type_vocab_size", json!(2)),
+        honoured("pad_token_id", json!(3)),
+        refused("is_decoder", json!(true)),
+        refused("position_embedding_type", json!("relative_key")),
+        refused("model_type", json!("xlm-roberta")),
+    ];
+    let config = of_bert(own);
+    check("XLMRobertaXLModel", &config, rows);
+    let model = read("XLMRobertaXLModel", &config).unwrap();
+    assert!(!model.is_post_norm && model.has_final_norm && !model.embedding.has_norm);
+}
+
+#[test]
 fn eurobert() {
     let rows = vec![
         honoured("attention_bias", json!(true)),

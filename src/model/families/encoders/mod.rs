@@ -1,10 +1,14 @@
 //! The families of encoders, one file each, and their classes.
 
 mod bert;
+mod col_qwen2;
 mod distilbert;
+mod electra;
+mod ernie;
 mod eurobert;
 mod gte;
 mod jina;
+mod jina_5;
 mod jina_bert;
 mod llama_bidirec;
 mod modernbert;
@@ -13,15 +17,16 @@ mod nomic_bert;
 mod roberta;
 mod t5;
 mod xlm_flash;
+mod xlm_roberta_xl;
 
 // The vocabulary of the files in this folder.
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, llama,
+    bloom::slopes as alibi_slopes, llama, qwen2, qwen3,
 };
-use crate::model::config::{DistanceBiasConfig, TokenTypes};
+use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
     ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
     PoolingField, dense,
@@ -43,6 +48,11 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         jina::CLASSES,
         xlm_flash::CLASSES,
         t5::CLASSES,
+        electra::CLASSES,
+        ernie::CLASSES,
+        xlm_roberta_xl::CLASSES,
+        col_qwen2::CLASSES,
+        jina_5::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
@@ -94,6 +104,11 @@ pub(in crate::model) fn of_fields(
         }
     }
     Ok(named)
+}
+
+/// Returns whether the attention of a class is causal, unlike that of encoders.
+pub(in crate::model) fn is_causal(class: &EncoderClass) -> bool {
+    [&col_qwen2::FAMILY, &jina_5::FAMILY].contains(&class.family)
 }
 
 /// Returns the models of a class whose code is in no library. They are compared with the formulas

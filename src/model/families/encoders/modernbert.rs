@@ -105,7 +105,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
                 norm: "head.norm",
             }),
             decoder: "decoder",
-            bias: ("decoder", Bias::Always),
+            bias: ("decoder", Bias::UnlessUnset("decoder_bias")),
             is_tied: true,
         }),
     },

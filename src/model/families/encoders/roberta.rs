@@ -44,12 +44,12 @@ const CAMEMBERT: Family = Family {
 
 const LAYERS: &[HeadModule] = &[dense("classifier.dense", "tanh")];
 
-const SEQUENCE: EncoderHead =
+pub(super) const SEQUENCE: EncoderHead =
     EncoderHead::Sequence(ClassHead::plain("classifier.out_proj").behind(LAYERS));
 
-const TOKENS: EncoderHead = EncoderHead::Tokens(ClassHead::plain("classifier"));
+pub(super) const TOKENS: EncoderHead = EncoderHead::Tokens(ClassHead::plain("classifier"));
 
-const MASKED_LM: EncoderHead = EncoderHead::MaskedLm(MaskedLmHead {
+pub(super) const MASKED_LM: EncoderHead = EncoderHead::MaskedLm(MaskedLmHead {
     transform: Some(LmTransform {
         dense: "lm_head.dense",
         bias: Bias::Always,

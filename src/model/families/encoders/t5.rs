@@ -1,4 +1,5 @@
-//! The encoder of T5: HF `T5EncoderModel` (<https://arxiv.org/abs/1910.10683>).
+//! The encoders of T5 and mT5: HF `T5EncoderModel` and `MT5EncoderModel`
+//! (<https://arxiv.org/abs/1910.10683>, <https://arxiv.org/abs/2010.11934>).
 //!
 //! RMS norms before the parts of a layer, relative positions, no biases, and scores without a
 //! scale.
@@ -67,11 +68,36 @@ pub(super) const FAMILY: Family = Family {
     ..llama::FAMILY
 };
 
-pub(super) const CLASSES: &[EncoderClass] =
-    &[EncoderClass { architecture: "T5EncoderModel", family: &FAMILY, head: EncoderHead::Vectors }];
+/// The same with the defaults of its config class.
+const MULTILINGUAL: Family = Family {
+    architecture: "MT5EncoderModel",
+    model_type: "mt5",
+    models: "the encoders of mT5",
+    defaults: Defaults { intermediate_size: Some(1_024), ..FAMILY.defaults },
+    adjust: adjust_multilingual,
+    ..FAMILY
+};
+
+pub(super) const CLASSES: &[EncoderClass] = &[
+    EncoderClass { architecture: "T5EncoderModel", family: &FAMILY, head: EncoderHead::Vectors },
+    EncoderClass {
+        architecture: "MT5EncoderModel",
+        family: &MULTILINGUAL,
+        head: EncoderHead::Vectors,
+    },
+];
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let projection = fields.text("feed_forward_proj")?.unwrap_or("relu");
+    of_t5(fields, config, "relu")
+}
+
+fn adjust_multilingual(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    of_t5(fields, config, "gated-gelu")
+}
+
+/// Reads the fields of both. `default` is the feed-forward part without a field.
+fn of_t5(fields: &Fields, config: &mut ModelConfig, default: &str) -> Result<(), ConfigError> {
+    let projection = fields.text("feed_forward_proj")?.unwrap_or(default);
     let (is_gated, activation) = match projection.strip_prefix("gated-") {
         // HF computes the approximation with tanh by this name.
         Some("gelu") => (true, "gelu_new"),

@@ -47,7 +47,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "ColBERTJinaRobertaModel",
         family: &FAMILY,
-        head: EncoderHead::TokenVectors { module: "linear" },
+        head: EncoderHead::TokenVectors { module: "linear", has_bias: false },
     },
 ];
 

@@ -1,6 +1,7 @@
 """Trains small sentencepiece models and records the tokens of texts for each class of tokenizers.
 
-    python src/text/class_tokenizer/testdata/make.py
+    python src/text/class_tokenizer/testdata/make.py            # all of them
+    python src/text/class_tokenizer/testdata/make.py encoders   # the classes of encoders anew
 
 Marian, M2M100 and BART are transformers' classes. Those of the other classes with a sentencepiece
 model are made by hand from the library's pieces, as the slow tokenizers of transformers 4 make
@@ -13,6 +14,7 @@ import io
 import json
 import os
 import random
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,7 +22,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import sentencepiece as spm
 import transformers as hf
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
 HERE = Path(__file__).parent
 DRAW = random.Random(7)
@@ -130,6 +132,20 @@ def codes(name):
     return getattr(module, f"tokenization_{name}").FAIRSEQ_LANGUAGE_CODES
 
 
+def loaded(kind, files, config):
+    """Writes a folder and loads it with transformers."""
+    folder = Path(tempfile.mkdtemp())
+    for name, content in files.items():
+        if name.endswith((".model", ".spm")):
+            (folder / name).write_bytes((HERE / content).read_bytes())
+        else:
+            is_text = isinstance(content, str)
+            (folder / name).write_text(content if is_text else json.dumps(content))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = kind.from_pretrained(folder)
+    return lambda text: tokenizer(text).input_ids
+
+
 def main():
     unigram = train("unigram.model", vocab_size=420, hard_vocab_limit=False)
     t5 = train("t5.model", vocab_size=400, hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2,
@@ -153,19 +169,6 @@ def main():
     merges = (folder / "merges.txt").read_text()
     all_codes = hf.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]
     languages = [f"__{code}__" for code in all_codes]
-
-    def loaded(kind, files, config):
-        """Writes a folder and loads it with transformers."""
-        folder = Path(tempfile.mkdtemp())
-        for name, content in files.items():
-            if name.endswith((".model", ".spm")):
-                (folder / name).write_bytes((HERE / content).read_bytes())
-            else:
-                is_text = isinstance(content, str)
-                (folder / name).write_text(content if is_text else json.dumps(content))
-        (folder / "tokenizer_config.json").write_text(json.dumps(config))
-        tokenizer = kind.from_pretrained(folder)
-        return lambda text: tokenizer(text).input_ids
 
     def t5_ids():
         size = t5.get_piece_size()
@@ -220,11 +223,67 @@ def main():
             texts=[[text, encode(text)] for text in texts],
         ))  # fmt: skip
         print(name, sum(len(ids) for _, ids in recorded[-1]["texts"]))
-    recorded += decoders(loaded, byte_vocab, merges)
+    recorded += decoders(byte_vocab, merges)
+    recorded += encoders(unigram, byte_vocab, merges)
     (HERE / "goldens.json").write_text(json.dumps(recorded) + "\n")
 
 
-def decoders(loaded, vocab, merges):
+def encoders(unigram, vocab, merges):
+    """Records the classes of encoders."""
+    global DRAW
+    DRAW = random.Random(23)
+    words = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
+    words.train_from_iterator([text() for _ in range(500)], vocab_size=500, show_progress=False)
+    lines = [token for token, _ in sorted(words.get_vocab().items(), key=lambda pair: pair[1])]
+    of_mpnet = dict(zip(["[PAD]", "[CLS]", "[SEP]", "[MASK]"], ["<pad>", "<s>", "</s>", "<mask>"]))
+    of_bert = {"vocab.txt": "\n".join(lines) + "\n"}
+    mpnet = {"vocab.txt": "\n".join(of_mpnet.get(line, line) for line in lines) + "\n"}
+    bytes_of = {"vocab.json": vocab, "merges.txt": merges}
+    size = unigram.get_piece_size()
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": size + 1}
+    ids = lambda piece: piece.id + 1 if piece.id != unigram.unk_id() else 3
+    xlmr = by_hand(unigram, special, ids, [0], [2], strips={"<mask>": (True, False)})
+    cased = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    accents = {"tokenizer_class": "ElectraTokenizer", "strip_accents": False}
+    cases = [
+        ("bert", of_bert, {}, "bert", loaded(hf.BertTokenizer, of_bert, {})),
+        ("bert-cased", of_bert, cased, "bert", loaded(hf.BertTokenizer, of_bert, cased)),
+        ("electra", of_bert, accents, "electra", loaded(hf.BertTokenizer, of_bert, accents)),
+        ("distilbert", of_bert, {"tokenizer_class": "DistilBertTokenizer"}, "distilbert",
+         loaded(hf.DistilBertTokenizer, of_bert, {})),
+        ("mpnet", mpnet, {"tokenizer_class": "MPNetTokenizer"}, "mpnet",
+         loaded(hf.MPNetTokenizer, mpnet, {})),
+        ("roberta", bytes_of, {}, "roberta", loaded(hf.RobertaTokenizer, bytes_of, {})),
+        ("roberta-prefix", bytes_of,
+         {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True}, "roberta",
+         loaded(hf.RobertaTokenizer, bytes_of, {"add_prefix_space": True})),
+        ("xlm-roberta", {"sentencepiece.bpe.model": "unigram.model"}, {}, "xlm-roberta", xlmr),
+    ]  # fmt: skip
+    recorded = []
+    for name, files, config, model_type, encode in cases:
+        texts = [text(SPECIAL + ["[MASK]", "[SEP]"]) for _ in range(30)]
+        texts += ["", " ", "a", "</s>", "\u2603 E\u0301 it's \u4e2d\u65871234"]
+        recorded.append(dict(
+            name=name, files=files, config=config, model_type=model_type,
+            texts=[[text, encode(text)] for text in texts],
+        ))  # fmt: skip
+        print(name, sum(len(ids) for _, ids in recorded[-1]["texts"]))
+    return recorded
+
+
+def encoders_anew():
+    """Records the classes of encoders with the models and vocabularies that are there."""
+    path = HERE / "goldens.json"
+    known = json.loads(path.read_text())
+    files = next(one["files"] for one in known if one["name"] == "bart")
+    unigram = spm.SentencePieceProcessor(model_file=str(HERE / "unigram.model"))
+    made = encoders(unigram, files["vocab.json"], files["merges.txt"])
+    names = {one["name"] for one in made}
+    kept = [one for one in known if one["name"] not in names]
+    path.write_text(json.dumps(kept + made) + "\n")
+
+
+def decoders(vocab, merges):
     """Records the classes of decoders."""
     model = train("llama.model", vocab_size=600, model_type="bpe", byte_fallback=True,
                   remove_extra_whitespaces=False, user_defined_symbols=[">>fra<<"])  # fmt: skip
@@ -263,4 +322,4 @@ def decoders(loaded, vocab, merges):
     return recorded
 
 
-main()
+encoders_anew() if sys.argv[1:] == ["encoders"] else main()
