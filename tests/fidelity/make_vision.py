@@ -353,6 +353,15 @@ def models():
             ),
             vision_feature_layer=-1, vision_feature_select_strategy="full",
         ),
+        # Without its first patch, as the towers with a class token.
+        "llava-siglip-rest": lambda: llava(
+            siglip(),
+            dict(
+                image_processor_type="SiglipImageProcessor", size=dict(height=42, width=42),
+                resample=2, **UNIT,
+            ),
+            vision_feature_layer=[1, -1], vision_feature_select_strategy="default",
+        ),
         "llava-qwen3": lambda: llava(
             clip(), clip_processor(), text_config("qwen3", head_dim=16), tie_word_embeddings=True,
         ),

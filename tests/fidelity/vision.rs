@@ -62,6 +62,7 @@ models! {
     llava: "llava",
     llava_full: "llava-full",
     llava_siglip: "llava-siglip",
+    llava_siglip_rest: "llava-siglip-rest",
     llava_qwen3: "llava-qwen3",
     qwen2_vl: "qwen2_vl",
     qwen2_5_vl: "qwen2_5_vl",
