@@ -379,6 +379,20 @@ fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
     }
 }
 
+/// As `get_size_dict` of transformers.
+#[test]
+fn a_size_may_be_a_list_of_its_sides() {
+    let model = models().into_iter().find(|model| model.ends_with("llava-siglip")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let made = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].data.clone()).map_err(|error| error.to_string())
+    };
+    assert_eq!(made(json!({ "size": [42, 42] })), made(json!({})));
+    let refused = made(json!({ "size": [42] })).unwrap_err();
+    assert!(refused.contains("`size` is [42]; expected a height and a width"), "{refused}");
+}
+
 #[test]
 fn models_without_a_processor_of_images_have_none() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");
