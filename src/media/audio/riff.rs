@@ -1,6 +1,6 @@
-//! The header of a WAV file in the form that the decoder reads. Programs that write into a pipe do
-//! not know the sizes in advance, and put other numbers there. Chunks beside the format and the
-//! samples are not needed, and may be malformed. All of these files are read by libsndfile.
+//! The header of a WAV or AIFF file in the form that the decoder reads. Programs that write into a
+//! pipe do not know the sizes in advance, and put other numbers there. Chunks beside the format and
+//! the samples are not needed, and may be malformed. All of these files are read by libsndfile.
 
 use std::{
     io::{Cursor, Read, Result, Seek, SeekFrom},
@@ -24,15 +24,47 @@ pub(super) struct Patched {
 }
 
 impl Patched {
-    /// Returns a file with a plain header, if it is a WAV file.
+    /// Returns a file with a plain header, if it is a WAV or AIFF file.
     pub(super) fn new(file: Arc<[u8]>) -> Self {
-        let patches = patches(&file).unwrap_or_default();
+        let patches = wave(&file).or_else(|| aiff(&file)).unwrap_or_default();
         Self { file: Cursor::new(file), patches }
     }
 }
 
+/// Returns the places of an AIFF file's header with another form. `None` for other files.
+fn aiff(file: &[u8]) -> Option<Vec<(usize, [u8; 4])>> {
+    let word = |at: usize| file.get(at..)?.first_chunk::<4>();
+    if word(0)? != b"FORM" || !matches!(word(8)?, b"AIFF" | b"AIFC") {
+        return None;
+    }
+    let (mut patches, mut at, mut has_format) = (Vec::new(), 12, false);
+    // The notes behind the samples are not needed.
+    let mut end = file.len();
+    for _ in 0..CHUNKS_MAX {
+        let (Some(name), Some(size)) = (word(at), word(at + 4)) else { break };
+        let (begin, len) = (at + 8, u32::from_be_bytes(*size) as usize);
+        at = begin.saturating_add(len + len % 2);
+        match name {
+            b"SSND" if len == 0 => {
+                let rest = u32::try_from(file.len() - begin).ok()?;
+                patches.push((begin - 4, rest.to_be_bytes()));
+                break;
+            }
+            b"SSND" if has_format && at <= file.len() => {
+                end = at;
+                break;
+            }
+            b"SSND" => {}
+            b"COMM" => has_format = true,
+            _ => patches.push((begin - 8, *b"JUNK")),
+        }
+    }
+    patches.push((4, u32::try_from(end - 8).ok()?.to_be_bytes()));
+    Some(patches)
+}
+
 /// Returns the places of a WAV file's header with another form. `None` for other files.
-fn patches(file: &[u8]) -> Option<Vec<(usize, [u8; 4])>> {
+fn wave(file: &[u8]) -> Option<Vec<(usize, [u8; 4])>> {
     let word = |at: usize| file.get(at..)?.first_chunk::<4>();
     let is_large = word(0)? == b"RF64";
     if !is_large && word(0)? != b"RIFF" || word(8)? != b"WAVE" {
