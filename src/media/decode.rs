@@ -12,6 +12,8 @@ use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
 /// The formats that are decoded.
 const FORMATS: [ImageFormat; 5] =
     [ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP];
+/// The same, for errors.
+const DECODED: &str = "PNG, JPEG, WebP, GIF and BMP";
 /// Bytes of a pixel while it is decoded: four channels of 16 bits, and the finished pixel.
 pub(super) const DECODED_PIXEL_BYTES: u64 = 8 + 3;
 /// Memory for the parts of a file that are no pixels, for example its colour profile.
@@ -98,7 +100,24 @@ pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, Media
 /// Returns the format of a file, by its first bytes.
 pub(super) fn format(file: &[u8]) -> Result<ImageFormat, MediaError> {
     let found = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
-    found.ok_or_else(unknown)
+    found.ok_or_else(|| match other_format(file) {
+        Some(name) => invalid(format!("it is {name}; {DECODED} are decoded")),
+        None => unknown(),
+    })
+}
+
+/// Returns the name of a format that is known and not decoded, by the first bytes of a file.
+fn other_format(file: &[u8]) -> Option<&'static str> {
+    match file {
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("TIFF"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', b'f' | b's', ..] => Some("AVIF"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'h', b'e', b'i' | b'v', ..]
+        | [_, _, _, _, b'f', b't', b'y', b'p', b'm', b'i' | b's', b'f', b'1', ..] => Some("HEIC"),
+        [0xff, 0x0a, ..] | [0, 0, 0, 0x0c, b'J', b'X', b'L', b' ', ..] => Some("JPEG XL"),
+        [0, 0, 1, 0, ..] => Some("an icon (ICO)"),
+        [b'<', b's', b'v', b'g', ..] | [b'<', b'?', b'x', b'm', b'l', ..] => Some("SVG"),
+        _ => None,
+    }
 }
 
 /// Reads the header. Nothing is allocated for pixels.

@@ -190,6 +190,16 @@ fn wrong_files_are_refused_in_pils_words() {
     for file in [&b""[..], b"hello, this is no image", b"\x89PNG", b"%PDF-1.7", b"PK\x03\x04"] {
         assert_eq!(reason(file), unknown);
     }
+    for (file, name) in [
+        (&b"II*\0\x08\0\0\0"[..], "TIFF"),
+        (b"\0\0\0\x20ftypavif\0\0\0\0", "AVIF"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "HEIC"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0", "HEIC"),
+        (b"<svg xmlns=", "SVG"),
+    ] {
+        let decoded = "PNG, JPEG, WebP, GIF and BMP are decoded";
+        assert_eq!(reason(file), format!("Failed to load image: it is {name}; {decoded}"));
+    }
     let noise = RgbImage::from_fn(64, 64, |x, y| Rgb([(x * 7 + y * 13) as u8; 3]));
     let image = DynamicImage::ImageRgb8(noise);
     for format in FORMATS {
