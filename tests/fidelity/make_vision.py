@@ -520,6 +520,13 @@ def models():
             dict(use_qk_norm=True, norm_type="rms_norm", use_mean_pooling=False), 0.25,
             min_patches=2, max_patches=4,
         ),
+        "internvl-experts": lambda: internvl(
+            text_config(
+                "qwen3_moe", head_dim=8, num_experts=4, num_experts_per_tok=2,
+                moe_intermediate_size=24, norm_topk_prob=True,
+            ),
+            {}, 0.5,
+        ),
     }
 
 

@@ -90,6 +90,7 @@ models! {
     llama4_wide: "llama4-wide",
     internvl: "internvl",
     internvl_norms: "internvl-norms",
+    internvl_experts: "internvl-experts",
 }
 
 #[test]
