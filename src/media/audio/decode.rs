@@ -19,7 +19,7 @@ use symphonia::core::{
 
 use super::invalid;
 use super::resample::Resampler;
-use super::riff::Patched;
+use super::riff::{Patched, tags_end};
 
 /// The longest sound that is decoded as a whole.
 pub(crate) const SECONDS_MAX: u32 = 3600;
@@ -81,7 +81,7 @@ impl Decoder {
 
     fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
         // The decoders may find the beginning of an MP3 stream somewhere in such a file.
-        if let Some(other) = other_format(&file) {
+        if let Some(other) = other_format(&file[tags_end(&file)..]) {
             return Err(invalid(format!("it is {other}; {DECODED} are decoded")));
         }
         let stream = MediaSourceStream::new(Box::new(Patched::new(file)), Default::default());

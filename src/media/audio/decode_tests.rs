@@ -96,6 +96,36 @@ fn aiff_and_samples_of_24_bits_are_read() {
     assert!(decoded(&with(28, &[0xff; 10])).is_err(), "a rate that is no number");
 }
 
+/// Returns a tag with a picture of `len` bytes, as the standard of ID3v2 has it.
+fn tag(len: u32, flags: u8) -> Vec<u8> {
+    let mut tag = b"ID3\x04\0".to_vec();
+    tag.push(flags);
+    tag.extend([21, 14, 7, 0].map(|bits| (len >> bits & 0x7f) as u8));
+    // Two bytes that begin a frame of MP3.
+    tag.extend([0xff, 0xfb].iter().cycle().take(len as usize));
+    if flags != 0 {
+        tag.extend(b"3DI\x04\0\x10\0\0\0\0");
+    }
+    tag
+}
+
+#[test]
+fn tags_with_large_pictures_are_passed_over() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fidelity/speech/rising.");
+    for kind in ["mp3", "flac"] {
+        let file = std::fs::read(format!("{folder}{kind}")).unwrap();
+        let plain = decoded(&file).unwrap();
+        for tags in [tag(300, 0), tag(3 << 20, 0), tag(900, 0x10), [tag(9, 0), tag(8, 0)].concat()]
+        {
+            assert_eq!(decoded(&[&tags[..], &file].concat()).unwrap(), plain, "{kind}");
+        }
+        assert!(decoded(&tag(300, 0)).is_err());
+        assert!(decoded(&tag(300, 0)[..40]).is_err());
+    }
+    let aac = [&tag(20, 0)[..], b"\xff\xf1\x50\x80"].concat();
+    assert!(decoded(&aac).unwrap_err().to_string().contains("it is AAC"));
+}
+
 #[test]
 fn the_name_of_another_format_is_told() {
     let opus = [&b"OggS"[..], &[0; 24], b"OpusHead"].concat();
