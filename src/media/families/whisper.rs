@@ -92,9 +92,7 @@ fn read(fields: &Value, path: &Path) -> Result<MelConfig, ConfigError> {
         let size = size.filter(|size| (1..=most).contains(size));
         size.ok_or_else(|| invalid(field, format!("an integer from 1 to {most}")))
     };
-    if fields.get("do_normalize").and_then(Value::as_bool) == Some(true) {
-        return Err(invalid("do_normalize", "false".to_owned()));
-    }
+    // transformers reads `do_normalize` from its caller alone, and not from the file.
     if fields.get("dither").and_then(Value::as_f64).is_some_and(|dither| dither != 0.0) {
         return Err(invalid("dither", "0".to_owned()));
     }

@@ -79,6 +79,8 @@ fn settings_have_the_defaults_of_transformers() {
         MelConfig { num_bins: 80, rate: 16_000, n_fft: 400, hop_length: 160, seconds: 30 };
     assert_eq!(read(json!({})).unwrap(), expected);
     assert_eq!(read(json!({"feature_size": 128})).unwrap().num_bins, 128);
+    // A spectrogram of HF `WhisperFeatureExtractor(do_normalize=True)` is that of `False`.
+    assert_eq!(read(json!({"do_normalize": true})).unwrap(), expected);
     let why = read(json!({"hop_length": 0})).unwrap_err().to_string();
     assert_eq!(why, "a.json: `hop_length` is 0; expected an integer from 1 to 400");
 }
