@@ -527,6 +527,13 @@ def models():
             ),
             {}, 0.5,
         ),
+        "internvl-sinks": lambda: internvl(
+            text_config(
+                "gpt_oss", head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+                sliding_window=16, rope_parameters=dict(rope_type="default", rope_theta=10_000.0),
+            ),
+            {}, 0.5,
+        ),
     }
 
 

@@ -91,6 +91,7 @@ models! {
     internvl: "internvl",
     internvl_norms: "internvl-norms",
     internvl_experts: "internvl-experts",
+    internvl_sinks: "internvl-sinks",
 }
 
 #[test]
