@@ -80,7 +80,7 @@ impl Decoder {
     }
 
     fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
-        // The decoders may find the beginning of an MP3 stream somewhere in such a file.
+        // The decoders may find the beginning of an MP3 stream somewhere in the file.
         if let Some(other) = other_format(&file[tags_end(&file)..]) {
             return Err(invalid(format!("it is {other}; {DECODED} are decoded")));
         }
