@@ -127,7 +127,7 @@ fn tags_with_large_pictures_are_passed_over() {
 }
 
 #[test]
-fn the_name_of_another_format_is_told() {
+fn the_error_names_another_format() {
     let opus = [&b"OggS"[..], &[0; 24], b"OpusHead"].concat();
     let adpcm = [&b"RIFF\x24\0\0\0WAVEfmt \x14\0\0\0\x11\0"[..], &[0; 40]].concat();
     for (file, name) in [
