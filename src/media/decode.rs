@@ -149,8 +149,11 @@ fn open(file: &[u8], decoding: Decoding) -> Result<Opened<'_>, MediaError> {
     if format == ImageFormat::Jpeg && is_cut_jpeg(file) {
         return Err(invalid("image file is truncated"));
     }
-    // PIL passes over EXIF data that is broken, too.
-    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    // Broken EXIF data turns nothing.
+    let exif = decoder.exif_metadata().ok().flatten().unwrap_or_default();
+    // Some programs keep the name that it has in a JPEG.
+    let exif = exif.strip_prefix(b"Exif\0\0").unwrap_or(&exif);
+    let orientation = Orientation::from_exif_chunk(exif).unwrap_or(Orientation::NoTransforms);
     let transparency = transparency(format, file);
     Ok(Opened { decoder: Box::new(decoder), transparency, orientation })
 }

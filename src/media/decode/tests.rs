@@ -204,6 +204,9 @@ fn exif_data_turns_a_picture() {
     }
     let broken = png(3, 2, 8, 0, &[(b"eXIf", b"MM"), (b"IDAT", &rows)]);
     assert_eq!(size(&broken, DECODING), Ok((3, 2)));
+    let exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    let named = png(3, 2, 8, 0, &[(b"eXIf", exif), (b"IDAT", &rows)]);
+    assert_eq!(pixels(&named), [4, 1, 5, 2, 6, 3].map(|grey| [grey; 3]));
     // The same of a JPEG, whose segment follows its beginning.
     let image = RgbImage::from_fn(16, 8, |x, _| Rgb([if x < 8 { 0 } else { 255 }; 3]));
     let jpeg = encoded(&image.into(), ImageFormat::Jpeg);
