@@ -379,6 +379,26 @@ fn crops_are_those_of_transformers() {
     assert!(num_crops > 10, "{num_crops}");
 }
 
+/// As `attribute_map` of HF `Gemma3Config`.
+#[test]
+fn the_marks_of_an_image_may_have_other_names() {
+    let model = models().into_iter().find(|model| model.ends_with("gemma3")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["preprocessor_config.json", "processor_config.json"] {
+        if model.join(file).exists() {
+            std::fs::copy(model.join(file), folder.path().join(file)).unwrap();
+        }
+    }
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    let config = config.replace("boi_token_index", "boi_token_id");
+    let config = config.replace("eoi_token_index", "eoi_token_id");
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let processor = Golden::read(&model).processor(folder.path());
+    assert_eq!(processor.placeholder_tokens(Modality::Image), [440]);
+    let item = processor.image(&drawn(9, 9), &Map::new()).unwrap();
+    assert!(processor.tokens(&item).contains(&441));
+}
+
 #[test]
 fn crops_follow_the_settings() {
     let model = models().into_iter().find(|model| model.ends_with("gemma3")).unwrap();
