@@ -1,17 +1,19 @@
-//! Pictures: files become RGB pixels, as `Image.open(…).convert("RGB")` of PIL makes them. The
-//! orientation in a JPEG's EXIF data is not applied, because PIL does not apply it either.
+//! Pictures: files become RGB pixels, as vLLM and transformers make them with PIL: turned by
+//! `exif_transpose`, then over a background where they are transparent, or `convert("RGB")`.
 
 use std::io::{Cursor, ErrorKind};
 
 use image::{
     DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage,
-    error::ImageFormatHint,
+    error::ImageFormatHint, metadata::Orientation,
 };
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
 
 /// The formats that are decoded.
 const FORMATS: [ImageFormat; 5] =
     [ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP];
+/// The same, for errors.
+const DECODED: &str = "PNG, JPEG, WebP, GIF and BMP";
 /// Bytes of a pixel while it is decoded: four channels of 16 bits, and the finished pixel.
 pub(super) const DECODED_PIXEL_BYTES: u64 = 8 + 3;
 /// Memory for the parts of a file that are no pixels, for example its colour profile.
@@ -36,31 +38,37 @@ pub(crate) struct Decoding {
 struct Opened<'a> {
     decoder: Box<dyn ImageDecoder + 'a>,
     transparency: Transparency,
+    /// How its EXIF data turns it.
+    orientation: Orientation,
 }
 
 /// How transparent pixels become opaque.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transparency {
-    /// They show their own colour.
-    None,
     /// They show the background, as much as they are transparent.
     Composed,
-    /// They have this colour, and all pixels of this colour become white. PIL keeps it beside the
-    /// pixels, and transformers reads it (`convert_to_rgb`).
+    /// All pixels of this colour show the background. PIL compares it with pixels of eight bits.
     OneColor([u8; 3]),
-    /// The same for the one transparent colour of a palette.
-    OfPalette,
-    /// The same. Pixels beside the first frame have this colour, or without one the first of the
-    /// palette.
+    /// As [`Self::Composed`]. But without a transparent colour, pixels beside the first frame have
+    /// the first colour of the palette.
     Gif,
 }
 
-/// Returns the width and the height of a picture. It reads only the header.
+/// Returns the width and the height of a picture, as it is shown. It reads only the header.
 ///
 /// # Errors
 /// [`MediaError`] if the file is no picture, or has too many pixels.
 pub(crate) fn size(file: &[u8], decoding: Decoding) -> Result<(u32, u32), MediaError> {
-    Ok(open(file, decoding)?.decoder.dimensions())
+    let Opened { decoder, orientation, .. } = open(file, decoding)?;
+    let (width, height) = decoder.dimensions();
+    let stands = matches!(
+        orientation,
+        Orientation::Rotate90
+            | Orientation::Rotate270
+            | Orientation::Rotate90FlipH
+            | Orientation::Rotate270FlipH
+    );
+    Ok(if stands { (height, width) } else { (width, height) })
 }
 
 /// Returns the most memory that decoding a picture takes. Returns zero for a file that is not
@@ -69,7 +77,9 @@ pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
     let Ok(Opened { decoder, .. }) = open(file, decoding) else { return 0 };
     let (width, height) = decoder.dimensions();
     let pixels = u64::from(width) * u64::from(height);
-    let bytes = decoder.total_bytes().saturating_add(pixels.saturating_mul(3));
+    let finished = pixels.saturating_mul(3);
+    // A picture that is turned is there twice.
+    let bytes = decoder.total_bytes().max(finished).saturating_add(finished);
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
@@ -78,27 +88,43 @@ pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
 /// # Errors
 /// [`MediaError`] if the file is no picture, is broken, or has too many pixels.
 pub(crate) fn picture(file: &[u8], decoding: Decoding) -> Result<RgbImage, MediaError> {
-    let Opened { decoder, transparency } = open(file, decoding)?;
+    let Opened { decoder, transparency, orientation } = open(file, decoding)?;
     let decoded = DynamicImage::from_decoder(decoder).map_err(|error| refused(&error))?;
-    Ok(match transparency {
-        Transparency::Composed => rgb(decoded, Some(decoding.background)),
-        Transparency::None => rgb(decoded, None),
-        Transparency::OneColor(color) => without_color(rgb(decoded, None), Some(color)),
-        Transparency::OfPalette => {
-            let color = transparent_color(&decoded);
-            without_color(rgb(decoded, None), color)
-        }
-        Transparency::Gif => {
-            let (fill, color) = gif_colors(file).unwrap_or_default();
-            without_color(rgb(filled(decoded, color.unwrap_or(fill)), None), color)
-        }
-    })
+    let background = decoding.background;
+    let image = match transparency {
+        Transparency::Composed => rgb(decoded, Some(background)),
+        Transparency::OneColor(color) => without_color(rgb(decoded, None), color, background),
+        Transparency::Gif => match gif_colors(file) {
+            Some((fill, false)) => rgb(filled(decoded, fill), None),
+            _ => rgb(decoded, Some(background)),
+        },
+    };
+    let mut image = DynamicImage::ImageRgb8(image);
+    image.apply_orientation(orientation);
+    Ok(image.into_rgb8())
 }
 
 /// Returns the format of a file, by its first bytes.
 pub(super) fn format(file: &[u8]) -> Result<ImageFormat, MediaError> {
     let found = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
-    found.ok_or_else(unknown)
+    found.ok_or_else(|| match other_format(file) {
+        Some(name) => invalid(format!("it is {name}; {DECODED} are decoded")),
+        None => unknown(),
+    })
+}
+
+/// Returns the name of a format that is known and not decoded, by the first bytes of a file.
+fn other_format(file: &[u8]) -> Option<&'static str> {
+    match file {
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("TIFF"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', b'f' | b's', ..] => Some("AVIF"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'h', b'e', b'i' | b'v', ..]
+        | [_, _, _, _, b'f', b't', b'y', b'p', b'm', b'i' | b's', b'f', b'1', ..] => Some("HEIC"),
+        [0xff, 0x0a, ..] | [0, 0, 0, 0x0c, b'J', b'X', b'L', b' ', ..] => Some("JPEG XL"),
+        [0, 0, 1, 0, ..] => Some("an icon (ICO)"),
+        [b'<', b's', b'v', b'g', ..] | [b'<', b'?', b'x', b'm', b'l', ..] => Some("SVG"),
+        _ => None,
+    }
 }
 
 /// Reads the header. Nothing is allocated for pixels.
@@ -113,7 +139,7 @@ fn open(file: &[u8], decoding: Decoding) -> Result<Opened<'_>, MediaError> {
     };
     limits.max_alloc = Some(pixel_bytes.saturating_add(OTHER_BYTES));
     reader.limits(limits);
-    let decoder = reader.into_decoder().map_err(|error| refused(&error))?;
+    let mut decoder = reader.into_decoder().map_err(|error| refused(&error))?;
     let (width, height) = decoder.dimensions();
     check_pixels(Modality::Image, u64::from(width) * u64::from(height), decoding.pixels_max)?;
     if width == 0 || height == 0 {
@@ -123,7 +149,13 @@ fn open(file: &[u8], decoding: Decoding) -> Result<Opened<'_>, MediaError> {
     if format == ImageFormat::Jpeg && is_cut_jpeg(file) {
         return Err(invalid("image file is truncated"));
     }
-    Ok(Opened { decoder: Box::new(decoder), transparency: transparency(format, file) })
+    // Broken EXIF data turns nothing.
+    let exif = decoder.exif_metadata().ok().flatten().unwrap_or_default();
+    // Some programs keep the name that it has in a JPEG.
+    let exif = exif.strip_prefix(b"Exif\0\0").unwrap_or(&exif);
+    let orientation = Orientation::from_exif_chunk(exif).unwrap_or(Orientation::NoTransforms);
+    let transparency = transparency(format, file);
+    Ok(Opened { decoder: Box::new(decoder), transparency, orientation })
 }
 
 /// Rejects more pixels than accepted.
@@ -134,39 +166,22 @@ pub(super) fn check_pixels(modality: Modality, size: u64, limit: u64) -> Result<
     }
 }
 
-/// Returns how PIL and transformers treat the file's transparency. PIL drops that of a palette with
-/// several transparent colours.
+/// Returns how PIL treats the file's transparency.
 fn transparency(format: ImageFormat, file: &[u8]) -> Transparency {
     let byte = |place: usize| file.get(place).copied();
-    match (format, byte(PNG_COLOR), byte(PNG_DEPTH)) {
-        (ImageFormat::Png, Some(6), _) | (ImageFormat::Png, Some(4), Some(16)) => {
-            Transparency::Composed
-        }
-        // A grey or a colour of the file. PIL does not scale it, and compares its last bytes. For
-        // these depths it takes the grey as a red.
-        (ImageFormat::Png, Some(0), depth) => match (depth, png_transparency(file)) {
-            (Some(1 | 16), Some([_, grey])) => Transparency::OneColor([*grey, 0, 0]),
-            (_, Some([_, grey])) => Transparency::OneColor([*grey; 3]),
-            _ => Transparency::None,
+    let chunk = if format == ImageFormat::Png { png_transparency(file) } else { None };
+    match (format, byte(PNG_COLOR), chunk) {
+        // A grey or a colour of the file. PIL does not scale it, and compares its last bytes.
+        (ImageFormat::Png, Some(0), Some([high, low])) => match byte(PNG_DEPTH) {
+            Some(1) if (*high, *low) != (0, 0) => Transparency::OneColor([u8::MAX; 3]),
+            _ => Transparency::OneColor([*low; 3]),
         },
-        (ImageFormat::Png, Some(2), _) => match png_transparency(file) {
-            Some([_, r, _, g, _, b]) => Transparency::OneColor([*r, *g, *b]),
-            _ => Transparency::None,
-        },
-        (ImageFormat::Png, Some(3), _) if has_one_transparent_color(file) => {
-            Transparency::OfPalette
+        (ImageFormat::Png, Some(2), Some([_, r, _, g, _, b])) => {
+            Transparency::OneColor([*r, *g, *b])
         }
-        (ImageFormat::Png, ..) => Transparency::None,
         (ImageFormat::Gif, ..) => Transparency::Gif,
         _ => Transparency::Composed,
     }
-}
-
-/// Returns whether one colour of a PNG's palette is transparent, and all others are opaque.
-fn has_one_transparent_color(file: &[u8]) -> bool {
-    let alphas = png_transparency(file).unwrap_or_default();
-    let is_plain = alphas.iter().all(|alpha| matches!(*alpha, 0 | u8::MAX));
-    is_plain && alphas.iter().filter(|alpha| **alpha == 0).count() == 1
 }
 
 /// Returns the content of a PNG's chunk of transparency, if it has one.
@@ -185,8 +200,8 @@ fn png_transparency(file: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Returns the first colour of a GIF's first frame, and its transparent one.
-fn gif_colors(file: &[u8]) -> Option<([u8; 3], Option<[u8; 3]>)> {
+/// Returns the first colour of a GIF's first frame, and whether one of its colours is transparent.
+fn gif_colors(file: &[u8]) -> Option<([u8; 3], bool)> {
     const SIGNATURE: usize = 6;
     let palette = |flags: u8, at: usize| {
         let len = if flags & 0x80 == 0 { 0 } else { 3 << (1 + (flags & 7)) };
@@ -194,14 +209,12 @@ fn gif_colors(file: &[u8]) -> Option<([u8; 3], Option<[u8; 3]>)> {
     };
     let screen = file.get(SIGNATURE..SIGNATURE + 7)?;
     let (mut colors, mut at) = palette(screen[4], SIGNATURE + 7)?;
-    let mut transparent = None;
+    let mut transparent = false;
     loop {
         match *file.get(at..)? {
             // An extension, with blocks that tell their length. The last one is empty.
-            [0x21, label, len, flags, _, _, index, ..] => {
-                if label == 0xf9 && len == 4 && flags & 1 == 1 {
-                    transparent = Some(usize::from(index));
-                }
+            [0x21, label, len, flags, ..] => {
+                transparent |= label == 0xf9 && len == 4 && flags & 1 == 1;
                 at += 2;
                 loop {
                     let len = usize::from(*file.get(at)?);
@@ -216,9 +229,6 @@ fn gif_colors(file: &[u8]) -> Option<([u8; 3], Option<[u8; 3]>)> {
                 if !own.is_empty() {
                     colors = own;
                 }
-                // PIL fills up the palette with black.
-                let of = |index: usize| colors.get(index).copied().unwrap_or_default();
-                let transparent = transparent.map(of);
                 return Some((*colors.first()?, transparent));
             }
             _ => return None,
@@ -235,25 +245,11 @@ fn filled(decoded: DynamicImage, fill: [u8; 3]) -> DynamicImage {
     DynamicImage::ImageRgba8(image)
 }
 
-/// Returns a picture whose pixels of this colour are white.
-fn without_color(mut image: RgbImage, color: Option<[u8; 3]>) -> RgbImage {
-    let is_of_color = |pixel: &&mut Rgb<u8>| Some(pixel.0) == color;
-    image.pixels_mut().filter(is_of_color).for_each(|pixel| pixel.0 = [u8::MAX; 3]);
+/// Returns a picture whose pixels of this colour show the background.
+fn without_color(mut image: RgbImage, color: [u8; 3], background: [u8; 3]) -> RgbImage {
+    let of_color = image.pixels_mut().filter(|pixel| pixel.0 == color);
+    of_color.for_each(|pixel| pixel.0 = background);
     image
-}
-
-/// Returns the colour of the transparent pixels.
-fn transparent_color(decoded: &DynamicImage) -> Option<[u8; 3]> {
-    match decoded {
-        DynamicImage::ImageLumaA8(image) => {
-            image.pixels().find(|pixel| pixel.0[1] == 0).map(|pixel| [pixel.0[0]; 3])
-        }
-        DynamicImage::ImageRgba8(image) => {
-            let clear = image.pixels().find(|pixel| pixel.0[3] == 0);
-            clear.map(|pixel| [pixel.0[0], pixel.0[1], pixel.0[2]])
-        }
-        _ => None,
-    }
 }
 
 /// Returns whether the end of a JPEG is missing. The head consists of segments with lengths. A

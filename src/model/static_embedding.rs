@@ -73,14 +73,7 @@ impl ModelFamily for StaticEmbeddings {
             None => limit.min(CONTEXT),
             Some(_) => source.max_model_len(limit)?,
         };
-        let expected = Expected {
-            quantization: None,
-            dummy: StoredDtype::F32,
-            base: "",
-            renamed: None,
-            task_adapters: None,
-            merged: None,
-        };
+        let expected = Expected::dense(StoredDtype::F32);
         let mut inside = ModelSource {
             model: &folder,
             config: source.config,

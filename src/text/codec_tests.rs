@@ -113,9 +113,11 @@ fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
     files.push(("chat_template.jinja", json!("{{ eos_token }} {{ messages[0].content }}")));
     assert_eq!(render(&load(&files).unwrap()).unwrap(), "<e> hi");
 
-    // That of a processor counts if there is no other.
+    // That of a processor counts if there is no other, or if the folder has a processor.
     files.push(("chat_template.json", json!({"chat_template": "processor"})));
     assert_eq!(render(&load(&files).unwrap()).unwrap(), "<e> hi");
+    files.push(("preprocessor_config.json", json!({})));
+    assert_eq!(render(&load(&files).unwrap()).unwrap(), "processor");
     let mut files = with_config(json!({})).to_vec();
     files.push(("chat_template.json", json!({"chat_template": "processor"})));
     assert_eq!(render(&load(&files).unwrap()).unwrap(), "processor");
@@ -124,6 +126,27 @@ fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
         json!([{"name": "default", "template": "one"}, {"name": "tool_use", "template": "t"}]);
     let named = load(&with_config(json!({"chat_template": named}))).unwrap();
     assert_eq!(render(&named).unwrap(), "one");
+}
+
+/// The order is that of `AutoProcessor` in transformers 5.24, and with tools that of vLLM.
+#[test]
+fn the_template_of_a_processor_wins_except_with_tools() {
+    let config = json!({"chat_template": "tokenizer", "processor_class": "LlavaProcessor"});
+    let mut files = with_config(config).to_vec();
+    let rendered = |files: &[(&'static str, Value)]| {
+        let codec = load(files).unwrap();
+        [None, Some(vec![json!({"type": "function"})])].map(|tools| {
+            let messages = vec![json!({"role": "user", "content": "hi"})];
+            codec.render_chat(&ChatPrompt { messages, tools, ..ChatPrompt::default() }).unwrap()
+        })
+    };
+    assert_eq!(rendered(&files), ["tokenizer", "tokenizer"]);
+    files.push(("chat_template.json", json!({"chat_template": "processor"})));
+    assert_eq!(rendered(&files), ["processor", "tokenizer"]);
+    files.push(("chat_template.jinja", json!("file")));
+    assert_eq!(rendered(&files), ["processor", "file"]);
+    files.push(("processor_config.json", json!({"chat_template": "whole"})));
+    assert_eq!(rendered(&files), ["whole", "file"]);
 }
 
 /// As in transformers.

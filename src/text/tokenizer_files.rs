@@ -23,6 +23,14 @@ const MORE_TEMPLATES: &str = "additional_chat_templates";
 const TEMPLATE_END: &str = ".jinja";
 /// The template of a multimodal processor, as transformers 4 writes it.
 const PROCESSOR_TEMPLATE: &str = "chat_template.json";
+/// The files of a multimodal processor. The first one may have a template, too.
+const PROCESSOR_FILES: [&str; 2] = ["processor_config.json", "preprocessor_config.json"];
+/// The field of `tokenizer_config.json` with the class of a multimodal processor.
+const PROCESSOR_CLASS: &str = "processor_class";
+/// The name of the only template of a file.
+const DEFAULT: &str = "default";
+/// The name of the template for conversations with tools.
+const TOOL_USE: &str = "tool_use";
 
 /// The fields that name one special token each, as Hugging Face tokenizers have them.
 const NAMED_TOKENS: [&str; 7] =
@@ -81,7 +89,8 @@ fn omits_types(config: &Map<String, Value>) -> bool {
 
 impl TokenizerFiles {
     /// Reads the files that exist in `dir`. Files of templates win over all templates in the
-    /// config. The template of a processor counts if there is no other.
+    /// config. The template of a multimodal processor wins over both, except with tools. Without
+    /// a processor it counts if there is no other.
     ///
     /// As in transformers, `tokenizer_config.json` wins over `special_tokens_map.json` if it
     /// declares tokens with their ids. In older folders it does not, and the map wins.
@@ -120,12 +129,7 @@ impl TokenizerFiles {
         if !of_files.is_empty() {
             files.chat_templates = of_files;
         }
-        let processor_path = dir.join(PROCESSOR_TEMPLATE);
-        if files.chat_templates.is_empty()
-            && let Some(processor) = read_object(&processor_path)?
-        {
-            files.chat_templates = chat_templates(&processor_path, &processor)?;
-        }
+        files.take_processor_template(dir, config.as_ref())?;
         for name in model_files::SENTENCE_CONFIGS {
             if let Some(config) = read_object(&dir.join(name))? {
                 files.lowers_case |= config.get("do_lower_case") == Some(&Value::Bool(true));
@@ -133,6 +137,37 @@ impl TokenizerFiles {
         }
         files.declared_tokens.sort_by_key(|declared| declared.id);
         Ok(files)
+    }
+
+    /// Takes the template of a multimodal processor. As in vLLM, conversations with tools keep that
+    /// of the tokenizer.
+    fn take_processor_template(
+        &mut self,
+        dir: &Path,
+        config: Option<&Map<String, Value>>,
+    ) -> Result<(), TextLoadError> {
+        let [whole_path, _] = PROCESSOR_FILES.map(|file| dir.join(file));
+        // The reader of the processor reports the faults of this file.
+        let whole = read_object(&whole_path).ok().flatten().unwrap_or_default();
+        let mut of_processor = chat_templates(&whole_path, &whole)?;
+        let path = dir.join(PROCESSOR_TEMPLATE);
+        if of_processor.is_empty()
+            && let Some(processor) = read_object(&path)?
+        {
+            of_processor = chat_templates(&path, &processor)?;
+        }
+        let has_processor = PROCESSOR_FILES.iter().any(|file| model_files::exists(&dir.join(file)))
+            || config.is_some_and(|config| config.contains_key(PROCESSOR_CLASS));
+        if self.chat_templates.is_empty() {
+            self.chat_templates = of_processor;
+        } else if has_processor && let Some(template) = of_processor.remove(DEFAULT) {
+            let own = self.chat_templates.insert(DEFAULT.to_owned(), template);
+            let other = own.filter(|own| Some(own) != self.chat_templates.get(DEFAULT));
+            if let Some(own) = other {
+                self.chat_templates.entry(TOOL_USE.to_owned()).or_insert(own);
+            }
+        }
+        Ok(())
     }
 
     fn take_special_tokens(
@@ -214,7 +249,7 @@ impl TokenizerFiles {
 fn template_files(dir: &Path) -> Result<BTreeMap<String, String>, TextLoadError> {
     let mut templates = BTreeMap::new();
     if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
-        templates.insert("default".to_owned(), template);
+        templates.insert(DEFAULT.to_owned(), template);
     }
     let folder = dir.join(MORE_TEMPLATES);
     if !folder.is_dir() {
@@ -242,7 +277,7 @@ fn chat_templates(
     match config.get(field) {
         None | Some(Value::Null) => {}
         Some(Value::String(template)) => {
-            templates.insert("default".to_owned(), template.clone());
+            templates.insert(DEFAULT.to_owned(), template.clone());
         }
         Some(Value::Array(list)) => {
             for entry in list {

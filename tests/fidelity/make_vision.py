@@ -353,6 +353,15 @@ def models():
             ),
             vision_feature_layer=-1, vision_feature_select_strategy="full",
         ),
+        # Without its first patch, as the towers with a class token.
+        "llava-siglip-rest": lambda: llava(
+            siglip(),
+            dict(
+                image_processor_type="SiglipImageProcessor", size=dict(height=42, width=42),
+                resample=2, **UNIT,
+            ),
+            vision_feature_layer=[1, -1], vision_feature_select_strategy="default",
+        ),
         "llava-qwen3": lambda: llava(
             clip(), clip_processor(), text_config("qwen3", head_dim=16), tie_word_embeddings=True,
         ),
@@ -510,6 +519,20 @@ def models():
             text_config("qwen3", head_dim=8),
             dict(use_qk_norm=True, norm_type="rms_norm", use_mean_pooling=False), 0.25,
             min_patches=2, max_patches=4,
+        ),
+        "internvl-experts": lambda: internvl(
+            text_config(
+                "qwen3_moe", head_dim=8, num_experts=4, num_experts_per_tok=2,
+                moe_intermediate_size=24, norm_topk_prob=True,
+            ),
+            {}, 0.5,
+        ),
+        "internvl-sinks": lambda: internvl(
+            text_config(
+                "gpt_oss", head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+                sliding_window=16, rope_parameters=dict(rope_type="default", rope_theta=10_000.0),
+            ),
+            {}, 0.5,
         ),
     }
 
@@ -754,6 +777,7 @@ def record(folder):
     words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
+    texts = texts + ["<video>"] if model.config.model_type == "internvl" else texts
     texts = LLAMA4_TAGS if is_llama4 else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
@@ -1006,6 +1030,98 @@ def video_prompt(model, whole, videos, records):
     )
 
 
+def internvl_videos(folder, model, fields):
+    """Returns the whole processor of InternVL, whose frames have the fields of its images."""
+    of_images = json.loads((folder / "preprocessor_config.json").read_text())
+    of_images.pop("image_processor_type")
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    whole.video_processor = InternVLVideoProcessor(**of_images | fields)
+    return whole
+
+
+def tile_video_record(model, whole, video):
+    """Returns a video whose frames are tiles."""
+    processor, (frames, height, width, fps) = whole.video_processor, video
+    if processor.do_sample_frames and fps is None:
+        return None
+    array = draw_video(frames, height, width).transpose(0, 3, 1, 2)
+    made = lambda: processor(
+        [array], video_metadata=[video_metadata(frames, fps)], return_tensors="pt",
+        return_metadata=True,
+    )
+    processor.do_rescale = processor.do_normalize = False
+    raw = made()
+    processor.do_rescale = processor.do_normalize = True
+    inputs = made()
+    pixels = raw["pixel_values_videos"][0].to(torch.uint8).permute(0, 2, 3, 1)
+    embeddings, _ = features_of(model, dict(pixel_values=inputs["pixel_values_videos"][0]))
+    indices = raw["video_metadata"][0].frames_indices
+    indices = range(frames) if indices is None else indices
+    text = whole.replace_video_token(inputs, 0)
+    return dict(
+        frames=frames, height=height, width=width, fps=fps, grid=None,
+        indices=[int(index) for index in indices], shape=list(pixels.shape),
+        pixels=pixels.contiguous().numpy().tobytes().hex(), num_embeds=len(embeddings),
+        embeddings=rounded(embeddings), by_layer=[],
+        tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+    ), inputs["pixel_values_videos"][0]
+
+
+# The models whose videos are tiles, and the fields of their processors.
+TILE_VIDEO_MODELS = {
+    "internvl": {}, "internvl-norms": dict(do_sample_frames=True, fps=6),
+    "internvl-experts": dict(do_sample_frames=True, num_frames=2, initial_shift=0.5),
+}
+
+
+@torch.no_grad()
+def record_tile_videos(name, fields):
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = internvl_videos(folder, model, fields)
+    pairs = [tile_video_record(model, whole, video) for video in VIDEOS]
+    pairs = [pair for pair in pairs if pair]
+    words, prompts = whole.tokenizer, []
+    for chosen in ([1], [0, 1]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += pairs[index][0]["tokens"] + after
+            placed += [words.convert_tokens_to_ids("<video>")] + after
+        ids = torch.tensor([tokens])
+        inputs = dict(pixel_values=torch.cat([pairs[index][1] for index in chosen]))
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, images=chosen, positions=None, placed_token_ids=placed,
+            last_log_probs=rounded(logits[-1].log_softmax(-1)),
+            greedy_token_ids=greedy_tokens(model, ids, inputs),
+        ))
+    texts = ["<img>", "</img>", "<video>", "Frame1: "]
+    texts += [f"\nFrame{frame}: " for frame in range(2, 9)]
+    texts = {text: words(text, add_special_tokens=False)["input_ids"] for text in texts}
+    golden = dict(videos=[pair[0] for pair in pairs], prompts=prompts, texts=texts)
+    if fields:
+        sample = whole.video_processor.sample_frames
+        of = lambda frames, fps: sample(
+            VideoMetadata(**video_metadata(frames, fps)), fps=whole.video_processor.fps
+        )
+        lengths = [(frames, fps) for frames, fps in LENGTHS if frames > 6]
+        golden["lengths"] = [
+            dict(frames=frames, fps=fps, indices=of(frames, fps).tolist())
+            for frames, fps in lengths if len(of(frames, fps)) <= 768
+        ]
+        of_images = json.loads((folder / "preprocessor_config.json").read_text())
+        of_images.pop("image_processor_type")
+        path = folder / "video_preprocessor_config.json"
+        path.write_text(json.dumps(of_images | fields, indent=2, sort_keys=True) + "\n")
+    words.save_pretrained(folder)
+    (folder / "videos.json").write_text(json.dumps(golden) + "\n")
+
+
 @torch.no_grad()
 def record_videos(name, fields):
     folder = HERE / "vision" / name
@@ -1069,8 +1185,11 @@ def main():
             record(Path(folder))
         return
     if sys.argv[1:2] == ["--videos"]:
-        for name in sys.argv[2:] or VIDEO_MODELS:
-            record_videos(name, VIDEO_MODELS[name])
+        for name in sys.argv[2:] or VIDEO_MODELS | TILE_VIDEO_MODELS:
+            if name in TILE_VIDEO_MODELS:
+                record_tile_videos(name, TILE_VIDEO_MODELS[name])
+            else:
+                record_videos(name, VIDEO_MODELS[name])
             print(name, flush=True)
         return
     if sys.argv[1:2] == ["--crops"]:

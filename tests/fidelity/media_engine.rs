@@ -78,6 +78,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe"]);
+    let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
     let of_items = vision.into_iter().chain(hearing).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
     let crops = ["gemma3", "gemma3-wide"];

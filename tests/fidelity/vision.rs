@@ -62,6 +62,7 @@ models! {
     llava: "llava",
     llava_full: "llava-full",
     llava_siglip: "llava-siglip",
+    llava_siglip_rest: "llava-siglip-rest",
     llava_qwen3: "llava-qwen3",
     qwen2_vl: "qwen2_vl",
     qwen2_5_vl: "qwen2_5_vl",
@@ -89,6 +90,8 @@ models! {
     llama4_wide: "llama4-wide",
     internvl: "internvl",
     internvl_norms: "internvl-norms",
+    internvl_experts: "internvl-experts",
+    internvl_sinks: "internvl-sinks",
 }
 
 #[test]

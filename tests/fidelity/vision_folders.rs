@@ -64,6 +64,26 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
     }
 }
 
+/// As `attribute_map` of HF `Qwen2_5_VLVisionConfig` and `Glm4vVisionConfig`.
+#[test]
+fn sizes_of_a_tower_may_have_other_names() {
+    for name in ["qwen2_5_vl", "glm4v"] {
+        let renamed = |config: &mut Value| {
+            let vision = config["vision_config"].as_object_mut().unwrap();
+            for (usual, other) in
+                [("num_heads", "num_attention_heads"), ("depth", "num_hidden_layers")]
+            {
+                let value = vision.remove(usual).unwrap();
+                vision.insert(other.to_owned(), value);
+            }
+        };
+        assert!(load(name, &[], renamed).unwrap().media.is_some());
+        let wrong = |config: &mut Value| config["vision_config"]["num_attention_heads"] = json!(5);
+        let why = load(name, &[], wrong).unwrap_err();
+        assert!(why.contains("num_attention_heads"), "{why}");
+    }
+}
+
 #[test]
 fn a_tower_of_another_shape_is_refused() {
     let wider = |config: &mut Value| config["vision_config"]["hidden_size"] = json!(48);

@@ -1,4 +1,4 @@
-//! From a file to samples: WAV, FLAC, MP3, and Vorbis in Ogg.
+//! From a file to samples: WAV, AIFF, FLAC, MP3, and Vorbis in Ogg.
 //!
 //! A sound is decoded block by block, so the memory does not depend on its length. Channels are
 //! averaged, and samples are resampled to the model's rate.
@@ -19,7 +19,7 @@ use symphonia::core::{
 
 use super::invalid;
 use super::resample::Resampler;
-use super::riff::Patched;
+use super::riff::{Patched, tags_end};
 
 /// The longest sound that is decoded as a whole.
 pub(crate) const SECONDS_MAX: u32 = 3600;
@@ -46,6 +46,9 @@ const LENGTH_SLACK_SECONDS: f64 = 1.0;
 
 /// Samples for each byte of a file that does not say its length. Speech at 8 kbit/s has 16.
 const SAMPLES_PER_BYTE_MAX: usize = 16;
+
+/// The formats that are decoded, for errors.
+const DECODED: &str = "WAV, AIFF, FLAC, MP3 and Vorbis in Ogg";
 
 /// A sound that is being decoded.
 pub(crate) struct Decoder {
@@ -77,6 +80,10 @@ impl Decoder {
     }
 
     fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
+        // The decoders may find the beginning of an MP3 stream somewhere in the file.
+        if let Some(other) = other_format(&file[tags_end(&file)..]) {
+            return Err(invalid(format!("it is {other}; {DECODED} are decoded")));
+        }
         let stream = MediaSourceStream::new(Box::new(Patched::new(file)), Default::default());
         let limit = Limit::Maximum(TAG_BYTES_MAX);
         let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
@@ -221,6 +228,28 @@ impl Decoder {
             none => none.insert(Resampler::new(rate, self.rate)?),
         };
         resampler.push(&mono)
+    }
+}
+
+/// Returns the name of a format that is known and not decoded, by the first bytes of a file.
+fn other_format(file: &[u8]) -> Option<&'static str> {
+    const OPUS_AT: usize = 28;
+    const CODEC_AT: usize = 20;
+    let is_at = |at: usize, bytes: &[u8]| file.get(at..).is_some_and(|it| it.starts_with(bytes));
+    let is_wave = is_at(0, b"RIFF") && is_at(8, b"WAVEfmt ");
+    match file {
+        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some("MP4 or M4A, with AAC or ALAC"),
+        [0x1a, 0x45, 0xdf, 0xa3, ..] => Some("WebM or Matroska"),
+        [b'c', b'a', b'f', b'f', ..] => Some("a Core Audio file (CAF)"),
+        [b'#', b'!', b'A', b'M', b'R', ..] => Some("AMR"),
+        [0x30, 0x26, 0xb2, 0x75, ..] => Some("WMA"),
+        // MP3 has one of the bits of the layer.
+        [0xff, byte, ..] if byte & 0xf6 == 0xf0 => Some("AAC"),
+        [b'O', b'g', b'g', b'S', ..] if is_at(OPUS_AT, b"OpusHead") => Some("Opus in Ogg"),
+        [b'O', b'g', b'g', b'S', ..] if is_at(OPUS_AT, b"Speex") => Some("Speex in Ogg"),
+        _ if is_wave && is_at(CODEC_AT, &[2, 0]) => Some("WAV with Microsoft's ADPCM"),
+        _ if is_wave && is_at(CODEC_AT, &[0x11, 0]) => Some("WAV with IMA ADPCM"),
+        _ => None,
     }
 }
 

@@ -65,6 +65,86 @@ fn headers_of_pipes_and_broken_notes_are_no_fault() {
     assert_eq!(cut, "Failed to load audio: the file is truncated");
 }
 
+/// The files are those of Python's modules `aifc` and `wave`.
+#[test]
+fn aiff_and_samples_of_24_bits_are_read() {
+    let aiff = b"FORM\0\0\x006AIFFCOMM\0\0\0\x12\0\x01\0\0\0\x04\0\x10@\x0c\xfa\0\0\0\0\0\0\0\
+                 SSND\0\0\0\x10\0\0\0\0\0\0\0\0\0\0@\0\x80\0 \0";
+    let expected = [0.0, 0.5, -1.0, 0.25];
+    assert_eq!(decoded(aiff).unwrap(), expected);
+    let wav = b"RIFF0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x80>\0\0\x80\xbb\0\0\x03\0\x18\0\
+                data\x0c\0\0\0\0\0\0\0\0@\0\0\x80\0\0 ";
+    assert_eq!(decoded(wav).unwrap(), expected);
+    let stereo = b"FORM\0\0\0ZAIFCFVER\0\0\0\x04\xa2\x80Q@COMM\0\0\0&\0\x02\0\0\0\x02\0\x18\
+                   @\x0c\xfa\0\0\0\0\0\0\0NONE\x0enot compressed\0SSND\0\0\0\x14\
+                   \0\0\0\0\0\0\0\0\0\0\0\0@\0\xff\x80\0\0 \0";
+    assert_eq!(decoded(stereo).unwrap(), [1.0 / 1024.0, -3.0 / 2048.0]);
+    // Of a pipe, and with a note that is longer than the file.
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = aiff.to_vec();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        file
+    };
+    let size = aiff.windows(4).position(|bytes| bytes == b"SSND").unwrap() + 4;
+    let note = [&aiff[..], b"ANNO\xff\xff\xff\xff"].concat();
+    for file in [with(4, &[0; 4]), with(4, &[0xff; 4]), with(size, &[0; 4]), note] {
+        assert_eq!(decoded(&file).unwrap(), expected);
+    }
+    for len in [11, 12, 30, 50, aiff.len() - 1] {
+        assert!(decoded(&aiff[..len]).is_err(), "{len} bytes");
+    }
+    assert!(decoded(&with(28, &[0xff; 10])).is_err(), "a rate that is no number");
+}
+
+/// Returns a tag with a picture of `len` bytes, as the standard of ID3v2 has it.
+fn tag(len: u32, flags: u8) -> Vec<u8> {
+    let mut tag = b"ID3\x04\0".to_vec();
+    tag.push(flags);
+    tag.extend([21, 14, 7, 0].map(|bits| (len >> bits & 0x7f) as u8));
+    // Two bytes that begin a frame of MP3.
+    tag.extend([0xff, 0xfb].iter().cycle().take(len as usize));
+    if flags != 0 {
+        tag.extend(b"3DI\x04\0\x10\0\0\0\0");
+    }
+    tag
+}
+
+#[test]
+fn tags_with_large_pictures_are_passed_over() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fidelity/speech/rising.");
+    for kind in ["mp3", "flac"] {
+        let file = std::fs::read(format!("{folder}{kind}")).unwrap();
+        let plain = decoded(&file).unwrap();
+        for tags in [tag(300, 0), tag(3 << 20, 0), tag(900, 0x10), [tag(9, 0), tag(8, 0)].concat()]
+        {
+            assert_eq!(decoded(&[&tags[..], &file].concat()).unwrap(), plain, "{kind}");
+        }
+        assert!(decoded(&tag(300, 0)).is_err());
+        assert!(decoded(&tag(300, 0)[..40]).is_err());
+    }
+    let aac = [&tag(20, 0)[..], b"\xff\xf1\x50\x80"].concat();
+    assert!(decoded(&aac).unwrap_err().to_string().contains("it is AAC"));
+}
+
+#[test]
+fn the_error_names_another_format() {
+    let opus = [&b"OggS"[..], &[0; 24], b"OpusHead"].concat();
+    let adpcm = [&b"RIFF\x24\0\0\0WAVEfmt \x14\0\0\0\x11\0"[..], &[0; 40]].concat();
+    for (file, name) in [
+        (&b"\0\0\0\x18ftypM4A \0\0\0\0"[..], "MP4 or M4A, with AAC or ALAC"),
+        (b"\x1a\x45\xdf\xa3webm", "WebM or Matroska"),
+        (b"\xff\xf1\x50\x80", "AAC"),
+        (&opus, "Opus in Ogg"),
+        (&adpcm, "WAV with IMA ADPCM"),
+    ] {
+        let told = decoded(file).unwrap_err().to_string();
+        let expected = format!(
+            "Failed to load audio: it is {name}; WAV, AIFF, FLAC, MP3 and Vorbis in Ogg are decoded"
+        );
+        assert_eq!(told, expected);
+    }
+}
+
 #[test]
 fn channels_are_averaged() {
     let file = integers(&[0, 16_384, -16_384, 16_384], RATE, 2);

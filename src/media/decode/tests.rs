@@ -16,7 +16,12 @@ fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
 }
 
 fn pixels(file: &[u8]) -> Vec<[u8; 3]> {
-    picture(file, DECODING).unwrap().pixels().map(|pixel| pixel.0).collect()
+    pixels_over(file, [255; 3])
+}
+
+fn pixels_over(file: &[u8], background: [u8; 3]) -> Vec<[u8; 3]> {
+    let image = picture(file, Decoding { background, ..DECODING }).unwrap();
+    image.pixels().map(|pixel| pixel.0).collect()
 }
 
 fn reason(file: &[u8]) -> String {
@@ -85,8 +90,13 @@ fn other_pixels_become_rgb_as_pil_makes_them() {
     let rgba = RgbaImage::from_pixel(1, 1, Rgba([10, 20, 30, 128]));
     let file = encoded(&rgba.into(), ImageFormat::Png);
     assert_eq!(pixels(&file), [[132, 137, 142]]);
-    let grey_alpha = GrayAlphaImage::from_pixel(1, 1, LumaA([10, 0]));
-    assert_eq!(pixels(&encoded(&grey_alpha.into(), ImageFormat::Png)), [[10; 3]]);
+    assert_eq!(pixels_over(&file, [9, 8, 7]), [[10, 14, 19]]);
+    let greys = GrayAlphaImage::from_fn(2, 1, |x, _| LumaA([10, [0, 128][x as usize]]));
+    let file = encoded(&greys.into(), ImageFormat::Png);
+    assert_eq!(pixels(&file), [[255; 3], [132; 3]]);
+    assert_eq!(pixels_over(&file, [9, 8, 7]), [[9, 8, 7], [10, 9, 9]]);
+    let deep = idat(&[10, 7, 0, 7, 10, 7, 128, 7]);
+    assert_eq!(pixels(&png(2, 1, 16, 4, &[(b"IDAT", &deep)])), [[255; 3], [132; 3]]);
     let grey: ImageBuffer<_, Vec<u16>> =
         ImageBuffer::from_fn(3, 1, |x, _| image::Luma([[5, 255, 256][x as usize]]));
     let file = encoded(&DynamicImage::ImageLuma16(grey), ImageFormat::Png);
@@ -99,12 +109,13 @@ fn other_pixels_become_rgb_as_pil_makes_them() {
     let palette = [1, 2, 3, 4, 5, 6];
     let file =
         png(2, 1, 8, 3, &[(b"PLTE", &palette), (b"tRNS", &[0, 128]), (b"IDAT", &idat(&[0, 1]))]);
-    assert_eq!(pixels(&file), [[1, 2, 3], [4, 5, 6]], "the palette's transparency is dropped");
+    assert_eq!(pixels(&file), [[255; 3], [129, 130, 130]]);
+    assert_eq!(pixels_over(&file, [9, 8, 7]), [[9, 8, 7], [6; 3]]);
 }
 
-/// `convert_to_rgb` of transformers 5.24, of PIL's pictures.
+/// The values are those of vLLM's composition of the pictures of Pillow 13.
 #[test]
-fn one_transparent_colour_becomes_white() {
+fn a_transparent_colour_shows_the_background() {
     let idat = |data: &[u8]| stored(&[&[0], data].concat());
     let palette = [1, 2, 3, 4, 5, 6, 1, 2, 3];
     let rows = idat(&[0, 1, 2]);
@@ -112,20 +123,26 @@ fn one_transparent_colour_becomes_white() {
         pixels(&png(3, 1, 8, 3, &[(b"PLTE", &palette), (b"tRNS", alphas), (b"IDAT", &rows)]))
     };
     let white = [255; 3];
-    assert_eq!(of(&[0]), [white, [4, 5, 6], white], "also that of another entry");
+    assert_eq!(of(&[0]), [white, [4, 5, 6], [1, 2, 3]], "another entry has the same colour");
     assert_eq!(of(&[255, 0]), [[1, 2, 3], white, [1, 2, 3]]);
-    assert_eq!(of(&[0, 0]), [[1, 2, 3], [4, 5, 6], [1, 2, 3]], "two of them are dropped");
+    assert_eq!(of(&[0, 0]), [white, white, [1, 2, 3]]);
     let greys = idat(&[7, 8]);
     let file = png(2, 1, 8, 0, &[(b"tRNS", &[0, 8]), (b"IDAT", &greys)]);
     assert_eq!(pixels(&file), [[7; 3], white]);
-    // Greys of one bit and of 16. Only a transparent black is one.
+    assert_eq!(pixels_over(&file, [9, 8, 7]), [[7; 3], [9, 8, 7]]);
+    let colors = idat(&[1, 2, 3, 4, 5, 6]);
+    let file = png(2, 1, 8, 2, &[(b"tRNS", &[0, 1, 0, 2, 0, 3]), (b"IDAT", &colors)]);
+    assert_eq!(pixels_over(&file, [9, 8, 7]), [[9, 8, 7], [4, 5, 6]]);
+    // Greys of one bit, of two, and of 16. Those of two bits are compared before they are scaled.
     let bits = idat(&[0x40]);
     let of = |grey: u8| pixels(&png(2, 1, 1, 0, &[(b"tRNS", &[0, grey]), (b"IDAT", &bits)]));
-    assert_eq!((of(0), of(1)), (vec![white; 2], vec![[0; 3], white]));
+    assert_eq!((of(0), of(1)), (vec![white, white], vec![[0; 3], white]));
+    let file = png(4, 1, 2, 0, &[(b"tRNS", &[0, 1]), (b"IDAT", &idat(&[0x1b]))]);
+    assert_eq!(pixels(&file), [[0; 3], [85; 3], [170; 3], white]);
     let deep = idat(&[0, 0, 0, 1, 2, 0]);
     let of = |grey: u8| pixels(&png(3, 1, 16, 0, &[(b"tRNS", &[0, grey]), (b"IDAT", &deep)]));
     assert_eq!(of(0), [white, [1; 3], white]);
-    assert_eq!(of(1), [[0; 3], [1; 3], white]);
+    assert_eq!(of(1), [[0; 3], white, white]);
 }
 
 /// Returns a GIF of 3 x 1 pixels with the colours 1, 2, 3 and 4. Its one frame has a pixel in the
@@ -152,9 +169,52 @@ fn the_first_frame_of_a_gif_may_be_smaller_than_the_picture() {
     assert_eq!(pixels(&gif(2, Some(3))), [white, [3; 3], white]);
     assert_eq!(pixels(&gif(2, Some(2))), [white; 3]);
     assert_eq!(pixels(&gif(2, Some(4))), [white, [3; 3], white], "beyond the palette");
+    let under = [9, 8, 7];
+    assert_eq!(pixels_over(&gif(2, Some(3)), under), [under, [3; 3], under]);
+    assert_eq!(pixels_over(&gif(2, None), under), [[1; 3], [3; 3], [1; 3]]);
     let mut cut = gif(2, None);
     cut.truncate(20);
     assert!(picture(&cut, DECODING).is_err());
+}
+
+/// The values are those of `exif_transpose` of Pillow 13.
+#[test]
+fn exif_data_turns_a_picture() {
+    let rows = stored(&[0, 1, 2, 3, 0, 4, 5, 6]);
+    for (orientation, sides, greys) in [
+        (0, (3, 2), [1, 2, 3, 4, 5, 6]),
+        (1, (3, 2), [1, 2, 3, 4, 5, 6]),
+        (2, (3, 2), [3, 2, 1, 6, 5, 4]),
+        (3, (3, 2), [6, 5, 4, 3, 2, 1]),
+        (4, (3, 2), [4, 5, 6, 1, 2, 3]),
+        (5, (2, 3), [1, 4, 2, 5, 3, 6]),
+        (6, (2, 3), [4, 1, 5, 2, 6, 3]),
+        (7, (2, 3), [6, 3, 5, 2, 4, 1]),
+        (8, (2, 3), [3, 6, 2, 5, 1, 4]),
+        (9, (3, 2), [1, 2, 3, 4, 5, 6]),
+    ] {
+        // One entry: the tag, the type of two bytes, one value.
+        let mut exif = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
+        exif.extend([orientation, 0, 0, 0, 0, 0, 0]);
+        let file = png(3, 2, 8, 0, &[(b"eXIf", &exif), (b"IDAT", &rows)]);
+        assert_eq!(size(&file, DECODING), Ok(sides), "{orientation}");
+        assert_eq!(picture(&file, DECODING).unwrap().dimensions(), sides, "{orientation}");
+        assert_eq!(pixels(&file), greys.map(|grey| [grey; 3]), "{orientation}");
+        assert_eq!(decoded_bytes(&file, DECODING), 36, "it may be there twice");
+    }
+    let broken = png(3, 2, 8, 0, &[(b"eXIf", b"MM"), (b"IDAT", &rows)]);
+    assert_eq!(size(&broken, DECODING), Ok((3, 2)));
+    let exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    let named = png(3, 2, 8, 0, &[(b"eXIf", exif), (b"IDAT", &rows)]);
+    assert_eq!(pixels(&named), [4, 1, 5, 2, 6, 3].map(|grey| [grey; 3]));
+    // The same of a JPEG, whose segment follows its beginning.
+    let image = RgbImage::from_fn(16, 8, |x, _| Rgb([if x < 8 { 0 } else { 255 }; 3]));
+    let jpeg = encoded(&image.into(), ImageFormat::Jpeg);
+    let exif =
+        b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+    let turned = picture(&[&jpeg[..2], exif, &jpeg[2..]].concat(), DECODING).unwrap();
+    assert_eq!(turned.dimensions(), (8, 16));
+    assert!(turned.get_pixel(4, 2).0[0] < 50 && turned.get_pixel(4, 13).0[0] > 200);
 }
 
 #[test]
@@ -189,6 +249,16 @@ fn wrong_files_are_refused_in_pils_words() {
     let unknown = "Failed to load image: cannot identify image file <_io.BytesIO object>";
     for file in [&b""[..], b"hello, this is no image", b"\x89PNG", b"%PDF-1.7", b"PK\x03\x04"] {
         assert_eq!(reason(file), unknown);
+    }
+    for (file, name) in [
+        (&b"II*\0\x08\0\0\0"[..], "TIFF"),
+        (b"\0\0\0\x20ftypavif\0\0\0\0", "AVIF"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "HEIC"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0", "HEIC"),
+        (b"<svg xmlns=", "SVG"),
+    ] {
+        let decoded = "PNG, JPEG, WebP, GIF and BMP are decoded";
+        assert_eq!(reason(file), format!("Failed to load image: it is {name}; {decoded}"));
     }
     let noise = RgbImage::from_fn(64, 64, |x, y| Rgb([(x * 7 + y * 13) as u8; 3]));
     let image = DynamicImage::ImageRgb8(noise);

@@ -121,7 +121,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
 }
 
 /// Returns a fault of a field without the file, which the client does not know.
-fn reason(error: &ConfigError) -> String {
+pub(super) fn reason(error: &ConfigError) -> String {
     match error {
         ConfigError::Invalid { field, value, expected, .. } => {
             format!("`{field}` is {value}; expected {expected}")

@@ -18,7 +18,7 @@ pub(super) enum Size {
 }
 
 /// Returns the size that `field` gives, by default `default`. A number stands for the shorter side,
-/// or for both sides if `is_square`.
+/// or for both sides if `is_square`. A list has the height and the width.
 pub(super) fn size(
     fields: &Fields,
     field: &str,
@@ -42,6 +42,14 @@ pub(super) fn size(
                 _ => {
                     Err(fields.invalid(field, "an object with shortest_edge, or height and width"))
                 }
+            }
+        }
+        Some(Value::Array(sides)) => {
+            let side = |value: &Value| fields.with(field, value.clone()).size(field);
+            let sides: Vec<Option<usize>> = sides.iter().map(side).collect::<Result<_, _>>()?;
+            match *sides {
+                [Some(height), Some(width)] => Ok(Size::Exact { height, width }),
+                _ => Err(fields.invalid(field, "a height and a width")),
             }
         }
         Some(_) => Ok(fields.size(field)?.map_or(default, of_number)),

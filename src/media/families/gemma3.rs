@@ -28,6 +28,10 @@ use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
 const CROP_TEXTS: [&str; 3] =
     ["Here is the original image ", " and here are some crops to help you see better ", " "];
 
+/// The names that fields of `config.json` may also have: HF `attribute_map`.
+const OTHER_NAMES: &[(&str, &str)] =
+    &[("boi_token_id", "boi_token_index"), ("eoi_token_id", "eoi_token_index")];
+
 /// The longest run of line feeds that may be one token, as in the tokenizers of Gemma.
 const LINE_FEEDS_MAX: usize = 32;
 
@@ -71,6 +75,7 @@ impl Gemma3 {
             let expected = format!("{}, mm_tokens_per_image of config.json", images.num_embeds);
             return Err(whole.invalid(LEN, &expected));
         }
+        let outer = outer.with_aliases(OTHER_NAMES);
         let token = |field: &str, default: usize| {
             let id = outer.count(field)?.unwrap_or(default);
             u32::try_from(id).map_err(|_| outer.invalid(field, "a token id"))

@@ -1,20 +1,23 @@
 //! Images of InternVL: tiles in the nearest ratio, and a thumbnail (HF `GotOcr2ImageProcessor`,
-//! `InternVLProcessor`).
+//! `InternVLProcessor`). Each frame of a video is one tile.
+
+use std::sync::Arc;
 
 use image::RgbImage;
 use playhouse_actors::{
     logic::request::{
         ids::TokenId,
-        media::{Modality, ProcessedMedia},
+        media::{MediaTensor, Modality, ProcessedMedia},
     },
     ports::MediaError,
 };
 use serde_json::{Map, Value};
 
 use super::fields::{self, Size};
+use super::internvl_video::VideoRules;
 use super::resize::{Filter, Pixels};
-use super::{item, tiles, token_of};
-use crate::media::processor::FamilyProcessor;
+use super::{Encode, item, tiles, token_of};
+use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;
 use crate::model::config::Fields;
 use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
@@ -22,10 +25,14 @@ use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
 /// The most tiles that a config may ask for.
 const TILES_MAX: usize = 64;
 
+/// The text that stands for a video.
+const VIDEO: &str = "<video>";
+
 /// The processor of one model.
-#[derive(Debug)]
 pub(super) struct InternVl {
     image_token: [TokenId; 1],
+    /// The placeholder of a video, if the tokenizer has it as one token.
+    video_token: Option<[TokenId; 1]>,
     start_token: TokenId,
     end_token: TokenId,
     num_embeds: usize,
@@ -34,6 +41,9 @@ pub(super) struct InternVl {
     /// The least and the most tiles; `None` if images are not cut.
     tiles: Option<[usize; 2]>,
     filter: Filter,
+    /// The rules of videos, or why they are not served.
+    videos: Result<VideoRules, String>,
+    encode: Arc<Encode>,
 }
 
 impl InternVl {
@@ -42,7 +52,7 @@ impl InternVl {
         family: VisionFamily,
         outer: &Fields,
         processor: &ProcessorConfig,
-        encode: &dyn Fn(&str) -> Vec<TokenId>,
+        encode: Arc<Encode>,
     ) -> Result<Self, ConfigError> {
         const SIZE: &str = "size";
         const MOST: &str = "max_patches";
@@ -63,19 +73,40 @@ impl InternVl {
         let whole = &processor.whole;
         Ok(Self {
             image_token: [images.placeholder],
-            start_token: token_of(whole, "start_image_token", "<img>", encode)?,
-            end_token: token_of(whole, "end_image_token", "</img>", encode)?,
+            video_token: <[TokenId; 1]>::try_from(encode(VIDEO)).ok(),
+            start_token: token_of(whole, "start_image_token", "<img>", &*encode)?,
+            end_token: token_of(whole, "end_image_token", "</img>", &*encode)?,
             num_embeds: images.num_embeds,
             side,
             tiles: Some([least, most]),
             filter: fields::filter(fields, Filter::Bicubic)?,
+            videos: VideoRules::read(processor, images),
+            encode,
         })
+    }
+
+    /// Returns the rules of videos.
+    fn videos(&self) -> Result<&VideoRules, MediaError> {
+        self.videos.as_ref().map_err(|reason| MediaError::Invalid {
+            modality: Modality::Video,
+            reason: reason.clone(),
+        })
+    }
+
+    /// Appends the tokens of `num_embeds` embeddings, and the marks around them.
+    fn push(&self, num_embeds: usize, tokens: &mut Vec<TokenId>) {
+        tokens.push(self.start_token);
+        tokens.extend(std::iter::repeat_n(self.image_token[0], num_embeds));
+        tokens.push(self.end_token);
     }
 }
 
 impl FamilyProcessor for InternVl {
     fn modalities(&self) -> &[Modality] {
-        &[Modality::Image]
+        match self.video_token {
+            Some(_) => &[Modality::Image, Modality::Video],
+            None => &[Modality::Image],
+        }
     }
 
     fn max_item_embeds(&self) -> usize {
@@ -83,17 +114,49 @@ impl FamilyProcessor for InternVl {
         tiles * self.num_embeds
     }
 
-    fn placeholder(&self, _modality: Modality) -> &str {
-        "<IMG_CONTEXT>"
+    fn placeholder(&self, modality: Modality) -> &str {
+        match modality {
+            Modality::Video => VIDEO,
+            _ => "<IMG_CONTEXT>",
+        }
     }
 
-    fn placeholder_tokens(&self, _modality: Modality) -> &[TokenId] {
-        &self.image_token
+    fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {
+        match modality {
+            Modality::Image => &self.image_token,
+            Modality::Video => match &self.video_token {
+                Some(token) => token,
+                None => &[],
+            },
+            Modality::Audio | Modality::Text => &[],
+        }
     }
 
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
-        let images = std::iter::repeat_n(self.image_token[0], media.num_embeds);
-        [self.start_token].into_iter().chain(images).chain([self.end_token]).collect()
+        let mut tokens = Vec::new();
+        if media.modality != Modality::Video {
+            self.push(media.num_embeds, &mut tokens);
+            return tokens;
+        }
+        for frame in 1..=media.tensors.len() {
+            let line = if frame == 1 { "" } else { "\n" };
+            tokens.extend((self.encode)(&format!("{line}Frame{frame}: ")));
+            self.push(self.num_embeds, &mut tokens);
+        }
+        tokens
+    }
+
+    /// Each frame is encoded by itself.
+    fn parts(&self, media: &Arc<ProcessedMedia>) -> Vec<Arc<ProcessedMedia>> {
+        if media.modality != Modality::Video {
+            return vec![Arc::clone(media)];
+        }
+        let part = |tensor: &MediaTensor| ProcessedMedia {
+            tensors: vec![tensor.clone()],
+            num_embeds: self.num_embeds,
+            ..ProcessedMedia::clone(media)
+        };
+        media.tensors.iter().map(part).map(Arc::new).collect()
     }
 
     fn is_placeholder(&self, token: TokenId) -> bool {
@@ -116,5 +179,29 @@ impl FamilyProcessor for InternVl {
         }
         let num_embeds = all.len() * self.num_embeds;
         Ok(item(all, num_embeds, None))
+    }
+
+    fn chosen_frames(
+        &self,
+        total: usize,
+        fps: Option<f64>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Vec<usize>, MediaError> {
+        self.videos()?.chosen(total, fps, kwargs)
+    }
+
+    fn video(
+        &self,
+        video: &Video,
+        _kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        let filter = self.videos()?.filter;
+        let frames = video.frames.iter().flat_map(|frame| {
+            let pixels = Pixels::of(frame).resized(filter, [self.side; 2]);
+            item(vec![pixels], self.num_embeds, None).tensors
+        });
+        let tensors: Vec<MediaTensor> = frames.collect();
+        let num_embeds = tensors.len() * self.num_embeds;
+        Ok(ProcessedMedia { modality: Modality::Video, tensors, num_embeds, grid: None })
     }
 }

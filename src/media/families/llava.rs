@@ -56,8 +56,9 @@ impl Llava {
                 Size::Shortest(side) | Size::Bounded { shortest: side, .. } => Ok([side, side]),
             }
         });
-        let is_padded =
-            class.as_deref() == Some("LlavaImageProcessor") && fields.flag_or("do_pad", false)?;
+        // Without a name, transformers takes the class of LLaVA's models.
+        let is_padded = matches!(class.as_deref(), None | Some("LlavaImageProcessor"))
+            && fields.flag_or("do_pad", false)?;
         let mean = processor.scale(images.scale)?.mean;
         Ok(Self {
             image_token: [images.placeholder],

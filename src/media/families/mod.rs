@@ -9,6 +9,7 @@ mod glm_video;
 mod hearing;
 mod idefics3;
 mod internvl;
+mod internvl_video;
 mod llama4;
 mod llava;
 mod llava_next;
@@ -97,7 +98,7 @@ fn of_images(
         }
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
         VisionFamily::InternVl => {
-            Arc::new(internvl::InternVl::read(family, outer, processor, &*encode)?)
+            Arc::new(internvl::InternVl::read(family, outer, processor, encode)?)
         }
     })
 }

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{Rgb, RgbImage};
-use playhouse_actors::{logic::request::media::Modality, ports::ReadyMedia};
+use playhouse_actors::{
+    logic::request::media::{MediaTensor, Modality},
+    ports::ReadyMedia,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -128,7 +131,7 @@ struct RecordedVideo {
     indices: Vec<usize>,
     shape: Vec<usize>,
     pixels: String,
-    grid: [u32; 3],
+    grid: Option<[u32; 3]>,
     num_embeds: usize,
     tokens: Vec<u32>,
 }
@@ -161,24 +164,55 @@ fn processed_videos_are_those_of_transformers() {
             assert_eq!(chosen, recorded.indices, "{name}");
             let video = drawn_video(&recorded, chosen);
             let item = processor.video(&video, &none).unwrap();
-            assert_eq!(item.tensors[0].shape, recorded.shape, "{name}");
-            let bytes = item.tensors[0].data.iter();
+            // Frames may have tensors of their own. Other tensors have fewer axes or no elements.
+            let frames = item.tensors.iter();
+            let frames = frames.filter(|it| it.shape.len() == 4 && !it.data.is_empty());
+            let frames: Vec<&MediaTensor> = frames.collect();
+            let mut shape = frames[0].shape.clone();
+            shape[0] = frames.iter().map(|frame| frame.shape[0]).sum();
+            assert_eq!(shape, recorded.shape, "{name}");
+            let bytes = frames.iter().flat_map(|frame| frame.data.iter());
             let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
             assert!(hex == recorded.pixels, "{name}: other pixels");
-            assert_eq!((item.num_embeds, item.grid), (recorded.num_embeds, Some(recorded.grid)));
-            assert!(item.num_embeds <= processor.max_item_embeds(), "{name}");
+            assert_eq!((item.num_embeds, item.grid), (recorded.num_embeds, recorded.grid));
             assert_eq!(processor.tokens(&item), recorded.tokens, "{name}");
+            for part in processor.parts(&Arc::new(item)) {
+                assert!(part.num_embeds <= processor.max_item_embeds(), "{name}");
+            }
             num_videos += 1;
         }
     }
     assert!(num_videos > 12, "{num_videos}");
 }
 
+/// Its images are served.
+#[test]
+fn frames_of_another_size_than_tiles_are_refused() {
+    let model = models().into_iter().find(|model| model.ends_with("internvl")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "preprocessor_config.json"] {
+        std::fs::copy(model.join(file), folder.path().join(file)).unwrap();
+    }
+    // The default of HF `InternVLVideoProcessor`.
+    let videos = json!({ "size": { "height": 384, "width": 384 } }).to_string();
+    std::fs::write(folder.path().join("video_preprocessor_config.json"), videos).unwrap();
+    let processor = processor_for(folder.path(), |_| vec![7]).unwrap().unwrap();
+    assert!(processor.image(&drawn(9, 9), &Map::new()).is_ok());
+    for refused in [
+        processor.chosen_frames(4, None, &Map::new()).map(drop),
+        processor.video(&squares(2, 16), &Map::new()).map(drop),
+    ] {
+        let why = refused.unwrap_err().to_string();
+        assert!(why.starts_with("Failed to load video: the model's processor of videos: `size`"));
+        assert!(why.ends_with("expected 32 x 32, the tower's image_size"), "{why}");
+    }
+}
+
 #[test]
 fn clients_may_ask_for_other_frames() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/vision");
     let chosen = |model: &str, kwargs: serde_json::Value| {
-        let processor = processor_for(&folder.join(model), |_| Vec::new()).unwrap().unwrap();
+        let processor = processor_for(&folder.join(model), |_| vec![7]).unwrap().unwrap();
         let chosen = processor.chosen_frames(20, Some(10.0), kwargs.as_object().unwrap());
         chosen.map_err(|error| error.to_string())
     };
@@ -193,6 +227,12 @@ fn clients_may_ask_for_other_frames() {
         assert!(chosen("qwen3_vl", kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
     }
     assert!(chosen("qwen2_vl", json!({ "num_frames": 40 })).is_err());
+    assert_eq!(chosen("internvl", json!({ "fps": 2 })), Ok(vec![2, 7, 12, 17]));
+    assert_eq!(chosen("internvl", json!({ "num_frames": 3 })), Ok(vec![3, 10, 16]));
+    assert_eq!(chosen("internvl", json!({})), Ok((0..20).collect()));
+    for kwargs in [json!({ "num_frames": 21 }), json!({ "fps": 0.1 }), json!({ "fps": "x" })] {
+        assert!(chosen("internvl", kwargs).is_err());
+    }
     assert_eq!(chosen("glm4v", json!({ "fps": 2 })), Ok(vec![0, 5, 10, 15]));
     assert_eq!(chosen("glm4v", json!({ "do_sample_frames": false })), Ok((0..20).collect()));
     assert!(chosen("glm4v", json!({ "fps": "x" })).unwrap_err().contains("`fps`"));
@@ -339,6 +379,26 @@ fn crops_are_those_of_transformers() {
     assert!(num_crops > 10, "{num_crops}");
 }
 
+/// As `attribute_map` of HF `Gemma3Config`.
+#[test]
+fn the_marks_of_an_image_may_have_other_names() {
+    let model = models().into_iter().find(|model| model.ends_with("gemma3")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["preprocessor_config.json", "processor_config.json"] {
+        if model.join(file).exists() {
+            std::fs::copy(model.join(file), folder.path().join(file)).unwrap();
+        }
+    }
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    let config = config.replace("boi_token_index", "boi_token_id");
+    let config = config.replace("eoi_token_index", "eoi_token_id");
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let processor = Golden::read(&model).processor(folder.path());
+    assert_eq!(processor.placeholder_tokens(Modality::Image), [440]);
+    let item = processor.image(&drawn(9, 9), &Map::new()).unwrap();
+    assert!(processor.tokens(&item).contains(&441));
+}
+
 #[test]
 fn crops_follow_the_settings() {
     let model = models().into_iter().find(|model| model.ends_with("gemma3")).unwrap();
@@ -406,6 +466,20 @@ fn a_size_of_siglip_that_is_a_number_is_the_shorter_side() {
         let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
         assert!(hex == recorded.pixels, "other pixels");
     }
+}
+
+/// As `get_size_dict` of transformers.
+#[test]
+fn a_size_may_be_a_list_of_its_sides() {
+    let model = models().into_iter().find(|model| model.ends_with("llava-siglip")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let made = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].data.clone()).map_err(|error| error.to_string())
+    };
+    assert_eq!(made(json!({ "size": [42, 42] })), made(json!({})));
+    let refused = made(json!({ "size": [42] })).unwrap_err();
+    assert!(refused.contains("`size` is [42]; expected a height and a width"), "{refused}");
 }
 
 #[test]

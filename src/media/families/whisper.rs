@@ -20,6 +20,8 @@ use crate::model::ConfigError;
 use crate::model::audio::EXTRACTOR_FILES;
 use crate::model_files::{self, ModelFileError};
 
+/// The fields of the whole processor's config that may have the settings.
+const NESTED: [&str; 2] = ["feature_extractor", "audio_processor"];
 /// Windows that become one state of the encoder.
 const WINDOWS_OF_A_STATE: usize = 2;
 
@@ -53,12 +55,23 @@ impl WhisperProcessor {
 pub(super) fn settings(
     model: &Path,
 ) -> Result<(MelConfig, impl Fn(&str, String) -> ConfigError), ConfigError> {
+    let json = |path: &Path| {
+        let text = model_files::read(path).map_err(ModelFileError::read(path))?;
+        serde_json::from_slice::<Value>(&text)
+            .map_err(|error| ConfigError::Json { path: path.to_owned(), reason: error.to_string() })
+    };
     let paths = EXTRACTOR_FILES.map(|file| model.join(file));
-    let path = paths.iter().find(|path| model_files::exists(path)).unwrap_or(&paths[0]).clone();
-    let text = model_files::read(&path).map_err(ModelFileError::read(&path))?;
-    let json = serde_json::from_slice::<Value>(&text)
-        .map_err(|error| ConfigError::Json { path: path.clone(), reason: error.to_string() })?;
-    let fields = json.get("feature_extractor").unwrap_or(&json).clone();
+    let whole = model_files::exists(&paths[1]).then(|| json(&paths[1])).transpose()?;
+    let nested = |whole: &Value| {
+        let mut found = NESTED.iter().filter_map(|name| whole.get(name));
+        found.find(|fields| !fields.is_null()).cloned()
+    };
+    // As in transformers, the settings in those of the whole processor go first.
+    let (path, fields) = match (whole.as_ref().and_then(nested), whole) {
+        (Some(fields), _) => (paths[1].clone(), fields),
+        (None, Some(whole)) if !model_files::exists(&paths[0]) => (paths[1].clone(), whole),
+        (None, _) => (paths[0].clone(), json(&paths[0])?),
+    };
     let config = read(&fields, &path)?;
     let invalid = move |field: &str, expected: String| {
         let value = fields.get(field).unwrap_or(&Value::Null).to_string();
@@ -79,9 +92,7 @@ fn read(fields: &Value, path: &Path) -> Result<MelConfig, ConfigError> {
         let size = size.filter(|size| (1..=most).contains(size));
         size.ok_or_else(|| invalid(field, format!("an integer from 1 to {most}")))
     };
-    if fields.get("do_normalize").and_then(Value::as_bool) == Some(true) {
-        return Err(invalid("do_normalize", "false".to_owned()));
-    }
+    // transformers reads `do_normalize` from its caller alone, and not from the file.
     if fields.get("dither").and_then(Value::as_f64).is_some_and(|dither| dither != 0.0) {
         return Err(invalid("dither", "0".to_owned()));
     }

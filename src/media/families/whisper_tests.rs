@@ -79,6 +79,31 @@ fn settings_have_the_defaults_of_transformers() {
         MelConfig { num_bins: 80, rate: 16_000, n_fft: 400, hop_length: 160, seconds: 30 };
     assert_eq!(read(json!({})).unwrap(), expected);
     assert_eq!(read(json!({"feature_size": 128})).unwrap().num_bins, 128);
+    // A spectrogram of HF `WhisperFeatureExtractor(do_normalize=True)` is that of `False`.
+    assert_eq!(read(json!({"do_normalize": true})).unwrap(), expected);
     let why = read(json!({"hop_length": 0})).unwrap_err().to_string();
     assert_eq!(why, "a.json: `hop_length` is 0; expected an integer from 1 to 400");
+}
+
+/// The order is that of `AutoFeatureExtractor` in transformers 5.24.
+#[test]
+fn the_settings_in_those_of_the_whole_processor_go_first() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let write = |file: &str, json: Value| {
+        std::fs::write(folder.path().join(file), json.to_string()).unwrap();
+    };
+    let num_bins = || settings(folder.path()).map(|(config, _)| config.num_bins).unwrap();
+    write("preprocessor_config.json", json!({ "feature_size": 96 }));
+    write("processor_config.json", json!({ "processor_class": "WhisperProcessor" }));
+    assert_eq!(num_bins(), 96);
+    write("processor_config.json", json!({ "audio_processor": { "feature_size": 112 } }));
+    assert_eq!(num_bins(), 112);
+    let both = json!({
+        "feature_extractor": { "feature_size": 128 }, "audio_processor": { "feature_size": 112 },
+    });
+    write("processor_config.json", both);
+    assert_eq!(num_bins(), 128);
+    std::fs::remove_file(folder.path().join("preprocessor_config.json")).unwrap();
+    write("processor_config.json", json!({ "feature_size": 64 }));
+    assert_eq!(num_bins(), 64);
 }

@@ -2,7 +2,8 @@
 
 use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
 use super::{
-    Family, TextModel, TextPlace, VisionFamily, Wrapper, granite, llama, mistral, qwen2, qwen3,
+    Family, TextModel, TextPlace, VisionFamily, Wrapper, gpt_oss, granite, llama, mistral, qwen2,
+    qwen3, qwen3_moe,
 };
 
 const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
@@ -107,6 +108,16 @@ pub(super) const INTERNVL: Wrapper = Wrapper {
         TextModel {
             family: Family { architecture: INTERNVL_CLASS, ..qwen3::FAMILY },
             sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CLASS, ..qwen3_moe::FAMILY },
+            sizes: sizes([151_936, 2_048, 6_144, 24, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CLASS, ..gpt_oss::FAMILY },
+            sizes: sizes([201_088, 2_880, 2_880, 36, 64]),
             experts: &[],
         },
         TextModel {

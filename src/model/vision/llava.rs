@@ -183,7 +183,7 @@ fn vit(
         patch: PatchSize { side: patch_size, frames: 1 },
         feature_layers,
         last_norm: has_last_norm.then_some(last_norm),
-        drops_class: drops_first(outer, &projector, family)?,
+        drops_first: drops_first(outer, &projector, family)?,
         ends_rows: matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip),
         projector,
     })

@@ -43,6 +43,10 @@ use playhouse_kernels::Activation;
 /// The places of the towers of Qwen and GLM.
 const VISUAL: &[&str] = &["model.visual", "visual"];
 
+/// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
+const OTHER_NAMES: &[(&str, &str)] =
+    &[("num_attention_heads", "num_heads"), ("num_hidden_layers", "depth")];
+
 /// The numbers of Llama 4's pixels.
 const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..config::UNIT_SCALE };
 
@@ -180,13 +184,14 @@ impl VisionPlan {
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
+        let visual = vision.with_aliases(OTHER_NAMES);
         match family {
-            VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&vision)?),
-            VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&vision)?),
-            VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&vision)?),
-            VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&vision)?),
+            VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
+            VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
+            VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
+            VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&vision)?), [151_343, 151_344])
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual)?), [151_343, 151_344])
             }
             VisionFamily::Llama4 => Ok(Some(Self {
                 vision_tower: {

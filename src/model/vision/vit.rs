@@ -50,8 +50,9 @@ pub(super) struct VitConfig {
     pub(super) feature_layers: Vec<usize>,
     /// The norm of the states after the last layer, if there is one.
     pub(super) last_norm: Option<NormConfig>,
-    /// Whether the class token has no embedding.
-    pub(super) drops_class: bool,
+    /// Whether the first state of an image has no embedding: the class token, or without one the
+    /// first patch.
+    pub(super) drops_first: bool,
     /// Whether each row of an image in tiles ends with a learned vector.
     pub(super) ends_rows: bool,
     pub(super) projector: ProjectorConfig,
@@ -65,8 +66,8 @@ impl VitConfig {
 
     /// Returns the embeddings of an image.
     pub(super) fn num_embeds(&self) -> usize {
-        let has_class = self.names.class.is_some() && !self.drops_class;
-        (self.side() / self.projector.merge).pow(2) + usize::from(has_class)
+        let squares = (self.side() / self.projector.merge).pow(2);
+        squares + usize::from(self.names.class.is_some()) - usize::from(self.drops_first)
     }
 
     fn rows_of_image(&self) -> usize {
@@ -85,8 +86,8 @@ impl VitConfig {
             let column = square % squares * merge + inside % merge;
             class + row * side + column
         };
-        let first = if self.drops_class { class } else { 0 };
-        (first..class).chain((0..(squares * merge).pow(2)).map(patch)).collect()
+        let states = (0..class).chain((0..(squares * merge).pow(2)).map(patch));
+        states.skip(usize::from(self.drops_first)).collect()
     }
 }
 

@@ -68,6 +68,16 @@ fn a_template_of_parts_gets_each_item_in_its_place() {
     assert_eq!(render(PARTS, &contents, Some(&Images)).unwrap(), "a[image]b[image];c;");
 }
 
+/// As the chat template in HF `Qwen2AudioProcessor` looks for sounds.
+#[test]
+fn a_template_may_look_for_the_name_of_an_item() {
+    let template = "{% for m in messages %}{% for c in m.content %}\
+                    {% if 'image' in c or 'image_url' in c %}[image]\
+                    {% elif 'text' in c %}{{ c.text }}{% endif %}{% endfor %};{% endfor %}";
+    let contents = [json!([text("a"), image(), text("b")])];
+    assert_eq!(render(template, &contents, Some(&Images)).unwrap(), "a[image]b;");
+}
+
 #[test]
 fn a_template_of_text_gets_placeholders_that_the_text_does_not_have() {
     let rendered = |content: Value| render(TEXT, &[content], Some(&Images)).unwrap();

@@ -203,7 +203,11 @@ fn content(
     }
     let shown = |part: &Part<'_>| match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
-        Part::Media(modality) => json!({"type": modality.as_str()}),
+        // Some templates look for the name alone. In transformers it has the content.
+        Part::Media(modality) => {
+            let kind = modality.as_str();
+            json!({"type": kind, kind: ""})
+        }
     };
     match format {
         ContentFormat::String => places.text(&parts).map(Value::from),

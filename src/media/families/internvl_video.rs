@@ -1,0 +1,125 @@
+//! Videos of InternVL (HF `InternVLVideoProcessor`).
+
+use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
+use serde_json::{Map, Value};
+
+use super::adjustable::reason;
+use super::fields::{self, Size};
+use super::resize::Filter;
+use crate::media::frames::FRAMES_MAX;
+use crate::model::ConfigError;
+use crate::model::vision::{ProcessorConfig, TileImages};
+
+/// The rules of a model's videos.
+#[derive(Debug)]
+pub(super) struct VideoRules {
+    pub(super) filter: Filter,
+    /// Whether frames are sampled. If not, all are processed.
+    is_sampled: bool,
+    num_frames: Option<usize>,
+    fps: Option<f64>,
+    /// The first frame. `None`: the middle of the first part.
+    first: Option<f64>,
+}
+
+impl VideoRules {
+    /// Reads the rules of a model with these images.
+    ///
+    /// # Errors
+    /// The reason why its videos are not served. Its images may be.
+    pub(super) fn read(processor: &ProcessorConfig, images: TileImages) -> Result<Self, String> {
+        let checked = Self::checked(processor, images);
+        checked.map_err(|error| format!("the model's processor of videos: {}", reason(&error)))
+    }
+
+    fn checked(processor: &ProcessorConfig, images: TileImages) -> Result<Self, ConfigError> {
+        const SIZE: &str = "size";
+        const CROP: &str = "do_center_crop";
+        const FIRST: &str = "initial_shift";
+        let TileImages { image_size: side, scale, .. } = images;
+        let fields = &processor.video;
+        let exact = |side: usize| Size::Exact { height: side, width: side };
+        if fields::size(fields, SIZE, true, exact(384))? != exact(side) {
+            return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
+        }
+        fields::require_resize(fields)?;
+        if fields.flag_or(CROP, false)? {
+            return Err(fields.invalid(CROP, "false"));
+        }
+        if processor.video_scale(scale)? != processor.scale(scale)? {
+            return Err(fields.invalid("image_mean", "the numbers of images"));
+        }
+        let first = match fields.value(FIRST) {
+            None | Some(Value::Bool(true)) => None,
+            Some(Value::Bool(false)) => Some(0.0),
+            Some(value) => {
+                let first = value.as_f64().filter(|first| *first >= 0.0);
+                Some(first.ok_or_else(|| fields.invalid(FIRST, "true, false or a frame"))?)
+            }
+        };
+        Ok(Self {
+            filter: fields::filter(fields, Filter::Bicubic)?,
+            is_sampled: fields.flag_or("do_sample_frames", false)?,
+            num_frames: fields.size("num_frames")?,
+            fps: fields.positive("fps")?,
+            first,
+        })
+    }
+
+    /// Returns the places of the frames that are processed, of a video with `total` frames.
+    pub(super) fn chosen(
+        &self,
+        total: usize,
+        fps: Option<f64>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Vec<usize>, MediaError> {
+        let given = |field: &str| kwargs.get(field).filter(|value| !value.is_null());
+        let wrong = |field: &str, value: &Value, expected: &str| {
+            MediaError::Kwargs(format!("`{field}` is {value}; expected {expected}"))
+        };
+        let above_0 = "a number above 0";
+        let (mut is_sampled, mut count, mut wanted) = (self.is_sampled, self.num_frames, self.fps);
+        if let Some(value) = given("fps") {
+            let rate = value.as_f64().filter(|fps| *fps > 0.0 && fps.is_finite());
+            wanted = Some(rate.ok_or_else(|| wrong("fps", value, above_0))?);
+            (is_sampled, count) = (true, None);
+        }
+        if let Some(value) = given("num_frames") {
+            let number = value.as_u64().filter(|count| *count > 0);
+            count = Some(number.ok_or_else(|| wrong("num_frames", value, above_0))? as usize);
+            is_sampled = true;
+        }
+        if let Some(value) = given("do_sample_frames") {
+            let flag = value.as_bool();
+            let expected = "true or false";
+            is_sampled = flag.ok_or_else(|| wrong("do_sample_frames", value, expected))?;
+        }
+        if !is_sampled {
+            return Ok((0..total.min(FRAMES_MAX)).collect());
+        }
+        let count = match (count, wanted) {
+            (Some(count), _) => count,
+            (None, Some(wanted)) => {
+                let why = "its frames a second are not known; give `fps` in media_io_kwargs";
+                let fps = fps.ok_or_else(|| invalid(why))?;
+                (total as f64 / fps * wanted) as usize
+            }
+            (None, None) => {
+                return Err(invalid("its frames are sampled; give `fps` or `num_frames`"));
+            }
+        };
+        if count == 0 || count > total {
+            return Err(invalid(&format!("{count} frames of {total} cannot be taken")));
+        }
+        let step = total as f64 / count as f64;
+        let first = self.first.unwrap_or(step / 2.0);
+        let len = ((total as f64 - first) / step).ceil().max(0.0) as usize;
+        // In floats of 32 bits, as in torch.
+        let place = |index: usize| (first + index as f64 * step) as f32 as usize;
+        Ok((0..len.min(FRAMES_MAX)).map(place).filter(|place| *place < total).collect())
+    }
+}
+
+fn invalid(reason: &str) -> MediaError {
+    MediaError::Invalid { modality: Modality::Video, reason: reason.to_owned() }
+}
