@@ -147,8 +147,9 @@ pub(super) fn generation_config(config: &EngineConfig) -> Result<GenerationConfi
         GenerationConfigSource::Folder(folder) => GenerationConfig::from_dir(folder)?,
         // As in vLLM, the model's end-of-sequence tokens still count.
         GenerationConfigSource::Vllm => {
-            let GenerationConfig { eos_token_ids, .. } = GenerationConfig::of_model(&config.model)?;
-            GenerationConfig { eos_token_ids, ..GenerationConfig::default() }
+            let of_model = GenerationConfig::of_model(&config.model)?;
+            let GenerationConfig { is_of_file, eos_token_ids, .. } = of_model;
+            GenerationConfig { is_of_file, eos_token_ids, ..GenerationConfig::default() }
         }
     };
     Ok(match &config.override_generation_config {

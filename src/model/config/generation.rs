@@ -24,6 +24,9 @@ const FIELDS: [&str; 9] = [
 /// The fields of `generation_config.json` that vLLM reads. Each may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerationConfig {
+    /// Whether there is a file. Its tokens that end a sequence then replace those of `config.json`,
+    /// as in vLLM.
+    pub is_of_file: bool,
     /// Tokens that end a sequence.
     pub eos_token_ids: Vec<u32>,
     /// Sampling temperature; 0 is greedy.
@@ -66,7 +69,7 @@ impl GenerationConfig {
         if !model_files::exists(&path) {
             return Ok(Self::default());
         }
-        Self::from_fields(&Fields::read(&path)?)
+        Ok(Self { is_of_file: true, ..Self::from_fields(&Fields::read(&path)?)? })
     }
 
     /// Returns the settings with the fields of `changes` in the place of their own. Warns of fields
@@ -86,6 +89,7 @@ impl GenerationConfig {
         let is_given = |name: &str| object.contains_key(name);
         let number = |name: &str, new: Option<f64>, old| if is_given(name) { new } else { old };
         Ok(Self {
+            is_of_file: self.is_of_file,
             eos_token_ids: match is_given("eos_token_id") {
                 true => new.eos_token_ids,
                 false => self.eos_token_ids,
@@ -139,6 +143,7 @@ impl GenerationConfig {
 
     fn from_fields(file: &Fields) -> Result<Self, ConfigError> {
         Ok(Self {
+            is_of_file: false,
             eos_token_ids: file.token_ids("eos_token_id")?,
             temperature: file.number("temperature")?,
             top_p: file.number("top_p")?,
