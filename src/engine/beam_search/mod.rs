@@ -38,7 +38,7 @@ pub struct BeamSearchParams {
     pub max_tokens: Option<u32>,
     /// Whether a beam continues after the end-of-sequence token.
     pub ignore_eos: bool,
-    /// The exponent of a beam's length, prompt included. A beam's score is the sum of its
+    /// The exponent of a beam's length in generated tokens. A beam's score is the sum of its
     /// log-probabilities divided by that power. An exponent above 0 prefers longer beams.
     pub length_penalty: f32,
     /// Whether the end-of-sequence token stays among the tokens.
@@ -154,20 +154,17 @@ impl Engine {
         let mm_features = Arc::clone(&submission.mm_features);
         let num_input_tokens = submission.num_input_tokens();
         let max_tokens = self.room(prompt_token_ids.len(), output)?;
-        let mut search = BeamSearch::new(
-            prompt_token_ids.len(),
-            SearchParams {
-                beam_width: params.beam_width as usize,
-                max_tokens,
-                length_penalty: f64::from(params.length_penalty),
-                eos_token_ids: match params.ignore_eos {
-                    true => Vec::new(),
-                    false => self.model_info().eos_token_ids.clone(),
-                },
-                include_stop_token: params.include_stop_str_in_output,
-                num_logprobs: params.logprobs.map(|count| count as usize),
+        let mut search = BeamSearch::new(SearchParams {
+            beam_width: params.beam_width as usize,
+            max_tokens,
+            length_penalty: f64::from(params.length_penalty),
+            eos_token_ids: match params.ignore_eos {
+                true => Vec::new(),
+                false => self.model_info().eos_token_ids.clone(),
             },
-        );
+            include_stop_token: params.include_stop_str_in_output,
+            num_logprobs: params.logprobs.map(|count| count as usize),
+        });
         let first = aborted.run_until_cancelled(next_tokens(submission)).await;
         let first = first.unwrap_or_else(NextTokens::aborted);
         let mut step = vec![(first.likeliest, first.finish)];
