@@ -86,7 +86,6 @@ async fn unsupported_fields_are_named() {
         ("kv_transfer_params", json!({})),
         ("ec_transfer_params", json!({})),
         ("vllm_xargs", json!({"rule": 1})),
-        ("return_token_offsets", json!(true)),
     ];
     for (field, value) in fields {
         let mut body = json!({"prompt": "x"});
@@ -96,5 +95,52 @@ async fn unsupported_fields_are_named() {
     }
     let suffix = post(&served, "/v1/completions", json!({"prompt": "x", "suffix": "y"})).await.1;
     assert_eq!(suffix["error"]["message"], "suffix is not currently supported");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn null_max_tokens_are_the_default() {
+    // As `normalize_null_max_tokens` of vLLM 0.33 has it.
+    let served = serve(ServerConfig::default()).await;
+    let body = json!({"prompt": "x", "max_tokens": null, "ignore_eos": true});
+    let answer = ask(&served, "/v1/completions", body).await;
+    assert_eq!(answer["usage"]["completion_tokens"], 16, "{answer}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_is_echoed_as_text_or_as_ids() {
+    // As vLLM 0.33, which leaves the prompt out of the text beside `return_token_ids`.
+    let served = serve(ServerConfig::default()).await;
+    let body = |ids: bool, max_tokens: u32| {
+        json!({
+            "prompt": "Once upon a time", "echo": true, "logprobs": 0, "max_tokens": max_tokens,
+            "temperature": 0, "ignore_eos": true, "return_token_ids": ids,
+        })
+    };
+    let choice = async |ids, max_tokens| {
+        let answer = ask(&served, "/v1/completions", body(ids, max_tokens)).await;
+        answer["choices"][0].clone()
+    };
+    let (text, ids) = (choice(false, 4).await, choice(true, 4).await);
+    let whole = text["text"].as_str().unwrap();
+    assert_eq!(whole.strip_prefix("Once upon a time"), ids["text"].as_str(), "{whole}");
+    assert_eq!(ids["logprobs"]["tokens"], text["logprobs"]["tokens"], "of the prompt too");
+    let num_prompt_tokens = ids["prompt_token_ids"].as_array().unwrap().len();
+    let num_tokens = ids["logprobs"]["tokens"].as_array().unwrap().len();
+    assert_eq!(num_tokens, num_prompt_tokens + 4);
+    assert_eq!(choice(true, 0).await["text"], "");
+    assert_eq!(choice(false, 0).await["text"], "Once upon a time");
+
+    let mut streamed = body(true, 4);
+    streamed["stream"] = json!(true);
+    let request = Client::new().post(format!("{}/v1/completions", served.url)).json(&streamed);
+    let events = request.send().await.unwrap().text().await.unwrap();
+    let events = events.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+    let chunks: Vec<Value> = events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+    let texts: String =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
+    assert_eq!(Some(texts.as_str()), ids["text"].as_str());
+    assert_eq!(chunks[0]["choices"][0]["prompt_token_ids"], ids["prompt_token_ids"]);
     served.stop().await;
 }
