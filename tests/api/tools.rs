@@ -123,8 +123,18 @@ async fn parsers_of_a_librarys_user_read_answers() {
     assert_eq!((&message["reasoning"], &finish), (thought, &json!("length")));
     assert_eq!(message["tool_calls"][0]["function"]["arguments"], arguments);
 
-    let unseen = answer(&served, &chat(json!({"include_reasoning": false}))).await;
+    // As vLLM 0.33, which hides all that would tell the thoughts.
+    let told = json!({"logprobs": true, "return_token_ids": true});
+    let seen = answer(&served, &chat(told.clone())).await;
+    assert!(seen["choices"][0]["logprobs"].is_object(), "{seen}");
+    assert!(seen["choices"][0]["token_ids"].is_array(), "{seen}");
+    let mut fields = told;
+    fields["include_reasoning"] = json!(false);
+    let unseen = answer(&served, &chat(fields)).await;
     assert_eq!(unseen["choices"][0]["message"]["reasoning"], Value::Null);
+    assert_eq!(unseen["choices"][0]["logprobs"], Value::Null);
+    assert_eq!(unseen["choices"][0]["token_ids"], Value::Null);
+    assert_eq!(unseen["prompt_token_ids"], seen["prompt_token_ids"]);
     served.stop().await;
 }
 

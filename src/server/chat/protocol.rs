@@ -68,7 +68,9 @@ pub(super) struct Style {
     pub(super) num_logprobs: Option<usize>,
     /// Whether `prompt_logprobs` is set.
     pub(super) prompt_logprobs: bool,
-    /// Whether the answer has `token_ids` and `prompt_token_ids`.
+    /// Whether the answer has `prompt_token_ids`.
+    pub(super) prompt_ids: bool,
+    /// Whether choices have `token_ids`.
     pub(super) token_ids: bool,
     /// Whether the answer has `metrics`.
     pub(super) metrics: bool,
@@ -124,6 +126,10 @@ impl Protocol for ChatRequest {
         params.logprobs = self.fields.logprobs()?;
         let (chat, tool_choice, media) = self.conversation.prompt(state, &model)?;
         let role = speaker(&chat);
+        let include_reasoning = self.fields.include_reasoning.unwrap_or(true);
+        // Tokens would tell the thoughts that the message leaves out.
+        let tells_tokens = include_reasoning || !state.parsers.finds_thoughts();
+        let prompt_ids = self.sampling.return_token_ids.unwrap_or(false);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
             0 => k as usize,
             // The token itself is among them.
@@ -141,7 +147,7 @@ impl Protocol for ChatRequest {
             parallel_tool_calls: self.fields.parallel_tool_calls.unwrap_or(true),
             format: self.structured.output()?,
             thinking_token_budget: self.fields.thinking_token_budget()?,
-            include_reasoning: self.fields.include_reasoning.unwrap_or(true),
+            include_reasoning,
             params,
             max_tokens: self.fields.output_tokens()?,
         };
@@ -150,9 +156,10 @@ impl Protocol for ChatRequest {
             echoed,
             role,
             turn,
-            num_logprobs,
+            num_logprobs: num_logprobs.filter(|_| tells_tokens),
             prompt_logprobs: prompt_logprobs.is_some(),
-            token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            prompt_ids,
+            token_ids: prompt_ids && tells_tokens,
             metrics: state.config.enable_per_request_metrics,
             names: self.sampling.token_names(state),
         };

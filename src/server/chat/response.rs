@@ -101,7 +101,7 @@ impl ChatCompletion {
         Self {
             head,
             prompt_logprobs: rows.map(|rows| prompt_logprobs(&style.names, prompt, rows)),
-            prompt_token_ids: style.token_ids.then(|| prompt.to_vec()),
+            prompt_token_ids: style.prompt_ids.then(|| prompt.to_vec()),
             choices: std::iter::zip(&finished, turns)
                 .enumerate()
                 .map(|(i, (done, turn))| style.choice(i, done, turn))

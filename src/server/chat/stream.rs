@@ -67,7 +67,7 @@ impl ChatChunks {
             stop_reason: None,
             token_ids: None,
         };
-        self.chunk(choice, prompt, self.style.token_ids.then_some(prompt))
+        self.chunk(choice, prompt, self.style.prompt_ids.then_some(prompt))
     }
 
     /// Returns the chunk for new output. Returns `None` while the reader waits for more.

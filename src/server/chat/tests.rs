@@ -22,6 +22,7 @@ fn style(tools: &str, reasoning: &str, choice: ToolChoice) -> Style {
         turn: test_style(tools, reasoning, choice),
         num_logprobs: None,
         prompt_logprobs: false,
+        prompt_ids: false,
         token_ids: false,
         metrics: false,
         names: TokenNames::new(Arc::new(ByteCodec), false),
