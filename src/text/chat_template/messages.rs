@@ -102,8 +102,7 @@ fn prepare_one(
             "tool_calls" => {
                 let calls = value.as_array().map(Vec::as_slice).unwrap_or_default();
                 if !calls.is_empty() {
-                    let calls = calls.iter().map(tool_call).collect::<Result<Vec<_>, _>>()?;
-                    prepared.insert(key.clone(), Value::Array(calls));
+                    prepared.insert(key.clone(), calls.iter().map(tool_call).collect());
                 }
             }
             _ if value.is_null() => {}
@@ -238,20 +237,20 @@ fn part_text(part: &Value) -> Result<&str, String> {
         .ok_or_else(|| format!("a text part needs its text as the string `{field}`"))
 }
 
-/// Returns a tool call with its arguments parsed, because clients send them as a JSON string and
-/// templates write them as JSON.
-fn tool_call(call: &Value) -> Result<Value, String> {
+/// Returns a tool call with its arguments as an object, which clients send as JSON in a string.
+///
+/// As in vLLM, a string that holds no object counts as no arguments. It may come from a call that
+/// was cut off, which stays in the history and would fail every later turn.
+fn tool_call(call: &Value) -> Value {
     let mut call = call.clone();
     let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
-        return Ok(call);
+        return call;
     };
-    let arguments = match function.get("arguments") {
-        None | Some(Value::Null) => json!({}),
-        Some(Value::String(text)) if text.is_empty() => json!({}),
-        Some(Value::String(text)) => serde_json::from_str(text)
-            .map_err(|error| format!("tool_calls: arguments are not valid JSON: {error}"))?,
-        Some(_) => return Ok(call),
+    let arguments: Value = match function.get("arguments") {
+        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
+        given => given.cloned().unwrap_or_default(),
     };
+    let arguments = if arguments.is_object() { arguments } else { json!({}) };
     function.insert("arguments".to_owned(), arguments);
-    Ok(call)
+    call
 }

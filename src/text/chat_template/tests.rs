@@ -181,10 +181,24 @@ fn messages_that_no_template_could_take() {
     assert!(render(image).starts_with(expected));
     let number = json!([{"role": "user", "content": 5}]);
     assert!(render(number).starts_with("messages[0]: content: expected a string"));
-    let calls = json!([
-        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
-    ]);
-    assert!(render(calls).starts_with("messages[0]: tool_calls: arguments are not valid JSON"));
+}
+
+#[test]
+fn arguments_of_calls_are_objects() {
+    // As `_postprocess_messages` of vLLM 0.33 has it.
+    let source = "{{ messages[0].tool_calls[0].function.arguments | tojson }}";
+    let render = |arguments: Value| {
+        let call = json!({"function": {"name": "f", "arguments": arguments}});
+        let messages = vec![json!({"role": "assistant", "tool_calls": [call]})];
+        let chat = ChatPrompt { messages, ..with_template(source) };
+        templates([]).render(&chat).unwrap()
+    };
+    for object in [json!("{\"a\": 1}"), json!({"a": 1})] {
+        assert_eq!(render(object.clone()), "{\"a\": 1}", "{object}");
+    }
+    for none in [json!("{\"a\": "), json!("[1]"), json!("5"), json!(""), json!(null)] {
+        assert_eq!(render(none.clone()), "{}", "{none}");
+    }
 }
 
 #[test]
