@@ -1,12 +1,14 @@
 //! The request, and what it means.
 
+use std::sync::Arc;
+
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{answer::ChatFormat, conversation::ConversationFields};
-use crate::api::{ChatPrompt, RawRequest};
+use crate::api::{ChatPrompt, Prompt, RawRequest, TextCodec};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
@@ -52,6 +54,8 @@ pub(in crate::server) struct ChatFields {
     #[serde(deserialize_with = "flag")]
     include_reasoning: Option<bool>,
     thinking_token_budget: Option<Int>,
+    #[serde(deserialize_with = "flag")]
+    return_prompt_text: Option<bool>,
     stream_options: Option<StreamOptions>,
 }
 
@@ -70,6 +74,8 @@ pub(super) struct Style {
     pub(super) prompt_logprobs: bool,
     /// Whether the answer has `prompt_token_ids`.
     pub(super) prompt_ids: bool,
+    /// The prompt that the chat template wrote, if the answer is to have it.
+    pub(super) prompt_text: Option<String>,
     /// Whether choices have `token_ids`.
     pub(super) token_ids: bool,
     /// Whether the answer has `metrics`.
@@ -152,6 +158,12 @@ impl Protocol for ChatRequest {
             max_tokens: self.fields.output_tokens()?,
         };
         let (RawRequest { prompt, params, max_tokens, .. }, turn) = turn.plan(state)?;
+        let prompt_text = match &prompt {
+            Prompt::Chat(chat) if self.fields.return_prompt_text == Some(true) => {
+                rendered(Arc::clone(state.engine.codec()), Arc::clone(chat)).await
+            }
+            _ => None,
+        };
         let style = Style {
             echoed,
             role,
@@ -159,6 +171,7 @@ impl Protocol for ChatRequest {
             num_logprobs: num_logprobs.filter(|_| tells_tokens),
             prompt_logprobs: prompt_logprobs.is_some(),
             prompt_ids,
+            prompt_text,
             token_ids: prompt_ids && tells_tokens,
             metrics: state.config.enable_per_request_metrics,
             names: self.sampling.token_names(state),
@@ -170,12 +183,13 @@ impl Protocol for ChatRequest {
         let request = RawRequest { media, add_special_tokens, max_tokens_default, ..request };
         let id = exchange.response_id("chatcmpl", self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
+        // Each choice begins with them: as text, as JSON, and on their way to the socket.
+        let text_bytes = style.echoed.len() + style.prompt_text.as_ref().map_or(0, String::len);
         let answer = ChoicesAnswer {
             reports,
             show_cached: state.config.enable_prompt_tokens_details,
             is_streamed,
-            // Each choice begins with it: as text, as JSON, and on its way to the socket.
-            echoed_bytes: style.echoed.len().saturating_mul(3 * request.params.n as usize),
+            echoed_bytes: text_bytes.saturating_mul(3 * request.params.n as usize),
             format: ChatFormat { id, created: exchange.draws.created, model, style },
         };
         Ok(Plan { names, requests: vec![request], beam_search, answer })
@@ -207,6 +221,11 @@ impl ChatFields {
             }
         }
     }
+}
+
+/// Returns the prompt that the chat template writes. `None` if it fails: then the engine says why.
+async fn rendered(codec: Arc<dyn TextCodec>, chat: Arc<ChatPrompt>) -> Option<String> {
+    tokio::task::spawn_blocking(move || codec.render_chat(&chat).ok()).await.ok().flatten()
 }
 
 /// Returns the role of the next message: the assistant's, unless the answer continues an open

@@ -28,6 +28,7 @@ pub(in crate::server) struct ChatCompletion {
     usage: Usage,
     prompt_logprobs: Option<Vec<Option<Map<String, Value>>>>,
     prompt_token_ids: Option<Vec<u32>>,
+    prompt_text: Option<String>,
     kv_transfer_params: Option<Value>,
     metrics: Option<RequestMetrics>,
 }
@@ -102,6 +103,7 @@ impl ChatCompletion {
             head,
             prompt_logprobs: rows.map(|rows| prompt_logprobs(&style.names, prompt, rows)),
             prompt_token_ids: style.prompt_ids.then(|| prompt.to_vec()),
+            prompt_text: style.prompt_text.clone(),
             choices: std::iter::zip(&finished, turns)
                 .enumerate()
                 .map(|(i, (done, turn))| style.choice(i, done, turn))

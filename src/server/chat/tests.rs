@@ -23,6 +23,7 @@ fn style(tools: &str, reasoning: &str, choice: ToolChoice) -> Style {
         num_logprobs: None,
         prompt_logprobs: false,
         prompt_ids: false,
+        prompt_text: None,
         token_ids: false,
         metrics: false,
         names: TokenNames::new(Arc::new(ByteCodec), false),

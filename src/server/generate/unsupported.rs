@@ -27,7 +27,6 @@ pub(in crate::server) struct UnsupportedFields {
     ec_transfer_params: IsSet,
     mm_processor_kwargs: IsSet,
     media_io_kwargs: IsSet,
-    return_prompt_text: IsSet,
 }
 
 impl UnsupportedFields {
@@ -58,7 +57,6 @@ impl UnsupportedFields {
             ("ec_transfer_params", self.ec_transfer_params),
             ("mm_processor_kwargs", self.mm_processor_kwargs),
             ("media_io_kwargs", self.media_io_kwargs),
-            ("return_prompt_text", self.return_prompt_text),
         ];
         match fields.iter().find(|(name, given)| given.0 && !known.contains(name)) {
             Some((field, _)) => Err(ApiError::unsupported(field)),
