@@ -1,14 +1,12 @@
 //! The request, and what it means.
 
-use std::sync::Arc;
-
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{answer::ChatFormat, conversation::ConversationFields};
-use crate::api::{ChatPrompt, Prompt, RawRequest, TextCodec};
+use crate::api::{ChatPrompt, Prompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
@@ -160,7 +158,7 @@ impl Protocol for ChatRequest {
         let (RawRequest { prompt, params, max_tokens, .. }, turn) = turn.plan(state)?;
         let prompt_text = match &prompt {
             Prompt::Chat(chat) if self.fields.return_prompt_text == Some(true) => {
-                rendered(Arc::clone(state.engine.codec()), Arc::clone(chat)).await
+                Some(state.engine.text_jobs().render(chat).await?)
             }
             _ => None,
         };
@@ -221,11 +219,6 @@ impl ChatFields {
             }
         }
     }
-}
-
-/// Returns the prompt that the chat template writes. `None` if it fails: then the engine says why.
-async fn rendered(codec: Arc<dyn TextCodec>, chat: Arc<ChatPrompt>) -> Option<String> {
-    tokio::task::spawn_blocking(move || codec.render_chat(&chat).ok()).await.ok().flatten()
 }
 
 /// Returns the role of the next message: the assistant's, unless the answer continues an open

@@ -144,3 +144,15 @@ async fn a_prompt_is_echoed_as_text_or_as_ids() {
     assert_eq!(chunks[0]["choices"][0]["prompt_token_ids"], ids["prompt_token_ids"]);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokenizing_takes_an_empty_list_of_tools_for_none() {
+    // As vLLM 0.33, where chat alone refuses such a list.
+    let served = serve(ServerConfig::default()).await;
+    let mut body = json!({"messages": [{"role": "user", "content": "x"}]});
+    let without = ask(&served, "/tokenize", body.clone()).await;
+    body["tools"] = json!([]);
+    assert_eq!(ask(&served, "/tokenize", body.clone()).await, without);
+    assert_eq!(post(&served, "/v1/chat/completions", body).await.0, 400);
+    served.stop().await;
+}
