@@ -33,7 +33,9 @@ pub(super) struct Accepts<'a> {
 impl<'a> Accepts<'a> {
     /// Returns the kinds of message that the template `source` accepts.
     pub(super) fn of(source: &str, content: ContentFormat, strings: StringRoles) -> Self {
-        Self { content, strings, developers: source.contains(DEVELOPER), media: None }
+        // As in vLLM, the word alone is no role: it may stand in a comment.
+        let developers = ["'developer'", "\"developer\""].iter().any(|role| source.contains(role));
+        Self { content, strings, developers, media: None }
     }
 
     /// Returns the same for a model with these media.
@@ -70,7 +72,7 @@ pub(super) fn prepare(messages: &[Value], accepts: Accepts<'_>) -> Result<Vec<Va
         });
     }
     let mut places = MediaPlaces { media: accepts.media, counts: BTreeMap::new() };
-    messages
+    let prepared = messages
         .iter()
         .enumerate()
         .map(|(index, message)| {
@@ -78,7 +80,33 @@ pub(super) fn prepare(messages: &[Value], accepts: Accepts<'_>) -> Result<Vec<Va
                 .map(Value::Object)
                 .map_err(|reason| TextError::InvalidMessage { index, reason })
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    let is_developer = |message: &Value| message.get("role").is_some_and(|role| role == DEVELOPER);
+    match !accepts.developers && messages.iter().any(is_developer) {
+        true => Ok(with_one_system(prepared)),
+        false => Ok(prepared),
+    }
+}
+
+/// Returns messages whose system messages are one, at the beginning. As in vLLM, this happens only
+/// if developers became the system: many templates refuse a system message anywhere else.
+fn with_one_system(messages: Vec<Value>) -> Vec<Value> {
+    let is_system = |message: &Value| message["role"] == "system";
+    if !messages.iter().skip(1).any(is_system) {
+        return messages;
+    }
+    let (systems, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_system);
+    let text = |message: &Value| match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts: Vec<&str> = parts.iter().filter_map(|part| part_text(part).ok()).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    };
+    let texts: Vec<String> = systems.iter().map(text).filter(|text| !text.is_empty()).collect();
+    let system = json!({"role": "system", "content": texts.join("\n\n")});
+    std::iter::once(system).chain(others).collect()
 }
 
 fn prepare_one(

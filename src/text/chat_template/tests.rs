@@ -222,6 +222,22 @@ fn developers_are_the_system_of_templates_that_do_not_know_them() {
     };
     assert_eq!(rendered(roles), "system user ");
     assert_eq!(rendered(knowing), "dev ");
+    assert_eq!(rendered(&format!("{{# developers #}}{roles}")), "system user ");
+
+    // As `_consolidate_system_messages` of vLLM 0.33 has it.
+    let shown = "{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}";
+    let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    let rendered = |messages: Vec<Value>| {
+        let chat = ChatPrompt { messages, ..with_template(shown) };
+        templates(TEMPLATES).render(&chat).unwrap()
+    };
+    let [system, user] = [message("system", "a"), message("user", "b")];
+    let developer = json!({"role": "developer", "content": [
+        {"type": "text", "text": "c"}, {"type": "text", "text": "d"},
+    ]});
+    let all = vec![system.clone(), user.clone(), developer, message("developer", "")];
+    assert_eq!(rendered(all), "system: a\n\nc\nd|user: b|");
+    assert_eq!(rendered(vec![user, system]), "user: b|system: a|", "without developers");
 }
 
 /// Returns templates of so many bytes that are nested as deep as they can. Each would overflow a
