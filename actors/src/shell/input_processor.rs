@@ -426,7 +426,12 @@ async fn bad_words(context: &Context, raw: &Arc<RawRequest>) -> Result<Vec<Vec<T
     let raw = Arc::clone(raw);
     let banned =
         context.vault.text_jobs.work(bytes, move |codec| banned(codec, &raw.bad_words)).await?;
-    Ok(banned.map_err(refused)?)
+    let banned = banned.map_err(refused)?;
+    if banned.iter().any(Vec::is_empty) {
+        let accepted = "words of at least one token each";
+        return Err(RequestError::invalid("bad_words", "a word without tokens", accepted).into());
+    }
+    Ok(banned)
 }
 
 /// Returns the tokens of each word at the start of a text and after a space, as vLLM bans both.
@@ -441,7 +446,6 @@ fn banned(codec: &dyn TextCodec, words: &[String]) -> Result<Vec<Vec<TokenId>>, 
             banned.push(spaced);
         }
     }
-    banned.retain(|tokens| !tokens.is_empty());
     Ok(banned)
 }
 

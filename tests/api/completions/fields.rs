@@ -156,3 +156,28 @@ async fn tokenizing_takes_an_empty_list_of_tools_for_none() {
     assert_eq!(post(&served, "/v1/chat/completions", body).await.0, 400);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_at_their_edges_are_taken_or_refused_as_by_vllm() {
+    let served = serve(ServerConfig::default()).await;
+    let status = async |field: &str, value: &Value| {
+        let mut body = json!({"prompt": "x", "max_tokens": 1});
+        body[field] = value.clone();
+        post(&served, "/v1/completions", body).await.0
+    };
+    let cases = [
+        ("bad_words", json!([]), 200),
+        ("bad_words", json!([""]), 400),
+        ("bad_words", json!(["y", " "]), 400),
+        ("repetition_detection", json!({}), 200),
+        ("repetition_detection", json!({"max_pattern_size": 0, "min_count": 1}), 200),
+        ("repetition_detection", json!({"max_pattern_size": 3, "min_count": 2}), 200),
+        ("repetition_detection", json!({"max_pattern_size": 3, "min_count": 1}), 400),
+        ("repetition_detection", json!({"min_pattern_size": 3}), 400),
+        ("repetition_detection", json!({"max_pattern_size": -1}), 400),
+    ];
+    for (field, value, expected) in cases {
+        assert_eq!(status(field, &value).await, expected, "{field}: {value}");
+    }
+    served.stop().await;
+}
