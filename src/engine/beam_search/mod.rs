@@ -34,7 +34,8 @@ pub struct BeamSearchParams {
     /// The most beams that live at a time, and that are returned: from 1 to half of the engine's
     /// `max_logprobs`.
     pub beam_width: u32,
-    /// The most tokens of an output. `None` allows as many as the context leaves.
+    /// The most tokens of an output, the whole context at most. The room that the context leaves
+    /// beside the prompt is a limit too.
     pub max_tokens: Option<u32>,
     /// Whether a beam continues after the end-of-sequence token.
     pub ignore_eos: bool,
@@ -204,12 +205,12 @@ impl Engine {
     /// Returns the most tokens that the output may have.
     fn room(&self, prompt_tokens: usize, output: OutputTokens) -> Result<usize, RequestError> {
         let max_model_len = self.model_info().max_model_len;
-        let room = max_model_len.saturating_sub(prompt_tokens);
-        let max_tokens = output.within(room);
-        if max_tokens > room {
-            return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
+        match output.wanted.map(|wanted| wanted as usize) {
+            Some(max_tokens) if max_tokens > max_model_len => {
+                Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens })
+            }
+            _ => Ok(output.within(max_model_len.saturating_sub(prompt_tokens))),
         }
-        Ok(max_tokens)
     }
 
     fn beam(&self, (score, found): (f64, Hypothesis), skip_special_tokens: bool) -> Beam {

@@ -181,3 +181,27 @@ async fn fields_at_their_edges_are_taken_or_refused_as_by_vllm() {
     }
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_output_ends_with_the_context() {
+    // As `get_max_tokens` of vLLM 0.33 has it: only a wish beyond the whole context is refused.
+    let served = serve(ServerConfig::default()).await;
+    let body = |prompt_tokens: usize, max_tokens: usize, search: bool| {
+        json!({
+            "prompt": vec![5; prompt_tokens], "max_tokens": max_tokens, "ignore_eos": true,
+            "truncate_prompt_tokens": -1, "use_beam_search": search,
+        })
+    };
+    for (prompt_tokens, max_tokens, left) in [(510, 512, 2), (508, 3, 3), (600, 20, 1)] {
+        for search in [false, true] {
+            let body = body(prompt_tokens, max_tokens, search);
+            let answer = ask(&served, "/v1/completions", body).await;
+            assert_eq!(answer["usage"]["completion_tokens"], left, "{answer}");
+            assert_eq!(answer["usage"]["prompt_tokens"], prompt_tokens.min(511), "{answer}");
+            assert_eq!(answer["choices"][0]["finish_reason"], "length");
+        }
+    }
+    let (status, error) = post(&served, "/v1/completions", body(1, 513, false)).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("max_tokens")), "{error}");
+    served.stop().await;
+}
