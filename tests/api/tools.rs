@@ -155,6 +155,11 @@ async fn unsupported_requests_are_rejected_by_their_field() {
         (json!({"tool_choice": allowed("required", "later")}), "tool_choice"),
         (json!({"tools": null, "tool_choice": "required"}), "tool_choice"),
         (json!({"tools": []}), "tools"),
+        // As vLLM 0.33, which takes other kinds of structure and other choices together.
+        (
+            json!({"tool_choice": named("now"), "structured_outputs": {"regex": "a"}}),
+            "structured_outputs",
+        ),
         (json!({"tool_choice": "none", "thinking_token_budget": 3}), "thinking_token_budget"),
         (json!({"tool_choice": "none", "thinking_token_budget": -2}), "thinking_token_budget"),
     ];

@@ -26,6 +26,7 @@ use crate::server::{
     },
     turn::{TurnRequest, TurnStyle},
 };
+use crate::turn::ToolChoice;
 
 /// The body of `POST /v1/chat/completions`.
 pub(in crate::server) struct ChatRequest {
@@ -129,6 +130,11 @@ impl Protocol for ChatRequest {
         let mut params = self.sampling.params_of_choices(defaults)?;
         params.logprobs = self.fields.logprobs()?;
         let (chat, tool_choice, media) = self.conversation.prompt(state, &model)?;
+        if matches!(tool_choice, ToolChoice::Named(_)) && self.structured.excludes_named_tools() {
+            let message = "You can only either use constraints for structured outputs or tools, \
+                           not both.";
+            return Err(ApiError::invalid("structured_outputs", message));
+        }
         let role = speaker(&chat);
         let include_reasoning = self.fields.include_reasoning.unwrap_or(true);
         // Tokens would tell the thoughts that the message leaves out.

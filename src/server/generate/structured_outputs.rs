@@ -35,6 +35,14 @@ struct ConstraintFields {
 }
 
 impl StructuredOutputFields {
+    /// Returns whether `structured_outputs` has a kind that excludes a named tool, as in vLLM.
+    pub(in crate::server) fn excludes_named_tools(&self) -> bool {
+        let kinds = |given: &ConstraintFields| {
+            given.json.is_some() || given.regex.is_some() || given.choice.is_some()
+        };
+        self.structured_outputs.as_ref().is_some_and(kinds)
+    }
+
     /// Returns the requested structure. `None` if there is none.
     ///
     /// # Errors
