@@ -144,8 +144,8 @@ impl Engine {
         aborted: &CancellationToken,
     ) -> Result<BeamSearchOutput, RequestError> {
         params.validate(self.config().max_logprobs)?;
-        let output =
-            OutputTokens { wanted: params.max_tokens, default: request.max_tokens_default };
+        let wanted = self.default_sampling().limited(params.max_tokens);
+        let output = OutputTokens { wanted, default: request.max_tokens_default };
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;
         // All steps of a search count as one request when requests take turns.

@@ -45,6 +45,8 @@ pub struct GenerationConfig {
     pub frequency_penalty: Option<f64>,
     /// The most tokens to generate.
     pub max_new_tokens: Option<usize>,
+    /// Whether no client may ask for more: the operator chose `max_new_tokens`, not the model.
+    pub bounds_clients: bool,
 }
 
 impl GenerationConfig {
@@ -117,6 +119,7 @@ impl GenerationConfig {
                 true => new.max_new_tokens,
                 false => self.max_new_tokens,
             },
+            bounds_clients: self.bounds_clients || is_given("max_new_tokens"),
         })
     }
 
@@ -154,6 +157,7 @@ impl GenerationConfig {
             frequency_penalty: file.number("frequency_penalty")?,
             // Some writers have the largest integer for no limit.
             max_new_tokens: file.positions("max_new_tokens")?,
+            bounds_clients: false,
         })
     }
 }
