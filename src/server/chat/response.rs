@@ -138,10 +138,11 @@ impl Style {
         }
     }
 
-    /// Returns the message's content, after the text that it continues.
+    /// Returns the message's content, after the text that it continues. As in vLLM, it is empty
+    /// rather than null beside a call that the request forces.
     fn content(&self, content: Option<String>) -> Option<String> {
         match content {
-            None if self.echoed.is_empty() => None,
+            None if self.echoed.is_empty() && !self.turn.forces_calls() => None,
             content => Some(self.echoed.clone() + &content.unwrap_or_default()),
         }
     }
