@@ -14,7 +14,7 @@ use crate::{
         memory::json::json_bytes,
         openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
         state::AppState,
-        turn::{ToolChoice, check_tools},
+        turn::{ToolChoice, check_tools, shown_tool},
     },
 };
 
@@ -100,7 +100,7 @@ impl ConversationFields {
         let mut media = state.media_parts(model).with_kwargs(kwargs);
         let chat = ChatPrompt {
             messages: check_messages(messages, &mut media)?,
-            tools,
+            tools: tools.map(|tools| tools.iter().map(shown_tool).collect()),
             documents: self.documents.clone(),
             add_generation_prompt,
             continue_final_message,
