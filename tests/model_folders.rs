@@ -71,7 +71,7 @@ fn the_demo_model_loads_and_reports_progress() {
     assert_eq!(last.bytes_total, size);
 
     let generation = GenerationConfig::from_dir(&demo_model()).unwrap();
-    assert_eq!(generation.eos_token_ids, [2, 0]);
+    assert_eq!((generation.is_of_file, generation.eos_token_ids), (true, vec![2, 0]));
     assert_eq!((generation.temperature, generation.top_k), (Some(0.7), Some(20)));
 }
 

@@ -23,9 +23,18 @@ pub struct DefaultSampling {
     pub frequency_penalty: Option<f32>,
     /// The most tokens to generate.
     pub max_tokens: Option<u32>,
+    /// The most tokens that a client may ask for, if the operator set it.
+    pub max_tokens_limit: Option<u32>,
 }
 
 impl DefaultSampling {
+    /// Returns the number of tokens that a client gets that asks for `wanted`.
+    #[must_use]
+    pub fn limited(&self, wanted: Option<u32>) -> Option<u32> {
+        let limit = self.max_tokens_limit.unwrap_or(u32::MAX);
+        wanted.map(|wanted| wanted.min(limit))
+    }
+
     /// Copies the defaults that are set into `params`.
     pub fn apply(&self, params: &mut SamplingParams) {
         params.temperature = self.temperature.unwrap_or(params.temperature);
@@ -40,6 +49,7 @@ impl DefaultSampling {
 
 impl From<&GenerationConfig> for DefaultSampling {
     fn from(config: &GenerationConfig) -> Self {
+        let max_tokens = config.max_new_tokens.and_then(|value| u32::try_from(value).ok());
         Self {
             temperature: config.temperature.map(|value| value as f32),
             top_p: config.top_p.map(|value| value as f32),
@@ -49,7 +59,8 @@ impl From<&GenerationConfig> for DefaultSampling {
             repetition_penalty: config.repetition_penalty.map(|value| value as f32),
             presence_penalty: config.presence_penalty.map(|value| value as f32),
             frequency_penalty: config.frequency_penalty.map(|value| value as f32),
-            max_tokens: config.max_new_tokens.and_then(|value| u32::try_from(value).ok()),
+            max_tokens,
+            max_tokens_limit: max_tokens.filter(|_| config.bounds_clients),
         }
     }
 }

@@ -264,7 +264,11 @@ impl<'a> Start<'a> {
                 max_model_len: model.max_model_len,
                 kv_spec: cache.spec,
                 num_blocks: cache.num_blocks,
-                eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
+                eos_token_ids: eos_token_ids(
+                    codec.eos_token().map(|(_, id)| id),
+                    &model.eos_token_ids,
+                    generation,
+                ),
                 heads: pooling::heads(model),
                 max_item_embeds: media::max_item_embeds(&codec),
                 short_context: model.backbone.short_context(),
@@ -380,14 +384,35 @@ pub(super) fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartErro
     Ok(codec.with_chat_template(source))
 }
 
-/// Returns the end-of-sequence tokens. The tokenizer's token is first. As in vLLM, an output that
-/// ends with it has no stop reason.
-fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
-    let mut ids: Vec<u32> = codec.eos_token().map(|(_, id)| id).into_iter().collect();
-    for &id in model.iter().chain(&generation.eos_token_ids) {
+/// Returns the end-of-sequence tokens. That of the tokenizer, `own`, is first. As in vLLM, an
+/// output that ends with it has no stop reason, and those of `config.json`, `model`, count only
+/// without a file of generation settings.
+fn eos_token_ids(own: Option<u32>, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
+    let mut ids: Vec<u32> = own.into_iter().collect();
+    let of_model: &[u32] = if generation.is_of_file { &[] } else { model };
+    for &id in of_model.iter().chain(&generation.eos_token_ids) {
         if !ids.contains(&id) {
             ids.push(id);
         }
     }
     ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rule is that of vLLM 0.33 (`try_get_generation_config`).
+    #[test]
+    fn a_file_of_generation_settings_replaces_the_ends_of_the_config() {
+        let of = |is_of_file: bool, ends: &[u32]| {
+            let eos_token_ids = ends.to_vec();
+            let file =
+                GenerationConfig { is_of_file, eos_token_ids, ..GenerationConfig::default() };
+            super::eos_token_ids(Some(2), &[2, 5], &file)
+        };
+        assert_eq!(of(false, &[]), [2, 5]);
+        assert_eq!(of(true, &[]), [2]);
+        assert_eq!(of(true, &[7, 2]), [2, 7]);
+    }
 }

@@ -339,7 +339,8 @@ impl Engine {
     /// [`RequestError`] if the request is invalid, or the engine is full or draining.
     pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
         self.inner.token_rules.check(&request.params.token_rules)?;
-        self.inner.system.submit(request).await
+        let max_tokens = self.default_sampling().limited(request.max_tokens);
+        self.inner.system.submit(RawRequest { max_tokens, ..request }).await
     }
 
     /// Returns the journal, if there is one.

@@ -150,11 +150,14 @@ pub(super) fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> 
 pub(super) fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartError> {
     let generation = match &config.generation_config {
         GenerationConfigSource::Auto => GenerationConfig::of_model(&config.model)?,
-        GenerationConfigSource::Folder(folder) => GenerationConfig::from_dir(folder)?,
+        GenerationConfigSource::Folder(folder) => {
+            GenerationConfig { bounds_clients: true, ..GenerationConfig::from_dir(folder)? }
+        }
         // As in vLLM, the model's end-of-sequence tokens still count.
         GenerationConfigSource::Vllm => {
-            let GenerationConfig { eos_token_ids, .. } = GenerationConfig::of_model(&config.model)?;
-            GenerationConfig { eos_token_ids, ..GenerationConfig::default() }
+            let of_model = GenerationConfig::of_model(&config.model)?;
+            let GenerationConfig { is_of_file, eos_token_ids, .. } = of_model;
+            GenerationConfig { is_of_file, eos_token_ids, ..GenerationConfig::default() }
         }
     };
     Ok(match &config.override_generation_config {
@@ -190,5 +193,26 @@ mod tests {
         };
         let changed = generation_config(&config).unwrap();
         assert_eq!((changed.eos_token_ids, changed.temperature), (vec![7, 9], Some(0.1)));
+    }
+
+    /// As vLLM's `override_max_tokens` has it.
+    #[test]
+    fn a_number_of_tokens_that_the_operator_chooses_bounds_clients() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let json = r#"{"max_new_tokens": 8}"#;
+        std::fs::write(folder.path().join("generation_config.json"), json).unwrap();
+        let limited = |config: EngineConfig| {
+            let sampling = DefaultSampling::from(&generation_config(&config).unwrap());
+            (sampling.max_tokens, sampling.limited(Some(20)), sampling.limited(Some(2)))
+        };
+        let plain = EngineConfig::new(folder.path());
+        assert_eq!(limited(plain.clone()), (Some(8), Some(20), Some(2)), "of the model's authors");
+        let source = GenerationConfigSource::Folder(folder.path().to_owned());
+        let other = EngineConfig { generation_config: source, ..plain.clone() };
+        assert_eq!(limited(other), (Some(8), Some(8), Some(2)));
+        let changes = serde_json::json!({"max_new_tokens": 9}).as_object().unwrap().clone();
+        let changes = Some(config::JsonObject(changes));
+        let changed = EngineConfig { override_generation_config: changes, ..plain };
+        assert_eq!(limited(changed), (Some(9), Some(9), Some(2)));
     }
 }

@@ -187,6 +187,11 @@ impl TurnStyle {
         self.reasoning.is_none() && matches!(self.calls, Calls::None)
     }
 
+    /// Returns whether all output is calls, because the request asks for one.
+    pub(crate) fn forces_calls(&self) -> bool {
+        matches!(self.calls, Calls::Required | Calls::Named(_))
+    }
+
     fn parser(&self, prompt: Option<&str>) -> MessageParser {
         let start = ReasoningStart { prompt, thinking: self.thinking };
         let reasoning = self.reasoning.as_ref().map(|reasoning| (reasoning.factory)(&start));

@@ -178,3 +178,26 @@ async fn echo_reports_the_tokens_of_the_prompt() {
     let answer = over_http(&served, json!({"messages": messages})).await;
     assert!(answer["prompt_logprobs"].is_null(), "{answer}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rendered_prompt_is_told() {
+    // As vLLM 0.33: beside the choices, and only in the first chunk of a stream.
+    let served = serve().await;
+    let body = json!({"messages": [{"role": "user", "content": "Hi"}], "return_prompt_text": true});
+    let prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(over_http(&served, body.clone()).await["prompt_text"], prompt);
+    let silent = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    assert_eq!(over_http(&served, silent).await["prompt_text"], Value::Null);
+
+    let mut streamed = body;
+    streamed["stream"] = json!(true);
+    streamed["max_tokens"] = json!(3);
+    let url = format!("{}/v1/chat/completions", served.url);
+    let events = Client::new().post(url).json(&streamed).send().await.unwrap();
+    let events = events.text().await.unwrap();
+    let events = events.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+    let chunks: Vec<Value> = events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+    assert_eq!(chunks[0]["prompt_text"], prompt);
+    assert!(chunks[1..].iter().all(|chunk| chunk.get("prompt_text").is_none()), "{chunks:?}");
+    served.stop().await;
+}

@@ -123,8 +123,18 @@ async fn parsers_of_a_librarys_user_read_answers() {
     assert_eq!((&message["reasoning"], &finish), (thought, &json!("length")));
     assert_eq!(message["tool_calls"][0]["function"]["arguments"], arguments);
 
-    let unseen = answer(&served, &chat(json!({"include_reasoning": false}))).await;
+    // As vLLM 0.33, which hides all that would tell the thoughts.
+    let told = json!({"logprobs": true, "return_token_ids": true});
+    let seen = answer(&served, &chat(told.clone())).await;
+    assert!(seen["choices"][0]["logprobs"].is_object(), "{seen}");
+    assert!(seen["choices"][0]["token_ids"].is_array(), "{seen}");
+    let mut fields = told;
+    fields["include_reasoning"] = json!(false);
+    let unseen = answer(&served, &chat(fields)).await;
     assert_eq!(unseen["choices"][0]["message"]["reasoning"], Value::Null);
+    assert_eq!(unseen["choices"][0]["logprobs"], Value::Null);
+    assert_eq!(unseen["choices"][0]["token_ids"], Value::Null);
+    assert_eq!(unseen["prompt_token_ids"], seen["prompt_token_ids"]);
     served.stop().await;
 }
 
@@ -145,6 +155,11 @@ async fn unsupported_requests_are_rejected_by_their_field() {
         (json!({"tool_choice": allowed("required", "later")}), "tool_choice"),
         (json!({"tools": null, "tool_choice": "required"}), "tool_choice"),
         (json!({"tools": []}), "tools"),
+        // As vLLM 0.33, which takes other kinds of structure and other choices together.
+        (
+            json!({"tool_choice": named("now"), "structured_outputs": {"regex": "a"}}),
+            "structured_outputs",
+        ),
         (json!({"tool_choice": "none", "thinking_token_budget": 3}), "thinking_token_budget"),
         (json!({"tool_choice": "none", "thinking_token_budget": -2}), "thinking_token_budget"),
     ];
@@ -194,7 +209,7 @@ async fn a_call_that_must_be_made_is_made() {
             let made = calls(message);
             assert!(made.len() == 1 && made.iter().all(is_on_offer), "{message}");
             assert!(choice == "required" || made[0].0 == "weather");
-            assert_eq!(message["content"], Value::Null);
+            assert_eq!(message["content"], "");
             assert_eq!(whole["choices"][0]["finish_reason"], finish);
             let (streamed, streamed_finish) = streamed(&served, &body).await;
             assert_eq!((calls(&streamed), streamed_finish), (made, json!(finish)));

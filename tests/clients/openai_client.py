@@ -50,7 +50,7 @@ asked = chat | {"tools": [{"type": "function", "function": now}], "max_tokens": 
 named = {"type": "function", "function": {"name": "now"}}
 called = client.chat.completions.create(**asked, tool_choice=named).choices[0]
 call = called.message.tool_calls[0]
-assert called.message.content is None and called.finish_reason == "stop", called
+assert called.message.content == "" and called.finish_reason == "stop", called
 assert call.function.name == "now" and set(json.loads(call.function.arguments)) == {"utc"}, call
 forced = {"tool_choice": "required", "parallel_tool_calls": False}
 with client.chat.completions.stream(**asked, **forced) as stream:

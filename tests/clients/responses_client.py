@@ -268,7 +268,7 @@ def errors():
     refused(bad, "max_output_tokens", lambda: create(max_output_tokens=0))
     refused(bad, "tool_choice", lambda: create(tool_choice="required"))
     refused(bad, "include", lambda: create(include=["weather"]))
-    refused(bad, "top_logprobs", lambda: create(top_logprobs=2))
+    refused(bad, "top_logprobs", lambda: create(top_logprobs=-3))
     refused(bad, "background", lambda: create(background=True, store=False))
     refused(bad, "conversation", lambda: create(conversation="conv_1"))
     refused(bad, "max_tokens", lambda: create(extra_body={"max_tokens": 5}))

@@ -159,8 +159,8 @@ async fn longer_texts_are_refused_or_cut() {
     let cut = engine.submit(long(Some(-1))).await.unwrap();
     assert_eq!(cut.num_input_tokens(), 64 + 2);
     // The decoder has positions of its own.
-    let request = RawRequest { max_tokens: Some(63), ..RawRequest::new(Prompt::Text("a".into())) };
+    let request = RawRequest { max_tokens: Some(65), ..RawRequest::new(Prompt::Text("a".into())) };
     let refused = engine.submit(request).await.unwrap_err().to_string();
-    assert!(refused.contains("64 tokens") && refused.contains("63 output tokens"), "{refused}");
+    assert!(refused.contains("64 tokens") && refused.contains("65 output tokens"), "{refused}");
     engine.shutdown().await;
 }

@@ -103,8 +103,8 @@ pub struct RawRequest {
     pub params: SamplingParams,
     /// Asks for pooling instead of generation. Sampling parameters then have no effect.
     pub pooling: Option<PoolingParams>,
-    /// Largest number of output tokens. `None` means as many as the context leaves, up to
-    /// `max_tokens_default`.
+    /// Largest number of output tokens: the whole context at most. The room that the context leaves
+    /// beside the prompt is a limit too. `None` means `max_tokens_default`.
     pub max_tokens: Option<u32>,
     /// Largest number of output tokens if the client gives none. The room that the context leaves
     /// is a limit too.
@@ -115,7 +115,7 @@ pub struct RawRequest {
     pub add_special_tokens: bool,
     /// The languages of the text and of the output, for models that translate.
     pub languages: RequestLanguages,
-    /// Number of prompt tokens to keep. -1 means as many as the context leaves.
+    /// Number of prompt tokens to keep. -1 means as many as leave room for an output token.
     pub truncate_prompt_tokens: Option<i64>,
     /// The end at which a prompt is truncated.
     pub truncation_side: TruncationSide,

@@ -144,10 +144,7 @@ async fn process(
     // A prompt that stands beside its text is the decoder's.
     let is_whole = matches!(&raw.prompt, Prompt::Expanded(prompt) if !prompt.features.is_empty());
     let text = context.vault.codec.encoder_text().filter(|_| !is_pooling && !is_whole);
-    let (read_output, read_limits) = match text {
-        Some(text) => (EncoderText::OUTPUT, text.limits()),
-        None => (output, limits),
-    };
+    let read_limits = text.map_or(limits, |text| text.limits());
     let languages = match is_whole {
         true => LanguageTokens::default(),
         false => raw.language_tokens(text.map(|text| &**text))?,
@@ -155,7 +152,7 @@ async fn process(
     let given = work.as_ref().map(|params| params.chunk_ends.clone()).unwrap_or_default();
     let (tokens, second_text_at, chunk_ends) = match &raw.prompt {
         Prompt::Pair(first, second) => {
-            let kept = kept_tokens(read_output, raw.truncate_prompt_tokens, &read_limits)?;
+            let kept = kept_tokens(raw.truncate_prompt_tokens, &read_limits)?;
             let pair = tokenize_pair(context, raw, [first, second], kept, &read_limits).await?;
             (pair.tokens, pair.second_text_at, given)
         }
@@ -165,9 +162,9 @@ async fn process(
         }
         _ => {
             let adds = raw.add_special_tokens && languages.around.is_none();
-            let read = tokenize(context, raw, adds, read_output, &read_limits, is_left).await;
+            let read = tokenize(context, raw, adds, &read_limits, is_left).await;
             let read = if text.is_some() { read.map_err(Ended::of_encoder) } else { read };
-            let kept = kept_tokens(read_output, raw.truncate_prompt_tokens, &read_limits)?;
+            let kept = kept_tokens(raw.truncate_prompt_tokens, &read_limits)?;
             (languages.surround(read?, kept, raw.truncation_side), None, given)
         }
     };
@@ -269,11 +266,10 @@ async fn tokenize(
     context: &Context,
     raw: &Arc<RawRequest>,
     adds: bool,
-    output: OutputTokens,
     limits: &PromptLimits,
     is_left: IsLeft<'_>,
 ) -> Result<Vec<TokenId>, Ended> {
-    let kept = kept_tokens(output, raw.truncate_prompt_tokens, limits)?;
+    let kept = kept_tokens(raw.truncate_prompt_tokens, limits)?;
     let jobs = &context.vault.text_jobs;
     let wanted = match kept {
         Some(num_tokens) => WantedTokens::Kept { num_tokens, dropped: raw.truncation_side },
@@ -426,7 +422,12 @@ async fn bad_words(context: &Context, raw: &Arc<RawRequest>) -> Result<Vec<Vec<T
     let raw = Arc::clone(raw);
     let banned =
         context.vault.text_jobs.work(bytes, move |codec| banned(codec, &raw.bad_words)).await?;
-    Ok(banned.map_err(refused)?)
+    let banned = banned.map_err(refused)?;
+    if banned.iter().any(Vec::is_empty) {
+        let accepted = "words of at least one token each";
+        return Err(RequestError::invalid("bad_words", "a word without tokens", accepted).into());
+    }
+    Ok(banned)
 }
 
 /// Returns the tokens of each word at the start of a text and after a space, as vLLM bans both.
@@ -441,7 +442,6 @@ fn banned(codec: &dyn TextCodec, words: &[String]) -> Result<Vec<Vec<TokenId>>, 
             banned.push(spaced);
         }
     }
-    banned.retain(|tokens| !tokens.is_empty());
     Ok(banned)
 }
 

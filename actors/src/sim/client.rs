@@ -266,7 +266,9 @@ pub(super) fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'st
     }
     if prompt == 0 {
         Some("its prompt is empty")
-    } else if room == 0 || plan.raw.max_tokens.is_some_and(|tokens| tokens as usize > room) {
+    } else if room == 0
+        || plan.raw.max_tokens.is_some_and(|tokens| tokens as usize > config.max_model_len)
+    {
         Some("it does not fit the context")
     } else if has_too_many_choices(workload, plan) {
         Some("it has too many choices")

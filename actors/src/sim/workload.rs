@@ -196,7 +196,7 @@ fn question(
     let max_model_len = config.max_model_len;
     let room = max_model_len.saturating_sub(client.prompt.len()) as u32;
     let cache_tokens = Demand::new(&config.kv_cache()).num_tokens_max().unwrap_or(usize::MAX);
-    let max_tokens = client.raw.max_tokens.unwrap_or(room);
+    let max_tokens = client.raw.max_tokens.map_or(room, |tokens| tokens.min(room));
     oracle::answer(&Question {
         prompt: &client.prompt,
         cache_salt: client.raw.cache_salt.as_deref(),

@@ -34,11 +34,12 @@ pub struct BeamSearchParams {
     /// The most beams that live at a time, and that are returned: from 1 to half of the engine's
     /// `max_logprobs`.
     pub beam_width: u32,
-    /// The most tokens of an output. `None` allows as many as the context leaves.
+    /// The most tokens of an output, the whole context at most. The room that the context leaves
+    /// beside the prompt is a limit too.
     pub max_tokens: Option<u32>,
     /// Whether a beam continues after the end-of-sequence token.
     pub ignore_eos: bool,
-    /// The exponent of a beam's length, prompt included. A beam's score is the sum of its
+    /// The exponent of a beam's length in generated tokens. A beam's score is the sum of its
     /// log-probabilities divided by that power. An exponent above 0 prefers longer beams.
     pub length_penalty: f32,
     /// Whether the end-of-sequence token stays among the tokens.
@@ -144,8 +145,8 @@ impl Engine {
     ) -> Result<BeamSearchOutput, RequestError> {
         let vocab_size = self.model_info().vocab_size as usize;
         params.validate(self.config().max_logprobs.min(vocab_size))?;
-        let output =
-            OutputTokens { wanted: params.max_tokens, default: request.max_tokens_default };
+        let wanted = self.default_sampling().limited(params.max_tokens);
+        let output = OutputTokens { wanted, default: request.max_tokens_default };
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;
         // All steps of a search count as one request when requests take turns.
@@ -155,20 +156,17 @@ impl Engine {
         let mm_features = Arc::clone(&submission.mm_features);
         let num_input_tokens = submission.num_input_tokens();
         let max_tokens = self.room(prompt_token_ids.len(), output)?;
-        let mut search = BeamSearch::new(
-            prompt_token_ids.len(),
-            SearchParams {
-                beam_width: params.beam_width as usize,
-                max_tokens,
-                length_penalty: f64::from(params.length_penalty),
-                eos_token_ids: match params.ignore_eos {
-                    true => Vec::new(),
-                    false => self.model_info().eos_token_ids.clone(),
-                },
-                include_stop_token: params.include_stop_str_in_output,
-                num_logprobs: params.logprobs.map(|count| count as usize),
+        let mut search = BeamSearch::new(SearchParams {
+            beam_width: params.beam_width as usize,
+            max_tokens,
+            length_penalty: f64::from(params.length_penalty),
+            eos_token_ids: match params.ignore_eos {
+                true => Vec::new(),
+                false => self.model_info().eos_token_ids.clone(),
             },
-        );
+            include_stop_token: params.include_stop_str_in_output,
+            num_logprobs: params.logprobs.map(|count| count as usize),
+        });
         let first = aborted.run_until_cancelled(next_tokens(submission)).await;
         let first = first.unwrap_or_else(NextTokens::aborted);
         let mut step = vec![(first.likeliest, first.finish)];
@@ -208,12 +206,12 @@ impl Engine {
     /// Returns the most tokens that the output may have.
     fn room(&self, prompt_tokens: usize, output: OutputTokens) -> Result<usize, RequestError> {
         let max_model_len = self.model_info().max_model_len;
-        let room = max_model_len.saturating_sub(prompt_tokens);
-        let max_tokens = output.within(room);
-        if max_tokens > room {
-            return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
+        match output.wanted.map(|wanted| wanted as usize) {
+            Some(max_tokens) if max_tokens > max_model_len => {
+                Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens })
+            }
+            _ => Ok(output.within(max_model_len.saturating_sub(prompt_tokens))),
         }
-        Ok(max_tokens)
     }
 
     fn beam(&self, (score, found): (f64, Hypothesis), skip_special_tokens: bool) -> Beam {

@@ -15,7 +15,8 @@ pub(super) struct SearchParams {
     pub(super) beam_width: usize,
     /// The most steps.
     pub(super) max_tokens: usize,
-    /// The exponent of the length, by which the sum of the log-probabilities is divided.
+    /// The exponent of the number of generated tokens. The sum of the log-probabilities is divided
+    /// by that power.
     pub(super) length_penalty: f64,
     /// Tokens that end a beam.
     pub(super) eos_token_ids: Vec<TokenId>,
@@ -29,7 +30,6 @@ pub(super) struct SearchParams {
 #[derive(Debug)]
 pub(super) struct BeamSearch {
     params: SearchParams,
-    num_prompt_tokens: usize,
     num_steps: usize,
     /// At most `beam_width` beams, likeliest first, all of the same length.
     live: Vec<Hypothesis>,
@@ -48,9 +48,8 @@ pub(super) struct Hypothesis {
 }
 
 impl BeamSearch {
-    pub(super) fn new(num_prompt_tokens: usize, params: SearchParams) -> Self {
-        let live = vec![Hypothesis::default()];
-        Self { params, num_prompt_tokens, num_steps: 0, live, ended: Vec::new() }
+    pub(super) fn new(params: SearchParams) -> Self {
+        Self { params, num_steps: 0, live: vec![Hypothesis::default()], ended: Vec::new() }
     }
 
     /// Returns how many of the likeliest next tokens a step needs for each beam. If `beam_width` of
@@ -73,8 +72,8 @@ impl BeamSearch {
         // A beam only gets less likely. So this is the best score that a live beam can still reach:
         // at its present length, or at the full length if length is rewarded.
         let length = match self.params.length_penalty > 0.0 {
-            true => self.num_prompt_tokens + self.params.max_tokens,
-            false => self.num_prompt_tokens + best.token_ids.len(),
+            true => self.params.max_tokens,
+            false => best.token_ids.len(),
         };
         let reachable = score(best.cum_logprob, length, self.params.length_penalty);
         let is_full = self.ended.len() == self.params.beam_width;
@@ -149,8 +148,7 @@ impl BeamSearch {
 
     /// Keeps a finished beam if it is among the best. Of equal scores, the earlier beam is better.
     fn keep_if_good(&mut self, hypothesis: Hypothesis) {
-        let length = self.num_prompt_tokens + hypothesis.text_token_ids().len();
-        let score = score(hypothesis.cum_logprob, length, self.params.length_penalty);
+        let score = score(hypothesis.cum_logprob, hypothesis.length(), self.params.length_penalty);
         let is_better =
             |(other, _): &(f64, Hypothesis)| likelier(*other, score) != Ordering::Greater;
         let place = self.ended.partition_point(is_better);
@@ -166,6 +164,11 @@ impl Hypothesis {
             (Some(end), Some((&last, rest))) if end == last => rest,
             _ => &self.token_ids,
         }
+    }
+
+    /// Returns the number of generated tokens, with the one that ended it.
+    fn length(&self) -> usize {
+        self.text_token_ids().len() + usize::from(self.ended_by.is_some())
     }
 
     /// Returns its tokens in the form of the engine's outputs.
@@ -188,9 +191,9 @@ fn likelier(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
-/// Returns the score of a beam. `length` counts the prompt, as in vLLM.
+/// Returns the score of a beam with `length` generated tokens, as vLLM 0.33 and transformers do.
 fn score(cum_logprob: f64, length: usize, length_penalty: f64) -> f64 {
-    cum_logprob / (length as f64).powf(length_penalty)
+    cum_logprob / (length.max(1) as f64).powf(length_penalty)
 }
 
 #[cfg(test)]

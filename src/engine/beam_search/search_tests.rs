@@ -4,7 +4,6 @@ use super::*;
 
 const VOCAB: u32 = 6;
 const EOS: TokenId = 0;
-const PROMPT: usize = 3;
 
 /// Returns the log-probabilities of the vocabulary, `[VOCAB]`, which depend on all tokens before.
 fn model(seed: u64, tokens: &[TokenId]) -> Vec<f32> {
@@ -45,7 +44,7 @@ fn params(beam_width: usize, max_tokens: usize, length_penalty: f64) -> SearchPa
 }
 
 fn run(seed: u64, params: SearchParams) -> (Vec<(f64, Hypothesis)>, usize) {
-    let mut search = BeamSearch::new(PROMPT, params);
+    let mut search = BeamSearch::new(params);
     let mut steps = 0;
     while !search.is_done() {
         let next = search.live().iter().map(|beam| likeliest(seed, &beam.token_ids));
@@ -66,7 +65,8 @@ fn naive(seed: u64, params: &SearchParams) -> Vec<(Vec<TokenId>, f64)> {
             for entry in likeliest(seed, tokens).iter().take(2 * params.beam_width) {
                 let cum = cum + f64::from(entry.logprob);
                 if params.eos_token_ids.contains(&entry.token_id) {
-                    ended.push((tokens.clone(), cum));
+                    // The end is one of the generated tokens, as in vLLM 0.33 and transformers.
+                    ended.push((tokens.clone(), cum, tokens.len() + 1));
                 } else {
                     all.push(([tokens.as_slice(), &[entry.token_id]].concat(), cum));
                 }
@@ -76,9 +76,12 @@ fn naive(seed: u64, params: &SearchParams) -> Vec<(Vec<TokenId>, f64)> {
         all.truncate(params.beam_width);
         live = all;
     }
-    ended.extend(live);
-    let scored = |(tokens, cum): &(Vec<u32>, f64)| {
-        cum / ((PROMPT + tokens.len()) as f64).powf(params.length_penalty)
+    ended.extend(live.into_iter().map(|(tokens, cum)| {
+        let length = tokens.len();
+        (tokens, cum, length)
+    }));
+    let scored = |(_, cum, length): &(Vec<u32>, f64, usize)| {
+        cum / (*length as f64).powf(params.length_penalty)
     };
     ended.sort_by(|a, b| scored(b).total_cmp(&scored(a)));
     ended.truncate(params.beam_width);

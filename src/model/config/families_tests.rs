@@ -237,6 +237,7 @@ fn rows(architecture: &str) -> Vec<Row> {
         ],
         "Olmoe" => vec![
             honoured("num_experts", json!(9)),
+            honoured("num_local_experts", json!(9)),
             honoured("norm_topk_prob", json!(true)),
             honoured("clip_qkv", json!(2.0)),
         ],
@@ -252,6 +253,10 @@ fn rows(architecture: &str) -> Vec<Row> {
         ],
         "Glm4Moe" => vec![
             honoured("n_routed_experts", json!(16)),
+            honoured("num_local_experts", json!(16)),
+            honoured("num_nextn_predict_layers", json!(0)),
+            honoured("num_mtp_layers", json!(0)),
+            unchanged("num_mtp_layers", json!(1)),
             honoured("moe_intermediate_size", json!(8)),
             honoured("n_shared_experts", json!(2)),
             honoured("norm_topk_prob", json!(false)),
@@ -263,6 +268,7 @@ fn rows(architecture: &str) -> Vec<Row> {
         ],
         "HunYuanMoEV1" => vec![
             honoured("num_experts", json!(9)),
+            honoured("num_local_experts", json!(9)),
             honoured("num_experts", json!([2, 9])),
             honoured("moe_intermediate_size", json!([8, 16])),
             honoured("num_shared_expert", json!([1, 2])),

@@ -24,6 +24,9 @@ const FIELDS: [&str; 9] = [
 /// The fields of `generation_config.json` that vLLM reads. Each may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerationConfig {
+    /// Whether there is a file. Its tokens that end a sequence then replace those of `config.json`,
+    /// as in vLLM.
+    pub is_of_file: bool,
     /// Tokens that end a sequence.
     pub eos_token_ids: Vec<u32>,
     /// Sampling temperature; 0 is greedy.
@@ -42,6 +45,8 @@ pub struct GenerationConfig {
     pub frequency_penalty: Option<f64>,
     /// The most tokens to generate.
     pub max_new_tokens: Option<usize>,
+    /// Whether no client may ask for more: the operator chose `max_new_tokens`, not the model.
+    pub bounds_clients: bool,
 }
 
 impl GenerationConfig {
@@ -66,7 +71,7 @@ impl GenerationConfig {
         if !model_files::exists(&path) {
             return Ok(Self::default());
         }
-        Self::from_fields(&Fields::read(&path)?)
+        Ok(Self { is_of_file: true, ..Self::from_fields(&Fields::read(&path)?)? })
     }
 
     /// Returns the settings with the fields of `changes` in the place of their own. Warns of fields
@@ -86,6 +91,7 @@ impl GenerationConfig {
         let is_given = |name: &str| object.contains_key(name);
         let number = |name: &str, new: Option<f64>, old| if is_given(name) { new } else { old };
         Ok(Self {
+            is_of_file: self.is_of_file,
             eos_token_ids: match is_given("eos_token_id") {
                 true => new.eos_token_ids,
                 false => self.eos_token_ids,
@@ -113,6 +119,7 @@ impl GenerationConfig {
                 true => new.max_new_tokens,
                 false => self.max_new_tokens,
             },
+            bounds_clients: self.bounds_clients || is_given("max_new_tokens"),
         })
     }
 
@@ -139,6 +146,7 @@ impl GenerationConfig {
 
     fn from_fields(file: &Fields) -> Result<Self, ConfigError> {
         Ok(Self {
+            is_of_file: false,
             eos_token_ids: file.token_ids("eos_token_id")?,
             temperature: file.number("temperature")?,
             top_p: file.number("top_p")?,
@@ -149,6 +157,7 @@ impl GenerationConfig {
             frequency_penalty: file.number("frequency_penalty")?,
             // Some writers have the largest integer for no limit.
             max_new_tokens: file.positions("max_new_tokens")?,
+            bounds_clients: false,
         })
     }
 }

@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "Dots1ForCausalLM",
     model_type: "dots1",
     models: "dots.llm1",
-    aliases: &[("n_routed_experts", "num_experts")],
+    aliases: &[("n_routed_experts", "num_experts"), ("num_local_experts", "num_experts")],
     defaults: Defaults { num_key_value_heads: Some(32), ..llama::DEFAULTS },
     mlp_bias: Bias::Never,
     windows: WindowRule::Always,

@@ -13,7 +13,11 @@ pub(super) const FAMILY: Family = Family {
     architecture: "Glm4MoeForCausalLM",
     model_type: "glm4_moe",
     models: "GLM-4.5, GLM-4.6",
-    aliases: &[("n_routed_experts", "num_experts")],
+    aliases: &[
+        ("n_routed_experts", "num_experts"),
+        ("num_local_experts", "num_experts"),
+        ("num_mtp_layers", "num_nextn_predict_layers"),
+    ],
     defaults: Defaults {
         num_key_value_heads: Some(8),
         max_position_embeddings: 131_072,
@@ -35,7 +39,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         config.attentions().for_each(|attention| attention.head_norm = None);
     }
     let moe = read_experts(fields, config, 1_408)?;
-    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
+    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(1);
     let first = fields.count("first_k_dense_replace")?.unwrap_or(1);
     config.set_experts(fields, &moe, |layer| layer >= first)
 }

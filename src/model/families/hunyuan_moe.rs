@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "HunYuanMoEV1ForCausalLM",
     model_type: "hunyuan_v1_moe",
     models: "Hunyuan-A13B",
-    aliases: &[("moe_topk", "num_experts_per_tok")],
+    aliases: &[("moe_topk", "num_experts_per_tok"), ("num_local_experts", "num_experts")],
     names: WeightNames {
         moe: MoeNames {
             router: "mlp.gate.wg",

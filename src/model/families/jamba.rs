@@ -13,6 +13,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "JambaForCausalLM",
     model_type: "jamba",
     models: "Jamba, Jamba 1.5 and 1.7",
+    aliases: &[("num_local_experts", "num_experts")],
     defaults: Defaults {
         num_key_value_heads: Some(8),
         max_position_embeddings: 262_144,

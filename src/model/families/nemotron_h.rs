@@ -26,6 +26,7 @@ pub(super) const FAMILY: Family = Family {
         ("mamba_dt_limit", "time_step_limit"),
         ("mamba_conv_bias", "use_conv_bias"),
         ("n_routed_experts", "num_experts"),
+        ("num_local_experts", "num_experts"),
     ],
     defaults: Defaults {
         num_key_value_heads: Some(8),

@@ -13,6 +13,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "OlmoeForCausalLM",
     model_type: "olmoe",
     models: "OLMoE",
+    aliases: &[("num_local_experts", "num_experts")],
     defaults: Defaults { max_position_embeddings: 4_096, norm_eps: 1e-5, ..llama::DEFAULTS },
     mlp_bias: Bias::Never,
     head_norm: HeadNormRule::RmsAcrossHeads,

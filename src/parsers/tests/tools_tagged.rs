@@ -56,6 +56,13 @@ fn qwen3_coder() {
             "",
             &[("weather", "{\"city\": \"Ulm\"}"), ("now", "{}")],
         ),
+        // The next function ends one without a closing tag, as in vLLM 0.33.
+        (
+            "<tool_call>\n<function=now>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n\
+             <function=now>\n</function>\n</tool_call>",
+            "",
+            &[("now", "{}"), ("weather", "{\"days\": 3}"), ("now", "{}")],
+        ),
         (
             "<tool_call>\n<tool_call>\n<function=now></function></tool_call>",
             "<tool_call>\n",

@@ -25,8 +25,9 @@ const PARAMETER: &str = "<parameter=";
 const FUNCTION_END: &str = "</function>";
 const CALL_END: &str = "</tool_call>";
 
-/// The tags within a function. They also end a value that lacks its closing tag.
-const IN_FUNCTION: &[&str] = &[PARAMETER, FUNCTION_END, CALL_END];
+/// The tags within a function. The beginning of the next one ends it, too.
+const IN_FUNCTION: &[&str] = &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION];
+/// The tags that end a value, if only because it lacks its closing tag.
 const VALUE_ENDS: &[&str] = &["</parameter>", PARAMETER, FUNCTION_END];
 
 /// Bytes of the longest name of a function or of a parameter.
@@ -60,11 +61,17 @@ impl FunctionBlock {
         }
         self.state = match tag {
             PARAMETER => State::Key(String::new()),
-            FUNCTION_END | CALL_END => {
+            FUNCTION_END | CALL_END | FUNCTION => {
                 values.close(calls);
                 self.values = None;
                 self.has_call = true;
-                State::Between(Expected::new(BETWEEN))
+                match tag {
+                    FUNCTION => {
+                        calls.hold(tag);
+                        State::Name(String::new())
+                    }
+                    _ => State::Between(Expected::new(BETWEEN)),
+                }
             }
             _ => State::InFunction(Expected::new(IN_FUNCTION)),
         };

@@ -95,16 +95,27 @@ impl TaggedValues {
     }
 }
 
-/// Returns `text` as JSON of one of `types`, or as a string if it has none of them.
+/// Returns `text` as JSON of one of `types`, or as a string if it has none of them. As in vLLM, any
+/// JSON may stand for an object or an array, and for a value that may be no string.
 fn convert(text: &str, types: Types) -> String {
     let word = text.trim();
     if types.null && (word.eq_ignore_ascii_case("null") || word == "None") {
         return "null".to_owned();
     }
-    if types.boolean && (word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("false")) {
-        return word.to_ascii_lowercase();
+    let is_json = serde_json::from_str::<serde_json::Value>(word).is_ok();
+    if types.number && is_json && word.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return word.to_owned();
     }
-    let json = serde_json::from_str::<serde_json::Value>(word).ok().map(|_| word.to_owned());
+    if types.boolean {
+        match word.to_ascii_lowercase().as_str() {
+            "true" | "1" => return "true".to_owned(),
+            "false" | "0" => return "false".to_owned(),
+            _ => {}
+        }
+    }
+    if is_json && (types.composite || !types.string) {
+        return word.to_owned();
+    }
     let fits = |json: &String| match json.chars().next() {
         Some('{' | '[') => types.composite,
         Some('-' | '0'..='9') => types.number,
@@ -112,14 +123,14 @@ fn convert(text: &str, types: Types) -> String {
         Some('n') => types.null,
         _ => false,
     };
-    let json = json.or_else(|| python_to_json(word)).filter(fits);
-    json.unwrap_or_else(|| quote_json(text))
+    python_to_json(word).filter(fits).unwrap_or_else(|| quote_json(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The outcomes for JSON are those of vLLM's `coerce_to_schema_type`.
     #[test]
     fn values_take_the_type_that_the_schema_allows() {
         let none = Types::default();
@@ -134,14 +145,22 @@ mod tests {
             ("many", number, "\"many\""),
             ("True", boolean, "true"),
             ("FALSE", boolean, "false"),
-            ("1", boolean, "\"1\""),
+            ("1", boolean, "true"),
+            ("0", Types { string: true, ..boolean }, "false"),
+            ("1", Types { number: true, ..boolean }, "1"),
+            ("yes", boolean, "\"yes\""),
+            ("[1]", number, "[1]"),
+            ("true", number, "true"),
             ("null", nullable, "null"),
             ("nulls", nullable, "\"nulls\""),
             ("3", nullable, "\"3\""),
             ("{\"a\": [1,\n2]}", composite, "{\"a\": [1,\n2]}"),
             ("{'a': None}", composite, "{\"a\": null}"),
             ("{broken", composite, "\"{broken\""),
-            ("3", composite, "\"3\""),
+            ("3", composite, "3"),
+            ("3", Types { string: true, ..composite }, "3"),
+            ("three", Types { string: true, ..composite }, "\"three\""),
+            ("[1]", Types::STRING, "\"[1]\""),
             ("3", Types::ANY, "3"),
             ("[1]", Types::ANY, "[1]"),
             ("null", Types::ANY, "null"),

@@ -172,10 +172,10 @@ pub(super) async fn is_scaling() -> Json<Value> {
     Json(json!({"is_scaling_elastic_ep": false}))
 }
 
-/// The routes that render prompts for another server.
+/// The routes by which one server renders prompts and another generates.
 pub(super) async fn no_scale_out() -> ApiError {
     ApiError::forbidden(
-        "this server renders no prompts for others; POST /tokenize returns the tokens of a \
-         conversation",
+        "this server renders prompts and generates for itself alone; POST /tokenize returns the \
+         tokens of a conversation, and /v1/completions takes tokens as the prompt",
     )
 }

@@ -148,12 +148,12 @@ fn merged(answers: Vec<Value>) -> Value {
         let mut choice = answer["choices"][0].take();
         choice["index"] = index.into();
         // In an answer to one conversation, these fields stand beside the choices.
-        for own in ["prompt_logprobs", "prompt_token_ids"] {
+        for own in ["prompt_logprobs", "prompt_token_ids", "prompt_text"] {
             choice[own] = answer[own].take();
         }
         choices.push(choice);
     }
-    for own in ["prompt_logprobs", "prompt_token_ids", "metrics"] {
+    for own in ["prompt_logprobs", "prompt_token_ids", "prompt_text", "metrics"] {
         head[own] = Value::Null;
     }
     head["usage"] = usage;

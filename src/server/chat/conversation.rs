@@ -14,7 +14,7 @@ use crate::{
         memory::json::json_bytes,
         openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
         state::AppState,
-        turn::{ToolChoice, check_tools},
+        turn::{ToolChoice, check_tools, shown_tool},
     },
 };
 
@@ -62,6 +62,12 @@ impl ConversationFields {
         self.add_special_tokens.unwrap_or(false)
     }
 
+    /// Returns the same for a route where an empty list of tools is none.
+    #[must_use]
+    pub(in crate::server) fn with_optional_tools(self) -> Self {
+        Self { tools: self.tools.filter(|tools| !tools.is_empty()), ..self }
+    }
+
     /// Rejects more messages or tools than one request may have.
     pub(in crate::server) fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
         let count = |list: &Option<Vec<Value>>| list.as_ref().map_or(0, Vec::len);
@@ -94,7 +100,7 @@ impl ConversationFields {
         let mut media = state.media_parts(model).with_kwargs(kwargs);
         let chat = ChatPrompt {
             messages: check_messages(messages, &mut media)?,
-            tools,
+            tools: tools.map(|tools| tools.iter().map(shown_tool).collect()),
             documents: self.documents.clone(),
             add_generation_prompt,
             continue_final_message,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{answer::ChatFormat, conversation::ConversationFields};
-use crate::api::{ChatPrompt, RawRequest};
+use crate::api::{ChatPrompt, Prompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
@@ -26,6 +26,7 @@ use crate::server::{
     },
     turn::{TurnRequest, TurnStyle},
 };
+use crate::turn::ToolChoice;
 
 /// The body of `POST /v1/chat/completions`.
 pub(in crate::server) struct ChatRequest {
@@ -52,6 +53,8 @@ pub(in crate::server) struct ChatFields {
     #[serde(deserialize_with = "flag")]
     include_reasoning: Option<bool>,
     thinking_token_budget: Option<Int>,
+    #[serde(deserialize_with = "flag")]
+    return_prompt_text: Option<bool>,
     stream_options: Option<StreamOptions>,
 }
 
@@ -68,7 +71,11 @@ pub(super) struct Style {
     pub(super) num_logprobs: Option<usize>,
     /// Whether `prompt_logprobs` is set.
     pub(super) prompt_logprobs: bool,
-    /// Whether the answer has `token_ids` and `prompt_token_ids`.
+    /// Whether the answer has `prompt_token_ids`.
+    pub(super) prompt_ids: bool,
+    /// The prompt that the chat template wrote, if the answer is to have it.
+    pub(super) prompt_text: Option<String>,
+    /// Whether choices have `token_ids`.
     pub(super) token_ids: bool,
     /// Whether the answer has `metrics`.
     pub(super) metrics: bool,
@@ -123,7 +130,16 @@ impl Protocol for ChatRequest {
         let mut params = self.sampling.params_of_choices(defaults)?;
         params.logprobs = self.fields.logprobs()?;
         let (chat, tool_choice, media) = self.conversation.prompt(state, &model)?;
+        if matches!(tool_choice, ToolChoice::Named(_)) && self.structured.excludes_named_tools() {
+            let message = "You can only either use constraints for structured outputs or tools, \
+                           not both.";
+            return Err(ApiError::invalid("structured_outputs", message));
+        }
         let role = speaker(&chat);
+        let include_reasoning = self.fields.include_reasoning.unwrap_or(true);
+        // Tokens would tell the thoughts that the message leaves out.
+        let tells_tokens = include_reasoning || !state.parsers.finds_thoughts();
+        let prompt_ids = self.sampling.return_token_ids.unwrap_or(false);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
             0 => k as usize,
             // The token itself is among them.
@@ -144,18 +160,26 @@ impl Protocol for ChatRequest {
             parallel_tool_calls: self.fields.parallel_tool_calls.unwrap_or(true),
             format: self.structured.output()?,
             thinking_token_budget: self.fields.thinking_token_budget()?,
-            include_reasoning: self.fields.include_reasoning.unwrap_or(true),
+            include_reasoning,
             params,
             max_tokens: self.fields.output_tokens()?,
         };
         let (RawRequest { prompt, params, max_tokens, .. }, turn) = turn.plan(state)?;
+        let prompt_text = match &prompt {
+            Prompt::Chat(chat) if self.fields.return_prompt_text == Some(true) => {
+                Some(state.engine.text_jobs().render(chat).await?)
+            }
+            _ => None,
+        };
         let style = Style {
             echoed,
             role,
             turn,
-            num_logprobs,
+            num_logprobs: num_logprobs.filter(|_| tells_tokens),
             prompt_logprobs: prompt_logprobs.is_some(),
-            token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            prompt_ids,
+            prompt_text,
+            token_ids: prompt_ids && tells_tokens,
             metrics: state.config.enable_per_request_metrics,
             names: self.sampling.token_names(state),
         };
@@ -166,12 +190,13 @@ impl Protocol for ChatRequest {
         let request = RawRequest { media, add_special_tokens, max_tokens_default, ..request };
         let id = exchange.response_id("chatcmpl", self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
+        // Each choice begins with them: as text, as JSON, and on their way to the socket.
+        let text_bytes = style.echoed.len() + style.prompt_text.as_ref().map_or(0, String::len);
         let answer = ChoicesAnswer {
             reports,
             show_cached: state.config.enable_prompt_tokens_details,
             is_streamed,
-            // Each choice begins with it: as text, as JSON, and on its way to the socket.
-            echoed_bytes: style.echoed.len().saturating_mul(3 * request.params.n as usize),
+            echoed_bytes: text_bytes.saturating_mul(3 * request.params.n as usize),
             format: ChatFormat { id, created: exchange.draws.created, model, style },
         };
         Ok(Plan { names, requests: vec![request], beam_search, answer })

@@ -28,6 +28,7 @@ pub(in crate::server) struct ChatCompletion {
     usage: Usage,
     prompt_logprobs: Option<Vec<Option<Map<String, Value>>>>,
     prompt_token_ids: Option<Vec<u32>>,
+    prompt_text: Option<String>,
     kv_transfer_params: Option<Value>,
     metrics: Option<RequestMetrics>,
 }
@@ -101,7 +102,8 @@ impl ChatCompletion {
         Self {
             head,
             prompt_logprobs: rows.map(|rows| prompt_logprobs(&style.names, prompt, rows)),
-            prompt_token_ids: style.token_ids.then(|| prompt.to_vec()),
+            prompt_token_ids: style.prompt_ids.then(|| prompt.to_vec()),
+            prompt_text: style.prompt_text.clone(),
             choices: std::iter::zip(&finished, turns)
                 .enumerate()
                 .map(|(i, (done, turn))| style.choice(i, done, turn))
@@ -136,10 +138,11 @@ impl Style {
         }
     }
 
-    /// Returns the message's content, after the text that it continues.
+    /// Returns the message's content, after the text that it continues. As in vLLM, it is empty
+    /// rather than null beside a call that the request forces.
     fn content(&self, content: Option<String>) -> Option<String> {
         match content {
-            None if self.echoed.is_empty() => None,
+            None if self.echoed.is_empty() && !self.turn.forces_calls() => None,
             content => Some(self.echoed.clone() + &content.unwrap_or_default()),
         }
     }

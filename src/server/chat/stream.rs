@@ -30,6 +30,13 @@ struct ChunkChoice {
     token_ids: Option<Vec<u32>>,
 }
 
+/// What the first chunk of a choice tells of the prompt.
+#[derive(Default)]
+struct ShownPrompt<'a> {
+    token_ids: Option<&'a [u32]>,
+    text: Option<&'a str>,
+}
+
 /// Writes the chunks of a chat completion.
 pub(in crate::server) struct ChatChunks {
     head: Head,
@@ -67,7 +74,11 @@ impl ChatChunks {
             stop_reason: None,
             token_ids: None,
         };
-        self.chunk(choice, prompt, self.style.token_ids.then_some(prompt))
+        let shown = ShownPrompt {
+            token_ids: self.style.prompt_ids.then_some(prompt),
+            text: self.style.prompt_text.as_deref(),
+        };
+        self.chunk(choice, prompt, shown)
     }
 
     /// Returns the chunk for new output. Returns `None` while the reader waits for more.
@@ -93,10 +104,10 @@ impl ChatChunks {
             stop_reason: delta.finish.as_ref().map(StoppedBy::from),
             token_ids: self.style.token_ids.then(token_ids),
         };
-        Some(self.chunk(choice, prompt, None))
+        Some(self.chunk(choice, prompt, ShownPrompt::default()))
     }
 
-    fn chunk(&self, choice: ChunkChoice, prompt: &[u32], shown: Option<&[u32]>) -> Bytes {
+    fn chunk(&self, choice: ChunkChoice, prompt: &[u32], shown: ShownPrompt<'_>) -> Bytes {
         let state = &self.choices[choice.index];
         let usage = Usage::new(prompt.len(), state.num_tokens)
             .with_reasoning(state.turn.num_reasoning_tokens());
@@ -107,7 +118,8 @@ impl ChatChunks {
             usage: self.reports.continuous.then_some(usage),
             system_fingerprint: (ends && !self.reports.at_end).then_some(SYSTEM_FINGERPRINT),
             metrics: None,
-            prompt_token_ids: shown,
+            prompt_token_ids: shown.token_ids,
+            prompt_text: shown.text,
         })
     }
 }
@@ -133,6 +145,7 @@ impl ChunkFormat for ChatChunks {
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             metrics: self.style.metrics.then(|| choices.metrics()),
             prompt_token_ids: None,
+            prompt_text: None,
         })
     }
 }

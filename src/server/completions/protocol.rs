@@ -34,6 +34,9 @@ use crate::server::{
 /// Most prompts in one request, as in vLLM.
 const MAX_PROMPTS: usize = 1024;
 
+/// `max_tokens` where it is absent or null, as in vLLM.
+const DEFAULT_MAX_TOKENS: Int = Int(16);
+
 /// The body of `POST /v1/completions`.
 pub(in crate::server) struct CompletionRequest {
     fields: CompletionFields,
@@ -42,7 +45,7 @@ pub(in crate::server) struct CompletionRequest {
     later: UnsupportedFields,
 }
 
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct CompletionFields {
     model: Option<String>,
@@ -58,27 +61,12 @@ pub(in crate::server) struct CompletionFields {
     stream_options: Option<StreamOptions>,
 }
 
-impl Default for CompletionFields {
-    fn default() -> Self {
-        Self {
-            model: None,
-            prompt: None,
-            // The default where it is absent; `null` asks for all that the context leaves.
-            max_tokens: Some(Int(16)),
-            logprobs: None,
-            echo: None,
-            add_special_tokens: None,
-            source_lang: None,
-            target_lang: None,
-            stream_options: None,
-        }
-    }
-}
-
 /// `prompt`: a string, strings, token ids, or lists of token ids.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(in crate::server) enum Prompts {
+    /// The empty string, which vLLM takes for no prompt. An empty string in a list is one.
+    Nothing,
     Texts(Vec<String>),
     Tokens(Vec<Vec<u32>>),
 }
@@ -86,6 +74,7 @@ pub(in crate::server) enum Prompts {
 impl Prompts {
     fn len(&self) -> usize {
         match self {
+            Self::Nothing => 0,
             Self::Texts(texts) => texts.len(),
             Self::Tokens(lists) => lists.len(),
         }
@@ -95,8 +84,10 @@ impl Prompts {
 /// How to write a choice.
 #[derive(Clone)]
 pub(super) struct Style {
-    /// The text follows its prompt.
+    /// The prompt is repeated before the output, at least in `logprobs`.
     pub(super) echo: bool,
+    /// The text follows its prompt. Beside `token_ids` it does not, as in vLLM.
+    pub(super) echoes_text: bool,
     /// The prompts, where they came as text and reach the model whole.
     pub(super) prompt_texts: Option<Vec<String>>,
     /// Only the prompt is wanted: `max_tokens` is 0, though the engine makes one token.
@@ -158,18 +149,21 @@ impl Protocol for CompletionRequest {
         }
         let num_logprobs = params.logprobs.map(|k| k as usize + params.logprob_token_ids.len());
         params.prefer_named_logprobs();
-        let prompt_only = echo && self.fields.max_tokens == Some(Int(0));
+        let max_tokens = self.fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+        let prompt_only = echo && max_tokens == Int(0);
         let max_tokens = match prompt_only {
             true => Some(1),
-            false => output_tokens("max_tokens", self.fields.max_tokens)?,
+            false => output_tokens("max_tokens", Some(max_tokens))?,
         };
+        let token_ids = self.sampling.return_token_ids.unwrap_or(false);
         let style = Style {
             echo,
+            echoes_text: echo && !token_ids,
             prompt_texts: echo.then(|| self.whole_texts()).flatten(),
             prompt_only,
             num_logprobs,
             prompt_logprobs: params.prompt_logprobs.is_some(),
-            token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            token_ids,
             metrics: state.config.enable_per_request_metrics,
             names: self.sampling.token_names(state),
         };
@@ -229,7 +223,7 @@ impl CompletionRequest {
 
     fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
         let prompts: Vec<Prompt> = match &self.fields.prompt {
-            None => {
+            None | Some(Prompts::Nothing) => {
                 let message = "`prompt` must be given: a string, a list of strings, a list of \
                                token ids, or a list of lists of token ids";
                 return Err(ApiError::invalid("prompt", message));
@@ -278,7 +272,10 @@ impl<'de> Visitor<'de> for PromptsVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Prompts, E> {
-        Ok(Prompts::Texts(vec![text.to_owned()]))
+        Ok(match text {
+            "" => Prompts::Nothing,
+            text => Prompts::Texts(vec![text.to_owned()]),
+        })
     }
 
     /// Reads a list. Its first item decides its kind, and the others are read as that kind. So a
@@ -353,9 +350,8 @@ mod tests {
     }
 
     #[test]
-    fn absent_max_tokens_are_16_and_null_is_no_limit() {
-        let fields = |text| parse_object::<CompletionFields>(text).unwrap().max_tokens;
-        assert_eq!(fields("{}"), Some(Int(16)));
-        assert_eq!(fields(r#"{"max_tokens": null}"#), None);
+    fn an_empty_text_is_no_prompt_unless_it_is_in_a_list() {
+        assert_eq!(read(json!("")).unwrap(), Some(Prompts::Nothing));
+        assert_eq!(read(json!([""])).unwrap(), Some(Prompts::Texts(vec![String::new()])));
     }
 }

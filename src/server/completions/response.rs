@@ -86,9 +86,9 @@ impl Style {
         }
     }
 
-    /// Returns the prompt's text if it is to be echoed.
+    /// Returns the prompt's text if the text is to begin with it.
     pub(super) fn echoed(&self, index: usize, choices: &Choices) -> Option<String> {
-        if !self.echo {
+        if !self.echoes_text {
             return None;
         }
         let given = self

@@ -105,6 +105,7 @@ impl ChunkFormat for CompletionChunks {
             system_fingerprint: (ends && !self.reports.at_end).then_some(SYSTEM_FINGERPRINT),
             metrics: None,
             prompt_token_ids: None,
+            prompt_text: None,
         })]
     }
 
@@ -116,6 +117,7 @@ impl ChunkFormat for CompletionChunks {
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             metrics: self.style.metrics.then(|| choices.metrics()),
             prompt_token_ids: None,
+            prompt_text: None,
         })
     }
 }

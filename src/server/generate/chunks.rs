@@ -28,6 +28,8 @@ pub(in crate::server) struct Chunk<'a, C> {
     pub(in crate::server) metrics: Option<RequestMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::server) prompt_token_ids: Option<&'a [u32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::server) prompt_text: Option<&'a str>,
 }
 
 /// Writes chunks in the form of one protocol.

@@ -73,11 +73,12 @@ pub(in crate::server) struct SamplingFields {
     vllm_xargs: Option<IndexMap<String, Value>>,
 }
 
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default)]
 struct RepetitionFields {
-    max_pattern_size: Int,
+    max_pattern_size: Option<Int>,
     min_pattern_size: Option<Int>,
-    min_count: Int,
+    min_count: Option<Int>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
@@ -303,17 +304,17 @@ impl SamplingFields {
 
     fn repetition(&self) -> Result<Option<RepetitionDetection>, ApiError> {
         let Some(fields) = &self.repetition_detection else { return Ok(None) };
-        let size = |name: &str, value: Int| {
-            value.cast(&format!("repetition_detection.{name}"), "at least 1")
+        let size = |name: &str, value: Option<Int>| {
+            let field = format!("repetition_detection.{name}");
+            value.unwrap_or(Int(0)).cast::<usize>(&field, "at least 0")
         };
-        Ok(Some(RepetitionDetection {
+        let found = RepetitionDetection {
             max_pattern_size: size("max_pattern_size", fields.max_pattern_size)?,
-            min_pattern_size: size(
-                "min_pattern_size",
-                fields.min_pattern_size.filter(|&least| least != Int(0)).unwrap_or(Int(1)),
-            )?,
+            min_pattern_size: size("min_pattern_size", fields.min_pattern_size)?.max(1),
             min_count: size("min_count", fields.min_count)?,
-        }))
+        };
+        // As in vLLM, a largest size of 0 detects nothing.
+        Ok(Some(found).filter(|found| found.max_pattern_size > 0 || found.min_pattern_size > 1))
     }
 }
 

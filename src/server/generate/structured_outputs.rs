@@ -41,6 +41,14 @@ struct ConstraintFields {
 }
 
 impl StructuredOutputFields {
+    /// Returns whether `structured_outputs` has a kind that excludes a named tool, as in vLLM.
+    pub(in crate::server) fn excludes_named_tools(&self) -> bool {
+        let kinds = |given: &ConstraintFields| {
+            given.json.is_some() || given.regex.is_some() || given.choice.is_some()
+        };
+        self.structured_outputs.as_ref().is_some_and(kinds)
+    }
+
     /// Returns the requested structure. `None` if there is none.
     ///
     /// # Errors
@@ -122,11 +130,21 @@ fn response_format(format: &Map<String, Value>) -> Result<Option<OutputFormat>, 
                 "When response_format type is 'json_schema', the 'json_schema' field must be \
                  provided.",
             ),
-            Some(Value::Object(named)) => match named.get("schema") {
-                None | Some(Value::Null) => {
+            Some(Value::Object(named)) => match (named.get("name"), named.get("schema")) {
+                (Some(Value::String(_)), None | Some(Value::Null)) => {
                     refuse("the 'json_schema' field of response_format must hold a 'schema'")
                 }
-                Some(schema) => Ok(Some(OutputFormat::JsonSchema(text_of(schema)))),
+                (Some(Value::String(_)), Some(schema)) => {
+                    Ok(Some(OutputFormat::JsonSchema(text_of(schema))))
+                }
+                (name, _) => {
+                    let place = "body.response_format.json_schema.name";
+                    let wanted = match name {
+                        None => "Field required",
+                        Some(_) => "Input should be a valid string",
+                    };
+                    Err(ApiError::validation(place, wanted))
+                }
             },
             Some(_) => Err(ApiError::validation(
                 "body.response_format.json_schema",
@@ -206,8 +224,14 @@ mod tests {
         let kind = Some("body.response_format.type");
         assert_eq!(param(json!({"type": "xml"})).as_deref(), kind);
         assert_eq!(param(json!({})).as_deref(), kind);
-        let place = Some("body.response_format.json_schema");
-        assert_eq!(param(json!({"type": "json_schema", "json_schema": 1})).as_deref(), place);
+        let place = "body.response_format.json_schema";
+        let found = param(json!({"type": "json_schema", "json_schema": 1}));
+        assert_eq!(found.as_deref(), Some(place));
+        // OpenAI and vLLM ask for a name.
+        for nameless in [json!({"schema": {}}), json!({"name": 1, "schema": {}})] {
+            let found = param(json!({"type": "json_schema", "json_schema": nameless}));
+            assert_eq!(found, Some(format!("{place}.name")));
+        }
     }
 
     #[test]
@@ -247,7 +271,9 @@ mod tests {
         assert!(read(both("text")).unwrap().is_some());
         let schemas = json!({
             "structured_outputs": {"json": {}, "disable_any_whitespace": true},
-            "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}},
+            "response_format": {
+                "type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "null"}},
+            },
         });
         let output = read(schemas).unwrap().unwrap();
         assert_eq!(output.format, OutputFormat::JsonSchema(r#"{"type":"null"}"#.to_owned()));

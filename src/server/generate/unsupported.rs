@@ -4,7 +4,10 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::server::http::{error::ApiError, fields::IsSet};
+use crate::server::http::{
+    error::ApiError,
+    fields::{Int, IsSet},
+};
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -18,15 +21,12 @@ pub(in crate::server) struct UnsupportedFields {
     guided_regex: IsSet,
     guided_choice: IsSet,
     guided_grammar: IsSet,
-    thinking_token_budget: IsSet,
+    thinking_token_budget: Option<Int>,
     watermarking: IsSet,
     kv_transfer_params: IsSet,
     ec_transfer_params: IsSet,
-    mm_payload: IsSet,
     mm_processor_kwargs: IsSet,
     media_io_kwargs: IsSet,
-    return_token_offsets: IsSet,
-    return_prompt_text: IsSet,
 }
 
 impl UnsupportedFields {
@@ -40,6 +40,8 @@ impl UnsupportedFields {
         if self.suffix.0 {
             return Err(ApiError::invalid("suffix", "suffix is not currently supported"));
         }
+        // -1 means no limit.
+        let thinks_within = self.thinking_token_budget.is_some_and(|budget| budget != Int(-1));
         let fields = [
             ("prompt_embeds", self.prompt_embeds),
             ("audio", self.audio),
@@ -49,15 +51,12 @@ impl UnsupportedFields {
             ("guided_regex", self.guided_regex),
             ("guided_choice", self.guided_choice),
             ("guided_grammar", self.guided_grammar),
-            ("thinking_token_budget", self.thinking_token_budget),
+            ("thinking_token_budget", IsSet(thinks_within)),
             ("watermarking", self.watermarking),
             ("kv_transfer_params", self.kv_transfer_params),
             ("ec_transfer_params", self.ec_transfer_params),
-            ("mm_payload", self.mm_payload),
             ("mm_processor_kwargs", self.mm_processor_kwargs),
             ("media_io_kwargs", self.media_io_kwargs),
-            ("return_token_offsets", self.return_token_offsets),
-            ("return_prompt_text", self.return_prompt_text),
         ];
         match fields.iter().find(|(name, given)| given.0 && !known.contains(name)) {
             Some((field, _)) => Err(ApiError::unsupported(field)),
@@ -90,5 +89,8 @@ mod tests {
         let fields: UnsupportedFields = parse_object(&body).unwrap();
         assert!(fields.refuse().is_err());
         assert!(fields.refuse_but(&["thinking_token_budget"]).is_ok());
+        assert_eq!(param(json!({"thinking_token_budget": -1})), None, "no limit");
+        // vLLM 0.33 reads them on its `/render` routes only.
+        assert_eq!(param(json!({"return_token_offsets": true, "mm_payload": "none"})), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Token counts, and the chunks of a stream that report them.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::server::{
@@ -61,10 +61,31 @@ impl Usage {
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct StreamOptions {
-    #[serde(deserialize_with = "flag")]
-    include_usage: Option<bool>,
-    #[serde(deserialize_with = "flag")]
-    continuous_usage_stats: Option<bool>,
+    #[serde(deserialize_with = "given_flag")]
+    #[schema(value_type = Option<bool>)]
+    include_usage: Option<Option<bool>>,
+    #[serde(deserialize_with = "given_flag")]
+    #[schema(value_type = Option<bool>)]
+    continuous_usage_stats: Option<Option<bool>>,
+}
+
+/// Reads a flag that is there, if only as null.
+fn given_flag<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<bool>>, D::Error> {
+    flag(from).map(Some)
+}
+
+impl StreamOptions {
+    /// Whether the client sent none, which is the same as no options.
+    fn is_empty(&self) -> bool {
+        self.include_usage.is_none() && self.continuous_usage_stats.is_none()
+    }
+
+    /// Returns the reports that the options ask for.
+    fn reports(&self) -> UsageReports {
+        let asks = |flag: Option<Option<bool>>| flag.flatten().unwrap_or(false);
+        let at_end = asks(self.include_usage);
+        UsageReports { at_end, continuous: at_end && asks(self.continuous_usage_stats) }
+    }
 }
 
 /// The chunks of a stream that report usage.
@@ -86,16 +107,14 @@ impl UsageReports {
         is_stream: bool,
         config: &ServerConfig,
     ) -> Result<Self, ApiError> {
-        if options.is_some() && !is_stream {
+        if options.is_some_and(|options| !options.is_empty()) && !is_stream {
             let message = "Stream options can only be defined when `stream=True`.";
             return Err(ApiError::invalid("stream_options", message));
         }
         if config.enable_force_include_usage {
             return Ok(Self { at_end: true, continuous: true });
         }
-        let Some(options) = options else { return Ok(Self::default()) };
-        let at_end = options.include_usage.unwrap_or(false);
-        Ok(Self { at_end, continuous: at_end && options.continuous_usage_stats.unwrap_or(false) })
+        Ok(options.map(StreamOptions::reports).unwrap_or_default())
     }
 }
 
@@ -127,8 +146,13 @@ mod tests {
 
     #[test]
     fn options_need_a_stream() {
-        let options: StreamOptions = serde_json::from_str(r#"{"include_usage": null}"#).unwrap();
-        let error = UsageReports::new(Some(&options), false, &ServerConfig::default());
-        assert_eq!(error.unwrap_err().param.as_deref(), Some("stream_options"));
+        let whole = |options: &str| {
+            let options: StreamOptions = serde_json::from_str(options).unwrap();
+            UsageReports::new(Some(&options), false, &ServerConfig::default())
+        };
+        let error = whole(r#"{"include_usage": null}"#).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("stream_options"));
+        // As vLLM, which asks whether the dictionary is empty.
+        assert_eq!(whole("{}").unwrap(), UsageReports::default());
     }
 }

@@ -10,11 +10,11 @@ use serde::{
 
 use super::error::ApiError;
 
-/// An integer. `12.0` and `"12"` count as one.
+/// An integer. As in pydantic, `12.0`, `"12"`, `"12.0"` and `true` count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(in crate::server) struct Int(pub(in crate::server) i64);
 
-/// A number. `"0.5"` counts as one.
+/// A number. As in pydantic, `"0.5"` and `true` count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(in crate::server) struct Float(pub(in crate::server) f32);
 
@@ -86,8 +86,17 @@ impl Visitor<'_> for IntVisitor {
         exact.then_some(Int(value as i64)).ok_or_else(wrong)
     }
 
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Int, E> {
+        Ok(Int(value.into()))
+    }
+
     fn visit_str<E: Error>(self, value: &str) -> Result<Int, E> {
-        let parsed = value.trim().parse();
+        let text = value.trim();
+        let whole = match text.split_once('.') {
+            Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|b| b == b'0') => whole,
+            _ => text,
+        };
+        let parsed = whole.parse();
         parsed.map(Int).map_err(|_| E::invalid_type(Unexpected::Str(value), &self))
     }
 }
@@ -125,6 +134,10 @@ impl Visitor<'_> for FloatVisitor {
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Float, E> {
         Ok(Float(value as f32))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Float, E> {
+        Ok(Float(u8::from(value).into()))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Float, E> {
@@ -271,7 +284,20 @@ mod tests {
         assert_eq!(read("-3"), Some(-3));
         assert_eq!(read("12.0"), Some(12));
         assert_eq!(read("\"12\""), Some(12));
-        for wrong in ["1.5", "\"x\"", "true", "[]", "{}", "18446744073709551615", "1e300"] {
+        assert_eq!([read("\" 12.0 \""), read("\"+3\"")], [Some(12), Some(3)]);
+        assert_eq!([read("true"), read("false")], [Some(1), Some(0)]);
+        for wrong in [
+            "1.5",
+            "\"1.5\"",
+            "\"1.\"",
+            "\"1e3\"",
+            "\".0\"",
+            "\"x\"",
+            "[]",
+            "{}",
+            "18446744073709551615",
+            "1e300",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
         let error = Int(-1).cast::<u32>("n", "at least 1").unwrap_err();
@@ -283,7 +309,8 @@ mod tests {
         let read = |text| serde_json::from_str::<Float>(text).ok().map(|Float(value)| value);
         assert_eq!(read("1"), Some(1.0));
         assert_eq!(read("\"0.5\""), Some(0.5));
-        for wrong in ["\"hot\"", "\"nan\"", "\"inf\"", "false", "[1]"] {
+        assert_eq!([read("true"), read("false")], [Some(1.0), Some(0.0)]);
+        for wrong in ["\"hot\"", "\"nan\"", "\"inf\"", "[1]"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }

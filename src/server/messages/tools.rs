@@ -9,7 +9,7 @@ use crate::server::{
         error::ApiError,
         fields::{IsSet, flag},
     },
-    turn::ToolChoice,
+    turn::{ToolChoice, shown_tool},
 };
 
 /// One of `tools`. Only a client's own tools are accepted, because this server runs none itself.
@@ -114,11 +114,14 @@ impl ToolField {
         if let Some(description) = &self.description {
             function["description"] = Value::from(description.as_str());
         }
-        function["parameters"] = Value::Object(schema.clone());
-        if self.strict == Some(true) {
-            function["strict"] = Value::Bool(true);
+        let mut schema = schema.clone();
+        // As in vLLM, a schema without a type is an object's.
+        schema.entry("type").or_insert_with(|| Value::from("object"));
+        function["parameters"] = Value::Object(schema);
+        if let Some(strict) = self.strict {
+            function["strict"] = Value::Bool(strict);
         }
-        Ok(json!({"type": "function", "function": function}))
+        Ok(shown_tool(&json!({"type": "function", "function": function})))
     }
 
     fn refuse(&self, place: &str) -> Result<(), ApiError> {
@@ -167,6 +170,7 @@ mod tests {
         });
         let function = json!({
             "name": "now", "description": "The time.", "parameters": {"type": "object"},
+            "strict": false,
         });
         let chat = json!([{"type": "function", "function": function}]);
         let read = chat_tools(&tools(json!([tool]))).unwrap();

@@ -155,8 +155,17 @@ fn admin(d: &mut Document) {
     d.command::<Value>("/release_kv_cache_memory", "Release the memory of a pause", vec![]);
     d.get::<Value>("/kv_event_sources", "The publishers of KV events: none");
     d.command::<Value>("/is_scaling_elastic_ep", "Whether workers come or go: never", vec![]);
-    for path in ["/v1/chat/completions/render", "/v1/completions/render"] {
-        d.absent(HttpMethod::Post, path, "Refused: prompts are rendered for this server alone");
+    for path in [
+        "/v1/chat/completions/render",
+        "/v1/chat/completions/derender",
+        "/v1/completions/render",
+        "/v1/completions/derender",
+        "/v1/messages/render",
+        "/v1/responses/render",
+        "/inference/v1/generate",
+        "/inference/v1/abort_requests",
+    ] {
+        d.absent(HttpMethod::Post, path, "Refused: no part of the work is another server's");
     }
     d.post::<SwapModelRequest, Value>("/swap_model", "Serve another model from now on");
     let upgrade = "Serve by a new process of the program's file";

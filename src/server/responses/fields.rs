@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::{
-    response::{Asked, ReasoningAsked, TextAsked},
+    response::{Asked, CacheOptions, CacheRetention, ReasoningAsked, TextAsked},
     text_format::TextFields,
 };
 use crate::api::{SamplingParams, StructuredOutput};
@@ -65,6 +65,8 @@ pub(in crate::server) struct ResponsesFields {
     _service_tier: Option<String>,
     user: Option<String>,
     prompt_cache_key: Option<String>,
+    prompt_cache_options: Option<CacheOptions>,
+    prompt_cache_retention: Option<CacheRetention>,
     safety_identifier: Option<String>,
     pub(super) chat_template_kwargs: Option<Map<String, Value>>,
     pub(super) mm_processor_kwargs: Option<Map<String, Value>>,
@@ -111,6 +113,8 @@ impl ResponsesFields {
             metadata: self.metadata()?,
             user: self.user.clone(),
             prompt_cache_key: self.prompt_cache_key.clone(),
+            prompt_cache_options: self.prompt_cache_options.clone(),
+            prompt_cache_retention: self.prompt_cache_retention,
             safety_identifier: self.safety_identifier.clone(),
             ..Asked::default()
         })
@@ -157,15 +161,9 @@ impl ResponsesFields {
             );
             return Err(ApiError::invalid("include", message));
         }
-        match (include.iter().any(|name| name == LOGPROBS), top) {
-            (true, top) => Ok(Some(top.unwrap_or(0))),
-            (false, None | Some(0)) => Ok(None),
-            (false, Some(_)) => {
-                let message =
-                    format!("when using `top_logprobs`, `include` must hold '{LOGPROBS}'");
-                Err(ApiError::invalid("top_logprobs", message))
-            }
-        }
+        // Without it `top_logprobs` has no effect, as in vLLM.
+        let is_included = include.iter().any(|name| name == LOGPROBS);
+        Ok(is_included.then(|| top.unwrap_or(0)))
     }
 
     /// Rejects parameters that a response cannot have.
@@ -182,13 +180,7 @@ impl ResponsesFields {
 
     /// Returns the limit on calls of hosted tools, which do not exist here.
     fn max_tool_calls(&self) -> Result<Option<u32>, ApiError> {
-        let most = self.max_tool_calls.map(|most| most.cast("max_tool_calls", "at least 1"));
-        match most.transpose()? {
-            Some(0) => {
-                Err(ApiError::invalid("max_tool_calls", "max_tool_calls must be at least 1"))
-            }
-            most => Ok(most),
-        }
+        self.max_tool_calls.map(|most| most.cast("max_tool_calls", "at least 0")).transpose()
     }
 
     fn reasoning(&self) -> Result<ReasoningAsked, ApiError> {
@@ -196,14 +188,8 @@ impl ResponsesFields {
             return Ok(ReasoningAsked::default());
         };
         match summary.as_deref() {
-            None | Some("auto") => {}
-            Some(wanted @ ("concise" | "detailed")) => {
-                let message = format!(
-                    "a summary that is '{wanted}' is not supported by this server: thoughts are \
-                     shown as they are"
-                );
-                return Err(ApiError::invalid("reasoning.summary", message));
-            }
+            // None of them has an effect, as in vLLM: thoughts are shown as they are.
+            None | Some("auto" | "concise" | "detailed") => {}
             Some(_) => {
                 let wanted = "Input should be 'auto', 'concise' or 'detailed'";
                 return Err(ApiError::validation("body.reasoning.summary", wanted));
@@ -271,6 +257,36 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_says_of_its_cache_is_repeated() {
+        // As `ResponsesResponse.from_request` of vLLM 0.33 has it.
+        let asked = |body: Value| {
+            let asked = fields(&body).asked("tiny".to_owned()).unwrap();
+            serde_json::to_value(asked).unwrap()
+        };
+        let nothing = asked(json!({}));
+        let cache = ["prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"];
+        assert!(cache.iter().all(|field| nothing[field].is_null()), "{nothing}");
+        let told = asked(json!({
+            "prompt_cache_key": "k",
+            "prompt_cache_options": {"mode": "explicit", "prewarm": true},
+            "prompt_cache_retention": "in-memory",
+        }));
+        let options = json!({"mode": "explicit", "ttl": "30m", "comparison_response_id": null});
+        assert_eq!(
+            (&told["prompt_cache_key"], &told["prompt_cache_options"]),
+            (&json!("k"), &options)
+        );
+        assert_eq!(told["prompt_cache_retention"], "in_memory");
+        let long = asked(json!({"prompt_cache_retention": "24h"}));
+        assert_eq!(long["prompt_cache_retention"], "24h");
+        for body in
+            [r#"{"prompt_cache_retention": "7d"}"#, r#"{"prompt_cache_options": {"ttl": "1h"}}"#]
+        {
+            assert!(parse_object::<ResponsesFields>(body).is_err(), "{body}");
+        }
+    }
+
+    #[test]
     fn logprobs_come_with_include() {
         let logprobs = |body| fields(&body).logprobs();
         let include = [LOGPROBS];
@@ -278,7 +294,8 @@ mod tests {
         assert_eq!(logprobs(json!({"include": ["reasoning.encrypted_content"]})), Ok(None));
         assert_eq!(logprobs(json!({"include": include})), Ok(Some(0)));
         assert_eq!(logprobs(json!({"include": include, "top_logprobs": 3})), Ok(Some(3)));
-        assert_eq!(refused(json!({"top_logprobs": 3})).as_deref(), Some("top_logprobs"));
+        assert_eq!(logprobs(json!({"top_logprobs": 3})), Ok(None), "as in vLLM 0.33");
+        assert_eq!(refused(json!({"top_logprobs": -3})).as_deref(), Some("top_logprobs"));
         assert_eq!(refused(json!({"include": ["weather"]})).as_deref(), Some("include"));
     }
 
@@ -286,8 +303,7 @@ mod tests {
     fn an_unsupported_field_is_rejected_by_name() {
         let pairs: Map<String, Value> = (0..17).map(|i| (i.to_string(), json!("x"))).collect();
         let wrong = [
-            (json!({"max_tool_calls": 0}), "max_tool_calls"),
-            (json!({"reasoning": {"summary": "detailed"}}), "reasoning.summary"),
+            (json!({"max_tool_calls": -1}), "max_tool_calls"),
             (json!({"reasoning": {"summary": "short"}}), "body.reasoning.summary"),
             (json!({ "metadata": pairs }), "metadata"),
             (json!({"metadata": {"k".repeat(65): "x"}}), "metadata"),
@@ -297,7 +313,9 @@ mod tests {
         for (body, param) in wrong {
             assert_eq!(refused(body.clone()).as_deref(), Some(param), "{body}");
         }
-        assert_eq!(refused(json!({"reasoning": {"effort": "low", "summary": "auto"}})), None);
+        for summary in ["auto", "concise", "detailed"] {
+            assert_eq!(refused(json!({"reasoning": {"effort": "low", "summary": summary}})), None);
+        }
         let several = SamplingParams { n: 2, ..SamplingParams::default() };
         let error = ResponsesFields::check_params(&several).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("n"));

@@ -4,6 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::items::{Item, Items};
 use crate::server::{http::error::ApiError, state::unix_seconds};
@@ -61,7 +62,42 @@ pub(super) struct Asked {
     pub(super) metadata: Map<String, Value>,
     pub(super) user: Option<String>,
     pub(super) prompt_cache_key: Option<String>,
+    pub(super) prompt_cache_options: Option<CacheOptions>,
+    pub(super) prompt_cache_retention: Option<CacheRetention>,
     pub(super) safety_identifier: Option<String>,
+}
+
+/// How the client wants prompts cached. It is repeated, and has no effect.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub(super) struct CacheOptions {
+    mode: CacheMode,
+    ttl: CacheTime,
+    comparison_response_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum CacheMode {
+    #[default]
+    Implicit,
+    Explicit,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+enum CacheTime {
+    #[default]
+    #[serde(rename = "30m")]
+    HalfHour,
+}
+
+/// How long the client wants prompts cached. It is repeated, and has no effect.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub(super) enum CacheRetention {
+    #[serde(rename = "in_memory", alias = "in-memory")]
+    InMemory,
+    #[serde(rename = "24h")]
+    Day,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

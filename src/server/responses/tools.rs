@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::server::{
     http::error::ApiError,
-    turn::{AllowedForm, ToolChoice, allow},
+    turn::{AllowedForm, ToolChoice, allow, shown_tool},
 };
 
 /// Returns the tools, as chat completions have them. `None` if there are none.
@@ -40,12 +40,12 @@ fn function(place: &str, tool: &Value) -> Result<Value, ApiError> {
         None | Some(Value::Null | Value::Object(_)) => {}
         Some(_) => return wrong(".parameters", "Input should be a valid dictionary"),
     }
-    let fields = ["name", "description", "parameters", "strict"];
+    let fields = ["name", "description", "parameters", "strict", "defer_loading"];
     let given = fields.into_iter().filter_map(|field| Some((field, tool.get(field)?)));
     let given = given.filter(|(_, value)| !value.is_null());
     let function: Map<String, Value> =
         given.map(|(field, value)| (field.to_owned(), value.clone())).collect();
-    Ok(json!({"type": "function", "function": function}))
+    Ok(shown_tool(&json!({"type": "function", "function": function})))
 }
 
 fn unknown_tool(param: &str, kind: &str) -> ApiError {

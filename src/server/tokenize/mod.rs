@@ -72,7 +72,8 @@ impl FromParts for TokenizeRequest {
         if fields.prompt.is_none() && !conversation.is_given() {
             return Err(ApiError::validation("body.prompt", "Field required, or `messages`"));
         }
-        Ok(Self { fields, conversation })
+        // As in vLLM, which refuses such a list in chat alone.
+        Ok(Self { fields, conversation: conversation.with_optional_tools() })
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {

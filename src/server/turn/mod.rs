@@ -4,7 +4,7 @@ mod allowed_tools;
 mod tool_choice;
 
 pub(super) use allowed_tools::{AllowedForm, allow};
-pub(super) use tool_choice::check_tools;
+pub(super) use tool_choice::{check_tools, shown_tool};
 
 pub(super) use crate::turn::{
     ToolCall, ToolChoice, Turn, TurnEvent, TurnParsers, TurnReader, TurnRequest, TurnStyle,

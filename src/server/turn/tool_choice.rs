@@ -1,6 +1,6 @@
 //! The tools of a request, and whether one must be called.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::allowed_tools::{AllowedForm, allow};
 use crate::{server::http::error::ApiError, turn::ToolChoice};
@@ -101,11 +101,56 @@ fn check_tool(place: &str, tool: &Value) -> Result<(), ApiError> {
     }
 }
 
+/// Returns a tool as vLLM shows it to chat templates, which often print it as JSON: the fields that
+/// are known, in one order, and null for an absent description and absent parameters.
+pub(in crate::server) fn shown_tool(tool: &Value) -> Value {
+    let function = &tool["function"];
+    let (name, description) = (&function["name"], &function["description"]);
+    let parameters = &function["parameters"];
+    let mut shown = json!({"name": name, "description": description, "parameters": parameters});
+    let given =
+        |from: &Value, field: &str| from.get(field).filter(|value| !value.is_null()).cloned();
+    if let Some(strict) = given(function, "strict") {
+        shown["strict"] = strict;
+    }
+    let defers = given(tool, "defer_loading");
+    if let Some(defers) = given(function, "defer_loading").or_else(|| defers.clone()) {
+        shown["defer_loading"] = defers;
+    }
+    let mut tool = json!({"type": "function", "function": shown});
+    if let Some(defers) = defers {
+        tool["defer_loading"] = defers;
+    }
+    tool
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    /// The outcomes are those of `ChatCompletionToolsParam.model_dump` in vLLM 0.33, as text.
+    #[test]
+    fn templates_see_the_fields_of_a_tool_in_one_order() {
+        let shown = |tool: Value| shown_tool(&tool).to_string();
+        assert_eq!(
+            shown(json!({"function": {"name": "a"}})),
+            r#"{"type":"function","function":{"name":"a","description":null,"parameters":null}}"#
+        );
+        let function = json!({
+            "strict": false, "parameters": {"b": 1, "a": 2}, "own": 1, "description": "d",
+            "name": "a",
+        });
+        assert_eq!(
+            shown(json!({"own": 1, "function": function, "type": "function"})),
+            "{\"type\":\"function\",\"function\":{\"name\":\"a\",\"description\":\"d\",\
+             \"parameters\":{\"b\":1,\"a\":2},\"strict\":false}}"
+        );
+        assert_eq!(
+            shown(json!({"defer_loading": true, "function": {"name": "a", "strict": null}})),
+            "{\"type\":\"function\",\"function\":{\"name\":\"a\",\"description\":null,\
+             \"parameters\":null,\"defer_loading\":true},\"defer_loading\":true}"
+        );
+    }
 
     fn tools() -> Value {
         json!([{"type": "function", "function": {"name": "now"}}])

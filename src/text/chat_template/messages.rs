@@ -33,7 +33,9 @@ pub(super) struct Accepts<'a> {
 impl<'a> Accepts<'a> {
     /// Returns the kinds of message that the template `source` accepts.
     pub(super) fn of(source: &str, content: ContentFormat, strings: StringRoles) -> Self {
-        Self { content, strings, developers: source.contains(DEVELOPER), media: None }
+        // As in vLLM, the word alone is no role: it may stand in a comment.
+        let developers = ["'developer'", "\"developer\""].iter().any(|role| source.contains(role));
+        Self { content, strings, developers, media: None }
     }
 
     /// Returns the same for a model with these media.
@@ -70,7 +72,7 @@ pub(super) fn prepare(messages: &[Value], accepts: Accepts<'_>) -> Result<Vec<Va
         });
     }
     let mut places = MediaPlaces { media: accepts.media, counts: BTreeMap::new() };
-    messages
+    let prepared = messages
         .iter()
         .enumerate()
         .map(|(index, message)| {
@@ -78,7 +80,33 @@ pub(super) fn prepare(messages: &[Value], accepts: Accepts<'_>) -> Result<Vec<Va
                 .map(Value::Object)
                 .map_err(|reason| TextError::InvalidMessage { index, reason })
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    let is_developer = |message: &Value| message.get("role").is_some_and(|role| role == DEVELOPER);
+    match !accepts.developers && messages.iter().any(is_developer) {
+        true => Ok(with_one_system(prepared)),
+        false => Ok(prepared),
+    }
+}
+
+/// Returns messages whose system messages are one, at the beginning. As in vLLM, this happens only
+/// if developers became the system: many templates refuse a system message anywhere else.
+fn with_one_system(messages: Vec<Value>) -> Vec<Value> {
+    let is_system = |message: &Value| message["role"] == "system";
+    if !messages.iter().skip(1).any(is_system) {
+        return messages;
+    }
+    let (systems, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_system);
+    let text = |message: &Value| match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts: Vec<&str> = parts.iter().filter_map(|part| part_text(part).ok()).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    };
+    let texts: Vec<String> = systems.iter().map(text).filter(|text| !text.is_empty()).collect();
+    let system = json!({"role": "system", "content": texts.join("\n\n")});
+    std::iter::once(system).chain(others).collect()
 }
 
 fn prepare_one(
@@ -102,8 +130,7 @@ fn prepare_one(
             "tool_calls" => {
                 let calls = value.as_array().map(Vec::as_slice).unwrap_or_default();
                 if !calls.is_empty() {
-                    let calls = calls.iter().map(tool_call).collect::<Result<Vec<_>, _>>()?;
-                    prepared.insert(key.clone(), Value::Array(calls));
+                    prepared.insert(key.clone(), calls.iter().map(tool_call).collect());
                 }
             }
             _ if value.is_null() => {}
@@ -242,20 +269,20 @@ fn part_text(part: &Value) -> Result<&str, String> {
         .ok_or_else(|| format!("a text part needs its text as the string `{field}`"))
 }
 
-/// Returns a tool call with its arguments parsed, because clients send them as a JSON string and
-/// templates write them as JSON.
-fn tool_call(call: &Value) -> Result<Value, String> {
+/// Returns a tool call with its arguments as an object, which clients send as JSON in a string.
+///
+/// As in vLLM, a string that holds no object counts as no arguments. It may come from a call that
+/// was cut off, which stays in the history and would fail every later turn.
+fn tool_call(call: &Value) -> Value {
     let mut call = call.clone();
     let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
-        return Ok(call);
+        return call;
     };
-    let arguments = match function.get("arguments") {
-        None | Some(Value::Null) => json!({}),
-        Some(Value::String(text)) if text.is_empty() => json!({}),
-        Some(Value::String(text)) => serde_json::from_str(text)
-            .map_err(|error| format!("tool_calls: arguments are not valid JSON: {error}"))?,
-        Some(_) => return Ok(call),
+    let arguments: Value = match function.get("arguments") {
+        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
+        given => given.cloned().unwrap_or_default(),
     };
+    let arguments = if arguments.is_object() { arguments } else { json!({}) };
     function.insert("arguments".to_owned(), arguments);
-    Ok(call)
+    call
 }

@@ -181,10 +181,24 @@ fn messages_that_no_template_could_take() {
     assert!(render(image).starts_with(expected));
     let number = json!([{"role": "user", "content": 5}]);
     assert!(render(number).starts_with("messages[0]: content: expected a string"));
-    let calls = json!([
-        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
-    ]);
-    assert!(render(calls).starts_with("messages[0]: tool_calls: arguments are not valid JSON"));
+}
+
+#[test]
+fn arguments_of_calls_are_objects() {
+    // As `_postprocess_messages` of vLLM 0.33 has it.
+    let source = "{{ messages[0].tool_calls[0].function.arguments | tojson }}";
+    let render = |arguments: Value| {
+        let call = json!({"function": {"name": "f", "arguments": arguments}});
+        let messages = vec![json!({"role": "assistant", "tool_calls": [call]})];
+        let chat = ChatPrompt { messages, ..with_template(source) };
+        templates([]).render(&chat).unwrap()
+    };
+    for object in [json!("{\"a\": 1}"), json!({"a": 1})] {
+        assert_eq!(render(object.clone()), "{\"a\": 1}", "{object}");
+    }
+    for none in [json!("{\"a\": "), json!("[1]"), json!("5"), json!(""), json!(null)] {
+        assert_eq!(render(none.clone()), "{}", "{none}");
+    }
 }
 
 #[test]
@@ -208,6 +222,22 @@ fn developers_are_the_system_of_templates_that_do_not_know_them() {
     };
     assert_eq!(rendered(roles), "system user ");
     assert_eq!(rendered(knowing), "dev ");
+    assert_eq!(rendered(&format!("{{# developers #}}{roles}")), "system user ");
+
+    // As `_consolidate_system_messages` of vLLM 0.33 has it.
+    let shown = "{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}";
+    let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    let rendered = |messages: Vec<Value>| {
+        let chat = ChatPrompt { messages, ..with_template(shown) };
+        templates(TEMPLATES).render(&chat).unwrap()
+    };
+    let [system, user] = [message("system", "a"), message("user", "b")];
+    let developer = json!({"role": "developer", "content": [
+        {"type": "text", "text": "c"}, {"type": "text", "text": "d"},
+    ]});
+    let all = vec![system.clone(), user.clone(), developer, message("developer", "")];
+    assert_eq!(rendered(all), "system: a\n\nc\nd|user: b|");
+    assert_eq!(rendered(vec![user, system]), "user: b|system: a|", "without developers");
 }
 
 /// Returns templates of so many bytes that are nested as deep as they can. Each would overflow a

@@ -196,3 +196,20 @@ async fn routes_that_are_turned_off_do_not_exist() {
     assert_eq!(get(&served, "/tokenizer_info").await.0, 404);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_part_of_the_work_is_another_servers() {
+    // vLLM 0.33 answers all of these with 403 unless it runs with `--enable-scale-out`.
+    let served = serve(ServerConfig::default()).await;
+    for path in [
+        "/v1/chat/completions/render",
+        "/v1/completions/derender",
+        "/v1/messages/render",
+        "/v1/responses/render",
+        "/inference/v1/generate",
+        "/inference/v1/abort_requests",
+    ] {
+        assert_eq!(post(&served, path, json!({"token_ids": [1]})).await.0, 403, "{path}");
+    }
+    served.stop().await;
+}

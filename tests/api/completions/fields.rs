@@ -86,7 +86,6 @@ async fn unsupported_fields_are_named() {
         ("kv_transfer_params", json!({})),
         ("ec_transfer_params", json!({})),
         ("vllm_xargs", json!({"rule": 1})),
-        ("return_token_offsets", json!(true)),
     ];
     for (field, value) in fields {
         let mut body = json!({"prompt": "x"});
@@ -96,5 +95,113 @@ async fn unsupported_fields_are_named() {
     }
     let suffix = post(&served, "/v1/completions", json!({"prompt": "x", "suffix": "y"})).await.1;
     assert_eq!(suffix["error"]["message"], "suffix is not currently supported");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn null_max_tokens_are_the_default() {
+    // As `normalize_null_max_tokens` of vLLM 0.33 has it.
+    let served = serve(ServerConfig::default()).await;
+    let body = json!({"prompt": "x", "max_tokens": null, "ignore_eos": true});
+    let answer = ask(&served, "/v1/completions", body).await;
+    assert_eq!(answer["usage"]["completion_tokens"], 16, "{answer}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_is_echoed_as_text_or_as_ids() {
+    // As vLLM 0.33, which leaves the prompt out of the text beside `return_token_ids`.
+    let served = serve(ServerConfig::default()).await;
+    let body = |ids: bool, max_tokens: u32| {
+        json!({
+            "prompt": "Once upon a time", "echo": true, "logprobs": 0, "max_tokens": max_tokens,
+            "temperature": 0, "ignore_eos": true, "return_token_ids": ids,
+        })
+    };
+    let choice = async |ids, max_tokens| {
+        let answer = ask(&served, "/v1/completions", body(ids, max_tokens)).await;
+        answer["choices"][0].clone()
+    };
+    let (text, ids) = (choice(false, 4).await, choice(true, 4).await);
+    let whole = text["text"].as_str().unwrap();
+    assert_eq!(whole.strip_prefix("Once upon a time"), ids["text"].as_str(), "{whole}");
+    assert_eq!(ids["logprobs"]["tokens"], text["logprobs"]["tokens"], "of the prompt too");
+    let num_prompt_tokens = ids["prompt_token_ids"].as_array().unwrap().len();
+    let num_tokens = ids["logprobs"]["tokens"].as_array().unwrap().len();
+    assert_eq!(num_tokens, num_prompt_tokens + 4);
+    assert_eq!(choice(true, 0).await["text"], "");
+    assert_eq!(choice(false, 0).await["text"], "Once upon a time");
+
+    let mut streamed = body(true, 4);
+    streamed["stream"] = json!(true);
+    let request = Client::new().post(format!("{}/v1/completions", served.url)).json(&streamed);
+    let events = request.send().await.unwrap().text().await.unwrap();
+    let events = events.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+    let chunks: Vec<Value> = events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+    let texts: String =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
+    assert_eq!(Some(texts.as_str()), ids["text"].as_str());
+    assert_eq!(chunks[0]["choices"][0]["prompt_token_ids"], ids["prompt_token_ids"]);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokenizing_takes_an_empty_list_of_tools_for_none() {
+    // As vLLM 0.33, where chat alone refuses such a list.
+    let served = serve(ServerConfig::default()).await;
+    let mut body = json!({"messages": [{"role": "user", "content": "x"}]});
+    let without = ask(&served, "/tokenize", body.clone()).await;
+    body["tools"] = json!([]);
+    assert_eq!(ask(&served, "/tokenize", body.clone()).await, without);
+    assert_eq!(post(&served, "/v1/chat/completions", body).await.0, 400);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_at_their_edges_are_taken_or_refused_as_by_vllm() {
+    let served = serve(ServerConfig::default()).await;
+    let status = async |field: &str, value: &Value| {
+        let mut body = json!({"prompt": "x", "max_tokens": 1});
+        body[field] = value.clone();
+        post(&served, "/v1/completions", body).await.0
+    };
+    let cases = [
+        ("bad_words", json!([]), 200),
+        ("bad_words", json!([""]), 400),
+        ("bad_words", json!(["y", " "]), 400),
+        ("repetition_detection", json!({}), 200),
+        ("repetition_detection", json!({"max_pattern_size": 0, "min_count": 1}), 200),
+        ("repetition_detection", json!({"max_pattern_size": 3, "min_count": 2}), 200),
+        ("repetition_detection", json!({"max_pattern_size": 3, "min_count": 1}), 400),
+        ("repetition_detection", json!({"min_pattern_size": 3}), 400),
+        ("repetition_detection", json!({"max_pattern_size": -1}), 400),
+    ];
+    for (field, value, expected) in cases {
+        assert_eq!(status(field, &value).await, expected, "{field}: {value}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_output_ends_with_the_context() {
+    // As `get_max_tokens` of vLLM 0.33 has it: only a wish beyond the whole context is refused.
+    let served = serve(ServerConfig::default()).await;
+    let body = |prompt_tokens: usize, max_tokens: usize, search: bool| {
+        json!({
+            "prompt": vec![5; prompt_tokens], "max_tokens": max_tokens, "ignore_eos": true,
+            "truncate_prompt_tokens": -1, "use_beam_search": search,
+        })
+    };
+    for (prompt_tokens, max_tokens, left) in [(510, 512, 2), (508, 3, 3), (600, 20, 1)] {
+        for search in [false, true] {
+            let body = body(prompt_tokens, max_tokens, search);
+            let answer = ask(&served, "/v1/completions", body).await;
+            assert_eq!(answer["usage"]["completion_tokens"], left, "{answer}");
+            assert_eq!(answer["usage"]["prompt_tokens"], prompt_tokens.min(511), "{answer}");
+            assert_eq!(answer["choices"][0]["finish_reason"], "length");
+        }
+    }
+    let (status, error) = post(&served, "/v1/completions", body(1, 513, false)).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("max_tokens")), "{error}");
     served.stop().await;
 }

@@ -35,39 +35,33 @@ pub struct FittedPrompt {
 /// The length of a request's output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutputTokens {
-    /// The client's wish, which has to fit beside the prompt.
+    /// The client's wish, which is at most the whole context.
     pub wanted: Option<u32>,
-    /// Without a wish, the largest number of tokens, as far as it fits.
+    /// The largest number of tokens without a wish.
     pub default: Option<u32>,
 }
 
 impl OutputTokens {
-    /// Returns the number of output tokens when the context leaves `room`. It may be less than the
-    /// wish.
+    /// Returns the number of output tokens when the context leaves `room`. As in vLLM, it may be
+    /// less than the wish.
     #[must_use]
     pub fn within(self, room: usize) -> usize {
-        match (self.wanted, self.default) {
-            (Some(wanted), _) => wanted as usize,
-            (None, Some(default)) => room.min(default as usize),
-            (None, None) => room,
-        }
+        self.wanted.or(self.default).map_or(room, |most| room.min(most as usize))
     }
 }
 
-/// Returns how many tokens of a prompt stay; `None` means all. A `truncate_to` of -1 means the room
-/// that the context leaves beside `max_tokens`.
+/// Returns how many tokens of a prompt stay; `None` means all. A `truncate_to` of -1 means as many
+/// as leave room for an output token.
 ///
 /// # Errors
 /// [`RequestError::InvalidParameter`] for a bad truncation.
 pub fn kept_tokens(
-    output: OutputTokens,
     truncate_to: Option<i64>,
     limits: &PromptLimits,
 ) -> Result<Option<usize>, RequestError> {
     let max_model_len = limits.max_model_len;
     let Some(truncate_to) = truncate_to else { return Ok(None) };
-    let least = limits.min_output_tokens;
-    let room = max_model_len.saturating_sub(output.wanted.unwrap_or(least).max(least) as usize);
+    let room = max_model_len.saturating_sub(limits.min_output_tokens as usize);
     match usize::try_from(truncate_to) {
         Ok(keep) if (1..=max_model_len).contains(&keep) => Ok(Some(keep)),
         Err(_) if truncate_to == -1 => Ok(Some(room)),
@@ -78,12 +72,12 @@ pub fn kept_tokens(
     }
 }
 
-/// Truncates and checks a prompt. A `truncate_to` of -1 truncates to the room that the context
-/// leaves beside `max_tokens`.
+/// Truncates and checks a prompt, as [`kept_tokens`] says.
 ///
 /// # Errors
 /// [`RequestError::InvalidParameter`] for an empty prompt, an unknown token or a bad truncation,
-/// [`RequestError::ContextLength`] when prompt and output do not fit the context.
+/// [`RequestError::ContextLength`] when the prompt leaves no room for an output, or when the wish
+/// for an output is longer than the context.
 pub fn fit_prompt(
     mut tokens: Vec<TokenId>,
     output: OutputTokens,
@@ -92,7 +86,7 @@ pub fn fit_prompt(
     limits: &PromptLimits,
 ) -> Result<FittedPrompt, RequestError> {
     let max_model_len = limits.max_model_len;
-    if let Some(keep) = kept_tokens(output, truncate_to, limits)? {
+    if let Some(keep) = kept_tokens(truncate_to, limits)? {
         truncate(&mut tokens, keep, side);
     }
     if tokens.is_empty() {
@@ -104,7 +98,7 @@ pub fn fit_prompt(
     }
     let prompt_tokens = tokens.len();
     let room = max_model_len.saturating_sub(prompt_tokens);
-    let wanted = output.within(room);
+    let wanted = output.wanted.unwrap_or(0) as usize;
     let least = limits.min_output_tokens as usize;
     if least == 0 && prompt_tokens > max_model_len {
         return Err(RequestError::PromptTooLong {
@@ -112,11 +106,11 @@ pub fn fit_prompt(
             min_prompt_tokens: prompt_tokens,
         });
     }
-    if room < least || wanted > room {
+    if room < least || wanted > max_model_len {
         let max_tokens = wanted.max(1);
         return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
     }
-    let max_tokens = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let max_tokens = u32::try_from(output.within(room)).unwrap_or(u32::MAX);
     Ok(FittedPrompt { prompt_token_ids: tokens, max_tokens })
 }
 
@@ -198,10 +192,13 @@ mod tests {
         }
     }
 
+    /// As vLLM's `get_max_tokens` and `TokenizeParams` have it.
     #[test]
-    fn prompt_and_output_must_fit_together() {
-        assert!(fit(4, Some(6), None).is_ok());
-        assert!(fit(4, Some(7), None).is_err_and(|error| error.contains("10 tokens")));
+    fn an_output_ends_with_the_context() {
+        assert_eq!(fit(4, Some(6), None).map(|(_, max_tokens)| max_tokens), Ok(6));
+        assert_eq!(fit(4, Some(7), None).map(|(_, max_tokens)| max_tokens), Ok(6));
+        assert_eq!(fit(9, Some(10), None).map(|(_, max_tokens)| max_tokens), Ok(1));
+        assert!(fit(4, Some(11), None).is_err_and(|error| error.contains("10 tokens")));
         assert!(fit(10, None, None).is_err(), "no room for a single token");
         assert!(fit(0, None, None).is_err());
     }
@@ -209,7 +206,8 @@ mod tests {
     #[test]
     fn truncation_keeps_the_asked_for_end() {
         assert_eq!(fit(20, Some(2), Some(3)), Ok((vec![17, 18, 19], 2)));
-        assert_eq!(fit(20, Some(2), Some(-1)).map(|(tokens, _)| tokens.len()), Ok(8));
+        let fitted = fit(20, Some(2), Some(-1));
+        assert_eq!(fitted.map(|(tokens, max_tokens)| (tokens.len(), max_tokens)), Ok((9, 1)));
         let right =
             fit_prompt((0..9).collect(), wanted(Some(1)), Some(4), TruncationSide::Right, &LIMITS);
         assert_eq!(right.map(|fitted| fitted.prompt_token_ids), Ok(vec![0, 1, 2, 3]));

@@ -146,6 +146,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
         ],
         "Dots1" => vec![
             honoured("n_routed_experts", json!(16)),
+            honoured("num_local_experts", json!(16)),
             honoured("num_experts_per_tok", json!(3)),
             honoured("moe_intermediate_size", json!(8)),
             honoured("n_shared_experts", json!(2)),
@@ -160,6 +161,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
         ],
         "FlexOlmo" => vec![
             honoured("num_experts", json!(9)),
+            honoured("num_local_experts", json!(9)),
             honoured("num_experts_per_tok", json!(3)),
             honoured("norm_topk_prob", json!(true)),
             honoured("attention_bias", json!(true)),
@@ -333,6 +335,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
         ],
         "SolarOpen" => vec![
             honoured("n_routed_experts", json!(16)),
+            honoured("num_local_experts", json!(16)),
             honoured("num_experts_per_tok", json!(3)),
             honoured("moe_intermediate_size", json!(8)),
             honoured("n_shared_experts", json!(2)),

@@ -62,6 +62,7 @@ pub(super) fn rows(architecture: &str) -> Option<Vec<Row>> {
             honoured("expert_layer_offset", json!(0)),
             honoured("expert_layer_period", json!(3)),
             honoured("num_experts", json!(1)),
+            honoured("num_local_experts", json!(1)),
             honoured("num_experts_per_tok", json!(3)),
             refused("attn_layer_offset", json!(8)),
             refused("expert_layer_offset", json!(2)),
