@@ -385,7 +385,7 @@ pub(super) fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartErro
 }
 
 /// Returns the end-of-sequence tokens. That of the tokenizer, `own`, is first. As in vLLM, an
-/// output that ends with it has no stop reason, and those of `config.json`, `model`, count only
+/// output that ends with it has no stop reason. Those of `config.json`, `model`, count only
 /// without a file of generation settings.
 fn eos_token_ids(own: Option<u32>, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
     let mut ids: Vec<u32> = own.into_iter().collect();

@@ -29,7 +29,7 @@ const PIECES: ([&str; 2], [&str; 4]) = (
 );
 const BYTES: ([&str; 1], [&str; 1]) = (["RobertaTokenizer"], ["roberta"]);
 
-/// What the class of a tokenizer sets.
+/// The settings of a class of tokenizers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClassRules {
     /// Texts are cut at white space. `is_spaced` says whether a word has a space before it.

@@ -68,7 +68,7 @@ pub(super) struct TokenizerFiles {
     pub(super) omits_types: bool,
     /// The settings of a tokenizer with BERT's normalizer.
     pub(super) bert: Option<BertClass>,
-    /// What the class of another tokenizer sets.
+    /// The settings of the class of another tokenizer.
     pub(super) rules: Option<ClassRules>,
 }
 

@@ -28,7 +28,8 @@ const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
     pub pooling: Option<Poolings>,
-    /// The weights of the hidden states of layers, whose mean is pooled, if there is a module for it.
+    /// The weights of the hidden states of layers, whose mean is pooled, if there is a module for
+    /// it.
     pub layer_weights: Option<LayerWeights>,
     /// The folder of the table that stands in the place of a transformer (`StaticEmbedding`).
     pub table: Option<PathBuf>,

@@ -30,7 +30,7 @@ struct ChunkChoice {
     token_ids: Option<Vec<u32>>,
 }
 
-/// What the first chunk of a choice tells of the prompt.
+/// The prompt, as far as the first chunk of a choice tells of it.
 #[derive(Default)]
 struct ShownPrompt<'a> {
     token_ids: Option<&'a [u32]>,

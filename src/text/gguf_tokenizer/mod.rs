@@ -47,8 +47,8 @@ struct Surround {
     begins_once: bool,
 }
 
-/// Reads the tokenizer of `file`, the sentencepiece model that cuts texts in its place, if there is
-/// one, and the data that a model folder has beside them.
+/// Reads the tokenizer of `file`, and the sentencepiece model that cuts texts in its place, if
+/// there is one. The rest is the data that a model folder has beside them.
 pub(super) fn read(
     file: &GgufFile,
 ) -> Result<(Tokenizer, Option<PieceTokenizer>, TokenizerFiles), TextLoadError> {

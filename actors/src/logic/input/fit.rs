@@ -75,7 +75,7 @@ pub fn kept_tokens(
 /// Truncates and checks a prompt, as [`kept_tokens`] says.
 ///
 /// # Errors
-/// [`RequestError::InvalidParameter`] for an empty prompt, an unknown token or a bad truncation,
+/// [`RequestError::InvalidParameter`] for an empty prompt, an unknown token or a bad truncation.
 /// [`RequestError::ContextLength`] when the prompt leaves no room for an output, or when the wish
 /// for an output is longer than the context.
 pub fn fit_prompt(
