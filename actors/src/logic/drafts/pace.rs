@@ -6,8 +6,8 @@
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
 //!
-//! The tokens of prompts in a step have a time of their own, which is measured beside `b`: there are
-//! servers with short answers, where nearly every step has some.
+//! The tokens of prompts in a step have a time of their own, which is measured beside `b`. A server
+//! with short answers has some in nearly every step.
 //!
 //! A model with states computes the token of a right guess again, which takes `b` once more:
 //! `p^j / (b + c + p^j·b) ≥ n / (a + b·n)`.
@@ -24,7 +24,7 @@ const STEP_DECAY: f64 = 0.99;
 /// Time of one more token, as a share of a step's base, until it is measured.
 const DEFAULT_TOKEN_SHARE: f64 = 1.0 / 8.0;
 /// Variance of the numbers of tokens that the assumed time of a token is worth.
-const PRIOR_VARIANCE: f64 = 0.05;
+const PRIOR_VARIANCE: f64 = 0.002_5;
 /// How fast old results of guesses lose weight.
 const RATE_DECAY: f64 = 0.9;
 /// The same for the results of all requests.
@@ -124,8 +124,8 @@ impl StepCost {
         Self { is_repeated, ..Self::default() }
     }
 
-    /// Learns the time of a step in microseconds. It drew tokens at `num_draws` places, and computed
-    /// `num_others` more tokens.
+    /// Learns the time of a step in microseconds. It drew tokens at `num_draws` places, and it
+    /// computed `num_others` more tokens.
     pub fn learn(&mut self, num_draws: usize, num_others: usize, micros: f64) {
         self.steps.add(num_draws, num_others, micros);
     }
