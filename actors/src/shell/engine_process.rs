@@ -233,7 +233,7 @@ impl Session<'_> {
                 LedgerMessage::StepFailed { epoch, requests, failure }
             }
             ToFront::CoreStarted(status) => {
-                // New actors begin their work anew.
+                // An actor that died reports no end of its work.
                 self.works.clear();
                 self.core_started(&status);
                 LedgerMessage::CoreStarted
@@ -324,7 +324,7 @@ impl Session<'_> {
     /// step fail.
     fn blame(&self, end: &str) {
         let needs = |request: &EngineRequest| self.works.values().any(|work| work.is_for(request));
-        let (epoch, beside) = self.context.ledger().live_of(self.process.engine(), needs);
+        let (epoch, beside) = self.context.ledger().suspects_beside(self.process.engine(), needs);
         let Some((epoch, requests)) = self.steps.suspects_with(epoch, beside) else { return };
         if planted(Bug::BlameNothing) {
             return;
