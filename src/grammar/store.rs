@@ -162,7 +162,10 @@ impl GrammarStore {
 impl GrammarCompiler for GrammarStore {
     fn prepare(&self) {
         // Its error is that of the first grammar.
-        let _ = self.compiler.get_or_init(|| self.compiler());
+        let _ = on_thread(STACK_BYTES, || {
+            let _ = self.compiler.get_or_init(|| self.compiler());
+            Ok(())
+        });
     }
 
     fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {

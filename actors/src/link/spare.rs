@@ -46,8 +46,9 @@ impl Drop for Spare {
 }
 
 /// Loads a process, and returns it when it is wanted. Returns the error of a load only then. A
-/// process that has ended while it waited is loaded anew, also if it is wanted. Its end counts
-/// neither as a failed load nor as another death of the one that serves.
+/// process that has ended while it waited is loaded anew, also if it is wanted by now. Its end
+/// counts neither as a failed load nor as another death of the one that serves. An end after a load
+/// that was wanted is an error, because such loads would follow each other without a limit.
 async fn wait(
     launcher: Arc<dyn EngineLauncher>,
     silence_max: Duration,
@@ -59,9 +60,11 @@ async fn wait(
         let _ = tokio::time::timeout(pause, wanted.wait_for(|wanted| *wanted)).await;
     }
     loop {
+        let is_wanted = *wanted.borrow();
         let error = match load(&*launcher, silence_max).await {
             Ok(mut spare) => match waiting(&mut spare, &mut wanted).await {
                 Ok(()) => return Ok(spare),
+                Err(end) if is_wanted => return Err(end.into()),
                 Err(end) => end.into(),
             },
             Err(error) if *wanted.borrow() => return Err(error),

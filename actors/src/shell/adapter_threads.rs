@@ -82,6 +82,9 @@ fn spawn(
             let adapter = Arc::clone(&thread.adapter);
             let builder = std::thread::Builder::new().name("playhouse-adapter".to_owned());
             if let Err(error) = builder.spawn(move || thread.run()) {
+                if let (Some(work), Some(front)) = (work, front) {
+                    front.work_done(work);
+                }
                 let failure = Failure::Adapter(format!("the system gives no thread: {error}"));
                 let loads = &context.vault.adapter_loads;
                 loads.end(&adapter, load, Err(failure), context.now());

@@ -233,7 +233,7 @@ impl Session<'_> {
                 LedgerMessage::StepFailed { epoch, requests, failure }
             }
             ToFront::CoreStarted(status) => {
-                // New actors begin their work anew.
+                // An actor that died reports no end of its work.
                 self.works.clear();
                 self.core_started(&status);
                 LedgerMessage::CoreStarted
@@ -321,10 +321,14 @@ impl Session<'_> {
 
     /// Reports the steps in flight, and the work beside them, as a failed step, because the process
     /// ended within them. So a request that ends every process is found as one that makes every
-    /// step fail.
+    /// step fail. Work beside the steps counts only from the second end within it on.
     fn blame(&self, end: &str) {
         let needs = |request: &EngineRequest| self.works.values().any(|work| work.is_for(request));
-        let (epoch, beside) = self.context.ledger().live_of(self.process.engine(), needs);
+        let ledger = self.context.ledger();
+        let (epoch, beside) = ledger.suspects_beside(self.process.engine(), needs);
+        let beside = self.context.part.front().map_or_else(Vec::new, |engines| {
+            engines.needed_again(&beside, |request| ledger.is_live(request))
+        });
         let Some((epoch, requests)) = self.steps.suspects_with(epoch, beside) else { return };
         if planted(Bug::BlameNothing) {
             return;

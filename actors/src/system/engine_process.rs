@@ -341,7 +341,7 @@ impl EngineProcess {
             let question = Question::CheckAdapter(path.to_owned());
             let take = move |answer| drop(sender.send(answer));
             // A link may be broken before the end of its process is known.
-            if !self.line().is_some_and(|line| line.ask(question, take).is_ok()) {
+            if self.line().is_none_or(|line| line.ask(question, take).is_err()) {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
             }

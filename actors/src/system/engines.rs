@@ -11,9 +11,12 @@ use crate::{
         EngineLauncher, Loaded,
         frames::{Fault, ToEngine},
     },
-    logic::request::{
-        ids::{EngineIndex, Micros, TokenId},
-        lora::AdapterFingerprint,
+    logic::{
+        recovery::in_flight::NeededAtEnds,
+        request::{
+            ids::{EngineIndex, Micros, RequestId, TokenId},
+            lora::AdapterFingerprint,
+        },
     },
     message::Edge,
     ports::AdapterCheckError,
@@ -26,6 +29,8 @@ pub(crate) struct Engines {
     others: Vec<Arc<EngineProcess>>,
     /// Held while an operator changes which engines get requests.
     drains: Mutex<()>,
+    /// Of all engines, because the requests of one that ends go on in others.
+    needed_at_ends: Mutex<NeededAtEnds>,
 }
 
 /// The start of an engine: a process that has loaded its model, and the launcher of its successors.
@@ -103,7 +108,18 @@ impl Engines {
             first: engine((0, first)),
             others: others.map(|(index, start)| engine((index + 1, start))).collect(),
             drains: Mutex::new(()),
+            needed_at_ends: Mutex::default(),
         }
+    }
+
+    /// Records the end of a process while these requests needed work beside its steps. Returns
+    /// those that did so at an earlier end, too.
+    pub(crate) fn needed_again(
+        &self,
+        beside: &[RequestId],
+        is_live: impl Fn(RequestId) -> bool,
+    ) -> Vec<RequestId> {
+        self.needed_at_ends.lock().again(beside, is_live)
     }
 
     /// Returns all engines, by their indices.

@@ -151,7 +151,8 @@ impl Door {
         self.enter(raw, false).await
     }
 
-    /// Lets a further part of an accepted request in. No limit applies to it.
+    /// Lets a further part of an accepted request in. It may exceed the limits of the queue and of
+    /// its tenant.
     ///
     /// # Errors
     /// [`RequestError`] names the fault of the request.

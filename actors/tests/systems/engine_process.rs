@@ -362,7 +362,7 @@ async fn a_grammar_that_ends_every_process_fails_alone() {
         streams.push((prompt, system.submit(raw).await.unwrap().choices.remove(0)));
     }
     let (_, deadly) = constrained(REQUESTS, 100, "deadly");
-    let mut convict = system.submit(deadly.clone()).await.unwrap().choices.remove(0);
+    let mut convict = system.submit(deadly).await.unwrap().choices.remove(0);
     for (prompt, stream) in streams {
         let (text, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
         assert_eq!((text, finish.as_str()), (expected_text(&prompt, 100), "length"));

@@ -24,7 +24,7 @@ const STEP_DECAY: f64 = 0.99;
 /// Time of one more token, as a share of a step's base, until it is measured.
 const DEFAULT_TOKEN_SHARE: f64 = 1.0 / 8.0;
 /// Variance of the numbers of tokens that the assumed time of a token is worth.
-const PRIOR_VARIANCE: f64 = 0.05;
+const PRIOR_VARIANCE: f64 = 0.002_5;
 /// How fast old results of guesses lose weight.
 const RATE_DECAY: f64 = 0.9;
 /// The same for the results of all requests.

@@ -8,7 +8,7 @@ use super::{Entry, GroundState, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
     planted::{Bug, planted},
     request::{
-        FinishReason,
+        EngineRequest, FinishReason,
         failure::Failure,
         ids::{EngineIndex, Epoch, Micros, RequestId},
     },
@@ -62,6 +62,24 @@ impl<O: LedgerObserver> Ledger<O> {
 }
 
 impl GroundState {
+    /// Returns the live requests of an engine that may be the cause if work beside its steps has
+    /// ended its process. `needs` says whether a request needs a result of that work. If members of
+    /// the cohort do, only they are returned, because no work is begun for others meanwhile.
+    /// Requests that need the same result would otherwise never fail alone.
+    #[must_use]
+    pub fn suspects_beside(
+        &self,
+        engine: EngineIndex,
+        needs: impl Fn(&EngineRequest) -> bool,
+    ) -> Vec<RequestId> {
+        let live = self.live_of(engine).map(Entry::request);
+        let needing: Vec<_> =
+            live.filter(|request| needs(request)).map(|request| request.id).collect();
+        let cohort = self.restriction(engine).cohort.unwrap_or_default();
+        let members: Vec<_> = needing.iter().copied().filter(|id| cohort.contains(id)).collect();
+        if members.is_empty() { needing } else { members }
+    }
+
     /// Returns the live requests of an engine's step, and whether it used only committed tokens.
     fn batch_of(
         &self,

@@ -113,6 +113,23 @@ fn a_failed_step_restricts_the_engine_that_has_its_requests() {
     assert_eq!(cohort(&ledger, 1), suspects);
 }
 
+/// The same grammar, for example. Each process that compiles it ends.
+#[test]
+fn requests_that_need_the_same_work_are_suspected_one_by_one() {
+    let (mut ledger, epoch) = ledger_with(&[1, 2, 3, 4]);
+    let suspects = |ledger: &Ledger, needing: [u64; 2]| {
+        let needs = |request: &EngineRequest| needing.contains(&request.id.0);
+        ledger.state().suspects_beside(EngineIndex(0), needs)
+    };
+    for expected in [&[1, 2][..], &[1, 2], &[1], &[2], &[1], &[2]] {
+        let beside = suspects(&ledger, [1, 2]);
+        assert_eq!(beside.iter().map(|request| request.0).collect::<Vec<_>>(), expected);
+        let failed: Vec<_> = beside.into_iter().map(|request| (request, 0)).collect();
+        assert_eq!(ledger.step_failed(epoch, &failed, false, 0), Some(Vec::new()));
+    }
+    assert_eq!(suspects(&ledger, [3, 4]), [3, 4].map(RequestId), "work that began before");
+}
+
 #[test]
 fn a_repeated_or_early_commit_changes_nothing() {
     let (mut ledger, epoch) = ledger_with(&[1]);

@@ -1,7 +1,10 @@
 //! The steps that an engine process computes and its work beside them, as its front knows them. If
 //! the process dies, one of their requests may be the cause.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +40,27 @@ impl SideWork {
             }
             Self::Load(adapter) => request.lora.as_ref() == Some(adapter),
         }
+    }
+}
+
+/// The requests that needed work beside the steps when a process ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NeededAtEnds(BTreeSet<RequestId>);
+
+impl NeededAtEnds {
+    /// Records the end of a process while these requests needed work beside its steps. Returns
+    /// those that did so at an earlier end, too: most ends do not repeat, and all other requests
+    /// wait until the grammar or the image of a suspect is ready. Forgets requests that have ended.
+    #[must_use]
+    pub fn again(
+        &mut self,
+        beside: &[RequestId],
+        is_live: impl Fn(RequestId) -> bool,
+    ) -> Vec<RequestId> {
+        self.0.retain(|request| is_live(*request));
+        let again = beside.iter().copied().filter(|request| self.0.contains(request)).collect();
+        self.0.extend(beside);
+        again
     }
 }
 
@@ -140,6 +164,17 @@ mod tests {
         assert_eq!(steps.suspects_with(Epoch(2), beside.clone()), Some((Epoch(2), all)));
         assert_eq!(steps.suspects_with(Epoch(3), beside), Some((Epoch(3), alone)));
         assert_eq!(steps.suspects_with(Epoch(3), Vec::new()), None);
+    }
+
+    #[test]
+    fn a_request_is_no_suspect_at_the_first_end_that_finds_its_work() {
+        let mut needed = NeededAtEnds::default();
+        let [one, two] = [1, 2].map(RequestId);
+        assert_eq!(needed.again(&[one], |_| true), []);
+        assert_eq!(needed.again(&[one, two], |_| true), [one]);
+        assert_eq!(needed.again(&[], |_| true), []);
+        assert_eq!(needed.again(&[one, two], |_| true), [one, two], "also after other ends");
+        assert_eq!(needed.again(&[one, two], |request| request == two), [two]);
     }
 
     #[test]

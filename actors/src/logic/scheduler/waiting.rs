@@ -115,8 +115,8 @@ impl Scheduler {
     /// Returns whether a prompt waits for a later step, because a crash has interrupted the outputs
     /// of others. Their clients have waited for the step that was lost, and whole prompts make a
     /// step several times as long. The first step resumes these requests alone, the next one also
-    /// begins one prompt, and each later step twice as many. With suspects, those that are left run
-    /// without all others afterwards, in a step that is shorter than the wait of their clients was.
+    /// begins one prompt, and each later step twice as many. Suspects follow this rule, too: those
+    /// without an output begin when the others have been cleared by their tokens.
     fn waits_for_resumed(&self, planning: &Planning, slot: Slot) -> bool {
         let has_begun = |slot: Slot| !self.requests[slot].output_token_ids.is_empty();
         let most = self.most_new_prompts();

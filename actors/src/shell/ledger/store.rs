@@ -109,18 +109,17 @@ impl LedgerStore {
         requests.iter().filter_map(engine).collect()
     }
 
-    /// Returns the current epoch of an engine, and those of its live requests that `is_wanted`
-    /// accepts.
+    /// Returns the current epoch of an engine, and its requests that may be the cause if work
+    /// beside its steps has ended its process. `needs` says whether a request needs a result of it.
     #[must_use]
-    pub fn live_of(
+    pub fn suspects_beside(
         &self,
         engine: EngineIndex,
-        is_wanted: impl Fn(&EngineRequest) -> bool,
+        needs: impl Fn(&EngineRequest) -> bool,
     ) -> (Epoch, Vec<RequestId>) {
         let ledger = self.ledger.lock();
-        let live = ledger.state().live_of(engine).map(|entry| entry.request());
-        let wanted = live.filter(|request| is_wanted(request)).map(|request| request.id);
-        (ledger.state().epoch_of(engine), wanted.collect())
+        let state = ledger.state();
+        (state.epoch_of(engine), state.suspects_beside(engine, needs))
     }
 
     /// Returns the number of requests of an engine that have not ended.
