@@ -21,6 +21,7 @@ use crate::{
             parts::FromParts,
         },
         pooling::{Inputs, PoolingFields, Results, json},
+        state::AppState,
     },
 };
 
