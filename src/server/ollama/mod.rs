@@ -3,8 +3,8 @@
 //! A chat or a prompt becomes a turn ([`turn`](super::turn)) like those of other protocols. Its
 //! output becomes lines of JSON ([`line`]), in one piece or one by one ([`answer`]). A server has
 //! one model, which is always loaded: `keep_alive` is accepted and changes nothing. Routes that
-//! would fetch or change other models are refused ([`absent`]). A layer around the routes writes the
-//! errors in this API's shape ([`error`]).
+//! would fetch or change other models are refused ([`absent`]). A layer around the routes writes
+//! the errors in this API's shape ([`error`]).
 //!
 //! Streams of this API have no ids of events, so they cannot be continued, and the journal does not
 //! keep them.
