@@ -8,7 +8,7 @@
 //! | hidden states | `[rows, hidden_size]` |
 //! | embeddings | `[rows / merge², text_hidden_size]` |
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use playhouse_kernels::{profile::timed, select_rows};
 
 use super::batch::{AxialRotary, rows, sequences};
