@@ -6,8 +6,8 @@
 //! `BUILD_SOURCE_TREE` is the name of the folder in the program, for builds that must be equal
 //! wherever they are made. Otherwise it is the folder's path.
 //!
-//! The names do not begin with `PLAYHOUSE_`: `cargo run` and `cargo test` hand such variables to the
-//! program, which refuses settings that it does not know.
+//! The names do not begin with `PLAYHOUSE_`: `cargo run` and `cargo test` hand such variables to
+//! the program, which refuses settings that it does not know.
 
 #![allow(clippy::print_stdout, reason = "cargo reads the output")]
 

@@ -10,7 +10,7 @@ use super::{
     messages::{CountTokensRequest, MessagesRequest},
     ollama::{
         OllamaChatRequest, OllamaEmbedRequest, OllamaEmbeddingsRequest, OllamaGenerateRequest,
-        OllamaShowRequest,
+        OllamaPullRequest, OllamaShowRequest,
     },
     pooling::{EmbedRequest, PoolingRequest, RerankRequest, ScoreRequest},
     responses::ResponsesRequest,
@@ -35,7 +35,7 @@ pub enum BodyError {
 }
 
 /// The paths of the routes that take a body.
-pub const ROUTES_WITH_BODY: [&str; 26] = [
+pub const ROUTES_WITH_BODY: [&str; 27] = [
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/chat/completions/batch",
@@ -62,6 +62,7 @@ pub const ROUTES_WITH_BODY: [&str; 26] = [
     "/api/embed",
     "/api/embeddings",
     "/api/show",
+    "/api/pull",
 ];
 
 /// Reads a body as the route at `path` does: its text, its fields' types, and its sizes. Facts that
@@ -95,6 +96,7 @@ pub fn check_body(path: &str, body: &[u8], limits: &LimitSettings) -> Result<(),
         "/api/embed" => read::<OllamaEmbedRequest>(path, body, limits),
         "/api/embeddings" => read::<OllamaEmbeddingsRequest>(path, body, limits),
         "/api/show" => read::<OllamaShowRequest>(path, body, limits),
+        "/api/pull" => read::<OllamaPullRequest>(path, body, limits),
         _ => Err(BodyError::NoRoute(path.to_owned())),
     }
 }

@@ -40,6 +40,7 @@ async fn the_python_client_embeds() {
     // Ollama's server/routes.go answers a request without a text so, and loads the model.
     for (path, body, field) in [
         ("/api/embed", json!({"model": "demo"}), "embeddings"),
+        ("/api/embed", json!({"model": "demo", "input": ""}), "embeddings"),
         ("/api/embed", json!({"model": "demo", "input": []}), "embeddings"),
         ("/api/embeddings", json!({"model": "demo", "prompt": ""}), "embedding"),
         ("/api/embeddings", json!({"model": "demo", "prompt": null}), "embedding"),

@@ -55,7 +55,7 @@ fn names_and_values_of_vllm_get_the_spelling_of_this_program() {
     check("--hf-token abc --port 1", "--hf-token=abc --port 1", 0);
     check("--mm-processor-cache-gb 0.5", "--mm-processor-cache-bytes=0.5GiB", 0);
     check("--device-memory-utilization 0.5", "--gpu-memory-utilization 0.5", 0);
-    check("--override-pooler-config {}", "--pooler-config {}", 0);
+    check("--override-pooler-config {}", "--pooler-config={}", 0);
     let chat = sorted("playhouse chat --url u --model-name n");
     assert_eq!(chat, Ok(("playhouse chat --url u --model n".to_owned(), 0)));
     let key = sorted("playhouse chat --url u --api-key k");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -55,6 +55,7 @@ pub(in crate::server) struct ModelFields {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct EmbedFields {
+    #[serde(deserialize_with = "input")]
     input: Option<Strings>,
     /// Whether the end of a text that is too long is left out. Otherwise it is an error.
     truncate: Option<bool>,
@@ -103,6 +104,23 @@ impl FromParts for OllamaEmbeddingsRequest {
     fn from_parts((model, fields): Self::Parts) -> Result<Self, ApiError> {
         Ok(Self { model, fields })
     }
+}
+
+/// Reads one text or several. A single one that is empty counts as absent: Ollama's Python client
+/// sends it by default.
+fn input<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strings>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a string or a list of strings")]
+    enum Input {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Option::deserialize(from)? {
+        None => None,
+        Some(Input::One(text)) if text.is_empty() => None,
+        Some(Input::One(text)) => Some(Strings(vec![text])),
+        Some(Input::Many(texts)) => Some(Strings(texts)),
+    })
 }
 
 /// `POST /api/embed`

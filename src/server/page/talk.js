@@ -168,6 +168,8 @@ export class Talk {
     const { role, parent, attachments, model } = this.tree.get(id);
     if (role === 'assistant') {
       await this.#add(parent, { ...blank(model), text, told: { reason: 'edited' } });
+      // No answer follows.
+      this.view.onSave();
       return;
     }
     await this.#add(parent, { role, text, attachments });
@@ -198,7 +200,8 @@ export class Talk {
   /** Adds the result of a call. The last result that is wanted requests the next answer. */
   async giveResult(call, text, fields) {
     await this.#add(this.conversation.current, { role: 'tool', text, callId: call.id });
-    if (!this.wanted.length) await this.answer(fields);
+    if (this.wanted.length) this.view.onSave();
+    else await this.answer(fields);
   }
 
   async rename(title) {
