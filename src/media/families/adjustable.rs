@@ -151,6 +151,10 @@ impl FamilyProcessor for Adjustable {
         self.own.numbered_placeholder(modality, index)
     }
 
+    fn other_placeholder(&self, modality: Modality) -> Option<&str> {
+        self.own.other_placeholder(modality)
+    }
+
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {
         self.own.placeholder_tokens(modality)
     }

@@ -26,6 +26,8 @@ use crate::model::vision::{CONTEXT_TOKEN, ProcessorConfig, TileImages, VisionFam
 /// The most tiles that a config may ask for.
 const TILES_MAX: usize = 64;
 
+/// The text that stands for an image in prompts of the authors.
+const IMAGE: &str = "<image>";
 /// The text that stands for a video.
 const VIDEO: &str = "<video>";
 
@@ -40,6 +42,8 @@ pub(super) struct InternVl {
     /// Pixels on a side of a tile.
     side: usize,
     rules: TileRules,
+    /// Whether the model is in the form of its authors.
+    is_of_authors: bool,
     /// The rules of videos, or why they are not served.
     videos: Result<VideoRules, String>,
     encode: Arc<Encode>,
@@ -137,6 +141,7 @@ impl InternVl {
             num_embeds: images.num_embeds,
             side,
             rules,
+            is_of_authors,
             videos,
             encode,
         })
@@ -177,6 +182,11 @@ impl FamilyProcessor for InternVl {
             Modality::Video => VIDEO,
             _ => CONTEXT_TOKEN,
         }
+    }
+
+    /// As the authors' model cards write prompts, and as vLLM reads them.
+    fn other_placeholder(&self, modality: Modality) -> Option<&str> {
+        (self.is_of_authors && modality == Modality::Image).then_some(IMAGE)
     }
 
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {

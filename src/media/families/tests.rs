@@ -446,6 +446,7 @@ fn clients_may_ask_for_fewer_tiles() {
     let model = models().into_iter().find(|model| model.ends_with("internvl_chat")).unwrap();
     let processor = Golden::read(&model).processor(&model);
     assert_eq!(processor.modalities(), [Modality::Image]);
+    assert_eq!(processor.other_placeholder(Modality::Image), Some("<image>"));
     let tiles = |kwargs: Value| {
         let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap());
         item.map(|item| item.tensors[0].shape[0]).map_err(|error| error.to_string())
